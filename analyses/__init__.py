@@ -113,7 +113,7 @@ for _name, _one in plugins.added("htk.analyses").items():
 
 
 def find(name: str) -> "Analysis[...]":
-    """The analysis of that name, with hyphens or underscores."""
+    """Return the analysis of that name, with hyphens or underscores."""
     identifier = name.replace("-", "_")
     if identifier not in ANALYSES:
         raise UnknownAnalysis(f"no analysis {name!r}; `htk analyses` lists them")

@@ -20,7 +20,7 @@ _MENU = re.compile(r"ANALYSES: dict\[str, MenuEntry\] = \{.*?\}\n", re.DOTALL)
 
 
 def collected() -> dict[str, tuple[str, str]]:
-    """Every analysis of the folder: its module and its question."""
+    """Return every analysis of the folder: its module and its question."""
     entries = {}
     prefix = analyses.__name__ + "."
     for info in pkgutil.walk_packages(analyses.__path__, prefix):
@@ -31,7 +31,7 @@ def collected() -> dict[str, tuple[str, str]]:
 
 
 def text() -> str:
-    """The menu as source."""
+    """Return the menu as source."""
     lines = [
         f'    "{name}": MenuEntry("{module}", "{question}"),\n'
         for name, (module, question) in collected().items()
@@ -51,7 +51,7 @@ class Questions:
 
 
 def stub() -> str:
-    """The methods of a session, as a type checker reads them."""
+    """Return the methods of a session, as a type checker reads them."""
     methods = []
     for name, (module, question) in collected().items():
         analysis: Analysis[...] = getattr(
@@ -66,7 +66,7 @@ def stub() -> str:
 
 
 def _spelled(hint: Any) -> str:
-    """A type as source."""
+    """Return a type as source."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return f"Literal[{', '.join(map(repr, inner))}]"

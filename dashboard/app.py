@@ -53,7 +53,7 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
 
 
 def _document() -> str:
-    """The page's skeleton: its colours stand before any script does."""
+    """Return the page's skeleton: its colours stand before any script does."""
     schemes = (("", False), ('[data-mantine-color-scheme="dark"]', True))
     colours = "\n".join(f":root{where} {{ {css_variables(dark=dark)} }}" for where, dark in schemes)
     type_ = f":root {{ --font: {FONT}; --mono: {MONO}; }}"
@@ -122,7 +122,7 @@ def _opened(runs: Runs, view: UrlState) -> Any:
 
 
 def _page(visit: Visit) -> Any:
-    """What the address asks for."""
+    """Return what the address asks for."""
     page = composed().get(visit.view.page)
     if page is not None and not page.needs_run:
         return html.Div(safely(page.layout, visit, html.H1(page.title)), className="composed")

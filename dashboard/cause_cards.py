@@ -26,7 +26,7 @@ TRIES: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 
 def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
-    """One cause: what it is, what it would win back, its place, what-ifs that try it."""
+    """Return one cause: what it is, what it would win back, its place, what-ifs that try it."""
     cause = verdict.causes[number]
     gain: list[Any] = []
     if cause.pct is not None:
@@ -63,13 +63,13 @@ def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
 
 
 def _finding(visit: Visit, finding: str) -> dict[str, Any]:
-    """The row of a recommendation; bare where there is none of it."""
+    """Return the row of a recommendation; bare where there is none of it."""
     rows = visit.ask("recommendations").to_pylist()
     return next((r for r in rows if r["finding"] == finding), {"overlaps": None, "start_ns": None})
 
 
 def _costliest(visit: Visit, row: dict[str, Any]) -> Instance | None:
-    """Where the costliest instance of a finding is; None where that is not told."""
+    """Return where the costliest instance of a finding is; None where that is not told."""
     if row["start_ns"] is None or row["end_ns"] is None:
         return None
     origin, rank = visit.trace.origin_ns, row["rank"]

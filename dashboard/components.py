@@ -48,7 +48,7 @@ def empty(text: str) -> Any:
 
 
 def section(heading: Any, *children: Any, note: str = "") -> Any:
-    """A panel of a page: what it shows, in what way, and the thing itself."""
+    """Return a panel of a page: what it shows, in what way, and the thing itself."""
     hint = [html.P(note, className="hint")] if note else []
     return html.Section([html.H2(heading), *hint, *children])
 
@@ -103,13 +103,13 @@ def swatch(name: str) -> str:
 
 
 def meter(pct: float, kind: str) -> Any:
-    """A share as a bar in the colour of what it is of."""
+    """Return a share as a bar in the colour of what it is of."""
     width = {"width": f"{max(0.0, min(pct, 100.0)):.2f}%"}
     return html.Div(html.I(className=f"k-{kind}", style=width), className="meter")
 
 
 def spark(values: Sequence[float], *, dark: bool) -> Any:
-    """A few values as a small line, the last with a dot; from zero where they stand."""
+    """Return a few values as a small line, the last with a dot; from zero where they stand."""
     if len(values) < 2:
         return None
     colour = (DARK if dark else LIGHT)["accent"].replace("#", "%23")
@@ -127,7 +127,7 @@ def spark(values: Sequence[float], *, dark: bool) -> Any:
 
 
 def control(option: Option, value: Any) -> Any:
-    """A control for an option; its id says which."""
+    """Return a control for an option; its id says which."""
     choices = [str(c) for c in typing.get_args(option.type) if c is not type(None)]
     optional = type(None) in typing.get_args(option.type)
     literals = [a for a in (option.type, *typing.get_args(option.type)) if _is_literal(a)]
@@ -147,14 +147,14 @@ def _is_literal(kind: Any) -> bool:
 
 
 def select(name: str, choices: list[str], value: str, **more: Any) -> Any:
-    """A choice that the address keeps."""
+    """Return a choice that the address keeps."""
     control_id = {"type": "option", "name": name}
     shared: dict[str, Any] = {"w": 220, "allowDeselect": False, "label": name, **more}
     return dmc.Select(id=control_id, data=choices, value=value or None, **shared)
 
 
 def slider(name: str, value: int, low: int, high: int, label: str) -> Any:
-    """A number that the address keeps."""
+    """Return a number that the address keeps."""
     control_id = {"type": "option", "name": name}
     marks: Any = [{"value": v, "label": str(v)} for v in (low, (low + high) // 2, high)]
     bar = dmc.Slider(
@@ -172,7 +172,7 @@ def slider(name: str, value: int, low: int, high: int, label: str) -> Any:
 
 
 def picture(result: Result, *, dark: bool) -> Any:
-    """An answer as it likes to be drawn."""
+    """Return an answer as it likes to be drawn."""
     chart = result.analysis.chart
     if chart is None or not len(result):
         return html.Div()
@@ -180,7 +180,7 @@ def picture(result: Result, *, dark: bool) -> Any:
 
 
 def plot(fig: Any, label: str, plot_id: Any = None, height: int = 380) -> Any:
-    """A figure that can be saved; its id, where it has one, makes clicks into filters."""
+    """Return a figure that can be saved; its id, where it has one, makes clicks into filters."""
     config: Any = {"displaylogo": False, "displayModeBar": False, "responsive": True}
     identity = {"id": plot_id} if plot_id is not None else {}
     graph = dcc.Graph(
@@ -205,7 +205,7 @@ def coverage(result: Result) -> list[Any]:
 
 
 def _key_words(key: re.Match[str]) -> str:
-    """A fact's key as people say it; its unit stands at the value."""
+    """Return a fact's key as people say it; its unit stands at the value."""
     return _UNIT_SUFFIX.sub("", key[0]).replace("_", " ")
 
 
@@ -228,7 +228,7 @@ def grid(
     key: str = "",
     only: tuple[str, ...] = (),
 ) -> Any:
-    """A table that sorts, filters, groups and exports. `key` tells two of a page apart; of a
+    """Return a table that sorts, filters, groups and exports. `key` tells two of a page apart; of a
     small one `only` some columns are shown."""
     name = result.analysis.name
     key = key or name
@@ -292,7 +292,7 @@ def grid(
 
 
 def exports(name: str, view: UrlState, asked: Mapping[str, Any]) -> list[Any]:
-    """Links to the whole answer as a file."""
+    """Return the links to the whole answer as a file."""
     options = {k: shown(v) for k, v in asked.items() if v is not None}
     search = UrlState(name, view.filters, options, view.run).search()
     kinds = (("csv", "CSV"), ("parquet", "Parquet"), ("md", "Markdown"))
@@ -322,7 +322,7 @@ def rows_and_columns(table: pa.Table, origin: int = 0) -> dict[str, Any]:
 
 
 def _to_timeline(name: str) -> dict[str, Any]:
-    """A column that leads from a row to its longest instance."""
+    """Return a column that leads from a row to its longest instance."""
     return {
         "colId": "timeline",
         "field": name,
@@ -340,7 +340,7 @@ def _to_timeline(name: str) -> dict[str, Any]:
 
 
 def grouped(table: pa.Table, by: str) -> pa.Table:
-    """Rows of one group as one: what can be added up, added up."""
+    """Return the rows of one group as one: what can be added up, added up."""
     adds = [f.name for f in table.schema if _adds(f)]
     plain = table.select([by, *adds])
     plain = plain.set_column(0, by, plain[by].cast(pa.string()))

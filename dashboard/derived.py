@@ -20,12 +20,12 @@ def titles() -> dict[str, list[tuple[str, str]]]:
 
 
 def names() -> set[str]:
-    """Every question's page."""
+    """Return every question's page."""
     return set(ANALYSES)
 
 
 def page(visit: Visit, name: str) -> Any:
-    """The page of an analysis: its question, controls, picture, table and coverage."""
+    """Return the page of an analysis: its question, controls, picture, table and coverage."""
     analysis = find(name)
     head: list[Any] = [
         html.H1(analysis.question),

@@ -142,7 +142,7 @@ def _text(name: str, label: str, hint: str, edits: dict[str, str]) -> Any:
 
 
 def _value(name: str, value: Any) -> str:
-    """What a control says, as the edit is written; empty: as recorded."""
+    """Return what a control says, as the edit is written; empty: as recorded."""
     if name in _SLIDERS:
         text = _FACTORS[value] if isinstance(value, int) and 0 <= value < len(_FACTORS) else "1x"
         if text == "1x":
@@ -152,23 +152,23 @@ def _value(name: str, value: Any) -> str:
 
 
 def edits_of(view: UrlState) -> Edits:
-    """What the address changes."""
+    """Return what the address changes."""
     return tuple((name, view.options[name]) for name in KNOWN if view.options.get(name))
 
 
 def chosen(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
-    """What the controls say."""
+    """Return what the controls say."""
     return {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
 
 
 def moved(search: str, ids: list[dict[str, str]], values: list[Any], saved: str) -> UrlState:
-    """The view that the controls and the saved scenarios make of the address."""
+    """Return the view that the controls and the saved scenarios make of the address."""
     options = {**chosen(ids, values), SAVED: saved}
     return replace(UrlState.of("whatif", search), options={k: v for k, v in options.items() if v})
 
 
 def plain(name: str | None) -> str:
-    """A name without the signs that part scenarios."""
+    """Return a name without the signs that part scenarios."""
     return " ".join((name or "").replace("~", " ").replace("|", " ").split())[:40]
 
 

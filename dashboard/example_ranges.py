@@ -23,7 +23,7 @@ class Instance:
 
 
 def link(visit: Visit, example: Instance) -> str:
-    """The timeline there, with a margin on both sides."""
+    """Return the timeline there, with a margin on both sides."""
     margin = max((example.to_ns - example.from_ns) // 4, 1000)
     low, high = max(example.from_ns - margin, 0), example.to_ns + margin
     whose = {} if example.rank is None else {"ranks": str(example.rank)}
@@ -32,7 +32,7 @@ def link(visit: Visit, example: Instance) -> str:
 
 
 def instance(visit: Visit, analysis: str) -> Instance | None:
-    """The worst instance of what an analysis shows; None where none can be told."""
+    """Return the worst instance of what an analysis shows; None where none can be told."""
     try:
         find = _FINDERS.get(analysis, step)
         worst: Instance | None = visit.kept(("instance", analysis), lambda: find(visit))
@@ -42,7 +42,7 @@ def instance(visit: Visit, analysis: str) -> Instance | None:
 
 
 def step(visit: Visit) -> Instance | None:
-    """The longest step."""
+    """Return the longest step."""
     table = visit.ask("step_times").table
     row = _longest(table, "duration_ns")
     if row is None:
@@ -53,7 +53,7 @@ def step(visit: Visit) -> Instance | None:
 
 
 def late(visit: Visit) -> Instance | None:
-    """The collective that was waited in longest."""
+    """Return the collective that was waited in longest."""
     row = _longest(visit.ask("late_arrivals", n=1).table, "wait_total_ns")
     if row is None:
         return None
@@ -63,7 +63,7 @@ def late(visit: Visit) -> Instance | None:
 
 
 def exposed(visit: Visit) -> Instance | None:
-    """The collective that hides worst behind compute."""
+    """Return the collective that hides worst behind compute."""
     table = visit.ask("comm_compute_overlap", by="collective").table
     row = _longest(table, "exposed_comm_ns")
     if row is None:
@@ -75,14 +75,14 @@ def exposed(visit: Visit) -> Instance | None:
 
 
 def kernel(visit: Visit) -> Instance | None:
-    """The longest kernel that computes."""
+    """Return the longest kernel that computes."""
     activities = visit.trace.tables["activities"]
     computes = matching(activities["kind"], "compute".__eq__)
     return _span(visit, activities, computes, "the longest kernel")
 
 
 def copy(visit: Visit) -> Instance | None:
-    """The longest copy."""
+    """Return the longest copy."""
     activities = visit.trace.tables["activities"]
     return _span(
         visit, activities, matching(activities["kind"], "memory".__eq__), "the longest copy"
@@ -90,13 +90,13 @@ def copy(visit: Visit) -> Instance | None:
 
 
 def gap(visit: Visit) -> Instance | None:
-    """The longest time that a GPU stood still."""
+    """Return the longest time that a GPU stood still."""
     longest = gaps(visit, 1)
     return longest[0] if longest else None
 
 
 def gaps(visit: Visit, most: int) -> list[Instance]:
-    """The longest times that a GPU stood still between activities."""
+    """Return the longest times that a GPU stood still between activities."""
     table = visit.trace.tables["activities"]
     rank, device = numbers(table["rank"], -1), numbers(table["device"], -1)
     start, end = numbers(table["start_ns"]), numbers(table["end_ns"])

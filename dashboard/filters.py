@@ -23,7 +23,7 @@ _IN_PLACE: Any = {"withinPortal": False}
 
 
 def pills(visit: Visit) -> list[Any]:
-    """A pill for each filter."""
+    """Return a pill for each filter."""
     trace = visit.runs.trace(visit.view.run)
     if trace is None:
         return []
@@ -78,7 +78,7 @@ def _pill(name: str, label: str, value: str, everything: str, picker: Any) -> An
 
 
 def _choices(visit: Visit, trace: Trace) -> tuple[list[int], list[int], list[int], int]:
-    """Ranks, cycles, steps and length of the whole recording."""
+    """Return the ranks, cycles, steps and length of the whole recording."""
 
     def read() -> tuple[list[int], list[int], list[int], int]:
         windows, ranks = trace.tables["step_windows"], trace.tables["ranks"]
@@ -100,7 +100,7 @@ def _all(numbers: Sequence[int]) -> str:
 
 
 def _numbers(name: str, choices: Sequence[int], visit: Visit) -> Any:
-    """Numbers to choose from."""
+    """Return the numbers to choose from."""
     if len(choices) < 2:
         return None
     try:
@@ -149,7 +149,7 @@ def _times(span: tuple[float, float], length_ns: int) -> Any:
 
 
 def _names(name: str, visit: Visit, trace: Trace) -> Any:
-    """Names that the recording holds, as suggestions."""
+    """Return the names that the recording holds, as suggestions."""
     tables = ("kernels", "cpu_ops") if name == "name" else ("annotations",)
 
     def read() -> list[str]:
@@ -208,7 +208,7 @@ def changed(view: UrlState, name: str, value: Any, longest_ms: float | None = No
 
 
 def cleared(view: UrlState, name: str) -> UrlState:
-    """The view without a filter."""
+    """Return the view without a filter."""
     return view.with_filters(from_="", to="") if name == "time" else view.without(name)
 
 

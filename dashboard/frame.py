@@ -19,7 +19,7 @@ GROUPS = ("", "Dig into", "Ask")
 
 
 def frame() -> Any:
-    """The page around the page."""
+    """Return the page around the page."""
     return dmc.MantineProvider(
         id="theme",
         theme={"fontFamily": "var(--font)", "headings": {"fontFamily": "var(--font)"}},
@@ -88,7 +88,7 @@ def _content() -> Any:
 
 
 def menu(visit: Visit) -> list[Any]:
-    """Links to the pages that the recording can fill, and to every question."""
+    """Return the links to the pages that the recording can fill, and to every question."""
     view, trace = visit.view, visit.runs.trace(visit.view.run)
     entries: list[Any] = []
     for group in GROUPS:
@@ -115,7 +115,7 @@ def menu(visit: Visit) -> list[Any]:
 
 
 def plain_menu(view: UrlState, runs: Runs) -> list[Any]:
-    """Links to what there is with no recording open."""
+    """Return the links to what there is with no recording open."""
     pages = [p for p in composed().values() if not p.needs_run and _fits(p, None, runs)]
     here = "" if view.page in {page.path for page in pages} else "here"
     start = dcc.Link("Runs", href="/runs", className=here)
@@ -124,7 +124,7 @@ def plain_menu(view: UrlState, runs: Runs) -> list[Any]:
 
 
 def _fits(page: Page, trace: Trace | None, runs: Runs) -> bool:
-    """Whether there is anything that the page shows."""
+    """Return whether there is anything that the page shows."""
     if page.needs_history and not runs.history_address:
         return False
     if trace is None or not page.needs:
@@ -138,7 +138,7 @@ def _link(view: UrlState, page: str, title: str) -> Any:
 
 
 def trust(visit: Visit) -> list[Any]:
-    """What the numbers rest on, in the corner of every page; amber where it is not whole."""
+    """Return what the numbers rest on, in the corner of every page; amber where it is not whole."""
     trace = visit.runs.trace(visit.view.run)
     if trace is None:
         return []
@@ -171,7 +171,7 @@ _ITEMS: dict[str, Any] = {
 
 
 def about(visit: Visit) -> str:
-    """Which run the page speaks of."""
+    """Return which run the page speaks of."""
     trace = visit.runs.trace(visit.view.run)
     if trace is None:
         return visit.view.run

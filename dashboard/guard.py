@@ -56,7 +56,7 @@ def protect(app: Dash, token: str | None) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is this machine's own, as 127.0.0.2 is."""
+    """Return whether an address or name is this machine's own, as 127.0.0.2 is."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -64,13 +64,13 @@ def is_loopback(host: str) -> bool:
 
 
 def _cookie(host: str) -> str:
-    """The cookie's name: browsers keep no cookies apart by port, and two servers may run."""
+    """Return the cookie's name: browsers keep no cookies apart by port, and two servers may run."""
     port = host.rpartition(":")[2]
     return f"htk_token_{port if port.isdigit() else 'default'}"
 
 
 def _host(header: str) -> str:
-    """A Host header without its port: 127.0.0.1:8050, [::1]:8050."""
+    """Return a Host header without its port: 127.0.0.1:8050, [::1]:8050."""
     if header.startswith("["):
         return header[1:].partition("]")[0]
     return header.partition(":")[0].lower()
@@ -81,7 +81,7 @@ def _same(offered: str, token: str) -> bool:
 
 
 def _without_token() -> str:
-    """The page that was asked for, on this server: a path may not begin another address."""
+    """Return the page that was asked for, on this server: a path may not begin another address."""
     rest = [(k, v) for k, v in request.args.items(multi=True) if k != "token"]
     path = "/" + quote(request.path.lstrip("/\\"))
     return path + ("?" + urlencode(rest) if rest else "")

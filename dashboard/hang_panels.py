@@ -12,13 +12,13 @@ _CAUSES = ("missing_rank", "wrong_group", "cycle", "not_completed")
 
 
 def recorded(visit: Visit) -> bool:
-    """Whether there are flight recorder dumps among the files."""
+    """Return whether there are flight recorder dumps among the files."""
     sources = visit.trace.tables["collectives"]["source"]
     return bool(matching(sources, "flight_recorder".__eq__).any())
 
 
 def verdict(visit: Visit) -> Any:
-    """Who never came, who made another call, who only waits."""
+    """Return who never came, who made another call, who only waits."""
     result = visit.ask("hang")
     cards = [
         html.Div(

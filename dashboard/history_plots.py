@@ -84,7 +84,7 @@ def _scale(series: RunSeries) -> _Scale:
 
 
 def _hover(metric: str, run: KeptRun) -> str:
-    """What a run says of itself."""
+    """Return what a run says of itself."""
     value = metric_value(metric, float(run.row[METRICS[metric]]))
     when = run.when[:16].replace("T", " ")
     lines = [f"<b>{value}</b>", f"{run.row['name']} · {run.run[:8]}", when]
@@ -100,7 +100,7 @@ def _level(
     scale: _Scale,
     colour: str,
 ) -> dict[str, Any]:
-    """The mean between two changes, as a line."""
+    """Return the mean between two changes, as a line."""
     low = changes[k - 1].first if k else 0
     high = changes[k].first if k < len(changes) else len(series.values)
     mean = float(series.values[low:high].mean()) / scale.divisor

@@ -18,7 +18,7 @@ class SingleFlightCache(Generic[V]):
         self._values: OrderedDict[Hashable, Future[V]] = OrderedDict()
 
     def is_ready(self, key: Hashable) -> bool:
-        """Whether the value is there, so that `get` answers at once."""
+        """Return whether the value is there, so that `get` answers at once."""
         with self._lock:
             value = self._values.get(key)
             return value is not None and value.done()

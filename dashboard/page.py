@@ -40,7 +40,7 @@ class Visit:
         return self.runs.narrowed(self.view.run, self.view.selection)
 
     def ask(self, name: str, **options: Any) -> Result:
-        """An analysis of it; rows that do not match the name filter are left out."""
+        """Return an analysis of it; rows that do not match the name filter are left out."""
         wanted = self.view.filters.get("name")
         has = find(name).options
         if not wanted or not set(NAMED) & set(find(name).returns.names):
@@ -65,13 +65,13 @@ class Visit:
         return self.runs.computed(self.view.run, self.view.selection, what, make)
 
     def drawn(self, what: object, make: Callable[[], Any]) -> Any:
-        """A finished piece of this very page, in these colours."""
+        """Return a finished piece of this very page, in these colours."""
         view = self.view
         asked = (what, view.page, self.dark, *view.filters.items(), *view.options.items())
         return self.runs.drawn(view.run, asked, make)
 
     def option(self, name: str, default: str) -> str:
-        """An option of the page, as the address gives it."""
+        """Return an option of the page, as the address gives it."""
         return self.view.options.get(name, default)
 
 
@@ -94,7 +94,7 @@ class Page:
 
 
 def panel(path: str, name: str, height: int = 120) -> Any:
-    """The place of a part; a callback of the app fills it."""
+    """Return the place of a part; a callback of the app fills it."""
     panel_id = {"type": "part", "page": path or "overview", "part": name}
     body = html.Div(id=panel_id, className="part", style={"minHeight": f"{height}px"})
     return dcc.Loading(body, delay_show=300, **WAITING)

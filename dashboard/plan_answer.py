@@ -151,7 +151,7 @@ def _rows(plan: SearchedPlan) -> tuple[Plan, ...]:
 
 
 def answer(visit: Visit) -> Any:
-    """The picture and the table of layouts."""
+    """Return the picture and the table of layouts."""
     try:
         plan = searched(visit.view.options)
     except FieldErrors as error:

@@ -32,7 +32,7 @@ class Layer:
 
 
 def framed(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
-    """A figure in the colours of the page."""
+    """Return a figure in the colours of the page."""
     import plotly.graph_objects as go
 
     fig = go.Figure(list(data))
@@ -91,7 +91,7 @@ def shares(
 
 
 def heat(x: Sequence[Any], y: Sequence[Any], z: Any, *, dark: bool, title: str, **axes: Any) -> Any:
-    """A map of cells; the scale reads the same to colour-blind eyes."""
+    """Return a map of cells; the scale reads the same to colour-blind eyes."""
     import plotly.graph_objects as go
 
     cells = go.Heatmap(
@@ -108,7 +108,7 @@ def heat(x: Sequence[Any], y: Sequence[Any], z: Any, *, dark: bool, title: str, 
 
 
 def tree(rows: Sequence[dict[str, Any]], value: str, dark: bool) -> Any:
-    """A call tree as a flame chart that hangs from its roots; a click zooms."""
+    """Return a call tree as a flame chart that hangs from its roots; a click zooms."""
     import plotly.graph_objects as go
 
     ids = [str(r["id"]) for r in rows]
@@ -285,7 +285,7 @@ def lines(
 
 
 def busy(edges: Sequence[float], layers: dict[str, Any], dark: bool) -> Any:
-    """How busy the GPUs are over time: parts that add up to the busy time, to be brushed."""
+    """Return how busy the GPUs are over time: parts that add up to the busy time, to be brushed."""
     import plotly.graph_objects as go
 
     own = palette(dark)

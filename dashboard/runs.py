@@ -105,7 +105,7 @@ class Runs:
         return self._initial is not None
 
     def trace(self, key: str) -> Trace | None:
-        """A run that is open."""
+        """Return a run that is open."""
         if not key:
             return self._initial
         with self._lock:
@@ -114,7 +114,7 @@ class Runs:
             return self._open.get(key)
 
     def narrowed(self, key: str, selection: Selection) -> Trace:
-        """The same object for the same selection: its tables are made once."""
+        """Return the same object for the same selection: its tables are made once."""
         trace = self.trace(key)
         if trace is None:
             raise UsageError(f"the run {key!r} is not open")
@@ -123,7 +123,7 @@ class Runs:
         return self._narrowed.get((key, selection), lambda: trace.under(selection))
 
     def ask(self, key: str, selection: Selection, name: str, **options: object) -> Result:
-        """An analysis of a run, computed once for all who ask."""
+        """Return an analysis of a run, computed once for all who ask."""
         trace = self.narrowed(key, selection)
         asked = (name, tuple(sorted(options.items())))
         result: Result = self.kept(key, selection, asked, lambda: ask(trace, name, **options))
@@ -158,7 +158,7 @@ class Runs:
         return self._answers.get((key, selection, what), make)
 
     def drawn(self, key: str, what: object, make: Callable[[], Any]) -> Any:
-        """A finished part of a page: figures take longer to build than to send."""
+        """Return a finished part of a page: figures take longer to build than to send."""
         return self._drawn.get((key, what), make)
 
     def begin(self, key: str) -> OpenJob:
@@ -212,7 +212,7 @@ class Runs:
             each.forget(lambda k: isinstance(k, tuple) and k[0] == key)
 
     def path_of(self, key: str) -> Inputs:
-        """Where a run lies; refused outside the allowed folders, links followed first."""
+        """Return where a run lies; refused outside the allowed folders, links followed first."""
         try:
             return self._path_of(key)
         except (OSError, ValueError):  # overlong names, say
@@ -237,7 +237,7 @@ class Runs:
         return path
 
     def key_of(self, text: str) -> str:
-        """The key of a path that a person typed: absolute, or from an allowed folder."""
+        """Return the key of a path that a person typed: absolute, or from an allowed folder."""
         typed = _expanded(text)
         for name, root in self.roots.items():
             base = root.resolve()
@@ -291,7 +291,7 @@ class Runs:
 
 
 def _without_place(text: str, path: Inputs) -> str:
-    """A message that names files as the user knows them: no folder of the server."""
+    """Return a message that names files as the user knows them: no folder of the server."""
     names = [str(path)] if isinstance(path, str | Path) else [str(p) for p in path]
     for name in names:
         own = Path(name)
@@ -309,7 +309,7 @@ def _expanded(text: str) -> Path:
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:
-    """Each folder under its own name; a second one of a name gets a number."""
+    """Return each folder under its own name; a second one of a name gets a number."""
     named: dict[str, Path] = {}
     for folder in folders:
         name = folder.resolve().name or "root"
@@ -338,7 +338,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _safe(name: str) -> str:
-    """The last part of a file's name, with nothing in it that a path could mean."""
+    """Return the last part of a file's name, with nothing in it that a path could mean."""
     plain = "".join(c if c.isalnum() or c in "._-" else "_" for c in Path(name).name)
     return plain.lstrip(".")[-120:] or "trace.json"
 
@@ -356,7 +356,7 @@ def _save(body: IO[bytes], path: Path, most: int) -> None:
 
 
 def holds_runs(folder: Path) -> bool:
-    """Whether it is a folder of runs: no trace in it itself, but in several below it."""
+    """Return whether it is a folder of runs: no trace in it itself, but in several below it."""
     root = folder.resolve()
     folders = [path for path, _ in _folders(root)]
     return len(folders) > 1 and root not in folders

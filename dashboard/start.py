@@ -14,7 +14,7 @@ from htk.errors import HtkError
 
 
 def page(runs: Runs) -> Any:
-    """What can be looked at."""
+    """Return what can be looked at."""
     return html.Div(
         [
             html.H1("Which run?"),
@@ -38,7 +38,7 @@ def opening(runs: Runs, key: str) -> Any:
 
 
 def _reading(key: str) -> Any:
-    """A run that is being read: how far, and a way out."""
+    """Return a run that is being read: how far, and a way out."""
     return html.Div(
         [
             html.H1("Reading the trace"),
@@ -57,7 +57,7 @@ def _reading(key: str) -> Any:
 
 
 def _failed(key: str, job: OpenJob) -> Any:
-    """A run that could not be read, and what next."""
+    """Return a run that could not be read, and what next."""
     if job.cancelled:
         text, title = "You cancelled it; nothing was kept.", "Not read"
     else:

@@ -53,7 +53,7 @@ def shares(visit: Visit) -> Shares:
 
 
 def _with_unrecorded(visit: Visit, recorded: Shares) -> Shares:
-    """A hatched bar for each rank of the job that has no file, as far as there are few."""
+    """Return a hatched bar for each rank of the job that has no file, as far as there are few."""
     trace = visit.runs.trace(visit.view.run)
     if trace is None or visit.view.selection.ranks is not None:
         return recorded

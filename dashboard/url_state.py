@@ -34,14 +34,14 @@ class UrlState:
         return cls((pathname or "/").strip("/"), filters, options, query.get("run", ""))
 
     def search(self) -> str:
-        """The query of the address."""
+        """Return the query of the address."""
         run = {"run": self.run} if self.run else {}
         options = {_OPTION + k: v for k, v in self.options.items()}
         pairs = {**run, **self.filters, **options}
         return "?" + urlencode(pairs, safe="/:,") if pairs else ""
 
     def link(self, page: str, **filters: str) -> str:
-        """The address of another page under the same filters, and these."""
+        """Return the address of another page under the same filters, and these."""
         kept = {k: v for k, v in {**self.filters, **filters}.items() if v}
         return "/" + page + replace(self, options={}, filters=kept).search()
 
@@ -49,12 +49,12 @@ class UrlState:
         return replace(self, filters={k: v for k, v in self.filters.items() if k != name})
 
     def with_filters(self, **filters: str) -> "UrlState":
-        """The same page under other filters; an empty one is taken off."""
+        """Return the same page under other filters; an empty one is taken off."""
         kept = {**self.filters, **{k.rstrip("_"): v for k, v in filters.items()}}
         return replace(self, filters={k: kept[k] for k in FILTERS if kept.get(k)})
 
     def with_option(self, name: str, value: Any, default: Any = None) -> "UrlState":
-        """One option of the page set, or left out where it is the default."""
+        """Return one option of the page set, or left out where it is the default."""
         text = shown(value)
         options = {k: v for k, v in self.options.items() if k != name}
         if text and text != shown(default):
@@ -62,12 +62,12 @@ class UrlState:
         return replace(self, options=options)
 
     def grouped(self, groups: Mapping[str, str | None]) -> "UrlState":
-        """The same page with its tables grouped so, by their places."""
+        """Return the same page with its tables grouped so, by their places."""
         kept = {k: v for k, v in self.options.items() if not k.startswith(_GROUP)}
         return replace(self, options=kept | {_GROUP + k: v for k, v in groups.items() if v})
 
     def group_of(self, table: str) -> str:
-        """What a table is grouped by; nothing where it is not."""
+        """Return what a table is grouped by; nothing where it is not."""
         return self.options.get(_GROUP + table, "")
 
     @property
@@ -86,7 +86,7 @@ class UrlState:
         )
 
     def values(self, options: dict[str, Option]) -> dict[str, Any]:
-        """The options that the address gives, in their types."""
+        """Return the options that the address gives, in their types."""
         return {
             name: _typed(option, self.options[name])
             for name, option in options.items()
@@ -95,7 +95,7 @@ class UrlState:
 
 
 def shown(value: Any) -> str:
-    """A value of an option, as its control shows it."""
+    """Return a value of an option, as its control shows it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

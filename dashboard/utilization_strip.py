@@ -20,7 +20,7 @@ _KINDS = ("compute", "comm", "memory")
 
 
 def strip(visit: Visit) -> Any:
-    """The brush, over the whole recording whatever range is chosen."""
+    """Return the brush, over the whole recording whatever range is chosen."""
     heading = "Busy over time"
     computed = visit.kept("busy", lambda: _layers(visit))
     if computed is None:

@@ -59,7 +59,7 @@ def prediction(visit: Visit, edits: Edits) -> dict[str, Any]:
 
 
 def answer(visit: Visit, *, with_strips: bool = True) -> Any:
-    """The answer to the edits of the address; with none, what to do."""
+    """Return the answer to the edits of the address; with none, what to do."""
     edits = edits_of(visit.view)
     if not edits:
         return section(
@@ -81,7 +81,7 @@ def answer(visit: Visit, *, with_strips: bool = True) -> Any:
 
 
 def strips(visit: Visit) -> Any:
-    """The two steps as strips: drawn after the numbers, which are there at once."""
+    """Return the two steps as strips: drawn after the numbers, which are there at once."""
     asked = edited(visit, edits_of(visit.view))
     fig = whatif_plots.side_by_side(asked, visit.dark)
     shown = len(whatif_plots.telling_ranks(asked.stage.graph))

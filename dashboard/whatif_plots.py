@@ -82,7 +82,7 @@ _SHORT = {"out of memory": "out of memory", "last": "last that fits", "launch": 
 
 
 def _words(row: dict[str, Any]) -> str:
-    """What a cell says; the mark whole is in its hover text."""
+    """Return what a cell says; the mark whole is in its hover text."""
     if row.get("step_time_ns") is None:
         return "no answer"
     mark = row["mark"] or ""
@@ -102,7 +102,7 @@ def change(row: dict[str, Any], dark: bool) -> Any:
 
 
 def side_by_side(asked: WhatIf, dark: bool) -> Any:
-    """What each of a few GPUs does over a step, measured and predicted."""
+    """Return what each of a few GPUs does over a step, measured and predicted."""
     start = asked.stage
     edited, after = apply_edits(start, ordered(asked.edits))
     before = start.graph
@@ -149,7 +149,7 @@ def _strip(graph: Graph, times: NDArray[np.int64], rank: int, period: int) -> ND
 
 
 def _inside(spans: Spans, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much of each slice the spans fill."""
+    """Return how much of each slice the spans fill."""
     if not len(spans.start):
         return np.zeros(len(edges) - 1)
     points = np.column_stack([spans.start, spans.end]).ravel()

@@ -32,7 +32,7 @@ class PluginEntry:
     attribute: str  # empty: the module itself
 
     def load(self) -> Any:
-        """The thing itself; a package that cannot be imported is named."""
+        """Return the thing itself; a package that cannot be imported is named."""
         try:
             module = importlib.import_module(self.module)
             return getattr(module, self.attribute) if self.attribute else module
@@ -44,7 +44,7 @@ class PluginEntry:
 
 
 def added(group: str) -> dict[str, PluginEntry]:
-    """What packages add to a group, by name; the first on the path wins."""
+    """Return what packages add to a group, by name; the first on the path wins."""
     entries: dict[str, PluginEntry] = {}
     for entry in _everything().get(group, ()):
         entries.setdefault(entry.name, entry)
@@ -52,7 +52,7 @@ def added(group: str) -> dict[str, PluginEntry]:
 
 
 def loaded(group: str) -> list[Any]:
-    """The same, imported; what cannot be is left out with a warning."""
+    """Return the same, imported; what cannot be is left out with a warning."""
     things = []
     for entry in added(group).values():
         try:

@@ -96,7 +96,7 @@ def _row(node: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _inputs(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Shapes, types, strides and values of the inputs, as the profiler writes them."""
+    """Return the shapes, types, strides and values of the inputs, as the profiler writes them."""
     nested = node.get("inputs")
     if isinstance(nested, dict):
         values, shapes, types, strides = (
@@ -133,7 +133,7 @@ def _kind(kind: object) -> str:
 
 
 def _value(value: object, kind: str) -> str:
-    """A number as C++ prints it, a list of them in brackets; of all else nothing."""
+    """Return a number as C++ prints it, a list of them in brackets; of all else nothing."""
     if kind == "ScalarList" and isinstance(value, list):
         return "[" + ", ".join(_value(v, "Scalar") for v in value) + "]"
     if kind != "Scalar" or not isinstance(value, bool | int | float):
@@ -145,7 +145,7 @@ def _value(value: object, kind: str) -> str:
 
 
 def _collective(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """What a node of a collective says of it and of its process group."""
+    """Return what a node of a collective says of it and of its process group."""
     if "pg_name" not in attributes and "collective_name" not in attributes:
         return {}
     return {
@@ -171,7 +171,7 @@ def _split(value: object) -> str | None:
 
 
 def _groups(node: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The process groups of the run; one without ranks has all of them."""
+    """Return the process groups of the run; one without ranks has all of them."""
     nested = node.get("inputs")
     values = list_of(nested.get("values") if isinstance(nested, dict) else nested)
     try:

@@ -95,7 +95,7 @@ def _records(
 
 
 def _is_printed_anew(source: Source) -> bool:
-    """Whether records go over lines, or stand in a list."""
+    """Return whether records go over lines, or stand in a list."""
     with source.open() as file, open_stream(file) as stream:
         first = stream.read(1 << 16).lstrip().split(b"\n", 1)[0]
     return first[:1] == b"[" or _MEMBER.search(first) is None
@@ -114,7 +114,7 @@ def _record(line: str, offset: int, issues: Issues) -> dict[str, Any] | None:
 
 
 def _call(record: Mapping[str, Any], number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A row of `collectives`, and of `comm_channels` where the line is a verbose one."""
+    """Return a row of `collectives`, and of `comm_channels` where the line is a verbose one."""
     header = record["header"]
     sort = "p2p" if "p2p_perf" in record else "coll"
     perf = record[f"{sort}_perf"]

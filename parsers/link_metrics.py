@@ -113,7 +113,7 @@ def _port(read: Sample) -> str | None:
 
 
 def _host(read: Sample) -> str | None:
-    """The host's name; that of an exporter's address without its port."""
+    """Return the host's name; that of an exporter's address without its port."""
     for label in _HOSTS:
         if text := read.labels.get(label):
             return text.rpartition(":")[0] or text if label == "instance" else text

@@ -136,7 +136,7 @@ def _time(event: Mapping[str, Any]) -> int:
 
 
 def _address(value: Any) -> str | None:
-    """An address as text; NCCL's and CUDA's have 64 bits."""
+    """Return an address as text; NCCL's and CUDA's have 64 bits."""
     return str(value) if isinstance(value, int) and abs(value) < 1 << 64 else None
 
 

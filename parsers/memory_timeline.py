@@ -68,7 +68,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 
 
 def _rows(data: bytes, issues: Issues) -> Any:
-    """The file's value; of a raw one that was cut the whole events."""
+    """Return the file's value; of a raw one that was cut the whole events."""
     try:
         return json.loads(data)
     except ValueError:
@@ -92,7 +92,7 @@ def _raw(rows: Any, issues: Issues) -> tuple[Ints, Ints, Ints]:
 
 
 def _plain(rows: Any, issues: Issues) -> tuple[Ints, Ints, Ints]:
-    """What each category grew by, from its totals; the first column is no category."""
+    """Return what each category grew by, from its totals; the first column is no category."""
     times, totals = rows
     held = np.array(totals, np.int64).reshape(len(times), -1)[:, 1:]
     grown = np.diff(held, axis=0, prepend=0)

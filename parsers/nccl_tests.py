@@ -73,7 +73,7 @@ def sniff(head: Head) -> bool:
 
 
 def _holds_json(data: bytes) -> bool:
-    """Whether a report begins there, maybe behind lines of text."""
+    """Return whether a report begins there, maybe behind lines of text."""
     start = b"\n" + data.lstrip()[: 1 << 16]
     return b"\n{" in start and _JSON.search(start, start.index(b"\n{")) is not None
 
@@ -221,7 +221,7 @@ def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: I
 
 
 def _number(text: Any) -> float | None:
-    """A number; N/A, nan and text are none."""
+    """Return a number; N/A, nan and text are none."""
     try:
         value = float(text)
     except (TypeError, ValueError, OverflowError):

@@ -120,7 +120,7 @@ def _json_lines(name: str, data: bytes, issues: Issues) -> Mapping[str, Any]:
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """Values of one type; texts, where they are of several."""
+    """Return the values of one type; texts, where they are of several."""
     try:
         return pa.array(values)
     except (pa.ArrowException, OverflowError):

@@ -213,7 +213,7 @@ class _Rows:
 
 
 def unsigned(value: Any, instead: Any) -> Any:
-    """A number of up to 64 bits without a sign."""
+    """Return a number of up to 64 bits without a sign."""
     return value if isinstance(value, int) and 0 <= value < 2**64 else instead
 
 

@@ -293,7 +293,7 @@ _MOST_RANKS = 1 << 20
 
 
 def _said(match: re.Match[str], first: int) -> dict[str, Any]:
-    """What a line says of a rank or of several: a count, a status or an error."""
+    """Return what a line says of a rank or of several: a count, a status or an error."""
     count, none, status, error = match.groups()[first - 1 : first + 3]
     if count or none:
         return {"count": int(count or 0)}

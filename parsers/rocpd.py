@@ -118,7 +118,7 @@ class _Set:
         )
 
     def processes(self) -> list[int]:
-        """Those with GPU work, else those with regions."""
+        """Return those with GPU work, else those with regions."""
         for sources in ((self.dispatches, self.copies), (self.regions,)):
             owners = np.concatenate([numbers(t["pid"], -1) for t in sources])
             if len(owners):
@@ -156,7 +156,7 @@ class _Set:
         )
 
     def _copies(self, rows: pa.Table) -> GpuWork:
-        """A copy belongs to the GPU that it reaches, else to the one that it leaves."""
+        """Return a copy belongs to the GPU that it reaches, else to the one that it leaves."""
         to, source = self._device(rows["dst_agent_id"]), self._device(rows["src_agent_id"])
         nothing = np.full(len(rows), -1, np.int64)
         return GpuWork(
@@ -249,7 +249,7 @@ def _of(rows: pa.Table, owner: int) -> pa.Table:
 
 
 def _stream(rows: pa.Table) -> Ints:
-    """The HIP stream, else the queue of the GPU."""
+    """Return the HIP stream, else the queue of the GPU."""
     stream, queue = rows["stream_id"], rows["queue_id"]
     return np.where(valid(stream), numbers(stream, -1), numbers(queue, -1))
 
@@ -260,7 +260,7 @@ def _mapping(rows: pa.Table, value: str) -> dict[int, Any]:
 
 
 def _looked_up(values: Mapping[int, object], keys: Ints) -> Ints:
-    """The value of each key (-1: none); each distinct key is asked for once."""
+    """Return the value of each key (-1: none); each distinct key is asked for once."""
     distinct, key_of_row = np.unique(keys, return_inverse=True)
     converted = [whole_number(values.get(key)) for key in distinct.tolist()]
     return np.array([-1 if f is None else f for f in converted], np.int64)[key_of_row]

@@ -222,7 +222,7 @@ def _dispatches(records: list[_Dispatch], process: _Process, agents: Mapping[int
 
 
 def _copies(records: list[_Copy], kinds: "_Kinds", agents: Mapping[int, int]) -> GpuWork:
-    """A copy belongs to the GPU that it reaches, else to the one that it leaves."""
+    """Return a copy belongs to the GPU that it reaches, else to the one that it leaves."""
     ends = [(r.dst_agent_id.handle, r.src_agent_id.handle) for r in records]
     nothing = _ints(-1 for _ in records)
     return GpuWork(
@@ -286,7 +286,7 @@ class _Kinds:
         return text_or_none(listed[record.operation]) or "unknown call"
 
     def call(self, record: _Record) -> str:
-        """A range by its message, a call by its function."""
+        """Return a range by its message, a call by its function."""
         if self.domain(record).startswith("MARKER"):
             message = text_or_none(self._marks.get(record.correlation_id.internal))
             return message or self.operation(record)

@@ -236,7 +236,7 @@ def _kernels(events: Sequence[_Event]) -> GpuWork:
 
 
 def _copies(events: Sequence[_Event], gpus: set[str]) -> GpuWork:
-    """A copy belongs to the GPU that it reaches, else to the one that it leaves."""
+    """Return a copy belongs to the GPU that it reaches, else to the one that it leaves."""
     unknown = np.full(len(events), -1, np.int64)
     return GpuWork(
         texts([event.name for event in events]),

@@ -205,7 +205,7 @@ class _Reader:
         return LogPart(tables)
 
     def _placed(self) -> list[dict[str, Any]]:
-        """Calls, each once: an exception repeats its text without the rank before it.
+        """Return the calls, each once: an exception repeats its text without the rank before it.
 
         Where no line has one before it and no group is told, the text's rank is the global one.
         """
@@ -232,13 +232,13 @@ def _said_again(call: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _is_default(group: re.Match[str]) -> bool:
-    """Whether it is the group of all ranks: those in it are those of the job."""
+    """Return whether it is the group of all ranks: those in it are those of the job."""
     name, description = group[2] or group[1], group[3]
     return description == _DEFAULT or (name == "0" and not description)
 
 
 def _ours(text: str) -> bool:
-    """Whether it is a line of c10d's that says nothing more."""
+    """Return whether it is a line of c10d's that says nothing more."""
     return "ProcessGroup" in text and ".cpp:" in text
 
 

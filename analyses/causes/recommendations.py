@@ -143,7 +143,7 @@ def _of_host(tables: HostTables, gpu_ns: int, ranks: int, min_pct: float) -> pa.
 
 
 def _matters(finding: Advice, window: int, min_pct: float) -> bool:
-    """What became worse is told sooner: it is a fault, not the way the job is."""
+    """Return what became worse is told sooner: it is a fault, not the way the job is."""
     least = min_pct * (OF_CHANGES if finding.is_change else 1.0)
     return finding.gain_ns is None or (window > 0 and 100 * finding.gain_ns >= least * window)
 

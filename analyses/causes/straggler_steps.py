@@ -91,7 +91,7 @@ def straggler_steps(
 
 
 def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
-    """The GPU step that each row begins in (NONE: outside all steps)."""
+    """Return the GPU step that each row begins in (NONE: outside all steps)."""
     windows = windows.filter(pa.array(valid(windows["step"])))
     keys = ("rank", "cycle", "device")
     own = np.column_stack([calls.rows.rank, *(numbers(calls.table[c], NONE) for c in keys[1:])])
@@ -113,7 +113,7 @@ def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
 
 
 def _costliest(step: Ints, cost: Ints) -> np.ndarray:
-    """The rank that cost most in each step, where any did."""
+    """Return the rank that cost most in each step, where any did."""
     costliest = np.zeros(len(step), bool)
     if len(step):
         steps = Groups.by_keys(step)

@@ -93,13 +93,13 @@ def alltoall_balance(
 
 
 def _heaviest(groups: Groups, values: Ints, rank: Ints) -> Ints:
-    """The rank with the largest value; of several the lowest."""
+    """Return the rank with the largest value; of several the lowest."""
     order = np.lexsort((-rank, values, groups.group_ids))
     return rank[order][np.cumsum(groups.count) - 1] if len(rank) else rank
 
 
 def _peer_imbalance(calls: CollectiveCalls, rows: Ints, groups: Groups) -> Floats:
-    """Where splits are recorded: the worst rank of each collective."""
+    """Return where splits are recorded: the worst rank of each collective."""
     of_row = np.full(calls.rows.length, np.nan)
     for first, alike in calls.with_splits():
         sent = calls.sent(first)

@@ -165,7 +165,7 @@ def collective_times(
 
 
 def _bandwidth_over(calls: CollectiveCalls, size: Floats) -> pa.Array:
-    """What the time is that bandwidth counts; null where there is no bandwidth."""
+    """Return what the time is that bandwidth counts; null where there is no bandwidth."""
     basis = np.where(calls.over_all_ranks, 0, 1)
     defined = ~np.isnan(size) & (calls.span > 0)
     return text(np.where(defined, basis, NONE), pa.array(["all ranks", "own duration"]))

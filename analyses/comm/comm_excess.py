@@ -162,7 +162,7 @@ def _by_node(complete: CompleteCollectives) -> _Parts:
 
 
 def _by_rail(complete: CompleteCollectives) -> _Parts:
-    """Collectives across nodes whose members all have one index within their nodes."""
+    """Return the collectives across nodes whose members all have one index within their nodes."""
     index = complete.calls.hosts.index_within
     rail = np.full(len(complete.members), NONE, np.int64)
     for k, members in enumerate(complete.members):  # a few groups
@@ -225,7 +225,7 @@ def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _P
 
 
 def _most(groups: Groups, compared: TransferBaseline, collective: Ints, share: Floats) -> pa.Array:
-    """The baseline of most of each row's expected time."""
+    """Return the baseline of most of each row's expected time."""
     time = np.zeros((len(groups), len(BASELINES)))
     np.add.at(
         time,
@@ -238,7 +238,7 @@ def _most(groups: Groups, compared: TransferBaseline, collective: Ints, share: F
 def _names(
     complete: CompleteCollectives, groups: Groups, first: Ints, wanted: tuple[str, ...]
 ) -> dict[str, pa.Array]:
-    """What a row stands for, from its first collective."""
+    """Return what a row stands for, from its first collective."""
     calls, row = complete.calls, complete.row[first]
     group = complete.group[first]
     rows = pa.array(row)

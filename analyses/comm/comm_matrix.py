@@ -88,7 +88,7 @@ def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) 
 
 
 def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
-    """All-to-alls, those of one rank with the same splits at once."""
+    """Return all-to-alls, those of one rank with the same splits at once."""
     rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
     split, _ = codes_of(calls.table["in_split"])
     size = numbers(calls.table["in_bytes"], -1)

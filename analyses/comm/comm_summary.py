@@ -174,7 +174,7 @@ def _speeds(
 def _bandwidth_over(
     calls: CollectiveCalls, groups: Groups, chosen: Mask, moved: Floats
 ) -> pa.Array:
-    """What the times are that bandwidth counts: of all ranks, or one rank's duration."""
+    """Return what the times are that bandwidth counts: of all ranks, or one rank's duration."""
     rows = np.flatnonzero(chosen & (np.nan_to_num(moved) > 0) & (calls.span > 0))
     seen = np.zeros((len(groups), 2), np.int64)
     np.add.at(seen, (groups.group_ids[rows], calls.over_all_ranks[rows].astype(np.int64)), 1)

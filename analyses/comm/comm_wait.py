@@ -125,7 +125,7 @@ def comm_wait(
 
 
 def _at_least(calls: CollectiveCalls) -> Ints:
-    """What each call must have transferred: like the fastest tenth of the calls like it."""
+    """Return what each call must have transferred: like the fastest tenth of the calls like it."""
     table = calls.table
     size = numbers(table["in_bytes"], -1)
     like = Groups.by_keys(np.column_stack([calls.rows.type, size, calls.rows.group]))

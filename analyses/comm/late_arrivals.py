@@ -105,6 +105,6 @@ def late_arrivals(
 
 
 def _largest(members: Groups, rows: Ints, values: Ints) -> Ints:
-    """The row with the largest value of each group."""
+    """Return the row with the largest value of each group."""
     order = np.lexsort((values, members.group_ids))
     return rows[order][np.cumsum(members.count) - 1] if len(rows) else rows

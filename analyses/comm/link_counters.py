@@ -188,7 +188,7 @@ def _answer(rows: _Rows, calls: CollectiveCalls, by: str, begin: int, finish: in
 
 
 def _ranks_of(rows: _Rows, calls: CollectiveCalls) -> Ints:
-    """The rank on each row's GPU (NONE: it is none of one GPU, or not known)."""
+    """Return the rank on each row's GPU (NONE: it is none of one GPU, or not known)."""
     index = calls.hosts.index_within
     rank_at = {(_short(host), index[r]): r for r, host in calls.hosts.of_rank.items()}
     names = [_short(name) for name in rows.names["host"]]
@@ -199,7 +199,7 @@ def _ranks_of(rows: _Rows, calls: CollectiveCalls) -> Ints:
 
 
 def _moved(rows: _Rows, calls: CollectiveCalls, rank: Ints, by: str) -> Floats:
-    """Bytes that collectives sent over each row's links in its time (NaN: not known)."""
+    """Return the bytes that collectives sent over each row's links in its time (NaN: not known)."""
     within, across = node_traffic(calls)
     timed = calls.rows.timed
     end = calls.rows.end + calls.correction

@@ -164,7 +164,7 @@ def _name(suspect: Suspect) -> str:
 
 
 def _test(kinds: set[str], count: int) -> str:
-    """What tells suspects from one another, or makes the one certain."""
+    """Return what tells suspects from one another, or makes the one certain."""
     if kinds <= {GPU, NODE}:
         return (
             "all_reduce_perf (nccl-tests) on that node alone and on another; nvidia-smi nvlink -e"

@@ -85,7 +85,7 @@ _WHO = ("rank", "device")
 def _usual(
     kernels: pa.Table, rows: Ints, length: Ints, gpu: Ints, min_count: int
 ) -> tuple[Floats, Mask]:
-    """The usual duration of each kernel, and where it is known.
+    """Return the usual duration of each kernel, and where it is known.
 
     Of several GPUs the middle one of their means: calls that are slow on all of them (beside
     communication, say) make none look slow. Of one GPU its median.

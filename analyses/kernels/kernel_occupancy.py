@@ -179,7 +179,7 @@ def _gpu(properties: dict[str, Any]) -> _Gpu:
 
 
 def _sizes(dims: pa.Array) -> Ints:
-    """The product of each [x,y,z]."""
+    """Return the product of each [x,y,z]."""
     products = [int(np.prod(json.loads(d), dtype=np.int64)) for d in dims.to_pylist()]
     return np.array([*products, 0], np.int64)
 

@@ -99,7 +99,7 @@ def _wanted(cpu_ops: pa.Table, match: str | None) -> Mask:
 
 
 def _fingerprint(calls: Groups, name: Ints) -> Ints:
-    """A number for the names in their order: rows are grouped and ordered already.
+    """Return a number for the names in their order: rows are grouped and ordered already.
 
     A sum of well mixed 64-bit products of name and place: two sequences that differ share it with
     a probability near 2**-62.
@@ -112,7 +112,7 @@ def _fingerprint(calls: Groups, name: Ints) -> Ints:
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+    """Return the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -120,7 +120,7 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _text(names: Ints, labels: list[str]) -> str:
-    """Names joined; a name that repeats right away is counted."""
+    """Return the names joined; a name that repeats right away is counted."""
     parts: list[str] = []
     for code in names[:40].tolist():
         label = shorten(labels[code], 120)

@@ -97,7 +97,7 @@ def kernel_top(
 
 
 def _in_order(codes: NDArray[np.int32], dictionary: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
-    """Names coded in alphabetical order, in which ties come, whatever was read first."""
+    """Return the names coded in alphabetical order, in which ties come, whatever was read first."""
     order = np.argsort(np.array(dictionary.to_pylist(), object), kind="stable")
     codes_in_order = np.empty(len(order) + 1, np.int32)
     codes_in_order[order], codes_in_order[-1] = np.arange(len(order)), -1
@@ -111,7 +111,7 @@ def _others(
     n: int,
     sort_by: By,
 ) -> NDArray[np.int64]:
-    """Names that are among the first n of their pool; the others become -1."""
+    """Return the names that are among the first n of their pool; the others become -1."""
     groups = Groups.by_keys(np.stack([pool, names.astype(np.int64)], axis=1))
     order = Groups.by_keys(groups.keys[:, 0]).rank_within(-_measure(groups, length, sort_by))
     kept = order < n if n else np.ones(len(order), bool)

@@ -116,7 +116,7 @@ def _labels(
     launches: pa.Table,
     cpu_ops: pa.Table,
 ) -> tuple[Ints, list[str]]:
-    """What launched, or was launched first, as a number; and the texts."""
+    """Return what launched, or was launched first, as a number; and the texts."""
     if by == "call":
         code, labels = labels_of(launches["name"])
         return code[launched.call], labels

@@ -104,7 +104,7 @@ def _sizes(kernels: pa.Table, rows: Ints, length: Ints) -> tuple[Ints, Mask]:
 
 
 def _quantile(groups: Groups, chosen: Mask, values: Ints | Floats, share: float) -> pa.Array:
-    """A quantile over the chosen rows of each group; null where there are none."""
+    """Return a quantile over the chosen rows of each group; null where there are none."""
     some = Groups.by_keys(groups.group_ids[chosen])
     quantiles, has_value = np.zeros(len(groups)), np.zeros(len(groups), bool)
     filled = some.keys[:, 0]

@@ -130,7 +130,7 @@ def _blocked(
     kernel_links: pa.Table | None,
     launches: pa.Table | None,
 ) -> list[pa.Array]:
-    """How long launches were held up on each device; nothing known of single streams."""
+    """Return how long launches were held up on each device; nothing known of single streams."""
     if kernel_links is None or launches is None:
         return [pa.nulls(len(groups), pa.int64())] * 2
     depth = np.empty(len(order), np.int64)

@@ -163,7 +163,7 @@ class _Peak:
 
 
 def _alive(use: MemoryUse, before: Ints) -> Ints:
-    """Rows of the allocations that no release has followed."""
+    """Return the rows of the allocations that no release has followed."""
     with_address = before[valid(use.table["address"])[before] & (use.size[before] != 0)]
     address = codes_of(use.table["address"])[0][with_address].astype(np.int64)
     groups = Groups.by_keys(address[::-1])  # so that the first of each is its last

@@ -103,7 +103,7 @@ def _highest_and_last(slices: Groups, values: Ints) -> Ints:
 
 
 def _events_since(series: Groups, shown: Ints) -> Ints:
-    """How many events of its series each shown row stands for: its own and those since the
+    """Return how many events of its series each shown row stands for: its own and those since the
     shown row before."""
     number = series.rank_within(np.arange(len(series.group_ids)))[shown]
     group = series.group_ids[shown]

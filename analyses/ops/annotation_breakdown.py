@@ -94,7 +94,7 @@ def annotation_breakdown(
 
 
 def _names(annotations: pa.Table, match: str | None) -> tuple[Ints, list[str]]:
-    """A number for each name that is wanted (NONE: not), and the names."""
+    """Return a number for each name that is wanted (NONE: not), and the names."""
     codes, labels = labels_of(annotations["name"])
     wanted = re.compile(match or "")
     plain = ["ProfilerStep" if _STEP.match(label) else label for label in labels]
@@ -110,7 +110,7 @@ def _launched(
     kernel_links: pa.Table,
     group: Ints,
 ) -> tuple[Ints, Ints]:
-    """Which activity was launched inside which group of ranges; each pair once."""
+    """Return which activity was launched inside which group of ranges; each pair once."""
     rows, inside = [], []
     for row, ranges in enclosing(annotation_links, numbers(kernel_links["annotation_row"], NONE)):
         named = group[ranges] != NONE
@@ -125,7 +125,7 @@ def _launched(
 def _stepped(
     annotations: pa.Table, kernels: pa.Table, kernel_links: pa.Table, group: Ints
 ) -> tuple[Ints, Ints]:
-    """Activities that a step of the profiler launched, and its group."""
+    """Return the activities that a step of the profiler launched, and its group."""
     chosen = np.flatnonzero((numbers(annotations["step"], NONE) != NONE) & (group != NONE))
     ranges = Groups.by_keys(_step_keys(annotations, annotations["step"])[chosen])
     in_steps = np.flatnonzero(numbers(kernel_links["step"], NONE) != NONE)
@@ -135,7 +135,7 @@ def _stepped(
 
 
 def _step_keys(table: pa.Table, step: pa.ChunkedArray) -> Ints:
-    """What tells a step from all others."""
+    """Return what tells a step from all others."""
     columns = [numbers(table["rank"], NONE), numbers(table["cycle"], NONE), numbers(step, NONE)]
     return np.column_stack(columns).astype(np.int64)
 

@@ -117,7 +117,7 @@ def matrix_calls(
 
 
 def _matrix_kinds(costs: list[Any]) -> Mask:
-    """Whether each kind of call is one of these families; the last for none."""
+    """Return whether each kind of call is one of these families; the last for none."""
     kinds = [isinstance(c, Cost) and c.matrix and c.family in _FAMILIES for c in costs]
     return np.array([*kinds, False], bool)
 
@@ -163,7 +163,7 @@ def _where(values: Floats, valid: Mask) -> pa.Array:
 def _kernel_names(
     groups: Groups, names: pa.ChunkedArray, rows: Ints, length: Ints
 ) -> list[str | None]:
-    """The kernels of each group by time, as JSON."""
+    """Return the kernels of each group by time, as JSON."""
     codes, dictionary = codes_of(names)
     pairs = Groups.by_keys(np.column_stack([groups.group_ids, codes[rows]]))
     time = pairs.sum(length[rows])

@@ -138,7 +138,7 @@ def _with_inner(own: Ints, above: Ints) -> Ints:
 
 
 def _calls(names: list[str], python_calls: pa.Table, python_links: pa.Table) -> tuple[Ints, Ints]:
-    """How often each module was called, and for how long."""
+    """Return how often each module was called, and for how long."""
     count, inside = np.zeros(len(names) + 1, np.int64), np.zeros(len(names) + 1, np.int64)
     module, paths = codes_of(python_links["module"])
     own = matching(python_calls["name"], lambda name: name.startswith(MODULE))

@@ -133,7 +133,7 @@ def _crosses(name: str) -> bool:
 
 
 def _recorded(ranks: pa.Table) -> Gpu | None:
-    """The GPU of the ranks, if all have the same."""
+    """Return the GPU of the ranks, if all have the same."""
     device = common_device(ranks)
     return None if device is None else device.gpu
 
@@ -162,7 +162,7 @@ def _measured(
     kernels: Ints,
     launch_ns: float,
 ) -> list[pa.Array]:
-    """The columns from flops_per_call to beyond_roofline_ns."""
+    """Return the columns from flops_per_call to beyond_roofline_ns."""
     rows = []
     for cost, (compute, memory), calls, took, many in zip(  # a row of the answer each
         costs, limits, count.tolist(), time.tolist(), kernels.tolist(), strict=True

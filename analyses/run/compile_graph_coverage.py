@@ -112,7 +112,7 @@ def _how(
 
 
 def _inside(cpu_ops: pa.Table, op_links: pa.Table) -> Mask:
-    """Operators that a compiled region calls, at any depth."""
+    """Return the operators that a compiled region calls, at any depth."""
     tree = CallTree.of(cpu_ops, op_links)
     compiled = matching(cpu_ops["name"], _is_compiled)
     for rows in tree.levels[1:]:
@@ -140,7 +140,7 @@ class _Regions:
 
 
 def _regions(cpu_ops: pa.Table, annotations: pa.Table) -> dict[int, _Regions]:
-    """What the names of operators and ranges tell of compilation on each rank."""
+    """Return what the names of operators and ranges tell of compilation on each rank."""
     regions: dict[int, _Regions] = defaultdict(_Regions)
     for table_ in (cpu_ops, annotations):
         codes, names = codes_of(table_["name"])

@@ -143,7 +143,7 @@ def _group_size(source: pa.Table) -> Ints:
 
 
 def _copies(kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table) -> Ints:
-    """Kernels that copy gathered parameters out."""
+    """Return the kernels that copy gathered parameters out."""
     named = matching(cpu_ops["name"], lambda name: any(c in name for c in _COPY_OUT))
     row = numbers(kernel_links["op_row"], NONE)
     return np.flatnonzero(np.append(named, False)[row])
@@ -171,7 +171,7 @@ def _copy_outs(
 
 
 def _last_reduction(in_step: Ints, gather: Mask, end: Ints) -> Mask:
-    """The last reduce-scatter of each step."""
+    """Return the last reduce-scatter of each step."""
     is_last = np.zeros(len(in_step), bool)
     rows = np.flatnonzero(~gather & (in_step[:, 2] != NONE))
     if len(rows):

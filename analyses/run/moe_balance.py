@@ -121,7 +121,7 @@ def _steps(table_: pa.Table, rows: Ints, kernels: pa.Table, kernel_links: pa.Tab
 
 
 def _tokens(table_: pa.Table, rows: Ints) -> Ints:
-    """Rows of the tensors received, or NONE."""
+    """Return the rows of the tensors received, or NONE."""
     codes, shapes = codes_of(table_["out_shapes"])
     received = np.array([_rows(shape) for shape in shapes.to_pylist()] + [NONE], np.int64)
     return received[codes[rows]]

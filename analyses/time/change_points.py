@@ -125,7 +125,7 @@ def _rank_and_step(table: pa.Table, step: pa.ChunkedArray) -> tuple[Ints, Ints]:
 
 
 def _shifted(series: _Series, time: Floats, rank: Ints, name: Ints) -> dict[str, NDArray[Any]]:
-    """Rows of a matrix of steps that shift, with what is known of each."""
+    """Return the rows of a matrix of steps that shift, with what is known of each."""
     shift = shifts(time)
     falls, level = shared(shift.p, FALSE_ALARMS)
     rows = np.flatnonzero(falls)

@@ -100,7 +100,7 @@ def _costs(stalls: Stalls, idle_causes: pa.Table) -> tuple[Stalls, Ints]:
 
 
 def _cause(stalls: Stalls, cpu_ops: pa.Table) -> Ints:
-    """The state, with blocking calls told apart."""
+    """Return the state, with blocking calls told apart."""
     item = np.append(matching(cpu_ops["name"], lambda n: bool(_ITEM.search(n))), False)
     copies = np.array([bool(name and "emcpy" in name) for name in stalls.names])
     block = stalls.state == SYNC

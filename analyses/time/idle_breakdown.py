@@ -133,7 +133,7 @@ def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array
 
 
 def _unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
-    """How much of the idle time has no named cause."""
+    """Return how much of the idle time has no named cause."""
     names = np.array([*causes.to_pylist(), None], object)[keys[:, 5]]
     unknown = int(idle[(names == "unknown")].sum())
     total = int(idle.sum())
@@ -146,7 +146,7 @@ def _unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
 
 
 def _like_hta(kernels: pa.Table) -> pa.Table:
-    """Gaps between neighbours of a stream, which may be negative where they overlap."""
+    """Return the gaps between neighbours of a stream, which may be negative where they overlap."""
     rank = numbers(kernels["rank"], -1).astype(np.int64)
     stream = numbers(kernels["stream"], -1)
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])

@@ -65,7 +65,7 @@ def kernel_kinds(
 
 
 def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
-    """Sums over ranks: of everything, or of each step."""
+    """Return the sums over ranks: of everything, or of each step."""
     keys = np.stack([numbers(who[name], -1) for name in ("cycle", "step")], axis=1)
     unique, step_of_row = np.unique(keys, axis=0, return_inverse=True)
     cycles, steps, step_of_row = unique[:, 0], unique[:, 1], step_of_row.ravel()

@@ -107,7 +107,7 @@ _UNKNOWN = len(PHASES)
 
 
 def _sources(kernel_passes: pa.Table) -> dict[str, int]:
-    """How many activities each kind of evidence gives their phase."""
+    """Return how many activities each kind of evidence gives their phase."""
     codes, bases = codes_of(kernel_passes["basis"])
     counts = np.bincount(codes[codes >= 0], minlength=len(bases))
     return dict(zip(bases.to_pylist(), counts.tolist(), strict=True))

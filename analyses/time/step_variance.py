@@ -71,7 +71,7 @@ def _reference(windows: pa.Table, row: int) -> dict[str, object]:
 
 
 def _median(length: Ints, complete: np.ndarray) -> int:
-    """The row of median length among complete steps."""
+    """Return the row of median length among complete steps."""
     rows = np.flatnonzero(complete) if complete.any() else np.arange(len(length))
     order = rows[np.argsort(length[rows], kind="stable")]
     return int(order[(len(order) - 1) // 2]) if len(order) else 0

@@ -16,20 +16,20 @@ from htk.output.result import Result
 
 @cache
 def composed() -> dict[str, Page]:
-    """Every page of the folder by its path, in the order of the menu."""
+    """Return every page of the folder by its path, in the order of the menu."""
     names = [f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)]
     pages: list[Page] = [importlib.import_module(name).PAGE for name in names]
     return {page.path: page for page in sorted(pages, key=lambda p: p.order)}
 
 
 def needs_no_run(path: str) -> bool:
-    """Whether there is a page of that path that shows something with no recording open."""
+    """Return whether there is a page of that path that shows something with no recording open."""
     page = composed().get(path)
     return page is not None and not page.needs_run
 
 
 def answer(visit: Visit, name: str, options: Mapping[str, Any]) -> Result:
-    """An analysis, or what a page answers by itself under options of its own."""
+    """Return an analysis, or what a page answers by itself under options of its own."""
     if name in ANALYSES:
         return visit.ask(name, **options)
     for page in composed().values():

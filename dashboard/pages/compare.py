@@ -71,7 +71,7 @@ def layout(visit: Visit) -> Any:
 
 
 def _lacking(visit: Visit, key: str | None, values: dict[str, str]) -> str:
-    """Which of the chosen ranks a side does not have; nothing where both have theirs."""
+    """Return which of the chosen ranks a side does not have; nothing where both have theirs."""
     other = visit.view.run if key is None else key
     for side, run, ranks in (("base", visit.view.run, "base"), ("other", other, "new")):
         trace = visit.runs.trace(run)
@@ -104,7 +104,7 @@ def _key(other: str) -> str | None:
 
 
 def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
-    """The two timelines one above the other."""
+    """Return the two timelines one above the other."""
     base = UrlState(filters=_only(values["base"]), run=visit.view.run).search()
     new = UrlState(
         filters=_only(values["new"]), run=visit.view.run if key is None else key
@@ -137,7 +137,7 @@ def _sides(visit: Visit) -> tuple[Trace, Trace]:
 
 
 def _changes(visit: Visit, by: str) -> Result:
-    """Rows of one kind, those that match the name filter."""
+    """Return the rows of one kind, those that match the name filter."""
     if by not in EACH:
         raise UsageError(f"nothing is compared by {by!r}; there are {', '.join(EACH)}")
     base, new = _sides(visit)

@@ -88,13 +88,13 @@ class _Shown:
         return asked if asked in self.tags else "time"
 
     def positions(self, runs: Sequence[KeptRun]) -> list[str]:
-        """Where runs stand on the axis."""
+        """Return where runs stand on the axis."""
         if self.by == "time":
             return [run.when[:23].rstrip("Z") for run in runs]
         return [run.tags.get(self.by, "none") for run in runs]
 
     def chosen(self, name: str) -> KeptRun | None:
-        """The run of the address's `base` or `new`."""
+        """Return the run of the address's `base` or `new`."""
         asked = self.visit.option(name, "")
         return next((run for run in self.own if asked in (run.run, _label(run))), None)
 
@@ -140,7 +140,7 @@ def _nothing(visit: Visit) -> str:
 
 
 def _sentence(shown: _Shown) -> str:
-    """The newest change of the metric that matters most, or that there is none."""
+    """Return the newest change of the metric that matters most, or that there is none."""
     if shown.changed:
         metric = next(m for m in METRICS if any(c.series.metric == m for c in shown.changed))
         last = [c for c in shown.changed if c.series.metric == metric][-1]
@@ -155,7 +155,7 @@ def _sentence(shown: _Shown) -> str:
 
 
 def _tiles(shown: _Shown) -> Any:
-    """The newest value of each metric, and the change before it."""
+    """Return the newest value of each metric, and the change before it."""
     tiles = []
     for metric, series in shown.metrics.items():
         own = [c for c in shown.changed if c.series.metric == metric]
@@ -275,7 +275,7 @@ def _register(app: Dash, runs: Runs) -> None:
 
 
 def _clicked(shown: _Shown, trigger: Any, value: Any) -> KeptRun | None:
-    """The run of a clicked point or row."""
+    """Return the run of a clicked point or row."""
     if not isinstance(trigger, dict) or not value:
         return None
     if trigger["type"] == _POINT["type"]:

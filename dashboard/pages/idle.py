@@ -43,7 +43,7 @@ def _causes(visit: Visit) -> Any:
 
 
 def _gaps(visit: Visit) -> Any:
-    """The longest gaps, each a link into the timeline."""
+    """Return the longest gaps, each a link into the timeline."""
     visit.trace.need("activities")
     rows = [
         html.Tr(

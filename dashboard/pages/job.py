@@ -50,7 +50,7 @@ def _tiles(visit: Visit) -> Any:
 
 
 def _sentence(job: dict[str, Any], cause: str) -> str:
-    """What stragglers cost, in words."""
+    """Return what stragglers cost, in words."""
     excess, step = (format_duration(int(job[n] * 1e6)) for n in ("excess_ms", "recorded_ms"))
     if job["slowdown"] < SLOW:
         return f"Little: a step of {step} is {excess} longer than without stragglers."
@@ -61,7 +61,7 @@ def _sentence(job: dict[str, Any], cause: str) -> str:
 
 
 def _workers(visit: Visit) -> Any:
-    """One cell for each worker: the slowdown if it alone took as long as it did."""
+    """Return one cell for each worker: the slowdown if it alone took as long as it did."""
     result = visit.ask("slowdown_by_worker")
     rows = result.to_pylist()
     replicas = sorted({row["dp_rank"] for row in rows})

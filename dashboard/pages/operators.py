@@ -53,7 +53,7 @@ def _tree(visit: Visit) -> Any:
 
 
 def _whole(rows: list[dict[str, Any]], value: str) -> list[dict[str, Any]]:
-    """Rows with time whose callers are there too; no callee longer than its caller."""
+    """Return the rows with time whose callers are there too; no callee longer than its caller."""
     kept: dict[int, dict[str, Any]] = {}
     left: dict[int | None, int] = {}
     for row in rows:  # callers stand before callees

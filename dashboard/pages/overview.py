@@ -69,7 +69,7 @@ def _verdict(visit: Visit) -> summary.Verdict:
 
 
 def _headline(visit: Visit) -> Any:
-    """The answer in a sentence, and where the time goes in another."""
+    """Return the answer in a sentence, and where the time goes in another."""
     verdict = _verdict(visit)
     if verdict.step_ns is None:
         first = f"{format_duration(verdict.window_ns)} recorded, no whole steps"
@@ -133,7 +133,7 @@ def _step_tile(visit: Visit, verdict: summary.Verdict) -> Any:
 
 
 def _median_steps(visit: Visit) -> list[float]:
-    """The step of a median rank, in the order of steps."""
+    """Return the step of a median rank, in the order of steps."""
     table = visit.ask("step_times").table
     complete = truths(table["complete"])
     table = table.filter(pa.array(complete)) if complete.any() else table
@@ -160,7 +160,7 @@ def _mfu(visit: Visit) -> Any:
 
 
 def _last_to_arrive(visit: Visit) -> dict[str, Any] | None:
-    """The rank that costs the others most waiting; none where nobody waits."""
+    """Return the rank that costs the others most waiting; none where nobody waits."""
     try:
         rows = visit.ask("stragglers").to_pylist()
     except HtkError:
@@ -210,7 +210,7 @@ def _bars(visit: Visit) -> Any:
 
 
 def _where(verdict: summary.Verdict) -> list[Any]:
-    """One bar of the mean, and its legend in numbers."""
+    """Return one bar of the mean, and its legend in numbers."""
     pieces, rows = [], []
     for share in verdict.visible_shares:
         kind = swatch(share.name)
@@ -246,7 +246,7 @@ def _causes(visit: Visit) -> Any:
 
 
 def _trust(visit: Visit) -> Any:
-    """What the numbers rest on, in a strip of marks."""
+    """Return what the numbers rest on, in a strip of marks."""
     rows = visit.kept("doctor", lambda: doctor(visit.trace)).to_pylist()
     wanted = [r for r in rows if _telling(r)]
     marks = [

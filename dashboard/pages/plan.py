@@ -76,7 +76,7 @@ def _against(value: str) -> Any:
 
 
 def _view(search: str, ids: list[dict[str, str]], values: list[Any], chosen: str) -> UrlState:
-    """The address that the fields and the chosen layout make."""
+    """Return the address that the fields and the chosen layout make."""
     fields = {i["name"]: str(v or "").strip() for i, v in zip(ids, values, strict=True)}
     defaults = {AGAINST: "memory"} | {name: field.default for name, field in FIELDS.items()}
     options = {name: text for name, text in fields.items() if text != defaults[name]}

@@ -97,7 +97,7 @@ def layout(visit: Visit) -> Any:
 
 
 def _schema() -> Any:
-    """Every relation that a query may read, and its columns."""
+    """Return every relation that a query may read, and its columns."""
     schemas = {**TABLES, **DERIVED, **{name: view.columns for name, view in VIEWS.items()}}
     tables = [
         html.Details(

@@ -66,7 +66,7 @@ def layout(visit: Visit) -> Any:
 
 
 def _badge(visit: Visit) -> Any:
-    """Whether the replay can be believed, by which tests."""
+    """Return whether the replay can be believed, by which tests."""
     judged = untouched(visit).stage.gate
     word, _, why = judged.verdict.partition(":")
     held = judged.held_out_error_pct

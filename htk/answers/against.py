@@ -48,7 +48,7 @@ def recommendations_against(new: Trace, base: Trace, *, min_pct: float = 1.0) ->
 
 
 def _steps(trace: Trace) -> float:
-    """How many complete steps a rank recorded, on average."""
+    """Return how many complete steps a rank recorded, on average."""
     windows = trace.tables["step_windows"]
     complete = truths(windows["complete"])
     ranks = np.unique(numbers(windows["rank"], -1)[complete])

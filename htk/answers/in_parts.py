@@ -91,7 +91,7 @@ def in_parts(trace: Trace, chosen: Analysis[...], options: Mapping[str, Any]) ->
 
 
 def _joined(tables: Sequence[pa.Table], facts: Mapping[str, Any]) -> pa.Table:
-    """Rows one after the other, each text with one code."""
+    """Return the rows one after the other, each text with one code."""
     joined = pa.concat_tables(tables).unify_dictionaries()
     return joined.replace_schema_metadata({COVERAGE: json.dumps(facts).encode()})
 
@@ -133,7 +133,7 @@ def _batches(trace: Trace, chosen: Analysis[...]) -> Iterator[Trace]:
 
 
 def _of_one_rank(file: TraceFile, names: Collection[str]) -> bool:
-    """Whether all rows of a file are of the rank that it is of."""
+    """Return whether all rows of a file are of the rank that it is of."""
     tables = file.entry.tables
     return file.rank is not None and not any(
         "rank" in tables[name].column_names for name in names if name in tables

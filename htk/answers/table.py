@@ -34,7 +34,7 @@ def table_of_answer(
 def _null_where_not_recorded(
     answer: pa.Table, columns: tuple[str, ...], recorded: pa.Table, ranks: list[int]
 ) -> pa.Table:
-    """The answer, null instead of 0 for ranks of which a table was not recorded at all."""
+    """Return the answer, null instead of 0 for ranks of which a table was not recorded at all."""
     with_rows = pc.unique(recorded["rank"]).to_pylist()
     if set(ranks) <= set(with_rows):
         return answer
@@ -62,7 +62,7 @@ def _table(trace: Trace, name: str) -> pa.Table:
 
 
 def tables_read(chosen: Analysis[...]) -> set[str]:
-    """The tables that an answer rests on, through the analyses that it builds on."""
+    """Return the tables that an answer rests on, through the analyses that it builds on."""
     tables: set[str] = set()
     for name in chosen.reads:
         tables |= {name} if name in TABLES or name in DERIVED else tables_read(find(name))

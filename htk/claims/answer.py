@@ -65,7 +65,7 @@ def judge(job: ClaimedJob | None, text: str = "", asked: WhatIf | None = None) -
 
 
 def _unrecorded(speedup: SpeedupClaim) -> ClaimCheck:
-    """What a speed-up needs where no recording shows the part's share."""
+    """Return what a speed-up needs where no recording shows the part's share."""
     share = 100 * (1 - 1 / speedup.speedup) if speedup.speedup > 1 else 0.0
     reason = (
         f"needs {speedup.part} to hold more than {share:.0f} % of the step: give a recording of it "

@@ -188,7 +188,7 @@ def _state(job: ClaimedJob) -> Iterator[ClaimCheck]:
 
 
 def _if_it_fits(check: str, use_pct: float, words: str, needs: str) -> ClaimCheck:
-    """What uses more than there is needs something else."""
+    """Return what uses more than there is needs something else."""
     if use_pct > 100:
         return ClaimCheck(check, NEEDS, use_pct, f"{words}: needs {needs}")
     return ClaimCheck(check, PLAUSIBLE, use_pct, words)

@@ -68,7 +68,7 @@ class _Copied:
 
 
 def _answers(command: str) -> bool:
-    """Whether a command answers a question from files alone, with htk's own code alone."""
+    """Return whether a command answers a question from files alone, with htk's own code alone."""
     from htk import plugins
     from htk.analyses import ANALYSES
 

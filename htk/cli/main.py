@@ -22,7 +22,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of that name, or what may have been meant."""
+        """Return the command of that name, or what may have been meant."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -112,7 +112,7 @@ def run(argv: list[str]) -> int:
 
 
 def _our_fault(error: Exception) -> int:
-    """A bug of ours: one line, and how to see more."""
+    """Return a bug of ours: one line, and how to see more."""
     import os
 
     if os.environ.get("HTK_TRACEBACK"):
@@ -128,7 +128,7 @@ def _our_fault(error: Exception) -> int:
 
 
 def analysis_command(name: str) -> click.Command:
-    """The command of an analysis: its question, its options, and the common ones."""
+    """Return the command of an analysis: its question, its options, and the common ones."""
     from htk.analyses import find
     from htk.cli.commands.common import run_analysis, trace_options, working_options
 

@@ -31,13 +31,13 @@ def aligned_positions(base: Calls, other: Calls) -> Ints:
 
 
 def fitting_shifts(base: Calls, other: Calls) -> list[int]:
-    """Every shift under which all of the other's calls lie on the base and agree with it."""
+    """Return every shift under which all of the other's calls lie on the base and agree with it."""
     slack = len(base[0]) - len(other[0])
     return [s for s in range(min(slack, _MOST_SHIFTS) + 1) if _fits(base, other, s)]
 
 
 def _best_shift(base: Calls, other: Calls) -> int | None:
-    """The shift under which all calls agree; None: there is none.
+    """Return the shift under which all calls agree; None: there is none.
 
     Of equally long sequences it is none, whatever the clocks say: ranks mostly record the same
     steps. Else no call of the shorter one is given up if that can be, and time decides.
@@ -50,7 +50,7 @@ def _best_shift(base: Calls, other: Calls) -> int | None:
 
 
 def _near_in_time(base: Calls, other: Calls) -> int:
-    """The shift that the time of the other's middle call suggests."""
+    """Return the shift that the time of the other's middle call suggests."""
     middle = len(other[2]) // 2
     time = other[2][middle]
     following = int(np.searchsorted(base[2], time))
@@ -60,7 +60,7 @@ def _near_in_time(base: Calls, other: Calls) -> int:
 
 
 def _span(base: Calls, other: Calls, shift: int) -> tuple[int, int]:
-    """Calls of the other that lie on the base under a shift."""
+    """Return the calls of the other that lie on the base under a shift."""
     return max(0, -shift), min(len(other[0]), len(base[0]) - shift)
 
 
@@ -107,7 +107,7 @@ def _walk(base: Calls, other: Calls) -> Ints:
 
 
 def _agreeing_run(base: Calls, other: Calls, i: int, j: int) -> int:
-    """How many calls agree from here on."""
+    """Return how many calls agree from here on."""
     run, step = 0, 64
     left = min(len(base[0]) - i, len(other[0]) - j)
     while run < left:
@@ -120,7 +120,7 @@ def _agreeing_run(base: Calls, other: Calls, i: int, j: int) -> int:
 
 
 def _meeting(base: Calls, other: Calls, i: int, j: int) -> tuple[int, int]:
-    """How many calls of each to skip until they agree again; one of each if they do not."""
+    """Return how many calls of each to skip until they agree again; one of each if they do not."""
     for total in range(1, _LOOK_AHEAD):
         for skip in range(total + 1):
             a, b = i + skip, j + total - skip

@@ -20,18 +20,18 @@ NUMPY_OF = {
 
 
 def number(values: NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
-    """A column of numbers; rows that are not valid are null."""
+    """Return a column of numbers; rows that are not valid are null."""
     data = np.ascontiguousarray(values, NUMPY_OF[kind])
     return pa.Array.from_buffers(kind, len(data), [_bits(valid), pa.py_buffer(data)])
 
 
 def boolean(values: Mask, valid: Mask | None = None) -> pa.Array:
-    """A column of truth values."""
+    """Return a column of truth values."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [_bits(valid), _bits(values)])
 
 
 def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> pa.Array:
-    """A column of texts from their codes (-1: null), holding only the texts that occur."""
+    """Return a column of texts from their codes (-1: null), holding only the texts that occur."""
     codes = np.ascontiguousarray(codes, np.int32)
     valid = codes >= 0 if len(codes) and codes.min() < 0 else None  # None: all
     if compact:
@@ -47,26 +47,26 @@ def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> 
 
 
 def constant_text(value: str | None, length: int) -> pa.Array:
-    """One text, for every row."""
+    """Return one text, for every row."""
     codes = np.full(length, -1 if value is None else 0, np.int32)
     values = [] if value is None else [value]
     return text(codes, pa.array(values, pa.string()), compact=False)
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
-    """A column of texts from Python strings."""
+    """Return a column of texts from Python strings."""
     return pa.array(values, pa.string()).dictionary_encode().cast(TEXT)
 
 
 def nulls(kind: pa.DataType, length: int) -> pa.Array:
-    """A column without any value."""
+    """Return a column without any value."""
     if kind == TEXT:
         return constant_text(None, length)
     return pa.nulls(length, kind)
 
 
 def codes_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
-    """Codes (-1: null) and dictionary of a column of texts."""
+    """Return the codes (-1: null) and dictionary of a column of texts."""
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries().combine_chunks()
         if isinstance(column, pa.ChunkedArray):  # no chunk, or too long for one
@@ -77,21 +77,21 @@ def codes_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, null: int | float = 0) -> NDArray[Any]:
-    """A column of numbers as NumPy, nulls replaced."""
+    """Return a column of numbers as NumPy, nulls replaced."""
     if column.null_count:
         column = column.fill_null(pa.scalar(null, column.type))
     return column.to_numpy() if isinstance(column, pa.ChunkedArray) else _to_numpy(column)
 
 
 def valid(column: pa.Array | pa.ChunkedArray) -> Mask:
-    """Which rows hold a value."""
+    """Return which rows hold a value."""
     if not column.null_count:
         return np.ones(len(column), bool)
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
 
 def truths(column: pa.Array | pa.ChunkedArray) -> Mask:
-    """A column of truth values as NumPy, null being false."""
+    """Return a column of truth values as NumPy, null being false."""
     if column.null_count:
         column = column.fill_null(False)
     if isinstance(column, pa.ChunkedArray):
@@ -100,7 +100,7 @@ def truths(column: pa.Array | pa.ChunkedArray) -> Mask:
 
 
 def matching(column: pa.Array | pa.ChunkedArray, wanted: Callable[[str], bool]) -> Mask:
-    """Which rows hold a text that is wanted; asked once for each distinct text."""
+    """Return which rows hold a text that is wanted; asked once for each distinct text."""
     codes, dictionary = codes_of(column)
     answers = np.array([wanted(value) for value in dictionary.to_pylist()] + [False], bool)
     return answers[codes]
@@ -124,13 +124,13 @@ def build(schema: pa.Schema, columns: Mapping[str, Any], length: int) -> pa.Tabl
 
 
 def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """The table with other values in a column of its own."""
+    """Return the table with other values in a column of its own."""
     index = table.schema.get_field_index(name)
     return table.set_column(index, table.schema.field(index), column)
 
 
 def without(schema: pa.Schema, *names: str) -> pa.Schema:
-    """The schema without some of its columns."""
+    """Return the schema without some of its columns."""
     return pa.schema([field for field in schema if field.name not in names])
 
 

@@ -71,7 +71,7 @@ class Groups:
         return np.asarray(np.maximum.reduceat(values[self._order], self._starts))
 
     def distinct(self, values: Ints) -> Ints:
-        """How many different values each group has."""
+        """Return how many different values each group has."""
         pairs = Groups.by_keys(np.column_stack([self.group_ids, values]))
         return np.bincount(pairs.keys[:, 0], minlength=len(self)).astype(np.int64)
 
@@ -83,7 +83,7 @@ class Groups:
         return ranks
 
     def running(self, values: Ints) -> Ints:
-        """The sum of each group up to each row, in the order of rows."""
+        """Return the sum of each group up to each row, in the order of rows."""
         sums = np.cumsum(values[self._order])
         before = np.append(0, sums)[self._starts]
         running_sums = np.empty(len(values), np.int64)
@@ -123,7 +123,7 @@ def rows_by_number(values: Ints) -> Callable[[int], Ints]:
 
 
 def row_of(keys: Ints, wanted: Ints) -> Ints:
-    """The row of `keys` that each wanted key is (-1: none); of several the first."""
+    """Return the row of `keys` that each wanted key is (-1: none); of several the first."""
     group_ids = Groups.by_keys(np.concatenate([keys, wanted])).group_ids
     row = np.full(int(group_ids.max(initial=-1)) + 1, -1, np.int64)
     row[group_ids[: len(keys)][::-1]] = np.arange(len(keys))[::-1]  # the last one written stays
@@ -136,7 +136,7 @@ def quotient(part: NDArray[Any], total: Ints) -> Floats:
 
 
 def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
-    """The distinct values in their order, and the place of each row's value among them.
+    """Return the distinct values in their order, and the place of each row's value among them.
 
     As np.unique has it; values that lie close together need no sorting.
     """

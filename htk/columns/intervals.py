@@ -72,21 +72,21 @@ def sweep(sets: Sequence[Spans]) -> Sweep:
 
 
 def subtract(these: Spans, those: Spans) -> Spans:
-    """What of these lies outside those."""
+    """Return what of these lies outside those."""
     swept = sweep([these, those])
     only = swept.on == 1
     return union(swept.start[only], swept.end[only])
 
 
 def intersect(these: Spans, those: Spans) -> Spans:
-    """What of these lies inside those."""
+    """Return what of these lies inside those."""
     swept = sweep([these, those])
     both = swept.on == 3
     return union(swept.start[both], swept.end[both])
 
 
 def gaps(spans: Spans, start: int, end: int) -> Spans:
-    """What of [start, end) disjoint, ordered spans leave free."""
+    """Return what of [start, end) disjoint, ordered spans leave free."""
     window = Spans(np.array([start], np.int64), np.array([end], np.int64))
     return subtract(window, spans)
 
@@ -129,11 +129,11 @@ class ConcatenatedTimeline:
         return cls(start, np.cumsum(length) - length)
 
     def point(self, window: Ints, time: Ints) -> Ints:
-        """Times of a window, as points of the axis."""
+        """Return the times of a window, as points of the axis."""
         return time - self.origin[window] + self.offset[window]
 
     def window(self, point: Ints) -> Ints:
-        """The window of each point (of a span's start, which never lies between windows)."""
+        """Return the window of each point (of a span's start, which never lies between windows)."""
         return np.searchsorted(self.offset, point, side="right") - 1
 
     def time(self, window: Ints, point: Ints) -> Ints:
@@ -148,7 +148,7 @@ class ConcatenatedTimeline:
 
 
 def covered(spans: Spans, times: Ints) -> Ints:
-    """How much of disjoint, ordered spans lies before each time."""
+    """Return how much of disjoint, ordered spans lies before each time."""
     length = np.append(0, np.cumsum(spans.end - spans.start))
     begun = np.searchsorted(spans.start, times, side="right")
     last = np.append(spans.end, 0)[begun - 1]

@@ -122,7 +122,7 @@ def nested(table: pa.Table, threads: Threads) -> Nested:
 
 
 def nest(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
-    """The row of each span's parent (-1: none), and its depth (0: no parent).
+    """Return the row of each span's parent (-1: none), and its depth (0: no parent).
 
     The parent is the span of the same thread that began last before it and has not ended when it
     begins. Of two that begin together the longer is the parent, of two alike the earlier row. A

@@ -68,7 +68,7 @@ class RecordedBaseline:
         return self.facts.get("timed on") == "host"
 
     def nothing(self) -> Series:
-        """A thing that never ran here."""
+        """Return a thing that never ran here."""
         alike = next((s for things in self.kinds.values() for s in things.values()), None)
         steps = np.zeros(self.steps if alike is None else len(alike.by_step))
         ranks = np.zeros(len(self.ranks) if alike is None else len(alike.by_rank))
@@ -76,7 +76,7 @@ class RecordedBaseline:
 
 
 def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> RecordedBaseline:
-    """What the complete steps of a recording cost."""
+    """Return what the complete steps of a recording cost."""
     side = Side(tables)
     samples = side.samples
     ranks, rank = np.unique(samples[:, 0], return_inverse=True)
@@ -89,7 +89,7 @@ def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> Re
 
 
 def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
-    """Times of each name, by step and by rank."""
+    """Return the times of each name, by step and by rank."""
     counted = (items.sample >= 0) & (items.code >= 0)
     if not counted.any():
         return {}
@@ -123,7 +123,7 @@ def _least(code: Ints, sample: Ints, time: Floats, step: Ints, shape: tuple[int,
 
 
 def folded(values: Floats, most: int) -> Floats:
-    """The same numbers, or means of neighbours where there are too many."""
+    """Return the same numbers, or means of neighbours where there are too many."""
     if len(values) <= most:
         return values
     return np.array([piece.mean() for piece in np.array_split(values, most)])
@@ -137,7 +137,7 @@ def _facts(tables: Mapping[str, pa.Table]) -> dict[str, str]:
 
 
 def to_json(recorded: RecordedBaseline) -> str:
-    """One line for each thing, so that a change of the file can be read."""
+    """Return one line for each thing, so that a change of the file can be read."""
     head = {
         "schema": SCHEMA,
         "facts": dict(recorded.facts),
@@ -156,7 +156,7 @@ def to_json(recorded: RecordedBaseline) -> str:
 
 
 def _numbers(series: Series) -> str:
-    """How often, then whole ns by step, by rank, and least by step."""
+    """Return how often, then whole ns by step, by rank, and least by step."""
     kept = (
         folded(series.by_step, MOST_STEPS),
         folded(series.by_rank, MOST_RANKS),
@@ -177,7 +177,7 @@ class _File(msgspec.Struct):
 
 
 def is_baseline(path: str) -> bool:
-    """Whether a path is a baseline's file, not a recording."""
+    """Return whether a path is a baseline's file, not a recording."""
     try:
         with Path(path).open("rb") as file:
             return b'"htk.compare.baseline/' in file.read(200)
@@ -186,7 +186,7 @@ def is_baseline(path: str) -> bool:
 
 
 def from_json(data: bytes, name: str) -> RecordedBaseline:
-    """A baseline read back."""
+    """Return a baseline read back."""
     try:
         file = msgspec.json.decode(data, type=_File)
     except msgspec.DecodeError as error:
@@ -209,7 +209,7 @@ def read(path: str) -> RecordedBaseline:
 
 
 def facts_of(recorded: RecordedBaseline, side: str) -> dict[str, Any]:
-    """What an answer says of one side."""
+    """Return what an answer says of one side."""
     counted = (
         {f"{side}_runs": recorded.runs} if recorded.runs else {f"{side}_steps": recorded.steps}
     )

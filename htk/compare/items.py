@@ -58,7 +58,7 @@ class Side:
 
 
 def _times(side: Side) -> Items:
-    """Where the time of each GPU step goes; without steps, of each window."""
+    """Return where the time of each GPU step goes; without steps, of each window."""
     by_step = len(side.samples) > 0
     if by_step and not side.tables["step_windows"].num_rows:
         return _host_steps(side)
@@ -123,7 +123,7 @@ def _phases(side: Side) -> Items:
 
 
 def _collectives(side: Side) -> Items:
-    """What collectives wait and transfer, by their type; waiting is for late ranks."""
+    """Return what collectives wait and transfer, by their type; waiting is for late ranks."""
     tables = side.tables
     calls = CollectiveCalls.of_one_source(
         tables["collectives"], tables["aligned_matches"], tables["ranks"]

@@ -76,7 +76,7 @@ def judge(
     min_abs_ns: int = 0,
     run_noise_pct: float | None = None,
 ) -> list[Judgement]:
-    """Each rule, judged."""
+    """Return each rule, judged."""
     limits = _Limits(FALSE_ALARMS / max(len(rules), 1), min_abs_ns, run_noise_pct)
     return [_judged(base, new, asked, limits) for asked in rules]
 
@@ -99,7 +99,7 @@ def _judged(
 def _measured(
     base: RecordedBaseline, new: RecordedBaseline, asked: Rule
 ) -> dict[str, tuple[Series, Series]]:
-    """What the rule speaks of, on both sides; added up, unless each is judged by itself."""
+    """Return what the rule speaks of, on both sides; added up, unless each is judged by itself."""
     was, now = (
         {name: s for name, s in side.kinds.get(asked.kind, {}).items() if asked.holds(name)}
         for side in (base, new)
@@ -124,7 +124,7 @@ def _all_judged(
     pairs: dict[str, tuple[Series, Series]],
     limits: _Limits,
 ) -> list[Judgement]:
-    """A judgement of each thing; the chance of a false alarm is shared among them."""
+    """Return a judgement of each thing; the chance of a false alarm is shared among them."""
     chance = Chance(base, new, asked.kind, limits.run_noise_pct)
     scaled = [_scaled(pair, asked, base, new) for pair in pairs.values()]
     error, free = stacked([chance.of(*pair) for pair in scaled])
@@ -141,7 +141,7 @@ def _all_judged(
 def _scaled(
     pair: tuple[Series, Series], asked: Rule, base: RecordedBaseline, new: RecordedBaseline
 ) -> tuple[Series, Series]:
-    """Both sides in the rule's terms: points of the step, the least over ranks."""
+    """Return both sides in the rule's terms: points of the step, the least over ranks."""
     was, now = pair
     if asked.least:
         was, now = (Series(s.often, s.least, s.by_rank[:0], s.least) for s in pair)
@@ -220,7 +220,7 @@ def _verdict(
 
 
 def _appeared(asked: Rule, name: str, new_ns: float, noise: float, min_abs_ns: int) -> Judgement:
-    """What was not there has no change in percent."""
+    """Return what was not there has no change in percent."""
     failed = new_ns > max(noise, min_abs_ns)
     reason = f"not in the base; now {format_duration(new_ns)} of a step"
     verdict: Verdict = "failed" if failed and not asked.each else "passed"
@@ -228,7 +228,7 @@ def _appeared(asked: Rule, name: str, new_ns: float, noise: float, min_abs_ns: i
 
 
 def _worst(asked: Rule, judged: list[Judgement]) -> Judgement:
-    """One judgement for all things of a rule: what failed, else what cannot be told."""
+    """Return one judgement for all things of a rule: what failed, else what cannot be told."""
     for verdict in ("failed", "too noisy"):
         alike = [j for j in judged if j.verdict == verdict]
         alike.sort(key=lambda j: j.base_ns - j.new_ns)
@@ -249,7 +249,7 @@ def _named(judged: Judgement, reason: str) -> Judgement:
 
 
 def shown(value: float, unit: Unit) -> str:
-    """A change as people read it: +7.2 %."""
+    """Return a change as people read it: +7.2 %."""
     sign = "+" if value > 0 else "−" if value < 0 else ""
     if unit == "ns":
         return sign + format_duration(abs(value))
@@ -257,7 +257,7 @@ def shown(value: float, unit: Unit) -> str:
 
 
 def answer(judged: Sequence[Judgement], base: RecordedBaseline, new: RecordedBaseline) -> pa.Table:
-    """The judgements as a table."""
+    """Return the judgements as a table."""
     rows = [(j.rule, j) for j in judged]
 
     def column(values: list[float | None]) -> pa.Array:

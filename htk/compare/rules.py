@@ -43,7 +43,7 @@ class Rule:
     least: bool = False  # over the ranks, not their mean
 
     def holds(self, name: str) -> bool:
-        """Whether a thing of that name is meant."""
+        """Return whether a thing of that name is meant."""
         if self.kind == "time":
             return name == self.name
         return re.search(".*".join(map(re.escape, self.name.split("*"))), name) is not None

@@ -66,7 +66,7 @@ def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -
 
 
 def changes(base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int) -> pa.Table:
-    """The same, of recordings that are known by what their steps cost."""
+    """Return the same, of recordings that are known by what their steps cost."""
     if not (base.steps and new.steps):
         return _answer([], "a step", base, new)
     rows = [_table(kind, _by_step(kind, base, new), n) for kind in by]
@@ -99,7 +99,7 @@ def _noise(
     new: RecordedBaseline,
     kind: By,
 ) -> Floats:
-    """What chance explains, at the level that each thing of a kind has."""
+    """Return what chance explains, at the level that each thing of a kind has."""
     if min(base.steps, new.steps) < 2 or not pairs:
         return np.full(len(pairs), np.nan)
     chance = Chance(base, new, kind, None)

@@ -91,7 +91,7 @@ class Analysis(Generic[P]):
         }
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
-        """The answer, its schema checked and its columns documented."""
+        """Return the answer, its schema checked and its columns documented."""
         return self.checked(self.function(*args, **kwargs))
 
     def checked(self, result: pa.Table) -> pa.Table:
@@ -130,7 +130,7 @@ def with_coverage(table: pa.Table, **facts: object) -> pa.Table:
 
 
 def coverage_of(table: pa.Table) -> Mapping[str, Any]:
-    """The facts that `with_coverage` put there."""
+    """Return the facts that `with_coverage` put there."""
     facts: dict[str, Any] = json.loads((table.schema.metadata or {}).get(COVERAGE, b"{}"))
     return facts
 

@@ -12,7 +12,7 @@ SLOW_READER = "for the fast one install a wheel of this platform, or build with 
 
 
 def engine() -> Engine:
-    """The engine in use; the environment variable HTK_ENGINE (compiled, pure) forces one."""
+    """Return the engine in use; the environment variable HTK_ENGINE (compiled, pure) forces one."""
     wanted = os.environ.get("HTK_ENGINE", "")
     if wanted not in ("", "compiled", "pure"):
         raise UsageError(f"HTK_ENGINE is '{wanted}'; expected 'compiled' or 'pure'")
@@ -34,7 +34,7 @@ def described() -> str:
 
 
 def core() -> ModuleType | None:
-    """The compiled core, if this installation has it."""
+    """Return the compiled core, if this installation has it."""
     try:
         return importlib.import_module("htk._kineto")
     except ImportError:

@@ -50,7 +50,7 @@ def pluralize(count: int, what: str) -> str:
 
 
 def format_value(value: object, unit: str) -> str:
-    """A cell of a table."""
+    """Return a cell of a table."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -150,7 +150,7 @@ def shorten(text: str, width: int = 60) -> str:
 
 
 def _sequence(names: list[str], width: int, between: str) -> str:
-    """The first names, and how many more there are; two have room."""
+    """Return the first names, and how many more there are; two have room."""
     room = (width - len(f"{between}{between}… 9")) // 2
     text = shorten(names[0], room)
     for position, name in enumerate(names[1:], 1):

@@ -20,5 +20,5 @@ _HINTS = {
 
 
 def hint(name: str) -> str:
-    """What would record a table."""
+    """Return what would record a table."""
     return _HINTS.get(name, f"a source that fills {name}")

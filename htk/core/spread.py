@@ -25,7 +25,7 @@ class SpreadLabel:
     when: Mapping[str, tuple[object, ...]] = field(default_factory=dict, kw_only=True)
 
     def holds(self, options: Mapping[str, object]) -> bool:
-        """Whether it holds under these options, defaults filled in."""
+        """Return whether it holds under these options, defaults filled in."""
         return all(options.get(name) in values for name, values in self.when.items())
 
 

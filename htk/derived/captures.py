@@ -38,7 +38,7 @@ def captured_ops(
 
 
 def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
-    """Rows of the launches of each capture, of each rank, in order."""
+    """Return the rows of the launches of each capture, of each rank, in order."""
     begins = matching(launches["name"], lambda n: "BeginCapture" in n)
     if not begins.any():
         return {}

@@ -90,19 +90,19 @@ class Fit:
     scatter: float  # of ends, ns: half of the collectives' ends agree better
 
     def times(self, ends: Ends, values: Ints) -> Floats:
-        """Times of rows on the common clock of each component."""
+        """Return the times of rows on the common clock of each component."""
         clock = self.clock[ends.process]
         since: Floats = (values - self.zero[clock]).astype(np.float64) + self.offset[clock]
         return since + self.drift[clock] * (since - self.middle[clock]) / _SECOND
 
     def off_common(self, ends: Ends) -> Floats:
-        """Each aligned end, less the mean of its collective."""
+        """Return each aligned end, less the mean of its collective."""
         end = self.times(ends, ends.end)
         off: Floats = end - ends.mean(end)[ends.collective]
         return off
 
     def spread(self, ends: Ends) -> Floats:
-        """How far apart the aligned ends of each collective are, root mean square."""
+        """Return how far apart the aligned ends of each collective are, root mean square."""
         return np.sqrt(ends.mean(self.off_common(ends) ** 2))
 
     def shifts(self) -> tuple[Ints, Ints, Floats]:
@@ -147,7 +147,7 @@ def _weighted(fitted: Fit, ends: Ends) -> Fit:
 
 
 def _middles(ends: Ends, fitted: Fit, common: Floats) -> Floats:
-    """The middle of what each component recorded, for each of its clocks."""
+    """Return the middle of what each component recorded, for each of its clocks."""
     lead = fitted.lead[fitted.clock[ends.process[ends.first]]]
     low, high = np.full(len(fitted.lead), np.inf), np.full(len(fitted.lead), -np.inf)
     np.minimum.at(low, lead, common)
@@ -159,7 +159,7 @@ def _middles(ends: Ends, fitted: Fit, common: Floats) -> Floats:
 
 
 def _improved(fitted: Fit, ends: Ends, blocks: "Blocks", since: Floats) -> Fit:
-    """A round: what is still off is fitted, and added to what was found before."""
+    """Return a round: what is still off is fitted, and added to what was found before."""
     offset, drift = blocks.solved(
         fitted, since, fitted.off_common(ends), fitted.drift, with_drift=bool(since.any())
     )
@@ -223,7 +223,7 @@ class Blocks:
         diagonal[1] += prior
 
         def times(x: Floats) -> Floats:
-            """The matrix times a vector: offsets in the first row, drifts in the second."""
+            """Return the matrix times a vector: offsets in the first row, drifts in the second."""
             apart = [self.apart(column) for column in x]
             out = np.stack(
                 [
@@ -252,7 +252,7 @@ class Blocks:
         return sizes
 
     def apart(self, x: Floats) -> Floats:
-        """Each entry's value less the mean of its set, for all its processes together."""
+        """Return each entry's value less the mean of its set, for all its processes together."""
         value = x[self.clock]
         mean = np.bincount(self.sets, self.members * value) / self._sizes
         apart: Floats = self.members * (value - mean[self.sets])
@@ -263,7 +263,7 @@ class Blocks:
         return sums
 
     def _balanced(self, right: Floats) -> Floats:
-        """A right side whose offsets add up to nothing in each component, as they must: what
+        """Return a right side whose offsets add up to nothing in each component, as they must: what
         rounding leaves there has no solution."""
         count = np.maximum(np.bincount(self.lead, minlength=len(self.lead)), 1)
         mean = np.bincount(self.lead, right[0], len(self.lead)) / count

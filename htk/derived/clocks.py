@@ -51,7 +51,7 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.T
 
 
 def _described(ends: Ends, fitted: Fit, ranks: Ints) -> pa.Table:
-    """A row for each rank."""
+    """Return a row for each rank."""
     clock = fitted.clock
     clocks = len(fitted.zero)
     lowest = np.full(clocks, np.iinfo(np.int64).max)
@@ -145,7 +145,7 @@ class _ClockRows:
         self.has_clock: Mask = (ranks[self.row] == rank) & (rank >= 0)
 
     def shift(self, time: Ints) -> Ints:
-        """What the fit adds to a time, whether or not that is needed."""
+        """Return what the fit adds to a time, whether or not that is needed."""
         since = time - numbers(self.clocks["reference_ns"])[self.row]
         drift = numbers(self.clocks["drift_ppm"])[self.row] * 1e-6
         offset = numbers(self.clocks["offset_ns"])[self.row]
@@ -182,7 +182,7 @@ def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[In
 
 
 def _equal(members: Groups, values: Ints) -> Mask:
-    """Rows whose group has one value only."""
+    """Return the rows whose group has one value only."""
     same: Mask = (members.min(values) == members.max(values))[members.group_ids]
     return same
 
@@ -193,7 +193,7 @@ def _hosts(ranks: pa.Table) -> dict[int, str]:
 
 
 def _span(ends: Ends, fitted: Fit) -> Floats:
-    """How long the recordings of each clock's component last together, in ns."""
+    """Return how long the recordings of each clock's component last together, in ns."""
     length = np.zeros(len(fitted.zero))
     if len(ends.count):
         times = fitted.times(ends, ends.end) - fitted.middle[fitted.clock[ends.process]]
@@ -202,7 +202,7 @@ def _span(ends: Ends, fitted: Fit) -> Floats:
 
 
 def _shared_clocks(ends: Ends, fitted: Fit, hosts: list[str | None]) -> Ints:
-    """The clock of each process, from a fit that gave each its own."""
+    """Return the clock of each process, from a fit that gave each its own."""
     shift, _, drift = fitted.shifts()
     turn = drift * _span(ends, fitted) / 2  # by drift alone, at either end
     residual = _residual(ends, fitted)
@@ -239,7 +239,7 @@ def _width(groups: Groups, values: Floats) -> Floats:
 
 
 def _residual(ends: Ends, fitted: Fit) -> Floats:
-    """How far each process's ends are off the common end, root mean square."""
+    """Return how far each process's ends are off the common end, root mean square."""
     if not len(ends.count):
         return np.zeros(ends.processes)
     weight = fitted.weight[ends.collective]
@@ -258,7 +258,7 @@ def _shortfall(ends: Ends, fitted: Fit) -> Floats:
 
 
 def _pushed(ends: Ends, fitted: Fit) -> Fit:
-    """The fit, moved so that nobody ends before the last one has begun."""
+    """Return the fit, moved so that nobody ends before the last one has begun."""
     if not len(ends.count):
         return fitted
     spread = fitted.spread(ends)

@@ -63,7 +63,7 @@ _LOADING = re.compile(
 
 
 def call_state(name: str) -> int:
-    """What a runtime or driver call does, beyond being a call of an operator."""
+    """Return what a runtime or driver call does, beyond being a call of an operator."""
     if _ALLOCATION.search(name):
         return ALLOCATION
     if _LAZY.search(name):
@@ -124,7 +124,7 @@ def _first_calls(launches: pa.Table, rows: Ints) -> Ints:
 
 
 def span_state(name: str) -> int:
-    """What an operator, range or Python call of that name tells (PYTHON: nothing)."""
+    """Return what an operator, range or Python call of that name tells (PYTHON: nothing)."""
     if _GC.search(name):
         return GC
     if _COMPILATION.search(name):
@@ -133,7 +133,7 @@ def span_state(name: str) -> int:
 
 
 def overhead_state(name: str) -> int:
-    """What the profiler calls overhead: its own work, or CUDA loading code."""
+    """Return what the profiler calls overhead: its own work, or CUDA loading code."""
     return LAZY if _LAZY.search(name) else PROFILER
 
 
@@ -197,7 +197,7 @@ class HostStates:
         )
 
     def timeline(self, thread: int) -> StateTimeline:
-        """A thread's states; where it has nothing open, those of the main thread."""
+        """Return a thread's states; where it has nothing open, those of the main thread."""
         own = self._sets(thread)
         fallback = self._sets(self.main) if thread != self.main else []
         always = Spans(np.array([-_FOREVER], np.int64), np.array([_FOREVER], np.int64))

@@ -127,7 +127,7 @@ def _pieces(
     thread: Ints,
     host: HostStates,
 ) -> _Pieces:
-    """Gaps cut where the host is no longer late, and by what the host did until then."""
+    """Return the gaps cut where the host is no longer late, and by what the host did until then."""
     linked = launch >= 0
     call, done = (numbers(launches[c])[launch[linked]] for c in ("start_ns", "end_ns"))
     late = gaps.start.copy()  # until when the host is late
@@ -178,7 +178,7 @@ def _handed_over(gaps: _Gaps, kernels: pa.Table, launch: Ints, launches: pa.Tabl
 def _waits_for_events(
     kernels: pa.Table, kernel_links: pa.Table, launches: pa.Table, syncs: pa.Table
 ) -> Mask:
-    """Activities ahead of which, on their stream, a wait for an event was queued.
+    """Return the activities ahead of which, on their stream, a wait for an event was queued.
 
     A recorded wait names its stream: CUDA's stands where it was called, MTIA's where the device
     waited. Without such records: a wait was called between the launch of the activity and the

@@ -35,7 +35,7 @@ def kernel_links(
     flows: pa.Table,
     op_links: pa.Table,
 ) -> pa.Table:
-    """The call, operator, step and range that launched each GPU activity."""
+    """Return the call, operator, step and range that launched each GPU activity."""
     threads = Threads()
     ops = _nested_ops(cpu_ops, op_links, threads)
     launch_thread = threads.of(launches)
@@ -74,7 +74,7 @@ def kernel_links(
 
 
 def op_links(cpu_ops: pa.Table, annotations: pa.Table) -> pa.Table:
-    """The caller, depth, step, range and forward operator of each operator."""
+    """Return the caller, depth, step, range and forward operator of each operator."""
     threads = Threads()
     ops = nested(cpu_ops, threads)
     forward, how = _forward(cpu_ops, ops)
@@ -101,7 +101,7 @@ def launch_links(
     kernels: pa.Table,
     op_links: pa.Table,
 ) -> pa.Table:
-    """The operator and step of each launching call, and how much it launched."""
+    """Return the operator and step of each launching call, and how much it launched."""
     threads = Threads()
     ops = _nested_ops(cpu_ops, op_links, threads)
     start = numbers(launches["start_ns"])
@@ -118,7 +118,7 @@ def launch_links(
 
 
 def _nested_ops(cpu_ops: pa.Table, op_links: pa.Table, threads: Threads) -> Nested:
-    """Operators, whose callers `op_links` has found already."""
+    """Return the operators, whose callers `op_links` has found already."""
     start, end = numbers(cpu_ops["start_ns"]), numbers(cpu_ops["end_ns"])
     return Nested(threads.of(cpu_ops), start, end, numbers(op_links["parent_row"], NONE))
 

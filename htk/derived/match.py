@@ -34,7 +34,7 @@ BY = ("comms_id", "sequence", "order")
 
 
 def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.Table) -> pa.Table:
-    """The match of each collective, row by row, and its waits on the ranks' own clocks."""
+    """Return the match of each collective, row by row, and its waits on the ranks' own clocks."""
     rows = CollectiveRows(collectives)
     by, slot = _slots(rows)
     matched = _matched(rows, slot)
@@ -65,7 +65,7 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.
 def timed_columns(
     rows: "CollectiveRows", match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
 ) -> dict[str, pa.Array]:
-    """What depends on the clocks: waits, and who is late."""
+    """Return what depends on the clocks: waits, and who is late."""
     late = lateness(rows, match, waited, before, start, end)  # pyright: ignore[reportArgumentType]
     return {
         "common_start_ns": number(waited.last_dependency_start, pa.int64(), waited.has_wait),
@@ -145,7 +145,7 @@ class CollectiveRows:
         ).group_ids
 
     def _filled_ranks(self, source: NDArray[np.int32], name: NDArray[np.int32]) -> Ints:
-        """A group's ranks, also where one record has them cut short and others have not."""
+        """Return a group's ranks, also where one record has them cut short and others have not."""
         ranks, _ = self.group_ranks
         named = Groups.by_keys(np.stack([source, name, self.group_size], axis=1).astype(np.int64))
         most = named.max(ranks)
@@ -174,7 +174,7 @@ class CollectiveRows:
 
 
 def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
-    """How each row is matched (a number into BY) and its slot (NONE: it takes no part)."""
+    """Return how each row is matched (a number into BY) and its slot (NONE: it takes no part)."""
     by = np.full(rows.length, NONE, np.int64)
     part = ~rows.is_type(*_SILENT) & (rows.rank >= 0)
     message = rows.is_type(*_MESSAGES)
@@ -353,7 +353,7 @@ _REASONS = (
 
 
 def _reasons(rows: CollectiveRows, matched: _Found, waited: Waits, lacking: Mask) -> pa.Array:
-    """Why wait and transfer are unknown, or known in part."""
+    """Return why wait and transfer are unknown, or known in part."""
     lonely = _lonely(rows)
     watched = matching(rows.table["timing"], "watchdog".__eq__)
     grouped = rows.is_type("send_recv")
@@ -374,7 +374,7 @@ def _reasons(rows: CollectiveRows, matched: _Found, waited: Waits, lacking: Mask
 
 
 def _lonely(rows: CollectiveRows) -> Mask:
-    """Rows whose group no other rank has any row of."""
+    """Return the rows whose group no other rank has any row of."""
     groups = Groups.by_keys(rows.group)
     if not len(groups):
         return np.empty(0, bool)

@@ -112,7 +112,7 @@ def _members(rows: CollectiveRows, ours: _Side, group: int) -> dict[int, int]:
 
 
 def _group_of(rows: CollectiveRows, ours: _Side, theirs: _Side, comm: int) -> int | None:
-    """The process group whose calls agree best with a communicator's."""
+    """Return the process group whose calls agree best with a communicator's."""
     best: tuple[float, int] | None = None
     for group in sorted({g for g, _ in ours.rows}):
         sizes = {ours.size[group], theirs.size[comm]} - {NONE}

@@ -38,7 +38,7 @@ def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) ->
 
 
 def python_links(python_calls: pa.Table) -> pa.Table:
-    """The caller, depth, thread and module of each Python call."""
+    """Return the caller, depth, thread and module of each Python call."""
     calls = nested(python_calls, Threads())
     path, paths = module_paths(python_calls, calls)
     return pa.table(
@@ -53,7 +53,7 @@ def python_links(python_calls: pa.Table) -> pa.Table:
 
 
 def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int64], pa.Array]:
-    """The path of nn.Modules that each Python call is inside of (itself too), as codes.
+    """Return the path of nn.Modules that each Python call is inside of (itself too), as codes.
 
     Level by level of the call tree: a call has its caller's path, and a module adds its name.
     """

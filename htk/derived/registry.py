@@ -48,7 +48,7 @@ NAMES = (*PER_FILE, *OVER_RANKS)
 
 @cache
 def maker(name: str) -> Maker:
-    """Who makes a table of that name; its module is imported only then."""
+    """Return who makes a table of that name; its module is imported only then."""
     module = PER_FILE.get(name) or OVER_RANKS[name]
     return Maker(getattr(importlib.import_module(module), name))
 

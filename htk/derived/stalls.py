@@ -81,7 +81,7 @@ def stalls(
 
 
 def _calls(state: Ints, launches: pa.Table, launch_links: pa.Table) -> _Stalls:
-    """Calls that block, allocate or load code."""
+    """Return the calls that block, allocate or load code."""
     length = numbers(launches["end_ns"]) - numbers(launches["start_ns"])
     quick = matching(launches["name"], lambda n: "Memcpy" in n and "Async" in n)
     chosen = np.isin(state, WAITING) & ~(quick & (length < _LONG_COPY_NS))

@@ -59,7 +59,7 @@ def unnamed_groups(rows: GuessedRows, chosen: Ints, lane: Ints) -> Ints:
 
 
 def _members(rows: GuessedRows, lane: Ints, ranks: Ints, size: int) -> Ints:
-    """A number for each rank's group; NONE: cannot be told."""
+    """Return a number for each rank's group; NONE: cannot be told."""
     nothing = np.full(len(ranks), NONE, np.int64)
     if size < 2 or len(ranks) > _MOST_RANKS or not rows.timed[lane].all():
         return nothing

@@ -43,7 +43,7 @@ _FASTEST = 0.10  # of equal calls that all members recorded: the pace of the net
 
 
 def unrecorded_ranks(ranks: pa.Table) -> int:
-    """How many ranks of the job have no file, where its size is recorded."""
+    """Return how many ranks of the job have no file, where its size is recorded."""
     sizes = [size for size in ranks["world_size"].to_pylist() if size]
     here = {rank for rank in ranks["rank"].to_pylist() if rank is not None}
     return max(max(sizes, default=0) - len(here), 0) if here else 0
@@ -92,7 +92,7 @@ def with_undetermined(
 
 
 def _least(rows: MemberRows, ranks: pa.Table) -> Floats:
-    """What each call takes at least, in ns: its bytes at the full rate of a GPU's links.
+    """Return what each call takes at least, in ns: its bytes at the full rate of a GPU's links.
 
     A switch may reduce on the way, so that an all-reduce sends its bytes once.
     """

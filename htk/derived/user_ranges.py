@@ -63,7 +63,7 @@ class UserRanges:
         return self._ranges.around(np.full(len(time), self._main, np.int32), time)
 
     def _works_for_main(self, thread: Int32) -> np.ndarray:
-        """Threads of autograd, and those that have no ranges of their own."""
+        """Return the threads of autograd, and those that have no ranges of their own."""
         alone = ~np.isin(thread, self._ranges.thread)
         return np.asarray((thread != self._main) & (alone | np.isin(thread, self._autograd)))
 
@@ -75,7 +75,7 @@ def _autograd_threads(cpu_ops: pa.Table, threads: Threads) -> Int32:
 
 
 def _main_thread(steps: Nested, ranges: Nested, autograd: Int32) -> int:
-    """The thread with the profiler's steps, else that with the most time in ranges."""
+    """Return the thread with the profiler's steps, else that with the most time in ranges."""
     if len(steps.thread):
         return int(np.bincount(steps.thread).argmax())
     own = np.flatnonzero(~np.isin(ranges.thread, autograd))

@@ -96,7 +96,7 @@ def global_root(rows: WaitRows) -> Ints:
 
 
 def _last_rank(rank: Ints, members: Groups, start: Ints) -> Ints:
-    """Who started last in each match; of several the lowest rank."""
+    """Return who started last in each match; of several the lowest rank."""
     order = np.lexsort((-rank, start, members.group_ids))
     ends = np.cumsum(members.count) - 1
     return rank[order][ends][members.group_ids] if len(rank) else rank

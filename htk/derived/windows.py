@@ -199,7 +199,7 @@ def kinds_of(activities: pa.Table, row: Ints) -> KindMask:
 
 
 def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:
-    """One number for each (rank, cycle, device)."""
+    """Return one number for each (rank, cycle, device)."""
     keys = [
         np.column_stack([numbers(t[c], NONE).astype(np.int64) for c in ("rank", "cycle", "device")])
         for t in (activities, windows)

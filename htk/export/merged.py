@@ -114,7 +114,7 @@ _AS_IS: _Clock = (0, 0.0, 0)
 
 
 def _clocks(trace: Trace) -> dict[int, _Clock]:
-    """What to add to each rank's times; nothing where its clock could not be compared."""
+    """Return what to add to each rank's times; nothing where its clock could not be compared."""
     clocks: dict[int, _Clock] = {}
     for row in trace.tables["rank_clocks"].to_pylist():
         if row["rank"] is not None and row["aligned"]:
@@ -259,14 +259,14 @@ def _next_process(ranks: list[_Rank]) -> int:
 
 
 def _each(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:
-    """Each value changed, equal ones once."""
+    """Return each value changed, equal ones once."""
     encoded = values.dictionary_encode()
     changed = [to(value) for value in encoded.dictionary.to_pylist()]
     return pa.array(changed, pa.binary()).take(encoded.indices)
 
 
 def _as_microseconds(times: NDArray[np.int64]) -> pa.Array:
-    """Nanoseconds as microseconds with three decimals, exact."""
+    """Return the nanoseconds as microseconds with three decimals, exact."""
     words = np.empty((len(times), 2), np.int64)  # of a decimal of 128 bits
     words[:, 0], words[:, 1] = times, times >> 63
     exact = pa.Array.from_buffers(_MICROSECONDS, len(times), [None, pa.py_buffer(words)])
@@ -348,7 +348,7 @@ def _bandwidth(part: TraceFile) -> Iterator[tuple[str, _Points]]:
 
 
 def _running(changes: list[_Points]) -> _Points:
-    """The sum of all changes so far, at each moment at which it changes."""
+    """Return the sum of all changes so far, at each moment at which it changes."""
     times = np.concatenate([when for when, _ in changes])
     order = np.argsort(times, kind="stable")
     times = times[order]

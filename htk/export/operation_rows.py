@@ -110,7 +110,7 @@ class _Runs:
         self.type, self.batch = type_, batch
 
     def over(self, values: Ints, reduce: np.ufunc) -> Ints:
-        """The least or greatest value of each run."""
+        """Return the least or greatest value of each run."""
         return np.asarray(reduce.reduceat(values[self._order], self._starts))
 
 

@@ -77,7 +77,7 @@ def drawn(
 
 
 def _event(start_ns: int, length_ns: int | None = None, **rest: Any) -> str:
-    """An event as JSON. Its times, in microseconds, are written out: no float holds them."""
+    """Return an event as JSON. Its times, in microseconds, are written out: no float holds them."""
     times = f'"ts": {format_microseconds(start_ns)}, '
     if length_ns is not None:
         times += f'"dur": {format_microseconds(length_ns)}, '

@@ -33,7 +33,7 @@ Start = Callable[[str, list[tuple[str, str]]], object]
 
 
 def ui_folder() -> Path:
-    """Where the UI's files are."""
+    """Return where the UI's files are."""
     named = os.environ.get("HTK_PERFETTO_UI")
     if named:
         folder = Path(named)

@@ -135,7 +135,7 @@ class _Writer:
         self._packet(_number(_SEQUENCE_ID, _SEQUENCE) + _number(_FLAGS, _CLEARED))
 
     def reserve_flows(self, activities: int) -> int:
-        """The first of as many arrows' numbers, which no other rank uses."""
+        """Return the first of as many arrows' numbers, which no other rank uses."""
         first = self._flows
         self._flows += activities
         return first
@@ -179,7 +179,7 @@ class _Writer:
             self._packet(_number(_TIME, slices.end[row]) + self._head + closing)
 
     def _name(self, name: str) -> tuple[int, bytes]:
-        """The number of a name, and what tells it where it is new."""
+        """Return the number of a name, and what tells it where it is new."""
         interned = self._names.get(name)
         if interned is not None:
             return interned, b""
@@ -212,7 +212,7 @@ def _lines(slices: _Slices) -> Iterator[list[int]]:
 
 
 def _fits(open_until: list[int], start: int, end: int) -> bool:
-    """Whether a slice nests in what is still open when it begins; what ended is let go."""
+    """Return whether a slice nests in what is still open when it begins; what ended is let go."""
     while open_until and open_until[-1] <= start:
         open_until.pop()
     return not open_until or end <= open_until[-1]

@@ -64,7 +64,7 @@ class EventPieces:
         self.may_precede_number[-1:] = True  # no quote ends the last piece
 
     def _before_colon(self, letters: NDArray[np.uint8], ends: NDArray[np.int64]) -> Chosen:
-        """Which strings are keys: a colon follows, perhaps behind white space."""
+        """Return which strings are keys: a colon follows, perhaps behind white space."""
         following = letters[np.minimum(ends + 1, len(letters) - 1)]
         is_key = following == _COLON
         blank = np.flatnonzero(following <= _SPACE)
@@ -168,7 +168,7 @@ class EventPieces:
         return len(self._pieces) + len(self._added) - 1
 
     def _after(self, positions: NDArray[np.int64]) -> tuple[Codes, list[bytes]]:
-        """Codes and texts of what follows some strings."""
+        """Return the codes and texts of what follows some strings."""
         numbers = pa.array((2 * positions + 2).astype(np.int32))
         encoded = self._pieces.take(numbers).dictionary_encode()
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
@@ -218,7 +218,7 @@ def _joined(pieces: pa.Array, numbers: Codes) -> bytes:
 def _passed(
     letters: NDArray[np.uint8], positions: Positions, skipped: NDArray[np.bool_]
 ) -> Positions:
-    """Where the first letter that is not skipped stands, from each position on."""
+    """Return where the first letter that is not skipped stands, from each position on."""
     positions = np.minimum(positions, len(letters) - 1)
     moving = np.flatnonzero(skipped[letters[positions]])
     for _ in range(_MOST_LETTERS):
@@ -245,7 +245,7 @@ def _number_follows(letters: NDArray[np.uint8], closing: NDArray[np.int64]) -> C
 
 
 def _quotes(letters: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Where strings begin and end: quotes that no backslash takes the meaning of."""
+    """Return where strings begin and end: quotes that no backslash takes the meaning of."""
     quotes = np.flatnonzero(letters == _QUOTE)
     suspects = quotes[(quotes > 0) & (letters[quotes - 1] == _BACKSLASH)]
     if not len(suspects):

@@ -42,12 +42,12 @@ def kineto_parts(parts: Iterable[TraceFile]) -> list[TraceFile]:
 
 
 def sources_of(inputs: Inputs) -> dict[str, Source]:
-    """The files that were opened, by name."""
+    """Return the files that were opened, by name."""
     return {source.name: source for source in resolve(with_sample(inputs))}
 
 
 def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> list[Written]:
-    """A copy of each file that Holistic Trace Analysis finds the rank of: rank-R.json.gz.
+    """Return a copy of each file that Holistic Trace Analysis finds the rank of: rank-R.json.gz.
 
     It looks for `"rank": R` with a blank in it, and takes the first file of a rank.
     """
@@ -75,7 +75,7 @@ def write(
     event: Event,
     progress: Callable[[int], None] | None = None,
 ) -> Written:
-    """A compressed copy of a file, changed on the way; it appears when it is whole."""
+    """Return a compressed copy of a file, changed on the way; it appears when it is whole."""
     with (
         source.open() as file,
         open_stream(file) as stream,
@@ -87,7 +87,7 @@ def write(
 
 
 def write_runs(source: Source, target: Path, entry: Entry, run: Run) -> Written:
-    """The same with many events at a time, and a quicker compressor."""
+    """Return the same with many events at a time, and a quicker compressor."""
     with (
         source.open() as file,
         open_stream(file) as stream,
@@ -99,7 +99,7 @@ def write_runs(source: Source, target: Path, entry: Entry, run: Run) -> Written:
 
 
 def quickly_packed(raw: BinaryIO) -> gzip.GzipFile:
-    """A stream that packs at some 300 MB/s into files a third larger than the smallest."""
+    """Return a stream that packs at some 300 MB/s into files a third larger than the smallest."""
     packed: gzip.GzipFile = igzip.IGzipFile("", "wb", 2, raw, mtime=0)  # type: ignore[no-untyped-call]
     return packed
 

@@ -83,7 +83,7 @@ def _part(strings: Collection[str], gone: Collection[str]) -> str | None:
 
 
 def _windows(blob: bytes) -> NDArray[np.uint64]:
-    """Every eight bytes in a row, as numbers."""
+    """Return every eight bytes in a row, as numbers."""
     if len(blob) < PART_LENGTH:
         return np.zeros(0, np.uint64)
     views: list[NDArray[Any]] = []

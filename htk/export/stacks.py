@@ -157,7 +157,7 @@ def _gpu(trace: Trace, paths: Paths, texts: list[tuple[str, ...]], before: int) 
 
 
 def _texts(paths: Paths, names: list[str]) -> list[tuple[str, ...]]:
-    """The frames of each path; callers come first."""
+    """Return the frames of each path; callers come first."""
     texts: list[tuple[str, ...]] = []
     for above, name in zip(paths.above.tolist(), paths.name.tolist(), strict=True):
         texts.append((*(texts[above] if above != NONE else ()), names[name]))
@@ -171,5 +171,5 @@ def _check(ranks: list[RankStacks], trace: Trace) -> None:
 
 
 def _frame(name: str) -> str:
-    """A name as one frame: a semicolon would end it."""
+    """Return a name as one frame: a semicolon would end it."""
     return " ".join(name.replace(";", ",").split()) or "unnamed"

@@ -68,7 +68,7 @@ _NEEDED = ("events", *_CPU, *_INSTANTS, "kernels", "annotations", "syncs")
 
 
 def _spans(trace: Trace, part: TraceFile, tables: Mapping[str, Any]) -> Spans:
-    """The chosen time on the CPU."""
+    """Return the chosen time on the CPU."""
     chosen = trace.selection
     annotations = tables["annotations"]
     start, end = numbers(annotations["start_ns"]), numbers(annotations["end_ns"])
@@ -87,7 +87,7 @@ def _spans(trace: Trace, part: TraceFile, tables: Mapping[str, Any]) -> Spans:
 
 
 def _at(spans: Spans, time: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which moments lie in the spans."""
+    """Return which moments lie in the spans."""
     if not len(spans.start):
         return np.zeros(len(time), bool)
     position = np.searchsorted(spans.start, time, side="right") - 1
@@ -95,7 +95,7 @@ def _at(spans: Spans, time: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _overlapping(spans: Spans, table: Any) -> NDArray[np.bool_]:
-    """Which events begin in the spans, or lie over a beginning of one."""
+    """Return which events begin in the spans, or lie over a beginning of one."""
     start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
     before = np.searchsorted(spans.start, start, side="left")
     after = np.searchsorted(spans.start, end, side="left")
@@ -103,7 +103,7 @@ def _overlapping(spans: Spans, table: Any) -> NDArray[np.bool_]:
 
 
 def _annotations(spans: Spans, table: Any) -> NDArray[np.bool_]:
-    """Ranges on the CPU by time; their GPU copies with them."""
+    """Return the ranges on the CPU by time; their GPU copies with them."""
     chosen = _overlapping(spans, table)
     on_gpu = truths(table["on_gpu"])
     ids = numbers(table["external_id"], -1)
@@ -119,7 +119,7 @@ def _annotations(spans: Spans, table: Any) -> NDArray[np.bool_]:
 def _with(
     tables: Mapping[str, Any], name: str, column: str, other: str, chosen: Mapping[str, Any]
 ) -> NDArray[np.bool_]:
-    """Rows whose number in `column` a kept row of another table has."""
+    """Return the rows whose number in `column` a kept row of another table has."""
     own = numbers(tables[name][column], -1)
     theirs = numbers(tables[other][column], -1)[chosen[other]]
     return np.asarray((own >= 0) & np.isin(own, theirs))
@@ -133,7 +133,7 @@ def _launch_flows(tables: Mapping[str, Any], chosen: Mapping[str, Any]) -> NDArr
 
 
 def target_names(parts: Sequence[TraceFile]) -> list[str]:
-    """A file name for each part, compressed and each different."""
+    """Return a file name for each part, compressed and each different."""
     names: list[str] = []
     for part in parts:
         name = Path(part.file.replace("!", "/")).name.removesuffix(".gz").removesuffix(".zst")

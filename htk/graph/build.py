@@ -68,7 +68,7 @@ class Graph:
         return sorted({int(r) for r in np.unique(self.activities.rank)})
 
     def edges(self, *kinds: str) -> Mask:
-        """Which edges are of these kinds."""
+        """Return which edges are of these kinds."""
         return np.isin(self.kind, [KINDS.index(k) for k in kinds])
 
 
@@ -91,7 +91,7 @@ READS = (
 
 
 def steps_at_hand(tables: Mapping[str, pa.Table]) -> Steps:
-    """The whole steps, the same on all ranks, and how long each took."""
+    """Return the whole steps, the same on all ranks, and how long each took."""
     on_one_clock = (_shifted(tables[name], tables["rank_clocks"]) for name in _WINDOWS)
     return steps_of_all(*on_one_clock)
 
@@ -110,7 +110,7 @@ def _shifted(windows: pa.Table, clocks: pa.Table) -> pa.Table:
 
 
 def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
-    """The graph of a step; without a number that of the steadiest."""
+    """Return the graph of a step; without a number that of the steadiest."""
     if not tables["kernels"].num_rows or not tables["launches"].num_rows:
         raise MissingTable(
             "the execution graph needs both sides of a step, CPU calls and GPU activities; record "

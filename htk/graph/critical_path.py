@@ -135,7 +135,7 @@ def _came_from(pieces: PathPieces) -> Ints:
 
 
 def of_tables(tables: Mapping[str, pa.Table], pieces: PathPieces, column: str) -> Ints:
-    """A column of the tables, for the event of each piece."""
+    """Return a column of the tables, for the event of each piece."""
     values = np.empty(len(pieces.row), np.int64)
     for from_table, name in ((pieces.of_call, "launches"), (~pieces.of_call, "kernels")):
         values[from_table] = numbers(tables[name][column], -1)[pieces.row[from_table]]

@@ -224,7 +224,7 @@ def _queue(
     calls: LaunchCalls,
     origin: int,
 ) -> Mask:
-    """A launch returns once the activity that lies a full queue before it has started.
+    """Return a launch returns once the activity that lies a full queue before it has started.
 
     Says which calls were so held up. The queue is as long as the longest seen.
     """
@@ -288,7 +288,7 @@ def _room(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
 
 
 def _syncs(edges: Edges, activities: Activities, calls: LaunchCalls) -> Mask:
-    """Calls that waited for the GPU, which then have no length of their own."""
+    """Return the calls that waited for the GPU, which then have no length of their own."""
     waits = synchronised(activities, calls)
     blocked = np.zeros(len(calls.start), bool)
     blocked[waits.dst] = activities.end[waits.src] > calls.start[waits.dst]

@@ -127,7 +127,7 @@ class Gate:
 
 
 def gate(tables: Mapping[str, pa.Table], graph: Graph, replayed: Replay) -> Gate:
-    """All five tests."""
+    """Return all five tests."""
     period = graph.period_ns
     low = graph.window[0]
     step = abs(replayed.first_end - low - period)
@@ -159,7 +159,7 @@ def _linked(tables: Mapping[str, pa.Table]) -> float:
 
 
 def _remarks(tables: Mapping[str, pa.Table], graph: Graph) -> tuple[str, ...]:
-    """What is wrong with a recording that is not trusted."""
+    """Return what is wrong with a recording that is not trusted."""
     remarks = []
     if graph.step is None:
         remarks.append("no steps are marked: call profiler.step() after each")
@@ -226,7 +226,7 @@ def _within_step(graph: Graph, replayed: Replay, path: Ints) -> Ints:
 
 
 def _held_out(tables: Mapping[str, pa.Table], graph: Graph, numbers: list[int]) -> float | None:
-    """The graph of this step with the durations of its neighbour predicts that neighbour."""
+    """Return the graph of this step with the durations of its neighbour predicts that neighbour."""
     others = [k for k in (numbers[1:] or numbers) if k != graph.step]
     if graph.step is None or not others:
         return None
@@ -242,7 +242,7 @@ def _held_out(tables: Mapping[str, pa.Table], graph: Graph, numbers: list[int]) 
 
 
 def _with_durations(graph: Graph, other: Graph) -> tuple[Ints, Ints]:
-    """The graph's weights, with lengths of activities and CPU times of the other's."""
+    """Return the graph's weights, with lengths of activities and CPU times of the other's."""
     weight, wraps = graph.weight.copy(), graph.wrap_weight.copy()
     own, theirs = (_keys(g.activities.lane, g.activities.name) for g in (graph, other))
     here, there = _paired(own, theirs)
@@ -300,7 +300,7 @@ def _keys(lane: Ints, name: Ints) -> Ints:
 
 
 def _paired(own: Ints, theirs: Ints) -> tuple[Ints, Ints]:
-    """Rows with the same key."""
+    """Return the rows with the same key."""
     both = Groups.by_keys(np.concatenate([own, theirs]))
     row_of_key = np.full(len(both), -1, np.int64)
     row_of_key[both.group_ids[len(own) :]] = np.arange(len(theirs))
@@ -309,7 +309,7 @@ def _paired(own: Ints, theirs: Ints) -> tuple[Ints, Ints]:
 
 
 def gated(tables: Mapping[str, pa.Table]) -> tuple[Graph, Replay, Gate]:
-    """The steadiest step, replayed and judged."""
+    """Return the steadiest step, replayed and judged."""
     graph = build(tables)
     replayed = replay(graph)
     judged = gate(tables, graph, replayed)

@@ -69,7 +69,7 @@ def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
 
 
 def _is_repeated(rank: Ints, cycle: Ints) -> bool:
-    """Whether some rank has the step in more than one of its cycles."""
+    """Return whether some rank has the step in more than one of its cycles."""
     ranks = Groups.by_keys(rank.astype(np.int64))
     return bool((ranks.distinct(cycle.astype(np.int64)) > 1).any())
 
@@ -135,7 +135,7 @@ class LaunchCalls:
 def calls_of(
     tables: Mapping[str, pa.Table], step: int | None, origin: int, cycle: int | None = None
 ) -> LaunchCalls:
-    """Calls of a step, of a cycle, or of all."""
+    """Return the calls of a step, of a cycle, or of all."""
     launches, links = tables["launches"], tables["launch_links"]
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
     matters |= numbers(links["kernels"]) > 0
@@ -225,7 +225,7 @@ def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
 
 
 def _lane(*columns: NDArray[np.integer]) -> Ints:
-    """One number for each distinct combination."""
+    """Return one number for each distinct combination."""
     return Groups.by_keys(np.column_stack([c.astype(np.int64) for c in columns])).group_ids
 
 

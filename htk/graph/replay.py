@@ -48,7 +48,7 @@ def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = 
 
 
 def once(graph: Graph, weight: Ints, wrap_weight: Ints, seen: Ints) -> Ints:
-    """One step, after one whose last instants came when `seen` says."""
+    """Return one step, after one whose last instants came when `seen` says."""
     time = _pinned(graph)
     np.maximum.at(time, graph.wrap_dst, seen + wrap_weight)
     longest(time, graph.src, graph.dst, weight)

@@ -62,7 +62,7 @@ class Handovers:
 def waits_for_events(
     tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls, origin: int
 ) -> Wait:
-    """What the first activity launched after each cudaStreamWaitEvent waited for.
+    """Return what the first activity launched after each cudaStreamWaitEvent waited for.
 
     Where that was not recorded it is inferred, and never counts as observed.
     """
@@ -171,7 +171,7 @@ class _Launched:
         return best, choices
 
     def aligned(self, guesses: list[tuple[int, int, bool]]) -> Counter[tuple[int, int]]:
-        """How often a stream began when another had just ended, by the two."""
+        """Return how often a stream began when another had just ended, by the two."""
         act, counts = self.activities, Counter[tuple[int, int]]()
         for source, target, _ in guesses:
             if act.start[target] - act.end[source] <= _ALIGNED_NS:
@@ -182,13 +182,13 @@ class _Launched:
         return int(self.activities.lane[source]), int(self.activities.lane[target])
 
     def next_on(self, lane: int, call: int) -> int:
-        """The first activity launched on a stream after a call."""
+        """Return the first activity launched on a stream after a call."""
         rows, issued = self._by_lane(lane)
         position = int(np.searchsorted(issued, self.calls.start[call]))
         return int(rows[position]) if position < len(rows) else -1
 
     def last_on(self, lane: int, call: int) -> int:
-        """The last activity launched on a stream before a call."""
+        """Return the last activity launched on a stream before a call."""
         rows, issued = self._by_lane(lane)
         position = int(np.searchsorted(issued, self.calls.start[call])) - 1
         return int(rows[position]) if position >= 0 else -1
@@ -265,7 +265,7 @@ def communicators(
 
 
 def synchronised(activities: Activities, calls: LaunchCalls) -> Wait:
-    """What synchronising calls and blocking copies waited for."""
+    """Return what synchronising calls and blocking copies waited for."""
     launched = _Launched.of(activities, calls)
     rows: list[tuple[int, int, int, bool]] = []
     for call in np.flatnonzero(calls.named(SYNCHRONISES)).tolist():  # some tens in a step
@@ -286,7 +286,7 @@ def synchronised(activities: Activities, calls: LaunchCalls) -> Wait:
 def _returned(
     activities: Activities, calls: LaunchCalls, activity: int, call: int
 ) -> list[tuple[int, int, int, bool]]:
-    """The edge, if the call returned soon after the activity and began before its end."""
+    """Return the edge, if the call returned soon after the activity and began before its end."""
     lag = int(calls.end[call] - activities.end[activity])
     waited = activities.end[activity] > calls.start[call]
     if not waited:
@@ -295,7 +295,7 @@ def _returned(
 
 
 def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
-    """A thread pauses while another works: it started that one and waits for its end.
+    """Return a thread pauses while another works: it started that one and waits for its end.
 
     Main and autograd threads in backward; observed where the other thread runs operators that
     autograd tied to a forward one.

@@ -97,7 +97,7 @@ def series_of(runs: Sequence[KeptRun], by_tags: Sequence[str], metric: str) -> l
 
 
 def _kind(run: KeptRun, by_tags: Sequence[str]) -> tuple[str, ...]:
-    """What runs must share to be compared."""
+    """Return what runs must share to be compared."""
     ranks = run.row["world_size"] or run.row["rank_count"]
     timed = {"host": "timed on the host", "operations": "logged operations"}
     return (

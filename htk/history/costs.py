@@ -87,7 +87,7 @@ def over_runs(runs: Sequence[RecordedBaseline]) -> RecordedBaseline:
 
 
 def _over_runs(series: Sequence[Series | None], alike: bool) -> Series:
-    """One thing of several runs; where a run has none of it, it takes no time there."""
+    """Return one thing of several runs; where a run has none of it, it takes no time there."""
     recorded = [each for each in series if each is not None]
 
     def means(values: Sequence[Floats]) -> Floats:

@@ -31,7 +31,7 @@ _OF_A_LIST = (
 
 
 def _columns() -> dict[str, Column]:
-    """Columns of RUNS, in the order of a list."""
+    """Return the columns of RUNS, in the order of a list."""
     return {n: (RUNS.field(n).type, doc_of(RUNS.field(n))) for n in _OF_A_LIST}
 
 

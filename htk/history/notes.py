@@ -89,5 +89,5 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
 
 
 def matches(tags: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """Whether tags are as wanted; * in a wanted value stands for anything."""
+    """Return whether tags are as wanted; * in a wanted value stands for anything."""
     return all(fnmatchcase(tags.get(name, ""), value) for name, value in wanted.items())

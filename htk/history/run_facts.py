@@ -170,7 +170,7 @@ def _cause(trace: Trace) -> str | None:
 
 
 def _kept_coverage(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The coverage without long lists."""
+    """Return the coverage without long lists."""
     return {
         name: value[:_LISTED_RANKS] if isinstance(value, list) else value
         for name, value in facts.items()

@@ -5,7 +5,7 @@ from htk.history.changes import Change
 
 
 def change_in_words(change: Change) -> str:
-    """A change in words."""
+    """Return a change in words."""
     series, first = change.series, change.series.runs[change.first]
     metric = series.metric
     between = ""
@@ -21,14 +21,14 @@ def change_in_words(change: Change) -> str:
 
 
 def metric_value(metric: str, value: float) -> str:
-    """A value of a metric as people read it."""
+    """Return a value of a metric as people read it."""
     if metric == "mfu":
         return f"{value:.1f} %"
     return f"{value:.3f}x" if metric == "slowdown" else format_duration(value)
 
 
 def confidence(change: Change) -> str:
-    """How sure a change is, never wholly."""
+    """Return how sure a change is, never wholly."""
     return f"{min(100 * change.confidence, 99.9):.1f} %"
 
 

@@ -20,7 +20,7 @@ _NAMED = {
 
 
 def overlap(frames: Frames) -> pd.DataFrame:
-    """How much of a rank's communication has compute beside it."""
+    """Return how much of a rank's communication has compute beside it."""
     rows = []
     for rank, gpu in frames.gpu.items():
         kinds = [spans(gpu[gpu["kernel_type"] == t]) for t in ("COMMUNICATION", "COMPUTATION")]

@@ -15,7 +15,7 @@ Series = dict[int, pd.DataFrame]
 
 
 def queue_lengths(frames: Frames, ranks: Sequence[int]) -> Series:
-    """Activities launched and not begun, after each change; a series for each stream."""
+    """Return the activities launched and not begun, after each change; a series for each stream."""
     lengths = {}
     for rank in ranks:
         gpu = frames.of(rank)
@@ -44,7 +44,7 @@ def queue_summary(series: Series) -> pd.DataFrame | None:
 
 
 def blocked(frames: Frames, series: Series, most: int) -> pd.DataFrame:
-    """How long each stream's queue was full, of every stream that ever was."""
+    """Return how long each stream's queue was full, of every stream that ever was."""
     rows = []
     for rank, frame in series.items():
         gpu = frames.of(rank)
@@ -87,7 +87,7 @@ def bandwidth_summary(series: Series) -> pd.DataFrame | None:
 
 
 def write(frames: Frames, rank: int, series: dict[str, Series], suffix: str) -> Path:
-    """A copy of a rank's file, beside it, with the series drawn in as counters."""
+    """Return a copy of a rank's file, beside it, with the series drawn in as counters."""
     part = next(p for p in frames.trace.files if p.rank == rank)
     name, dot, ending = part.file.partition(".json")
     target = Path(f"{name}{suffix}{dot}{ending}")

@@ -159,7 +159,7 @@ class Frames:
 
 
 def spans(frame: pd.DataFrame) -> Spans:
-    """Where at least one row of a frame is."""
+    """Return where at least one row of a frame is."""
     return union(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
 
 
@@ -170,7 +170,7 @@ def memory_type(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """A kernel's name without template arguments, parameters and return type."""
+    """Return a kernel's name without template arguments, parameters and return type."""
     if name.startswith(("Memcpy", "Memset", "dma")) or not any(c in name for c in "<("):
         return name
     kept: list[str] = []

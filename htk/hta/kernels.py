@@ -66,7 +66,7 @@ class Operators:
         return matching(self.names, lambda name: name.startswith("aten::"))
 
     def above(self, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-        """The innermost wanted operator at or above each (-1: none)."""
+        """Return the innermost wanted operator at or above each (-1: none)."""
         above = rows.copy()
         wanted, parent = np.append(wanted, False), np.append(self.parent, -1)
         while len(climb := np.flatnonzero((above >= 0) & ~wanted[above])):
@@ -77,7 +77,7 @@ class Operators:
 def sequences(
     frames: Frames, operator: str, folder: Path, shortest: int, rank: int, top: int
 ) -> pd.DataFrame:
-    """Which kernels the operators of a name launch, how often, at what cost."""
+    """Return which kernels the operators of a name launch, how often, at what cost."""
     if not operator:
         raise UsageError("operator_name is empty; give (part of) an operator's name")
     gpu, ops = frames.of(rank), Operators(frames)
@@ -142,7 +142,7 @@ def _mark(
 
 
 def aten_delays(frames: Frames, rank: int, sort_by: Sequence[str]) -> pd.DataFrame:
-    """Kernels of each ATen operator's calls, and the delays to the first of them."""
+    """Return the kernels of each ATen operator's calls, and the delays to the first of them."""
     gpu, ops = frames.of(rank), Operators(frames)
     gpu = gpu[gpu["launch_ts"].notna()].sort_values("launch_ts", kind="stable")
     row = ops.above(gpu["op_row"].to_numpy(), ops.aten)
@@ -239,7 +239,7 @@ def _launch_calls(frames: Frames, rank: int) -> pa.Table:
 
 
 def _stack(ops: Operators, row: int) -> list[str]:
-    """Names of the operators round a call, outermost first."""
+    """Return the names of the operators round a call, outermost first."""
     names = []
     while row >= 0:
         names.append(str(ops.names[row]))

@@ -41,13 +41,13 @@ class CriticalPath:
     in_loading: np.ndarray  # at least half of the piece lies in a range of data loading
 
     def summary(self) -> pd.Series:
-        """What bounds the step, in percent."""
+        """Return what bounds the step, in percent."""
         pieces = self.get_critical_path_breakdown()
         by = pieces.groupby("bound_by")["duration"].sum()
         return 100 * by / by.sum()
 
     def get_critical_path_breakdown(self) -> pd.DataFrame:
-        """A row for each piece, first to last."""
+        """Return a row for each piece, first to last."""
         kinds = self.path["kind"].to_pylist()
         bound_by = np.array([_BOUND_BY.get(kind, _ON_CPU) for kind in kinds], object)
         bound_by[(bound_by == _ON_CPU) & self.in_loading] = "data_loading"
@@ -128,6 +128,6 @@ def _in_ranges(
 
 
 def overlay(frames: Frames, rank: int, path: CriticalPath, folder: Path) -> str:
-    """A copy of the rank's file with the path drawn in; says where it is."""
+    """Return a copy of the rank's file with the path drawn in; says where it is."""
     written = write_overlays(frames.trace.sel(ranks=[rank]), folder, path.step)
     return str(next(iter(written)))

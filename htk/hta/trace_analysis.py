@@ -71,20 +71,20 @@ class TraceAnalysis:
 
     @classmethod
     def of(cls, trace: Trace, include_last_profiler_step: bool = False) -> "TraceAnalysis":
-        """The same of a trace that is open."""
+        """Return the same of a trace that is open."""
         analysis = cls.__new__(cls)
         analysis._frames = Frames(trace, include_last_profiler_step)
         return analysis
 
     def get_comm_comp_overlap(self, visualize: bool = True) -> pd.DataFrame:
-        """How much of the communication of each rank has compute beside it, in percent."""
+        """Return how much of the communication of each rank has compute beside it, in percent."""
         overlap = breakdown.overlap(self._frames)
         if visualize:
             shown(overlap, "rank", "comp_comm_overlap_pctg", "Communication beside computation, %")
         return overlap
 
     def get_profiler_steps(self) -> list[int]:
-        """Numbers of the profiler steps."""
+        """Return the numbers of the profiler steps."""
         return self._frames.steps
 
     def get_potential_stragglers(
@@ -94,7 +94,7 @@ class TraceAnalysis:
         visualize: bool = False,
         straggler_identification_impl: Callable[..., pd.Series] | None = None,
     ) -> list[int]:
-        """Ranks that start the most uneven collective late, the most often late first.
+        """Return the ranks that start the most uneven collective late, the most often late first.
 
         An implementation of one's own is given all GPU activities in one frame (with `rank`),
         None, the number of candidates and `visualize`, and returns counts by rank.
@@ -192,7 +192,7 @@ class TraceAnalysis:
     def get_aten_op_kernels_and_delay(
         self, ranks: Ranks = None, sort_by: Sequence[str] | None = None
     ) -> Tables:
-        """Kernels of each ATen operator, and the mean delays to the first of them."""
+        """Return the kernels of each ATen operator, and the mean delays to the first of them."""
         by = sort_by or ["occurrence_count"]
         return {r: kernels.aten_delays(self._frames, r, by) for r in ranks or [0]}
 
@@ -242,13 +242,13 @@ class TraceAnalysis:
         return counters.queue_summary(queue_length_dict)
 
     def get_queue_length_time_series(self, ranks: Ranks = None) -> Tables:
-        """Activities launched and not begun, on each stream, after each change."""
+        """Return the activities launched and not begun, on each stream, after each change."""
         return counters.queue_lengths(self._frames, ranks or [0])
 
     def get_time_spent_blocked_on_full_queue(
         self, queue_length_dict: Tables, max_queue_length: int = _FULL_QUEUE
     ) -> pd.DataFrame | None:
-        """How long the queues were full, a row for each stream that ever was."""
+        """Return how long the queues were full, a row for each stream that ever was."""
         return counters.blocked(self._frames, queue_length_dict, max_queue_length)
 
     def get_memory_bw_summary(self, ranks: Ranks = None) -> pd.DataFrame | None:
@@ -268,7 +268,7 @@ class TraceAnalysis:
         show_idle_interval_stats: bool = False,
         consecutive_kernel_delay: int = 30,
     ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-        """Gaps of each stream by HTA's three causes (delay in microseconds)."""
+        """Return the gaps of each stream by HTA's three causes (delay in microseconds)."""
         of_ranks = [
             breakdown.idle(
                 self._frames, r, streams, consecutive_kernel_delay, show_idle_interval_stats
@@ -294,7 +294,7 @@ class TraceAnalysis:
         instance_id: int | tuple[int, int] | None,
         data_load_events: Sequence[str] | None = None,
     ) -> tuple[CriticalPath | None, bool]:
-        """The critical path of the GPU step that an instance of a range lies in.
+        """Return the critical path of the GPU step that an instance of a range lies in.
 
         `data_load_events` are regular expressions: pieces of the path on the CPU whose name
         one of them matches are bound by data loading.
@@ -311,7 +311,7 @@ class TraceAnalysis:
         only_show_critical_events: bool = True,
         show_all_edges: bool = False,
     ) -> str:
-        """A copy of the rank's file with the path drawn in, and its name.
+        """Return a copy of the rank's file with the path drawn in, and its name.
 
         The copy keeps all events, whatever the last two arguments say.
         """

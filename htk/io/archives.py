@@ -32,12 +32,12 @@ def is_archive(name: str) -> bool:
 
 
 def starts_archive(start: bytes) -> bool:
-    """Whether unpacked bytes begin as an archive does."""
+    """Return whether unpacked bytes begin as an archive does."""
     return start.startswith(_ZIP) or start[257:262] == b"ustar"
 
 
 def members(source: Source) -> list[Source]:
-    """The files within an archive."""
+    """Return the files within an archive."""
     try:
         with source.open() as file:
             zipped = file.read(2) == _ZIP
@@ -76,7 +76,7 @@ def _is_file(entry: zipfile.ZipInfo) -> bool:
 
 
 def _open_zipped(source: Source, entry: zipfile.ZipInfo) -> BinaryIO:
-    """A member's bytes, without reading the archive's list of members again."""
+    """Return a member's bytes, without reading the archive's list of members again."""
     if entry.flag_bits & 1:
         raise TraceError(f"{source.name}!{entry.filename}: needs a password; unpack it first")
     file = source.open()
@@ -111,7 +111,7 @@ def _tarred(source: Source) -> list[Source]:
 
 
 def _plain(source: Source) -> tuple[Callable[[], BinaryIO], str | None]:
-    """How to open the tar's own bytes, and what is wrong with how they were packed."""
+    """Return how to open the tar's own bytes, and what is wrong with how they were packed."""
     with source.open() as file, open_stream(file) as stream:
         if type(stream) is Stream:
             return source.open, None
@@ -144,7 +144,7 @@ def _is_wanted(name: str) -> bool:
 
 
 def _points_outside(name: str) -> bool:
-    """Whether it would leave the archive's folder, though nothing is ever written there."""
+    """Return whether it would leave the archive's folder, though nothing is ever written there."""
     path = PurePosixPath(name.replace("\\", "/"))
     drive = re.match(r"[A-Za-z]:(?:/|$)", str(path))
     return path.is_absolute() or ".." in path.parts or drive is not None

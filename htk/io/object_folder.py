@@ -22,7 +22,7 @@ Done = TypeVar("Done")
 
 
 def _may_come(content: bytes | Exception) -> bool:
-    """Whether an object that was not read may be, asked again."""
+    """Return whether an object that was not read may be, asked again."""
     return isinstance(content, Exception) and not isinstance(content, FileNotFoundError)
 
 
@@ -41,7 +41,7 @@ class ObjectFolder:
         self._tried(partial(self._system.makedirs, self._at(*names), exist_ok=True))
 
     def exists(self, *names: str) -> bool:
-        """Whether there is such an object or folder."""
+        """Return whether there is such an object or folder."""
         return bool(self._tried(partial(self._system.exists, self._at(*names))))
 
     def listed(self, *names: str) -> dict[str, int]:

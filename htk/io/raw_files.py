@@ -34,7 +34,7 @@ def guarded(name: str, open_: Callable[[], BinaryIO]) -> BinaryIO:
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """Return what an error says, on one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     message = " ".join(str(error).split())

@@ -25,7 +25,7 @@ def is_url(name: str) -> bool:
 
 
 def sources(url: str, may_be_trace: Callable[[str], bool]) -> list[Source]:
-    """The file at a URL, or those below it that may be traces, or those that match it."""
+    """Return the file at a URL, or those below it that may be traces, or those that match it."""
     system, path = filesystem(url)
     try:
         files = _files(system, path, url)
@@ -90,7 +90,7 @@ def _first(facts: Facts, names: tuple[str, ...]) -> str:
 
 
 def _shown(url: str) -> str:
-    """The address without what may be secret: a signature in the query, a password."""
+    """Return the address without what may be secret: a signature in the query, a password."""
     if not url.lower().startswith("http"):
         return url
     parts = urlsplit(url)

@@ -66,7 +66,7 @@ class SharedStore:
         return sorted(match[1] for match in matches if match is not None)
 
     def has_others(self) -> bool:
-        """Whether it holds entries that other code made."""
+        """Return whether it holds entries that other code made."""
         return bool(set(self._folder.listed()) - {MARK, _code()})
 
     def put(self, folders: Sequence[Path]) -> None:

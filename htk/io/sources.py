@@ -45,7 +45,7 @@ _SGLANG = re.compile(r"-TP-(\d{1,6})(?:-EP-\d+)?(?:-[A-Z]+)?\.trace\.json")
 
 
 def resolve(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
-    """Every file that the inputs name, each once, in the order they were named.
+    """Return every file that the inputs name, each once, in the order they were named.
 
     One that cannot be used (a damaged archive, say) is there too, and says why when opened.
     """
@@ -61,7 +61,7 @@ def resolve(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
 
 
 def head(source: Source) -> Head:
-    """The first bytes of a source, decompressed; blanks before them are passed over."""
+    """Return the first bytes of a source, decompressed; blanks before them are passed over."""
     with source.open() as file, open_stream(file) as stream:
         data, skipped = stream.read(HEAD_BYTES), 0
         while len(data) == HEAD_BYTES and not data.strip() and skipped < _MOST_BLANKS:
@@ -90,7 +90,7 @@ def rank_from_name(name: str) -> int | None:
 
 
 def content_identity(source: Source) -> str:
-    """A hash of the stored bytes, for who does not trust times and sizes."""
+    """Return a hash of the stored bytes, for who does not trust times and sizes."""
     digest = hashlib.sha256()
     with source.open() as file:
         while block := file.read(1 << 20):
@@ -146,7 +146,7 @@ def _folder(folder: Path) -> Iterator[Source]:
 
 
 def _is_exported(path: Path) -> bool:
-    """A report of Nsight Systems whose SQLite export lies beside it."""
+    """Return a report of Nsight Systems whose SQLite export lies beside it."""
     return path.suffix in _REPORTS and path.with_suffix(".sqlite").is_file()
 
 
@@ -156,7 +156,7 @@ def _may_be_trace(name: str) -> bool:
 
 
 def _with_members(source: Source) -> list[Source]:
-    """The source, or what it holds if it is an archive."""
+    """Return the source, or what it holds if it is an archive."""
     if source.name.endswith(_REPORTS):
         return [broken(source.name, _NSIGHT.format(name=source.file_name))]
     return _members(source) if archives.is_archive(source.name) else [source]
@@ -176,7 +176,7 @@ def _file(path: Path) -> Source:
 
 
 def printable(path: Path) -> str:
-    """A path as valid text: names on disk are bytes of any kind."""
+    """Return a path as valid text: names on disk are bytes of any kind."""
     return os.fsencode(path).decode("utf8", "backslashreplace")
 
 
@@ -185,7 +185,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _spooled(name: str, pipe: BinaryIO) -> list[Source]:
-    """A pipe, kept in a file: it has to be looked at before it is read."""
+    """Return a pipe, kept in a file: it has to be looked at before it is read."""
     kept = Spool.of(name, pipe.read, STDIN_LIMIT)
     source = Source(name, kept.open, kept.size)
     return _members(source) if archives.starts_archive(head(source).data) else [source]

@@ -82,7 +82,7 @@ class Store:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:40]
 
     def find(self, key: str) -> Entry | None:
-        """The entry, unless there is none or it is damaged (then it is dropped)."""
+        """Return the entry, unless there is none or it is damaged (then it is dropped)."""
         folder = self.root / key
         try:
             entry = StoredEntry(folder, _meta(folder))
@@ -117,7 +117,7 @@ class Store:
         return self.find(key) or MemoryEntry(parsed)
 
     def find_all(self, key: str) -> Sequence[Entry] | None:
-        """The entries of every process of a file, unless one of them is missing."""
+        """Return the entries of every process of a file, unless one of them is missing."""
         first = self.find(key)
         if not isinstance(first, StoredEntry):
             return None
@@ -143,7 +143,7 @@ class Store:
         return 0
 
     def list(self) -> list[ListedEntry]:
-        """What is kept, the last used first."""
+        """Return what is kept, the last used first."""
         entries = []
         for folder in self._folders():
             try:
@@ -259,7 +259,7 @@ class Store:
 
 
 def _of_process(key: str, k: int) -> str:
-    """The key of a file's k-th further process."""
+    """Return the key of a file's k-th further process."""
     return f"{key}-{k}"
 
 

@@ -27,7 +27,7 @@ def serve(served: "MCPServer[None]", port: int, announce: Callable[[str], None])
 
 
 def guarded(app: _App, token: str) -> _App:
-    """The application, which answers 401 to a request without the token: other users of this
+    """Return the application, which answers 401 to a request without the token: other users of this
     machine reach the port too."""
 
     async def checked(scope: _Scope, receive: Any, send: Any) -> None:
@@ -43,7 +43,7 @@ def guarded(app: _App, token: str) -> _App:
 
 
 def _holds(scope: _Scope, token: str) -> bool:
-    """Whether the query or the header of a request holds the token."""
+    """Return whether the query or the header of a request holds the token."""
     query = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
     header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
     shown = query or header.removeprefix("Bearer ")

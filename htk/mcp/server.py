@@ -42,7 +42,7 @@ def server(traces: Traces) -> "MCPServer[None]":
 
 
 def _in_words(tool: Callable[..., str]) -> Callable[..., str]:
-    """The tool, whose failures are one line each for whoever called it."""
+    """Return the tool, whose failures are one line each for whoever called it."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     @functools.wraps(tool)
@@ -62,7 +62,7 @@ def _in_words(tool: Callable[..., str]) -> Callable[..., str]:
 
 
 def _described(parameter: inspect.Parameter) -> Any:
-    """The type of a parameter, with its help as the protocol's schema wants it."""
+    """Return the type of a parameter, with its help as the protocol's schema wants it."""
     from pydantic import Field
 
     if typing.get_origin(parameter.annotation) is not Annotated:

@@ -32,7 +32,7 @@ def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
 
 
 def _of_analysis(name: str, traces: Traces) -> Tool:
-    """The tool of an analysis; its parameters are the analysis's options."""
+    """Return the tool of an analysis; its parameters are the analysis's options."""
     analysis = find(name)
 
     def tool(**arguments: Any) -> str:
@@ -68,10 +68,10 @@ def _of_option(option: Option) -> inspect.Parameter:
 
 
 def _commands(traces: Traces) -> list[Tool]:
-    """The tools of commands, by reading alone."""
+    """Return the tools of commands, by reading alone."""
 
     def list_files() -> str:
-        """Which files can be opened? Paths below the roots."""
+        """Return which files can be opened? Paths below the roots."""
         return "\n".join(traces.listed(_MOST_FILES)) or "no file below the roots; 'sample' opens"
 
     def doctor(path: Recording) -> str:

@@ -68,7 +68,7 @@ class KindTimes:
 
 
 def kind_times(activities: pa.Table, windows: pa.Table) -> KindTimes:
-    """How long each combination of kinds runs in each window."""
+    """Return how long each combination of kinds runs in each window."""
     filled = fill(activities, windows)
     kinds = kinds_of(activities, filled.row)
     unions: list[Spans] = [filled.union(kinds.equals(kind)) for kind in KINDS]

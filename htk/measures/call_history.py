@@ -97,7 +97,7 @@ class Histories:
         return self._pending[rank]
 
     def waits_at(self, rank: int) -> RecordedCall | None:
-        """The call that a rank waits at: in a batch, the first one whose peer is absent."""
+        """Return the call that a rank waits at: in a batch, the first one whose peer is absent."""
         pending = self.pending(rank)
         return next(
             (
@@ -109,7 +109,7 @@ class Histories:
         )
 
     def waits_for(self, rank: int) -> set[int]:
-        """Members that have not come to what a rank waits at, or left no dump."""
+        """Return the members that have not come to what a rank waits at, or left no dump."""
         places = [c.call_site for c in self.pending(rank)]
         away = {r for p in places for r in (*self.absent(p), *self.unknown(p))}
         return away - {rank}
@@ -138,13 +138,13 @@ class Histories:
         return enqueued is not None and not call_site.pair and enqueued >= call_site.seq
 
     def absent(self, call_site: CallSite) -> list[int]:
-        """Members with a dump that have not come to a call."""
+        """Return the members with a dump that have not come to a call."""
         return [
             r for r in self.members(call_site) if r in self.calls and not self.arrived(r, call_site)
         ]
 
     def unknown(self, call_site: CallSite) -> list[int]:
-        """Members without a dump."""
+        """Return the members without a dump."""
         return [r for r in self.members(call_site) if r not in self.calls]
 
 

@@ -62,12 +62,12 @@ class CallTree:
         return np.split(order, ends[:-1]) if len(ends) else []
 
     def into_parents(self, values: Ints) -> Ints:
-        """The sum over the direct callees of each call."""
+        """Return the sum over the direct callees of each call."""
         inner = self.parent != NONE
         return _sums(self.parent[inner], values[inner], len(self.parent))
 
     def subtree(self, own: Ints) -> Ints:
-        """The sum over each call and all that it calls, at any depth."""
+        """Return the sum over each call and all that it calls, at any depth."""
         total = own.astype(np.int64, copy=True)
         for rows in reversed(self.levels[1:]):
             np.add.at(total, self.parent[rows], total[rows])
@@ -85,7 +85,7 @@ class CallTree:
         return outermost
 
     def roots(self, chosen: Mask) -> Ints:
-        """The outermost chosen call round each call (itself too), or NONE."""
+        """Return the outermost chosen call round each call (itself too), or NONE."""
         root = np.full(len(self.parent) + 1, NONE, np.int64)  # the last one for no caller
         for rows in self.levels:
             above = root[self.parent[rows]]
@@ -125,7 +125,7 @@ class Paths:
         return cls(of_row[:-1], joined(above), joined(names), joined(depths))
 
     def subtree(self, own: Ints) -> Ints:
-        """The sum over each path and all that begin with it."""
+        """Return the sum over each path and all that begin with it."""
         total = own.astype(np.int64, copy=True)
         ends = np.searchsorted(self.depth, np.arange(int(self.depth.max(initial=-1)) + 2))
         for low, high in reversed(list(zip(ends[1:-1].tolist(), ends[2:].tolist(), strict=True))):
@@ -133,7 +133,7 @@ class Paths:
         return total
 
     def text(self, path: int, labels: Sequence[str], most: int = 24) -> str:
-        """The names of a path, outermost first; of a very long one the last."""
+        """Return the names of a path, outermost first; of a very long one the last."""
         parts: list[str] = []
         while path != NONE and len(parts) < most:
             parts.append(str(labels[int(self.name[path])]))
@@ -199,7 +199,7 @@ def without_operator(
 
 
 def labels_of(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[str]]:
-    """Codes of a column of texts, null being '' at the end, and the texts."""
+    """Return the codes of a column of texts, null being '' at the end, and the texts."""
     codes, dictionary = codes_of(column)
     labels = [*dictionary.to_pylist(), ""]
     return np.where(codes < 0, len(labels) - 1, codes).astype(np.int64), labels

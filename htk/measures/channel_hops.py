@@ -136,7 +136,7 @@ def _places(calls: CollectiveCalls) -> dict[int, _Place]:
 
 
 def _tree_users(calls: CollectiveCalls) -> set[tuple[int, ...]]:
-    """Groups whose calls of known algorithm are mostly trees."""
+    """Return the groups whose calls of known algorithm are mostly trees."""
     codes, listed = calls.rows.group_ranks
     algorithm, names = codes_of(calls.table["algorithm"])
     trees = np.isin(algorithm, [k for k, name in enumerate(names.to_pylist()) if name == TREE])
@@ -156,7 +156,7 @@ def _communicator(
     position: Mapping[int, _Place],
     paired: int | None,
 ) -> Comm | None:
-    """The communicator of a group, where one alone can be it, or all that can run alike."""
+    """Return the communicator of a group, where one alone can be it, or all that can run alike."""
     for comm, places in comms.items():
         if paired is not None and comm[0] == paired and len(places) == len(ranks):
             return comm

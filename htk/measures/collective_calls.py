@@ -162,11 +162,11 @@ class CollectiveCalls:
         return groups[code[row]] if code[row] != NONE else None
 
     def sent(self, row: int) -> list[int] | None:
-        """Bytes from a rank to each of its group, in an all-to-all."""
+        """Return the bytes from a rank to each of its group, in an all-to-all."""
         return self._per_peer(row, "in_split", "in_bytes")
 
     def received(self, row: int) -> list[int] | None:
-        """Bytes to a rank from each of its group, in an all-to-all."""
+        """Return the bytes to a rank from each of its group, in an all-to-all."""
         return self._per_peer(row, "out_split", "out_bytes")
 
     def _per_peer(self, row: int, split: str, total: str) -> list[int] | None:
@@ -204,7 +204,7 @@ _TIMED = (
 
 
 def _place(calls: CollectiveCalls, row: int) -> int:
-    """A rank's place in its group (NONE: unknown)."""
+    """Return a rank's place in its group (NONE: unknown)."""
     comm_rank = calls.table["comm_rank"][row].as_py()
     if comm_rank is not None:
         return int(comm_rank)
@@ -240,7 +240,7 @@ def scopes(calls: CollectiveCalls) -> pa.Array:
 def only_source(
     table: pa.Table, matches: pa.Table, source: str | None
 ) -> tuple[pa.Table, pa.Table]:
-    """Rows that one source wrote."""
+    """Return the rows that one source wrote."""
     if source is None:
         return table, matches
     of_source = matching(table["source"], source.__eq__)
@@ -282,13 +282,13 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
 
 
 def _guessed(calls: CollectiveCalls) -> dict[str, object]:
-    """How many matches are guesses."""
+    """Return how many matches are guesses."""
     guessed = np.unique(calls.match[truths(calls.matches["guessed"]) & (calls.match != NONE)])
     return {"guessed_matches": len(guessed)} if len(guessed) else {}
 
 
 def _unrecorded(calls: CollectiveCalls) -> dict[str, object]:
-    """What cannot be told because ranks were not recorded."""
+    """Return what cannot be told because ranks were not recorded."""
     missing = unrecorded_ranks(calls.ranks)
     if not missing and not calls.lacking.any():
         return {}

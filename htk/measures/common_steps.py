@@ -54,7 +54,7 @@ def _rounded(values: Floats) -> Ints:
 
 
 def some_are_shorter(length: Ints) -> bool:
-    """Whether some rank's recording lacks what others hold."""
+    """Return whether some rank's recording lacks what others hold."""
     return bool(len(length) and length.min() < _SHORTER * length.max())
 
 

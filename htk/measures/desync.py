@@ -29,7 +29,7 @@ class Mismatch:
 
 
 def mismatch(history: Histories, call_site: CallSite) -> Mismatch | None:
-    """How the calls made at a place disagree; None: they do not, or there is one only."""
+    """Return how the calls made at a place disagree; None: they do not, or there is one only."""
     calls = {r: c for r, c in history.by_site.get(call_site, {}).items() if c.operations}
     if call_site.pair:
         return _message(call_site, calls)
@@ -118,7 +118,7 @@ _FACETS: dict[str, Callable[[RecordedCall], str | None]] = {
 
 
 def elements(shapes: str | None) -> str:
-    """Elements of each tensor: "[[4096,64]]" is 262144."""
+    """Return the elements of each tensor: "[[4096,64]]" is 262144."""
     counts = _counts(shapes)
     return "+".join(str(n) for n in counts) or "no"
 
@@ -144,7 +144,7 @@ _CONSISTENT: dict[str, Callable[[int, int, int], bool]] = {
 
 
 def _inconsistent(call_site: CallSite, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
-    """Calls that contradict themselves: nobody else is needed to tell."""
+    """Return the calls that contradict themselves: nobody else is needed to tell."""
     size = len(call_site.group.ranks)
     wrong = [r for r, call in sorted(calls.items()) if size and _contradicts(call, size)]
     if not wrong or len(wrong) == len(calls):
@@ -242,7 +242,7 @@ def _sayings(history: Histories, call_site: CallSite, rank: int) -> list[tuple[A
 
 
 def _agree(own: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool | None:
-    """Whether calls are alike one by one; None: no two can be compared."""
+    """Return whether calls are alike one by one; None: no two can be compared."""
     pairs = list(zip(own, theirs, strict=False))
     return all(a == b for a, b in pairs) if pairs else None
 

@@ -145,13 +145,13 @@ def resolve_groups(
 
 
 def _of_all_ranks(row: Mapping[str, Any]) -> bool:
-    """Whether it is the default group, as the watchdog names it."""
+    """Return whether it is the default group, as the watchdog names it."""
     default = row["group_desc"] == "default_pg" or (row["group"] == "0" and not row["group_desc"])
     return row["source"] == WATCHDOG and default
 
 
 def recorder_rows(table: pa.Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Rows of flight recorders, each text made once."""
+    """Return the rows of flight recorders, each text made once."""
     ours = matching(table["source"], (RECORDER, WATCHDOG).__contains__) & valid(table["rank"])
     table = table.select(columns).filter(pa.array(ours))
     values = []

@@ -41,7 +41,7 @@ def host_phase_spans(
 
 
 def _steps_at(annotations: pa.Table, host: Ints, time: Ints) -> Ints:
-    """The step of each host at each time."""
+    """Return the step of each host at each time."""
     step_of_row = np.full(len(time), NO_STEP, np.int64)
     whose = hosts(annotations)
     for machine in np.unique(host).tolist():  # a rank each

@@ -66,7 +66,7 @@ def host_extent(cpu_ops: pa.Table, annotations: pa.Table) -> int:
 
 
 def has_next_to_no_gpu_work(gpu_ns: int, cpu_ops: pa.Table, annotations: pa.Table) -> bool:
-    """Whether the GPU's recorded windows are a sliver of what the host did, or nothing."""
+    """Return whether the GPU's recorded windows are a sliver of what the host did, or nothing."""
     return gpu_ns < SLIVER * host_extent(cpu_ops, annotations)
 
 

@@ -47,7 +47,7 @@ class Hosts:
         return index
 
     def facts(self) -> dict[str, object]:
-        """What the coverage of an answer says where hosts are a guess."""
+        """Return what the coverage of an answer says where hosts are a guess."""
         if not self.inferred:
             return {}
         return {"hosts": f"inferred from device numbers: {self.per_node} ranks a node"}

@@ -29,7 +29,7 @@ _NOT_COMPUTE = re.compile(
 
 
 def kind_of(name: str) -> str:
-    """What HTA takes an activity of that name for."""
+    """Return what HTA takes an activity of that name for."""
     if _COMM.match(name):
         return "comm"
     if _MEMORY.match(name):
@@ -45,7 +45,7 @@ def classed(
     launches: pa.Table,
     annotations: pa.Table,
 ) -> tuple[pa.Table, pa.Table]:
-    """All that HTA counts as GPU time in its classes, and the window of each rank."""
+    """Return all that HTA counts as GPU time in its classes, and the window of each rank."""
     refuse_steps(per)
     counted = activities(kernels, kernel_links, syncs, launches, annotations)
     return counted, rank_windows(counted)
@@ -72,7 +72,7 @@ def activities(
     launches: pa.Table,
     annotations: pa.Table,
 ) -> pa.Table:
-    """All that HTA counts as GPU time, in its classes."""
+    """Return all that HTA counts as GPU time, in its classes."""
     kept = [kept_kernels(kernels, kernel_links, annotations), _syncs(syncs, launches, annotations)]
     tables = []
     for table in kept:

@@ -138,7 +138,7 @@ def usual_times(
 
 
 def _kinds(alike: Groups, members: list[tuple[int, ...]], nodes: list[tuple[str, ...]]) -> Ints:
-    """A number for groups of as many ranks and nodes that make the same calls."""
+    """Return a number for groups of as many ranks and nodes that make the same calls."""
     calls: dict[int, list[tuple[int, int]]] = {}
     for group, kind, moved in alike.keys.tolist():  # a few sizes of each group
         calls.setdefault(group, []).append((kind, moved))

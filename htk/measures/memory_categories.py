@@ -151,7 +151,7 @@ class _When:
         return np.where(by_range, named, np.append(self._of_ops, OTHER)[row])
 
     def ever(self, phase: int, host: Ints) -> Mask:
-        """Whether there is such an operator at all."""
+        """Return whether there is such an operator at all."""
         return np.asarray(self.next(phase, host, np.zeros(len(host), np.int64)) != _NEVER)
 
     def next(self, phase: int, host: Ints, time: Ints) -> Ints:

@@ -53,7 +53,7 @@ class MemoryUse:
         return np.where(self.devices.max(reserved)[self.devices.group_ids] > 0, reserved, NONE)
 
     def who(self, devices: Ints) -> list[pa.Array]:
-        """Columns rank, cycle, device_kind and device of some devices."""
+        """Return the columns rank, cycle, device_kind and device of some devices."""
         rank, cycle, kind, device = self.devices.keys[devices].T
         names = [*_KINDS.values(), "not recorded"]
         kinds = list(_KINDS)
@@ -83,7 +83,7 @@ def failures(memory: pa.Table, use: MemoryUse) -> Ints:
 
 
 def operators_at(memory: pa.Table, cpu_ops: pa.Table) -> Ints:
-    """The innermost operator of the thread at the time of each memory event, or NONE."""
+    """Return the innermost operator of the thread at the time of each memory event, or NONE."""
     columns = []
     for name in ("process", "thread"):
         both = pa.chunked_array([*cpu_ops[name].chunks, *memory[name].chunks], cpu_ops[name].type)

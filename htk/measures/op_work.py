@@ -123,7 +123,7 @@ class OperatorWork:
 def coverage_facts(
     work: OperatorWork, cpu_ops: pa.Table, kernels: pa.Table, kernel_links: pa.Table
 ) -> dict[str, object]:
-    """How much of the GPU time is modelled, and why the rest is not."""
+    """Return how much of the GPU time is modelled, and why the rest is not."""
     total = int(work.length.sum())
     comm = matching(kernels["kind"], lambda kind: kind == "comm")
     carried = truths(kernel_links["carry_in"])
@@ -147,7 +147,7 @@ def in_tf32_by_name(kernel: str) -> bool:
 
 
 def tf32_rows(kernels: pa.Table, work: OperatorWork, operators: int) -> Mask:
-    """Operators of which some kernel computes in TF32."""
+    """Return the operators of which some kernel computes in TF32."""
     in_tf32 = np.zeros(operators + 1, bool)
     in_tf32[work.row[matching(kernels["name"], in_tf32_by_name)]] = True
     return in_tf32[:-1]
@@ -162,7 +162,7 @@ def _worst(work: OperatorWork, cpu_ops: pa.Table, most: int = 5) -> dict[str, in
 
 
 def _with_callers(tree: CallTree, chosen: Mask) -> Ints:
-    """The chosen calls and all that called them."""
+    """Return the chosen calls and all that called them."""
     marked = chosen.copy()
     for rows in reversed(tree.levels[1:]):
         inside = rows[marked[rows]]
@@ -250,7 +250,7 @@ def _usual_type(cpu_ops: pa.Table) -> str:
 
 
 def _answering(tree: CallTree, launching: Mask, modelled: Mask) -> Ints:
-    """The operator that answers for what each operator launches, or NONE."""
+    """Return the operator that answers for what each operator launches, or NONE."""
     leaves = (launching & modelled).astype(np.int64)
     alone = modelled & (tree.subtree(leaves) - leaves == 0)
     above = np.full(len(tree.parent), NONE, np.int64)

@@ -83,7 +83,7 @@ Key = tuple[str, tuple[str, ...], tuple[int, ...], str]
 
 
 def _users(paces: LinkPaces, hosts: dict[int, str]) -> dict[Key, list[int]]:
-    """The groups that use each suspect."""
+    """Return the groups that use each suspect."""
     users: dict[Key, list[int]] = defaultdict(list)
     ranks_of: dict[str, list[int]] = defaultdict(list)
     for rank, host in sorted(hosts.items()):
@@ -167,7 +167,7 @@ def _support(paces: LinkPaces, users: list[list[int]]) -> tuple[Floats, Floats]:
 
 
 def _likeliest(on: Floats, off: Floats, first: Floats, precision: Floats) -> Floats:
-    """The factor that fits best, at least 1."""
+    """Return the factor that fits best, at least 1."""
     slope = (off - on * first / precision).sum(axis=1)
     curve = (on - on**2 / precision).sum(axis=1)
     factor: Floats = np.exp(np.clip(slope / np.maximum(curve, 1e-12), 0.0, 5.0))

@@ -100,7 +100,7 @@ def baseline_of(
 
 
 def _with_themselves(collectives: CompleteCollectives, basis: Ints) -> int:
-    """How many collectives have a baseline that is made of their own group's alone."""
+    """Return how many collectives have a baseline that is made of their own group's alone."""
     count = 0
     for number, keys in ((LIKE_CALLS, _sized(collectives)), (OTHER_SIZES, collectives.like)):
         alike = Groups.by_keys(keys)

@@ -44,7 +44,7 @@ class Segment:
 
 
 def fit(moved_bytes: Floats, time_us: Floats, pieces: int = 3) -> list[Segment]:
-    """The curve through points of positive bytes and time."""
+    """Return the curve through points of positive bytes and time."""
     good = (moved_bytes > 0) & (time_us > 0)
     order = np.argsort(moved_bytes[good], kind="stable")
     work, time = moved_bytes[good][order], time_us[good][order]

@@ -23,7 +23,7 @@ _OTHERS: tuple[tuple[str, float], ...] = (
 
 
 def scale_up_gbps(device_name: str | None) -> float | None:
-    """One-way rate of a GPU's links within its node; None: not known."""
+    """Return one-way rate of a GPU's links within its node; None: not known."""
     if not device_name:
         return None
     gpu = detected(device_name)

@@ -235,13 +235,13 @@ def p_oom(peak: float, capacity: float, sigma: float = SIGMA) -> float:
 
 
 def layer_input(size: ModelSize, layout: Layout) -> float:
-    """Bytes of what goes into a layer."""
+    """Return the bytes of what goes into a layer."""
     shared = layout.tensor if layout.sequence_parallel else 1
     return _ELEMENT * layout.tokens * size.hidden / shared
 
 
 def whole_layer(size: ModelSize, layout: Layout) -> float:
-    """Bytes that a layer keeps without recomputation."""
+    """Return the bytes that a layer keeps without recomputation."""
     shared = layout.tensor if layout.sequence_parallel else 1
     outer = _ELEMENT * size.outer_width + (0 if layout.fused_norms else _NORMS * size.hidden)
     outer -= (_ELEMENT - layout.saved_bytes) * 2 * size.hidden  # what the norms give
@@ -254,7 +254,7 @@ def whole_layer(size: ModelSize, layout: Layout) -> float:
 
 
 def kept_of_layer(size: ModelSize, layout: Layout) -> float:
-    """Bytes that a layer keeps from its forward to its backward pass."""
+    """Return the bytes that a layer keeps from its forward to its backward pass."""
     if layout.checkpointing == "none":
         return whole_layer(size, layout)
     into = layer_input(size, layout)
@@ -265,7 +265,7 @@ def kept_of_layer(size: ModelSize, layout: Layout) -> float:
 
 
 def _logits(layout: Layout) -> float:
-    """Bytes of a token and entry of the vocabulary."""
+    """Return the bytes of a token and entry of the vocabulary."""
     if layout.tensor == 1:
         return _LOGITS
     return _LOGITS / layout.tensor if layout.split_logits else _LOGITS + _PIECES

@@ -12,7 +12,7 @@ STRATEGIES = ("ddp", "shard_grad_op", "full_shard", "hybrid_shard")
 
 
 def wire_bytes(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> int | None:
-    """Bytes that one rank sends in a collective; None: not defined for that type."""
+    """Return the bytes that one rank sends in a collective; None: not defined for that type."""
     size = algorithm_bytes(kind, in_bytes, out_bytes, ranks)
     share = factor(kind, ranks)
     return None if size is None or share is None else round(size * share)
@@ -52,7 +52,7 @@ def ledger(
     micro_batches: int = 1,
     syncs: int | None = None,
 ) -> Ledger:
-    """What a step sends, from the number of parameters.
+    """Return what a step sends, from the number of parameters.
 
     (N-1)/N · [2·e_p·(Ψ-Ψ_kept)·m + e_p·Ψ_kept·m + e_g·Ψ·m_sync], where `kept` parameters stay whole
     after the forward pass and are gathered once per micro-batch instead of twice.

@@ -112,7 +112,7 @@ def comm_rule(name: str) -> CommRule | None:
 
 @lru_cache(maxsize=10_000)
 def collective_type(name: str) -> str:
-    """The vocabulary's name of a collective, from what c10d, NCCL or a vendor calls it."""
+    """Return the vocabulary's name of a collective, from what c10d, NCCL or a vendor calls it."""
     bare = _CALL.sub("", name)  # "nccl:send 0->1", "c10d::allreduce_"
     letters = re.sub(r"[^a-z0-9]", "", bare.lower())
     return _TYPES.get(letters, "unknown")
@@ -166,7 +166,7 @@ _BYTES = {
 
 @lru_cache(maxsize=1000)
 def dtype_bytes(name: str) -> int | None:
-    """Bytes of an element, whoever names its type; None: unknown."""
+    """Return the bytes of an element, whoever names its type; None: unknown."""
     plain = (
         name.removeprefix("nccl").removeprefix("c10::").replace("_", "").replace(" ", "").lower()
     )

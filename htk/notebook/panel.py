@@ -30,7 +30,7 @@ _SWITCHES = (
 
 
 def panel(trace: Trace) -> Any:
-    """The panel: choices on the left, what they predict on the right."""
+    """Return the panel: choices on the left, what they predict on the right."""
     require("notebook", "the panel")
     import ipywidgets as widgets
 
@@ -61,7 +61,7 @@ def _is_set(value: object) -> bool:
 
 
 def prediction(start: WhatIf, edits: list[tuple[str, str]]) -> str:
-    """What these edits predict, as HTML; what goes wrong is said in its place."""
+    """Return what these edits predict, as HTML; what goes wrong is said in its place."""
     try:
         asked = start
         for name, value in edits:
@@ -98,7 +98,7 @@ def _step(row: dict[str, Any]) -> str:
 
 
 def _waterfall(row: dict[str, Any]) -> str:
-    """The change by cause: bars to the left win, to the right lose."""
+    """Return the change by cause: bars to the left win, to the right lose."""
     causes = {k: v for k, v in json.loads(row["waterfall"]).items() if isinstance(v, int | float)}
     most = max((abs(v) for v in causes.values()), default=0)
     if not most:

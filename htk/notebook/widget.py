@@ -14,7 +14,7 @@ _PARTS = ("base", "rows", "draw", "panel", "parts", "input", "widget")
 
 
 def timeline(make: Callable[[bool], TraceTimeline]) -> Any:
-    """The widget; `make` gives the timeline, its ranks' clocks aligned or not."""
+    """Return the widget; `make` gives the timeline, its ranks' clocks aligned or not."""
     require("notebook", "a timeline in a notebook")
     import anywidget
 
@@ -47,7 +47,7 @@ class WidgetServer:
         self._timelines: dict[bool, TraceTimeline] = {}
 
     def answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
-        """The head and the buffers of the answer; an error is said in the head."""
+        """Return the head and the buffers of the answer; an error is said in the head."""
         head: dict[str, Any] = {"id": message.get("id")}
         query = message.get("given")
         try:

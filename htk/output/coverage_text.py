@@ -8,7 +8,7 @@ from htk.schema.columns import unit_of
 
 
 def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
-    """What the numbers rest on, in a line or two."""
+    """Return what the numbers rest on, in a line or two."""
     parts = []
     ranks, missing = coverage.get("ranks") or [], coverage.get("missing_ranks") or []
     world_size = coverage.get("world_size")
@@ -51,7 +51,7 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
 
 
 def _clocks(coverage: Mapping[str, Any]) -> list[str]:
-    """Whether ranks were put on one clock, and what that leaves."""
+    """Return whether ranks were put on one clock, and what that leaves."""
     word = coverage.get("clock_alignment")
     if word is None or not (coverage.get("clock_offset_max_ns") or word == "off"):
         return []

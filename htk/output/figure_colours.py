@@ -43,7 +43,7 @@ def meaning_of(name: str) -> str | None:
 
 
 def colour_of(name: str, palette: dict[str, str], number: int = 0) -> str:
-    """The colour of what a column or value means, else one of a fixed order."""
+    """Return the colour of what a column or value means, else one of a fixed order."""
     meaning = meaning_of(name)
     return palette[meaning] if meaning else series_colour(number, dark=palette is DARK)
 
@@ -68,7 +68,7 @@ def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -
 
 
 def is_waiting(name: str) -> bool:
-    """Whether it is time in which communication moves nothing."""
+    """Return whether it is time in which communication moves nothing."""
     return "wait" in name and "undetermined" not in name and "idle" not in name
 
 

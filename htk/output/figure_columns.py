@@ -37,7 +37,7 @@ def series_of(
 
 
 def _named(column: str, value: Any) -> str:
-    """A series as the legend names it."""
+    """Return a series as the legend names it."""
     if isinstance(value, bool):
         return words_of(column) if value else f"not {words_of(column)}"
     if value is None:
@@ -72,7 +72,7 @@ def words_of(name: str) -> str:
 
 
 def scale_of(table: pa.Table, name: str) -> tuple[float | None, str]:
-    """What numbers are multiplied by, and their unit then: one for all of a figure."""
+    """Return what numbers are multiplied by, and their unit then: one for all of a figure."""
     unit = unit_of(name)
     if unit == "bytes":
         sizes = [table[f.name] for f in table.schema if unit_of(f.name) == "bytes"]

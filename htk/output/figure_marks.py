@@ -213,7 +213,7 @@ def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]
 def _missing(
     x: list[str], y: list[str], cells: list[Any], chart: Heatmap, palette: dict[str, str]
 ) -> list[Any]:
-    """The cells without a value, where the chart says what they are: they are not zero."""
+    """Return the cells without a value, where the chart says what they are: they are not zero."""
     import plotly.graph_objects as go
 
     filled = {(a, b) for a, b, value in zip(x, y, cells, strict=True) if value is not None}

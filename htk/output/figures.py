@@ -27,7 +27,7 @@ _MOST_MARKS = 20  # of an axis
 
 
 def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
-    """The picture of an answer."""
+    """Return the picture of an answer."""
     require("plot", "a picture")
     import plotly.graph_objects as go
 
@@ -61,7 +61,7 @@ def _apart(marks: list[Any]) -> list[Any]:
 
 
 def _recorded(chart: Chart, table: pa.Table) -> Chart:
-    """The bars that were recorded; on a trace without GPU work those of the host."""
+    """Return the bars that were recorded; on a trace without GPU work those of the host."""
     if not isinstance(chart, Bar) or not table.num_rows:
         return chart
     ys = (chart.y,) if isinstance(chart.y, str) else chart.y

@@ -59,7 +59,7 @@ def look(name: str, number: int) -> str:
 
 
 def share_bar(shares: Sequence[tuple[str, float]]) -> str:
-    """Shares of the time as one bar and its legend, for a notebook."""
+    """Return the shares of the time as one bar and its legend, for a notebook."""
     seen = [(k, name, pct) for k, (name, pct) in enumerate(shares) if pct >= 0.05]
     bars = "".join(
         f'<span style="flex:{pct:.3f};{look(name, k)}" title="{escape(name)} {pct:.1f} %"></span>'
@@ -79,7 +79,7 @@ def share_bar(shares: Sequence[tuple[str, float]]) -> str:
 
 @cache
 def asset(name: str, package: str = "htk.output") -> str:
-    """A style sheet or script that comes with htk."""
+    """Return a style sheet or script that comes with htk."""
     return (files(package) / "assets" / name).read_text(encoding="utf-8")
 
 

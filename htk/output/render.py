@@ -70,7 +70,7 @@ def _for_screen(text: str) -> str:
 
 
 def to_text(result: Result, form: str, *, limit: int = 200) -> str:
-    """The result as text of that form."""
+    """Return the result as text of that form."""
     if form == "json":
         return _json(result)
     if form in ("csv", RAW_CSV):
@@ -83,7 +83,7 @@ def to_text(result: Result, form: str, *, limit: int = 200) -> str:
 
 
 def form_by_name(output: str | None) -> str:
-    """The form that the ending of a file's name asks for; a table where it says nothing."""
+    """Return the form that the ending of a file's name asks for; a table where it says nothing."""
     ending = Path(output or "").suffix.lstrip(".").lower()
     return ending if ending in FORMATS else "table"
 
@@ -193,7 +193,7 @@ class RenderedColumn:
 
 
 def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
-    """Columns as people read them; a time and its share stand in one cell."""
+    """Return the columns as people read them; a time and its share stand in one cell."""
     names = _shown_columns(result)
     rows = result.table.slice(0, limit).to_pylist()
     columns: list[RenderedColumn] = []
@@ -219,7 +219,7 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
 
 
 def _origin(result: Result, name: str) -> int:
-    """What times of a column are told from: absolute ones from the start of the trace."""
+    """Return what times of a column are told from: absolute ones from the start of the trace."""
     return int(result.coverage.get("origin_ns") or 0) if name in _MOMENTS else 0
 
 
@@ -264,7 +264,7 @@ def left_out(result: Result, limit: int, columns: list[RenderedColumn]) -> list[
 
 
 def _shown_columns(result: Result) -> list[str]:
-    """All columns but those that hold nothing, or the same rank, cycle, device or step."""
+    """Return all columns but those that hold nothing, or the same rank, cycle, device or step."""
     names = []
     for name in result.table.column_names:
         column = result.table[name]
@@ -283,7 +283,7 @@ def _is_text(result: Result, name: str) -> bool:
 
 
 def _with_unit(name: str) -> str:
-    """The heading of a column whose name is another's but for the unit."""
+    """Return the heading of a column whose name is another's but for the unit."""
     kinds = {"_ns": " time", "_bytes": " size", "_pct": " share"}
     for suffix, kind in kinds.items():
         if name.endswith(suffix):
@@ -342,7 +342,7 @@ def _markdown(result: Result, limit: int) -> str:
 
 
 def to_bytes(result: Result, form: str) -> bytes:
-    """The result as a file of that form."""
+    """Return the result as a file of that form."""
     if form not in BINARY:
         return to_text(result, form).encode()
     if form == "xlsx":

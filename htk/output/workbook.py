@@ -108,7 +108,7 @@ def _text(text: str) -> str:
 
 
 def _sheet_names(names: Sequence[str]) -> list[str]:
-    """Names that a spreadsheet takes: short, and each once whatever its case."""
+    """Return the names that a spreadsheet takes: short, and each once whatever its case."""
     taken = {"contents"}
     unique = []
     for name in names:

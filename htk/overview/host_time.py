@@ -36,7 +36,7 @@ def host_time(trace: Trace) -> HostVerdict:
 
 
 def _next(trace: Trace) -> tuple[tuple[str, str], ...]:
-    """What else the recording answers."""
+    """Return what else the recording answers."""
     tables = trace.tables
     wanted: dict[str, str] = {}
     ops = ask(trace, "op_breakdown", n=0).to_pylist()
@@ -59,7 +59,7 @@ def _next(trace: Trace) -> tuple[tuple[str, str], ...]:
 
 
 def _collectives(trace: Trace) -> str:
-    """The collectives' time of what was recorded, no instant of a rank counted twice."""
+    """Return the collectives' time of what was recorded, no instant of a rank counted twice."""
     rows = trace.tables["collectives"]
     timed = valid(rows["start_ns"]) & valid(rows["end_ns"])
     rows = rows.filter(pa.array(timed))

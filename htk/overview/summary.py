@@ -159,7 +159,7 @@ def verdict(trace: Trace) -> Verdict:
 
 
 def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: int) -> Verdict:
-    """The verdict where no GPU work was recorded, or next to none."""
+    """Return the verdict where no GPU work was recorded, or next to none."""
     host, causes = host_time(trace), _causes(trace)
     wanted = host.next
     if gpu_ns:
@@ -181,7 +181,7 @@ def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: in
 
 
 def _of_job(trace: Trace) -> str:
-    """What stragglers cost the job, in a line."""
+    """Return what stragglers cost the job, in a line."""
     try:
         job = ask(trace, "straggler_slowdown").to_pylist()[0]
         causes = ask(trace, "straggler_causes").to_pylist()
@@ -201,7 +201,7 @@ _DEAD = ("flight_recorder", "watchdog", "python_stacks", "traceback")  # sources
 
 
 def _post_mortem(trace: Trace) -> str | None:
-    """What the traces of a hang or of errors say; None: there are none."""
+    """Return what the traces of a hang or of errors say; None: there are none."""
     sources = {
         source
         for name in ("collectives", "comm_groups", "python_stacks", "comm_notes")
@@ -219,7 +219,7 @@ def _post_mortem(trace: Trace) -> str | None:
 
 
 def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
-    """What NCCL's own records, benchmarks and memory files tell without a profile."""
+    """Return what NCCL's own records, benchmarks and memory files tell without a profile."""
     held: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
     held = [record for record in held if record[0]]
     died = _post_mortem(trace)
@@ -323,7 +323,7 @@ def _causes(trace: Trace) -> tuple[Cause, ...]:
 def _next(
     shares: tuple[Share, ...], causes: tuple[Cause, ...], ranks: int, steps: int
 ) -> tuple[tuple[str, str], ...]:
-    """The analyses behind the causes, then those that a first look always wants."""
+    """Return the analyses behind the causes, then those that a first look always wants."""
     wanted = {c.analysis: c.finding for c in causes}
     compute = next((s.pct for s in shares if s.name == "compute"), 0.0)
     if compute >= 50:
@@ -342,7 +342,7 @@ def summary(trace: Trace) -> Result:
 
 
 def result(verdict: Verdict) -> Result:
-    """The verdict as a table, in the shape of every other answer."""
+    """Return the verdict as a table, in the shape of every other answer."""
     step = verdict.step_ns
     rows: list[tuple[str, str, int | None, float | None, str | None, str]] = [
         ("time", s.name, s.time_ns, s.pct, None, s.analysis) for s in verdict.shares

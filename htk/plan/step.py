@@ -234,7 +234,7 @@ class _Step:
         return optimizer_ns(job.gpu, self._updated, optimizer_bytes(job.optimizer, job.format))
 
     def _offload(self) -> float:
-        """What travels to the host's memory and back, less what computing hides of it."""
+        """Return what travels to the host's memory and back, less what computing hides of it."""
         job = self.job
         if job.offload == "none":
             return 0.0

@@ -149,7 +149,7 @@ class _Engine:
 
 
 def _is_kept(kind: Any) -> bool:
-    """Whether Python holds every value of a type."""
+    """Return whether Python holds every value of a type."""
     if kind.id in ("list", "array", "struct"):
         return all(_holds_plain(inner) for _, inner in kind.children if not isinstance(inner, int))
     return kind.id in _KEPT

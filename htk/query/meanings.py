@@ -63,5 +63,5 @@ def candidates(
 
 
 def _begins(column: str, mistaken: str) -> bool:
-    """Whether a column is the mistaken name with a unit or a statistic after it."""
+    """Return whether a column is the mistaken name with a unit or a statistic after it."""
     return column.startswith(f"{mistaken}_")

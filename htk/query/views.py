@@ -80,7 +80,7 @@ def _ops_with_steps(trace: Trace) -> pa.Table:
 def _joined(
     schema: pa.Schema, rows: pa.Table, links: pa.Table, joined: dict[str, pa.ChunkedArray]
 ) -> pa.Table:
-    """Each row with its links beside it and what they lead to."""
+    """Return each row with its links beside it and what they lead to."""
     import pyarrow.compute as pc
 
     joined["duration_ns"] = pc.subtract(rows["end_ns"], rows["start_ns"])

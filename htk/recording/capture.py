@@ -233,7 +233,7 @@ def triggered_steps(
 
 
 def _unfinished(recording: Recording, scheduled: int) -> str:
-    """What to say where the loop ended before the schedule did."""
+    """Return what to say where the loop ended before the schedule did."""
     steps = f"{recording.steps} steps were told with recording.step()"
     if not recording.paths:
         rank = f"nothing was recorded on rank {recording.rank}"

@@ -56,7 +56,7 @@ def recorded_environment(
 
 
 def _plain(value: str) -> str:
-    """The value without what does not print, of a bounded length."""
+    """Return the value without what does not print, of a bounded length."""
     return "".join(c for c in value if c.isprintable())[:MOST_LENGTH]
 
 

@@ -46,7 +46,7 @@ class Worker:
 
 
 def megatron_worker(rank: int, world_size: int) -> Worker:
-    """The worker that Megatron's groups tell, where they exist; else one replica of many."""
+    """Return the worker that Megatron's groups tell, where they exist; else one replica of many."""
     state = sys.modules.get("megatron.core.parallel_state")
     if state is None or not state.model_parallel_is_initialized():
         return Worker(rank, dp_rank=rank, sizes={"dp_size": world_size, "pp_size": 1})

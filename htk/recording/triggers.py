@@ -96,7 +96,7 @@ class TriggeredRecording(Recording):
 
 
 def _plan(start: int, first: int, last: int) -> Callable[[int], Any]:
-    """What torch's profiler does at each step: warm up, record, save."""
+    """Return what torch's profiler does at each step: warm up, record, save."""
     from torch.profiler import ProfilerAction
 
     def action(step: int) -> Any:

@@ -162,7 +162,7 @@ def _devices(names: Sequence[str | None]) -> str:
 
 
 def form_of(form: str | None, output: str | None) -> str:
-    """The form that was asked for, else that of the file's ending."""
+    """Return the form that was asked for, else that of the file's ending."""
     if form:
         return form
     ending = (output or "").rpartition(".")[2].lower()

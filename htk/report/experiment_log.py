@@ -51,7 +51,7 @@ def log_to(trace: Trace, tracker: Any, *, step: int | None, report: bool) -> dic
 
 
 def _logger(tracker: Any) -> Callable[..., None]:
-    """How a tracker is written to; known by what it offers."""
+    """Return how a tracker is written to; known by what it offers."""
     for method, log in (
         ("log_metrics", _mlflow),
         ("add_scalar", _tensorboard),

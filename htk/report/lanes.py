@@ -108,7 +108,7 @@ def _window(trace: Trace) -> tuple[str, int, int]:
 
 
 def _chosen(lane_of_row: Ints, start: Ints, end: Ints, length: int, rank: Ints) -> dict[int, Ints]:
-    """Rows of each lane that is drawn: the streams that work, of the first ranks."""
+    """Return the rows of each lane that is drawn: the streams that work, of the first ranks."""
     busy = np.bincount(lane_of_row, end - start)
     lanes = [k for k in range(len(busy)) if busy[k] >= _LEAST_BUSY * length]
     ranks = sorted({int(rank[k]) for k in lanes})
@@ -122,7 +122,7 @@ def _chosen(lane_of_row: Ints, start: Ints, end: Ints, length: int, rank: Ints) 
 def _cells(
     start: Ints, end: Ints, code: Ints, low: int, high: int
 ) -> tuple[Ints, NDArray[np.uint8]]:
-    """What runs in the middle of each cell, and how much of it is filled."""
+    """Return what runs in the middle of each cell, and how much of it is filled."""
     edges = low + (np.arange(2 * CELLS + 1) * (high - low)) // (2 * CELLS)
     middle, edge = edges[1::2], edges[::2]
     order = np.argsort(start, kind="stable")
@@ -152,7 +152,7 @@ def _before(points: Ints, times: Ints) -> Ints:
 
 
 def _short(name: str) -> str:
-    """A kernel's name without what every kernel's name has."""
+    """Return a kernel's name without what every kernel's name has."""
     short = shorten(name, _NAME)
     for prefix in ("ncclDevKernel_", "ncclKernel_", "void "):
         short = short.removeprefix(prefix)

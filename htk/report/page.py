@@ -22,7 +22,7 @@ _GAIN_OF_FULL_COLOUR = 40.0  # percent
 
 
 def page(report: Report) -> str:
-    """The whole file."""
+    """Return the whole file."""
     parts = [
         _head(report),
         _overview(report),
@@ -44,7 +44,7 @@ def page(report: Report) -> str:
 
 
 def _colours() -> str:
-    """The colours and type that all faces share, light and dark."""
+    """Return the colours and type that all faces share, light and dark."""
     light, dark = css_variables(dark=False), css_variables(dark=True)
     return (
         f":root {{ --font: {FONT}; --mono: {MONO}; {light} }}"

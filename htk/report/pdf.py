@@ -13,7 +13,7 @@ _SECONDS = 120
 
 
 def chromium() -> str:
-    """Where Chromium is."""
+    """Return where Chromium is."""
     configured = os.environ.get("HTK_CHROMIUM")
     browser = configured or next((path for name in _NAMES if (path := shutil.which(name))), None)
     if browser is None or not Path(browser).exists():

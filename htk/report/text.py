@@ -81,12 +81,12 @@ def _details(title: str, result: Result) -> list[str]:
 
 
 def _origin(result: Result) -> dict[str, Any]:
-    """What times are told from; the rest of the coverage stands once, above."""
+    """Return what times are told from; the rest of the coverage stands once, above."""
     return {"origin_ns": result.coverage.get("origin_ns")}
 
 
 def to_json(report: Report) -> str:
-    """One object; its shape is that of SCHEMA."""
+    """Return one object; its shape is that of SCHEMA."""
     verdict = report.verdict
     document: dict[str, Any] = {
         "schema": SCHEMA,

@@ -24,7 +24,7 @@ Column = tuple[pa.DataType, str] | tuple[pa.DataType, str, str]
 
 
 def unit_of(name: str) -> str:
-    """The unit that a column's name states."""
+    """Return the unit that a column's name states."""
     measured = _MEASURED.fullmatch(name)
     return UNITS[measured["unit"]] if measured else ""
 
@@ -42,7 +42,7 @@ def heading_of(name: str) -> str:
 
 
 def table(**columns: Column) -> pa.Schema:
-    """A schema whose every column carries its unit and one line of meaning.
+    """Return a schema whose every column carries its unit and one line of meaning.
 
     A third item names the table whose rows the column numbers.
     """
@@ -55,12 +55,12 @@ def _field(name: str, kind: pa.DataType, doc: str, index: str = "") -> pa.Field:
 
 
 def doc_of(field: pa.Field) -> str:
-    """The line of meaning of a column."""
+    """Return the line of meaning of a column."""
     return str((field.metadata or {}).get(b"doc", b"").decode())
 
 
 def index_of(field: pa.Field) -> str:
-    """The table whose rows a column numbers, or nothing."""
+    """Return the table whose rows a column numbers, or nothing."""
     return str((field.metadata or {}).get(b"index", b"").decode())
 
 

@@ -145,7 +145,7 @@ class ServerCompute:
         return work.tokens * (self._of_a_token.memory_ns + casts) + logits
 
     def _prompt_attention_ns(self, work: IterationWork) -> float:
-        """Each token of a prompt looks at those before it, computed now or earlier."""
+        """Return each token of a prompt looks at those before it, computed now or earlier."""
         if not work.prompt_tokens:
             return 0.0
         model = self.model
@@ -160,7 +160,7 @@ class ServerCompute:
         return max(ns, read)
 
     def _answer_attention_ns(self, work: IterationWork) -> float:
-        """Keys and values are read once for all tokens of a request."""
+        """Return the keys and values are read once for all tokens of a request."""
         if not work.requests:
             return 0.0
         model = self.model
@@ -187,7 +187,7 @@ class ServerCompute:
         return layer * kept_tokens(self.model, tokens)
 
     def communication_ns(self, tokens: float) -> float:
-        """Sums of activations between tensor-parallel GPUs, and hops between stages."""
+        """Return the sums of activations between tensor-parallel GPUs, and hops between stages."""
         model, server = self.model, self.server
         size = 2 * tokens * model.hidden
         layers = model.mixers + model.feed_forwards + model.state_space_layers

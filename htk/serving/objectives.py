@@ -117,7 +117,7 @@ class _Reading:
         return self.steady.prefill_ns()
 
     def ttft_p90_ns(self, requests_per_s: float) -> float:
-        """A pipeline's stages read as many prompts at a time."""
+        """Return a pipeline's stages read as many prompts at a time."""
         stages = self.steady.server.pipeline_parallel
         service = self.prompt_ns / stages
         load = requests_per_s * 1e-9 * service

@@ -225,7 +225,7 @@ class Config:
 
 
 def checked(config: Config) -> Config:
-    """The same, once it is sure to make sense."""
+    """Return the same, once it is sure to make sense."""
     if config.strategy not in STRATEGIES:
         raise UsageError(f"no strategy {config.strategy!r}; there are {', '.join(STRATEGIES)}")
     counts = ("nodes", "gpus_per_node", "tensor_parallel", "micro_batch", "seq", "steps")
@@ -258,7 +258,7 @@ def checked(config: Config) -> Config:
 
 
 def from_toml(path: Path, **overrides: Any) -> Config:
-    """A configuration from a file; what is given besides wins."""
+    """Return a configuration from a file; what is given besides wins."""
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as why:

@@ -30,7 +30,7 @@ _OF_A_UNIT = {
 
 
 def header(config: Config, rank: int, groups: dict[str, Group]) -> str:
-    """Everything up to the first event."""
+    """Return everything up to the first event."""
     facts: dict[str, Any] = {
         "schemaVersion": 1,
         "deviceProperties": [_device(config, n) for n in range(config.gpus_per_node)],
@@ -89,7 +89,7 @@ def _distributed(config: Config, rank: int, groups: dict[str, Group]) -> dict[st
 
 
 def _listed(config: Config, rank: int, groups: dict[str, Group]) -> dict[str, Any]:
-    """The process groups that a rank is in."""
+    """Return the process groups that a rank is in."""
     listed = {"0": ("default_pg", list(range(config.ranks)))}
     for group in groups.values():
         own = group.of_rank[rank]

@@ -78,7 +78,7 @@ class SimulatedHost:
         self.program.add(Do.CLOSE, _LEAVE, what)
 
     def function(self, name: str) -> AbstractContextManager[None]:
-        """A call of a Python function."""
+        """Return a call of a Python function."""
         return self._python(name)
 
     @contextmanager

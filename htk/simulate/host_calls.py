@@ -124,7 +124,7 @@ class _Calls:
         self._before[row].append(call)
 
     def spliced(self) -> RankProgram:
-        """The program with its calls; itself where there are none."""
+        """Return the program with its calls; itself where there are none."""
         if not self._before:
             return self._program
         program = self._program

@@ -67,7 +67,7 @@ def unnamed(what: Collective, group: Group, kind: str) -> str:
 
 
 def _shortened(ranks: tuple[int, ...]) -> str:
-    """A list as PyTorch shows it: cut above thirty."""
+    """Return a list as PyTorch shows it: cut above thirty."""
     if len(ranks) <= 30:
         return str(list(ranks))
     return f"[{', '.join(map(str, ranks[:29]))}, ..., {ranks[-1]}]"

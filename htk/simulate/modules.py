@@ -79,7 +79,7 @@ class Modules:
         return self.library("Linear", name)
 
     def library(self, kind: str, name: str) -> AbstractContextManager[None]:
-        """A module of torch.nn."""
+        """Return a module of torch.nn."""
         return self._host.module(
             kind, self._where + name, f"torch/nn/modules/{_TORCH[kind]}: forward"
         )

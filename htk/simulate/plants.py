@@ -51,7 +51,7 @@ class Plants:
         return self._of_ranks("cpu_bound", [self._rank("cpu_bound")])
 
     def loading_ns(self, step: int) -> NDArray[np.int64]:
-        """What loading takes longer than it would."""
+        """Return what loading takes longer than it would."""
         longer = np.zeros(self.config.ranks, np.int64)
         if self.has("data_stall") and step == self._step("data_stall"):
             longer[self._rank("data_stall")] += self._ns("data_stall", _STALL_MS)
@@ -61,13 +61,13 @@ class Plants:
         return longer
 
     def retries(self, step: int) -> int:
-        """How often in a step the allocator finds the GPU's memory full."""
+        """Return how often in a step the allocator finds the GPU's memory full."""
         begins = self._step("full_allocator", 0)
         full = self.has("full_allocator") and step >= begins
         return int(self._value("full_allocator", "times", _RETRIES)) if full else 0
 
     def retry_ns(self) -> NDArray[np.int64]:
-        """What a retry costs each rank, beside waiting for its GPU."""
+        """Return what a retry costs each rank, beside waiting for its GPU."""
         cost = np.zeros(self.config.ranks, np.int64)
         cost[list(self._everywhere_or_rank("full_allocator"))] = self._ns(
             "full_allocator", _RETRY_MS
@@ -75,7 +75,7 @@ class Plants:
         return cost
 
     def link_factor(self, group: Group) -> NDArray[np.float64]:
-        """How much longer each group of a kind takes, for the slow link that it uses."""
+        """Return how much longer each group of a kind takes, for the slow link that it uses."""
         if group.names not in self._link_factors:
             factor = np.ones(len(group.members))
             if self.has("slow_link"):
@@ -108,7 +108,7 @@ class Plants:
         return self._regressed_by if regressed and self.regressed in activity.name else 1.0
 
     def offset_ns(self, rank: int) -> int:
-        """How far a rank's clock is ahead."""
+        """Return how far a rank's clock is ahead."""
         spread = 1e3 * self.config.clock_offset_us
         own = np.random.default_rng([self.config.seed, 43, self._clock(rank)]).normal(0, spread)
         planted = self._ns("clock_offset", _CLOCK_MS) if self.has("clock_offset") else 0
@@ -124,7 +124,7 @@ class Plants:
         return rank // self.config.gpus_per_node if self.config.clocks == "node" else rank
 
     def unlinked(self, rank: int) -> int:
-        """The launch, by number, that is not recorded; -1: none."""
+        """Return the launch, by number, that is not recorded; -1: none."""
         here = self.has("unlinked_launch") and rank == self._unlinked_rank
         return int(self._value("unlinked_launch", "launch", _UNLINKED)) if here else -1
 

@@ -23,7 +23,7 @@ _OPTIMIZE = "torch/optim/optimizer.py(504): wrapper"
 
 
 def program(config: Config) -> RankProgram:
-    """One step, the same for all ranks."""
+    """Return one step, the same for all ranks."""
     host = SimulatedHost(config)
     layers = Layers(host)
     strategy = strategy_of(host)

@@ -162,7 +162,7 @@ class Schedule:
         return Timed(number, program, begin, end, start, stop, common, cause, since)
 
     def warm_up(self) -> Timed:
-        """The step before the first: each rank begins to record at another instant of it."""
+        """Return the step before the first: each rank begins to record at another instant of it."""
         timed = self.step(self.config.first_step - 1)
         apart = np.random.default_rng([self.config.seed, 23])
         early = apart.integers(0, round(1e3 * self.config.stagger_us), self.config.ranks)
@@ -170,7 +170,7 @@ class Schedule:
         return replace(timed, since=since[self._written], recorded=False)
 
     def carry_in(self) -> Timed:
-        """Kernels that run when the recording begins: nobody sees who launched them."""
+        """Return the kernels that run when the recording begins: nobody sees who launched them."""
         name = "void at::native::vectorized_elementwise_kernel<4, at::native::carried_functor>"
         activity = Activity(name, "compute", COMPUTE, _CARRIED_NS)
         program, count = RankProgram(), self.config.carry_in
@@ -187,7 +187,7 @@ class Schedule:
         return Timed(first, program, never, never, *on_gpu, since=since, recorded=False)
 
     def _contention(self, program: RankProgram) -> Shares:
-        """What runs beside what: the step is timed for it, and forgotten."""
+        """Return what runs beside what: the step is timed for it, and forgotten."""
         before, chance = self._state, self._random.bit_generator.state
         shares = None
         for _ in range(_ROUNDS):
@@ -264,7 +264,7 @@ class Schedule:
         state.now = done
 
     def _loading(self, cost: int) -> Ints:
-        """The next batch: now and then it is not there yet, or takes far longer."""
+        """Return the next batch: now and then it is not there yet, or takes far longer."""
         ranks, chance = self.config.ranks, self._random
         spread = 0.5 if self.config.heavy_tails else self._loader_spread
         time = self._loader * cost * np.exp(chance.normal(0, spread, ranks))
@@ -358,7 +358,7 @@ class Schedule:
 
 
 def cut(program: RankProgram) -> RankProgram:
-    """The first part of a step, its open ranges closed where the recording ends."""
+    """Return the first part of a step, its open ranges closed where the recording ends."""
     keep = len(program.do) * 3 // 10
     short = replace(
         program, do=program.do[:keep], cost=program.cost[:keep], what=program.what[:keep]

@@ -182,7 +182,7 @@ class FullyShard(Strategy):
         return arguments(self.kind, shape, f"[{shape[1]}]", "1", Tensors((shape,)))
 
     def _copy(self, name: str, stream: int, elements: int) -> Activity:
-        """Elements that are read and written."""
+        """Return the elements that are read and written."""
         moved = self.size * elements
         ns = self.host.times.elementwise(moved)
         return Activity(name, "compute", stream, ns, grid=(max(1, moved // 65536), 1, 1))

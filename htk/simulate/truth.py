@@ -139,7 +139,7 @@ class Truth:
 
     @staticmethod
     def _collective(timed: Timed, k: int, columns: list[int]) -> dict[str, Any]:
-        """Times of the members that recorded it."""
+        """Return the times of the members that recorded it."""
         start, end = timed.gpu_start[k, columns], timed.gpu_end[k, columns]
         seen = start >= timed.since[columns]
         wait = np.minimum(timed.common[k, columns] - start, end - start)

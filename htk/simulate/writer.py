@@ -337,7 +337,7 @@ class Writer:
 
 
 def _cached(config: Config) -> int:
-    """Bytes that the allocator holds, used or not: nearly all where memory is full."""
+    """Return the bytes that the allocator holds, used or not: nearly all where memory is full."""
     if not Plants(config).has("full_allocator"):
         return 0
     return int(_FULL * config.device.memory_gb * 1e9)

@@ -40,7 +40,7 @@ class Question:
         return cls(job, held, *_gpus(job, layouts, gpus), _missing(job, layouts))
 
     def covered(self, table: pa.Table) -> pa.Table:
-        """The answer, with what it rests on."""
+        """Return the answer, with what it rests on."""
         job = self.job
         return with_coverage(
             table,

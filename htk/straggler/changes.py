@@ -116,7 +116,7 @@ def length_correlation(job: Job) -> tuple[float | None, float | None]:
 
 
 def _chunks(block: Block, code: int) -> list[Ints]:
-    """The rows of one pass for each stage and chunk, by micro-batch."""
+    """Return the rows of one pass for each stage and chunk, by micro-batch."""
     program = block.program
     chosen = program.type == code
     rows_by_chunk = []

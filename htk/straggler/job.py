@@ -104,11 +104,11 @@ class Job:
         return durations
 
     def ideal(self, block: Block) -> Ints:
-        """The usual duration of each operation of a block: [operation, 1, 1]."""
+        """Return the usual duration of each operation of a block: [operation, 1, 1]."""
         return np.rint(self.usual[block.program.type]).astype(np.int64)[:, None, None]
 
     def by_step(self, of: Any) -> Ints:
-        """A value of each step, block by block."""
+        """Return a value of each step, block by block."""
         return np.concatenate([np.asarray(of(block), np.int64) for block in self.blocks])
 
     @cached_property
@@ -131,7 +131,7 @@ class Job:
 
 
 def label_codes(program: Program) -> Ints:
-    """The label under which each operation of a program is listed, as a place in LABELS."""
+    """Return the label under which each operation of a program is listed, as a place in LABELS."""
     label_of = np.array([LABELS.index(type_.label) for type_ in OPERATION_TYPES])
     return np.asarray(label_of[program.type])
 
@@ -223,7 +223,7 @@ class OperationRows:
 
 
 def _dense(values: Ints, rows: Ints) -> tuple[Ints, NDArray[Any]]:
-    """The distinct values of some rows, and the place of each row's value among them."""
+    """Return the distinct values of some rows, and the place of each row's value among them."""
     distinct, inverse = numbered(values[rows])
     codes = np.zeros(len(values), np.int32)
     codes[rows] = inverse
@@ -246,7 +246,7 @@ def check_workers(replicas: Ints, stages: Ints, rows: int) -> None:
 
 
 def _narrow(values: Ints) -> NDArray[Any]:
-    """Values of a small range as 16 bits, which NumPy sorts by their digits."""
+    """Return the values of a small range as 16 bits, which NumPy sorts by their digits."""
     low = values.min(initial=0)
     return (values - low).astype(np.uint16) if values.max(initial=0) - low < 1 << 16 else values
 

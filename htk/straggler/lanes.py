@@ -74,7 +74,7 @@ class LaneReplay:
             yield chosen, time.reshape(-1, size, lanes)
 
     def _graph(self, groups: int, lanes: int) -> LaneGraph:
-        """The program tiled so; the last few are kept, and go when the replay does."""
+        """Return the program tiled so; the last few are kept, and go when the replay does."""
         if (groups, lanes) not in self._graphs:
             if len(self._graphs) == _KEPT:
                 del self._graphs[next(iter(self._graphs))]
@@ -108,7 +108,7 @@ class _Edges:
     nodes: int
 
     def weights(self, duration: Ints, delay: Ints | None) -> Ints:
-        """The weight of each edge in each lane."""
+        """Return the weight of each edge in each lane."""
         count = len(duration)
         own = duration if delay is None else duration + delay * self._local_rows(count)
         rows = np.concatenate([own, np.zeros_like(own[:1]) if delay is None else delay])
@@ -126,7 +126,7 @@ class _Edges:
 
 
 def _edges(program: Program) -> _Edges:
-    """Nodes: the end of each operation, each meeting, and the step's start."""
+    """Return the nodes: the end of each operation, each meeting, and the step's start."""
     count, meetings = program.operations, len(program.over_replicas)
     origin = count + meetings
     entry = np.where(program.meeting >= 0, count + program.meeting, np.arange(count))

@@ -152,7 +152,7 @@ class _Builder:
         self._meet_embedding()
 
     def _rows(self, stage: int, types: Iterable[int]) -> list[int]:
-        """The operations of these types on a stage, by start."""
+        """Return the operations of these types on a stage, by start."""
         rows = np.flatnonzero((self.stage == stage) & np.isin(self.type, list(types)))
         return [int(r) for r in rows[np.lexsort((self.type[rows], rows, self.start[rows]))]]
 
@@ -217,7 +217,7 @@ class _Builder:
         )
 
     def _carries(self, stage: int, chunk: int, forward: bool, sends: bool) -> bool:
-        """Whether a computation of this chunk has a neighbour on that side."""
+        """Return whether a computation of this chunk has a neighbour on that side."""
         position = chunk * self.stages + stage
         return position < self.chunks * self.stages - 1 if forward == sends else position > 0
 

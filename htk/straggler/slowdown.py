@@ -40,7 +40,7 @@ def steps_by_stage(job: Job) -> Ints:
 
 
 def of_stage(stage: int) -> Chosen:
-    """The operations of a stage, for `steps_keeping` and `steps_without`."""
+    """Return the operations of a stage, for `steps_keeping` and `steps_without`."""
     return lambda block: (block.program.stage == stage)[:, None, None]
 
 

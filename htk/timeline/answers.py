@@ -37,7 +37,7 @@ class TraceTimeline:
         self.facts = Facts(trace, self.lanes)
 
     def about(self) -> dict[str, Any]:
-        """What there is: lanes, names, kinds, steps, ranks."""
+        """Return what there is: lanes, names, kinds, steps, ranks."""
         lanes = self.lanes
         return {
             "low": lanes.low,
@@ -75,7 +75,7 @@ class TraceTimeline:
         return self.detail.view(start, end, width, chosen, lit)
 
     def _lit(self, text: str, path: str) -> Detail:
-        """The spans of a search, of a path, or of both; kept for the views that follow."""
+        """Return the spans of a search, of a path, or of both; kept for the views that follow."""
         lit = self._lit_of.get((text, path))
         if lit is None:
             chosen = np.ones(len(self.lanes.start), bool)
@@ -93,14 +93,14 @@ class TraceTimeline:
         return lit
 
     def event(self, *, id: int = -1, ref: str = "") -> dict[str, Any]:
-        """Everything known of one span, by its id or by its event's name."""
+        """Return everything known of one span, by its id or by its event's name."""
         span = self.facts.find(ref) if ref else id
         if not 0 <= span < len(self.lanes.start):
             raise UsageError("there is no such event")
         return self.facts.of(span)
 
     def search(self, text: str) -> dict[str, Any]:
-        """Names that hold a text, those that take longest first."""
+        """Return the names that hold a text, those that take longest first."""
         codes = self._named(text)
         spans = np.flatnonzero(self._code_is(codes))
         name, length = self.lanes.name[spans], self._length[spans]
@@ -173,7 +173,7 @@ class TraceTimeline:
         }
 
     def path(self, step: int | None = None) -> dict[str, Any]:
-        """The critical path of a step, piece by piece."""
+        """Return the critical path of a step, piece by piece."""
         if step not in self._path_of:
             self._path_of[step] = self._path(step)
         return self._path_of[step]
@@ -207,12 +207,12 @@ class TraceTimeline:
         }
 
     def answer_text(self, question: str, query: Mapping[str, str]) -> bytes:
-        """The answer to a question in text, as the canvas reads it."""
+        """Return the answer to a question in text, as the canvas reads it."""
         answer = self._asked(question, query)
         return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
     def answer(self, question: str, query: Mapping[str, str]) -> bytes:
-        """The same, compressed: what travels to the canvas."""
+        """Return the same, compressed: what travels to the canvas."""
         return gzip.compress(self.answer_text(question, query), 1)
 
     def _asked(self, question: str, query: Mapping[str, str]) -> Any:
@@ -291,7 +291,7 @@ class TraceTimeline:
         return np.asarray(spans[self.lanes.row[spans] >= 0])
 
     def _steps(self) -> list[list[int]]:
-        """Steps of each rank: of its GPUs where they are known, else of its host."""
+        """Return the steps of each rank: of its GPUs where they are known, else of its host."""
         table, clock = self.trace.tables["step_windows"], DisplayClock(self.trace, self.aligned)
         gpu_bands = self._bands(table, np.arange(table.num_rows), clock, 1)
         ranges = self.trace.tables["annotations"]

@@ -74,7 +74,7 @@ class Detail:
         return np.array([lane.section == "busy" for lane in self.lanes.lanes], bool)
 
     def positions(self, parts: Ints, edges: Ints) -> Ints:
-        """How many spans begin up to each edge, for each of some parts."""
+        """Return how many spans begin up to each edge, for each of some parts."""
         part, edge = np.repeat(parts, len(edges)), np.tile(edges, len(parts))
         return self._starts.count_until(part, edge)[1].reshape(len(parts), len(edges))
 
@@ -191,7 +191,7 @@ class Detail:
 
 
 def packed(head: dict[str, object], arrays: Sequence[tuple[str, NDArray[np.generic]]]) -> bytes:
-    """A JSON head with the place of each array, then the arrays, each at a multiple of 8."""
+    """Return a JSON head with the place of each array, then the arrays, each at a multiple of 8."""
     body, places, offset = [], [], 0
     for name, array in arrays:
         data = np.ascontiguousarray(array).tobytes()

@@ -31,7 +31,7 @@ class Facts:
     lanes: Lanes
 
     def of(self, span: int) -> dict[str, Any]:
-        """One span: what it is, the columns of its row, what it belongs to, its arrows."""
+        """Return one span: what it is, the columns of its row, what it belongs to, its arrows."""
         brief = self.brief(span)
         table, row = self.where(span)
         if row < 0:
@@ -47,7 +47,7 @@ class Facts:
         }
 
     def brief(self, span: int) -> dict[str, Any]:
-        """What the picture itself needs to show a span."""
+        """Return what the picture itself needs to show a span."""
         lanes = self.lanes
         start, end = int(lanes.start[span]), int(lanes.end[span])
         lane = lanes.lanes[int(lanes.lane[span])]
@@ -63,11 +63,11 @@ class Facts:
         }
 
     def where(self, span: int) -> tuple[str, int]:
-        """The table and row that a span came from."""
+        """Return the table and row that a span came from."""
         return TABLES[int(self.lanes.table[span])], int(self.lanes.row[span])
 
     def ref(self, table: str, row: int) -> str:
-        """A name of the event that holds whatever ranks are looked at."""
+        """Return a name of the event that holds whatever ranks are looked at."""
         rows = self.trace.tables[table]
         if "event" not in rows.column_names:
             return ""
@@ -75,7 +75,7 @@ class Facts:
         return "" if rank is None or event is None else f"{table}:{rank}:{event}"
 
     def find(self, ref: str) -> int:
-        """The span of an event by that name; -1: there is none."""
+        """Return the span of an event by that name; -1: there is none."""
         table, rank, event = (*ref.split(":"), "", "")[:3]
         if table not in TABLES or not rank.isdigit() or not event.isdigit():
             return -1
@@ -96,7 +96,7 @@ class Facts:
         return np.where(own_events[order[position]] == events, rows, -1)
 
     def _columns(self, table: str, row: int) -> list[list[str]]:
-        """The columns of a row that hold something, as people read them."""
+        """Return the columns of a row that hold something, as people read them."""
         columns = self.trace.tables[table]
         facts = []
         for field in columns.schema:
@@ -114,7 +114,7 @@ class Facts:
         return facts
 
     def _around(self, table: str, row: int) -> list[list[str]]:
-        """What the links say of a row."""
+        """Return what the links say of a row."""
         if table == "kernels":
             return self._of_kernel(row)
         if table == "cpu_ops":
@@ -295,7 +295,7 @@ class Facts:
         }
 
     def _pages(self, table: str, brief: dict[str, Any]) -> list[list[str]]:
-        """Where else it is told of: a text, a page, a part of a name."""
+        """Return where else it is told of: a text, a page, a part of a name."""
         if table == "kernels" and brief["kind"] == "comm":
             return [
                 ["its collectives", "communication", ""],

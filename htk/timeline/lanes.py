@@ -65,7 +65,7 @@ class Lanes:
         return tables
 
     def spans_of(self, table: str, rows: Ints) -> Ints:
-        """The spans that rows of a table became; -1: none."""
+        """Return the spans that rows of a table became; -1: none."""
         own_rows, spans = self._by_table[TABLES.index(table)]
         if not len(own_rows):
             return np.full(len(rows), -1, np.int64)
@@ -74,14 +74,14 @@ class Lanes:
 
 
 def lanes_of(trace: Trace, *, aligned: bool = False) -> Lanes:
-    """All that a trace holds of spans; on one clock for all ranks, where asked."""
+    """Return all that a trace holds of spans; on one clock for all ranks, where asked."""
     return assembled(sources(trace, aligned), trace.origin_ns, _threads_of(trace))
 
 
 def assembled(
     parts: Sequence[SpanSource], origin: int, titles: dict[str, str] | None = None
 ) -> Lanes:
-    """Lanes from the spans of several tables."""
+    """Return the lanes from the spans of several tables."""
     if not parts:
         none = np.empty(0, np.int64)
         return Lanes([], none, none, [], np.empty(0, np.uint8), none, none, none, none)
@@ -124,12 +124,12 @@ def _tracks(
 
 
 def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Numbers within a text in order of size."""
+    """Return the numbers within a text in order of size."""
     return tuple((0, int(w), "") if w.isdigit() else (1, 0, w) for w in text.split())
 
 
 def _names(parts: Sequence[SpanSource]) -> tuple[Ints, list[str], NDArray[np.uint8]]:
-    """One code for each name and kind, over all tables."""
+    """Return one code for each name and kind, over all tables."""
     code_of: dict[tuple[str, int], int] = {}
     codes = []
     for part in parts:
@@ -166,7 +166,7 @@ def _clipped(lane: Ints, kind: NDArray[np.uint8], start: Ints, end: Ints) -> Int
 
 
 def _threads_of(trace: Trace) -> dict[str, str]:
-    """What is known of threads: which one makes the steps, which run backward."""
+    """Return what is known of threads: which one makes the steps, which run backward."""
     titles = {}
     ops = trace.tables["cpu_ops"]
     codes, threads = codes_of(ops["thread"])

@@ -33,7 +33,7 @@ def matching(lanes: Lanes, chosen: Mask) -> Lanes:
 
 
 def _on_streams(lanes: Lanes, rows: Ints) -> SpanSource:
-    """The spans of those that ran on streams of GPUs, as `busy` reads them."""
+    """Return the spans of those that ran on streams of GPUs, as `busy` reads them."""
     streams = np.array([lane.section == _STREAMS for lane in lanes.lanes], bool)
     ranks = np.array([lane.rank for lane in lanes.lanes], np.int64)
     chosen = rows[streams[lanes.lane[rows]]]

@@ -54,7 +54,7 @@ class Events:
 
 
 def script(*parts: str) -> str:
-    """The component as one script."""
+    """Return the component as one script."""
     return _file("timeline.js") + _read(*parts)
 
 
@@ -71,7 +71,7 @@ def style() -> str:
 
 
 def page(trace_timeline: TraceTimeline, title: str) -> str:
-    """One HTML file with every event, or with all but the shortest of the host."""
+    """Return one HTML file with every event, or with all but the shortest of the host."""
     about = trace_timeline.about()
     try:
         about["path"] = trace_timeline.path()
@@ -82,7 +82,7 @@ def page(trace_timeline: TraceTimeline, title: str) -> str:
 
 
 def written(events: Events, about: dict[str, Any], title: str) -> str:
-    """The file, not larger than may be."""
+    """Return the file, not larger than may be."""
     count = len(events.lanes.start)
     least = 0
     while True:  # each time fewer: what would not fill a thousandth of a pixel, a hundredth, …
@@ -110,7 +110,7 @@ def written(events: Events, about: dict[str, Any], title: str) -> str:
 
 
 def _moved(path: Any, events: Events, kept: Events, least: int) -> Any:
-    """The path, its spans numbered as they lie in the file."""
+    """Return the path, its spans numbered as they lie in the file."""
     if not path:
         return None
     new_span = np.full(len(events.lanes.start) + 1, -1, np.int64)
@@ -128,7 +128,7 @@ def _long_enough(lanes: Lanes, least: int) -> NDArray[np.bool_]:
 
 
 def _packed(events: Events) -> tuple[dict[str, Any], str]:
-    """What the page is told of its columns, and the columns: planes of bytes, compressed."""
+    """Return what the page is told of its columns, and the columns: planes of bytes, compressed."""
     detail = Detail(events.lanes)
     order = detail.order
     offset = detail.offset[:-1].tolist()

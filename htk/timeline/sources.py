@@ -95,7 +95,7 @@ class DisplayClock:
 
 
 def sources(trace: Trace, aligned: bool) -> list[SpanSource]:
-    """Everything that has a start and an end."""
+    """Return everything that has a start and an end."""
     clock = DisplayClock(trace, aligned)
     kernels = _kernels(trace, clock)
     filled = [kernels, *(make(trace, clock) for make in _MAKERS)]
@@ -113,7 +113,7 @@ def _of(
     track: tuple[Ints, list[str]],
     named: str = "name",
 ) -> SpanSource:
-    """Spans of chosen rows of a table."""
+    """Return the spans of chosen rows of a table."""
     codes, names = codes_of(table[named])
     rank = numbers(table["rank"], -1)[rows].astype(np.int64)
     start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
@@ -198,7 +198,7 @@ def _gpu_ranges(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 
 def _groups(trace: Trace, clock: DisplayClock) -> SpanSource:
-    """Collectives of each process group, as the GPU ran them."""
+    """Return the collectives of each process group, as the GPU ran them."""
     table = trace.tables["collectives"]
     on_gpu = matching(table["timing"], "gpu".__eq__) & valid(table["start_ns"])
     on_gpu &= valid(table["end_ns"]) & valid(table["rank"])

@@ -33,7 +33,7 @@ class _Cycle:
         return max(shared + 1, 0)  # an instant is a time too
 
     def likeness(self, other: "_Cycle") -> tuple[bool, int, int]:
-        """What tells that two are of one time; equal step numbers may come again later."""
+        """Return what tells that two are of one time; equal step numbers may come again later."""
         steps = len(self.steps & other.steps)
         return steps > 0, self.overlap_ns(other), steps
 

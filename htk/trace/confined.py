@@ -66,7 +66,7 @@ def _number(variable: str) -> int | None:
 
 
 def is_from_outside(source: Source) -> bool:
-    """Whether a file comes from another machine."""
+    """Return whether a file comes from another machine."""
     return is_url(source.name)
 
 

@@ -38,7 +38,7 @@ def coverage(
 
 
 def rests_on_gpu(reads: Iterable[str]) -> bool:
-    """Whether an answer from these tables speaks of GPU work."""
+    """Return whether an answer from these tables speaks of GPU work."""
     return bool(_GPU & set(reads))
 
 
@@ -86,12 +86,12 @@ def clock_coverage(trace: Trace) -> dict[str, Any]:
 
 
 def gpu_coverage(trace: Trace) -> dict[str, Any]:
-    """How much GPU work was recorded, and how much of it is linked to what launched it."""
+    """Return how much GPU work was recorded, and how much of it is linked to what launched it."""
     return gpu_facts([gpu_counts(trace)])
 
 
 def gpu_counts(trace: Trace) -> dict[str, int]:
-    """What of the GPU work adds up over ranks."""
+    """Return what of the GPU work adds up over ranks."""
     kernels, links = trace.tables["kernels"], trace.tables["kernel_links"]
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     linked, carried = valid(links["launch_row"]), truths(links["carry_in"])

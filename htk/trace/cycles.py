@@ -47,7 +47,7 @@ def cycles_of(rank: int | None, items: list[tuple[FileRecording, str]]) -> list[
 
 
 def _same_process(recording: FileRecording, other: FileRecording) -> bool:
-    """Whether two recordings are cycles of one process of one file."""
+    """Return whether two recordings are cycles of one process of one file."""
     return recording.source is other.source and recording.process == other.process
 
 
@@ -62,7 +62,7 @@ def _first_event(
 
 
 def _is_copy(recording: FileRecording, other: FileRecording) -> bool:
-    """Whether two files hold one recording, as a trace and its compressed copy do."""
+    """Return whether two files hold one recording, as a trace and its compressed copy do."""
     timed = None not in _times(recording)  # two files that tell no times may be of any time
     return timed and _events(recording) == _events(other) and _times(recording) == _times(other)
 
@@ -73,7 +73,7 @@ def _times(item: FileRecording) -> tuple[object, object]:
 
 
 def _begins_anew(earlier: FileRecording, later: FileRecording) -> bool:
-    """Whether the steps of the later recording do not go on where the other's ended."""
+    """Return whether the steps of the later recording do not go on where the other's ended."""
     before, after = steps_of(earlier.entry), steps_of(later.entry)
     return bool(before and after) and min(after) <= max(before)
 

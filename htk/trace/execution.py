@@ -75,7 +75,7 @@ def _filled(table: pa.Table, nodes: pa.Table, node: Ints, columns: tuple[str, ..
 
 
 def _set(table: pa.Table, name: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
-    """The column with these values where it has none."""
+    """Return the column with these values where it has none."""
     index, field = table.schema.get_field_index(name), table.schema.field(name)
     own = table[name]
     if field.type == TEXT:

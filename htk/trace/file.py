@@ -88,7 +88,7 @@ class TraceFile:
         return pa.table(columns, schema=schema)
 
     def _who(self) -> pa.Table:
-        """The file's row of `ranks`."""
+        """Return the file's row of `ranks`."""
         row = dict(self.entry.parsed.facts) | {
             "rank": self.rank,
             "cycle": self.cycle,
@@ -150,7 +150,7 @@ class TraceFile:
     def _column(
         self, own: pa.ChunkedArray | None, field: pa.Field, length: int
     ) -> pa.ChunkedArray | pa.Array:
-        """A column as the file has it, or what is known without it."""
+        """Return a column as the file has it, or what is known without it."""
         if own is not None and field.name != "cycle":
             if field.name in ("event", "op_event") and self.first_event:
                 return pc.add(own, self.first_event)

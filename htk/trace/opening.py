@@ -74,7 +74,7 @@ class OpenOptions:
 
 
 def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
-    """Every file that the inputs name, as one trace."""
+    """Return every file that the inputs name, as one trace."""
     options = options or OpenOptions()
     work = Workplace(options.on, options.memory_bytes)
     stored = stored_recordings(inputs)
@@ -171,7 +171,7 @@ def _outcomes_elsewhere(
 
 
 def _can_be_sent(source: Source) -> bool:
-    """Whether another process can open it: not what was spooled to a file without a name."""
+    """Return whether another process can open it: not what was spooled to a file without a name."""
     try:
         pickle.dumps(source)
     except (TypeError, AttributeError, pickle.PicklingError):
@@ -220,7 +220,7 @@ def _read_one(
     readers: ConfinedReaders,
     stopped: threading.Event,
 ) -> list[FileRecording]:
-    """Each process of a file."""
+    """Return each process of a file."""
     if options.cache_by_content:
         source = replace(source, identity=content_identity(source))
     parsing = parse_options(options, _watched(options.progress, stopped))
@@ -285,7 +285,7 @@ def _expected(sources: list[Source], store: Store | None, options: OpenOptions) 
 
 
 def _may_be_pickle(name: str) -> bool:
-    """Whether a file is called as pickles are: by their ending or none that is known."""
+    """Return whether a file is called as pickles are: by their ending or none that is known."""
     return not name.endswith(_ENDINGS_OF_TEXT)
 
 

@@ -14,7 +14,7 @@ _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the ra
 def ranks_of(
     read: list[FileRecording], only_rank: int | None, pattern: str | None
 ) -> list[tuple[int | None, str]]:
-    """The rank of each file and how it is known; never a guess between several files."""
+    """Return the rank of each file and how it is known; never a guess between several files."""
     ranks = [_rank_of(item, pattern) for item in read]
     lost = [k for k, (rank, _) in enumerate(ranks) if rank is None and _needs_rank(read[k])]
     if lost and len({i.source.name for i in read if i.parser not in _BESIDE_OTHERS}) == 1:
@@ -75,7 +75,7 @@ def _rank_by_pattern(name: str, pattern: str) -> int | None:
 
 
 def _needs_rank(item: FileRecording) -> bool:
-    """Whether any of its tables speaks of a rank without naming it."""
+    """Return whether any of its tables speaks of a rank without naming it."""
     exempt = ("ranks", "parse_issues")
     return item.parser not in _BESIDE_OTHERS and any(
         name not in exempt and "rank" in TABLES[name].names and "rank" not in table.column_names

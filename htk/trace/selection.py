@@ -65,7 +65,7 @@ class Narrowing:
     unselected: Callable[[str], pa.Table]  # a table of the chosen ranks, not narrowed
 
     def table(self, name: str) -> pa.Table:
-        """A table, narrowed."""
+        """Return a table, narrowed."""
         unfiltered = self.unselected(name)
         if name in ("kernels", "kernel_links", "kernel_passes"):
             return unfiltered.filter(pa.array(self._chosen_kernels))
@@ -142,7 +142,7 @@ class Narrowing:
         return held_by(named, ranges, self.unselected("annotation_links"), links, rows)
 
     def _ranges(self, *, on_gpu: bool = False) -> dict[int, Spans]:
-        """Where the chosen user ranges lie, for each rank."""
+        """Return where the chosen user ranges lie, for each rank."""
         wanted = pattern(self.selection.annotation or "")
         table = self.unselected("annotations")
         chosen = matching(table["name"], lambda n: bool(wanted.search(n)))

@@ -144,11 +144,11 @@ class Trace:
         return frozenset(sorted(self._known_steps)[: int(match[1])])
 
     def under(self, selection: Selection) -> Self:
-        """The same files under another selection; what is made of them all is made once."""
+        """Return the same files under another selection; what is made of them all is made once."""
         return replace(self, selection=selection, unselected=self._everyone)
 
     def need(self, name: str) -> pa.Table:
-        """A table that must hold rows."""
+        """Return a table that must hold rows."""
         table = self.tables[name]
         if not table.num_rows:
             names = {part.file for part in self.files}
@@ -163,11 +163,11 @@ class Trace:
         return hint("kernels" if name == "step_windows" and self.has_steps else name)
 
     def lacks(self, name: str) -> bool:
-        """Whether nothing of a table was recorded, whatever is chosen."""
+        """Return whether nothing of a table was recorded, whatever is chosen."""
         return not self.tables[name].num_rows and not self.emptied(name)
 
     def emptied(self, name: str) -> bool:
-        """Whether it is the selection that leaves nothing of a table."""
+        """Return whether it is the selection that leaves nothing of a table."""
         return not self.tables[name].num_rows and bool(self._everyone.tables[name].num_rows)
 
     def check_selection(self) -> None:
@@ -221,14 +221,14 @@ class Trace:
         return set(steps.to_pylist())
 
     def _steps_of_files(self) -> pa.Table:
-        """The steps of all ranks, read file by file: joining the tables would cost more."""
+        """Return the steps of all ranks, read file by file: joining the tables would cost more."""
         stepped = ("annotations", "kernel_links", "op_links", "job_operations")
         columns = [file.table(n)["step"] for file in self.files for n in stepped]
         steps = {s for column in columns for s in column.unique().to_pylist()} - {None}
         return pa.table({"step": pa.array(sorted(steps), pa.int64())})
 
     def _chosen(self) -> str:
-        """The selection in words, beside what there is to choose from."""
+        """Return the selection in words, beside what there is to choose from."""
         chosen, words = self.selection, []
         if chosen.ranks is not None:
             words.append(
@@ -252,7 +252,7 @@ class Trace:
         return ", ".join(words)
 
     def relative(self, name: str) -> pa.Table:
-        """A table with its times counted from the first event of the trace."""
+        """Return a table with its times counted from the first event of the trace."""
         table = self.tables[name]
         for index, column in enumerate(table.schema):
             if column.name in ABSOLUTE_TIMES:
@@ -317,7 +317,7 @@ class Trace:
         return self if self.selection == EVERYTHING else replace(self, selection=EVERYTHING)
 
     def _over_ranks(self, name: str) -> pa.Table:
-        """What is made of all ranks at once; of it the rows of those looked at."""
+        """Return what is made of all ranks at once; of it the rows of those looked at."""
         if self._everyone is not self:
             return self._of_chosen_ranks(name, self._everyone.tables[name])
         maker = registry.maker(name)
@@ -337,7 +337,7 @@ class Trace:
         return table.filter(pa.array(np.concatenate([np.empty(0, bool), *chosen])))
 
     def _of_parts(self, name: str) -> list[pa.Table]:
-        """A table of each file; what has to be made is made side by side."""
+        """Return a table of each file; what has to be made is made side by side."""
         parts = self.selected_files
         if name in TABLES or len(parts) < 2:
             return [part.table(name) for part in parts]

@@ -286,7 +286,7 @@ def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[s
 
 
 def _autograd_was_recorded(subject: Subject) -> bool:
-    """Whether operators tell by themselves that they are of the backward pass."""
+    """Return whether operators tell by themselves that they are of the backward pass."""
     ops = subject.trace.tables["cpu_ops"]
     if ops["sequence"].null_count < ops.num_rows:
         return True

@@ -264,7 +264,7 @@ class File:
 
 
 def _without_address(name: str) -> str:
-    """A function that is bound to an object, without the object's place in memory."""
+    """Return a function that is bound to an object, without the object's place in memory."""
     before, marker, rest = name.partition(" at 0x")
     digits = len(rest) - len(rest.lstrip("0123456789abcdefABCDEF"))
     return before + _without_address(rest[digits:]) if marker and digits else name

@@ -59,5 +59,5 @@ def goodput(
 
 
 def run_seconds(steps: float, step_ns: float, share: float = 1.0) -> float:
-    """How long a run takes, of which such a share moves on."""
+    """Return how long a run takes, of which such a share moves on."""
     return steps * step_ns / 1e9 / share if share > 0 else math.inf

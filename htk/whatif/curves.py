@@ -95,7 +95,7 @@ class Curves:
         return [(recording.ratio, recording.length) for recording in self.recorded]
 
     def missed_ns(self, ratio: float) -> float:
-        """What the fitted step still misses."""
+        """Return what the fitted step still misses."""
         missed = {1.0: 0.0, **self.missed}
         batches = sorted(missed)
         return float(np.interp(ratio, batches, [missed[r] for r in batches]))
@@ -150,7 +150,7 @@ def alone(base: StepModel, ratio: float) -> StepModel:
 
 
 def fitted(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
-    """The edited scene, its kernels by the curves."""
+    """Return the edited scene, its kernels by the curves."""
     matched = lines.matched
     now = np.where(matched, lines.lengths(ratio), 0.0)
     unscaled = np.maximum(alone(lines.base, ratio).lengths().astype(np.float64), 1.0)
@@ -167,7 +167,7 @@ def fitted(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
 
 
 def counted(edited: StepModel, lines: Curves, count: float) -> StepModel:
-    """The edited step, its number of micro-batches less uncertain."""
+    """Return the edited step, its number of micro-batches less uncertain."""
     left = lines.counted_share(count)
     spread = {c: s * (left if c == "structure" else 1.0) for c, s in edited.spread.items()}
     recorded = ", ".join(f"{r.count:g}x" for r in lines.counted)
@@ -208,7 +208,7 @@ def _recorded(
 
 
 def _keys(of: StepModel) -> list[tuple[tuple[str | None, int, int], int]]:
-    """Each kernel by its operator, its place among that one's, and how many those are."""
+    """Return each kernel by its operator, its place among that one's, and how many those are."""
     acts = of.graph.activities
     order = np.flatnonzero(of.is_compute & (acts.call >= 0))
     order = order[np.lexsort((of.graph.calls.start[acts.call[order]], acts.rank[order]))]

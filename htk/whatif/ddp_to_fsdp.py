@@ -257,7 +257,7 @@ def _backward(builder: _Rank, regions: list[Region]) -> None:
 def _planned(
     scene: StepModel, now: Sharded, name: str, shards: int, lane: Ints, forward: list[Region]
 ) -> _Plan:
-    """A layer is what lies between two attention kernels, the same in all."""
+    """Return a layer is what lies between two attention kernels, the same in all."""
     many = len(forward)
     unit = 2.0 * weights_between(scene, lane, forward[many // 2])
     if not 0 < unit * many <= now.reduced_bytes:
@@ -292,7 +292,7 @@ def summed(
     per_node: int,
     joined: tuple[int, ...],
 ) -> Work:
-    """What shard groups reduced, between the replicas of each shard."""
+    """Return what shard groups reduced, between the replicas of each shard."""
     return Work(
         like,
         length,
@@ -307,6 +307,6 @@ def summed(
 
 
 def _held(lane: Ints, before: int) -> tuple[int, ...]:
-    """The activity in front of one on its stream."""
+    """Return the activity in front of one on its stream."""
     position = int(np.flatnonzero(lane == before)[0])
     return (int(lane[position - 1]),) if position else ()

@@ -34,7 +34,7 @@ def positive_integer(value: str, what: str) -> int:
 
 
 def against(value: str, now: float | None, what: str, how: str) -> float:
-    """The ratio to what is now, of '2x' (that many times) or '64' (in place of it)."""
+    """Return the ratio to what is now, of '2x' (that many times) or '64' (in place of it)."""
     if value.strip().endswith("x"):
         return factor(value, what)
     if not now:

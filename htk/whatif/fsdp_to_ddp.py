@@ -70,7 +70,7 @@ def to_replicas(scene: StepModel, now: Sharded, copies: Mask) -> StepModel:
 
 
 def _kept(lane: Ints, copies: Mask, activity: int) -> int:
-    """The last activity up to this one that is no copy."""
+    """Return the last activity up to this one that is no copy."""
     upto = lane[: int(np.flatnonzero(lane == activity)[0]) + 1] if activity >= 0 else lane[:1]
     stays = upto[~copies[upto]]
     return int(stays[-1]) if len(stays) else -1

@@ -19,7 +19,7 @@ class Region:
 
 
 def compute_lane(scene: StepModel, rank: int) -> Ints:
-    """Activities of the rank's busiest compute stream, in order."""
+    """Return the activities of the rank's busiest compute stream, in order."""
     acts = scene.graph.activities
     compute = (acts.rank == rank) & scene.is_compute & (acts.call >= 0)
     lanes = np.unique(acts.lane[compute])
@@ -31,12 +31,12 @@ def compute_lane(scene: StepModel, rank: int) -> Ints:
 
 
 def waited_for(scene: StepModel, activity: int, lane: Ints) -> int:
-    """The last activity of a stream that this one waits for; -1: none."""
+    """Return the last activity of a stream that this one waits for; -1: none."""
     return all_waited_for(scene, [activity], lane)[0]
 
 
 def all_waited_for(scene: StepModel, each: list[int], lane: Ints) -> list[int]:
-    """The same of several."""
+    """Return the same of several."""
     graph, acts = scene.graph, scene.graph.activities
     events = np.flatnonzero(graph.edges("event"))
     src, dst = graph.src[events], graph.dst[events]
@@ -49,7 +49,7 @@ def all_waited_for(scene: StepModel, each: list[int], lane: Ints) -> list[int]:
 
 
 def backward_regions(scene: StepModel, lane: Ints, ready: list[int]) -> list[Region]:
-    """What runs before each of these, since the one before it, in the backward pass."""
+    """Return what runs before each of these, since the one before it, in the backward pass."""
     position = {int(a): k for k, a in enumerate(lane.tolist())}
     back = [position[a] for a in lane[scene.facts.backward[lane]].tolist()]
     begin = back[0] if back else 0
@@ -74,7 +74,7 @@ def layers(scene: StepModel, lane: Ints) -> list[Region]:
 
 
 def backward_layers(scene: StepModel, lane: Ints, count: int) -> list[Region]:
-    """The same of the backward pass, last layer first."""
+    """Return the same of the backward pass, last layer first."""
     attention = np.array([scene.facts.family[a] == "attention" for a in lane.tolist()], bool)
     back = np.flatnonzero(scene.facts.backward[lane])
     places = np.flatnonzero(attention & scene.facts.backward[lane])
@@ -103,7 +103,7 @@ def _cut(scene: StepModel, lane: Ints, places: Ints, low: int, high: int) -> lis
 
 
 def _kernels(scene: StepModel, rows: Ints) -> list[tuple[int, str | None, str | None]]:
-    """What tells a kernel from those that do other work."""
+    """Return what tells a kernel from those that do other work."""
     names, facts = scene.graph.activities.name, scene.facts
     return [(int(names[k]), facts.op[k], facts.dims[k]) for k in rows.tolist()]
 
@@ -159,6 +159,6 @@ def weights_between(scene: StepModel, lane: Ints, region: Region) -> int:
 
 
 def next_of(lane: Ints, activity: int) -> int:
-    """The activity behind one on its stream; of the last one itself."""
+    """Return the activity behind one on its stream; of the last one itself."""
     position = int(np.flatnonzero(lane == activity)[0])
     return int(lane[min(position + 1, len(lane) - 1)])

@@ -16,14 +16,14 @@ _SYNCHRONISES = re.compile(r"EventSynchronize")
 
 
 def calls_of_all(scene: StepModel, chosen: Mask) -> Ints:
-    """Calls that launch nothing but these."""
+    """Return the calls that launch nothing but these."""
     call = scene.graph.activities.call
     launching, others = np.unique(call[chosen & (call >= 0)]), np.unique(call[~chosen])
     return np.setdiff1d(launching, others)
 
 
 def cpu_edges(scene: StepModel, calls: Ints) -> Mask:
-    """Edges that hold the length of these calls and the time that led up to each."""
+    """Return the edges that hold the length of these calls and the time that led up to each."""
     return np.asarray(_own_edges(scene, calls) | _think_edges(scene, calls))
 
 
@@ -49,7 +49,7 @@ def unlaunched(scene: StepModel, chosen: Mask) -> StepModel:
 
 
 def on_account(scene: StepModel, chosen: Mask) -> Ints:
-    """Calls that launch these, and those that record or await events on their account.
+    """Return the calls that launch these, and those that record or await events on their account.
 
     What is recorded right behind a collective that stays is the end of that.
     """
@@ -68,7 +68,7 @@ def on_account(scene: StepModel, chosen: Mask) -> Ints:
 
 
 def _beside(lane: Ints, launching: Mask) -> tuple[Ints, Ints]:
-    """The last launching call of its thread before each, and the next one; -1: none."""
+    """Return the last launching call of its thread before each, and the next one; -1: none."""
     many = len(lane)
     every = np.arange(many)
     last = np.append(-1, np.maximum.accumulate(np.where(launching, every, -1)))[:many]
@@ -81,7 +81,7 @@ def _beside(lane: Ints, launching: Mask) -> tuple[Ints, Ints]:
 
 
 def _firsts(scene: StepModel, calls: Ints) -> Mask:
-    """Calls that none of these comes right before, on their thread."""
+    """Return the calls that none of these comes right before, on their thread."""
     lane = scene.graph.calls.lane[calls]
     follows = (calls[1:] == calls[:-1] + 1) & (lane[1:] == lane[:-1])
     return np.append(True, ~follows)[: len(calls)]
@@ -118,7 +118,7 @@ def unsynchronised(scene: StepModel, dropped: Mask) -> StepModel:
 
 
 def host_ns(scene: StepModel, chosen: Mask, hooks: bool) -> float:
-    """What the CPU usually does on account of neighbours among these; 0: it launches none.
+    """Return what the CPU usually does on account of neighbours among these; 0: it launches none.
 
     `hooks`: with what it does before it gets to the first of them.
     """
@@ -133,7 +133,7 @@ def host_ns(scene: StepModel, chosen: Mask, hooks: bool) -> float:
 
 
 def operator_ns(scene: StepModel) -> float:
-    """What the CPU usually spends on an operator that launches a kernel."""
+    """Return what the CPU usually spends on an operator that launches a kernel."""
     calls = calls_of_all(scene, scene.is_compute)
     if not len(calls):
         return 0.0
@@ -168,7 +168,7 @@ def launch_ns(scene: StepModel) -> float:
 
 
 def usual_ns(scene: StepModel, activities: Mask) -> float:
-    """What the CPU usually spends on launching one of these."""
+    """Return what the CPU usually spends on launching one of these."""
     calls = scene.graph.activities.call
     chosen = np.unique(calls[activities & (calls >= 0)])
     if not len(chosen):

@@ -85,7 +85,7 @@ def _repeated(scene: StepModel) -> StepModel:
 
 
 def in_order(scene: StepModel) -> StepModel:
-    """A communicator's first collective comes after its last one of what is repeated."""
+    """Return a communicator's first collective comes after its last one of what is repeated."""
     graph, size = scene.graph, scene.facts.group_size
     acts, firsts, lasts = graph.activities, [], []
     for rank in graph.ranks:

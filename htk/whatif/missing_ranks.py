@@ -19,7 +19,7 @@ _ALIKE = (("all_gather", "reduce_scatter"), ("all_reduce",))
 
 
 def partial(scene: StepModel) -> Mask:
-    """Collectives of groups with unrecorded members."""
+    """Return the collectives of groups with unrecorded members."""
     acts, edge = scene.graph.activities, scene.run_edge
     here = np.ones(len(acts.start), np.int64)
     joined = np.flatnonzero(scene.is_comm & ~scene.facts.single & (edge >= 0))

@@ -55,7 +55,7 @@ def sizes(scene: StepModel, name: str) -> Sizes:
 
 
 def tensor_reduces(scene: StepModel) -> Mask:
-    """All-reduces of activations: some of their group's run in the forward pass."""
+    """Return all-reduces of activations: some of their group's run in the forward pass."""
     large = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= 1 << 20)
     return large & ~replicating(scene)
 
@@ -110,14 +110,14 @@ def fewer_replicas(scene: StepModel, ways: float) -> StepModel:
 
 
 def smaller(facts: StepFacts, chosen: Mask, ways: float) -> StepFacts:
-    """Sizes of the chosen collectives, where known."""
+    """Return the sizes of the chosen collectives, where known."""
     sizes = (facts.in_bytes, facts.out_bytes)
     into, out = (np.where(chosen & (s > 0), s / ways, s).astype(np.int64) for s in sizes)
     return replace(facts, in_bytes=into, out_bytes=out)
 
 
 def activation_ns(scene: StepModel, ranks: int, sent: float) -> float:
-    """A collective of neighbours in which a rank sends so many bytes."""
+    """Return a collective of neighbours in which a rank sends so many bytes."""
     return LATENCY_NS + sent * network(scene).pace(ranks, min(ranks, gpus_of_a_node(scene)))
 
 

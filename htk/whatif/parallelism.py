@@ -76,7 +76,7 @@ def replicated(scene: StepModel) -> Sharded | None:
 
 
 def replicating(scene: StepModel) -> Mask:
-    """All-reduces of gradients: of some size, and none of them in the forward pass."""
+    """Return all-reduces of gradients: of some size, and none of them in the forward pass."""
     reduces = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= _GRADIENTS)
     if not reduces.any():
         return reduces
@@ -88,7 +88,7 @@ def replicating(scene: StepModel) -> Mask:
 
 
 def owned(scene: StepModel, ratio: float) -> StepModel:
-    """The optimizer works on more parameters, or fewer."""
+    """Return the optimizer works on more parameters, or fewer."""
     optimizer = np.array([f == "optimizer" for f in scene.facts.family], bool)
     return scene.with_lengths(optimizer, scene.lengths() * ratio)
 

@@ -191,7 +191,7 @@ def baseline(
 
 
 def _calibrated(start: Baseline) -> Baseline:
-    """How much the fitted step misses of each recorded one."""
+    """Return how much the fitted step misses of each recorded one."""
     assert start.curves is not None
     off = {recording.count: _off(start, recording) for recording in start.curves.counted}
     start = replace(start, curves=replace(start.curves, off=off))
@@ -212,7 +212,7 @@ def _off(start: Baseline, recording: Recorded) -> float:
 
 
 def _missed_ns(start: Baseline, lines: Curves, asked: Sequence[tuple[str, str]]) -> float:
-    """What further recordings add to a prediction."""
+    """Return what further recordings add to a prediction."""
     return lines.missed_ns(_micro_batch(start, asked)) + lines.off_ns(_count(start, asked))
 
 
@@ -311,7 +311,7 @@ def _parts(edited: StepModel, after: Replay, step: int) -> tuple[int, int]:
 def _sigmas(
     start: Baseline, edited: StepModel, step: int, here: int, measured_ns: int | None
 ) -> dict[str, float]:
-    """One standard deviation of the logarithm of the step, by cause."""
+    """Return one standard deviation of the logarithm of the step, by cause."""
     sigmas = sigma_by_cause(start.gate, edited, step, here)
     if measured_ns is None and start.launch_bound:
         sigmas["profiler"] = PROFILER
@@ -330,7 +330,7 @@ def _alone(
 
 
 def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[StepModel, Replay]:
-    """The step after the edits, which are in their order, and its replay."""
+    """Return the step after the edits, which are in their order, and its replay."""
     edited = prompt(start.model, start.waits)
     for name, value in asked:
         after = edit(name).apply(edited.fresh(), value)

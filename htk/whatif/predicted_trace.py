@@ -39,7 +39,7 @@ _NEW_STREAM = 9000  # what an edit adds stands on a stream of its own
 def write_predicted(
     trace: Trace, start: Baseline, edits: Sequence[tuple[str, str]], folder: Path
 ) -> list[Written]:
-    """One file for each rank's file, under the recorded file's name."""
+    """Return one file for each rank's file, under the recorded file's name."""
     if start.refused:
         raise UsageError(f"nothing to write: {start.gate.verdict}")
     edited, after = apply_edits(start, ordered(edits))
@@ -216,7 +216,7 @@ class _Warps:
         return cls(names, threads, _anchors(ends, moved))
 
     def lanes(self, table: pa.Table) -> Ints:
-        """The thread of each row; of those that call nothing, the busiest."""
+        """Return the thread of each row; of those that call nothing, the busiest."""
         most = max(self.threads, key=lambda k: len(self.threads[k][0]), default=-1)
         codes = [codes_of(table[c])[0].astype(np.int64) for c in _WHO]
         both = Groups.by_keys(np.column_stack(codes))
@@ -256,7 +256,7 @@ def _warped(time: Ints, old: Ints, new: Ints) -> Ints:
 
 
 def _of(part: TraceFile, table: pa.Table, rows: Ints) -> Ints:
-    """Which of these rows of a table come from the file."""
+    """Return which of these rows of a table come from the file."""
     rank, cycle = (numbers(table[c], -1)[rows] for c in ("rank", "cycle"))
     return np.flatnonzero(
         (rank == (-1 if part.rank is None else part.rank)) & (cycle == part.cycle)
@@ -273,7 +273,7 @@ def _shift(tables: Mapping[str, pa.Table], part: TraceFile, graph: Graph) -> int
 def _added(
     part: TraceFile, start: Baseline, edited: StepModel, after: Replay, base_ns: int
 ) -> list[dict[str, object]]:
-    """Activities that the recording does not have."""
+    """Return the activities that the recording does not have."""
     now, facts = edited.graph, edited.facts
     more = np.arange(len(start.graph.start), len(now.start))
     more = more[_of(part, start.tables["kernels"], now.activities.row[more])]

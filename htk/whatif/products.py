@@ -89,7 +89,7 @@ def whole_waves(waves: float) -> float:
 
 
 def products(scene: StepModel, least: float) -> Products:
-    """Those whose shapes and blocks are known. `least`: no kernel takes less."""
+    """Return those whose shapes and blocks are known. `least`: no kernel takes less."""
     length, names = scene.lengths().astype(np.float64), scene.graph.activities.name
     blocks, seen = scene.facts.blocks, {}
     for activity in np.flatnonzero(~np.isnan(blocks) & (length > least)).tolist():  # some thousand
@@ -152,7 +152,7 @@ def _error(telling: list[list[Product]], ramp: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _sizes(dims: str) -> tuple[int, int, int] | None:
-    """Rows, columns and inner dimension of a product of two matrices."""
+    """Return the rows, columns and inner dimension of a product of two matrices."""
     shapes = matrices(dims)
     if len(shapes) < 2:
         return None

@@ -55,7 +55,7 @@ def rates(tables: Mapping[str, pa.Table], scene: StepModel) -> Rates:
 
 
 def _micro_batches(scene: StepModel) -> int:
-    """How often a rank reckons its loss in the step."""
+    """Return how often a rank reckons its loss in the step."""
     of_rank = scene.graph.activities.rank == scene.graph.ranks[0]
     rows = scene.facts.op_row[of_rank]
     names = np.array([op or "" for op in scene.facts.op])[of_rank]

@@ -67,7 +67,7 @@ def blocking(
 
 
 def _cut_run(run: Ints, cut: Mask) -> tuple[int, ...]:
-    """The first of a run of activities that may all be cut."""
+    """Return the first of a run of activities that may all be cut."""
     uncut = np.flatnonzero(~cut[run])
     return tuple(run[: uncut[0] if len(uncut) else len(run)].tolist())
 
@@ -75,7 +75,7 @@ def _cut_run(run: Ints, cut: Mask) -> tuple[int, ...]:
 def _of_all_ranks(
     scene: StepModel, blocked: list[BlockingTransfer], transfers: Mask
 ) -> list[BlockingTransfer]:
-    """Those that block each recorded rank that takes part, and have something to cut."""
+    """Return those that block each recorded rank that takes part, and have something to cut."""
     begins = _begins(scene)
     parts, blocking_parts = (
         np.bincount(begins[chosen], minlength=len(scene.graph.time))
@@ -89,7 +89,7 @@ def _of_all_ranks(
 
 
 def _begins(scene: StepModel) -> Ints:
-    """The node from which each activity runs: its start, or the last rank's arrival."""
+    """Return the node from which each activity runs: its start, or the last rank's arrival."""
     return np.where(scene.run_edge >= 0, scene.graph.src[scene.run_edge], scene.graph.start)
 
 

@@ -146,7 +146,7 @@ class StepModel:
     def with_lengths(
         self, activities: Mask, length: NDArray[np.floating] | Ints | int
     ) -> "StepModel":
-        """The scene with other lengths for some activities."""
+        """Return the scene with other lengths for some activities."""
         chosen = activities & (self.run_edge >= 0)
         weight = self.weight.copy()
         lengths = np.broadcast_to(np.asarray(length), activities.shape)
@@ -154,7 +154,7 @@ class StepModel:
         return replace(self, weight=weight)
 
     def without(self, edges: Mask) -> "StepModel":
-        """The scene without some dependencies."""
+        """Return the scene without some dependencies."""
         return replace(self, weight=np.where(edges, NEVER, self.weight))
 
     def fresh(self) -> "StepModel":
@@ -288,7 +288,7 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:
 
 
 def _per_node(collectives: pa.Table, gpus: int) -> Ints:
-    """Members of each group in its fullest node; a last one stands for no collective."""
+    """Return the members of each group in its fullest node; a last one stands for no collective."""
     size = numbers(collectives["group_size"], -1).astype(np.int64)
     codes, listed = codes_of(collectives["group_ranks"])
     most = [0]

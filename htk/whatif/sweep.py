@@ -61,7 +61,7 @@ def swept(
     over: Sequence[tuple[str, Sequence[str]]],
     measured_ns: int | None = None,
 ) -> list[Answer]:
-    """Every combination of the values of one or more edits, edges and knees marked."""
+    """Return every combination of the values of one or more edits, edges and knees marked."""
     check_once([name for name, _ in (*fixed, *over)])
     combinations: list[Edits] = [tuple(fixed)]
     for name, values in over:
@@ -72,7 +72,7 @@ def swept(
 
 
 def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
-    """What could be won at most, each alone, most first."""
+    """Return what could be won at most, each alone, most first."""
     asked = [*BOUNDS]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
@@ -111,7 +111,7 @@ def tried(start: Baseline, edits: Edits, measured_ns: int | None) -> Answer:
 
 
 def marked(answers: list[Answer]) -> list[Answer]:
-    """Each with where it stands: beyond memory, short of a knee, the last before an edge."""
+    """Return each with where it stands: beyond memory, short of a knee, the last before an edge."""
     result = list(answers)
     for k, answer in enumerate(answers):  # some tens
         following = _following(answers, k)
@@ -131,7 +131,7 @@ def marked(answers: list[Answer]) -> list[Answer]:
 
 
 def _following(answers: list[Answer], index: int) -> Answer | None:
-    """The one with the next larger batch and else the same edits."""
+    """Return the one with the next larger batch and else the same edits."""
     answer = answers[index]
     rest = {e for e in answer.edits if e[0] != "batch"}
     larger = [
@@ -145,7 +145,7 @@ def _following(answers: list[Answer], index: int) -> Answer | None:
 
 
 def memory_edge(start: Baseline, edits: Edits) -> str | None:
-    """The largest batch of a rank that is more likely to fit than not."""
+    """Return the largest batch of a rank that is more likely to fit than not."""
     held, edits = start.memory, ordered(edits)
     if held is None or after(held, edits, 1.0)[1] is None:
         return None

@@ -44,7 +44,7 @@ class Work:
 
 
 def inserted(scene: StepModel, works: Sequence[Work]) -> StepModel:
-    """The scene with more activities, numbered behind those that it has."""
+    """Return the scene with more activities, numbered behind those that it has."""
     if not works:
         return scene
     graph = scene.graph
@@ -94,7 +94,7 @@ def linked(
     kind: str = "event",
     weights: Ints | None = None,
 ) -> StepModel:
-    """The scene with more dependencies, node to node; the untouched step knows none of them.
+    """Return the scene with more dependencies, node to node; the untouched step knows none of them.
     `weights`: ns between the two; None: 0."""
     graph, many = scene.graph, len(tails)
     grown = replace(
@@ -134,7 +134,7 @@ def parted(scene: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
 
 
 def followed(scene: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
-    """The scene in which these activities wait for others of the step before."""
+    """Return the scene in which these activities wait for others of the step before."""
     graph, many = scene.graph, len(lasts)
     tails = graph.end[lasts]
     grown = replace(
@@ -199,7 +199,7 @@ def _facts(facts: StepFacts, works: Sequence[Work]) -> StepFacts:
 
 
 def renumbered(graph: Graph, ordered: int) -> tuple[Graph, Ints]:
-    """Nodes numbered so that every edge leads upwards; and the new order of the edges.
+    """Return the nodes numbered so that every edge leads upwards; and the new order of the edges.
 
     The first `known` nodes are so already.
     """

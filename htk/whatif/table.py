@@ -31,7 +31,7 @@ DEFAULT = Terms()
 
 
 def rows(answers: Sequence[Answer], terms: Terms = DEFAULT) -> pa.Table:
-    """A row for each answer."""
+    """Return a row for each answer."""
     records = [_row(a, terms) for a in answers]
     columns = [
         texts([m[f.name] for m in records])

@@ -94,7 +94,7 @@ def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]
 
 
 def error(value: float, unit: str = "%") -> str:
-    """How far off something is, for people."""
+    """Return how far off something is, for people."""
     if not value:
         return f"0 {unit}"
     return f"< 0.1 {unit}" if value < 0.1 else f"{value:.1f} {unit}"
@@ -194,7 +194,7 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
 
 
 def _alone(row: dict[str, Any]) -> list[str]:
-    """What only one answer has room for: its change by cause, its uncertainty by source."""
+    """Return what only one answer has room for: its change by cause, its uncertainty by source."""
     if row["step_time_ns"] is None:
         return []
     change = row["step_time_ns"] - row["measured_step_time_ns"]
@@ -232,14 +232,14 @@ def _differing(rows: list[dict[str, Any]], of_replay: str) -> list[str]:
 
 
 def _intervals(rows: list[dict[str, Any]]) -> list[str]:
-    """How often 90 % intervals held, each kind of edit once."""
+    """Return how often 90 % intervals held, each kind of edit once."""
     held = [part for row in rows for part in (row["intervals_held"] or "").split("; ") if part]
     parts = list(dict.fromkeys(held))
     return ["90 % intervals so far:", *(f"  {part}" for part in parts)] if parts else []
 
 
 def _assumed(rows: list[dict[str, Any]]) -> list[str]:
-    """Each assumption once; of many answers those that all share."""
+    """Return each assumption once; of many answers those that all share."""
     assumptions = [r["assumptions"].split("; ") if r["assumptions"] else [] for r in rows]
     assumptions = [s for s in assumptions if s]
     if not assumptions:

@@ -73,7 +73,7 @@ def _predicted(recorded: StepModel, edited: StepModel, asked: Mapping[str, str])
 
 
 def _sums(scene: StepModel, chosen: Mask) -> dict[Key, Sums]:
-    """Calls, message bytes and wire bytes of a rank."""
+    """Return the calls, message bytes and wire bytes of a rank."""
     facts, ranks = scene.facts, len(scene.graph.ranks)
     length, seen = scene.lengths(), scene.graph.activities.length
     sums: dict[Key, Sums] = {}

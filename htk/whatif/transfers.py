@@ -35,7 +35,7 @@ def gpus_of_a_node(scene: StepModel) -> int:
 
 
 def wire(scene: StepModel) -> Floats:
-    """Bytes that a rank sends in each collective; NaN: not known."""
+    """Return the bytes that a rank sends in each collective; NaN: not known."""
     facts = scene.facts
     sent = np.full(len(facts.collective), np.nan)
     for k in np.flatnonzero(scene.is_comm).tolist():  # some hundreds

@@ -59,7 +59,7 @@ def by_source(spread: Mapping[str, float]) -> dict[str, float]:
 
 
 def sigma_by_cause(gate: Gate, edited: StepModel, step: int, here: int) -> dict[str, float]:
-    """One sigma of the logarithm of the step, by cause. `here`: the replayed step."""
+    """Return one sigma of the logarithm of the step, by cause. `here`: the replayed step."""
     wide = 1.0 if gate.verdict == "trusted" else _INDICATIVE
     sigmas = {"replay": wide * gate.residual_pct / 100, "site": SITE}
     sigmas |= {cause: wide * sigma for cause, sigma in edited.step_sigma.items()}
@@ -97,7 +97,7 @@ def _moved(edited: StepModel, change: NDArray[np.float64], step: int, here: int)
 
 
 def narrowing(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:
-    """The recording that would remove the largest part of the uncertainty."""
+    """Return the recording that would remove the largest part of the uncertainty."""
     sources = by_source(of)
     if not asked or not sources:
         return ""

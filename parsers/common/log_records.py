@@ -66,7 +66,7 @@ def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
 
 
 def _fitting(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
-    """The values of a row that their columns can hold."""
+    """Return the values of a row that their columns can hold."""
     return {f.name: row[f.name] for f in schema if f.name in row and _fits(row[f.name], f.type)}
 
 
@@ -81,7 +81,7 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 def read_whole(
     source: Source, issues: Issues, progress: Callable[[int], None] | None = None
 ) -> bytes:
-    """A file's decompressed bytes; damage is an issue."""
+    """Return a file's decompressed bytes; damage is an issue."""
     parts: list[bytes] = []
     size = 0
     with source.open() as file, open_stream(file) as stream:
@@ -175,7 +175,7 @@ def _note_damage(stream: Stream, issues: Issues) -> None:
 
 
 def whole_number(value: object) -> int | None:
-    """A whole number, also one written as text; anything else is none."""
+    """Return a whole number, also one written as text; anything else is none."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

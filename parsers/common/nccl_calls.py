@@ -8,7 +8,7 @@ _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
 def ends(kind: str, rank: int | None) -> dict[str, Any]:
-    """What NCCL calls root is the root of a rooted call, and the peer of a message."""
+    """Return what NCCL calls root is the root of a rooted call, and the peer of a message."""
     return {
         "root": rank if kind in _ROOTED else None,
         "peer": rank if kind in ("send", "recv") else None,
@@ -31,7 +31,7 @@ def bytes_of_rank(kind: str, size: int | None, ranks: int | None) -> dict[str, i
 
 
 def sizes(kind: str, count: int | None, dtype: str | None, ranks: int | None) -> dict[str, Any]:
-    """Elements and bytes in and out, as columns of `collectives`.
+    """Return the elements and bytes in and out, as columns of `collectives`.
 
     NCCL's count is per rank in all_gather (sent), reduce_scatter (received), gather and scatter,
     per peer in all_to_all, and the whole buffer in the others.

@@ -74,7 +74,7 @@ class NcclCalls:
         return {row["comm"]: (row["group_size"], row["comm_rank"]) for row in initialised}
 
     def members(self, call: int) -> list[int]:
-        """The calls that one launches: itself, or the group that it ends."""
+        """Return the calls that one launches: itself, or the group that it ends."""
         if call == NONE:
             return []
         group = self.group[call]
@@ -90,7 +90,7 @@ class NcclCalls:
 
 
 def _groups(thread: Ints, opens: Mask, closes: Mask) -> Ints:
-    """The outermost group of each call. An end without its start (cut off by the recording's
+    """Return the outermost group of each call. An end without its start (cut off by the recording's
     begin) ends a group that holds nothing else."""
     group = np.full(len(thread), NONE, np.int64)
     number_of, depth, on = 0, 0, NONE
@@ -111,7 +111,7 @@ def _groups(thread: Ints, opens: Mask, closes: Mask) -> Ints:
 def collectives(
     source: str, kernels: pa.Table, launches: pa.Table, calls: pa.Table, annotations: pa.Table
 ) -> pa.Table:
-    """A row for each communication kernel, with what the calls that it stands for carry."""
+    """Return a row for each communication kernel, with what the calls that it stands for carry."""
     gpu = kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__)))
     threads = Threads()
     ranges = NcclCalls.of(calls, threads)
@@ -133,7 +133,7 @@ def _launches(gpu: pa.Table, launches: pa.Table) -> Ints:
 def _range_types(
     annotations: pa.Table, threads: Threads, thread: Int32, moment: Ints, launch: Ints
 ) -> list[str | None]:
-    """What c10d calls each collective: the type of the range `nccl:…` round its launch."""
+    """Return what c10d calls each collective: the type of the range `nccl:…` round its launch."""
     ranges = annotations.filter(
         pa.array(
             matching(annotations["name"], lambda name: annotated(name) is not None)
@@ -182,7 +182,7 @@ def _described(
 
 
 def _summed(members: list[dict[str, object]], calls: NcclCalls) -> dict[str, object]:
-    """What calls that run as one kernel carry together."""
+    """Return what calls that run as one kernel carry together."""
     if not members:
         return {}
     kinds = [collective_type(_PREFIX.sub("", str(m["name"]))) for m in members]

@@ -59,14 +59,14 @@ def role_of(column: str) -> tuple[str, str | None] | None:
 
 
 def are_rows(columns: list[str]) -> bool:
-    """Whether these are the columns of operation-level rows."""
+    """Return whether these are the columns of operation-level rows."""
     roles = {role[0] for role in map(role_of, columns) if role}
     timed = "start" in roles and bool(roles & {"duration", "end"})
     return timed and {"type", "step"} <= roles and bool(roles & {"rank", "dp_rank"})
 
 
 def wanted(columns: list[str]) -> list[str]:
-    """The columns that are read; of several for one thing the first."""
+    """Return the columns that are read; of several for one thing the first."""
     roles: dict[str, str] = {}
     for column in columns:
         role = role_of(column)
@@ -136,7 +136,7 @@ def _times(
 def _moments(
     name: str, column: tuple[Any, str | None], like: str | None
 ) -> tuple[NDArray[np.int64], str, NDArray[np.bool_]]:
-    """A column of times in ns, their unit, and which rows have one."""
+    """Return a column of times in ns, their unit, and which rows have one."""
     values, unit = column
     if pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type):
         unit, values = values.type.unit, values.cast(pa.int64())
@@ -171,7 +171,7 @@ def _unit_by_size(name: str, moments: NDArray[np.int64]) -> str:
 
 
 def _whole(column: Any, length: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """A column of whole numbers, and which rows have one."""
+    """Return a column of whole numbers, and which rows have one."""
     if column is None or pa.types.is_null(column[0].type):
         return np.zeros(length, np.int64), np.zeros(length, bool)
     values = column[0]

@@ -72,12 +72,12 @@ class ApiCalls(SpanRows):
 
 
 def kernel_name(name: str) -> str:
-    """The name without what the compiler hangs on it."""
+    """Return the name without what the compiler hangs on it."""
     return _CLONE.sub("", name)
 
 
 def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: ApiCalls) -> dict[str, pa.Table]:
-    """Every table that one process fills, without events and collectives."""
+    """Return every table that one process fills, without events and collectives."""
     activity_parts = [
         maker(work) for maker, work in ((_kernels, kernels), (_copies, copies)) if len(work)
     ]
@@ -126,7 +126,7 @@ def one_process(
 
 
 def rccl_calls(calls: ApiCalls, pid: int) -> pa.Table:
-    """Calls of RCCL, which tell the type of a collective but not its size."""
+    """Return the calls of RCCL, which tell the type of a collective but not its size."""
     chosen = np.flatnonzero(
         matching(calls.name, lambda name: CALL.match(name) is not None)
         & matching(calls.domain, lambda d: d.startswith("RCCL"))
@@ -139,7 +139,7 @@ def rccl_calls(calls: ApiCalls, pid: int) -> pa.Table:
 
 
 def _annotations(calls: ApiCalls, pid: int) -> pa.Table:
-    """Ranges of roctx and calls of RCCL; a mark is no range."""
+    """Return the ranges of roctx and calls of RCCL; a mark is no range."""
     marker = matching(calls.domain, lambda d: d.startswith("MARKER_CORE"))
     ranges = matching(calls.domain, "MARKER_CORE_RANGE_API".__eq__)
     if ranges.any():  # newer versions write the calls of roctx beside the ranges
@@ -212,7 +212,7 @@ def _on_thread(calls: ApiCalls, chosen: Ints, pid: int) -> dict[str, pa.Array]:
 
 
 def named(codes: Ints, names: Mapping[int, str]) -> pa.Array:
-    """The name of each number, as the file lists them; unknown numbers are shown as such."""
+    """Return the name of each number, as the file lists them; unknown numbers are shown as such."""
     distinct, inverse = np.unique(codes, return_inverse=True)
     listed = [names.get(code) or f"unknown {code}" for code in distinct.tolist()]
     return text(inverse, pa.array(listed, pa.string()))

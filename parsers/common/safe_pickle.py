@@ -151,7 +151,7 @@ class _Check:
                 yield self._data[self._stops[k - 1] : self._stops[k - 1] + 1]
 
     def _last_texts(self) -> list[str]:
-        """The two texts before the last stop: what a module and its member are called."""
+        """Return the two texts before the last stop: what a module and its member are called."""
         texts = []
         for stop in self._stops[-3:-1]:
             width, _ = _COUNTED.get(self._data[stop : stop + 1], (0, False))
@@ -206,7 +206,7 @@ def _plain_run(blocks: int, numbered: bool) -> tuple[re.Pattern[bytes], re.Patte
 
 
 def left_over(data: bytes) -> list[Any]:
-    """What lies on the stack where a cut pickle ends; of one dict its keys and values."""
+    """Return what lies on the stack where a cut pickle ends; of one dict its keys and values."""
     walk = _Walk()
     try:
         for opcode, argument, _ in pickletools.genops(data):

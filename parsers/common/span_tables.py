@@ -121,7 +121,7 @@ def dimensions(columns: list[Ints]) -> pa.Array:
 
 
 def optional(values: Ints, present: Mask, kind: pa.DataType | None = None) -> pa.Array:
-    """A column of whole numbers; what is not known or does not fit is null."""
+    """Return a column of whole numbers; what is not known or does not fit is null."""
     kind = kind or pa.int64()
     if kind == pa.int32():
         present = present & (values >= -(2**31)) & (values < 2**31)
@@ -129,7 +129,7 @@ def optional(values: Ints, present: Mask, kind: pa.DataType | None = None) -> pa
 
 
 def timed(start: pa.ChunkedArray, end: pa.ChunkedArray, what: str, issues: Issues) -> Mask:
-    """Rows whose times can be used; the others are counted."""
+    """Return the rows whose times can be used; the others are counted."""
     low, high = numbers(start, FARTHEST_NS + 1), numbers(end, FARTHEST_NS + 1)
     far = (np.abs(low) > FARTHEST_NS) | (np.abs(high) > FARTHEST_NS)
     backward = ~far & (high < low)
@@ -144,7 +144,7 @@ def timed(start: pa.ChunkedArray, end: pa.ChunkedArray, what: str, issues: Issue
 def recording(
     tables: Mapping[str, pa.Table], facts: Mapping[str, object], rank: int | None, issues: Issues
 ) -> Parsed:
-    """One process: its events numbered in order of time, and when it was recorded."""
+    """Return one process: its events numbered in order of time, and when it was recorded."""
     numbered = _numbered(tables)
     events = numbered["events"]
     start, end = numbers(events["start_ns"]), numbers(events["end_ns"])
@@ -186,7 +186,7 @@ def _numbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
 
 
 def _events_of(name: str, spans: pa.Table) -> pa.Table:
-    """What `events` shows of a table; GPU work stands under its device and stream."""
+    """Return what `events` shows of a table; GPU work stands under its device and stream."""
     on_gpu = name == "kernels"
     if on_gpu:
         codes, values = codes_of(spans["activity"])

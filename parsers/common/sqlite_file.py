@@ -52,7 +52,7 @@ class Database:
         return table in self.columns
 
     def read(self, table: str, wanted: Mapping[str, pa.DataType]) -> pa.Table:
-        """The wanted columns of a table; what the file lacks is null, or no row at all.
+        """Return the wanted columns of a table; what the file lacks is null, or no row at all.
 
         Types: int64, float64, string, binary. A value of another type is null and counted.
         """
@@ -105,7 +105,7 @@ class Database:
         return pa.table(columns, schema=schema)
 
     def _column(self, table: str, field: pa.Field, values: tuple[Any, ...]) -> pa.Array:
-        """A column; SQLite lets any row hold any type, so what does not fit is null."""
+        """Return a column; SQLite lets any row hold any type, so what does not fit is null."""
         raw = pa.binary() if field.type == pa.string() else field.type
         try:
             column = pa.array(values, raw)

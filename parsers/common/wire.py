@@ -28,7 +28,7 @@ class Field:
 
 
 def varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends."""
+    """Return a number of variable length, and where it ends."""
     value = 0
     for k in range(_LONGEST_VARINT):
         if begin + k >= end:

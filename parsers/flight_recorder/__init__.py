@@ -71,7 +71,7 @@ def _major(version: str) -> int | None:
 
 
 def _states(dump: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the communication library adds of its own communicators (NCCLX, ROCm builds)."""
+    """Return what the communication library adds of its own communicators (NCCLX, ROCm builds)."""
     states = dump.get("nccl_comm_state")
     return [
         {
@@ -85,7 +85,7 @@ def _states(dump: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _shown(value: Any) -> str:
-    """A value as text, of nested ones the beginning."""
+    """Return a value as text, of nested ones the beginning."""
     if isinstance(value, str):
         return value[:LONGEST_TEXT]
     short = reprlib.Repr()

@@ -71,7 +71,7 @@ def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
 
 
 def _salvaged(data: bytes) -> dict[str, Any]:
-    """What a cut pickle holds: its whole entries, and the members before them."""
+    """Return what a cut pickle holds: its whole entries, and the members before them."""
     left = left_over(data)
     dump: dict[str, Any] = {}
     for key, value in itertools.pairwise(left):
@@ -116,7 +116,7 @@ def is_entry(entry: Any) -> bool:
 
 
 def text_of(value: Any) -> str | None:
-    """A text or a whole number as text; anything else is none."""
+    """Return a text or a whole number as text; anything else is none."""
     if isinstance(value, str):
         return value[:LONGEST_TEXT]
     number = whole_number(value)

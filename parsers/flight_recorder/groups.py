@@ -92,7 +92,7 @@ def _group(name: str, value: Any) -> dict[str, Any]:
 
 
 def _ranks(value: Any) -> list[int] | None:
-    """A list, or one printed as text: "[0, 1]"."""
+    """Return a list, or one printed as text: "[0, 1]"."""
     parts = value.strip("[] ").split(",") if isinstance(value, str) else value
     if not isinstance(parts, list):
         return None

@@ -21,7 +21,7 @@ _ABSENT_TIMES = (None, 0)  # JSON dumps write 0
 
 
 def _time(entry: Mapping[str, Any], key: str, unit_ns: int = 1) -> int | None:
-    """A time in ns. Raises for one that no clock shows."""
+    """Return a time in ns. Raises for one that no clock shows."""
     value = whole_number(entry.get(key))
     if value is not None and abs(value) * unit_ns >= _FURTHEST_NS:
         raise ValueError(f"{key} is {value}")
@@ -96,7 +96,7 @@ def _tensors(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shapes(value: Any) -> list[list[int]]:
-    """The sizes of each tensor. Raises for what is none."""
+    """Return the sizes of each tensor. Raises for what is none."""
     shapes = [list(s) for s in list_of(value) if isinstance(s, list | tuple)]
     if len(shapes) > _MOST_TENSORS:
         raise ValueError(f"sizes of {len(shapes):,} tensors")

@@ -79,7 +79,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 def _recording(
     raw: RawEvents, cycle: Cycle, base_ns: int, first: bool, whole_file: bool, process: int
 ) -> Parsed:
-    """One cycle of a process; damage to the file as a whole is told with the first."""
+    """Return one cycle of a process; damage to the file as a whole is told with the first."""
     events, header = cycle.process.events, cycle.process.header
     facts = header_facts.facts(header)
     parsed = tables(raw, events, base_ns)
@@ -123,7 +123,7 @@ def _cycle_end(parsed: Mapping[str, pa.Table], next_ns: int) -> int:
 
 
 def _issues(raw: RawEvents, events: Sorted, whole_file: bool, uncut: int) -> pa.Table:
-    """What was lost or mended, a row each; what repeats is one row with its count."""
+    """Return what was lost or mended, a row each; what repeats is one row with its count."""
     rows = [(i.kind, i.offset, i.row, i.text, i.count) for i in raw.issues if whole_file]
     if whole_file:
         rows += _without_phase(raw)

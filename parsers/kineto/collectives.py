@@ -183,7 +183,7 @@ class _Sizes:
 
 
 def _inferred(pairs: PairedRows, source: Rows, sizes: _Sizes) -> list[list[str]]:
-    """What each row owes to something else than its own event."""
+    """Return what each row owes to something else than its own event."""
     on_gpu = pairs.gpu != NONE
     by_record = on_gpu & (pairs.own == NONE) & (source != NONE)
     facts: list[list[str]] = [[] for _ in source]
@@ -260,7 +260,7 @@ def _special_ranks(
     seen: Seen,
     group_ranks: pa.Array,
 ) -> dict[str, pa.Array]:
-    """One's own rank in the group, the root, the peer.
+    """Return one's own rank in the group, the root, the peer.
 
     `Rank` of the record is the root of a rooted call, and the peer of a message within the group.
     What neither it nor the kernel tells is the third or fourth value of the c10d operator.
@@ -322,7 +322,7 @@ def _coalesced_name(pairs: PairedRows, ranges: PairedCalls) -> pa.Array:
 
 
 def _either(facts: Metadata, rows: Rows, *names: str) -> Rows:
-    """The first of several numbers that an event has; -1: none."""
+    """Return the first of several numbers that an event has; -1: none."""
     out = np.full(len(rows), -1, np.int64)
     for name in names:
         column = facts.table[name]
@@ -333,7 +333,7 @@ def _either(facts: Metadata, rows: Rows, *names: str) -> Rows:
 
 
 def _taken(column: pa.Array | pa.ChunkedArray, rows: Rows) -> pa.Array:
-    """Values of rows; null for NONE."""
+    """Return the values of rows; null for NONE."""
     indices = number(np.maximum(rows, 0), pa.int64(), rows != NONE)
     if not len(column):
         return pa.nulls(len(rows), column.type)

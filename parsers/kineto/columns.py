@@ -31,7 +31,7 @@ REST = "args_rest"
 
 
 def _columns(scope: Scope, kind: Kind, *names: str) -> tuple[EventColumn, ...]:
-    """Columns written as "name" or, where the file calls it otherwise, "name = key"."""
+    """Return the columns written as "name" or, where the file calls it otherwise, "name = key"."""
     split = (name.partition(" = ") for name in names)
     return tuple(EventColumn(name, scope, key or name, kind) for name, _, key in split)
 

@@ -51,7 +51,7 @@ def facts(header: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _environment(value: object) -> str | None:
-    """What `htk.capture` recorded of the job; what it would not write is left out."""
+    """Return what `htk.capture` recorded of the job; what it would not write is left out."""
     if not isinstance(value, dict):
         return None
     kept = {
@@ -67,12 +67,12 @@ def rank(header: Mapping[str, Any]) -> int | None:
 
 
 def base_ns(header: Mapping[str, Any]) -> int:
-    """What all times are relative to; 0 before April 2024, when times were absolute."""
+    """Return what all times are relative to; 0 before April 2024, when times were absolute."""
     return integer(header.get("baseTimeNanoseconds")) or 0
 
 
 def integer(value: object) -> int | None:
-    """A whole number that may come as text; anything else is none."""
+    """Return a whole number that may come as text; anything else is none."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

@@ -67,7 +67,7 @@ def metadata(raw: RawEvents, events: Sorted) -> pa.Table:
 
 
 def _is_call(name: str) -> bool:
-    """A call whose shapes may tell what a collective carries."""
+    """Return a call whose shapes may tell what a collective carries."""
     if "(" in name or " " in name:  # Python frames and kernels, the most of all names
         return False
     return name == RECORD or OPERATOR.match(name) is not None or annotated(name) is not None
@@ -91,7 +91,7 @@ class Metadata:
         return np.where(self._event[position] == events, position, NONE)
 
     def named(self, rows: Rows) -> Mask:
-        """Which rows name a collective."""
+        """Return which rows name a collective."""
         named: Mask = (rows != NONE) & (np.append(self._type_codes, -1)[rows] != -1)
         return named
 

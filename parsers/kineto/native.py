@@ -35,7 +35,7 @@ def read(
     progress: Progress | None = None,
     core: Any = _kineto,
 ) -> RawEvents:
-    """The events of a decompressed stream; the GIL is free while a block is parsed."""
+    """Return the events of a decompressed stream; the GIL is free while a block is parsed."""
     parser = core.Parser(_DESCRIPTION, rest)
     for block in blocks(stream, progress):
         parser.feed(block)

@@ -88,7 +88,7 @@ class PairedRows:
 
 
 def paired(seen: Seen, launches: pa.Table) -> PairedRows:
-    """Every collective of one file: a row for each kernel, then what has none."""
+    """Return every collective of one file: a row for each kernel, then what has none."""
     on_gpu = _on_gpu(seen, launches)
     on_cpu = _on_cpu(seen, on_gpu)
     names = ("gpu", "own", "record", "op", "range", "enqueue")
@@ -120,7 +120,7 @@ def _look_up(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> Rows:
 
 
 def _coalesced(seen: Seen, own: Rows, record: Rows, range_: Rows) -> tuple[tuple[int, Rows], ...]:
-    """Which records a kernel launched at the end of a coalesced call stands for.
+    """Return which records a kernel launched at the end of a coalesced call stands for.
 
     Its launch lies in a range `nccl:coalesced` (or `…_coalesced`) that closes the call. The
     members are the records before it, on its thread, that launched nothing themselves.
@@ -146,7 +146,7 @@ def _coalesced(seen: Seen, own: Rows, record: Rows, range_: Rows) -> tuple[tuple
 
 
 def _closes(seen: Seen) -> Mask:
-    """Ranges that end a coalesced call."""
+    """Return the ranges that end a coalesced call."""
     return matching(seen.ranges.table["name"], lambda name: name.endswith("coalesced"))
 
 
@@ -157,7 +157,7 @@ def _moving(seen: Seen) -> Mask:
 
 
 def _on_cpu(seen: Seen, gpu: PairedRows) -> PairedRows:
-    """Collectives of CPU libraries, and calls whose kernel was not recorded."""
+    """Return the collectives of CPU libraries, and calls whose kernel was not recorded."""
     ranges, records, ops = seen.ranges.nested, seen.records.nested, seen.ops.nested
     within = records.around(ranges.thread, ranges.start)
     free = ~np.isin(np.arange(len(within)), gpu.range)

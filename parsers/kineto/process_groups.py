@@ -46,7 +46,7 @@ def _said(value: Any) -> str | None:
 
 @lru_cache(maxsize=10_000)
 def listed_ranks(listed: str) -> str | None:
-    """A list of ranks in compact JSON; None where it was cut short ("[0, 1, ..., 63]")."""
+    """Return a list of ranks in compact JSON; None where it was cut short ("[0, 1, ..., 63]")."""
     if "..." in listed:
         return None
     parts = [p.strip() for p in listed.strip("[] ").split(",") if p.strip()]
@@ -55,7 +55,7 @@ def listed_ranks(listed: str) -> str | None:
 
 
 def split(listed: str) -> str | None:
-    """Elements to or from each peer; None where there is no list, or not all of it."""
+    """Return the elements to or from each peer; None where there is no list, or not all of it."""
     inner = listed.strip("[] ")
     parts = [p.strip() for p in inner.split(",")] if inner else []
     is_complete = bool(parts) and all(p.isascii() and p.isdigit() and len(p) < 19 for p in parts)
@@ -67,7 +67,7 @@ _SEQ = re.compile(r"^\[?\(?(\d+), ?(?:True|False)")
 
 @lru_cache(maxsize=100_000)
 def seq_of(concrete: str) -> int:
-    """The sequence number among an operator's values: "[7, False]"."""
+    """Return the sequence number among an operator's values: "[7, False]"."""
     try:
         values = json.loads(concrete)
     except (ValueError, RecursionError):
@@ -81,7 +81,7 @@ def seq_of(concrete: str) -> int:
 
 @lru_cache(maxsize=10_000)
 def value_at(concrete: str | None, position: int) -> int:
-    """A whole number among an operator's values (-1: none there)."""
+    """Return a whole number among an operator's values (-1: none there)."""
     try:
         values = json.loads(concrete or "[]")
     except (ValueError, RecursionError):

@@ -62,7 +62,7 @@ def chosen(events: Sorted, is_own: Mask, header: Mapping[str, Any]) -> Process:
 
 
 def _listed(header: Mapping[str, Any]) -> list[tuple[frozenset[str], Mapping[str, Any]]]:
-    """What htk wrote of the processes it put together; nothing in it is trusted."""
+    """Return what htk wrote of the processes it put together; nothing in it is trusted."""
     listed = header.get(KEY)
     if not isinstance(listed, list) or not 1 < len(listed) <= _MOST:
         return []
@@ -119,7 +119,7 @@ def _by_ids(raw: RawEvents, events: Sorted) -> Ints:
 
 
 def _share_ids(pid: Ints, ids: Ints) -> bool:
-    """Whether an id is used by calls of more than one process."""
+    """Return whether an id is used by calls of more than one process."""
     order = np.lexsort((pid, ids))
     same = (ids[order][1:] == ids[order][:-1]) & (pid[order][1:] != pid[order][:-1])
     return bool(same.any())

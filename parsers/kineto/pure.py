@@ -45,7 +45,7 @@ _EVENT = msgspec.json.Decoder(Event)
 
 
 def read(stream: ByteStream, *, rest: bool = False, progress: Progress | None = None) -> RawEvents:
-    """The events of a decompressed stream."""
+    """Return the events of a decompressed stream."""
     document = _Document(rest)
     collecting = gc.isenabled()
     gc.disable()  # millions of small tuples, and no cycles
@@ -193,7 +193,7 @@ class _Document:
         return offset + 1
 
     def _header_entry(self, text: bytes, offset: int) -> int:
-        """A member of the outer object, before or after the events."""
+        """Return a member of the outer object, before or after the events."""
         if self.resync:
             offset = self._found(text, scan.find_header_key(text, offset))
         offset = self._outer_space(text, offset)
@@ -217,7 +217,7 @@ class _Document:
         return end
 
     def _event(self, text: bytes, offset: int) -> int:
-        """An event, or what stands between two."""
+        """Return an event, or what stands between two."""
         if self.resync:
             offset = self._found(text, scan.find_event(text, offset, self.solid))
             self.suspect = True
@@ -232,7 +232,7 @@ class _Document:
         return self._one_event(text, offset)
 
     def _many_events(self) -> bool:
-        """All events up to the last border, unless msgspec refuses any: False."""
+        """Return all events up to the last border, unless msgspec refuses any: False."""
         end = _last_border(self.buffer)
         first = _BETWEEN.match(self.buffer).end()  # type: ignore[union-attr]
         if end is None or end < first:
@@ -345,7 +345,7 @@ def _has_minus_zero(text: bytes) -> bool:
 
 
 def _last_border(text: bytearray) -> int | None:
-    """The last place that is surely the end of an event."""
+    """Return the last place that is surely the end of an event."""
     for size in (1 << 13, 1 << 17, len(text)):
         borders = deque(_BORDER.finditer(text, max(len(text) - size, 0)), maxlen=1)
         if borders:

@@ -76,7 +76,7 @@ class RawEvents:
         return name in self.sizes
 
     def column_rows(self, name: str) -> Rows | None:
-        """The rows that have a value, ascending; None where every row has."""
+        """Return the rows that have a value, ascending; None where every row has."""
         return self._column(name)[0]
 
     def values(self, name: str) -> Values:
@@ -87,7 +87,7 @@ class RawEvents:
         return self._column(name)[1]
 
     def texts(self, name: str) -> list[str]:
-        """The distinct texts of a column, by their codes."""
+        """Return the distinct texts of a column, by their codes."""
         if name not in self._texts:
             values = self.values(name)
             assert isinstance(values, pa.DictionaryArray)
@@ -95,7 +95,7 @@ class RawEvents:
         return self._texts[name]
 
     def dense(self, name: str) -> pa.Array:
-        """One value, or null, for every row."""
+        """Return one value, or null, for every row."""
         if not self.has(name):
             return pa.nulls(self.rows, TYPES[name])
         rows, values = self._column(name)
@@ -137,7 +137,7 @@ def _filled(stream: ByteStream) -> Iterable[memoryview]:
 def all_issues(
     kept: list[Issue], counts: Mapping[str, int], truncated: bool, stream: ByteStream
 ) -> list[Issue]:
-    """The issues kept, the many like them as one, and the damage of the file as a whole."""
+    """Return the issues kept, the many like them as one, and the damage of the file as a whole."""
     listed = Counter(issue.kind for issue in kept)
     issues = list(kept)
     for kind, count in counts.items():

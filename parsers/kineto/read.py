@@ -7,7 +7,7 @@ from htk.parsers.kineto.raw import ByteStream, Progress, RawEvents
 def read_events(
     stream: ByteStream, *, rest: bool = False, progress: Progress | None = None
 ) -> RawEvents:
-    """The events of a decompressed stream, by the engine in use.
+    """Return the events of a decompressed stream, by the engine in use.
 
     `rest` keeps the arguments that no column reads, in `args_rest`. `progress` is told the bytes
     read so far: stored ones where the stream knows them.

@@ -56,7 +56,7 @@ class Member(NamedTuple):
 
 
 def skip_space(text: bytes, offset: int) -> int:
-    """Where the next token begins."""
+    """Return where the next token begins."""
     match = _SPACE.match(text, offset)
     assert match is not None  # it may be empty
     if match.end() >= len(text):
@@ -65,7 +65,7 @@ def skip_space(text: bytes, offset: int) -> int:
 
 
 def value_end(text: bytes, offset: int) -> int:
-    """Where the value ends that begins here."""
+    """Return where the value ends that begins here."""
     first = text[offset : offset + 1]
     if first == b'"':
         return _string_end(text, offset)
@@ -81,7 +81,7 @@ def value_end(text: bytes, offset: int) -> int:
 
 
 def members(text: bytes, offset: int, inner: str | None = None) -> tuple[list[Member], int]:
-    """The members of the object that begins here, and where it ends.
+    """Return the members of the object that begins here, and where it ends.
 
     The value of the key `inner` must have the structure of an object too, if it begins like one.
     """
@@ -165,13 +165,13 @@ def compact(text: bytes) -> bytes:
 
 
 def plain(text: bytes) -> str:
-    """What a JSON string, given with its quotes, says."""
+    """Return what a JSON string, given with its quotes, says."""
     content = text[1:-1].decode("utf8", "replace")
     return _unescape(content) if "\\" in content else content
 
 
 def convert(kind: Kind, text: bytes) -> int | float | str | None:
-    """The value of a column of this kind; Mistyped if it is none."""
+    """Return the value of a column of this kind; Mistyped if it is none."""
     if text == b"null":
         return None
     quoted = text[:1] == b'"'
@@ -189,7 +189,7 @@ def lacks_quote(text: bytes) -> bool:
 
 
 def convert_number(kind: Kind, literal: str, quoted: bool) -> int | float | None:
-    """A number from its text, in quotes or not."""
+    """Return a number from its text, in quotes or not."""
     if kind == "floats":
         return _floating(literal, quoted)
     if kind == "ints" and quoted and _HEXADECIMAL.fullmatch(literal):
@@ -202,7 +202,7 @@ def convert_number(kind: Kind, literal: str, quoted: bool) -> int | float | None
 
 
 def scaled(literal: str, places: int, *, exact: bool = False) -> int | None:
-    """A decimal number times 10 ** places as an integer, half to even; None if it is none.
+    """Return a decimal number times 10 ** places as an integer, half to even; None if it is none.
 
     Also None if digits are lost that must be exact, or if it is far beyond 64 bits.
     """

@@ -100,7 +100,7 @@ def _strays(raw: RawEvents, rows: Rows, base_ns: int) -> Rows:
 
 
 def named(raw: RawEvents, wanted: Callable[[str], bool]) -> Mask:
-    """Which raw rows have a name that is wanted; asked once for each distinct name."""
+    """Return which raw rows have a name that is wanted; asked once for each distinct name."""
     answers = [wanted(name) for name in raw.texts("name")]
     return np.asarray(np.array([*answers, False], bool)[_dense_codes(raw, "name")])
 
@@ -122,7 +122,7 @@ class Columns:
         return self.raw.has(name)
 
     def values(self, name: str) -> tuple[NDArray[Any], Mask]:
-        """Numbers and which of them are there."""
+        """Return the numbers and which of them are there."""
         if not self.has(name):
             return np.zeros(self.length, np.int64), np.zeros(self.length, bool)
         values = self.raw.values(name)
@@ -134,7 +134,7 @@ class Columns:
         return number(values, kind, None if there.all() else there)
 
     def codes(self, name: str) -> tuple[NDArray[np.int32], pa.Array]:
-        """Codes (-1: none) and dictionary of a text column."""
+        """Return the codes (-1: none) and dictionary of a text column."""
         if not self.has(name):
             return np.full(self.length, -1, np.int32), pa.array([], pa.string())
         codes, dictionary = codes_of(self.raw.values(name))
@@ -144,7 +144,7 @@ class Columns:
         return text(*self.codes(name), compact=compact)
 
     def integers_of_text(self, name: str) -> tuple[Rows, Mask]:
-        """Texts that are whole numbers (a pid, a tid), as numbers."""
+        """Return the texts that are whole numbers (a pid, a tid), as numbers."""
         codes, dictionary = self.codes(name)
         parsed = [_whole(value) for value in dictionary.to_pylist()]
         is_integer = np.array([p is not None for p in parsed] + [False], bool)
@@ -176,7 +176,7 @@ class Columns:
 
 
 def _dense_codes(raw: RawEvents, name: str) -> NDArray[np.int32]:
-    """The text of every raw row, as a code into the texts of that column (-1: none)."""
+    """Return the text of every raw row, as a code into the texts of that column (-1: none)."""
     if not raw.has(name):
         return np.full(raw.rows, -1, np.int32)
     codes, _ = codes_of(raw.values(name))

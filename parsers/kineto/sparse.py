@@ -255,7 +255,7 @@ class Builder:
     # -- the result
 
     def finish(self) -> dict[str, int]:
-        """How many values each column has."""
+        """Return how many values each column has."""
         for i, pending in list(self._nanos.items()):
             if pending.rows:
                 self._parse_nanos(i)
@@ -266,7 +266,7 @@ class Builder:
         return {name: size for name, size in sizes.items() if size}
 
     def load(self, name: str) -> tuple[Rows | None, Values]:
-        """A column's rows and values."""
+        """Return a column's rows and values."""
         i = NAMES.index(name)
         parts = self._parts.pop(i)
         values = np.concatenate([part[1] for part in parts])
@@ -338,7 +338,7 @@ def _fields(records: Sequence[Any]) -> list[list[Any]]:
 
 
 def by_key(members: list[scan.Member]) -> dict[str, bytes]:
-    """Members by their key; the last of a repeated key counts."""
+    """Return the members by their key; the last of a repeated key counts."""
     return {scan.plain(member.key): member.value for member in members}
 
 
@@ -383,7 +383,7 @@ def _parse_lines(lines: bytes, count: int) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _text(kind: Kind, key: Any) -> str:
-    """A text from what it was told apart by: decoded, or as it stands in the file."""
+    """Return a text from what it was told apart by: decoded, or as it stands in the file."""
     if isinstance(key, bytes):
         return str(scan.convert(kind, key)) if key else ""
     return "" if key is None else str(key)

@@ -21,7 +21,7 @@ _SETS = ("gpu_memset", "memset")
 
 
 def tables(raw: RawEvents, events: Sorted, base_ns: int) -> dict[str, pa.Table]:
-    """Every table that the events of one file fill (without rank and cycle)."""
+    """Return every table that the events of one file fill (without rank and cycle)."""
     filled = {}
     for name, maker in _MAKERS.items():
         rows = events.complete if name == "events" else events.of[name]

@@ -62,7 +62,7 @@ def copy_runs(
     run: Run,
     progress: Progress | None = None,
 ) -> Copied:
-    """The same with many events at a time; events that are no strict JSON are made so."""
+    """Return the same with many events at a time; events that are no strict JSON are made so."""
 
     def alone(_: int, event: bytes) -> bytes | None:
         strict = event if _events_of(event) else _strict_event(event)
@@ -266,7 +266,7 @@ def _elements(text: bytes) -> Iterator[bytes]:
 
 
 def _event_end(text: bytes, offset: int) -> int:
-    """Where the event ends that begins here; Broken as the reading engines would find it."""
+    """Return where the event ends that begins here; Broken as the reading engines would find it."""
     end = scan.value_end(text, offset)
     try:
         msgspec.json.decode(text[offset:end], type=msgspec.Raw)

@@ -93,7 +93,7 @@ class Ranges:
         )
 
     def annotations(self) -> pa.Table:
-        """Ranges that are no operators; NCCL's own calls are among them."""
+        """Return the ranges that are no operators; NCCL's own calls are among them."""
         chosen = np.flatnonzero(~self.is_operator)
         rows, name = self.rows.where(chosen), self.name.take(pa.array(chosen))
         steps = step_numbers(name, rows.end - rows.start)
@@ -118,7 +118,7 @@ class Ranges:
 
 
 def _texts(report: NsightReport, rows: ReportRows) -> pa.ChunkedArray:
-    """The text of each range: its own, else the registered one."""
+    """Return the text of each range: its own, else the registered one."""
     own, codes = rows.table["text"], report.strings.codes(rows.table["textId"])
     registered = (
         report.strings.values.take(pa.array(np.maximum(codes, 0), mask=codes < 0))
@@ -129,7 +129,7 @@ def _texts(report: NsightReport, rows: ReportRows) -> pa.ChunkedArray:
 
 
 def _is_range(name: str) -> bool:
-    """Whether torch wrote a range of a user or of c10d, not an operator."""
+    """Return whether torch wrote a range of a user or of c10d, not an operator."""
     if _RANGE.match(name):
         return True
     return " " in name and not name.startswith(_EVALUATION)

@@ -35,7 +35,7 @@ _Columns = dict[str, NDArray[Any]]
 
 
 def payloads(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]:
-    """A column for each fact, null where the export does not tell."""
+    """Return a column for each fact, null where the export does not tell."""
     values: _Columns = {name: np.zeros(len(rows), np.uint64) for name in FACTS}
     has_value = {name: np.zeros(len(rows), bool) for name in FACTS}
     if len(rows):

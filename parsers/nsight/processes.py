@@ -53,7 +53,7 @@ class Machine:
         )
 
     def facts(self, pid: int, device: int | None, base_ns: int) -> dict[str, object]:
-        """Columns of table `ranks` for a process."""
+        """Return the columns of table `ranks` for a process."""
         gpu = self.devices.get((pid, device if device is not None else -1), device)
         own = next((g for g in self.gpus if g["id"] == gpu), None)
         rest = [g for g in self.gpus if g is not own]
@@ -114,7 +114,7 @@ def _pairs(database: Database, table: str) -> list[tuple[str, str]]:
 
 
 def _command(capture: list[tuple[str, str]]) -> list[str]:
-    """The command line that was profiled first."""
+    """Return the command line that was profiled first."""
     program = next((value for name, value in capture if name.endswith(":COMMAND")), None)
     arguments = {
         int(match[1]): value
@@ -125,7 +125,7 @@ def _command(capture: list[tuple[str, str]]) -> list[str]:
 
 
 def _option(line: list[str], name: str) -> int | None:
-    """The number that a launcher's option has: --nnodes=2 or --nnodes 2."""
+    """Return the number that a launcher's option has: --nnodes=2 or --nnodes 2."""
     for word, following in zip(line, [*line[1:], ""], strict=True):
         match = re.fullmatch(rf"--{name}(?:=(.*))?", word)
         if match:

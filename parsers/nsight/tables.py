@@ -65,7 +65,7 @@ class Devices:
 
 
 def kernels(report: NsightReport) -> pa.Table:
-    """Kernels, copies, sets, and graphs that were traced as a whole."""
+    """Return the kernels, copies, sets, and graphs that were traced as a whole."""
     makers = (("kernels", _kernels), ("copies", _copies), ("sets", _sets), ("graphs", _graphs))
     parts = [maker(report, report.spans[n]) for n, maker in makers if len(report.spans[n])]
     return pa.concat_tables(parts).unify_dictionaries() if parts else empty("kernels")
@@ -151,7 +151,7 @@ def _activities(rows: ReportRows, activity: int, name: pa.Array, **more: pa.Arra
 
 
 def launches(report: NsightReport) -> pa.Table:
-    """Calls of the CUDA runtime and driver, without the version in their names."""
+    """Return the calls of the CUDA runtime and driver, without the version in their names."""
     rows = report.spans["runtime"]
     raw = report.strings.texts(report.strings.codes(rows.table["nameId"]))
     name = mapped(raw, lambda n: _VERSION.sub("", n))
@@ -169,7 +169,7 @@ def launches(report: NsightReport) -> pa.Table:
 
 
 def syncs(report: NsightReport, devices: Devices) -> pa.Table:
-    """What a stream, or the host, waited for."""
+    """Return what a stream, or the host, waited for."""
     rows = report.spans["syncs"]
     kind = numbers(rows.table["syncType"], -1)
     distinct, name_of_row = np.unique(kind, return_inverse=True)
@@ -215,7 +215,7 @@ def _recorded_events(report: NsightReport, rows: ReportRows) -> dict[str, pa.Arr
 
 
 def overheads(report: NsightReport) -> pa.Table:
-    """The profiler's own work, and CUDA compiling or loading code."""
+    """Return the profiler's own work, and CUDA compiling or loading code."""
     labels = report.labels["ENUM_CUPTI_OVERHEAD_TYPE"]
     parts = []
     for source in ("profiler", "cuda"):
@@ -247,7 +247,7 @@ def _span(rows: ReportRows) -> dict[str, pa.Array]:
 
 
 def _integers(rows: ReportRows, name: str, *, positive: bool = False) -> pa.Array:
-    """A column of the export; `positive`: 0 says that there is none."""
+    """Return a column of the export; `positive`: 0 says that there is none."""
     if name not in rows.table.column_names:
         return nulls(pa.int64(), len(rows))
     column = rows.table[name]

@@ -70,7 +70,7 @@ def _holds(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
 
 
 def _put_together(calls: Sequence[PlaneEvent]) -> list[PlaneEvent]:
-    """An operator for each run of launches of one name on a thread."""
+    """Return an operator for each run of launches of one name on a thread."""
     operators: list[PlaneEvent] = []
     before: PlaneEvent | None = None
     for call in sorted(calls, key=lambda c: (c.thread, c.start)):

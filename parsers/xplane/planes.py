@@ -72,7 +72,7 @@ class _Plane:
 
 
 def read_space(data: bytes, issues: Issues) -> Space:
-    """All planes; what follows a break is left out and counted."""
+    """Return all planes; what follows a break is left out and counted."""
     space = Space()
     try:
         for k, field in enumerate(fields(data, 0, len(data))):
@@ -174,7 +174,7 @@ _Raw = tuple[PlaneEvent, dict[str, object]]
 
 
 def _event(data: bytes, field: Field, plane: _Plane, began: int) -> _Raw | None:
-    """An event with the facts that are read of it; a mark (without a length) is none."""
+    """Return an event with the facts that are read of it; a mark (without a length) is none."""
     kind, offset, duration, stats = 0, 0, 0, []
     for part in fields(data, field.start, field.end):
         if part.number == 1:
@@ -245,7 +245,7 @@ def _details(facts: Mapping[str, object]) -> str:
 
 
 def _stat(data: bytes, field: Field, names: Mapping[int, str]) -> tuple[str, object]:
-    """A fact by its name: a number, a text, or a text that the table of names holds."""
+    """Return a fact by its name: a number, a text, or a text that the table of names holds."""
     name, value = "", None
     for part in fields(data, field.start, field.end):
         if part.number == 1:

@@ -121,7 +121,7 @@ class Idle:
 
 
 def _steps_of(pieces: pa.Table, steps: pa.Table) -> Ints:
-    """The GPU step that each piece begins in."""
+    """Return the GPU step that each piece begins in."""
     step = np.full(pieces.num_rows, NONE, np.int64)
     cut = cut_to_windows(pieces, steps)
     step[cut.row[::-1]] = numbers(steps["step"], NONE).astype(np.int64)[cut.window[::-1]]

@@ -54,7 +54,7 @@ class UnclaimedTime:
     def finding(
         self, rows: Mask, gain: int, finding: str, evidence: str, advice: str, analysis: str
     ) -> Advice:
-        """A finding on some activities, with their names and the longest of them."""
+        """Return a finding on some activities, with their names and the longest of them."""
         cost = np.where(rows, self.length, 0)
         events = costliest(self.names, self.name, cost)
         shown = ", ".join(shorten(event) for event in events)
@@ -203,7 +203,7 @@ def _faster_formats(device: Device | None) -> str:
 
 
 def _too_small(work: UnclaimedTime, gpus: int) -> list[Advice]:
-    """Kernels that leave the GPU partly empty."""
+    """Return the kernels that leave the GPU partly empty."""
     blocks = numbers(work.kernels["blocks_per_sm"], -1.0)
     few = work.compute & (blocks >= 0) & (blocks < FEW_BLOCKS)
     gain = work.take(few, 1 - np.clip(blocks, 0, 1))

@@ -88,7 +88,7 @@ class Exposed:
     def _reasons(
         self, late: Ints, activities: pa.Table, idle_causes: pa.Table
     ) -> tuple[Ints, list[str]]:
-        """What each late rank was late in: where it spent most beyond the fastest one."""
+        """Return what each late rank was late in: where it spent most beyond the fastest one."""
         own = own_time(self.calls.rows, self.calls.table)
         fastest = fastest_member(own, self.calls.match, self.calls.waits.has_wait)
         excess = beyond(own.parts(activities), fastest)[late]
@@ -204,7 +204,7 @@ class Exposed:
         return f"{100 * cost / max(total, 1):.0f} % of exposed communication"
 
     def _example(self, waits: BlamedWaits, rows: Mask) -> Example | None:
-        """The collective that was waited in longest."""
+        """Return the collective that was waited in longest."""
         if not rows.any():
             return None
         row = int(waits.row[rows][waits.wait_ns[rows].argmax()])
@@ -245,7 +245,7 @@ def slowness_by_rank(gpu_speed: pa.Table) -> dict[int, float]:
 
 
 def uneven_compute(times: Compute, least_pct: float) -> list[Advice]:
-    """Ranks that compute longer than others, where nothing tells who waits for them."""
+    """Return the ranks that compute longer than others, where nothing tells who waits for them."""
     rank, compute, where = times
     mean = int(compute.mean()) if len(compute) else 0
     if not mean:

@@ -122,7 +122,7 @@ _RAW = "htk.raw"
 
 
 def is_raw(ctx: click.Context) -> bool:
-    """Whether --raw was given."""
+    """Return whether --raw was given."""
     return bool(ctx.meta.get(_RAW))
 
 
@@ -171,7 +171,7 @@ def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parsing_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How to open, for a command that says itself what."""
+    """Return how to open, for a command that says itself what."""
     return _decorated(function, _OPENING[1:])
 
 
@@ -184,22 +184,22 @@ def writing_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Everything that a question to a trace may be given."""
+    """Return everything that a question to a trace may be given."""
     return _decorated(function, _OPENING + _NARROWING + _WRITING)
 
 
 def working_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Who answers a question, and in how much memory."""
+    """Return who answers a question, and in how much memory."""
     return _decorated(function, _WORKING)
 
 
 def named(paths: Sequence[str]) -> Inputs:
-    """What a command was given: one name may be `sample`, several are files and folders."""
+    """Return what a command was given: one name may be `sample`, several are files and folders."""
     return paths[0] if len(paths) == 1 else list(paths)
 
 
 def open_options(arguments: Mapping[str, Any]) -> OpenOptions:
-    """How a command was told to open."""
+    """Return how a command was told to open."""
     return OpenOptions(
         cache=not arguments["no_cache"],
         strict=arguments["strict"],

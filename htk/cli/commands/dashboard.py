@@ -100,7 +100,7 @@ def _history(store: str | None) -> str:
 def _runs(
     paths: tuple[str, ...], upload_bytes: int, history: str, arguments: dict[str, Any]
 ) -> "Runs":
-    """One run that is opened at once, or folders to choose from."""
+    """Return one run that is opened at once, or folders to choose from."""
     from htk.dashboard.runs import Runs, holds_runs
 
     folders = [Path(p) for p in paths if Path(p).is_dir()]

@@ -163,7 +163,7 @@ def _side(
     kinds: tuple[Any, ...],
     arguments: dict[str, Any],
 ) -> "RecordedBaseline":
-    """What one recording's steps cost, read from its file or its baseline's."""
+    """Return what one recording's steps cost, read from its file or its baseline's."""
     from htk.cli.commands.common import opened
     from htk.compare.baseline import RecordedBaseline, baseline, is_baseline, read
 
@@ -178,7 +178,7 @@ def _side(
 
 
 def _good_runs(store: str | None, last_good: int, tags: tuple[str, ...]) -> "RecordedBaseline":
-    """The last good runs of a history as one base; says which they are."""
+    """Return the last good runs of a history as one base; says which they are."""
     from htk.history.archive import opened_history
     from htk.history.good_runs import last_good as of_history
     from htk.history.notes import parse_tags
@@ -191,7 +191,7 @@ def _good_runs(store: str | None, last_good: int, tags: tuple[str, ...]) -> "Rec
 
 
 def _only(paths: tuple[str, ...], base_ranks: str | None) -> str:
-    """The new recording, where the base is of a history."""
+    """Return the new recording, where the base is of a history."""
     if len(paths) == 1 and base_ranks is None:
         return paths[0]
     raise click.UsageError("--last-good takes one recording: htk diff --last-good 5 NEW")

@@ -243,7 +243,7 @@ def _shown(answer: Any) -> list[str]:
 
 
 def _line(series: "RunSeries") -> str:
-    """A metric over the runs of a series, a character each (of the last 60)."""
+    """Return a metric over the runs of a series, a character each (of the last 60)."""
     from htk.history.wording import metric_value
     from htk.output.sparkline import sparkline
 

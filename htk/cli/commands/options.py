@@ -55,7 +55,7 @@ def port_option(default: int) -> Callable[..., Any]:
 
 
 def list_format_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The forms of a list that is no answer of an analysis."""
+    """Return the forms of a list that is no answer of an analysis."""
     return click.option(
         "--format",
         "form",

@@ -113,7 +113,7 @@ class PlanCommand(click.Command):
 
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """All that describes a job; a model by name, sizes or file."""
+    """Return all that describes a job; a model by name, sizes or file."""
     named = click.option(
         "--model",
         required=True,

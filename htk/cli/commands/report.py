@@ -64,7 +64,7 @@ def command(
 
 
 def _name(path: str) -> str:
-    """What people call a recording: its folder, or its file without endings."""
+    """Return what people call a recording: its folder, or its file without endings."""
     name = Path(path.rstrip("/*")).name or path
     for ending in (".gz", ".zst", ".json", ".trace", ".pt"):
         name = name.removesuffix(ending)

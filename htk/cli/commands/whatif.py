@@ -156,7 +156,7 @@ def _seconds(flag: str, text: str | None) -> float | None:
 def _recordings(
     paths: tuple[str, ...], others: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[tuple[str, float | None]]]:
-    """The recording to change, and those at other batches.
+    """Return the recording to change, and those at other batches.
 
     Folders that hold the same ranks are several recordings; else they are parts of one.
     """

@@ -40,7 +40,7 @@ def complete(case: Case) -> list[Finding]:
 
 
 def undecided(case: Case) -> list[Finding]:
-    """Ranks without a dump that others wait for."""
+    """Return the ranks without a dump that others wait for."""
     findings = []
     for site, ranks in case.stuck.items():
         lost = case.history.unknown(site)
@@ -83,7 +83,7 @@ def nothing_pending(case: Case) -> Finding:
 
 
 def waiting(case: Case) -> list[Finding]:
-    """Who only waits, by the call they wait at."""
+    """Return who only waits, by the call they wait at."""
     findings = []
     for site, ranks in case.stuck.items():
         others = sorted(set().union(*(case.waits_for[r] for r in ranks)))
@@ -119,7 +119,7 @@ def behind(case: Case) -> list[Finding]:
 
 
 def lone_messages(case: Case) -> list[Finding]:
-    """Messages that timed out, and whose peer the watchdog does not tell."""
+    """Return the messages that timed out, and whose peer the watchdog does not tell."""
     findings = []
     for row in case.history.lone_messages:
         group = f" in group {row['group']}" if row["group"] else ""
@@ -159,7 +159,7 @@ def notes(case: Case) -> list[Finding]:
 
 
 def polls(case: Case) -> list[Finding]:
-    """Who went on between several dumps of one job."""
+    """Return who went on between several dumps of one job."""
     moved = [r for r, went_on in case.history.moved.items() if went_on]
     still = [r for r, went_on in case.history.moved.items() if not went_on]
     if not moved and not still:

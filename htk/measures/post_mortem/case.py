@@ -40,7 +40,7 @@ class Case:
         return dict(by_call)
 
     def reaching(self, roots: Iterable[int]) -> set[int]:
-        """Ranks that wait for one of these, over however many others."""
+        """Return the ranks that wait for one of these, over however many others."""
         before = defaultdict(set)
         for rank, others in self.waits_for.items():
             for other in others:
@@ -56,7 +56,7 @@ class Case:
         return next((c.type for _, c in sorted(self.history.by_site.get(site, {}).items())), "call")
 
     def describe(self, site: CallSite) -> str:
-        """A call in words."""
+        """Return a call in words."""
         group = self.group(site.group)
         if site.pair:
             sender, receiver = site.pair
@@ -82,7 +82,7 @@ class Case:
 
 
 def first_mismatches(history: Histories) -> dict[CallSite, Mismatch]:
-    """The first disagreement of each group and pair of ranks, completed and not."""
+    """Return the first disagreement of each group and pair of ranks, completed and not."""
     by_call: dict[CallSite, Mismatch] = {}
     done: set[tuple[Any, ...]] = set()
     for site in sorted(history.by_site, key=lambda p: (p.seq, p.group.name, p.group.ranks)):
@@ -97,7 +97,7 @@ def first_mismatches(history: Histories) -> dict[CallSite, Mismatch]:
 
 
 def is_completed(history: Histories, site: CallSite) -> bool:
-    """Whether everybody who made a call has completed it: then it is not what hangs."""
+    """Return whether everybody who made a call has completed it: then it is not what hangs."""
     return all(call.completed for call in history.by_site[site].values())
 
 

@@ -66,7 +66,7 @@ def wrong_groups(case: Case) -> list[Finding]:
 
 
 def missing(case: Case, astray: set[int]) -> list[Finding]:
-    """Ranks that others wait for and that wait nowhere themselves.
+    """Return the ranks that others wait for and that wait nowhere themselves.
 
     Who is waited for only by ranks that went astray is not missing.
     """
@@ -104,14 +104,14 @@ def missing(case: Case, astray: set[int]) -> list[Finding]:
 
 
 def _where(frames: str | None) -> str:
-    """The innermost frame that is not torch's own."""
+    """Return the innermost frame that is not torch's own."""
     lines = frames.split("\n") if frames else []
     own = next((f for f in lines if "/torch/" not in f), lines[0] if lines else "")
     return f", from {own}" if own else ""
 
 
 def cycles(case: Case) -> list[Finding]:
-    """Ranks that wait for each other in a circle."""
+    """Return the ranks that wait for each other in a circle."""
     ends = {r for others in case.waits_for.values() for r in others} - set(case.waiting)
     ends |= {r for r, others in case.waits_for.items() if not others}
     left = {r: case.waits_for[r] for r in case.waiting if r not in case.reaching(ends)}

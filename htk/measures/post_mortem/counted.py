@@ -21,7 +21,7 @@ class JobState:
 
 
 def counted(counts: Counts, job: JobState) -> list[Finding]:
-    """Who is behind or does not answer, as NCCL's log and RAS count."""
+    """Return who is behind or does not answer, as NCCL's log and RAS count."""
     findings = _silent(counts, job)
     silent = {rank for f in findings for rank in f.ranks}
     by_comm: dict[str, list[CommMember]] = defaultdict(list)

@@ -55,7 +55,7 @@ def _main_thread(threads: list[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _own_frame(frames: str) -> str:
-    """The innermost frame that is not of a library."""
+    """Return the innermost frame that is not of a library."""
     lines = frames.split("\n")
     own = [
         f for f in lines if "site-packages" not in f and "/torch/" not in f and "(torch/" not in f

@@ -155,7 +155,7 @@ def _chosen(
 
 
 def _recorded(case: Case) -> list[Finding]:
-    """What recorders and watchdogs show, causes first."""
+    """Return what recorders and watchdogs show, causes first."""
     cycles = causes.cycles(case)
     turns = [] if cycles else causes.wrong_groups(case)
     astray = {rank for turn in turns for rank in turn.ranks}
@@ -241,7 +241,7 @@ def _agreed(undecided: list[Finding], behind: list[Finding], evidence: Evidence)
 
 
 def _without_alternative(finding: Finding) -> str:
-    """What was found, less what else it might be: another source has told."""
+    """Return what was found, less what else it might be: another source has told."""
     observed, _, alternatives = finding.words.rpartition(": ")
     return f"{observed}." if alternatives.endswith("or the network.") else finding.words
 
@@ -311,7 +311,7 @@ def _alike(evidence: Evidence) -> list[Finding]:
 
 
 def _would_decide(case: Case, evidence: Evidence, chosen: Iterable[Finding]) -> list[Finding]:
-    """What to gather next, most telling first."""
+    """Return what to gather next, most telling first."""
     sources = set(evidence.sources)
     wanted = []
     if case.undumped:

@@ -50,7 +50,7 @@ CostOrReason = Cost | str  # the cost, or why there is none
 
 @lru_cache(maxsize=10_000)
 def model_of(name: str) -> Model | None:
-    """Who knows an operator, by its name."""
+    """Return who knows an operator, by its name."""
     if name in MODELS:
         return MODELS[name]
     if name.startswith("aten::_foreach_"):
@@ -102,7 +102,7 @@ def served_cost(
     tokens: serving.Tokens | None,
     unknown: str = FALLBACK,
 ) -> CostOrReason:
-    """What a call of a server's attention costs in an iteration of so many tokens."""
+    """Return what a call of a server's attention costs in an iteration of so many tokens."""
     if tokens is None:
         return _LENGTHS
     if dims is None:

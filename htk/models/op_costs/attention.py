@@ -81,7 +81,7 @@ def attention(call: OperatorCall, places: Places) -> Cost:
 
 
 def _dims(q: Tensor, k: Tensor, layout: Layout) -> tuple[tuple[str, int], ...]:
-    """Sizes as people name them; of a ragged batch the tokens of all sequences."""
+    """Return the sizes as people name them; of a ragged batch the tokens of all sequences."""
     length, heads = (-2, -3) if layout == "heads first" else (-3, -2)
     head_size = q.shape[-1]
     batch = (("batch", math.prod(q.shape[:-3])),) if len(q.shape) > 3 else ()

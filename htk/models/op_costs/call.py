@@ -104,12 +104,12 @@ class OperatorCall:
         return argument if isinstance(argument, Tensor) else None
 
     def value(self, position: int, default: Any = None) -> Any:
-        """The recorded value of an argument; a place before the first has none."""
+        """Return the recorded value of an argument; a place before the first has none."""
         recorded = self.values[position] if 0 <= position < len(self.values) else None
         return default if recorded is None else recorded
 
     def numbers(self, position: int, length: int, default: int) -> Shape:
-        """A list of integers such as strides; one is repeated."""
+        """Return a list of integers such as strides; one is repeated."""
         recorded = self.value(position)
         if isinstance(recorded, int) and not isinstance(recorded, bool):
             recorded = [recorded]
@@ -125,7 +125,7 @@ Model = Callable[[OperatorCall], Cost]
 def read(
     name: str, dims: str, types: str | None, values: str | None, unknown: str
 ) -> OperatorCall | None:
-    """The call behind recorded texts; `unknown` is the type of tensors without one."""
+    """Return the call behind recorded texts; `unknown` is the type of tensors without one."""
     shapes = _parsed(dims)
     kinds = _parsed(types or "[]")
     if not isinstance(shapes, list) or not isinstance(kinds, list):

@@ -47,7 +47,7 @@ def _forward(call: OperatorCall, where: Where) -> Cost:
 
 
 def _dims(into: Tensor, weight: Tensor, *, transposed: bool) -> tuple[tuple[str, int], ...]:
-    """Sizes that every convolution has; the kernel's are in the shape of its weight."""
+    """Return the sizes that every convolution has; the kernel's are in the shape of its weight."""
     length = len(weight.shape) - 2
     batch = into.shape[0] if len(into.shape) == length + 2 else 1
     inner, outer = into.shape[-length - 1], weight.shape[1 if transposed else 0]

@@ -77,7 +77,7 @@ def _rotary(call: OperatorCall) -> Cost:
 
 
 def _to_byte(call: OperatorCall) -> Cost:
-    """Each element to a byte, and a scale for each row."""
+    """Return each element to a byte, and a scale for each row."""
     into = call.tensor(0)
     rows = into.count // max(into.shape[-1], 1)
     return Cost(2 * into.count, into.bytes + into.count + 4 * rows, "elementwise", label(into.type))

@@ -60,7 +60,7 @@ def _index_add(call: OperatorCall) -> Cost:
 
 
 def _picked(base: Tensor, indices: tuple[Tensor, ...]) -> int:
-    """Elements that a list of indices picks, the first axes being indexed."""
+    """Return the elements that a list of indices picks, the first axes being indexed."""
     where = math.prod(broadcast([i.shape for i in indices]))
     return where * math.prod(base.shape[len(indices) :])
 
@@ -134,7 +134,7 @@ def _cache_write(call: OperatorCall) -> Cost:
 
 
 def _one(call: OperatorCall) -> Cost:
-    """One number, to the host."""
+    """Return one number, to the host."""
     return _moved(call, call.tensor(0).element)
 
 

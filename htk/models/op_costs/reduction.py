@@ -21,7 +21,7 @@ def _reduce(call: OperatorCall, per_element: int) -> Cost:
 
 
 def _left(call: OperatorCall) -> int:
-    """Elements of the result."""
+    """Return the elements of the result."""
     shape = call.tensor(0).shape
     places = call.value(2 if call.name.endswith("vector_norm") else 1)
     if isinstance(places, int) and not isinstance(places, bool):

@@ -22,7 +22,7 @@ def _out_first_fp4(call: OperatorCall) -> Cost:
 
 
 def _fp4_linear(call: OperatorCall) -> Cost:
-    """A [m, k/2] and B [n, k/2] of two numbers in a byte."""
+    """Return a [m, k/2] and B [n, k/2] of two numbers in a byte."""
     a, b = call.tensor(0), call.tensor(1)
     cost = product(a, a.count // max(a.shape[-1], 1) * b.shape[0], 2 * a.shape[-1], b.bytes)
     return Cost(cost.flops, cost.bytes, "gemm", "fp4", matrix=True)
@@ -38,7 +38,7 @@ def _narrow_pair(call: OperatorCall) -> Cost:
 
 
 def _marlin(call: OperatorCall) -> Cost:
-    """A [m, k], packed weights, …; m, n, k follow one another among the values."""
+    """Return a [m, k], packed weights, …; m, n, k follow one another among the values."""
     a = call.tensor(0)
     m, k = a.count // max(a.shape[-1], 1), a.shape[-1]
     sizes = zip(call.values, call.values[1:], call.values[2:], strict=False)
@@ -50,7 +50,7 @@ def _marlin(call: OperatorCall) -> Cost:
 
 
 def _int4_packed(call: OperatorCall) -> Cost:
-    """A, packed weights, size of a group, scales and zeros [k / group, n, 2]."""
+    """Return a, packed weights, size of a group, scales and zeros [k / group, n, 2]."""
     a, packed, scales = call.tensor(0), call.tensor(1), call.tensor(3)
     rows = a.count // max(a.shape[-1], 1)
     return product(a, rows * scales.shape[1], a.shape[-1], packed.bytes + scales.bytes)

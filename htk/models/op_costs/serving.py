@@ -32,7 +32,7 @@ class Tokens:
 
 
 def tokens_of(range_name: str) -> Tokens | None:
-    """What the name of a range tells, if it is one of an iteration."""
+    """Return what the name of a range tells, if it is one of an iteration."""
     sides = sides_of(range_name)
     if sides is None:
         return None
@@ -62,7 +62,7 @@ def sides_of(range_name: str) -> tuple[Tokens, Tokens] | None:
 
 
 def is_served(name: str) -> bool:
-    """Whether an operator is attention over the pages of a cache."""
+    """Return whether an operator is attention over the pages of a cache."""
     return bool(_ATTENTION.search(name))
 
 

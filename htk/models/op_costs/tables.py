@@ -51,7 +51,7 @@ def _lookup_backward(call: OperatorCall) -> Cost:
 
 
 def _width(call: OperatorCall, tables: int) -> float:
-    """Elements of a row, a mean over tables."""
+    """Return the elements of a row, a mean over tables."""
     total = call.value(7)
     if isinstance(total, int):
         return total / tables
@@ -81,7 +81,7 @@ def _permute(call: OperatorCall) -> Cost:
 
 
 def _checked(call: OperatorCall) -> Cost:
-    """Rows of tables, indices, offsets: read."""
+    """Return the rows of tables, indices, offsets: read."""
     return _moved(call, sum(call.tensor(n).bytes for n in range(3)))
 
 

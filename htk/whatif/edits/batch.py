@@ -74,7 +74,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
 
 
 def grows(scene: StepModel) -> NDArray[np.bool_]:
-    """Kernels that work on activations."""
+    """Return the kernels that work on activations."""
     of_parameters = np.array(
         [bool(op and _OF_PARAMETERS.search(op)) for op in scene.facts.op], bool
     )

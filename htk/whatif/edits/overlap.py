@@ -51,7 +51,7 @@ def _hidden(scene: StepModel) -> StepModel:
 
 
 def _realistic(scene: StepModel) -> StepModel:
-    """The same, and compute is slower for as long as transfers run beside it."""
+    """Return the same, and compute is slower for as long as transfers run beside it."""
     fitted = factor(scene)
     kappa = fitted or USUAL_CONTENTION
     length = scene.lengths().astype(np.float64)

@@ -78,7 +78,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
 
 
 def _recorded(scene: StepModel) -> str | None:
-    """The type of most time in matrix products."""
+    """Return the type of most time in matrix products."""
     acts, time_by_type = scene.graph.activities, Counter[str]()
     for k in np.flatnonzero([f == "gemm" for f in scene.facts.family]).tolist():  # of one step
         text = f"{scene.facts.types[k] or ''} {acts.names[int(acts.name[k])]}"

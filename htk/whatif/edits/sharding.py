@@ -149,7 +149,7 @@ def _copies(scene: StepModel) -> Mask:
 
 
 def _of_gather(scene: StepModel) -> Mask:
-    """Operators that may be of a gather, not of a reduction."""
+    """Return the operators that may be of a gather, not of a reduction."""
     return np.array([bool(op and "chunk_cat" not in op) for op in scene.facts.op], bool)
 
 
@@ -199,7 +199,7 @@ def _replicated_apart(
 
 
 def _renamed(scene: StepModel, now: Sharded, name: str, shards: int, node: int) -> StepModel:
-    """How large the groups of collectives are now, for the edits that follow."""
+    """Return how large the groups of collectives are now, for the edits that follow."""
     gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
     regrouped = scene.with_groups(gathers, shards, min(shards, node))
     size = shards if name == "hybrid_shard" else now.world
@@ -247,7 +247,7 @@ def _regathered(scene: StepModel, shards: int, host: float) -> StepModel:
 def _again(
     scene: StepModel, activity: int, length: float, order: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> Work:
-    """One like this one."""
+    """Return one like this one."""
     facts = scene.facts
     return Work(
         activity,
@@ -262,7 +262,7 @@ def _again(
 
 
 def _copied_out(scene: StepModel, lane: Ints, gathers: list[int]) -> dict[int, int]:
-    """The copy out of the buffer of each gather, where all have one."""
+    """Return the copy out of the buffer of each gather, where all have one."""
     out = OUT.rpartition(":")[2]
     copies = [k for k in lane.tolist() if out in (scene.facts.op[k] or "")]
     return dict(zip(gathers, copies, strict=True)) if len(copies) == len(gathers) else {}

@@ -97,7 +97,7 @@ def _cut(scene: StepModel, how: str) -> Mask:
 
 
 def _pieces(scene: StepModel, how: str, count: int, blocked: list[BlockingTransfer]) -> Pieces:
-    """What all pieces take: kernels on a part of the batch as another batch has them, and a
+    """Return what all pieces take: kernels on a part of the batch as another batch has them, and a
     latency for each piece that is sent."""
     lengths = scene.lengths().astype(np.float64)
     sent = np.zeros(len(lengths), bool)

@@ -85,7 +85,7 @@ def _hops(scene: StepModel, group: tuple[int, int]) -> Floats:
 
 
 def _groups(scene: StepModel) -> tuple[int, Mask, int]:
-    """Ranks of the job; the collectives whose group grows with them, and its size."""
+    """Return the ranks of the job; the collectives whose group grows with them, and its size."""
     layout: Sharded | None = sharded(scene) or replicated(scene)
     split = scene.tensor or tensor_degree(scene)
     if layout is None:
@@ -108,7 +108,7 @@ def _shares(scene: StepModel) -> bool:
 
 
 def _later(scene: StepModel, growing: Mask, now: int, ranks: int) -> StepModel:
-    """The last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25)).
+    """Return the last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25)).
 
     μ and σ: of when the recorded ranks arrived at each collective; where others were not recorded,
     what these wait for the last of all tells it.
