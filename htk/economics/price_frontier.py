@@ -166,10 +166,10 @@ def _sigma(answer: Answer) -> float:
     return 0.0 if not low or not high else math.log(high / low) / 2 / _NORMAL_90
 
 
-def _products(scene: StepModel) -> str:
+def _products(model: StepModel) -> str:
     """Return a pattern of the names of matrix products."""
-    acts = scene.graph.activities
-    matrix = np.array([family in _MATRIX for family in scene.facts.family], bool)
+    acts = model.graph.activities
+    matrix = np.array([family in _MATRIX for family in model.facts.family], bool)
     names = sorted({acts.names[k] for k in np.unique(acts.name[matrix]) if k >= 0})
     return f"^(?:{'|'.join(map(re.escape, names))})$" if names else ""
 

@@ -65,9 +65,9 @@ def recorded_rates(trace: Trace) -> RecordedRates | None:
         start = baseline(trace.tables)
     except HtkError:  # no step that repeats: kernels tell their rates all the same
         return rates
-    scene = start.model
+    model = start.model
     return replace(
-        rates, links=_pace(scene, device.gpu, False), adapters=_pace(scene, device.gpu, True)
+        rates, links=_pace(model, device.gpu, False), adapters=_pace(model, device.gpu, True)
     )
 
 
@@ -102,13 +102,13 @@ def _kernel_rates(trace: Trace, rates: RecordedRates) -> RecordedRates:
     )
 
 
-def _pace(scene: StepModel, gpu: Gpu, across: bool) -> float | None:
+def _pace(model: StepModel, gpu: Gpu, across: bool) -> float | None:
     """Return bytes a second of transfers within a node, or across, over what is usual."""
-    pace = link_tier(scene, across).ns_per_byte
+    pace = link_tier(model, across).ns_per_byte
     if pace is None:
         return None
     if across:  # of a node's adapters together
-        pace *= gpus_of_a_node(scene)
+        pace *= gpus_of_a_node(model)
     return expected_pace(gpu, across) / pace
 
 

@@ -23,20 +23,20 @@ _ROUNDS = 8
 _SETTLED = 5e-4  # of the period
 
 
-def factor(scene: StepModel) -> float:
+def factor(model: StepModel) -> float:
     """κ: the mean, by time beside, over kernels seen both ways; outliers are cut."""
-    beside = share(scene, scene.graph.time)
-    shapes = sorted({d or "" for d in scene.facts.dims})
+    beside = share(model, model.graph.time)
+    shapes = sorted({d or "" for d in model.facts.dims})
     code_of = {d: k for k, d in enumerate(shapes)}
-    shape = np.array([code_of[d or ""] for d in scene.facts.dims])
-    compute = np.flatnonzero(scene.is_compute & (scene.graph.activities.length > 0))
+    shape = np.array([code_of[d or ""] for d in model.facts.dims])
+    compute = np.flatnonzero(model.is_compute & (model.graph.activities.length > 0))
     if not len(compute):
         return 0.0
-    device = scene.graph.activities.device[compute]  # one may be slower than the others
+    device = model.graph.activities.device[compute]  # one may be slower than the others
     alike = Groups.by_keys(
-        np.column_stack([device, shape[compute], *_surroundings(scene, compute)])
+        np.column_stack([device, shape[compute], *_surroundings(model, compute)])
     )
-    length, phi = scene.graph.activities.length[compute].astype(np.float64), beside[compute]
+    length, phi = model.graph.activities.length[compute].astype(np.float64), beside[compute]
     free = np.full(len(alike), np.nan)
     for group in np.unique(alike.group_ids[phi >= _BESIDE]).tolist():  # kinds of kernels
         alone = length[(alike.group_ids == group) & (phi <= _ALONE)]
@@ -51,9 +51,9 @@ def factor(scene: StepModel) -> float:
     return float(np.clip(mean, 0.0, _MOST))
 
 
-def _surroundings(scene: StepModel, rows: Ints) -> list[Ints]:
+def _surroundings(model: StepModel, rows: Ints) -> list[Ints]:
     """Names of an activity and its neighbours on the stream: what one name does may differ."""
-    acts = scene.graph.activities
+    acts = model.graph.activities
     beyond = np.full(1, -1)
     same = np.append(acts.lane[1:] == acts.lane[:-1], False)
     following = np.where(same, np.append(acts.name[1:], beyond), -1)
@@ -61,59 +61,59 @@ def _surroundings(scene: StepModel, rows: Ints) -> list[Ints]:
     return [acts.name[rows], following[rows], preceding[rows]]
 
 
-def share(scene: StepModel, time: Ints) -> Floats:
+def share(model: StepModel, time: Ints) -> Floats:
     """φ of each activity, at these times of the nodes."""
-    graph = scene.graph
+    graph = model.graph
     start, end = time[graph.start], time[graph.end]
     phi = np.zeros(len(start))
     for device in np.unique(graph.activities.device).tolist():  # a few
         on_device = graph.activities.device == device
-        comm = union(start[on_device & scene.is_comm], end[on_device & scene.is_comm])
-        own = np.flatnonzero(on_device & scene.is_compute)
+        comm = union(start[on_device & model.is_comm], end[on_device & model.is_comm])
+        own = np.flatnonzero(on_device & model.is_compute)
         both = covered(comm, end[own]) - covered(comm, start[own])
         phi[own] = both / np.maximum(end[own] - start[own], 1)
     return phi
 
 
-def settled(scene: StepModel, kappa: float, before: Floats) -> tuple[StepModel, Replay]:
+def settled(model: StepModel, kappa: float, before: Floats) -> tuple[StepModel, Replay]:
     """Replay, with compute as slow as what then runs beside it makes it. `before`: φ as it was.
 
     What runs beside what depends on how slow it is: each round goes half of the way from the last
     one, or it swings between two states.
     """
-    after = replay(scene.graph, scene.weight, scene.wrap_weight)
+    after = replay(model.graph, model.weight, model.wrap_weight)
     if not kappa:
-        return scene, after
-    before = np.append(before, np.zeros(len(scene.facts.op) - len(before)))  # of what was inserted
-    length = scene.lengths().astype(np.float64) / (1 + kappa * before)
-    slowed, beside = scene, before
+        return model, after
+    before = np.append(before, np.zeros(len(model.facts.op) - len(before)))  # of what was inserted
+    length = model.lengths().astype(np.float64) / (1 + kappa * before)
+    slowed, beside = model, before
     for k in range(_ROUNDS):
-        now = share(scene, after.time)
+        now = share(model, after.time)
         beside = now if k == 0 else (beside + now) / 2
-        slowed = scene.with_lengths(scene.is_compute, length * (1 + kappa * beside))
+        slowed = model.with_lengths(model.is_compute, length * (1 + kappa * beside))
         last, after = after.period_ns, replay(slowed.graph, slowed.weight, slowed.wrap_weight)
         if abs(after.period_ns - last) <= _SETTLED * last:
             break
     return slowed, after
 
 
-def of_transfers(scene: StepModel) -> tuple[float, Floats]:
+def of_transfers(model: StepModel) -> tuple[float, Floats]:
     """Return how much slower transfers are beside compute, and each one's share of time beside it.
 
     Fitted over collectives of one kind, size and group that had more or less compute beside them.
     Of the ranks' parts of a collective the mean counts: they end together.
     """
-    facts, parts = scene.facts, np.flatnonzero(scene.is_comm & (scene.lengths() > 0))
+    facts, parts = model.facts, np.flatnonzero(model.is_comm & (model.lengths() > 0))
     phi = np.zeros(len(facts.op))
     if not len(parts):
         return 0.0, phi
-    collectives = Groups.by_keys(scene.graph.src[scene.run_edge[parts]])
-    phi[parts] = _mean(collectives, _beside_compute(scene, parts))
+    collectives = Groups.by_keys(model.graph.src[model.run_edge[parts]])
+    phi[parts] = _mean(collectives, _beside_compute(model, parts))
     kinds = sorted({c or "" for c in facts.collective})
     code = np.array([kinds.index(c or "") for c in facts.collective])
     of_kind = (code, facts.in_bytes, facts.out_bytes, facts.group_size, facts.per_node)
     alike = Groups.by_keys(np.column_stack(of_kind)[parts])
-    length = np.log(scene.lengths()[parts])
+    length = np.log(model.lengths()[parts])
     more, longer = phi[parts] - _mean(alike, phi[parts]), length - _mean(alike, length)
     seen = float((more**2).sum())
     if seen < _LEAST_SPREAD:
@@ -121,14 +121,14 @@ def of_transfers(scene: StepModel) -> tuple[float, Floats]:
     return float(np.clip((more * longer).sum() / seen, 0.0, _MOST)), phi
 
 
-def _beside_compute(scene: StepModel, parts: Ints) -> Floats:
+def _beside_compute(model: StepModel, parts: Ints) -> Floats:
     """Return the share of each transfer, from the last rank's arrival, with compute beside it."""
-    graph = scene.graph
+    graph = model.graph
     start, end = graph.time[graph.start], graph.time[graph.end]
-    moving = graph.time[graph.src[scene.run_edge[parts]]]
+    moving = graph.time[graph.src[model.run_edge[parts]]]
     covered_ns = np.zeros(len(parts))
     for device in np.unique(graph.activities.device).tolist():  # a few
-        computing = scene.is_compute & (graph.activities.device == device)
+        computing = model.is_compute & (graph.activities.device == device)
         busy = union(start[computing], end[computing])
         own = graph.activities.device[parts] == device
         covered_ns[own] = covered(busy, end[parts[own]]) - covered(busy, moving[own])

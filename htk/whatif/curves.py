@@ -150,7 +150,7 @@ def alone(base: StepModel, ratio: float) -> StepModel:
 
 
 def fitted(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
-    """Return the edited scene, its kernels by the curves."""
+    """Return the edited model, its kernels by the curves."""
     matched = lines.matched
     now = np.where(matched, lines.lengths(ratio), 0.0)
     unscaled = np.maximum(alone(lines.base, ratio).lengths().astype(np.float64), 1.0)

@@ -12,20 +12,20 @@ from htk.derived.host_states import LOADING, span_state
 from htk.whatif.step_model import StepModel
 
 
-def loading_ns(scene: StepModel) -> tuple[Ints, Ints]:
+def loading_ns(model: StepModel) -> tuple[Ints, Ints]:
     """Return how much of each edge, and of each edge into the next step, is loading of data."""
-    graph, loading = scene.graph, _loading(scene)
-    of_edge, of_wrap = np.zeros_like(scene.weight), np.zeros_like(scene.wrap_weight)
+    graph, loading = model.graph, _loading(model)
+    of_edge, of_wrap = np.zeros_like(model.weight), np.zeros_like(model.wrap_weight)
     lane = np.full(len(graph.time), -1, np.int64)
     lane[graph.call_start] = lane[graph.call_end] = graph.calls.lane
     gaps = np.flatnonzero(graph.edges("host_gap"))
     tail, head = graph.src[gaps], graph.dst[gaps]
     within = _within(loading, lane[head], graph.time[tail], graph.time[head])
-    of_edge[gaps] = np.minimum(within, np.maximum(scene.weight[gaps], 0))
+    of_edge[gaps] = np.minimum(within, np.maximum(model.weight[gaps], 0))
     between = np.flatnonzero(np.isin(graph.wrap_dst, graph.call_start))
     head = graph.wrap_dst[between]
     within = _within(loading, lane[head], graph.wrap_seen[between], graph.time[head])
-    of_wrap[between] = np.minimum(within, np.maximum(scene.wrap_weight[between], 0))
+    of_wrap[between] = np.minimum(within, np.maximum(model.wrap_weight[between], 0))
     return of_edge, of_wrap
 
 
@@ -38,9 +38,9 @@ def _within(loading: dict[int, Spans], lane: Ints, start: Ints, end: Ints) -> In
     return lost
 
 
-def _loading(scene: StepModel) -> dict[int, Spans]:
+def _loading(model: StepModel) -> dict[int, Spans]:
     """Return when each thread that launches loads data, in the graph's time, by its lane."""
-    tables, calls = scene.facts.tables, scene.graph.calls
+    tables, calls = model.facts.tables, model.graph.calls
     if not tables["launches"].num_rows:
         return {}
     threads = Threads()
@@ -51,7 +51,7 @@ def _loading(scene: StepModel) -> dict[int, Spans]:
         thread = threads.of(table)[rows].astype(np.int64)
         rank = numbers(table["rank"], -1)[rows].astype(np.int64)
         start = numbers(table["start_ns"])[rows]
-        shift = corrections(tables["rank_clocks"], rank, start) - scene.graph.origin_ns
+        shift = corrections(tables["rank_clocks"], rank, start) - model.graph.origin_ns
         end = numbers(table["end_ns"])[rows] + shift
         start = start + shift
         for lane, spans in by_lane.items():

@@ -84,7 +84,7 @@ class _Plan:
 class _Rank:
     """Works of a rank as they come, in the order in which its CPU issues them."""
 
-    scene: StepModel
+    model: StepModel
     plan: _Plan
     lane: Ints
     first: int  # number of its first work
@@ -102,7 +102,7 @@ class _Rank:
         return self.first + len(self.works)
 
     def call(self, activity: int) -> int:
-        return int(self.scene.graph.activities.call[activity])
+        return int(self.model.graph.activities.call[activity])
 
     def busy(self, before: int, ns: float) -> None:
         self.calls.append((self.call(before), ns))
@@ -140,7 +140,7 @@ class _Rank:
     ) -> int:
         plan, gather = self.plan, kind == "all_gather"
         part = size / plan.shards
-        rank = int(self.scene.graph.activities.rank[self.lane[0]])
+        rank = int(self.model.graph.activities.rank[self.lane[0]])
         work = Work(
             self.like,
             plan.length(size),
@@ -160,7 +160,7 @@ class _Rank:
 
     def _summed(self, size: float, after: list[int], rest: int) -> int:
         plan = self.plan
-        rank = int(self.scene.graph.activities.rank[self.lane[0]])
+        rank = int(self.model.graph.activities.rank[self.lane[0]])
         all_reduce = summed(
             self.like,
             plan.summed(size),
@@ -174,24 +174,24 @@ class _Rank:
         return self.number - 1
 
 
-def from_replicas(scene: StepModel, now: Sharded, name: str, shards: int) -> StepModel:
+def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> StepModel:
     works: list[Work] = []
     calls: list[tuple[int, float]] = []
-    plan, acts = None, scene.graph.activities
-    many, reduces = len(acts.start), np.flatnonzero(replicating(scene))
+    plan, acts = None, model.graph.activities
+    many, reduces = len(acts.start), np.flatnonzero(replicating(model))
     firsts, lasts, units = [], [], 0
-    for rank in scene.graph.ranks:
-        lane = compute_lane(scene, rank)
-        forward = layers(scene, lane)
-        backward = backward_layers(scene, lane, len(forward))
+    for rank in model.graph.ranks:
+        lane = compute_lane(model, rank)
+        forward = layers(model, lane)
+        backward = backward_layers(model, lane, len(forward))
         if not forward or not backward:
             raise UsageError(
                 "sharding: from ddp the layers must be seen: attention kernels, forward and "
                 "backward; record a step of FSDP"
             )
-        plan = plan or _planned(scene, now, name, shards, lane, forward)
+        plan = plan or _planned(model, now, name, shards, lane, forward)
         like = int(reduces[acts.rank[reduces] == rank][0])
-        builder = _Rank(scene, plan, lane, many + len(works), like)
+        builder = _Rank(model, plan, lane, many + len(works), like)
         _forward(builder, forward)
         _backward(builder, backward)
         firsts.append(builder.first)
@@ -199,7 +199,7 @@ def from_replicas(scene: StepModel, now: Sharded, name: str, shards: int) -> Ste
         works += builder.works
         calls += builder.calls
         units = len(forward)
-    bare = owned(removed(scene, replicating(scene), hooks=False), 1 / shards)
+    bare = owned(removed(model, replicating(model), hooks=False), 1 / shards)
     late = delayed(bare, np.array([c for c, _ in calls]), np.array([ns for _, ns in calls]))
     edited = followed(inserted(late, works), np.array(lasts), np.array(firsts))
     hook = 0.0 if plan is None else plan.hook / 1e3
@@ -216,7 +216,7 @@ def from_replicas(scene: StepModel, now: Sharded, name: str, shards: int) -> Ste
 
 def _forward(builder: _Rank, regions: list[Region]) -> None:
     plan, lane = builder.plan, builder.lane
-    acts = builder.scene.graph.activities
+    acts = builder.model.graph.activities
     begin = next(int(a) for a in lane.tolist() if acts.kind[a] == 0)
     for size, first in [(plan.root, begin), *((plan.unit, r.first) for r in regions)]:
         builder.busy(first, plan.hook + plan.gather_ns)
@@ -228,7 +228,7 @@ def _forward(builder: _Rank, regions: list[Region]) -> None:
 
 def _backward(builder: _Rank, regions: list[Region]) -> None:
     plan, lane = builder.plan, builder.lane
-    backward = lane[builder.scene.facts.backward[lane]]
+    backward = lane[builder.model.facts.backward[lane]]
     again = plan.name != "shard_grad_op"
     rest = next_of(lane, int(backward[-1]))
     builder.together = -1
@@ -255,30 +255,30 @@ def _backward(builder: _Rank, regions: list[Region]) -> None:
 
 
 def _planned(
-    scene: StepModel, now: Sharded, name: str, shards: int, lane: Ints, forward: list[Region]
+    model: StepModel, now: Sharded, name: str, shards: int, lane: Ints, forward: list[Region]
 ) -> _Plan:
     """Return a layer is what lies between two attention kernels, the same in all."""
     many = len(forward)
-    unit = 2.0 * weights_between(scene, lane, forward[many // 2])
+    unit = 2.0 * weights_between(model, lane, forward[many // 2])
     if not 0 < unit * many <= now.reduced_bytes:
         unit = now.reduced_bytes / (many + 1)
     root = max(now.reduced_bytes - unit * many, 0.0)
-    gpu = scene.device
-    computing = scene.is_compute & (scene.lengths() > 0)
-    call = host_ns(scene, replicating(scene), hooks=True)
+    gpu = model.device
+    computing = model.is_compute & (model.lengths() > 0)
+    call = host_ns(model, replicating(model), hooks=True)
     return _Plan(
         name,
         shards,
         now.world // shards,
-        network(scene),
+        network(model),
         unit,
         root,
         0.0 if gpu is None else 2 / gpu.achievable_memory_gbps,
-        float(scene.lengths()[computing].min(initial=0)) if gpu else 0.0,
+        float(model.lengths()[computing].min(initial=0)) if gpu else 0.0,
         _HOOK * call,
         call,
-        operator_ns(scene),
-        launch_ns(scene),
+        operator_ns(model),
+        launch_ns(model),
     )
 
 

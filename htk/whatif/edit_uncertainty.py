@@ -77,8 +77,8 @@ def accumulated(before: StepModel, after: StepModel, name: str, distance: float)
     )
 
 
-def _compute_ns(scene: StepModel) -> int:
-    return int(scene.lengths()[scene.is_compute].sum())
+def _compute_ns(model: StepModel) -> int:
+    return int(model.lengths()[model.is_compute].sum())
 
 
 def apart(edited: StepModel, name: str) -> bool:
@@ -98,13 +98,13 @@ def _is_same(before: StepModel, after: StepModel) -> bool:
     )
 
 
-def _scales(scene: StepModel) -> tuple[float, ...]:
+def _scales(model: StepModel) -> tuple[float, ...]:
     return (
-        scene.samples,
-        scene.devices,
-        scene.activation_scale,
-        scene.peak,
-        scene.arrival_scale,
+        model.samples,
+        model.devices,
+        model.activation_scale,
+        model.peak,
+        model.arrival_scale,
     )
 
 

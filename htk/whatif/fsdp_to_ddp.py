@@ -23,24 +23,24 @@ _ELEMENT_BYTES = (2, 4)  # of a gradient
 _OWN = 0.75  # of the root: an output that is more of it is the embedding, too
 
 
-def to_replicas(scene: StepModel, now: Sharded, copies: Mask) -> StepModel:
-    gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
-    host, net = host_ns(scene, reduces, hooks=True), network(scene)
+def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
+    gathers, reduces = model.is_collective("all_gather"), model.is_collective("reduce_scatter")
+    host, net = host_ns(model, reduces, hooks=True), network(model)
     per_node = min(now.world, net.node)
     fixed, each = net.latency(now.world, per_node), 2 * net.shared(now.world)
     works: list[Work] = []
     calls: list[int] = []
-    acts, alone = scene.graph.activities, len(scene.graph.ranks) < 2
-    lanes, lag = [compute_lane(scene, rank) for rank in scene.graph.ranks], launch_ns(scene)
-    products = gradients(scene, lanes)
-    for rank, lane, weights in zip(scene.graph.ranks, lanes, products, strict=True):
+    acts, alone = model.graph.activities, len(model.graph.ranks) < 2
+    lanes, lag = [compute_lane(model, rank) for rank in model.graph.ranks], launch_ns(model)
+    products = gradients(model, lanes)
+    for rank, lane, weights in zip(model.graph.ranks, lanes, products, strict=True):
         reductions = np.flatnonzero(reduces & (acts.rank == rank))
         reductions = reductions[np.argsort(acts.start[reductions], kind="stable")]
-        ready_at = all_waited_for(scene, reductions.tolist(), lane)
+        ready_at = all_waited_for(model, reductions.tolist(), lane)
         units = [_kept(lane, copies, ready_activity) for ready_activity in ready_at]
         kept, last = lane[~copies[lane]], -1
         for number, (ready, size, rest) in enumerate(
-            _buckets(scene, kept, reductions, units, weights)
+            _buckets(model, kept, reductions, units, weights)
         ):
             call = int(acts.call[next_of(kept, ready)])
             calls.append(call)
@@ -62,7 +62,7 @@ def to_replicas(scene: StepModel, now: Sharded, copies: Mask) -> StepModel:
                     lag=lag,
                 )
             )
-    bare = removed(scene, gathers | reduces | replicating(scene) | copies, hooks=False)
+    bare = removed(model, gathers | reduces | replicating(model) | copies, hooks=False)
     bare = delayed(owned(bare, now.ranks), np.array(calls, np.int64), host)
     return inserted(bare, works).with_assumption(
         f"gradients are reduced in buckets of {BUCKET_BYTES >> 20} MB, as soon as they are ready"
@@ -77,11 +77,11 @@ def _kept(lane: Ints, copies: Mask, activity: int) -> int:
 
 
 def _buckets(
-    scene: StepModel, lane: Ints, reduces: Ints, units: list[int], weights: list[tuple[int, int]]
+    model: StepModel, lane: Ints, reduces: Ints, units: list[int], weights: list[tuple[int, int]]
 ) -> list[tuple[int, int, int]]:
     """For each the activity that makes it ready, its bytes, and the activity that waits for it."""
     buckets = []
-    each = max(len(reduces) // max(micro_batches(scene), 1), 1)
+    each = max(len(reduces) // max(micro_batches(model), 1), 1)
     begin, position = 0, {int(a): k for k, a in enumerate(lane.tolist())}
     placed = [(position[a], n) for a, n in weights]
     for k in range(0, len(reduces), each):  # micro-batches
@@ -89,7 +89,7 @@ def _buckets(
         unit_ends = list(accumulate((position.get(u, begin) for u in units[k : k + each]), max))
         rest, held = next_of(lane, int(lane[unit_ends[-1]])), 0
         for activity, size in _ready(
-            lane, placed, (begin, *unit_ends), scene.facts.in_bytes[reduces[k : k + each]].tolist()
+            lane, placed, (begin, *unit_ends), model.facts.in_bytes[reduces[k : k + each]].tolist()
         ):
             held += size
             if held >= BUCKET_BYTES:

@@ -18,10 +18,10 @@ class Region:
     last: int
 
 
-def compute_lane(scene: StepModel, rank: int) -> Ints:
+def compute_lane(model: StepModel, rank: int) -> Ints:
     """Return the activities of the rank's busiest compute stream, in order."""
-    acts = scene.graph.activities
-    compute = (acts.rank == rank) & scene.is_compute & (acts.call >= 0)
+    acts = model.graph.activities
+    compute = (acts.rank == rank) & model.is_compute & (acts.call >= 0)
     lanes = np.unique(acts.lane[compute])
     busy = [int(acts.length[compute & (acts.lane == lane)].sum()) for lane in lanes.tolist()]
     if not busy:
@@ -30,14 +30,14 @@ def compute_lane(scene: StepModel, rank: int) -> Ints:
     return rows[np.argsort(acts.start[rows], kind="stable")]
 
 
-def waited_for(scene: StepModel, activity: int, lane: Ints) -> int:
+def waited_for(model: StepModel, activity: int, lane: Ints) -> int:
     """Return the last activity of a stream that this one waits for; -1: none."""
-    return all_waited_for(scene, [activity], lane)[0]
+    return all_waited_for(model, [activity], lane)[0]
 
 
-def all_waited_for(scene: StepModel, each: list[int], lane: Ints) -> list[int]:
+def all_waited_for(model: StepModel, each: list[int], lane: Ints) -> list[int]:
     """Return the same of several."""
-    graph, acts = scene.graph, scene.graph.activities
+    graph, acts = model.graph, model.graph.activities
     events = np.flatnonzero(graph.edges("event"))
     src, dst = graph.src[events], graph.dst[events]
     dependencies = []
@@ -48,10 +48,10 @@ def all_waited_for(scene: StepModel, each: list[int], lane: Ints) -> list[int]:
     return dependencies
 
 
-def backward_regions(scene: StepModel, lane: Ints, ready: list[int]) -> list[Region]:
+def backward_regions(model: StepModel, lane: Ints, ready: list[int]) -> list[Region]:
     """Return what runs before each of these, since the one before it, in the backward pass."""
     position = {int(a): k for k, a in enumerate(lane.tolist())}
-    back = [position[a] for a in lane[scene.facts.backward[lane]].tolist()]
+    back = [position[a] for a in lane[model.facts.backward[lane]].tolist()]
     begin = back[0] if back else 0
     regions = []
     for activity in ready:
@@ -61,36 +61,36 @@ def backward_regions(scene: StepModel, lane: Ints, ready: list[int]) -> list[Reg
     return regions
 
 
-def layers(scene: StepModel, lane: Ints) -> list[Region]:
+def layers(model: StepModel, lane: Ints) -> list[Region]:
     """Layers of the forward pass: each round one attention kernel."""
-    attention = np.array([scene.facts.family[a] == "attention" for a in lane.tolist()], bool)
-    back = scene.facts.backward[lane]
+    attention = np.array([model.facts.family[a] == "attention" for a in lane.tolist()], bool)
+    back = model.facts.backward[lane]
     forward = np.flatnonzero(~back & (np.cumsum(back) == 0))
     places = np.flatnonzero(attention & ~back & (np.cumsum(back) == 0))
     if len(places) < 2:
         return []
     low = max(int(forward[0]), 1)  # 0: the batch comes in
-    return _cut(scene, lane, places, low, int(forward[-1]))
+    return _cut(model, lane, places, low, int(forward[-1]))
 
 
-def backward_layers(scene: StepModel, lane: Ints, count: int) -> list[Region]:
+def backward_layers(model: StepModel, lane: Ints, count: int) -> list[Region]:
     """Return the same of the backward pass, last layer first."""
-    attention = np.array([scene.facts.family[a] == "attention" for a in lane.tolist()], bool)
-    back = np.flatnonzero(scene.facts.backward[lane])
-    places = np.flatnonzero(attention & scene.facts.backward[lane])
+    attention = np.array([model.facts.family[a] == "attention" for a in lane.tolist()], bool)
+    back = np.flatnonzero(model.facts.backward[lane])
+    places = np.flatnonzero(attention & model.facts.backward[lane])
     if count < 2 or len(places) < count:
         return []
     each = len(places) // count  # kernels of one layer's attention
     firsts = places[: each * count].reshape(count, each)[:, 0]
-    return _cut(scene, lane, firsts, int(back[0]), int(back[-1]))
+    return _cut(model, lane, firsts, int(back[0]), int(back[-1]))
 
 
-def _cut(scene: StepModel, lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
+def _cut(model: StepModel, lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
     """Layers begin where what they repeat does; those that differ are cut half-way to the next."""
     every, begin = int(places[1] - places[0]), int(places[0])
     if (np.diff(places) == every).all():
         offset = max(begin - every, 0)
-        alike = _kernels(scene, lane[offset : begin + every])
+        alike = _kernels(model, lane[offset : begin + every])
         least = max(low, begin - every + 1)
         while begin > least and alike[begin - 1 - offset] == alike[begin - 1 - offset + every]:
             begin -= 1
@@ -102,30 +102,30 @@ def _cut(scene: StepModel, lane: Ints, places: Ints, low: int, high: int) -> lis
     return [Region(int(lane[a]), int(lane[b])) for a, b in zip(firsts, lasts, strict=True)]
 
 
-def _kernels(scene: StepModel, rows: Ints) -> list[tuple[int, str | None, str | None]]:
+def _kernels(model: StepModel, rows: Ints) -> list[tuple[int, str | None, str | None]]:
     """Return what tells a kernel from those that do other work."""
-    names, facts = scene.graph.activities.name, scene.facts
+    names, facts = model.graph.activities.name, model.facts
     return [(int(names[k]), facts.op[k], facts.dims[k]) for k in rows.tolist()]
 
 
-def gradients(scene: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
+def gradients(model: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
     """Of each stream the products that make a weight's gradient, and its elements.
 
     Where a weight is as wide as there are tokens, the product that passes the gradient on has the
     same shapes and comes right before it.
     """
-    summing = scene.facts.backward & ~scene.facts.recomputed & sums_over_tokens(scene)
-    tokens = inputs(scene).tokens
-    return [_gradients(scene, lane[summing[lane]].tolist(), tokens) for lane in lanes]
+    summing = model.facts.backward & ~model.facts.recomputed & sums_over_tokens(model)
+    tokens = inputs(model).tokens
+    return [_gradients(model, lane[summing[lane]].tolist(), tokens) for lane in lanes]
 
 
-def _gradients(scene: StepModel, summing: list[int], tokens: int | None) -> list[tuple[int, int]]:
+def _gradients(model: StepModel, summing: list[int], tokens: int | None) -> list[tuple[int, int]]:
     products: list[tuple[int, int]] = []
     before = ""
     for kernel in summing:  # some hundreds
-        dims = scene.facts.dims[kernel] or "[]"
+        dims = model.facts.dims[kernel] or "[]"
         shapes = matrices(dims)
-        if len(shapes) < 2 or scene.facts.family[kernel] != "gemm":
+        if len(shapes) < 2 or model.facts.family[kernel] != "gemm":
             continue
         product = (kernel, shapes[0][0] * shapes[1][1])
         second = shapes[0][0] == tokens and dims == before
@@ -134,23 +134,23 @@ def _gradients(scene: StepModel, summing: list[int], tokens: int | None) -> list
     return products
 
 
-def of_weights(scene: StepModel) -> Mask:
+def of_weights(model: StepModel) -> Mask:
     """Products that make gradients of weights: all that sum over tokens, if no pass is told."""
-    if not scene.facts.backward.any():
-        return sums_over_tokens(scene)
-    chosen = np.zeros(len(scene.facts.dims), bool)
-    for of_lane in gradients(scene, [compute_lane(scene, rank) for rank in scene.graph.ranks]):
+    if not model.facts.backward.any():
+        return sums_over_tokens(model)
+    chosen = np.zeros(len(model.facts.dims), bool)
+    for of_lane in gradients(model, [compute_lane(model, rank) for rank in model.graph.ranks]):
         chosen[[kernel for kernel, _ in of_lane]] = True
     return chosen
 
 
-def weights_between(scene: StepModel, lane: Ints, region: Region) -> int:
+def weights_between(model: StepModel, lane: Ints, region: Region) -> int:
     """Elements of the matrices that a region's products multiply with, as shapes tell."""
     position = {int(a): k for k, a in enumerate(lane.tolist())}
     total = 0
     for activity in lane[position[region.first] : position[region.last] + 1].tolist():
-        op, dims = scene.facts.op[activity] or "", scene.facts.dims[activity]
-        if not dims or scene.facts.family[activity] != "gemm" or "bmm" in op:
+        op, dims = model.facts.op[activity] or "", model.facts.dims[activity]
+        if not dims or model.facts.family[activity] != "gemm" or "bmm" in op:
             continue
         shapes = matrices(dims)
         if len(shapes) > 1:

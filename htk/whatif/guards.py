@@ -61,16 +61,16 @@ def violated(
     return None
 
 
-def _load(scene: StepModel, busy: Floats, period: int, step: int, rates: Rates) -> _Load:
+def _load(model: StepModel, busy: Floats, period: int, step: int, rates: Rates) -> _Load:
     """Return how full streams, the GPU and links are."""
-    once = max(period - max(sum(scene.added.values()), 0), 1)  # without micro-batches added
-    acts, length = scene.graph.activities, np.maximum(scene.lengths(), 0)
+    once = max(period - max(sum(model.added.values()), 0), 1)  # without micro-batches added
+    acts, length = model.graph.activities, np.maximum(model.lengths(), 0)
     lanes = np.bincount(acts.lane, length)
     lanes[: len(busy)] = lanes[: len(busy)] * busy
-    each = scene.samples / scene.devices / scene.peak
+    each = model.samples / model.devices / model.peak
     mfu = (rates.mfu_pct(each, step) or 0.0) / 100
     compute = max(
-        (int(length[scene.is_compute & (acts.rank == r)].sum()) for r in scene.graph.ranks),
+        (int(length[model.is_compute & (acts.rank == r)].sum()) for r in model.graph.ranks),
         default=0,
     )
     busiest = compute / once * step
@@ -78,7 +78,7 @@ def _load(scene: StepModel, busy: Floats, period: int, step: int, rates: Rates) 
         stream=float(lanes.max(initial=0)) / period,
         mfu=mfu,
         roofline=mfu * step / busiest if busiest else 0.0,
-        links=_links(scene, once),
+        links=_links(model, once),
     )
 
 
@@ -99,33 +99,33 @@ def _overlap(recorded: StepModel) -> Floats:
     return busy_share
 
 
-def _links(scene: StepModel, step: int) -> float:
+def _links(model: StepModel, step: int) -> float:
     """Return what the fullest link of a rank carries in a step, over what it can."""
-    gpu = detected(scene.device_name)
+    gpu = detected(model.device_name)
     if gpu is None:
         return 0.0
-    acts, edge = scene.graph.activities, scene.run_edge
-    sent = _sent(scene)
-    sent[(edge < 0) | (scene.weight[edge] <= NEVER)] = 0.0
-    across = scene.facts.crosses
+    acts, edge = model.graph.activities, model.run_edge
+    sent = _sent(model)
+    sent[(edge < 0) | (model.weight[edge] <= NEVER)] = 0.0
+    across = model.facts.crosses
     levels = (
         (~across, gpu.scale_up_gbps, sent),
-        (across, gpu.scale_out_gbps * gpus_of_a_node(scene), sent / part(scene, True)),
+        (across, gpu.scale_out_gbps * gpus_of_a_node(model), sent / part(model, True)),
     )
     fullest = 0.0
     for level, rate, load in levels:
-        for rank in scene.graph.ranks if rate else ():
-            own = scene.is_comm & level & (acts.rank == rank)
-            fullest = max(fullest, float(load[own].sum()) / (rate * scene.links * step))
+        for rank in model.graph.ranks if rate else ():
+            own = model.is_comm & level & (acts.rank == rank)
+            fullest = max(fullest, float(load[own].sum()) / (rate * model.links * step))
     return fullest
 
 
-def _sent(scene: StepModel) -> Floats:
+def _sent(model: StepModel) -> Floats:
     """Return the bytes that a rank sends of each collective of parameters or gradients.
 
     The larger of the two buffers is the whole one, whatever group an edit makes of it.
     """
-    facts = scene.facts
+    facts = model.facts
     full_size = np.maximum(np.maximum(facts.in_bytes, facts.out_bytes), 0)
     kinds = np.array([kind if kind in _WHOLE else "" for kind in facts.collective])
     sent = np.zeros(len(full_size))

@@ -15,50 +15,50 @@ _EVENTS = re.compile(r"EventRecord|StreamWaitEvent|EventSynchronize")
 _SYNCHRONISES = re.compile(r"EventSynchronize")
 
 
-def calls_of_all(scene: StepModel, chosen: Mask) -> Ints:
+def calls_of_all(model: StepModel, chosen: Mask) -> Ints:
     """Return the calls that launch nothing but these."""
-    call = scene.graph.activities.call
+    call = model.graph.activities.call
     launching, others = np.unique(call[chosen & (call >= 0)]), np.unique(call[~chosen])
     return np.setdiff1d(launching, others)
 
 
-def cpu_edges(scene: StepModel, calls: Ints) -> Mask:
+def cpu_edges(model: StepModel, calls: Ints) -> Mask:
     """Return the edges that hold the length of these calls and the time that led up to each."""
-    return np.asarray(_own_edges(scene, calls) | _think_edges(scene, calls))
+    return np.asarray(_own_edges(model, calls) | _think_edges(model, calls))
 
 
-def _own_edges(scene: StepModel, calls: Ints) -> Mask:
-    return _into(scene, scene.graph.call_end[calls], "call")
+def _own_edges(model: StepModel, calls: Ints) -> Mask:
+    return _into(model, model.graph.call_end[calls], "call")
 
 
-def _think_edges(scene: StepModel, calls: Ints) -> Mask:
-    return _into(scene, scene.graph.call_start[calls], "host_gap")
+def _think_edges(model: StepModel, calls: Ints) -> Mask:
+    return _into(model, model.graph.call_start[calls], "host_gap")
 
 
-def _into(scene: StepModel, heads: Ints, *kinds: str) -> Mask:
-    nodes = np.zeros(len(scene.graph.time), bool)
+def _into(model: StepModel, heads: Ints, *kinds: str) -> Mask:
+    nodes = np.zeros(len(model.graph.time), bool)
     nodes[heads] = True
-    return np.asarray(nodes[scene.graph.dst] & scene.graph.edges(*kinds))
+    return np.asarray(nodes[model.graph.dst] & model.graph.edges(*kinds))
 
 
-def unlaunched(scene: StepModel, chosen: Mask) -> StepModel:
+def unlaunched(model: StepModel, chosen: Mask) -> StepModel:
     """These activities do not happen, nor do their launches."""
-    gone = cpu_edges(scene, calls_of_all(scene, chosen))
-    weight = np.where(gone, np.minimum(scene.weight, 0), scene.weight)
-    return replace(scene, weight=weight).with_lengths(chosen, 0)
+    gone = cpu_edges(model, calls_of_all(model, chosen))
+    weight = np.where(gone, np.minimum(model.weight, 0), model.weight)
+    return replace(model, weight=weight).with_lengths(chosen, 0)
 
 
-def on_account(scene: StepModel, chosen: Mask) -> Ints:
+def on_account(model: StepModel, chosen: Mask) -> Ints:
     """Return the calls that launch these, and those that record or await events on their account.
 
     What is recorded right behind a collective that stays is the end of that.
     """
-    calls, acts = scene.graph.calls, scene.graph.activities
+    calls, acts = model.graph.calls, model.graph.activities
     many = len(calls.start)
     gone, launching, comm = (np.zeros(many + 1, bool) for _ in range(3))  # a last one: none
-    gone[calls_of_all(scene, chosen)] = True
+    gone[calls_of_all(model, chosen)] = True
     launching[acts.call[acts.call >= 0]] = True
-    comm[acts.call[(acts.call >= 0) & scene.is_comm]] = True
+    comm[acts.call[(acts.call >= 0) & model.is_comm]] = True
     before, after = _beside(calls.lane, launching[:many])
     behind = before == np.arange(many) - 1
     ends = behind & comm[before] & ~gone[before]
@@ -80,98 +80,98 @@ def _beside(lane: Ints, launching: Mask) -> tuple[Ints, Ints]:
     return before, np.where((following >= 0) & (alike[following] == lane), following, -1)
 
 
-def _firsts(scene: StepModel, calls: Ints) -> Mask:
+def _firsts(model: StepModel, calls: Ints) -> Mask:
     """Return the calls that none of these comes right before, on their thread."""
-    lane = scene.graph.calls.lane[calls]
+    lane = model.graph.calls.lane[calls]
     follows = (calls[1:] == calls[:-1] + 1) & (lane[1:] == lane[:-1])
     return np.append(True, ~follows)[: len(calls)]
 
 
-def removed(scene: StepModel, chosen: Mask, hooks: bool) -> StepModel:
+def removed(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
     """These do not happen, nor what the CPU does for them; nobody waits for them.
 
     `hooks`: what the CPU does before it gets to the first of neighbouring calls, it still does.
     """
-    graph, calls = scene.graph, on_account(scene, chosen)
-    led = calls[~_firsts(scene, calls)] if hooks else calls
-    gone = _own_edges(scene, calls) | _think_edges(scene, led)
-    weight = np.where(gone, np.minimum(scene.weight, 0), scene.weight)
+    graph, calls = model.graph, on_account(model, chosen)
+    led = calls[~_firsts(model, calls)] if hooks else calls
+    gone = _own_edges(model, calls) | _think_edges(model, led)
+    weight = np.where(gone, np.minimum(model.weight, 0), model.weight)
     waits = np.isin(graph.src, graph.end[chosen]) | np.isin(graph.dst, graph.start[chosen])
     weight = np.where(waits & graph.edges("event", "capacity"), NEVER, weight)
-    weight = np.where(_into(scene, graph.call_end[calls], "sync"), NEVER, weight)
-    kinds = [None if w else c for w, c in zip(chosen.tolist(), scene.facts.collective, strict=True)]
-    facts = replace(scene.facts, collective=kinds)
-    return parted(replace(scene, weight=weight, facts=facts), chosen).with_lengths(chosen, 0)
+    weight = np.where(_into(model, graph.call_end[calls], "sync"), NEVER, weight)
+    kinds = [None if w else c for w, c in zip(chosen.tolist(), model.facts.collective, strict=True)]
+    facts = replace(model.facts, collective=kinds)
+    return parted(replace(model, weight=weight, facts=facts), chosen).with_lengths(chosen, 0)
 
 
-def unsynchronised(scene: StepModel, dropped: Mask) -> StepModel:
+def unsynchronised(model: StepModel, dropped: Mask) -> StepModel:
     """The CPU waits for no event before it launches these."""
-    graph, launching = scene.graph, np.zeros(len(scene.graph.calls.start), bool)
+    graph, launching = model.graph, np.zeros(len(model.graph.calls.start), bool)
     acts, chosen = graph.activities, np.zeros(len(graph.calls.start) + 1, bool)
     launching[acts.call[acts.call >= 0]] = True
-    chosen[calls_of_all(scene, dropped)] = True
+    chosen[calls_of_all(model, dropped)] = True
     _, after = _beside(graph.calls.lane, launching)
     calls = np.flatnonzero(chosen[after] & graph.calls.named(_SYNCHRONISES))
-    weight = np.where(_own_edges(scene, calls), np.minimum(scene.weight, 0), scene.weight)
-    waits = _into(scene, graph.call_end[calls], "sync")
-    return replace(scene, weight=np.where(waits, NEVER, weight))
+    weight = np.where(_own_edges(model, calls), np.minimum(model.weight, 0), model.weight)
+    waits = _into(model, graph.call_end[calls], "sync")
+    return replace(model, weight=np.where(waits, NEVER, weight))
 
 
-def host_ns(scene: StepModel, chosen: Mask, hooks: bool) -> float:
+def host_ns(model: StepModel, chosen: Mask, hooks: bool) -> float:
     """Return what the CPU usually does on account of neighbours among these; 0: it launches none.
 
     `hooks`: with what it does before it gets to the first of them.
     """
-    calls = on_account(scene, chosen)
+    calls = on_account(model, chosen)
     if not len(calls):
         return 0.0
-    firsts = _firsts(scene, calls)
-    edges = _own_edges(scene, calls) | _think_edges(scene, calls if hooks else calls[~firsts])
-    spent = _spent(scene, edges)
-    each = spent[scene.graph.call_start[calls]] + spent[scene.graph.call_end[calls]]
+    firsts = _firsts(model, calls)
+    edges = _own_edges(model, calls) | _think_edges(model, calls if hooks else calls[~firsts])
+    spent = _spent(model, edges)
+    each = spent[model.graph.call_start[calls]] + spent[model.graph.call_end[calls]]
     return float(np.median(np.bincount(np.cumsum(firsts) - 1, weights=each)))
 
 
-def operator_ns(scene: StepModel) -> float:
+def operator_ns(model: StepModel) -> float:
     """Return what the CPU usually spends on an operator that launches a kernel."""
-    calls = calls_of_all(scene, scene.is_compute)
+    calls = calls_of_all(model, model.is_compute)
     if not len(calls):
         return 0.0
-    spent = _spent(scene, cpu_edges(scene, calls))
+    spent = _spent(model, cpu_edges(model, calls))
     return float(
-        np.median(spent[scene.graph.call_start[calls]] + spent[scene.graph.call_end[calls]])
+        np.median(spent[model.graph.call_start[calls]] + spent[model.graph.call_end[calls]])
     )
 
 
-def _spent(scene: StepModel, edges: Mask) -> NDArray[np.float64]:
+def _spent(model: StepModel, edges: Mask) -> NDArray[np.float64]:
     """ns of these edges, by the node that they lead to."""
-    spent = np.zeros(len(scene.graph.time))
-    np.add.at(spent, scene.graph.dst[edges], np.maximum(scene.weight[edges], 0))
+    spent = np.zeros(len(model.graph.time))
+    np.add.at(spent, model.graph.dst[edges], np.maximum(model.weight[edges], 0))
     return spent
 
 
-def delayed(scene: StepModel, calls: Ints, ns: NDArray[np.floating] | float) -> StepModel:
+def delayed(model: StepModel, calls: Ints, ns: NDArray[np.floating] | float) -> StepModel:
     """The CPU needs so much more time before each of these calls; for one named twice, twice."""
-    graph = scene.graph
+    graph = model.graph
     more = np.zeros(len(graph.time))
     valid = calls >= 0
     np.add.at(more, graph.call_start[calls[valid]], np.broadcast_to(ns, calls.shape)[valid])
     led = graph.edges("host_gap", "handover")
     late = np.where(led, np.rint(more[graph.dst]), 0).astype(np.int64)
-    return replace(scene, weight=scene.weight + late)
+    return replace(model, weight=model.weight + late)
 
 
-def launch_ns(scene: StepModel) -> float:
+def launch_ns(model: StepModel) -> float:
     """From the begin of a call to what it launches, where nothing else holds that."""
-    seen = scene.weight[scene.graph.edges("launch") & (scene.weight >= 0)]
+    seen = model.weight[model.graph.edges("launch") & (model.weight >= 0)]
     return float(np.median(seen)) if len(seen) else 0.0
 
 
-def usual_ns(scene: StepModel, activities: Mask) -> float:
+def usual_ns(model: StepModel, activities: Mask) -> float:
     """Return what the CPU usually spends on launching one of these."""
-    calls = scene.graph.activities.call
+    calls = model.graph.activities.call
     chosen = np.unique(calls[activities & (calls >= 0)])
     if not len(chosen):
         return 0.0
-    weight = scene.weight[cpu_edges(scene, chosen)]
+    weight = model.weight[cpu_edges(model, chosen)]
     return float(weight[weight > 0].sum()) / len(chosen)

@@ -17,23 +17,23 @@ from htk.whatif.synthetic_ops import followed
 _SHARE = 0.1  # of the kernels of a step that trains, at least, are of its backward pass
 
 
-def micro_batches(scene: StepModel) -> int:
+def micro_batches(model: StepModel) -> int:
     """Backward passes of the step; 0: none seen."""
-    lane = compute_lane(scene, scene.graph.ranks[0])
-    back = scene.facts.backward[lane]
+    lane = compute_lane(model, model.graph.ranks[0])
+    back = model.facts.backward[lane]
     if back.sum() < _SHARE * len(lane):
         return 0
     return int(back[:1].sum() + (back[1:] & ~back[:-1]).sum())
 
 
-def samples(scene: StepModel, name: str) -> float:
+def samples(model: StepModel, name: str) -> float:
     """Of a step, on all ranks together."""
-    batch = inputs(scene).batch
-    spread = sharded(scene) or replicated(scene)
+    batch = inputs(model).batch
+    spread = sharded(model) or replicated(model)
     if batch is None:
         raise UsageError(f"{name}: the recorded batch is not known (record_shapes=True would tell)")
-    ranks = scene.parallel or (spread.world if spread else 1)
-    return batch * scene.activation_scale * ranks * max(micro_batches(scene), 1)
+    ranks = model.parallel or (spread.world if spread else 1)
+    return batch * model.activation_scale * ranks * max(micro_batches(model), 1)
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class MicroBatch:
     idle: float
 
 
-def micro_batch(scene: StepModel) -> MicroBatch:
+def micro_batch(model: StepModel) -> MicroBatch:
     """Return the step without what it does once, over its micro-batches."""
-    rest, many = _repeated(_as_recorded(scene)), micro_batches(scene)
+    rest, many = _repeated(_as_recorded(model)), micro_batches(model)
     after = replay(rest.graph, rest.weight, rest.wrap_weight)
     return MicroBatch(
         after.period_ns / many,
@@ -56,21 +56,21 @@ def micro_batch(scene: StepModel) -> MicroBatch:
     )
 
 
-def _as_recorded(scene: StepModel) -> StepModel:
-    """Return the scene without time that edits have added to the step as a whole."""
-    return replace(scene, wrap_weight=scene.wrap_weight - sum(scene.added.values()))
+def _as_recorded(model: StepModel) -> StepModel:
+    """Return the model without time that edits have added to the step as a whole."""
+    return replace(model, wrap_weight=model.wrap_weight - sum(model.added.values()))
 
 
-def _repeated(scene: StepModel) -> StepModel:
+def _repeated(model: StepModel) -> StepModel:
     """Without optimizer and what follows it, nor reductions that wait for the last micro-batch."""
-    once = _after_backward(scene) & ~scene.is_comm
-    if sharded(scene) is None:
-        once |= replicating(scene)
-    bare = scene.with_lengths(once, 0)
-    graph, calls = scene.graph, scene.graph.activities.call
+    once = _after_backward(model) & ~model.is_comm
+    if sharded(model) is None:
+        once |= replicating(model)
+    bare = model.with_lengths(once, 0)
+    graph, calls = model.graph, model.graph.activities.call
     late = np.zeros(len(graph.call_start), bool)
     for rank in graph.ranks:
-        back = scene.facts.backward & (graph.activities.rank == rank) & (calls >= 0)
+        back = model.facts.backward & (graph.activities.rank == rank) & (calls >= 0)
         last = int(graph.calls.start[calls[back]].max(initial=-1))
         late |= (graph.calls.rank == rank) & (graph.calls.start > last)
     nodes = np.zeros(len(graph.time), bool)
@@ -84,24 +84,24 @@ def _repeated(scene: StepModel) -> StepModel:
     return in_order(repeated) if len(graph.wrap_src) else repeated
 
 
-def in_order(scene: StepModel) -> StepModel:
+def in_order(model: StepModel) -> StepModel:
     """Return a communicator's first collective comes after its last one of what is repeated."""
-    graph, size = scene.graph, scene.facts.group_size
+    graph, size = model.graph, model.facts.group_size
     acts, firsts, lasts = graph.activities, [], []
     for rank in graph.ranks:
-        of_rank = scene.is_comm & (acts.rank == rank)
+        of_rank = model.is_comm & (acts.rank == rank)
         for ranks in np.unique(size[of_rank]).tolist():  # groups of a rank, told by their size
             of_group = np.flatnonzero(of_rank & (size == ranks))
             firsts.append(int(of_group[np.argmin(acts.start[of_group])]))
             lasts.append(int(of_group[np.argmax(acts.end[of_group])]))
-    return followed(scene, np.array(lasts, np.int64), np.array(firsts, np.int64))
+    return followed(model, np.array(lasts, np.int64), np.array(firsts, np.int64))
 
 
-def _after_backward(scene: StepModel) -> Mask:
-    acts = scene.graph.activities
+def _after_backward(model: StepModel) -> Mask:
+    acts = model.graph.activities
     trailing = np.zeros(len(acts.start), bool)
-    for rank in scene.graph.ranks:
+    for rank in model.graph.ranks:
         of_rank = acts.rank == rank
-        last = int(acts.end[of_rank & scene.facts.backward & scene.is_compute].max(initial=-1))
+        last = int(acts.end[of_rank & model.facts.backward & model.is_compute].max(initial=-1))
         trailing |= of_rank & (acts.start >= last)
     return trailing

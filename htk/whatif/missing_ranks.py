@@ -18,31 +18,31 @@ _FASTEST = 0.1
 _ALIKE = (("all_gather", "reduce_scatter"), ("all_reduce",))
 
 
-def partial(scene: StepModel) -> Mask:
+def partial(model: StepModel) -> Mask:
     """Return the collectives of groups with unrecorded members."""
-    acts, edge = scene.graph.activities, scene.run_edge
+    acts, edge = model.graph.activities, model.run_edge
     here = np.ones(len(acts.start), np.int64)
-    joined = np.flatnonzero(scene.is_comm & ~scene.facts.single & (edge >= 0))
+    joined = np.flatnonzero(model.is_comm & ~model.facts.single & (edge >= 0))
     _, group_ids, count = np.unique(
-        scene.graph.src[edge[joined]], return_inverse=True, return_counts=True
+        model.graph.src[edge[joined]], return_inverse=True, return_counts=True
     )
     here[joined] = count[group_ids]
-    return np.asarray(scene.is_comm & (here < scene.facts.group_size))
+    return np.asarray(model.is_comm & (here < model.facts.group_size))
 
 
-def waits(scene: StepModel) -> Floats:
+def waits(model: StepModel) -> Floats:
     """Return how long each activity waited for unrecorded ranks, in ns."""
-    length = scene.lengths().astype(np.float64)
+    length = model.lengths().astype(np.float64)
     waited = np.zeros(len(length))
-    large = partial(scene)
+    large = partial(model)
     if not large.any():
         return waited
-    sent, fixed = wire(scene), latency(scene)
+    sent, fixed = wire(model), latency(model)
     large &= (sent >= LARGE) & (length > 0)
     for kinds in _ALIKE:
         for across in (False, True):
-            alike = large & scene.is_collective(*kinds) & (scene.facts.crosses == across)
-            share = part(scene, across)
+            alike = large & model.is_collective(*kinds) & (model.facts.crosses == across)
+            share = part(model, across)
             least = np.inf
             for size in np.unique(sent[alike]).tolist():  # a few units or buckets
                 same = alike & (sent == size)
@@ -52,9 +52,9 @@ def waits(scene: StepModel) -> Floats:
     return waited
 
 
-def prompt(scene: StepModel, waited: Floats) -> StepModel:
+def prompt(model: StepModel, waited: Floats) -> StepModel:
     """Return the step in which nobody waits for unrecorded ranks."""
-    return scene.with_lengths(waited > 0, scene.lengths() - waited) if waited.any() else scene
+    return model.with_lengths(waited > 0, model.lengths() - waited) if waited.any() else model
 
 
 def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
@@ -77,8 +77,8 @@ def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
     return delayed.add_step_time("skew", later, exposed=later)
 
 
-def _lead(scene: StepModel) -> float:
+def _lead(model: StepModel) -> float:
     """Return how much longer than the mean the slowest recorded rank computes."""
-    acts, length = scene.graph.activities, scene.lengths()
-    each = [length[scene.is_compute & (acts.rank == r)].sum() for r in scene.graph.ranks]
+    acts, length = model.graph.activities, model.lengths()
+    each = [length[model.is_compute & (acts.rank == r)].sum() for r in model.graph.ranks]
     return float(np.max(each) - np.mean(each))

@@ -17,15 +17,15 @@ from htk.whatif.transfers import LARGE, gpus_of_a_node, part, wire
 _GOOD_TO = 0.05  # the length of a transfer: contention, chance
 
 
-def link_tier(scene: StepModel, across: bool) -> LinkTier:
+def link_tier(model: StepModel, across: bool) -> LinkTier:
     """Latency as usual as transfers of several sizes allow, and the pace that is left.
 
     Least squares over the median length of each size, which is good to so many percent; that the
     latency is the usual one, to as much as that.
     """
     usual = ACROSS_NS if across else LATENCY_NS
-    sent, length = wire(scene) / part(scene, across), scene.lengths().astype(np.float64)
-    measured = scene.is_comm & (sent > 0) & (length > 0) & (scene.facts.crosses == across)
+    sent, length = wire(model) / part(model, across), model.lengths().astype(np.float64)
+    measured = model.is_comm & (sent > 0) & (length > 0) & (model.facts.crosses == across)
     sizes = np.unique(sent[measured])
     if not len(sizes):
         return LinkTier(usual, None)
@@ -39,34 +39,34 @@ def link_tier(scene: StepModel, across: bool) -> LinkTier:
     return LinkTier(float(fixed), float(slope) if sizes[-1] >= LARGE and slope > 0 else None)
 
 
-def network(scene: StepModel) -> Network:
+def network(model: StepModel) -> Network:
     """Return both levels as the step's transfers show them, beside what the catalogue has."""
-    node = gpus_of_a_node(scene)
-    links, adapters = usual_links(scene.facts.scale_up_gbps), usual_adapters(scene.device, node)
+    node = gpus_of_a_node(model)
+    links, adapters = usual_links(model.facts.scale_up_gbps), usual_adapters(model.device, node)
     return Network(
-        link_tier(scene, False),
-        link_tier(scene, True),
+        link_tier(model, False),
+        link_tier(model, True),
         node,
-        None if links is None else links / (_site_ratio(scene, False) or 1.0),
-        None if adapters is None else adapters / (_site_ratio(scene, True) or 1.0),
+        None if links is None else links / (_site_ratio(model, False) or 1.0),
+        None if adapters is None else adapters / (_site_ratio(model, True) or 1.0),
     )
 
 
-def site_words(scene: StepModel, across: bool) -> str:
+def site_words(model: StepModel, across: bool) -> str:
     """Return what of a level this site measured, where the recording shows nothing of it; ""."""
-    ratio = _site_ratio(scene, across)
-    if ratio is None or link_tier(scene, across).ns_per_byte is not None:
+    ratio = _site_ratio(model, across)
+    if ratio is None or link_tier(model, across).ns_per_byte is not None:
         return ""
     level = "adapters between nodes" if across else "links within a node"
     return f"{level} by this site's recordings, {ratio:.2f} of what is usual"
 
 
-def _site_ratio(scene: StepModel, across: bool) -> float | None:
+def _site_ratio(model: StepModel, across: bool) -> float | None:
     if across:
-        return scene.site_rates(scene.device).adapters
-    return scene.site_rates(scene.facts.device).links
+        return model.site_rates(model.device).adapters
+    return model.site_rates(model.facts.device).links
 
 
-def site_narrows(scene: StepModel, across: bool) -> float:
+def site_narrows(model: StepModel, across: bool) -> float:
     """Return how many times narrower a level's rate is for what the site measured of it."""
-    return NARROWED if site_words(scene, across) else 1.0
+    return NARROWED if site_words(model, across) else 1.0

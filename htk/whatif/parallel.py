@@ -35,11 +35,11 @@ class Sizes:
     kv_share: float  # of the hidden width, in keys or values
 
 
-def sizes(scene: StepModel, name: str) -> Sizes:
+def sizes(model: StepModel, name: str) -> Sizes:
     """As the shapes of attention tell them, whose queries are tokens by hidden."""
-    tokens = inputs(scene).tokens
+    tokens = inputs(model).tokens
     votes: Counter[tuple[int, float]] = Counter()
-    for family, dims in zip(scene.facts.family, scene.facts.dims, strict=True):
+    for family, dims in zip(model.facts.family, model.facts.dims, strict=True):
         if family != "attention" or not dims:
             continue
         shapes = [shape for shape in operator_shapes(dims) if len(shape) == 4]
@@ -51,27 +51,27 @@ def sizes(scene: StepModel, name: str) -> Sizes:
             f"{name}: tokens and hidden width are not known; record shapes (record_shapes=True)"
         )
     hidden, share = votes.most_common(1)[0][0]
-    return Sizes(tokens * scene.activation_scale, hidden, share)
+    return Sizes(tokens * model.activation_scale, hidden, share)
 
 
-def tensor_reduces(scene: StepModel) -> Mask:
+def tensor_reduces(model: StepModel) -> Mask:
     """Return all-reduces of activations: some of their group's run in the forward pass."""
-    large = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= 1 << 20)
-    return large & ~replicating(scene)
+    large = model.is_collective("all_reduce") & (model.facts.in_bytes >= 1 << 20)
+    return large & ~replicating(model)
 
 
-def tensor_degree(scene: StepModel) -> int:
-    reduces = tensor_reduces(scene)
-    return int(scene.facts.group_size[reduces].max(initial=1))
+def tensor_degree(model: StepModel) -> int:
+    reduces = tensor_reduces(model)
+    return int(model.facts.group_size[reduces].max(initial=1))
 
 
-def pointwise(scene: StepModel, of: Sizes) -> Mask:
+def pointwise(model: StepModel, of: Sizes) -> Mask:
     """Kernels on whole activations, tokens by hidden: norms, residuals. Others are split."""
-    elements = round(of.tokens / scene.activation_scale) * of.hidden
-    is_full = {d: _elements(d) == elements for d in set(scene.facts.dims) if d}
-    by_size = np.array([bool(d and is_full[d]) for d in scene.facts.dims], bool)
-    norm = np.array([f == "norm" for f in scene.facts.family], bool)
-    matrix = np.array([f in _TENSOR for f in scene.facts.family], bool)
+    elements = round(of.tokens / model.activation_scale) * of.hidden
+    is_full = {d: _elements(d) == elements for d in set(model.facts.dims) if d}
+    by_size = np.array([bool(d and is_full[d]) for d in model.facts.dims], bool)
+    norm = np.array([f == "norm" for f in model.facts.family], bool)
+    matrix = np.array([f in _TENSOR for f in model.facts.family], bool)
     return np.asarray((by_size | norm) & ~matrix)
 
 
@@ -80,31 +80,31 @@ def _elements(dims: str) -> int:
     return int(np.prod(shapes[0])) if shapes and isinstance(shapes[0][0], int) else 0
 
 
-def split(scene: StepModel, chosen: Mask, ways: float) -> StepModel:
+def split(model: StepModel, chosen: Mask, ways: float) -> StepModel:
     """So many ranks share the work of these; none gets shorter than a kernel can be.
 
     In proportion: for narrower matrices libraries take smaller tiles, so waves tell little.
     """
-    length = scene.lengths().astype(np.float64)
+    length = model.lengths().astype(np.float64)
     floor = np.minimum(length, _SHORTEST_NS)
-    return scene.with_lengths(chosen, floor + (length - floor) / ways)
+    return model.with_lengths(chosen, floor + (length - floor) / ways)
 
 
-def fewer_replicas(scene: StepModel, ways: float) -> StepModel:
+def fewer_replicas(model: StepModel, ways: float) -> StepModel:
     """Parameters of a rank, and ranks that share them, both go down by as much."""
-    layout = sharded(scene)
-    chosen = replicating(scene)
+    layout = sharded(model)
+    chosen = replicating(model)
     if layout is not None:
-        chosen |= scene.is_collective("all_gather", "reduce_scatter")
-    world = layout.world if layout else int(scene.facts.group_size[chosen].max(initial=1))
+        chosen |= model.is_collective("all_gather", "reduce_scatter")
+    world = layout.world if layout else int(model.facts.group_size[chosen].max(initial=1))
     if not chosen.any() or world < 2:
-        return scene
-    ranks, node = max(round(world / ways), 1), gpus_of_a_node(scene)
-    here = int(np.median(scene.facts.per_node[chosen])) or min(world, node)
+        return model
+    ranks, node = max(round(world / ways), 1), gpus_of_a_node(model)
+    here = int(np.median(model.facts.per_node[chosen])) or min(world, node)
     there = min(max(round(here / ways), 1), node, ranks)
-    old = (world - 1) / world * network(scene).pace(world, here)
-    new = (ranks - 1) / ranks * network(scene).pace(ranks, there) / ways
-    moved = scene.with_lengths(chosen, rescaled(scene, chosen, new / old))
+    old = (world - 1) / world * network(model).pace(world, here)
+    new = (ranks - 1) / ranks * network(model).pace(ranks, there) / ways
+    moved = model.with_lengths(chosen, rescaled(model, chosen, new / old))
     moved = moved.with_groups(chosen, ranks, there)
     return replace(moved, facts=smaller(moved.facts, chosen, ways))
 
@@ -116,30 +116,30 @@ def smaller(facts: StepFacts, chosen: Mask, ways: float) -> StepFacts:
     return replace(facts, in_bytes=into, out_bytes=out)
 
 
-def activation_ns(scene: StepModel, ranks: int, sent: float) -> float:
+def activation_ns(model: StepModel, ranks: int, sent: float) -> float:
     """Return a collective of neighbours in which a rank sends so many bytes."""
-    return LATENCY_NS + sent * network(scene).pace(ranks, min(ranks, gpus_of_a_node(scene)))
+    return LATENCY_NS + sent * network(model).pace(ranks, min(ranks, gpus_of_a_node(model)))
 
 
 def each_layer(
-    scene: StepModel, name: str, forward_ns: list[float], backward_ns: list[float], ranks: int
+    model: StepModel, name: str, forward_ns: list[float], backward_ns: list[float], ranks: int
 ) -> StepModel:
     """Exposed collectives at even places of every layer, forward and backward."""
     works: list[Work] = []
     calls: list[int] = []
-    alone = len(scene.graph.ranks) < 2
-    for rank in scene.graph.ranks:
+    alone = len(model.graph.ranks) < 2
+    for rank in model.graph.ranks:
         number = 0
-        lane = compute_lane(scene, rank)
-        forward = layers(scene, lane)
-        backward = backward_layers(scene, lane, len(forward))
+        lane = compute_lane(model, rank)
+        forward = layers(model, lane)
+        backward = backward_layers(model, lane, len(forward))
         if not forward or not backward:
             raise UsageError(f"{name}: the layers, told by attention kernels, are not seen")
         for regions, lengths in ((forward, forward_ns), (backward, backward_ns)):
             for region in regions:
                 for k, ns in enumerate(lengths):
                     here = _place(lane, region, (k + 1) / (len(lengths) + 1))
-                    calls.append(int(scene.graph.activities.call[lane[here + 1]]))
+                    calls.append(int(model.graph.activities.call[lane[here + 1]]))
                     works.append(
                         Work(
                             int(lane[here]),
@@ -148,13 +148,13 @@ def each_layer(
                             (int(lane[here + 1]),),
                             collective="all_reduce",
                             group_size=ranks,
-                            per_node=min(ranks, gpus_of_a_node(scene)),
+                            per_node=min(ranks, gpus_of_a_node(model)),
                             joined=() if alone else (number, rank // ranks),
                         )
                     )
                     number += 1
-    host = usual_ns(scene, scene.is_comm) or usual_ns(scene, scene.is_compute)
-    return inserted(delayed(scene, np.array(calls, np.int64), host), works)
+    host = usual_ns(model, model.is_comm) or usual_ns(model, model.is_compute)
+    return inserted(delayed(model, np.array(calls, np.int64), host), works)
 
 
 def _place(lane: NDArray[np.int64], region: Region, share: float) -> int:

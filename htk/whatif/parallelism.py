@@ -27,81 +27,81 @@ class Sharded:
         return self.ranks * self.replicas
 
 
-def sharded(scene: StepModel) -> Sharded | None:
+def sharded(model: StepModel) -> Sharded | None:
     """From all_gathers (out bytes) and reduce_scatters (in bytes); None: no FSDP."""
-    gathers = scene.is_collective("all_gather") & (scene.facts.out_bytes > 0)
-    reduces = scene.is_collective("reduce_scatter") & (scene.facts.in_bytes > 0)
+    gathers = model.is_collective("all_gather") & (model.facts.out_bytes > 0)
+    reduces = model.is_collective("reduce_scatter") & (model.facts.in_bytes > 0)
     if not gathers.any() or not reduces.any():
         return None
-    acts = scene.graph.activities
-    backward = gathers & scene.facts.backward
+    acts = model.graph.activities
+    backward = gathers & model.facts.backward
     units: tuple[int, ...] = ()
-    for rank in scene.graph.ranks:
+    for rank in model.graph.ranks:
         of_rank = np.flatnonzero(gathers & (acts.rank == rank))
         of_rank = of_rank[np.argsort(acts.start[of_rank], kind="stable")]
         seen: dict[int, int] = {}
-        wanted = _counts(scene.facts.in_bytes[reduces & (acts.rank == rank)])
+        wanted = _counts(model.facts.in_bytes[reduces & (acts.rank == rank)])
         forward = []
         for gather in of_rank.tolist():  # some tens of units
-            size = int(scene.facts.out_bytes[gather])
+            size = int(model.facts.out_bytes[gather])
             seen[size] = seen.get(size, 0) + 1
             if backward[gather] or seen[size] > wanted.get(size, seen[size]):
                 backward[gather] = True
             else:
                 forward.append(size)
         units = tuple(forward)
-    first = scene.graph.ranks[0]
-    reduced = int(scene.facts.in_bytes[reduces & (acts.rank == first)].sum())
-    copies = replicating(scene)
+    first = model.graph.ranks[0]
+    reduced = int(model.facts.in_bytes[reduces & (acts.rank == first)].sum())
+    copies = replicating(model)
     kind = "full_shard" if backward.any() else "shard_grad_op"
     return Sharded(
         "hybrid_shard" if copies.any() else kind,
-        int(scene.facts.group_size[gathers].max()),
+        int(model.facts.group_size[gathers].max()),
         units,
         reduced,
         backward,
-        int(scene.facts.group_size[copies].max()) if copies.any() else 1,
+        int(model.facts.group_size[copies].max()) if copies.any() else 1,
     )
 
 
-def replicated(scene: StepModel) -> Sharded | None:
+def replicated(model: StepModel) -> Sharded | None:
     """Data parallelism without shards: all-reduces of gradients alone; None: none."""
-    reduces = replicating(scene)
+    reduces = replicating(model)
     if not reduces.any():
         return None
-    first = scene.graph.activities.rank == scene.graph.ranks[0]
-    reduced = int(scene.facts.in_bytes[reduces & first].sum())
-    ranks = int(scene.facts.group_size[reduces].max())
+    first = model.graph.activities.rank == model.graph.ranks[0]
+    reduced = int(model.facts.in_bytes[reduces & first].sum())
+    ranks = int(model.facts.group_size[reduces].max())
     return Sharded("ddp", ranks, (), reduced, np.zeros(len(reduces), bool))
 
 
-def replicating(scene: StepModel) -> Mask:
+def replicating(model: StepModel) -> Mask:
     """Return all-reduces of gradients: of some size, and none of them in the forward pass."""
-    reduces = scene.is_collective("all_reduce") & (scene.facts.in_bytes >= _GRADIENTS)
+    reduces = model.is_collective("all_reduce") & (model.facts.in_bytes >= _GRADIENTS)
     if not reduces.any():
         return reduces
-    forward = reduces & ~scene.facts.backward & _before_backward(scene)
-    groups = scene.facts.group_size
+    forward = reduces & ~model.facts.backward & _before_backward(model)
+    groups = model.facts.group_size
     tensor = np.unique(groups[forward])  # tensor parallelism reduces in the forward pass too
-    alike = np.isin(groups, tensor) & (scene.facts.in_bytes <= _largest(scene, forward))
+    alike = np.isin(groups, tensor) & (model.facts.in_bytes <= _largest(model, forward))
     return reduces & ~alike
 
 
-def owned(scene: StepModel, ratio: float) -> StepModel:
+def owned(model: StepModel, ratio: float) -> StepModel:
     """Return the optimizer works on more parameters, or fewer."""
-    optimizer = np.array([f == "optimizer" for f in scene.facts.family], bool)
-    return scene.with_lengths(optimizer, scene.lengths() * ratio)
+    optimizer = np.array([f == "optimizer" for f in model.facts.family], bool)
+    return model.with_lengths(optimizer, model.lengths() * ratio)
 
 
-def _largest(scene: StepModel, chosen: Mask) -> int:
-    return int(scene.facts.in_bytes[chosen].max(initial=-1))
+def _largest(model: StepModel, chosen: Mask) -> int:
+    return int(model.facts.in_bytes[chosen].max(initial=-1))
 
 
-def _before_backward(scene: StepModel) -> Mask:
-    acts, back = scene.graph.activities, scene.facts.backward
+def _before_backward(model: StepModel) -> Mask:
+    acts, back = model.graph.activities, model.facts.backward
     earlier = np.zeros(len(back), bool)
-    for rank in scene.graph.ranks:
-        lane = compute_lane(scene, rank)  # copies on other streams run ahead
+    for rank in model.graph.ranks:
+        lane = compute_lane(model, rank)  # copies on other streams run ahead
         evaluated = lane[back[lane]]
         if len(evaluated):
             earlier |= (acts.rank == rank) & (acts.start < int(acts.start[evaluated].min()))

@@ -183,8 +183,8 @@ def baseline(
     if unrecorded_ns:
         remark = f"{format_duration(unrecorded_ns)} of waiting for unrecorded work are left out"
         judged = replace(judged, remarks=(*judged.remarks, remark))
-    scene = step_model(tables, graph, site)
-    start = Baseline(tables, scene, replayed, judged, unrecorded_ns=unrecorded_ns)
+    model = step_model(tables, graph, site)
+    start = Baseline(tables, model, replayed, judged, unrecorded_ns=unrecorded_ns)
     if not others or start.refused:
         return start
     return _calibrated(replace(start, curves=curves(start.model, start.contention, others)))
@@ -367,10 +367,10 @@ def _count(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
     values = dict(asked)
     if "accumulation" not in values or start.curves is None or not start.curves.counted:
         return 1.0
-    scene = start.model
+    model = start.model
     if "batch" in values:
-        scene = edit("batch").apply(scene, values["batch"])
-    return edit("accumulation").apply(scene, values["accumulation"]).samples / scene.samples
+        model = edit("batch").apply(model, values["batch"])
+    return edit("accumulation").apply(model, values["accumulation"]).samples / model.samples
 
 
 def refused(start: Baseline, asked: tuple[tuple[str, str], ...], measured: int) -> Answer:

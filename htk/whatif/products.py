@@ -88,13 +88,13 @@ def whole_waves(waves: float) -> float:
     return float(np.ceil(waves - 1e-6)) if waves < _SMOOTH else waves
 
 
-def products(scene: StepModel, least: float) -> Products:
+def products(model: StepModel, least: float) -> Products:
     """Return those whose shapes and blocks are known. `least`: no kernel takes less."""
-    length, names = scene.lengths().astype(np.float64), scene.graph.activities.name
-    blocks, seen = scene.facts.blocks, {}
+    length, names = model.lengths().astype(np.float64), model.graph.activities.name
+    blocks, seen = model.facts.blocks, {}
     for activity in np.flatnonzero(~np.isnan(blocks) & (length > least)).tolist():  # some thousand
-        sizes = _sizes(scene.facts.dims[activity] or "[]")
-        if scene.facts.family[activity] == "gemm" and sizes is not None and blocks[activity] > 0:
+        sizes = _sizes(model.facts.dims[activity] or "[]")
+        if model.facts.family[activity] == "gemm" and sizes is not None and blocks[activity] > 0:
             ns = float(length[activity]) - least
             seen[activity] = Product(int(names[activity]), *sizes, float(blocks[activity]), ns)
     alike: dict[tuple[int, int, int, int], list[Product]] = defaultdict(list)

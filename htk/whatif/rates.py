@@ -42,23 +42,23 @@ class Rates:
         return 100 * self.flops * each / (self.peak_flops * step_ns / 1e9)
 
 
-def rates(tables: Mapping[str, pa.Table], scene: StepModel) -> Rates:
-    largest_group = int(scene.facts.group_size.max(initial=1))
+def rates(tables: Mapping[str, pa.Table], model: StepModel) -> Rates:
+    largest_group = int(model.facts.group_size.max(initial=1))
     world_size = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
-    gpus = max(largest_group, world_size, len(scene.graph.ranks))
-    work, peak = _work(tables, scene.graph.step, scene.graph.cycle)
-    gpu = scene.facts.device
+    gpus = max(largest_group, world_size, len(model.graph.ranks))
+    work, peak = _work(tables, model.graph.step, model.graph.cycle)
+    gpu = model.facts.device
     watts = None if gpu is None or gpu.tdp_w is None else float(gpu.tdp_w)
-    tokens = inputs(scene).tokens
-    tokens_per_step = None if tokens is None else tokens * _micro_batches(scene)
+    tokens = inputs(model).tokens
+    tokens_per_step = None if tokens is None else tokens * _micro_batches(model)
     return Rates(gpus, tokens_per_step, work, peak, watts)
 
 
-def _micro_batches(scene: StepModel) -> int:
+def _micro_batches(model: StepModel) -> int:
     """Return how often a rank reckons its loss in the step."""
-    of_rank = scene.graph.activities.rank == scene.graph.ranks[0]
-    rows = scene.facts.op_row[of_rank]
-    names = np.array([op or "" for op in scene.facts.op])[of_rank]
+    of_rank = model.graph.activities.rank == model.graph.ranks[0]
+    rows = model.facts.op_row[of_rank]
+    names = np.array([op or "" for op in model.facts.op])[of_rank]
     counts = [len(np.unique(rows[names == name])) for name in _LOSSES]
     return max([*counts, 1])
 

@@ -41,13 +41,13 @@ class _Shapes:
     flash: bool = True
 
 
-def held(tables: Mapping[str, pa.Table], scene: StepModel) -> Held | None:
+def held(tables: Mapping[str, pa.Table], model: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
-    parameters, shapes = sharded(scene) or replicated(scene), _shapes(scene)
-    tensor = tensor_degree(scene)
+    parameters, shapes = sharded(model) or replicated(model), _shapes(model)
+    tensor = tensor_degree(model)
     size = _size(parameters, shapes, tensor)
-    layout = _layout(scene, parameters, shapes, tensor)
-    capacity, node = _capacity(tables["ranks"]), gpus_of_a_node(scene)
+    layout = _layout(model, parameters, shapes, tensor)
+    capacity, node = _capacity(tables["ranks"]), gpus_of_a_node(model)
     recorded = _recorded(tables["memory"])
     if recorded is not None:
         return Held(size, layout, capacity, *recorded, node)
@@ -90,7 +90,7 @@ def _parameters(now: Sharded | None, layers: int) -> tuple[int, float, float]:
     return alike, layer / _PARAMETER, root / _PARAMETER
 
 
-def _layout(scene: StepModel, parameters: Sharded | None, shapes: _Shapes, tensor: int) -> Layout:
+def _layout(model: StepModel, parameters: Sharded | None, shapes: _Shapes, tensor: int) -> Layout:
     ranks, replicas, strategy = 1, 1, "ddp"
     if parameters is not None:
         strategy, ranks, replicas = parameters.strategy, parameters.ranks, parameters.replicas
@@ -103,18 +103,18 @@ def _layout(scene: StepModel, parameters: Sharded | None, shapes: _Shapes, tenso
         tensor,
         micro_batch=shapes.tokens / max(shapes.length, 1),
         seq=max(shapes.length, 1),
-        micro_batches=max(micro_batches(scene), 1),
-        checkpointing=_checkpointing(scene),
+        micro_batches=max(micro_batches(model), 1),
+        checkpointing=_checkpointing(model),
         flash=shapes.flash,
     )
 
 
-def _checkpointing(scene: StepModel) -> str:
+def _checkpointing(model: StepModel) -> str:
     """Full where attention runs again for the backward pass, selective where only other work."""
-    again = scene.facts.recomputed & scene.is_compute
+    again = model.facts.recomputed & model.is_compute
     if not again.any():
         return "none"
-    attention = np.array([family == "attention" for family in scene.facts.family], bool)
+    attention = np.array([family == "attention" for family in model.facts.family], bool)
     return "selective" if (attention & ~again).any() and not (attention & again).any() else "full"
 
 
@@ -133,15 +133,15 @@ def _recorded(memory: pa.Table) -> tuple[float, float] | None:
     return float(allocated[same].min()), float(allocated[worst])
 
 
-def _shapes(scene: StepModel) -> _Shapes:
-    tokens = inputs(scene).tokens
-    first = scene.graph.ranks[0]
-    of_rank = (scene.graph.activities.rank == first) & ~scene.facts.recomputed
+def _shapes(model: StepModel) -> _Shapes:
+    tokens = inputs(model).tokens
+    first = model.graph.ranks[0]
+    of_rank = (model.graph.activities.rank == first) & ~model.facts.recomputed
     layers, widest = 0, 0
     query, key, length, heads = 0, 0, 0, 0
     gated, softmax = False, False
     for activity in np.flatnonzero(of_rank).tolist():  # activities of one rank
-        op, dims = scene.facts.op[activity] or "", scene.facts.dims[activity]
+        op, dims = model.facts.op[activity] or "", model.facts.dims[activity]
         gated |= op.startswith("aten::silu")
         if not dims or not ("attention" in op or op.endswith(("::mm", "::addmm", "_softmax"))):
             continue
@@ -156,7 +156,7 @@ def _shapes(scene: StepModel) -> _Shapes:
             key = int(np.prod(shapes[1])) // tokens if len(shapes) > 1 else query
             where = 1 if _LENGTH_SECOND.match(op) else 2
             length, heads = shapes[0][where], shapes[0][3 - where]
-    layers //= max(micro_batches(scene), 1)
+    layers //= max(micro_batches(model), 1)
     if tokens is None or not layers:
         return _Shapes()
     vocab = widest if widest > 4 * query else 0

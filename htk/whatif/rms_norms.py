@@ -26,12 +26,12 @@ _LETTERS = {
 _NORM = re.compile("c?pma?ruc?u?")
 
 
-def rms_norms(scene: StepModel) -> tuple[Mask, int]:
+def rms_norms(model: StepModel) -> tuple[Mask, int]:
     """Return the activities of RMSNorms, forward and backward, and how many norms run forward."""
-    facts = scene.facts
+    facts = model.facts
     chosen, count = np.zeros(len(facts.op), bool), 0
-    for rank in scene.graph.ranks:
-        lane = compute_lane(scene, rank)
+    for rank in model.graph.ranks:
+        lane = compute_lane(model, rank)
         forward = lane[~facts.backward[lane]]
         letters = "".join(_LETTERS.get(facts.op[k] or "", "-") for k in forward.tolist())
         for match in _NORM.finditer(letters):

@@ -7,9 +7,9 @@ from htk.columns.types import Ints
 from htk.whatif.step_model import StepModel
 
 
-def same_calls(scene: StepModel) -> Groups:
+def same_calls(model: StepModel) -> Groups:
     """Group activities by name and how many of that name came before on their rank."""
-    acts = scene.graph.activities
+    acts = model.graph.activities
     nth = _nth(Groups.by_keys(np.column_stack([acts.rank, acts.name])))
     return Groups.by_keys(np.column_stack([acts.name, nth]))
 

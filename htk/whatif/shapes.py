@@ -18,11 +18,11 @@ class Inputs(NamedTuple):
     tokens: int | None  # of one micro-batch on one rank
 
 
-def inputs(scene: StepModel) -> Inputs:
+def inputs(model: StepModel) -> Inputs:
     """From embeddings (indices are batch by length), else from convolutions; of as many votes the
     first counts."""
     votes: Counter[tuple[int, int | None]] = Counter()
-    for op, dims in dict.fromkeys(zip(scene.facts.op, scene.facts.dims, strict=True)):
+    for op, dims in dict.fromkeys(zip(model.facts.op, model.facts.dims, strict=True)):
         if not dims:
             continue
         shapes = operator_shapes(dims)
@@ -42,13 +42,13 @@ def inputs(scene: StepModel) -> Inputs:
     return Inputs(*votes.most_common(1)[0][0])
 
 
-def sums_over_tokens(scene: StepModel) -> NDArray[np.bool_]:
+def sums_over_tokens(model: StepModel) -> NDArray[np.bool_]:
     """Matrix products whose inner dimension is tokens: they make gradients of weights."""
-    tokens = inputs(scene).tokens
+    tokens = inputs(model).tokens
     if tokens is None:
-        return np.zeros(len(scene.facts.dims), bool)
-    answers = {d: _inner(d) == tokens for d in set(scene.facts.dims) if d}
-    return np.array([bool(d and answers[d]) for d in scene.facts.dims], bool)
+        return np.zeros(len(model.facts.dims), bool)
+    answers = {d: _inner(d) == tokens for d in set(model.facts.dims) if d}
+    return np.array([bool(d and answers[d]) for d in model.facts.dims], bool)
 
 
 def _inner(dims: str) -> int | None:

@@ -39,18 +39,18 @@ class Pieces:
 
 
 def blocking(
-    scene: StepModel, transfers: Mask, cut: Mask, *, whole_runs: bool
+    model: StepModel, transfers: Mask, cut: Mask, *, whole_runs: bool
 ) -> list[BlockingTransfer]:
     """Return the transfers that no compute of their rank runs beside.
 
     `cut`: compute that may be cut. `whole_runs`: all of it from one such transfer to the next, else
     the activity right before and the one right after.
     """
-    acts = scene.graph.activities
+    acts = model.graph.activities
     blocked: list[BlockingTransfer] = []
-    for rank in scene.graph.ranks:
-        lane = compute_lane(scene, rank)
-        lane = lane[scene.is_compute[lane]]
+    for rank in model.graph.ranks:
+        lane = compute_lane(model, rank)
+        lane = lane[model.is_compute[lane]]
         own = np.flatnonzero(transfers & (acts.rank == rank))
         own = own[np.argsort(acts.start[own], kind="stable")]
         follows = np.searchsorted(acts.end[lane], acts.start[own], side="right")
@@ -63,7 +63,7 @@ def blocking(
             last = int(ends[np.searchsorted(ends, position) + 1]) if whole_runs else position + 1
             before = _cut_run(lane[first:position][::-1], cut)[::-1]
             blocked.append(BlockingTransfer(transfer, before, _cut_run(lane[position:last], cut)))
-    return _of_all_ranks(scene, blocked, transfers)
+    return _of_all_ranks(model, blocked, transfers)
 
 
 def _cut_run(run: Ints, cut: Mask) -> tuple[int, ...]:
@@ -73,12 +73,12 @@ def _cut_run(run: Ints, cut: Mask) -> tuple[int, ...]:
 
 
 def _of_all_ranks(
-    scene: StepModel, blocked: list[BlockingTransfer], transfers: Mask
+    model: StepModel, blocked: list[BlockingTransfer], transfers: Mask
 ) -> list[BlockingTransfer]:
     """Return those that block each recorded rank that takes part, and have something to cut."""
-    begins = _begins(scene)
+    begins = _begins(model)
     parts, blocking_parts = (
-        np.bincount(begins[chosen], minlength=len(scene.graph.time))
+        np.bincount(begins[chosen], minlength=len(model.graph.time))
         for chosen in (np.flatnonzero(transfers), [b.activity for b in blocked])
     )
     return [
@@ -88,35 +88,35 @@ def _of_all_ranks(
     ]
 
 
-def _begins(scene: StepModel) -> Ints:
+def _begins(model: StepModel) -> Ints:
     """Return the node from which each activity runs: its start, or the last rank's arrival."""
-    return np.where(scene.run_edge >= 0, scene.graph.src[scene.run_edge], scene.graph.start)
+    return np.where(model.run_edge >= 0, model.graph.src[model.run_edge], model.graph.start)
 
 
-def cut_into(scene: StepModel, blocked: Sequence[BlockingTransfer], pieces: Pieces) -> StepModel:
+def cut_into(model: StepModel, blocked: Sequence[BlockingTransfer], pieces: Pieces) -> StepModel:
     """Return the step with these transfers, and the compute beside them, in pieces that overlap."""
     longer = np.zeros(len(pieces.lengths), bool)
     for transfer in blocked:
         longer[[transfer.activity, *transfer.before, *transfer.after]] = True
-    changed = scene.with_lengths(longer, pieces.lengths)
-    changed = changed.without(_recorded_order(scene, blocked))
-    tails, heads, weights = _piecewise(scene, blocked, pieces)
+    changed = model.with_lengths(longer, pieces.lengths)
+    changed = changed.without(_recorded_order(model, blocked))
+    tails, heads, weights = _piecewise(model, blocked, pieces)
     return _on_own_streams(linked(changed, tails, heads, weights=weights), blocked)
 
 
-def _on_own_streams(scene: StepModel, blocked: Sequence[BlockingTransfer]) -> StepModel:
+def _on_own_streams(model: StepModel, blocked: Sequence[BlockingTransfer]) -> StepModel:
     """Transfers that stood on the stream of the compute get one of their own, rank by rank."""
-    acts = scene.graph.activities
+    acts = model.graph.activities
     lane, more = acts.lane.copy(), int(acts.lane.max()) + 1
     for b in blocked:
         if acts.lane[b.activity] in acts.lane[[*b.before, *b.after]]:
             lane[b.activity] = more + acts.rank[b.activity]
-    return replace(scene, graph=replace(scene.graph, activities=replace(acts, lane=lane)))
+    return replace(model, graph=replace(model.graph, activities=replace(acts, lane=lane)))
 
 
-def _recorded_order(scene: StepModel, blocked: Sequence[BlockingTransfer]) -> Mask:
+def _recorded_order(model: StepModel, blocked: Sequence[BlockingTransfer]) -> Mask:
     """Dependencies of whole transfers on whole compute, and the other way round."""
-    graph = scene.graph
+    graph = model.graph
     ordering = graph.edges("event", "stream", "capacity")
     nodes = len(graph.time)
     pairs = {
@@ -133,10 +133,10 @@ def _recorded_order(scene: StepModel, blocked: Sequence[BlockingTransfer]) -> Ma
 
 
 def _piecewise(
-    scene: StepModel, blocked: Sequence[BlockingTransfer], pieces: Pieces
+    model: StepModel, blocked: Sequence[BlockingTransfer], pieces: Pieces
 ) -> tuple[Ints, Ints, Ints]:
     """Dependencies of pieces: from node, to node, ns between."""
-    graph, begins = scene.graph, _begins(scene)
+    graph, begins = model.graph, _begins(model)
     rows: list[tuple[int, int, float]] = []
     peers: dict[int, list[int]] = defaultdict(list)
     for b in blocked:
@@ -150,7 +150,7 @@ def _piecewise(
                 (
                     int(graph.start[first]),
                     int(graph.start[transfer]),
-                    work + _stalls(scene, b.before),
+                    work + _stalls(model, b.before),
                 )
             )
             for peer in peers[int(begins[transfer])]:
@@ -161,14 +161,14 @@ def _piecewise(
             rows.append((int(graph.end[transfer]), int(graph.end[b.after[-1]]), work))
         if b.before and b.after:  # where the transfer ran between them on their own stream
             rows.append((int(graph.end[b.before[-1]]), int(graph.start[b.after[0]]), 0.0))
-    rows += [(int(graph.end[a]), int(graph.start[b]), 0.0) for a, b in _in_turn(scene, blocked)]
+    rows += [(int(graph.end[a]), int(graph.start[b]), 0.0) for a, b in _in_turn(model, blocked)]
     tails, heads, weights = (np.array(column) for column in zip(*rows, strict=True))
     return tails.astype(np.int64), heads.astype(np.int64), np.rint(weights).astype(np.int64)
 
 
-def _in_turn(scene: StepModel, blocked: Sequence[BlockingTransfer]) -> list[tuple[int, int]]:
+def _in_turn(model: StepModel, blocked: Sequence[BlockingTransfer]) -> list[tuple[int, int]]:
     """Neighbours among the transfers of a stream: they still follow each other."""
-    lane, pairs = scene.graph.activities.lane, []
+    lane, pairs = model.graph.activities.lane, []
     latest: dict[int, int] = {}
     for b in blocked:  # of a rank from the first on
         own = int(lane[b.activity])
@@ -178,21 +178,21 @@ def _in_turn(scene: StepModel, blocked: Sequence[BlockingTransfer]) -> list[tupl
     return pairs
 
 
-def _stalls(scene: StepModel, run: Sequence[int]) -> float:
+def _stalls(model: StepModel, run: Sequence[int]) -> float:
     """Time within a run of activities in which none of them runs, as recorded."""
-    acts, own = scene.graph.activities, list(run)
+    acts, own = model.graph.activities, list(run)
     span = int(acts.end[own[-1]] - acts.start[own[0]])
     return float(max(span - int(acts.length[own].sum()), 0))
 
 
-def hidden(scene: StepModel, blocked: Sequence[BlockingTransfer]) -> StepModel:
+def hidden(model: StepModel, blocked: Sequence[BlockingTransfer]) -> StepModel:
     """Return the step in which nobody waits for these transfers: what no split can beat."""
-    chosen = np.zeros(len(scene.facts.op), bool)
+    chosen = np.zeros(len(model.facts.op), bool)
     chosen[[b.activity for b in blocked]] = True
-    return scene.with_lengths(chosen, 0)
+    return model.with_lengths(chosen, 0)
 
 
-def launched_again(scene: StepModel, edges: Mask, times: int) -> StepModel:
+def launched_again(model: StepModel, edges: Mask, times: int) -> StepModel:
     """Return the step with CPU time that is spent for each piece."""
-    weight = np.where(edges & (scene.weight > NEVER), scene.weight * times, scene.weight)
-    return replace(scene, weight=weight)
+    weight = np.where(edges & (model.weight > NEVER), model.weight * times, model.weight)
+    return replace(model, weight=weight)

@@ -146,7 +146,7 @@ class StepModel:
     def with_lengths(
         self, activities: Mask, length: NDArray[np.floating] | Ints | int
     ) -> "StepModel":
-        """Return the scene with other lengths for some activities."""
+        """Return the model with other lengths for some activities."""
         chosen = activities & (self.run_edge >= 0)
         weight = self.weight.copy()
         lengths = np.broadcast_to(np.asarray(length), activities.shape)
@@ -154,15 +154,15 @@ class StepModel:
         return replace(self, weight=weight)
 
     def without(self, edges: Mask) -> "StepModel":
-        """Return the scene without some dependencies."""
+        """Return the model without some dependencies."""
         return replace(self, weight=np.where(edges, NEVER, self.weight))
 
     def fresh(self) -> "StepModel":
-        """Return the scene as the next edit takes it: nothing is uncertain of it yet."""
+        """Return the model as the next edit takes it: nothing is uncertain of it yet."""
         return replace(self, spread={}, low_confidence=False, weight_before=self.weight)
 
     def rewired(self, graph: Graph, more: Ints, order: Ints, like: Ints) -> "StepModel":
-        """Return the scene with another graph, whose edges are those of now and more, in an order.
+        """Return the model with another graph, whose edges are those of now and more, in an order.
 
         `like`: the edge whose uncertainty each new one takes over; -1: none.
         """
@@ -183,7 +183,7 @@ class StepModel:
         )
 
     def with_groups(self, collectives: Mask, size: int, per_node: int) -> "StepModel":
-        """Return the scene with other groups for some collectives, each rank's part as large."""
+        """Return the model with other groups for some collectives, each rank's part as large."""
         facts = self.facts
         gathers = collectives & self.is_collective("all_gather") & (facts.out_bytes > 0)
         scatters = collectives & self.is_collective("reduce_scatter") & (facts.in_bytes > 0)
@@ -212,7 +212,7 @@ class StepModel:
     def add_step_time(
         self, cause: str, ns: float, *, exposed: float = 0.0, idle: float = 0.0
     ) -> "StepModel":
-        """Return the scene with a time between its steps, and what GPUs do in it.
+        """Return the model with a time between its steps, and what GPUs do in it.
 
         Communication is exposed for so many ns of it, GPUs idle for so many; else they compute.
         """

@@ -1,6 +1,6 @@
 """Activities that the recorded step does not hold: recomputation, gathers, reductions.
 
-They take no time in the graph that comes out and their full length in the scene's weights, so that
+They take no time in the graph that comes out and their full length in the model's weights, so that
 the graph's own weights still are those of the untouched step.
 """
 
@@ -25,7 +25,7 @@ _PASSES = 2000  # each settles all that is in order; more mean a circle
 
 @dataclass(frozen=True)
 class Work:
-    """A new activity. Others are named by number: those of the scene, then new ones in turn."""
+    """A new activity. Others are named by number: those of the model, then new ones in turn."""
 
     like: int  # an activity of its rank, which it shares name and facts with
     length: float
@@ -43,11 +43,11 @@ class Work:
     lag: float = 0.0
 
 
-def inserted(scene: StepModel, works: Sequence[Work]) -> StepModel:
-    """Return the scene with more activities, numbered behind those that it has."""
+def inserted(model: StepModel, works: Sequence[Work]) -> StepModel:
+    """Return the model with more activities, numbered behind those that it has."""
     if not works:
-        return scene
-    graph = scene.graph
+        return model
+    graph = model.graph
     many, first = len(works), len(graph.time)
     start = np.append(graph.start, first + 2 * np.arange(many))
     end = np.append(graph.end, first + 2 * np.arange(many) + 1)
@@ -83,20 +83,20 @@ def inserted(scene: StepModel, works: Sequence[Work]) -> StepModel:
         end=end,
     )
     numbered, edges = renumbered(grown, first)
-    enlarged = replace(scene, facts=_facts(scene.facts, works))
+    enlarged = replace(model, facts=_facts(model.facts, works))
     return enlarged.rewired(numbered, weight, edges, np.full(len(weight), -1))
 
 
 def linked(
-    scene: StepModel,
+    model: StepModel,
     tails: Ints,
     heads: Ints,
     kind: str = "event",
     weights: Ints | None = None,
 ) -> StepModel:
-    """Return the scene with more dependencies, node to node; the untouched step knows none of them.
+    """Return the model with more dependencies, node to node; the untouched step knows none of them.
     `weights`: ns between the two; None: 0."""
-    graph, many = scene.graph, len(tails)
+    graph, many = model.graph, len(tails)
     grown = replace(
         graph,
         src=np.append(graph.src, tails),
@@ -107,12 +107,12 @@ def linked(
     )
     numbered, edges = renumbered(grown, len(graph.time))
     more = np.zeros(many, np.int64) if weights is None else weights
-    return scene.rewired(numbered, more, edges, np.full(many, -1))
+    return model.rewired(numbered, more, edges, np.full(many, -1))
 
 
-def parted(scene: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
+def parted(model: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
     """These parts of collectives wait for no other rank: each is over with its own length."""
-    graph = scene.graph
+    graph = model.graph
     own = np.flatnonzero(graph.edges("transfer"))
     own = own[np.isin(graph.dst[own], graph.end[chosen])]
     heads = graph.dst[own]
@@ -128,14 +128,14 @@ def parted(scene: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
         kind=np.append(graph.kind, np.full(len(own), KINDS.index("run")))[order],
         observed=np.append(graph.observed, np.zeros(len(own), bool))[order],
     )
-    alone = scene.rewired(grown, scene.weight[own], order, own)
+    alone = model.rewired(grown, model.weight[own], order, own)
     waited = np.isin(order, own)  # the transfers that hang on all ranks
     return replace(alone, weight=np.where(waited, NEVER, alone.weight))
 
 
-def followed(scene: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
-    """Return the scene in which these activities wait for others of the step before."""
-    graph, many = scene.graph, len(lasts)
+def followed(model: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
+    """Return the model in which these activities wait for others of the step before."""
+    graph, many = model.graph, len(lasts)
     tails = graph.end[lasts]
     grown = replace(
         graph,
@@ -144,8 +144,8 @@ def followed(scene: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
         wrap_weight=np.append(graph.wrap_weight, np.full(many, NEVER)),
         wrap_seen=np.append(graph.wrap_seen, graph.time[tails] - graph.period_ns),
     )
-    weight = np.append(scene.wrap_weight, np.zeros(many, np.int64))
-    return replace(scene, graph=grown, wrap_weight=weight)
+    weight = np.append(model.wrap_weight, np.zeros(many, np.int64))
+    return replace(model, graph=grown, wrap_weight=weight)
 
 
 def _seen(graph: Graph, works: Sequence[Work], joins: int) -> Ints:

@@ -72,10 +72,10 @@ def _predicted(recorded: StepModel, edited: StepModel, asked: Mapping[str, str])
     return sums
 
 
-def _sums(scene: StepModel, chosen: Mask) -> dict[Key, Sums]:
+def _sums(model: StepModel, chosen: Mask) -> dict[Key, Sums]:
     """Return the calls, message bytes and wire bytes of a rank."""
-    facts, ranks = scene.facts, len(scene.graph.ranks)
-    length, seen = scene.lengths(), scene.graph.activities.length
+    facts, ranks = model.facts, len(model.graph.ranks)
+    length, seen = model.lengths(), model.graph.activities.length
     sums: dict[Key, Sums] = {}
     for call in np.flatnonzero(chosen).tolist():  # collectives of a step
         kind = facts.collective[call]

@@ -11,34 +11,34 @@ LARGE = 1 << 20  # transfers that show a pace rather than a latency
 _GPUS_OF_A_NODE = 8
 
 
-def latency(scene: StepModel) -> Floats:
+def latency(model: StepModel) -> Floats:
     """Of each collective: no more than its kind's shortest, and no more than is usual."""
-    length = scene.lengths().astype(np.float64)
+    length = model.lengths().astype(np.float64)
     fixed = np.full(len(length), LATENCY_NS)
-    kinds = np.array([c or "" for c in scene.facts.collective])
-    for kind in np.unique(kinds[scene.is_comm]).tolist():  # a few
-        same_kind = scene.is_comm & (kinds == kind) & (length > 0)
+    kinds = np.array([c or "" for c in model.facts.collective])
+    for kind in np.unique(kinds[model.is_comm]).tolist():  # a few
+        same_kind = model.is_comm & (kinds == kind) & (length > 0)
         if same_kind.any():
             fixed[same_kind] = min(LATENCY_NS, float(length[same_kind].min()))
     return fixed
 
 
-def rescaled(scene: StepModel, chosen: Mask, ratio: Floats | float) -> Floats:
+def rescaled(model: StepModel, chosen: Mask, ratio: Floats | float) -> Floats:
     """Lengths when the bytes per bandwidth of the chosen change by a ratio."""
-    length = scene.lengths().astype(np.float64)
-    fixed = np.minimum(latency(scene), length)
+    length = model.lengths().astype(np.float64)
+    fixed = np.minimum(latency(model), length)
     return np.where(chosen, fixed + (length - fixed) * ratio, length)
 
 
-def gpus_of_a_node(scene: StepModel) -> int:
-    return scene.facts.gpus_per_node or _GPUS_OF_A_NODE
+def gpus_of_a_node(model: StepModel) -> int:
+    return model.facts.gpus_per_node or _GPUS_OF_A_NODE
 
 
-def wire(scene: StepModel) -> Floats:
+def wire(model: StepModel) -> Floats:
     """Return the bytes that a rank sends in each collective; NaN: not known."""
-    facts = scene.facts
+    facts = model.facts
     sent = np.full(len(facts.collective), np.nan)
-    for k in np.flatnonzero(scene.is_comm).tolist():  # some hundreds
+    for k in np.flatnonzero(model.is_comm).tolist():  # some hundreds
         kind, ranks = facts.collective[k] or "", int(facts.group_size[k])
         size = algorithm_bytes(kind, int(facts.in_bytes[k]), int(facts.out_bytes[k]), ranks)
         share = factor(kind, ranks) if ranks > 0 else None
@@ -47,9 +47,9 @@ def wire(scene: StepModel) -> Floats:
     return sent
 
 
-def part(scene: StepModel, across: bool) -> Floats:
+def part(model: StepModel, across: bool) -> Floats:
     """Of its nodes' adapters that the group of each collective has."""
     if not across:
-        return np.ones(len(scene.facts.per_node))
-    node = gpus_of_a_node(scene)
-    return np.asarray(np.clip(scene.facts.per_node, 1, node) / node)
+        return np.ones(len(model.facts.per_node))
+    node = gpus_of_a_node(model)
+    return np.asarray(np.clip(model.facts.per_node, 1, node) / node)

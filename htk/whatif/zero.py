@@ -12,17 +12,17 @@ from htk.whatif.step_model import StepModel
 STAGES = ("zero1", "zero2")
 
 
-def to_zero(scene: StepModel, now: Sharded) -> StepModel:
+def to_zero(model: StepModel, now: Sharded) -> StepModel:
     """Return the step with the state of its optimizer spread over all ranks."""
-    net, ranks = network(scene), now.world
+    net, ranks = network(model), now.world
     in_node = min(ranks, net.node)
-    reduces = replicating(scene)
-    size = scene.facts.in_bytes
+    reduces = replicating(model)
+    size = model.facts.in_bytes
     latency, pace = net.latency(ranks, in_node), net.pace(ranks, in_node)
     saved = (ranks - 1) / ranks * size * pace  # of twice as much
-    length = scene.lengths()
+    length = model.lengths()
     rest = (length - latency).clip(0) / 2
-    changed = scene.with_lengths(reduces, length - saved.clip(0, rest))
+    changed = model.with_lengths(reduces, length - saved.clip(0, rest))
     gathered = latency + (ranks - 1) / ranks * now.reduced_bytes * pace
     changed = owned(changed, 1 / ranks).add_step_time("gather", gathered, exposed=gathered)
     return changed.with_assumption(

@@ -1,4 +1,4 @@
-"""The edits: one module each, in one list. Each has NAME, HELP and apply(scene, value)."""
+"""The edits: one module each, in one list. Each has NAME, HELP and apply(model, value)."""
 
 from typing import Protocol, cast
 
@@ -41,7 +41,7 @@ class Edit(Protocol):
     def NAME(self) -> str: ...
     @property
     def HELP(self) -> str: ...
-    def apply(self, scene: StepModel, value: str) -> StepModel: ...
+    def apply(self, model: StepModel, value: str) -> StepModel: ...
 
 
 # In the order in which they are applied, whichever order they are given in.

@@ -19,20 +19,20 @@ ADDED = "micro-batches"  # the cause that more of them count for
 _SIGMA = 0.01  # of the step, for each doubling
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
-    now = micro_batches(scene)
+def apply(model: StepModel, value: str) -> StepModel:
+    now = micro_batches(model)
     if not now:
         raise UsageError(f"{NAME}: no backward pass is seen in the step")
     if value.startswith("global="):
-        ratio = factor(value.removeprefix("global="), NAME) / samples(scene, NAME)
+        ratio = factor(value.removeprefix("global="), NAME) / samples(model, NAME)
     else:
         ratio = against(value, now, NAME, "no micro-batches are seen")
     wanted = ratio * now
     if abs(wanted - round(wanted)) > 1e-6 or round(wanted) < 1:
         raise UsageError(f"{NAME} {value!r}: {wanted:g} micro-batches are no whole number")
-    each = micro_batch(scene)
+    each = micro_batch(model)
     more = round(wanted) - now
-    changed = replace(scene, samples=scene.samples * ratio)
+    changed = replace(model, samples=model.samples * ratio)
     return (
         changed.add_step_time(
             ADDED, more * each.ns, exposed=more * each.exposed, idle=more * each.idle

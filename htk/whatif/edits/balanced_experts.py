@@ -12,16 +12,16 @@ NAME = "balanced_experts"
 HELP = "All ranks' experts get equally many tokens: on. A bound."
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     switched_on(value, NAME)
-    ranks = scene.graph.ranks
+    ranks = model.graph.ranks
     if len(ranks) < 2:
         raise UsageError(f"{NAME} needs several ranks; the trace holds {len(ranks)}")
-    parts = [_between(scene, rank) for rank in ranks]
+    parts = [_between(model, rank) for rank in ranks]
     counts = {len(p) for p in parts}
     if counts == {0} or len(counts) > 1:
         raise UsageError(f"{NAME}: no pairs of all-to-alls, dispatch and combine, on every rank")
-    length = scene.lengths().astype(np.float64)
+    length = model.lengths().astype(np.float64)
     new, chosen = length.copy(), np.zeros(len(length), bool)
     for layer in zip(*parts, strict=True):  # some tens
         totals = [float(length[segment].sum()) for segment in layer]
@@ -29,17 +29,17 @@ def apply(scene: StepModel, value: str) -> StepModel:
         for segment, total in zip(layer, totals, strict=True):
             new[segment] = length[segment] * (mean / total if total else 1.0)
             chosen[segment] = True
-    return scene.with_lengths(chosen, new).with_assumption(
+    return model.with_lengths(chosen, new).with_assumption(
         "what each rank computes between the all-to-alls of a layer takes the mean over ranks"
     )
 
 
-def _between(scene: StepModel, rank: int) -> list[Ints]:
+def _between(model: StepModel, rank: int) -> list[Ints]:
     """Compute between every other all-to-all of a rank and the one after it."""
-    acts = scene.graph.activities
-    exchanges = np.flatnonzero(scene.is_collective("all_to_all") & (acts.rank == rank))
+    acts = model.graph.activities
+    exchanges = np.flatnonzero(model.is_collective("all_to_all") & (acts.rank == rank))
     exchanges = exchanges[np.argsort(acts.start[exchanges], kind="stable")]
-    lane = compute_lane(scene, rank)
+    lane = compute_lane(model, rank)
     lane = lane[acts.kind[lane] == 0]
     return [
         lane[(acts.start[lane] >= acts.end[a]) & (acts.start[lane] < acts.end[b])]

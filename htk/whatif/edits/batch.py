@@ -38,25 +38,25 @@ _SIGMA, _FAR_SIGMA, _UNFILLED_SIGMA = 0.04, 0.08, 0.25
 _UNFILLED_TOLD = 0.005
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
-    ratio = _ratio(scene, value)
-    growing = grows(scene)
+def apply(model: StepModel, value: str) -> StepModel:
+    ratio = _ratio(model, value)
+    growing = grows(model)
     if not growing.any():
         raise UsageError(f"{NAME}: no kernel of the step is known to work on the batch")
-    old = scene.lengths().astype(np.float64)
-    new = _lengths(scene, old, ratio)
-    unfilled = _unfilled(scene, growing, old, ratio)
+    old = model.lengths().astype(np.float64)
+    new = _lengths(model, old, ratio)
+    unfilled = _unfilled(model, growing, old, ratio)
     sigma = _SIGMA if 0.5 <= ratio <= 2 else _FAR_SIGMA
     if ratio < 0.5:  # uncertainty of what is left, of what goes
         sigma *= ratio / (1 - ratio)
     changed = replace(
-        scene.with_lengths(growing, new),
-        samples=scene.samples * ratio,
-        activation_scale=scene.activation_scale * ratio,
+        model.with_lengths(growing, new),
+        samples=model.samples * ratio,
+        activation_scale=model.activation_scale * ratio,
     )
-    sent = of_activations(scene)
+    sent = of_activations(model)
     if sent.any():
-        changed = changed.with_lengths(sent, rescaled(scene, sent, ratio))
+        changed = changed.with_lengths(sent, rescaled(model, sent, ratio))
         changed = changed.with_uncertainty("communication", 0.1).with_assumption(
             "collectives of activations grow too"
         )
@@ -67,32 +67,32 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
     return changed.with_uncertainty("compute", sigma + unfilled * _UNFILLED_SIGMA).with_assumption(
         f"micro-batch {ratio:g} times the recorded one",
-        f"{100 * old[growing].sum() / max(old[scene.is_compute].sum(), 1):.0f} % of compute time "
+        f"{100 * old[growing].sum() / max(old[model.is_compute].sum(), 1):.0f} % of compute time "
         "grows with it; optimizer, parameter collectives and CPU time stay",
         *small,
     )
 
 
-def grows(scene: StepModel) -> NDArray[np.bool_]:
+def grows(model: StepModel) -> NDArray[np.bool_]:
     """Return the kernels that work on activations."""
     of_parameters = np.array(
-        [bool(op and _OF_PARAMETERS.search(op)) for op in scene.facts.op], bool
+        [bool(op and _OF_PARAMETERS.search(op)) for op in model.facts.op], bool
     )
-    optimizer = np.array([f in ("optimizer", "communication") for f in scene.facts.family], bool)
-    return np.asarray(scene.is_compute & ~of_parameters & ~optimizer)
+    optimizer = np.array([f in ("optimizer", "communication") for f in model.facts.family], bool)
+    return np.asarray(model.is_compute & ~of_parameters & ~optimizer)
 
 
-def of_activations(scene: StepModel) -> NDArray[np.bool_]:
+def of_activations(model: StepModel) -> NDArray[np.bool_]:
     """Communication of activations: of tensor parallelism, experts, stages."""
-    return tensor_reduces(scene) | scene.is_collective("all_to_all", "send", "recv")
+    return tensor_reduces(model) | model.is_collective("all_to_all", "send", "recv")
 
 
-def _ratio(scene: StepModel, value: str) -> float:
+def _ratio(model: StepModel, value: str) -> float:
     if value.startswith("global="):
-        return factor(value.removeprefix("global="), NAME) / samples(scene, NAME)
+        return factor(value.removeprefix("global="), NAME) / samples(model, NAME)
     if value.endswith("x"):
         return factor(value, NAME)
-    now = inputs(scene).batch
+    now = inputs(model).batch
     if now is None:
         raise UsageError(
             f"{NAME} {value!r}: the recorded batch is not known (record_shapes=True would tell); "
@@ -101,16 +101,16 @@ def _ratio(scene: StepModel, value: str) -> float:
     return factor(value, NAME) / now
 
 
-def _lengths(scene: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
-    least = _least(scene, old)
+def _lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+    least = _least(model, old)
     fixed = np.minimum(old, least)
-    matrix = np.array([f in ("gemm", "convolution") for f in scene.facts.family], bool)
-    inner, seen = of_weights(scene), products(scene, least)
-    attention = np.array([f == "attention" for f in scene.facts.family], bool)
+    matrix = np.array([f in ("gemm", "convolution") for f in model.facts.family], bool)
+    inner, seen = of_weights(model), products(model, least)
+    attention = np.array([f == "attention" for f in model.facts.family], bool)
     rows = (matrix & ~inner) | attention
     fixed = np.where(rows & (old <= least), 0, fixed)
     moving = old - fixed
-    new = fixed + moving * np.where(rows, _steps(scene, attention, ratio), ratio)
+    new = fixed + moving * np.where(rows, _steps(model, attention, ratio), ratio)
     for kernel in np.flatnonzero(matrix).tolist():  # some thousand
         if kernel in seen.seen:
             new[kernel] = (seen.longer if inner[kernel] else seen.taller)(kernel, ratio)
@@ -119,24 +119,24 @@ def _lengths(scene: StepModel, old: NDArray[np.float64], ratio: float) -> NDArra
     return new
 
 
-def _steps(scene: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDArray[np.float64]:
+def _steps(model: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDArray[np.float64]:
     """Waves of so many times the blocks, over those of now."""
-    waves = np.nan_to_num(scene.facts.blocks, nan=1e9)
+    waves = np.nan_to_num(model.facts.blocks, nan=1e9)
     each = [whole_waves(w * ratio) / whole_waves(w) for w in np.maximum(waves, 1e-3).tolist()]
     # blocks of attention differ in length, so that the last wave is no whole one
     return np.where(attention, np.maximum(waves * ratio, 1) / np.maximum(waves, 1), each)
 
 
-def _least(scene: StepModel, old: NDArray[np.float64]) -> float:
+def _least(model: StepModel, old: NDArray[np.float64]) -> float:
     """What no kernel goes below, however little it does: as short as any is, within reason."""
-    seen = old[scene.is_compute & (old >= _BRIEF_NS)]
+    seen = old[model.is_compute & (old >= _BRIEF_NS)]
     return min(SHORTEST_NS, float(seen.min(initial=SHORTEST_NS)))
 
 
 def _unfilled(
-    scene: StepModel, growing: NDArray[np.bool_], old: NDArray[np.float64], ratio: float
+    model: StepModel, growing: NDArray[np.bool_], old: NDArray[np.float64], ratio: float
 ) -> float:
     """Share of the growing time in kernels of less than a wave, now or then."""
-    waves = np.nan_to_num(scene.facts.blocks, nan=1e9)
+    waves = np.nan_to_num(model.facts.blocks, nan=1e9)
     few = growing & (np.minimum(waves, waves * ratio) < 1)
     return float(old[few].sum() / max(old[growing].sum(), 1.0))

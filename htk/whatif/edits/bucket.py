@@ -28,23 +28,23 @@ _MOST_PIECES = 64
 _PARAMETERS = 0.015  # of the step, one sigma: where a bucket ends is up to sizes of parameters
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     match = _SIZE.fullmatch(value.strip())
     size = float(match[1]) * _SCALE[match[2].upper()] if match else 0.0
     if size <= 0:
         raise UsageError(f"{NAME} {value!r}: a size such as 100MB was expected")
-    reduces = replicating(scene)
-    if not reduces.any() or sharded(scene) is not None:
+    reduces = replicating(model)
+    if not reduces.any() or sharded(model) is not None:
         raise UsageError(f"{NAME}: the step holds no buckets of gradients, as DDP reduces them")
-    acts, fixed = scene.graph.activities, latency(scene)
-    length = scene.lengths().astype(np.float64)
+    acts, fixed = model.graph.activities, latency(model)
+    length = model.lengths().astype(np.float64)
     works: list[Work] = []
-    for rank in scene.graph.ranks:
+    for rank in model.graph.ranks:
         buckets = np.flatnonzero(reduces & (acts.rank == rank))
         buckets = buckets[np.argsort(acts.start[buckets], kind="stable")]
-        _put_together(scene, buckets, size, length, fixed)
-        works += _split(scene, buckets, size, length, fixed)
-    changed = scene.with_lengths(reduces, length)
+        _put_together(model, buckets, size, length, fixed)
+        works += _split(model, buckets, size, length, fixed)
+    changed = model.with_lengths(reduces, length)
     return (
         inserted(changed, works)
         .with_uncertainty("communication", 0.1)
@@ -56,7 +56,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
 
 
 def _put_together(
-    scene: StepModel,
+    model: StepModel,
     buckets: Ints,
     size: float,
     length: NDArray[np.float64],
@@ -66,9 +66,9 @@ def _put_together(
     moving, held = 0.0, 0.0
     for k, bucket in enumerate(buckets.tolist()):  # some tens of buckets
         moving += max(length[bucket] - fixed[bucket], 0.0)
-        held += float(scene.facts.in_bytes[bucket])
+        held += float(model.facts.in_bytes[bucket])
         last = k + 1 == len(buckets)
-        if not last and held + float(scene.facts.in_bytes[buckets[k + 1]]) <= size:
+        if not last and held + float(model.facts.in_bytes[buckets[k + 1]]) <= size:
             length[bucket] = 0
             continue
         length[bucket] = fixed[bucket] + moving
@@ -76,31 +76,31 @@ def _put_together(
 
 
 def _split(
-    scene: StepModel,
+    model: StepModel,
     buckets: Ints,
     size: float,
     length: NDArray[np.float64],
     fixed: NDArray[np.float64],
 ) -> list[Work]:
     """Pieces of a bucket that is too large, each ready with its share of the compute before it."""
-    acts = scene.graph.activities
+    acts = model.graph.activities
     rank = int(acts.rank[buckets[0]])
-    lane = compute_lane(scene, rank)
+    lane = compute_lane(model, rank)
     position = {int(a): k for k, a in enumerate(lane.tolist())}
-    back = np.flatnonzero(scene.facts.backward[lane])
+    back = np.flatnonzero(model.facts.backward[lane])
     low = int(back[0]) if len(back) else 0
     works: list[Work] = []
-    cap = int(scene.facts.in_bytes[buckets[1:-1]].min(initial=1 << 62))
+    cap = int(model.facts.in_bytes[buckets[1:-1]].min(initial=1 << 62))
     for number, bucket in enumerate(buckets.tolist()):
-        ready = position.get(waited_for(scene, bucket, lane), low)
-        bytes_ = int(scene.facts.in_bytes[bucket])
+        ready = position.get(waited_for(model, bucket, lane), low)
+        bytes_ = int(model.facts.in_bytes[bucket])
         pieces = min(int(bytes_ / size), _MOST_PIECES)
         if pieces > 1 and ready > low and bytes_ < 2 * cap:
             each = float(fixed[bucket] + max(length[bucket] - fixed[bucket], 0.0) / pieces)
             ends = np.cumsum(acts.length[lane[low : ready + 1]])
             for k in range(1, pieces):
                 end = low + int(np.searchsorted(ends, ends[-1] * k / pieces))
-                joined = () if scene.facts.single[bucket] else (number, k)
+                joined = () if model.facts.single[bucket] else (number, k)
                 works.append(
                     Work(
                         bucket,

@@ -29,53 +29,53 @@ _WORDS = {
 }
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
-    again = scene.facts.recomputed & scene.is_compute
+def apply(model: StepModel, value: str) -> StepModel:
+    again = model.facts.recomputed & model.is_compute
     if value == "off":
         if not again.any():
             raise UsageError(f"{NAME} off: no recomputation is seen in the step")
         return (
-            unlaunched(scene, again)
+            unlaunched(model, again)
             .with_uncertainty("compute", 0.05)
             .with_assumption("what is recomputed is not, nor launched; more stays in memory")
         )
     if value not in _AGAIN:
         raise UsageError(f"{NAME} {value!r}: on, off or selective")
     if again.any() and value == "on":
-        return scene.with_assumption("the recording recomputes already")
-    changed = _on(unlaunched(scene, again) if again.any() else scene, value)
+        return model.with_assumption("the recording recomputes already")
+    changed = _on(unlaunched(model, again) if again.any() else model, value)
     return changed.with_uncertainty("compute", 0.05).with_assumption(_WORDS[value])
 
 
-def _on(scene: StepModel, value: str) -> StepModel:
+def _on(model: StepModel, value: str) -> StepModel:
     """Each rank's backward kernels take longer in proportion, and so do their launches."""
     products, attention, others = _AGAIN[value]
-    families = np.array([family or "" for family in scene.facts.family])
+    families = np.array([family or "" for family in model.facts.family])
     share = np.where(families == "gemm", products, others)
     share = np.where(families == "attention", attention, share)
-    acts, length = scene.graph.activities, scene.lengths().astype(np.float64)
-    weight = scene.weight.copy()
+    acts, length = model.graph.activities, model.lengths().astype(np.float64)
+    weight = model.weight.copy()
     slower = np.ones(len(length))
-    many = max(micro_batches(scene), 1)  # one of them shows what runs again
-    for rank in scene.graph.ranks:
-        lane = compute_lane(scene, rank)
+    many = max(micro_batches(model), 1)  # one of them shows what runs again
+    for rank in model.graph.ranks:
+        lane = compute_lane(model, rank)
         lane = lane[acts.kind[lane] == 0]
-        again, layers = _layers(scene, lane)
+        again, layers = _layers(model, lane)
         layers *= many
-        back = lane[scene.facts.backward[lane]]
+        back = lane[model.facts.backward[lane]]
         if not len(again) or not len(back):
             raise UsageError(f"{NAME} on: forward and backward kernels are not told apart")
         repeated = (length * share)[again].sum()
         slower[back] = 1 + layers * repeated / max(length[back].sum(), 1.0)
-        _relaunched(scene, weight, again, back, layers * float(share[again].mean()))
+        _relaunched(model, weight, again, back, layers * float(share[again].mean()))
     backward: Mask = slower > 1
-    return replace(scene, weight=weight).with_lengths(backward, length * slower)
+    return replace(model, weight=weight).with_lengths(backward, length * slower)
 
 
-def _layers(scene: StepModel, lane: NDArray[np.int64]) -> tuple[NDArray[np.int64], float]:
+def _layers(model: StepModel, lane: NDArray[np.int64]) -> tuple[NDArray[np.int64], float]:
     """Forward kernels of some layers, and how many times as many layers there are."""
-    back = np.cumsum(scene.facts.backward[lane]) > 0
-    attention = np.array([scene.facts.family[a] == "attention" for a in lane.tolist()], bool)
+    back = np.cumsum(model.facts.backward[lane]) > 0
+    attention = np.array([model.facts.family[a] == "attention" for a in lane.tolist()], bool)
     places = np.flatnonzero(attention & ~back)
     if len(places) < _ALL:
         return lane[~back], 1.0
@@ -83,15 +83,15 @@ def _layers(scene: StepModel, lane: NDArray[np.int64]) -> tuple[NDArray[np.int64
 
 
 def _relaunched(
-    scene: StepModel,
+    model: StepModel,
     weight: NDArray[np.int64],
     again: NDArray[np.int64],
     back: NDArray[np.int64],
     layers: float,
 ) -> None:
     """The CPU launches the forward kernels again, while it launches the backward ones."""
-    call = scene.graph.activities.call
-    more = weight[cpu_edges(scene, np.unique(call[again]))]
-    edges = cpu_edges(scene, np.unique(call[back])) & (weight > 0)
+    call = model.graph.activities.call
+    more = weight[cpu_edges(model, np.unique(call[again]))]
+    edges = cpu_edges(model, np.unique(call[back])) & (weight > 0)
     ratio = 1 + layers * more[more > 0].sum() / max(int(weight[edges].sum()), 1)
     weight[edges] = np.rint(weight[edges] * ratio)

@@ -17,23 +17,23 @@ NAME = "cp"
 HELP = "Ranks of context parallelism, from none: 2. Low confidence."
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     ranks = positive_integer(value, NAME)
     if ranks == 1:
-        return scene
-    of = sizes(scene, NAME)
-    changed = split(scene, grows(scene), ranks)
+        return model
+    of = sizes(model, NAME)
+    changed = split(model, grows(model), ranks)
     part = ELEMENT * of.tokens / ranks * of.hidden * of.kv_share
     sent = 2 * (ranks - 1) * part
     forward, backward = (_attention(changed, back) for back in (False, True))
-    exposed = max(activation_ns(scene, ranks, sent) - forward, 0.0)
-    exposed_back = max(activation_ns(scene, ranks, 2 * sent) - backward, 0.0)
+    exposed = max(activation_ns(model, ranks, sent) - forward, 0.0)
+    exposed_back = max(activation_ns(model, ranks, 2 * sent) - backward, 0.0)
     changed = each_layer(changed, NAME, [exposed], [exposed_back], ranks)
     return (
         replace(
             changed,
-            samples=scene.samples / ranks,
-            activation_scale=scene.activation_scale / ranks,
+            samples=model.samples / ranks,
+            activation_scale=model.activation_scale / ranks,
             low_confidence=True,
         )
         .with_uncertainty("compute", 0.15)
@@ -46,8 +46,8 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _attention(scene: StepModel, backward: bool) -> float:
+def _attention(model: StepModel, backward: bool) -> float:
     """Length of a layer's attention."""
-    kernels = np.array([f == "attention" for f in scene.facts.family], bool)
-    kernels &= scene.facts.backward == backward
-    return float(np.median(scene.lengths()[kernels])) if kernels.any() else 0.0
+    kernels = np.array([f == "attention" for f in model.facts.family], bool)
+    kernels &= model.facts.backward == backward
+    return float(np.median(model.lengths()[kernels])) if kernels.any() else 0.0

@@ -15,16 +15,16 @@ NAME = "ep"
 HELP = "Ranks that experts are spread over: 8. Low confidence."
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     ranks = positive_integer(value, NAME)
-    exchanges = scene.is_collective("all_to_all") & (scene.facts.group_size > 1)
+    exchanges = model.is_collective("all_to_all") & (model.facts.group_size > 1)
     if not exchanges.any():
         raise UsageError(f"{NAME}: the step holds no all-to-alls; experts of one rank are not seen")
-    now, node = int(scene.facts.group_size[exchanges].max()), gpus_of_a_node(scene)
-    old = (now - 1) / now * network(scene).pace(now, min(now, node))
-    new = (ranks - 1) / ranks * network(scene).pace(ranks, min(ranks, node)) if ranks > 1 else 0.0
-    length = rescaled(scene, exchanges, new / old if old else 1.0)
-    changed = scene.with_lengths(exchanges, length if ranks > 1 else np.zeros(len(length)))
+    now, node = int(model.facts.group_size[exchanges].max()), gpus_of_a_node(model)
+    old = (now - 1) / now * network(model).pace(now, min(now, node))
+    new = (ranks - 1) / ranks * network(model).pace(ranks, min(ranks, node)) if ranks > 1 else 0.0
+    length = rescaled(model, exchanges, new / old if old else 1.0)
+    changed = model.with_lengths(exchanges, length if ranks > 1 else np.zeros(len(length)))
     return (
         replace(changed, low_confidence=True)
         .with_uncertainty("communication", 0.4)

@@ -11,23 +11,23 @@ NAME = "fix_rank"
 HELP = "This rank (or all) computes as fast as the median rank: 7, all."
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
-    acts = scene.graph.activities
-    ranks = scene.graph.ranks
+def apply(model: StepModel, value: str) -> StepModel:
+    acts = model.graph.activities
+    ranks = model.graph.ranks
     if len(ranks) < 2:
         raise UsageError(f"{NAME} needs several ranks; the trace holds {len(ranks)}")
     if value != "all" and (not value.isdigit() or int(value) not in ranks):
         raise UsageError(f"{NAME} {value!r}: one of {ranks} or all")
-    chosen = scene.is_compute & (
+    chosen = model.is_compute & (
         (value == "all") | (acts.rank == (int(value) if value.isdigit() else -1))
     )
-    alike = same_calls(scene)
+    alike = same_calls(model)
     # While the others wait for a slow rank their compute has communication beside it.
-    slower = 1 + factor(scene) * share(scene, scene.graph.time)
-    alone = scene.lengths() / slower
+    slower = 1 + factor(model) * share(model, model.graph.time)
+    alone = model.lengths() / slower
     median = alike.quantiles(alone, [0.5])[0][alike.group_ids]
     return (
-        scene.with_lengths(chosen, np.minimum(alone, median) * slower)
+        model.with_lengths(chosen, np.minimum(alone, median) * slower)
         .with_uncertainty("compute", 0.05)
         .with_assumption(
             "each of its kernels takes no longer than the median over ranks of the same call, "

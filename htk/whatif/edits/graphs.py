@@ -14,18 +14,18 @@ HELP = "Launch overhead gone, as if the step were captured in CUDA graphs: on."
 _HOST = 0.1  # of the CPU's time, one sigma: what waits behind it is seen only now
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     if value != "on":
         raise UsageError(f"{NAME} {value!r}: it can only be on")
-    graph = scene.graph
-    of_edge, of_wrap = loading_ns(scene)
+    graph = model.graph
+    of_edge, of_wrap = loading_ns(model)
     on_cpu = graph.edges("call", "host_gap", "handover")
-    wraps = scene.wrap_weight.copy()
+    wraps = model.wrap_weight.copy()
     between = np.isin(graph.wrap_dst, graph.call_start)
     wraps[between] = of_wrap[between]
-    weight = np.where(on_cpu, np.minimum(scene.weight, of_edge), scene.weight)
+    weight = np.where(on_cpu, np.minimum(model.weight, of_edge), model.weight)
     return (
-        replace(scene, weight=weight, wrap_weight=wraps)
+        replace(model, weight=weight, wrap_weight=wraps)
         .with_uncertainty("host", _HOST)
         .with_assumption(
             "no CPU time is left between launches but that of loading data: a bound, as capture "

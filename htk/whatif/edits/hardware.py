@@ -29,22 +29,22 @@ _MATRIX = ("gemm", "convolution")
 _ATTENTION = {"ampere": 0.7, "hopper": 0.35}
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
-    other, now = gpu(value), scene.facts.device
+def apply(model: StepModel, value: str) -> StepModel:
+    other, now = gpu(value), model.facts.device
     if now is None:
         raise UsageError(
-            f"{NAME}: the catalogue does not hold the recorded GPU, {scene.facts.device_name!r}"
+            f"{NAME}: the catalogue does not hold the recorded GPU, {model.facts.device_name!r}"
         )
     if other.name == now.name:
-        return scene.with_assumption(f"the recording is of {other.name} already")
-    length = scene.lengths().astype(np.float64)
-    matrix = np.array([f in _MATRIX for f in scene.facts.family], bool)
-    attends = np.array([f == "attention" for f in scene.facts.family], bool)
-    site = _SiteRatios(scene.site_rates(now), scene.site_rates(other))
+        return model.with_assumption(f"the recording is of {other.name} already")
+    length = model.lengths().astype(np.float64)
+    matrix = np.array([f in _MATRIX for f in model.facts.family], bool)
+    attends = np.array([f == "attention" for f in model.facts.family], bool)
+    site = _SiteRatios(model.site_rates(now), model.site_rates(other))
     products = site.over("products", now.achievable_half_tflops / other.achievable_half_tflops)
     memory = site.over("memory", now.memory_gbps / other.memory_gbps)
     attention = _attention_tflops(now) / _attention_tflops(other)
-    served = scene.served or of_server(scene.facts.tables)
+    served = model.served or of_server(model.facts.tables)
     if served is not None and served.tokens:
         here, there, kept = Bounds(now), Bounds(other), WEIGHTS["bf16"]
         bound = "memory" if served.tokens < there.balance else "products"
@@ -55,20 +55,20 @@ def apply(scene: StepModel, value: str) -> StepModel:
     ratio = np.where(matrix, products, np.where(attends, attention, memory))
     floor = np.minimum(length, SHORTEST_NS)
     new = floor + (length - floor) * ratio
-    changed = scene.with_lengths(scene.is_compute, new)
+    changed = model.with_lengths(model.is_compute, new)
     inside = site.over("links", now.scale_up_gbps / other.scale_up_gbps)
     outside = site.over("adapters", now.scale_out_gbps / other.scale_out_gbps)
-    fixed = np.minimum(latency(scene), length)
-    moved = fixed + (length - fixed) * np.where(scene.facts.crosses, outside, inside)
+    fixed = np.minimum(latency(model), length)
+    moved = fixed + (length - fixed) * np.where(model.facts.crosses, outside, inside)
     return (
         replace(
-            changed.with_lengths(scene.is_comm, moved),
+            changed.with_lengths(model.is_comm, moved),
             gpu=other.device_name,
-            peak=scene.peak * other.half_tflops / now.half_tflops,
+            peak=model.peak * other.half_tflops / now.half_tflops,
             low_confidence=True,
         )
         .with_uncertainty("compute", 0.2 * site.narrows("products", "memory"))
-        .with_uncertainty("communication", 0.3 * site.narrows(*_levels(scene)))
+        .with_uncertainty("communication", 0.3 * site.narrows(*_levels(model)))
         .with_assumption(
             f"{other.name} in place of {now.name}: matrix products {1 / products:.2f} times as "
             f"fast, attention {1 / attention:.2f} times by the same kernels, what memory bounds "
@@ -79,9 +79,9 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _levels(scene: StepModel) -> tuple[str, ...]:
+def _levels(model: StepModel) -> tuple[str, ...]:
     """Levels of the network that the step uses."""
-    crosses = scene.facts.crosses[scene.is_comm]
+    crosses = model.facts.crosses[model.is_comm]
     return (*(("links",) if not crosses.all() else ()), *(("adapters",) if crosses.any() else ()))
 
 

@@ -11,15 +11,15 @@ NAME = "host"
 HELP = "The CPU is so many times faster: 2x."
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     times = factor(value, NAME)
-    graph = scene.graph
+    graph = model.graph
     on_cpu = graph.edges("call", "host_gap", "handover")
-    weight = np.where(on_cpu, np.rint(scene.weight / times), scene.weight).astype(np.int64)
-    wraps = scene.wrap_weight.copy()
+    weight = np.where(on_cpu, np.rint(model.weight / times), model.weight).astype(np.int64)
+    wraps = model.wrap_weight.copy()
     between = np.isin(graph.wrap_dst, graph.call_start)
     wraps[between] = np.rint(wraps[between] / times)
-    changed = replace(scene, weight=weight, wrap_weight=wraps)
+    changed = replace(model, weight=weight, wrap_weight=wraps)
     return changed.with_uncertainty("host", 0.1).with_assumption(
         f"every CPU call and the time between them is {times:g} times faster; the GPU is as it was"
     )

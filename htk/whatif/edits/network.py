@@ -22,24 +22,24 @@ _LEVELS = {"": None, "intra_": False, "inter_": True}  # does the group leave it
 _KNOWN = (*(f"{level}{what}" for level in _LEVELS for what in ("bandwidth", "latency")), "curve")
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     options = pairs(value, NAME, _KNOWN)
-    changed = scene
+    changed = model
     if "curve" in options:
         if options["curve"] != "on":
             raise UsageError(f"{NAME} curve={options['curve']!r}: it can only be on")
-        changed = _measured(scene)
-    faster, slower = np.ones(len(scene.facts.op)), np.ones(len(scene.facts.op))
+        changed = _measured(model)
+    faster, slower = np.ones(len(model.facts.op)), np.ones(len(model.facts.op))
     for level, crosses in _LEVELS.items():
-        affected = scene.is_comm
+        affected = model.is_comm
         if crosses is not None:
-            affected = affected & (scene.facts.crosses == crosses)
+            affected = affected & (model.facts.crosses == crosses)
         faster[affected] *= factor(options.get(level + "bandwidth", "1"), "bandwidth")
         slower[affected] *= factor(options.get(level + "latency", "1"), "latency")
     length = changed.lengths()
     fixed = np.minimum(latency(changed), length)
-    changed = changed.with_lengths(scene.is_comm, fixed * slower + (length - fixed) / faster)
-    faster_links = scene.links * max(1.0, float(faster.max(initial=1.0)))
+    changed = changed.with_lengths(model.is_comm, fixed * slower + (length - fixed) / faster)
+    faster_links = model.links * max(1.0, float(faster.max(initial=1.0)))
     changed = replace(changed, links=faster_links)
     return changed.with_uncertainty("communication", 0.1).with_assumption(
         "a transfer is a latency and bytes over bandwidth; the latency is that of the fastest "
@@ -47,14 +47,14 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _measured(scene: StepModel) -> StepModel:
+def _measured(model: StepModel) -> StepModel:
     """Each transfer takes what the benchmark of its type took for as many bytes on the wire."""
-    points = scene.facts.tables["bench_points"]
+    points = model.facts.tables["bench_points"]
     if not points.num_rows:
         raise UsageError(
             f"{NAME} curve=on: give the output of nccl-tests beside the trace, as another path"
         )
-    sent, length = wire(scene), scene.lengths().astype(np.float64)
+    sent, length = wire(model), model.lengths().astype(np.float64)
     types = np.array([t or "" for t in points["type"].to_pylist()])
     time = numbers(points["time_us"], np.nan).astype(np.float64)
     moved = numbers(points["busbw_gbps"], np.nan) * time * 1e3
@@ -63,7 +63,7 @@ def _measured(scene: StepModel) -> StepModel:
     benchmarked = np.zeros(len(length), bool)
     for kind in np.unique(types).tolist():  # a few types
         curve = fit(moved[types == kind], time[types == kind])
-        same_type = scene.is_collective(kind) & ~np.isnan(sent)
+        same_type = model.is_collective(kind) & ~np.isnan(sent)
         benchmarked |= same_type
         for transfer in np.flatnonzero(same_type).tolist() if curve else ():  # some hundreds
             length[transfer] = 1e3 * predicted_us(curve, float(sent[transfer]))
@@ -73,7 +73,7 @@ def _measured(scene: StepModel) -> StepModel:
             "step holds none of with known sizes"
         )
     ranks = sorted({int(n) for n in numbers(points["group_size"], -1).tolist() if n > 0})
-    return scene.with_lengths(benchmarked, length).with_assumption(
-        f"{int(benchmarked.sum())} of {int(scene.is_comm.sum())} transfers take what the benchmark "
+    return model.with_lengths(benchmarked, length).with_assumption(
+        f"{int(benchmarked.sum())} of {int(model.is_comm.sum())} transfers take what the benchmark "
         f"took, which ran on {' and '.join(str(n) for n in ranks) or 'unknown'} ranks"
     )

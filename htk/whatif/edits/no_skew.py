@@ -15,14 +15,14 @@ NAME = "no_skew"
 HELP = "All ranks arrive at collectives together: on."
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     if value != "on":
         raise UsageError(f"{NAME} {value!r}: it can only be on")
-    alone = scene.is_comm & scene.facts.single
-    changed = _shortest(scene, alone) if alone.any() else scene
+    alone = model.is_comm & model.facts.single
+    changed = _shortest(model, alone) if alone.any() else model
     changed = _evened(changed)
     # The transfer hangs on the last arrival: without it each part starts when its rank does.
-    joined = scene.is_comm & ~scene.facts.single
+    joined = model.is_comm & ~model.facts.single
     return (
         replace(parted(changed, joined), arrival_scale=0.0)
         .with_uncertainty("compute", 0.3)
@@ -34,28 +34,28 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _evened(scene: StepModel) -> StepModel:
-    """Return the scene in which the same call computes as long on every rank: the mean of them."""
-    ranks = len(scene.graph.ranks)
+def _evened(model: StepModel) -> StepModel:
+    """Return the model in which the same call computes as long on every rank: the mean of them."""
+    ranks = len(model.graph.ranks)
     if ranks < 2:
-        return scene
-    alike = same_calls(scene)
+        return model
+    alike = same_calls(model)
     # Compute that has communication beside it while others wait is slower for it.
-    slower = 1 + factor(scene) * share(scene, scene.graph.time)
-    alone = scene.lengths() / slower
+    slower = 1 + factor(model) * share(model, model.graph.time)
+    alone = model.lengths() / slower
     mean = np.bincount(alike.group_ids, alone, len(alike)) / alike.count
-    everywhere = scene.is_compute & (alike.count == ranks)[alike.group_ids]
-    return scene.with_lengths(everywhere, mean[alike.group_ids] * slower)
+    everywhere = model.is_compute & (alike.count == ranks)[alike.group_ids]
+    return model.with_lengths(everywhere, mean[alike.group_ids] * slower)
 
 
-def _shortest(scene: StepModel, alone: np.ndarray) -> StepModel:
+def _shortest(model: StepModel, alone: np.ndarray) -> StepModel:
     """Collectives whose peers are unknown last no longer than the fastest tenth of their like."""
-    types = sorted({c or "" for c in scene.facts.collective})
-    kind = np.array([types.index(c or "") for c in scene.facts.collective])
-    alike = Groups.by_keys(np.column_stack([kind, scene.facts.in_bytes, scene.facts.group_size]))
-    length = scene.lengths()
+    types = sorted({c or "" for c in model.facts.collective})
+    kind = np.array([types.index(c or "") for c in model.facts.collective])
+    alike = Groups.by_keys(np.column_stack([kind, model.facts.in_bytes, model.facts.group_size]))
+    length = model.lengths()
     least = np.zeros(len(length))
     for group in np.unique(alike.group_ids[alone]).tolist():  # kinds of collectives
         same_group = alone & (alike.group_ids == group)
         least[same_group] = np.quantile(length[same_group], 0.1)
-    return scene.with_lengths(alone, np.minimum(length, least))
+    return model.with_lengths(alone, np.minimum(length, least))

@@ -23,24 +23,24 @@ _FITTED = 0.25  # one sigma of a fitted factor, relative
 _TRANSFERS = 0.5  # and of how much quicker transfers are with nothing beside them
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     if value == "today":
-        return scene
+        return model
     if value == "perfect":
-        return _hidden(scene)
+        return _hidden(model)
     if value == "realistic":
-        return _realistic(scene)
+        return _realistic(model)
     if value == "serial":
-        return _serial(scene)
+        return _serial(model)
     raise UsageError(f"{NAME} {value!r}: perfect, realistic, serial or today")
 
 
-def _hidden(scene: StepModel) -> StepModel:
+def _hidden(model: StepModel) -> StepModel:
     """Nobody waits for a transfer, but a stream carries no more than it can in a step."""
-    acts, length = scene.graph.activities, scene.lengths()
-    lanes = np.unique(acts.lane[scene.is_comm]).tolist()  # a few a rank
-    busy = [int(length[scene.is_comm & (acts.lane == lane)].sum()) for lane in lanes]
-    bare = scene.with_lengths(scene.is_comm, 0)
+    acts, length = model.graph.activities, model.lengths()
+    lanes = np.unique(acts.lane[model.is_comm]).tolist()  # a few a rank
+    busy = [int(length[model.is_comm & (acts.lane == lane)].sum()) for lane in lanes]
+    bare = model.with_lengths(model.is_comm, 0)
     step = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
     short = max(busy, default=0) - step
     hidden = bare.add_step_time("communication", short, exposed=short) if short > 0 else bare
@@ -50,18 +50,18 @@ def _hidden(scene: StepModel) -> StepModel:
     )
 
 
-def _realistic(scene: StepModel) -> StepModel:
+def _realistic(model: StepModel) -> StepModel:
     """Return the same, and compute is slower for as long as transfers run beside it."""
-    fitted = factor(scene)
+    fitted = factor(model)
     kappa = fitted or USUAL_CONTENTION
-    length = scene.lengths().astype(np.float64)
-    slower = 1 + kappa * _beside(scene)
+    length = model.lengths().astype(np.float64)
+    slower = 1 + kappa * _beside(model)
     if not fitted:  # what the replay settles by itself is only what the trace told
-        slower = np.maximum(slower / (1 + kappa * share(scene, scene.graph.time)), 1.0)
+        slower = np.maximum(slower / (1 + kappa * share(model, model.graph.time)), 1.0)
     source = "fitted to the trace" if fitted else "usual; the trace does not tell"
     return (
-        _hidden(scene)
-        .with_lengths(scene.is_compute, length * slower)
+        _hidden(model)
+        .with_lengths(model.is_compute, length * slower)
         .with_uncertainty("compute", 0.3)
         .with_assumption(
             f"compute with communication beside it takes {1 + kappa:.2f} times as long: {source}"
@@ -69,29 +69,29 @@ def _realistic(scene: StepModel) -> StepModel:
     )
 
 
-def _beside(scene: StepModel) -> Floats:
+def _beside(model: StepModel) -> Floats:
     """Share of each device's compute that has communication beside it, if all is hidden."""
-    acts, length = scene.graph.activities, scene.lengths()
+    acts, length = model.graph.activities, model.lengths()
     phi = np.zeros(len(length))
     for device in np.unique(acts.device).tolist():  # a few
         on_device = acts.device == device
-        comm = int(length[on_device & scene.is_comm].sum())
-        compute = int(length[on_device & scene.is_compute].sum())
+        comm = int(length[on_device & model.is_comm].sum())
+        compute = int(length[on_device & model.is_compute].sum())
         phi[on_device] = min(comm / max(compute, 1), 1.0)
     return phi
 
 
-def _serial(scene: StepModel) -> StepModel:
+def _serial(model: StepModel) -> StepModel:
     """Communication runs on the compute stream, in the order in which both were launched."""
-    if not scene.is_comm.any():
-        return scene
-    slower, beside = of_transfers(scene)
-    alone = scene.lengths() / (1 + slower * beside)
-    turns = _in_turn(scene.with_lengths(scene.is_comm, alone))
+    if not model.is_comm.any():
+        return model
+    slower, beside = of_transfers(model)
+    alone = model.lengths() / (1 + slower * beside)
+    turns = _in_turn(model.with_lengths(model.is_comm, alone))
     turns = turns.without(turns.graph.edges("capacity"))  # nothing runs beside to make room for
     return (
         turns.with_uncertainty("communication", _TRANSFERS)
-        .with_uncertainty("contention", _contention_sigma(scene))
+        .with_uncertainty("contention", _contention_sigma(model))
         .with_assumption(
             "compute stands still while communication runs; both run in the order in which they "
             "were launched, and neither slows the other"
@@ -99,34 +99,34 @@ def _serial(scene: StepModel) -> StepModel:
     )
 
 
-def _contention_sigma(scene: StepModel) -> float:
+def _contention_sigma(model: StepModel) -> float:
     """Return what is uncertain of compute that nothing slows any more, relative to the step."""
-    beside = share(scene, scene.graph.time)
-    slowed = float((beside * scene.lengths())[scene.is_compute].sum())
-    fitted = factor(scene)
+    beside = share(model, model.graph.time)
+    slowed = float((beside * model.lengths())[model.is_compute].sum())
+    fitted = factor(model)
     uncertainty = _FITTED * fitted if fitted else USUAL_CONTENTION / 2
     return (
-        uncertainty * slowed / len(np.unique(scene.graph.activities.device)) / scene.graph.period_ns
+        uncertainty * slowed / len(np.unique(model.graph.activities.device)) / model.graph.period_ns
     )
 
 
-def _in_turn(scene: StepModel) -> StepModel:
-    """Return the scene in which each activity of a device waits for the one launched before it."""
-    graph, acts = scene.graph, scene.graph.activities
-    launched = _launched(scene)
+def _in_turn(model: StepModel) -> StepModel:
+    """Return the model in which each activity of a device waits for the one launched before it."""
+    graph, acts = model.graph, model.graph.activities
+    launched = _launched(model)
     tails, heads = [], []
     for device in np.unique(acts.device).tolist():  # a few
-        own = np.flatnonzero((acts.device == device) & (scene.is_comm | scene.is_compute))
+        own = np.flatnonzero((acts.device == device) & (model.is_comm | model.is_compute))
         own = own[np.lexsort((acts.start[own], launched[own]))]
         turns = acts.lane[own[1:]] != acts.lane[own[:-1]]
         tails.append(graph.end[own[:-1][turns]])
         heads.append(graph.start[own[1:][turns]])
-    return linked(scene, np.concatenate(tails), np.concatenate(heads))
+    return linked(model, np.concatenate(tails), np.concatenate(heads))
 
 
-def _launched(scene: StepModel) -> Ints:
+def _launched(model: StepModel) -> Ints:
     """Return when each activity was launched, no earlier than what precedes it on its stream."""
-    graph, acts = scene.graph, scene.graph.activities
+    graph, acts = model.graph, model.graph.activities
     launched = np.where(acts.call >= 0, graph.time[graph.call_start[acts.call]], acts.start)
     for lane in np.unique(acts.lane).tolist():  # a few a device
         own = np.flatnonzero(acts.lane == lane)

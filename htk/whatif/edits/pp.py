@@ -22,25 +22,25 @@ NAME = "pp"
 HELP = "Stages of a pipeline, from none: 4, or stages=4,interleave=2. Low confidence."
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     options = pairs(value, NAME, ("stages", "interleave")) if "=" in value else {"stages": value}
     stages = positive_integer(options.get("stages", ""), NAME)
     chunks = positive_integer(options.get("interleave", "1"), "interleave")
     if stages == 1:
-        return scene
-    many = micro_batches(scene)
+        return model
+    many = micro_batches(model)
     if not many:
         raise UsageError(f"{NAME}: no backward pass is seen in the step")
-    of = sizes(scene, NAME)
-    sent = activation_ns(scene, 2, ELEMENT * of.tokens * of.hidden)
-    whole_ns = micro_batch(scene).ns
-    more = round(scene.added.get(ADDED, 0) / whole_ns) if whole_ns else 0
-    output = _outside_layers(scene) * whole_ns
+    of = sizes(model, NAME)
+    sent = activation_ns(model, 2, ELEMENT * of.tokens * of.hidden)
+    whole_ns = micro_batch(model).ns
+    more = round(model.added.get(ADDED, 0) / whole_ns) if whole_ns else 0
+    output = _outside_layers(model) * whole_ns
     each = (whole_ns - output) / stages + output
     uneven = (many + more) * (stages - 1) * output
     bubble = (stages - 1) / chunks * each
     filling = 2 * (stages - 1) * sent
-    changed = fewer_replicas(scene, stages)
+    changed = fewer_replicas(model, stages)
     return (
         replace(
             changed.add_step_time(
@@ -59,17 +59,17 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _outside_layers(scene: StepModel) -> float:
+def _outside_layers(model: StepModel) -> float:
     """Return the share of the forward pass that is in no layer: of output and loss, mostly."""
     shares = []
-    for rank in scene.graph.ranks:
-        lane = compute_lane(scene, rank)
-        forward = lane[np.cumsum(scene.facts.backward[lane]) == 0]
-        length = scene.lengths()[forward].astype(np.float64)
+    for rank in model.graph.ranks:
+        lane = compute_lane(model, rank)
+        forward = lane[np.cumsum(model.facts.backward[lane]) == 0]
+        length = model.lengths()[forward].astype(np.float64)
         position = {int(a): k for k, a in enumerate(forward.tolist())}
         within = sum(
             float(length[position[region.first] : position[region.last] + 1].sum())
-            for region in layers(scene, lane)
+            for region in layers(model, lane)
         )
         shares.append(1 - within / length.sum() if within else 0.0)
     return float(np.mean(shares))

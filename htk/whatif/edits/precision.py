@@ -33,40 +33,40 @@ _TYPES = (
 )
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     if value not in _BYTES:
         raise UsageError(f"{NAME} {value!r}: one of {', '.join(_BYTES)}")
-    now = _recorded(scene)
+    now = _recorded(model)
     if now is None:
         raise UsageError(
             f"{NAME}: neither types of operators nor kernel names tell the present one"
         )
     if now == value:
-        return scene.with_assumption(f"matrix products are {value} already")
-    gpu = scene.device
+        return model.with_assumption(f"matrix products are {value} already")
+    gpu = model.device
     if gpu is None:
-        raise UsageError(f"{NAME}: the catalogue has no rates for {scene.device_name!r}")
+        raise UsageError(f"{NAME}: the catalogue has no rates for {model.device_name!r}")
     if value == "bf16" and not gpu.has("bf16"):
         raise UsageError(f"{NAME}: {gpu.name} has no bf16 matrix products")
-    exact = now == "fp32" and not _in_tf32(scene)  # computed by vector units, or unknown ones
+    exact = now == "fp32" and not _in_tf32(model)  # computed by vector units, or unknown ones
     ratio = (_vectors(gpu) if exact else _rate(gpu, now)) / _rate(gpu, value)
     faster_peak = _peak(gpu, value, False) / _peak(gpu, now, exact)
-    gemm = np.array([f == "gemm" for f in scene.facts.family], bool)
-    length = scene.lengths().astype(np.float64)
+    gemm = np.array([f == "gemm" for f in model.facts.family], bool)
+    length = model.lengths().astype(np.float64)
     floor = np.minimum(length, SHORTEST_NS)
     new = floor + (length - floor) * ratio
     if value == "fp8":
-        new += _casts(scene, gpu)
-    changed = scene.with_lengths(gemm, new)
+        new += _casts(model, gpu)
+    changed = model.with_lengths(gemm, new)
     moved = _BYTES[value] / _BYTES[now]
     if moved != 1:
-        rest = (grows(scene) | _optimizer(scene)) & ~gemm
+        rest = (grows(model) | _optimizer(model)) & ~gemm
         changed = changed.with_lengths(rest, floor + (length - floor) * moved)
         comm = rescaled(changed, changed.is_comm, moved)
         changed = changed.with_lengths(changed.is_comm, comm)
         changed = replace(changed, facts=smaller(changed.facts, changed.is_comm, 1 / moved))
     return (
-        replace(changed, peak=scene.peak * faster_peak, low_confidence=True)
+        replace(changed, peak=model.peak * faster_peak, low_confidence=True)
         .with_uncertainty("compute", 0.15)
         .with_assumption(
             f"matrix products in {value} in place of {now}, {1 / ratio:.2f} times as fast by rates "
@@ -77,11 +77,11 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _recorded(scene: StepModel) -> str | None:
+def _recorded(model: StepModel) -> str | None:
     """Return the type of most time in matrix products."""
-    acts, time_by_type = scene.graph.activities, Counter[str]()
-    for k in np.flatnonzero([f == "gemm" for f in scene.facts.family]).tolist():  # of one step
-        text = f"{scene.facts.types[k] or ''} {acts.names[int(acts.name[k])]}"
+    acts, time_by_type = model.graph.activities, Counter[str]()
+    for k in np.flatnonzero([f == "gemm" for f in model.facts.family]).tolist():  # of one step
+        text = f"{model.facts.types[k] or ''} {acts.names[int(acts.name[k])]}"
         dtype = next((name for name, rule in _TYPES if rule.search(text)), None)
         if dtype:
             time_by_type[dtype] += int(acts.length[k])
@@ -96,10 +96,10 @@ def _rate(gpu: Gpu, name: str) -> float:
     return rate
 
 
-def _in_tf32(scene: StepModel) -> bool:
+def _in_tf32(model: StepModel) -> bool:
     """Return whether products of single precision run on matrix units, as their names say."""
-    acts = scene.graph.activities
-    gemm = np.array([f == "gemm" for f in scene.facts.family], bool)
+    acts = model.graph.activities
+    gemm = np.array([f == "gemm" for f in model.facts.family], bool)
     names = {acts.names[code] for code in acts.name[gemm].tolist()}
     return not any(_VECTORS.search(name) for name in names) or any(map(in_tf32_by_name, names))
 
@@ -115,10 +115,10 @@ def _peak(gpu: Gpu, name: str, exact: bool) -> float:
     return peak or gpu.half_tflops
 
 
-def _casts(scene: StepModel, gpu: Gpu) -> NDArray[np.float64]:
+def _casts(model: StepModel, gpu: Gpu) -> NDArray[np.float64]:
     """Time to cast the operands of each product; 0 where its shapes are not known."""
-    sizes = {d: _elements(d) for d in set(scene.facts.dims) if d}
-    elements = np.array([sizes[d] if d else 0 for d in scene.facts.dims], np.float64)
+    sizes = {d: _elements(d) for d in set(model.facts.dims) if d}
+    elements = np.array([sizes[d] if d else 0 for d in model.facts.dims], np.float64)
     return elements * _SCALED / gpu.achievable_memory_gbps
 
 
@@ -127,5 +127,5 @@ def _elements(dims: str) -> int:
     return sum(int(np.prod(s)) for s in shapes[-2:] if all(isinstance(n, int) for n in s))
 
 
-def _optimizer(scene: StepModel) -> NDArray[np.bool_]:
-    return np.array([f == "optimizer" for f in scene.facts.family], bool)
+def _optimizer(model: StepModel) -> NDArray[np.bool_]:
+    return np.array([f == "optimizer" for f in model.facts.family], bool)

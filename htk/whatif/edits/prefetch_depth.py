@@ -21,25 +21,25 @@ _SIGMA = 0.01  # of the step
 _SIGMA_OF_NONE = 0.06  # in the backward pass gathers then also queue behind reductions
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     if not value.isdigit():
         raise UsageError(f"{NAME} {value!r}: a number of units was expected")
     depth = int(value)
     tails: list[int] = []
     heads: list[int] = []
-    graph = scene.graph
+    graph = model.graph
     freed = np.zeros(len(graph.src), bool)
     for rank in graph.ranks:
-        lane = compute_lane(scene, rank)
+        lane = compute_lane(model, rank)
         position = {int(a): k for k, a in enumerate(lane.tolist())}
-        gathers, users = _used(scene, rank, lane)
-        freed |= _holding(scene, gathers[1:], lane)
+        gathers, users = _used(model, rank, lane)
+        freed |= _holding(model, gathers[1:], lane)
         for k in range(1, len(gathers)):  # some tens of units
             gather, user = gathers[k], users[max(k - depth, 0)]
             before = lane[position[user] - 1] if position[user] else -1
             if before >= 0 and k > depth:
                 # What frees the buffer: at 0 the compute before, else the copy out of it.
-                copied = depth > 0 and _copies_out(scene, user)
+                copied = depth > 0 and _copies_out(model, user)
                 tails.append(int(graph.end[user if copied else before]))
                 heads.append(int(graph.start[gather]))
             call = int(graph.activities.call[user])
@@ -48,7 +48,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
                 heads.append(int(graph.start[gather]))
     if not freed.any():
         raise UsageError(f"{NAME}: no all-gathers that compute waits for are seen in the step")
-    changed = scene.without(freed)
+    changed = model.without(freed)
     return (
         linked(changed, np.array(tails, np.int64), np.array(heads, np.int64))
         .with_uncertainty("structure", _SIGMA if depth else _SIGMA_OF_NONE)
@@ -58,15 +58,15 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _copies_out(scene: StepModel, activity: int) -> bool:
-    return "split_with_sizes_copy" in (scene.facts.op[activity] or "")
+def _copies_out(model: StepModel, activity: int) -> bool:
+    return "split_with_sizes_copy" in (model.facts.op[activity] or "")
 
 
-def _used(scene: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]]:
+def _used(model: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]]:
     """Gathers of a rank in order, and the first activity of the compute stream to wait for each."""
-    graph = scene.graph
+    graph = model.graph
     acts = graph.activities
-    all_gathers = np.flatnonzero(scene.is_collective("all_gather") & (acts.rank == rank))
+    all_gathers = np.flatnonzero(model.is_collective("all_gather") & (acts.rank == rank))
     all_gathers = all_gathers[np.argsort(acts.start[all_gathers], kind="stable")]
     events = graph.edges("event")
     heads = dict(zip(graph.start[lane].tolist(), lane.tolist(), strict=True))
@@ -80,15 +80,15 @@ def _used(scene: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]
     return gathers, users
 
 
-def _holding(scene: StepModel, gathers: list[int], lane: Ints) -> NDArray[np.bool_]:
+def _holding(model: StepModel, gathers: list[int], lane: Ints) -> NDArray[np.bool_]:
     """Edges by which host and compute stream hold gathers, or the copies into their buffers."""
-    graph = scene.graph
+    graph = model.graph
     heads = np.zeros(len(graph.time), bool)
     heads[graph.start[gathers]] = True
     events = graph.edges("event")
     feeding = np.zeros(len(graph.time), bool)
     feeding[graph.src[heads[graph.dst] & events]] = True
-    copies = feeding[graph.end] & ~scene.is_comm
+    copies = feeding[graph.end] & ~model.is_comm
     copies[lane] = False
     heads[graph.start[copies]] = True
     computed = np.zeros(len(graph.time), bool)

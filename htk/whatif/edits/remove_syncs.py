@@ -19,13 +19,13 @@ HELP = "No synchronising call or blocking copy in the step: on."
 _NEXT_STEP = 0.01  # of the step, one sigma: how steps overlap is not in the recording
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     switched_on(value, NAME)
-    blocked = scene.graph.edges("sync")
+    blocked = model.graph.edges("sync")
     if not blocked.any():
-        return scene
-    free = scene.without(blocked)
-    if len(scene.graph.wrap_src):
+        return model
+    free = model.without(blocked)
+    if len(model.graph.wrap_src):
         free = in_order(_updated(free))
     return free.with_uncertainty("structure", _NEXT_STEP).with_assumption(
         "calls that waited for the GPU return at once; parameters are gathered once the optimizer "
@@ -33,29 +33,29 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _updated(scene: StepModel) -> StepModel:
-    """Return the scene in which gathers, and copies for them, wait for the last optimizer."""
-    acts = scene.graph.activities
-    optimizer = np.array([family == "optimizer" for family in scene.facts.family], bool)
-    gathers = scene.is_collective("all_gather")
+def _updated(model: StepModel) -> StepModel:
+    """Return the model in which gathers, and copies for them, wait for the last optimizer."""
+    acts = model.graph.activities
+    optimizer = np.array([family == "optimizer" for family in model.facts.family], bool)
+    gathers = model.is_collective("all_gather")
     lasts, firsts = [], []
-    for rank in scene.graph.ranks:
-        lane = compute_lane(scene, rank)
+    for rank in model.graph.ranks:
+        lane = compute_lane(model, rank)
         updates = lane[optimizer[lane]]
         last = updates[-1:] if len(updates) else lane[-1:]
-        for first in _begins(scene, gathers & (acts.rank == rank)) if len(last) else ():
+        for first in _begins(model, gathers & (acts.rank == rank)) if len(last) else ():
             lasts.append(int(last[0]))
             firsts.append(first)
-    return followed(scene, np.array(lasts, np.int64), np.array(firsts, np.int64))
+    return followed(model, np.array(lasts, np.int64), np.array(firsts, np.int64))
 
 
-def _begins(scene: StepModel, gathers: Mask) -> list[int]:
+def _begins(model: StepModel, gathers: Mask) -> list[int]:
     """Return the first of these gathers, and the first copy that one of them waits for."""
-    graph, acts = scene.graph, scene.graph.activities
+    graph, acts = model.graph, model.graph.activities
     rows = np.flatnonzero(gathers)
     if not len(rows):
         return []
     feeding = graph.src[graph.edges("event") & np.isin(graph.dst, graph.start[rows])]
-    lanes = np.unique(acts.lane[compute_lane(scene, int(acts.rank[rows[0]]))])
+    lanes = np.unique(acts.lane[compute_lane(model, int(acts.rank[rows[0]]))])
     copies = np.flatnonzero(np.isin(graph.end, feeding) & ~np.isin(acts.lane, lanes))
     return [int(each[np.argmin(acts.start[each])]) for each in (rows, copies) if len(each)]

@@ -28,51 +28,51 @@ _RMS_NORM = re.compile(r"rms_?norm", re.I)
 _FUSED = 0.5  # of the gain: a fused RMSNorm won 3 to 30 % in 22 measured pairs, 15 % in the middle
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     match = _VALUE.fullmatch(value)
     if match is None:
         raise UsageError(f"{NAME} {value!r}: PATTERN=2x, PATTERN=fused or PATTERN=gone")
     pattern, how, claimed = match.groups()
-    chosen, norms = _named(scene, pattern), 0
+    chosen, norms = _named(model, pattern), 0
     if not chosen.any() and _RMS_NORM.search(pattern):
-        chosen, norms = rms_norms(scene)
+        chosen, norms = rms_norms(model)
     if not chosen.any():
         raise UsageError(
             f"{NAME}: no kernel, operator or module of the step is named like {pattern!r}"
         )
-    length = scene.lengths()
+    length = model.lengths()
     share = 100 * int(length[chosen].sum()) / max(int(length.sum()), 1)
     words = [f"{int(chosen.sum())} activities ({share:.1f} % of GPU time) match {pattern!r}"]
     if norms:
         words.append(f"{pluralize(norms, 'norm')} told by operators: pow, mean, rsqrt, mul")
     if how == "gone":
-        changed = unlaunched(scene, chosen)
+        changed = unlaunched(model, chosen)
         words.append("their launches go with them")
     elif how == "fused":
-        changed = _fused(scene, chosen)
+        changed = _fused(model, chosen)
         words.append(
             "those that follow each other become one, which moves what the longest of them moves; "
             "the other launches go"
         )
     else:
-        changed = scene.with_lengths(chosen, length / factor(how, NAME))
+        changed = model.with_lengths(chosen, length / factor(how, NAME))
         words.append("their launches stay")
     if claimed:
-        words.append(_judged(scene, changed, chosen, factor(claimed, "claimed")))
+        words.append(_judged(model, changed, chosen, factor(claimed, "claimed")))
     return changed.with_uncertainty("compute", _FUSED if how == "fused" else 0.1).with_assumption(
         *words
     )
 
 
-def _named(scene: StepModel, pattern: str) -> Mask:
+def _named(model: StepModel, pattern: str) -> Mask:
     try:
         wanted = re.compile(pattern)
     except re.error as error:
         raise UsageError(f"{NAME} {pattern!r}: {error}") from None
-    acts = scene.graph.activities
+    acts = model.graph.activities
     by_name = np.array([bool(wanted.search(n)) for n in acts.names] + [False])[acts.name]
-    chosen = by_name | _matching(wanted, scene.facts.op)
-    return chosen if chosen.any() else _matching(wanted, scene.facts.module)
+    chosen = by_name | _matching(wanted, model.facts.op)
+    return chosen if chosen.any() else _matching(wanted, model.facts.module)
 
 
 def _matching(wanted: re.Pattern[str], names: list[str | None]) -> Mask:
@@ -80,27 +80,27 @@ def _matching(wanted: re.Pattern[str], names: list[str | None]) -> Mask:
     return np.array([bool(n and matches[n]) for n in names], bool)
 
 
-def _fused(scene: StepModel, chosen: Mask) -> StepModel:
+def _fused(model: StepModel, chosen: Mask) -> StepModel:
     """The first of each run of neighbours on a stream takes as long as the longest of them."""
-    acts = scene.graph.activities
+    acts = model.graph.activities
     order = np.lexsort((acts.start, acts.lane))
     fusible, lane = chosen[order], acts.lane[order]
     begins = fusible & ~np.append(False, fusible[:-1] & (lane[1:] == lane[:-1]))
     run = np.cumsum(begins) - 1
-    length = scene.lengths().astype(np.float64)
+    length = model.lengths().astype(np.float64)
     longest = np.zeros(int(begins.sum()))
     np.maximum.at(longest, run[fusible], length[order][fusible])
     length[order[begins]] = longest
     firsts = np.zeros(len(chosen), bool)
     firsts[order[begins]] = True
-    return unlaunched(scene.with_lengths(firsts, length), chosen & ~firsts)
+    return unlaunched(model.with_lengths(firsts, length), chosen & ~firsts)
 
 
-def _judged(scene: StepModel, changed: StepModel, chosen: Mask, claimed: float) -> str:
+def _judged(model: StepModel, changed: StepModel, chosen: Mask, claimed: float) -> str:
     """Can a step be so many times faster for this?"""
-    again = replay(scene.graph, scene.weight, scene.wrap_weight)
-    path = critical(scene.graph, again.time, scene.weight)
-    runs = np.isin(path, scene.run_edge[chosen & (scene.run_edge >= 0)])
-    share = float(scene.weight[path[runs]].sum()) / max(again.period_ns, 1)
-    now, then = int(scene.lengths()[chosen].sum()), int(changed.lengths()[chosen].sum())
+    again = replay(model.graph, model.weight, model.wrap_weight)
+    path = critical(model.graph, again.time, model.weight)
+    runs = np.isin(path, model.run_edge[chosen & (model.run_edge >= 0)])
+    share = float(model.weight[path[runs]].sum()) / max(again.period_ns, 1)
+    now, then = int(model.lengths()[chosen].sum()), int(changed.lengths()[chosen].sum())
     return guard(claimed, share, now / then if then else math.inf).words

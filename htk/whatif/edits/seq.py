@@ -35,16 +35,16 @@ class Lengths:
     pairs: float
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
-    seen = inputs(scene)
+def apply(model: StepModel, value: str) -> StepModel:
+    seen = inputs(model)
     now = seen.tokens / seen.batch if seen.tokens and seen.batch else None
     wanted = _wanted(value, now, seen.batch)
     if now is None:  # a factor
         ratio, looked = wanted.tokens, wanted.pairs
     else:
         ratio, looked = wanted.tokens / now, wanted.pairs / now**2
-    changed = batch.apply(scene, f"{ratio:.9f}x") if ratio != 1 else scene
-    attention = np.array([family == "attention" for family in scene.facts.family], bool)
+    changed = batch.apply(model, f"{ratio:.9f}x") if ratio != 1 else model
+    attention = np.array([family == "attention" for family in model.facts.family], bool)
     length = changed.lengths().astype(np.float64)
     fixed = np.minimum(length, batch.SHORTEST_NS)
     changed = changed.with_lengths(attention, fixed + (length - fixed) * looked / ratio)
@@ -53,7 +53,7 @@ def apply(scene: StepModel, value: str) -> StepModel:
         changed.with_uncertainty("compute", max(changed.spread.get("compute", 0.0), _SIGMA)),
         work=1.0 if ratio == looked == 1 else float("nan"),
         assumptions=(
-            *scene.assumptions,
+            *model.assumptions,
             f"{words}, {ratio:.3g} times the recorded; attention {looked:.3g} times",
         ),
     )

@@ -45,13 +45,13 @@ class _Asked:
     weights: str | None
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     options = pairs(value, NAME, _KNOWN)
-    now = scene.served or recorded(scene.facts.tables)
-    return _changed(scene, now, _asked(scene, now, options))
+    now = model.served or recorded(model.facts.tables)
+    return _changed(model, now, _asked(model, now, options))
 
 
-def _asked(scene: StepModel, now: ServedIteration, options: dict[str, str]) -> _Asked:
+def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _Asked:
     how = "the recorded one is not known (ranges round iterations tell)"
     times = {
         name: against(options[name], was, name, how) if name in options else 1.0
@@ -68,22 +68,22 @@ def _asked(scene: StepModel, now: ServedIteration, options: dict[str, str]) -> _
         new = replace(new, captured=0.0)
     weights = options.get("weights")
     if weights is not None:
-        if scene.device is None:
+        if model.device is None:
             raise UsageError(f"weights={weights}: the catalogue does not hold the recorded GPU")
-        new = replace(new, weights=weight_format(weights, scene.device))
-    model = decoder(options["model"]) if "model" in options else None
+        new = replace(new, weights=weight_format(weights, model.device))
+    described = decoder(options["model"]) if "model" in options else None
     tensor = positive_integer(options["tp"], "tp") if "tp" in options else 1
-    if tensor > 1 and model is None:
+    if tensor > 1 and described is None:
         raise UsageError(f"tp={tensor} wants model=NAME, whose width the GPUs' sums have")
-    return _Asked(new, times["requests"], model, tensor, weights)
+    return _Asked(new, times["requests"], described, tensor, weights)
 
 
-def _changed(scene: StepModel, now: ServedIteration, asked: _Asked) -> StepModel:
+def _changed(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel:
     if not now.tokens:
         raise UsageError(f"{NAME}: the ranges round iterations do not tell their tokens")
-    new, bounds = asked.iteration, Bounds(scene.device)
-    names = _kernel_names(scene)
-    families = scene.facts.family
+    new, bounds = asked.iteration, Bounds(model.device)
+    names = _kernel_names(model)
+    families = model.facts.family
     attends = np.array([f == "attention" for f in families], bool)
     matrix = np.array([f in _MATRIX for f in families], bool)
     looked = bounds.attention(now)
@@ -91,17 +91,17 @@ def _changed(scene: StepModel, now: ServedIteration, asked: _Asked) -> StepModel
     products = product_ratio(recorded_formats(names), (bounds, now), (bounds, new))
     ratio = np.where(matrix, products / asked.tensor, new.tokens / now.tokens)
     ratio = np.where(attends, attention / asked.tensor, ratio)
-    length = scene.lengths().astype(np.float64)
+    length = model.lengths().astype(np.float64)
     floor = np.minimum(length, _SHORTEST_NS)
-    changed = scene.with_lengths(scene.is_compute, floor + (length - floor) * ratio)
+    changed = model.with_lengths(model.is_compute, floor + (length - floor) * ratio)
     served = asked.requests if now.requests else new.prompt_tokens / max(now.prompt_tokens, 1.0)
     computed = (new.requests + new.prompt_tokens) / (now.requests + now.prompt_tokens)
     changed = replace(
         changed,
-        samples=scene.samples * served,
-        work=scene.work * computed / served,
-        devices=scene.devices * asked.tensor,
-        activation_scale=scene.activation_scale * new.tokens / now.tokens,
+        samples=model.samples * served,
+        work=model.work * computed / served,
+        devices=model.devices * asked.tensor,
+        activation_scale=model.activation_scale * new.tokens / now.tokens,
         low_confidence=True,
         served=new,
     )
@@ -110,40 +110,40 @@ def _changed(scene: StepModel, now: ServedIteration, asked: _Asked) -> StepModel
     return changed.with_uncertainty("compute", 0.15).with_assumption(*words, *_fit(changed, asked))
 
 
-def _kernel_names(scene: StepModel) -> list[str | None]:
-    kernels = scene.facts.tables.get("kernels")
+def _kernel_names(model: StepModel) -> list[str | None]:
+    kernels = model.facts.tables.get("kernels")
     if kernels is None or not kernels.num_rows:
-        return [None] * len(scene.facts.family)
-    return [str(name) for name in kernels["name"].take(scene.facts.rows).to_pylist()]
+        return [None] * len(model.facts.family)
+    return [str(name) for name in kernels["name"].take(model.facts.rows).to_pylist()]
 
 
-def _server(scene: StepModel, asked: _Asked) -> Server | None:
-    if asked.model is None or scene.device is None:
+def _server(model: StepModel, asked: _Asked) -> Server | None:
+    if asked.model is None or model.device is None:
         return None
-    per_node = scene.facts.gpus_per_node or 8
+    per_node = model.facts.gpus_per_node or 8
     return Server(
-        asked.model, scene.device, asked.tensor, weights=asked.weights or "bf16",
+        asked.model, model.device, asked.tensor, weights=asked.weights or "bf16",
         gpus_per_node=max(per_node, asked.tensor),
     )  # fmt: skip
 
 
-def _with_sums(scene: StepModel, asked: _Asked) -> StepModel:
+def _with_sums(model: StepModel, asked: _Asked) -> StepModel:
     """Add what tensor-parallel GPUs send each other, which nothing hides."""
     if asked.tensor == 1:
-        return scene
-    server = _server(scene, asked)
+        return model
+    server = _server(model, asked)
     if server is None:
         raise UsageError(f"tp={asked.tensor}: the catalogue does not hold the recorded GPU")
     each = ServerCompute(server).communication_ns(asked.iteration.tokens)
-    acts = scene.graph.activities
-    last = int(np.argmax(scene.graph.time[scene.graph.end]))
+    acts = model.graph.activities
+    last = int(np.argmax(model.graph.time[model.graph.end]))
     earlier = np.flatnonzero((acts.lane == acts.lane[last]) & (acts.end <= acts.start[last]))
     before = tuple(earlier[np.argsort(acts.end[earlier])][-1:].tolist())
     sums = Work(  # all of them in a row, before the last activity
         last, each * asked.iteration.count, before, (last,), collective="all_reduce",
         group_size=asked.tensor, per_node=asked.tensor,
     )  # fmt: skip
-    return inserted(scene, [sums]).with_uncertainty("communication", 0.5)
+    return inserted(model, [sums]).with_uncertainty("communication", 0.5)
 
 
 def _words(now: ServedIteration, new: ServedIteration, balance: float) -> tuple[str, ...]:
@@ -160,9 +160,9 @@ def _words(now: ServedIteration, new: ServedIteration, balance: float) -> tuple[
     return tuple(words)
 
 
-def _fit(scene: StepModel, asked: _Asked) -> tuple[str, ...]:
+def _fit(model: StepModel, asked: _Asked) -> tuple[str, ...]:
     """Tell of a known model whether keys and values fit."""
-    server = _server(scene, asked)
+    server = _server(model, asked)
     if server is None:
         return ()
     new = asked.iteration

@@ -54,29 +54,29 @@ def strategy(value: str) -> str:
     return _AS_PYTORCH_SAYS.get(low, low)
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     name, _, size = strategy(value).partition(":")
     if name not in (*STRATEGIES, *STAGES):
         strategies = ", ".join((*STRATEGIES, *STAGES))
         raise UsageError(f"{NAME} {value!r}: one of {strategies}, NO_SHARD")
-    now = sharded(scene) or replicated(scene)
+    now = sharded(model) or replicated(model)
     if now is None:
         raise UsageError(
             f"{NAME}: the step holds neither all_gathers and reduce_scatters of parameters nor "
             "all_reduces of gradients, with known sizes and several ranks"
         )
-    shards = _shards(scene, now, name, size)
+    shards = _shards(model, now, name, size)
     if name == now.strategy and shards == (now.ranks if name != "ddp" else 1):
-        return scene.with_assumption(f"the recording is {name} already")
+        return model.with_assumption(f"the recording is {name} already")
     if name in STAGES:
-        whole_copies = scene if now.strategy == "ddp" else to_replicas(scene, now, _copies(scene))
+        whole_copies = model if now.strategy == "ddp" else to_replicas(model, now, _copies(model))
         changed = to_zero(whole_copies, replicated(whole_copies) or now)
     elif now.strategy == "ddp":
-        changed = from_replicas(scene, now, name, shards)
+        changed = from_replicas(model, now, name, shards)
     elif name == "ddp":
-        changed = to_replicas(scene, now, _copies(scene))
+        changed = to_replicas(model, now, _copies(model))
     else:
-        changed = _communicated(scene, now, name, shards)
+        changed = _communicated(model, now, name, shards)
     return (
         replace(changed, parallel=now.world)
         .with_uncertainty("communication", 0.15)
@@ -92,98 +92,98 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _shards(scene: StepModel, now: Sharded, name: str, size: str) -> int:
+def _shards(model: StepModel, now: Sharded, name: str, size: str) -> int:
     if name in ("ddp", *STAGES):
         return 1
     if name != "hybrid_shard":
         return now.world
-    usual = now.ranks if now.strategy == name else min(gpus_of_a_node(scene), now.world // 2)
+    usual = now.ranks if now.strategy == name else min(gpus_of_a_node(model), now.world // 2)
     shards = int(size) if size.isdigit() else max(usual, 1)
     if shards < 1 or now.world % shards:
         raise UsageError(f"{NAME}: {shards} ranks to a shard group do not divide {now.world}")
     return shards
 
 
-def _communicated(scene: StepModel, now: Sharded, name: str, shards: int) -> StepModel:
+def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> StepModel:
     """From one kind of FSDP to another."""
-    gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
-    net, copies = network(scene), _copies(scene)
+    gathers, reduces = model.is_collective("all_gather"), model.is_collective("reduce_scatter")
+    net, copies = network(model), _copies(model)
     node, across = net.node, net.summed(now.world, shards)
     apart = name == "hybrid_shard" and now.world > shards and bool(copies.any())  # FSDP2
     regather = name != "shard_grad_op" and not now.backward.any()
-    host = host_ns(scene, gathers | (copies & _of_gather(scene)), hooks=False)
-    summing = host_ns(scene, reduces, hooks=True)
-    scene = removed(scene, replicating(scene), hooks=False)
+    host = host_ns(model, gathers | (copies & _of_gather(model)), hooks=False)
+    summing = host_ns(model, reduces, hooks=True)
+    model = removed(model, replicating(model), hooks=False)
     if name == "shard_grad_op":
-        scene = unsynchronised(scene, gathers)  # nothing is freed that a gather could wait for
-        scene = removed(scene, now.backward | _uncopied(scene, now.backward), hooks=True)
-    kept = scene.is_collective("all_gather")
+        model = unsynchronised(model, gathers)  # nothing is freed that a gather could wait for
+        model = removed(model, now.backward | _uncopied(model, now.backward), hooks=True)
+    kept = model.is_collective("all_gather")
     fixed = [net.latency(n, min(n, node)) for n in (now.ranks, shards)]
-    scene = _moved(scene, kept, fixed, net.shared(shards) / net.shared(now.ranks))
+    model = _moved(model, kept, fixed, net.shared(shards) / net.shared(now.ranks))
     reduced = net.shared(shards) + (0 if apart else across)
-    scene = _moved(scene, reduces, fixed, reduced / net.shared(now.ranks))
-    scene = owned(scene, now.ranks / shards)
+    model = _moved(model, reduces, fixed, reduced / net.shared(now.ranks))
+    model = owned(model, now.ranks / shards)
     if apart:
         size = min(now.world, node)
-        scene = _replicated_apart(
-            scene, now, shards, (net.latency(now.world, size), across), summing
+        model = _replicated_apart(
+            model, now, shards, (net.latency(now.world, size), across), summing
         )
     if regather:
-        scene = _regathered(scene, shards, host)
-    return _renamed(scene, now, name, shards, node)
+        model = _regathered(model, shards, host)
+    return _renamed(model, now, name, shards, node)
 
 
-def _moved(scene: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> StepModel:
+def _moved(model: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> StepModel:
     """With another latency, and so many times as long for the bytes."""
-    length = scene.lengths().astype(np.float64)
+    length = model.lengths().astype(np.float64)
     moving = np.maximum(length - fixed[0], 0.0)
-    return scene.with_lengths(
+    return model.with_lengths(
         chosen, np.minimum(length, fixed[0]) + fixed[1] - fixed[0] + moving * ratio
     )
 
 
-def _copies(scene: StepModel) -> Mask:
+def _copies(model: StepModel) -> Mask:
     """Of FSDP2, into buffers and out of them."""
-    copying = np.array([bool(op and _COPIES.search(op)) for op in scene.facts.op], bool)
-    return np.asarray(copying & ~scene.is_comm)
+    copying = np.array([bool(op and _COPIES.search(op)) for op in model.facts.op], bool)
+    return np.asarray(copying & ~model.is_comm)
 
 
-def _of_gather(scene: StepModel) -> Mask:
+def _of_gather(model: StepModel) -> Mask:
     """Return the operators that may be of a gather, not of a reduction."""
-    return np.array([bool(op and "chunk_cat" not in op) for op in scene.facts.op], bool)
+    return np.array([bool(op and "chunk_cat" not in op) for op in model.facts.op], bool)
 
 
-def _uncopied(scene: StepModel, dropped: Mask) -> Mask:
+def _uncopied(model: StepModel, dropped: Mask) -> Mask:
     """Without a gather there is nothing to copy into its buffer, nor out of it."""
-    copies = _copies(scene) & _of_gather(scene)
-    if (scene.facts.backward & dropped).any():
-        return np.asarray(copies & scene.facts.backward)
-    acts = scene.graph.activities
+    copies = _copies(model) & _of_gather(model)
+    if (model.facts.backward & dropped).any():
+        return np.asarray(copies & model.facts.backward)
+    acts = model.graph.activities
     late = np.zeros(len(copies), bool)
-    for rank in scene.graph.ranks:
+    for rank in model.graph.ranks:
         of_rank = acts.rank == rank
         late |= of_rank & (acts.start >= int(acts.start[dropped & of_rank].min(initial=1 << 62)))
     return np.asarray(copies & late)
 
 
 def _replicated_apart(
-    scene: StepModel, now: Sharded, shards: int, costs: tuple[float, float], host: float
+    model: StepModel, now: Sharded, shards: int, costs: tuple[float, float], host: float
 ) -> StepModel:
     """FSDP2 sums between replicas on a stream of its own."""
     works: list[Work] = []
     calls: list[int] = []
-    acts, node, replicas = scene.graph.activities, gpus_of_a_node(scene), now.world // shards
-    for rank in scene.graph.ranks:
-        lane, last = compute_lane(scene, rank), -1
-        reduces = _ordered(scene, scene.is_collective("reduce_scatter") & (acts.rank == rank))
-        ready = all_waited_for(scene, reduces, lane)
+    acts, node, replicas = model.graph.activities, gpus_of_a_node(model), now.world // shards
+    for rank in model.graph.ranks:
+        lane, last = compute_lane(model, rank), -1
+        reduces = _ordered(model, model.is_collective("reduce_scatter") & (acts.rank == rank))
+        ready = all_waited_for(model, reduces, lane)
         rest = next_of(lane, ready[-1]) if reduces and ready[-1] >= 0 else -1
         before = (rest,) if rest >= 0 and rest != ready[-1] else ()
         for k, (reduction, unit) in enumerate(zip(reduces, ready, strict=True)):
             after = (reduction, last) if last >= 0 else (reduction,)
             last = len(acts.start) + len(works)
             calls.append(int(acts.call[next_of(lane, unit)]) if unit >= 0 else -1)
-            size = float(scene.facts.in_bytes[reduction])
+            size = float(model.facts.in_bytes[reduction])
             works.append(
                 summed(
                     reduction,
@@ -195,18 +195,18 @@ def _replicated_apart(
                     joined=(k, rank % shards),
                 )
             )
-    return inserted(delayed(scene, np.array(calls, np.int64), host), works)
+    return inserted(delayed(model, np.array(calls, np.int64), host), works)
 
 
-def _renamed(scene: StepModel, now: Sharded, name: str, shards: int, node: int) -> StepModel:
+def _renamed(model: StepModel, now: Sharded, name: str, shards: int, node: int) -> StepModel:
     """Return how large the groups of collectives are now, for the edits that follow."""
-    gathers, reduces = scene.is_collective("all_gather"), scene.is_collective("reduce_scatter")
-    regrouped = scene.with_groups(gathers, shards, min(shards, node))
+    gathers, reduces = model.is_collective("all_gather"), model.is_collective("reduce_scatter")
+    regrouped = model.with_groups(gathers, shards, min(shards, node))
     size = shards if name == "hybrid_shard" else now.world
     return regrouped.with_groups(reduces, size, min(size, node))
 
 
-def _regathered(scene: StepModel, shards: int, host: float) -> StepModel:
+def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
     """Units but the first (the root stays whole) are gathered once more before their backward.
 
     Their communicator keeps the order of issue: a unit is gathered ahead of the reduction of the
@@ -214,15 +214,15 @@ def _regathered(scene: StepModel, shards: int, host: float) -> StepModel:
     """
     works: list[Work] = []
     calls: list[int] = []
-    acts, lengths, lag = scene.graph.activities, scene.lengths(), launch_ns(scene)
-    for rank in scene.graph.ranks:
-        lane = compute_lane(scene, rank)
+    acts, lengths, lag = model.graph.activities, model.lengths(), launch_ns(model)
+    for rank in model.graph.ranks:
+        lane = compute_lane(model, rank)
         of_rank = acts.rank == rank
-        gathers = _ordered(scene, scene.is_collective("all_gather") & of_rank)
-        reduces = _ordered(scene, scene.is_collective("reduce_scatter") & of_rank)
-        copies = _copied_out(scene, lane, gathers)
-        firsts = _firsts(scene, lane, reduces)
-        begin = next(int(a) for a in lane.tolist() if scene.facts.backward[a] or a == firsts[0])
+        gathers = _ordered(model, model.is_collective("all_gather") & of_rank)
+        reduces = _ordered(model, model.is_collective("reduce_scatter") & of_rank)
+        copies = _copied_out(model, lane, gathers)
+        firsts = _firsts(model, lane, reduces)
+        begin = next(int(a) for a in lane.tolist() if model.facts.backward[a] or a == firsts[0])
         units, sent = list(reversed(gathers))[: len(firsts)], -1
         for k, (unit, first) in enumerate(zip(units[:-1], firsts, strict=False)):
             freed = _before(lane, firsts[k - 2] if k > 1 else begin)
@@ -231,24 +231,24 @@ def _regathered(scene: StepModel, shards: int, host: float) -> StepModel:
             before = [first] * (copy is None) + reduces[k - 1 : k] * (k > 0)
             sent = len(acts.start) + len(works)
             calls.append(int(acts.call[first]))
-            work = _again(scene, unit, float(lengths[unit]), (tuple(after), tuple(before)))
+            work = _again(model, unit, float(lengths[unit]), (tuple(after), tuple(before)))
             issued = int(acts.call[firsts[k - 1] if k else begin])
             works.append(replace(work, joined=(k, rank // shards), call=issued, lag=lag))
             if copy is not None:
                 order = ((sent, _before(lane, first)), (first,))
                 works.append(
-                    replace(_again(scene, copy, float(lengths[copy]), order), kind=COMPUTE)
+                    replace(_again(model, copy, float(lengths[copy]), order), kind=COMPUTE)
                 )
-    return inserted(delayed(scene, np.array(calls, np.int64), host), works).with_assumption(
+    return inserted(delayed(model, np.array(calls, np.int64), host), works).with_assumption(
         "units are gathered again in the backward pass, each as soon as the second before it begins"
     )
 
 
 def _again(
-    scene: StepModel, activity: int, length: float, order: tuple[tuple[int, ...], tuple[int, ...]]
+    model: StepModel, activity: int, length: float, order: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> Work:
     """Return one like this one."""
-    facts = scene.facts
+    facts = model.facts
     return Work(
         activity,
         length,
@@ -261,23 +261,23 @@ def _again(
     )
 
 
-def _copied_out(scene: StepModel, lane: Ints, gathers: list[int]) -> dict[int, int]:
+def _copied_out(model: StepModel, lane: Ints, gathers: list[int]) -> dict[int, int]:
     """Return the copy out of the buffer of each gather, where all have one."""
     out = OUT.rpartition(":")[2]
-    copies = [k for k in lane.tolist() if out in (scene.facts.op[k] or "")]
+    copies = [k for k in lane.tolist() if out in (model.facts.op[k] or "")]
     return dict(zip(gathers, copies, strict=True)) if len(copies) == len(gathers) else {}
 
 
-def _firsts(scene: StepModel, lane: Ints, reduces: list[int]) -> list[int]:
+def _firsts(model: StepModel, lane: Ints, reduces: list[int]) -> list[int]:
     """The first activity of each unit in the backward pass, the root's in none of them last."""
-    regions = backward_regions(scene, lane, all_waited_for(scene, reduces, lane))
-    layers = backward_layers(scene, lane, len(regions) - 1)
+    regions = backward_regions(model, lane, all_waited_for(model, reduces, lane))
+    layers = backward_layers(model, lane, len(regions) - 1)
     return [r.first for r in (*layers, regions[-1])] if layers else [r.first for r in regions]
 
 
-def _ordered(scene: StepModel, chosen: Mask) -> list[int]:
+def _ordered(model: StepModel, chosen: Mask) -> list[int]:
     rows = np.flatnonzero(chosen)
-    order = np.argsort(scene.graph.activities.start[rows], kind="stable")
+    order = np.argsort(model.graph.activities.start[rows], kind="stable")
     return [int(f) for f in rows[order]]
 
 

@@ -23,16 +23,16 @@ NAME = "sp"
 HELP = "Sequence parallelism within the tensor-parallel group: on. Low confidence."
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
+def apply(model: StepModel, value: str) -> StepModel:
     switched_on(value, NAME)
-    ranks = scene.tensor or tensor_degree(scene)
+    ranks = model.tensor or tensor_degree(model)
     if ranks < 2:
         raise UsageError(f"{NAME} goes with tensor parallelism, which is 1; give tp too")
-    of = sizes(scene, NAME)
-    unsplit = replace(of, tokens=of.tokens * (ranks if scene.tensor else 1))
-    changed = split(scene, pointwise(scene, of) & scene.is_compute, ranks)
+    of = sizes(model, NAME)
+    unsplit = replace(of, tokens=of.tokens * (ranks if model.tensor else 1))
+    changed = split(model, pointwise(model, of) & model.is_compute, ranks)
     again = 2 * (ranks - 1) / ranks * ELEMENT * unsplit.tokens * unsplit.hidden
-    changed = each_layer(changed, NAME, [], [activation_ns(scene, ranks, again)], ranks)
+    changed = each_layer(changed, NAME, [], [activation_ns(model, ranks, again)], ranks)
     return (
         replace(changed, low_confidence=True)
         .with_uncertainty("compute", 0.1)

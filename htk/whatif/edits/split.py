@@ -46,23 +46,23 @@ _OF_PIECES = 0.3  # one sigma: how well pieces follow each other, relative to wh
 _OF_TRANSFERS = 0.2
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
-    how, count = _asked(scene, value)
-    sent = batch.of_activations(scene)
+def apply(model: StepModel, value: str) -> StepModel:
+    how, count = _asked(model, value)
+    sent = batch.of_activations(model)
     if not sent.any():
         raise UsageError(
             f"{NAME}: the step holds no transfer of activations (all-reduces of tensor "
             "parallelism, all-to-alls of experts)"
         )
-    blocked = blocking(scene, sent, _cut(scene, how), whole_runs=how == "batch")
+    blocked = blocking(model, sent, _cut(model, how), whole_runs=how == "batch")
     if how == "fused":
         blocked = [replace(b, after=()) for b in blocked if b.before]
     if not blocked:
         raise UsageError(f"{NAME}: compute waits for none of {int(sent.sum())} transfers")
-    pieces = _pieces(scene, how, count, blocked)
-    changed = _relaunched(scene, how, count, blocked)
+    pieces = _pieces(model, how, count, blocked)
+    changed = _relaunched(model, how, count, blocked)
     changed = cut_into(changed, blocked, pieces)
-    changed, words = _bounded(scene, _contended(scene, changed, blocked), blocked)
+    changed, words = _bounded(model, _contended(model, changed, blocked), blocked)
     return (
         replace(changed, low_confidence=True)
         .with_uncertainty("compute", _OF_PIECES)
@@ -76,63 +76,63 @@ def apply(scene: StepModel, value: str) -> StepModel:
     )
 
 
-def _asked(scene: StepModel, value: str) -> tuple[str, int]:
+def _asked(model: StepModel, value: str) -> tuple[str, int]:
     match = re.fullmatch(r"(batch|tensor|fused)(?:=(\d{1,3}))?", value)
     if match is None or (match[1] == "batch" and match[2]):
         raise UsageError(f"{NAME} {value!r}: batch, tensor, tensor=4, fused or fused=16")
     how = match[1]
-    ranks = int(scene.facts.group_size[batch.of_activations(scene)].max(initial=2))
+    ranks = int(model.facts.group_size[batch.of_activations(model)].max(initial=2))
     count = int(match[2] or {"batch": 2, "tensor": max(ranks, 2), "fused": _TILES}[how])
     if not 2 <= count <= _MOST:
         raise UsageError(f"{NAME} {value!r}: 2 to {_MOST} pieces were expected")
     return how, count
 
 
-def _cut(scene: StepModel, how: str) -> Mask:
+def _cut(model: StepModel, how: str) -> Mask:
     """Compute that may be cut: what works on activations; beside a product's transfer, itself."""
-    growing = batch.grows(scene)
+    growing = batch.grows(model)
     if how == "batch":
         return growing
-    return np.asarray(growing & np.array([f in _MATRIX for f in scene.facts.family], bool))
+    return np.asarray(growing & np.array([f in _MATRIX for f in model.facts.family], bool))
 
 
-def _pieces(scene: StepModel, how: str, count: int, blocked: list[BlockingTransfer]) -> Pieces:
+def _pieces(model: StepModel, how: str, count: int, blocked: list[BlockingTransfer]) -> Pieces:
     """Return what all pieces take: kernels on a part of the batch as another batch has them, and a
     latency for each piece that is sent."""
-    lengths = scene.lengths().astype(np.float64)
+    lengths = model.lengths().astype(np.float64)
     sent = np.zeros(len(lengths), bool)
     sent[[b.activity for b in blocked]] = True
     piece = lengths / count
     if how == "fused":
         return Pieces(count, lengths, piece)
-    smaller = batch.apply(scene.fresh(), f"{1 / count:.9f}x").lengths() * count
-    fixed = np.minimum(latency(scene), lengths)
+    smaller = batch.apply(model.fresh(), f"{1 / count:.9f}x").lengths() * count
+    fixed = np.minimum(latency(model), lengths)
     piece = fixed + (lengths - fixed) / count
     together = np.where(sent, count * piece, np.maximum(smaller, lengths))
     return Pieces(count, together, piece)
 
 
 def _relaunched(
-    scene: StepModel, how: str, count: int, blocked: list[BlockingTransfer]
+    model: StepModel, how: str, count: int, blocked: list[BlockingTransfer]
 ) -> StepModel:
     """Each piece is launched; those of a graph go with it, and tiles with their product."""
     if how == "fused":
-        return scene
-    chosen = np.zeros(len(scene.facts.op), bool)
+        return model
+    chosen = np.zeros(len(model.facts.op), bool)
     for b in blocked:
         chosen[[b.activity, *b.before, *b.after]] = True
-    calls = calls_of_all(scene, chosen)
+    calls = calls_of_all(model, chosen)
     launched = np.bincount(
-        scene.graph.activities.call[scene.graph.activities.call >= 0],
-        minlength=len(scene.graph.call_start),
+        model.graph.activities.call[model.graph.activities.call >= 0],
+        minlength=len(model.graph.call_start),
     )
     single = calls[launched[calls] == 1]
-    return launched_again(scene, cpu_edges(scene, single), count)
+    return launched_again(model, cpu_edges(model, single), count)
 
 
-def _contended(scene: StepModel, changed: StepModel, blocked: list[BlockingTransfer]) -> StepModel:
+def _contended(model: StepModel, changed: StepModel, blocked: list[BlockingTransfer]) -> StepModel:
     """Where the trace does not tell how much slower compute is beside transfers, as is usual."""
-    if factor(scene):
+    if factor(model):
         return changed  # the replay settles it
     length = changed.lengths().astype(np.float64)
     slower = np.ones(len(length))
@@ -140,19 +140,19 @@ def _contended(scene: StepModel, changed: StepModel, blocked: list[BlockingTrans
         beside = [*b.before, *b.after]
         phi = min(float(length[b.activity]) / max(float(length[beside].sum()), 1.0), 1.0)
         slower[beside] = np.maximum(slower[beside], 1 + USUAL_CONTENTION * phi)
-    return changed.with_lengths(scene.is_compute, length * slower).with_assumption(
+    return changed.with_lengths(model.is_compute, length * slower).with_assumption(
         f"compute with communication beside it takes {1 + USUAL_CONTENTION:.2f} times as long: "
         "usual; the trace does not tell"
     )
 
 
 def _bounded(
-    scene: StepModel, changed: StepModel, blocked: list[BlockingTransfer]
+    model: StepModel, changed: StepModel, blocked: list[BlockingTransfer]
 ) -> tuple[StepModel, tuple[str, ...]]:
     """Never better than if nobody waited for these transfers; and how much of that it wins."""
-    kappa, beside = factor(scene), share(scene, scene.graph.time)
-    now = replay(scene.graph, scene.weight, scene.wrap_weight).period_ns
-    bare = hidden(scene, blocked)
+    kappa, beside = factor(model), share(model, model.graph.time)
+    now = replay(model.graph, model.weight, model.wrap_weight).period_ns
+    bare = hidden(model, blocked)
     perfect = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
     _, after = settled(changed, kappa, beside)
     short = perfect - after.period_ns

@@ -27,28 +27,28 @@ NAME = "tp"
 HELP = "Ranks of tensor parallelism: 4. The micro-batch of a group stays. Low confidence."
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
-    ranks, now = positive_integer(value, NAME), tensor_degree(scene)
+def apply(model: StepModel, value: str) -> StepModel:
+    ranks, now = positive_integer(value, NAME), tensor_degree(model)
     if ranks == now:
-        return scene.with_assumption(f"tensor parallelism is {now} already")
-    of, ways = sizes(scene, NAME), ranks / now
-    unsplit = pointwise(scene, of)
-    changed = split(scene, grows(scene) & ~unsplit, ways)
+        return model.with_assumption(f"tensor parallelism is {now} already")
+    of, ways = sizes(model, NAME), ranks / now
+    unsplit = pointwise(model, of)
+    changed = split(model, grows(model) & ~unsplit, ways)
     changed = fewer_replicas(changed, ways)
     if now > 1:
-        reduces = tensor_reduces(scene)
+        reduces = tensor_reduces(model)
         ratio = ((ranks - 1) / ranks) / ((now - 1) / now)
         lengths = rescaled(changed, reduces, ratio) if ranks > 1 else 0 * changed.lengths()
         changed = changed.with_lengths(reduces, lengths)
     else:
         sent = 2 * (ranks - 1) / ranks * ELEMENT * of.tokens * of.hidden
-        each = [activation_ns(scene, ranks, sent)] * 2
+        each = [activation_ns(model, ranks, sent)] * 2
         changed = each_layer(changed, NAME, each, each, ranks)
     return (
         replace(
             changed,
-            samples=scene.samples / ways,
-            activation_scale=scene.activation_scale / ways,
+            samples=model.samples / ways,
+            activation_scale=model.activation_scale / ways,
             tensor=ranks,
             low_confidence=True,
         )
@@ -58,6 +58,6 @@ def apply(scene: StepModel, value: str) -> StepModel:
             f"tensor parallelism {ranks} in place of {now}: "
             f"{8 * (ranks - 1) / ranks * ELEMENT * of.tokens * of.hidden / 1e6:.0f} MB sent for "
             "each layer and micro-batch, not hidden; data parallelism shrinks by as much",
-            *(("its groups leave the node",) if ranks > gpus_of_a_node(scene) else ()),
+            *(("its groups leave the node",) if ranks > gpus_of_a_node(model) else ()),
         )
     )

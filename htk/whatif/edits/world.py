@@ -25,36 +25,36 @@ _OF_LATENESS = 0.5  # few ranks tell little of how late the last of many is
 _KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
-    now, growing, before = _groups(scene)
+def apply(model: StepModel, value: str) -> StepModel:
+    now, growing, before = _groups(model)
     if now < 1 or before < 1:
         raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
     nodes, mark, each = value.partition("x")
     ranks = positive_integer(nodes, NAME) * (positive_integer(each, NAME) if mark else 1)
-    here = gpus_of_a_node(scene)
+    here = gpus_of_a_node(model)
     node = int(each) if mark else here
     after = before * ranks / now
     if after < 1 or after != int(after):
         raise UsageError(f"{NAME} {value!r}: {now} ranks cannot become {ranks} in groups as now")
-    net = network(scene)
+    net = network(model)
     old = (before - 1) / before * net.pace(before, _in_node(before, now, here))
     share = _in_node(int(after), ranks, node)
     new = (after - 1) / after * net.pace(int(after), share)
-    moved = scene.with_lengths(growing, rescaled(scene, growing, new / old if old else 1.0))
-    hops = _hops(moved, (int(after), share)) - _hops(scene, (before, _in_node(before, now, here)))
+    moved = model.with_lengths(growing, rescaled(model, growing, new / old if old else 1.0))
+    hops = _hops(moved, (int(after), share)) - _hops(model, (before, _in_node(before, now, here)))
     moved = moved.with_lengths(growing, moved.lengths() + hops)
-    if _shares(scene):
+    if _shares(model):
         moved = owned(moved, now / ranks)
     crossing = now <= here and ranks > node
     moved = moved.with_groups(growing, int(after), share)
     later = _later(moved, growing, now, ranks)
     lateness = float((later.lengths() - moved.lengths())[growing].sum())
-    lateness /= len(scene.graph.ranks) * max(scene.graph.period_ns, 1)
+    lateness /= len(model.graph.ranks) * max(model.graph.period_ns, 1)
     changed = replace(
         later,
-        devices=scene.devices * ranks / now,
-        samples=scene.samples * ranks / now,
-        low_confidence=scene.low_confidence or crossing,
+        devices=model.devices * ranks / now,
+        samples=model.samples * ranks / now,
+        low_confidence=model.low_confidence or crossing,
     )
     words = [
         f"{pluralize(ranks, 'rank')} in place of {now}, each with the work it has, but the "
@@ -62,8 +62,8 @@ def apply(scene: StepModel, value: str) -> StepModel:
     ]
     if crossing:
         words.append("the job would leave its node: its first step onto the slower network")
-    uncertainty = 0.5 * site_narrows(scene, True) if crossing else 0.25
-    if crossing and (measured := site_words(scene, True)):
+    uncertainty = 0.5 * site_narrows(model, True) if crossing else 0.25
+    if crossing and (measured := site_words(model, True)):
         words.append(measured)
     return (
         changed.with_uncertainty("communication", uncertainty)
@@ -77,61 +77,61 @@ def _in_node(group: int, ranks: int, node: int) -> int:
     return min(max(group * node // max(ranks, node), 1), group)
 
 
-def _hops(scene: StepModel, group: tuple[int, int]) -> Floats:
+def _hops(model: StepModel, group: tuple[int, int]) -> Floats:
     """Return what each collective takes for hops among so many ranks, so many in each node."""
-    kinds, length = scene.facts.collective, scene.lengths().tolist()
+    kinds, length = model.facts.collective, model.lengths().tolist()
     sized = [(kind if kind in _KINDS else "", ns) for kind, ns in zip(kinds, length, strict=True)]
     return np.array([hops_ns(kind, *group, ns) if kind else 0.0 for kind, ns in sized])
 
 
-def _groups(scene: StepModel) -> tuple[int, Mask, int]:
+def _groups(model: StepModel) -> tuple[int, Mask, int]:
     """Return the ranks of the job; the collectives whose group grows with them, and its size."""
-    layout: Sharded | None = sharded(scene) or replicated(scene)
-    split = scene.tensor or tensor_degree(scene)
+    layout: Sharded | None = sharded(model) or replicated(model)
+    split = model.tensor or tensor_degree(model)
     if layout is None:
-        now = int(scene.facts.group_size.max(initial=-1))
+        now = int(model.facts.group_size.max(initial=-1))
         if now < 2:
             raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
-        return now, scene.is_comm & (scene.facts.group_size == now), now
+        return now, model.is_comm & (model.facts.group_size == now), now
     if layout.strategy == "hybrid_shard":
-        return split * layout.world, replicating(scene), layout.replicas
+        return split * layout.world, replicating(model), layout.replicas
     if layout.strategy == "ddp":
-        return split * layout.world, replicating(scene), layout.ranks
-    growing = scene.is_collective("all_gather", "reduce_scatter")
+        return split * layout.world, replicating(model), layout.ranks
+    growing = model.is_collective("all_gather", "reduce_scatter")
     return split * layout.world, growing, layout.ranks
 
 
-def _shares(scene: StepModel) -> bool:
+def _shares(model: StepModel) -> bool:
     """Do all ranks share the optimizer's work?"""
-    layout = sharded(scene)
+    layout = sharded(model)
     return layout is not None and layout.strategy != "hybrid_shard"
 
 
-def _later(scene: StepModel, growing: Mask, now: int, ranks: int) -> StepModel:
+def _later(model: StepModel, growing: Mask, now: int, ranks: int) -> StepModel:
     """Return the last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25)).
 
     μ and σ: of when the recorded ranks arrived at each collective; where others were not recorded,
     what these wait for the last of all tells it.
     """
     if now < 2:
-        return scene
+        return model
     times = _expected_last(ranks) / _expected_last(now)
-    if partial(scene)[growing].any():
-        return replace(scene, arrival_scale=scene.arrival_scale * times)
-    waited = _mean_waits(scene)
-    return scene.with_lengths(growing & (waited > 0), scene.lengths() + waited * (times - 1))
+    if partial(model)[growing].any():
+        return replace(model, arrival_scale=model.arrival_scale * times)
+    waited = _mean_waits(model)
+    return model.with_lengths(growing & (waited > 0), model.lengths() + waited * (times - 1))
 
 
-def _mean_waits(scene: StepModel) -> Floats:
+def _mean_waits(model: StepModel) -> Floats:
     """Return how long the mean rank waited for the last one at each collective."""
-    graph, edge = scene.graph, np.flatnonzero(scene.graph.edges("arrive"))
+    graph, edge = model.graph, np.flatnonzero(model.graph.edges("arrive"))
     waits = np.zeros(len(graph.time))
     members = np.bincount(graph.dst[edge], minlength=len(graph.time))
     np.add.at(waits, graph.dst[edge], graph.time[graph.dst[edge]] - graph.time[graph.src[edge]])
     mean = np.append(waits / np.maximum(members, 1), 0.0)
-    joined = scene.run_edge >= 0
-    node = np.where(joined, graph.src[scene.run_edge], -1)
-    return np.where(scene.is_comm, mean[node], 0.0)
+    joined = model.run_edge >= 0
+    node = np.where(joined, graph.src[model.run_edge], -1)
+    return np.where(model.is_comm, mean[node], 0.0)
 
 
 def _expected_last(ranks: int) -> float:

@@ -89,18 +89,18 @@ def comm(name: str, length: int, collective: str, **given: Any) -> Act:
     return Act(name, length, kind="comm", family="communication", collective=collective, **given)
 
 
-def period(scene: StepModel) -> int:
-    """How long a step of the scene takes."""
-    return replayed_graph(scene.graph, scene.weight, scene.wrap_weight).period_ns
+def period(model: StepModel) -> int:
+    """How long a step of the model takes."""
+    return replayed_graph(model.graph, model.weight, model.wrap_weight).period_ns
 
 
-def length(scene: StepModel, name: str) -> int:
-    acts = scene.graph.activities
+def length(model: StepModel, name: str) -> int:
+    acts = model.graph.activities
     which = [k for k, code in enumerate(acts.name.tolist()) if acts.names[code] == name]
-    return int(scene.lengths()[which[0]])
+    return int(model.lengths()[which[0]])
 
 
-def small_scene(
+def small_model(
     acts: Sequence[Act], gpus_per_node: int = 8, device_name: str | None = None, **facts: Any
 ) -> StepModel:
     lanes = list(dict.fromkeys((a.rank, a.lane) for a in acts))

@@ -8,11 +8,11 @@ import pytest
 
 from htk.whatif.edit_uncertainty import DISTANCE, accumulated, apart, total
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, comm, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 
 def step() -> StepModel:
-    return small_scene(
+    return small_model(
         [
             Act("a", 1000),
             Act("b", 400),
@@ -21,18 +21,18 @@ def step() -> StepModel:
     )
 
 
-def shrunk(scene: StepModel, name: str, length: int) -> StepModel:
-    acts = scene.graph.activities
+def shrunk(model: StepModel, name: str, length: int) -> StepModel:
+    acts = model.graph.activities
     chosen = np.array([acts.names[n] == name for n in acts.name.tolist()])
-    return scene.with_lengths(chosen, length)
+    return model.with_lengths(chosen, length)
 
 
-def sigma(scene: StepModel, name: str, key: tuple[str, str]) -> float:
+def sigma(model: StepModel, name: str, key: tuple[str, str]) -> float:
     """Of the edge that holds an activity's length."""
-    acts = scene.graph.activities
+    acts = model.graph.activities
     position = [acts.names[n] for n in acts.name.tolist()].index(name)
-    return float(np.broadcast_to(scene.edge_sigma[key], scene.weight.shape)[
-        scene.run_edge[position]
+    return float(np.broadcast_to(model.edge_sigma[key], model.weight.shape)[
+        model.run_edge[position]
     ])  # fmt: skip
 
 

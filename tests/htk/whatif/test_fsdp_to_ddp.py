@@ -5,7 +5,7 @@ import pytest
 
 from htk.whatif.fsdp_to_ddp import BUCKET_BYTES, _element_bytes, _ready, to_replicas
 from htk.whatif.parallelism import sharded
-from tests.htk.whatif.small_step_model import Act, comm, length, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
 MIB = 1 << 20
 EMBEDDING = Act("e", 10, op="aten::embedding", dims="[[100, 512], [4, 16]]", family="other")
@@ -56,11 +56,11 @@ def test_to_replicas_by_hand() -> None:
     for k, size in enumerate(units):
         acts.append(comm(f"r{k}", 100, "reduce_scatter", waits=(f"b{k}",), in_bytes=size, group=4,
                          per_node=4, backward=True))  # fmt: skip
-    scene = small_scene(acts, gpus_per_node=4, scale_up_gbps=400.0)
-    now = sharded(scene)
+    model = small_model(acts, gpus_per_node=4, scale_up_gbps=400.0)
+    now = sharded(model)
     assert now is not None and now.world == 4
-    found = to_replicas(scene, now, np.zeros(len(scene.graph.start), bool))
-    added = slice(len(scene.graph.start), None)
+    found = to_replicas(model, now, np.zeros(len(model.graph.start), bool))
+    added = slice(len(model.graph.start), None)
     assert found.facts.collective[added] == ["all_reduce"] * 2
     assert found.facts.in_bytes[added].tolist() == [40 * MIB, 20 * MIB]
     assert BUCKET_BYTES == 25 * MIB

@@ -19,7 +19,7 @@ from htk.whatif.fsdp_units import (
     weights_between,
 )
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, comm, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 
 def kernels(names: str, *, backward: bool = False) -> list[Act]:
@@ -44,36 +44,36 @@ def test_layers_are_what_repeats(layer: str, count: int, head: str, tail: str) -
     """Attention stands anywhere in a layer; what is in front of the first is in none."""
     forward = kernels(head) + kernels(layer * count) + kernels(tail)
     back = kernels(tail + layer[::-1] * count + head, backward=True)
-    scene = small_scene(forward + back)
-    lane = compute_lane(scene, 0)
+    model = small_model(forward + back)
+    lane = compute_lane(model, 0)
     each, first = len(layer), len(head)
     expected = [(first + each * k, first + each * (k + 1) - 1) for k in range(count)]
-    assert regions(layers(scene, lane)) == expected
+    assert regions(layers(model, lane)) == expected
     first = len(forward) + len(tail)
     expected = [(first + each * k, first + each * (k + 1) - 1) for k in range(count)]
-    assert regions(backward_layers(scene, lane, count)) == expected
+    assert regions(backward_layers(model, lane, count)) == expected
 
 
 def test_layers_that_differ_are_cut_half_way() -> None:
     acts = kernels("xAbbAbbbAcc") + kernels("y", backward=True)
-    scene = small_scene(acts)
-    found = regions(layers(scene, compute_lane(scene, 0)))  # attention at 1, 4 and 8
+    model = small_model(acts)
+    found = regions(layers(model, compute_lane(model, 0)))  # attention at 1, 4 and 8
     assert found == [(1, 2), (3, 6), (7, 10)]
 
 
 def test_one_layer_is_none() -> None:
-    scene = small_scene(kernels("xAb") + kernels("bA", backward=True))
-    lane = compute_lane(scene, 0)
-    assert layers(scene, lane) == [] and backward_layers(scene, lane, 1) == []
-    assert backward_layers(scene, lane, 2) == []
+    model = small_model(kernels("xAb") + kernels("bA", backward=True))
+    lane = compute_lane(model, 0)
+    assert layers(model, lane) == [] and backward_layers(model, lane, 1) == []
+    assert backward_layers(model, lane, 2) == []
 
 
 def test_several_kernels_of_a_layer_s_attention() -> None:
     """Backward attention is two kernels each; a third layer's are not there."""
-    scene = small_scene(kernels("AbAb") + kernels("bAAbAA", backward=True))
-    lane = compute_lane(scene, 0)
-    assert len(backward_layers(scene, lane, 2)) == 2
-    assert backward_layers(scene, lane, 5) == []
+    model = small_model(kernels("AbAb") + kernels("bAAbAA", backward=True))
+    lane = compute_lane(model, 0)
+    assert len(backward_layers(model, lane, 2)) == 2
+    assert backward_layers(model, lane, 5) == []
 
 
 def step() -> StepModel:
@@ -91,11 +91,11 @@ def step() -> StepModel:
             comm("r", 10, "reduce_scatter", rank=rank, waits=("d",)),
             comm("free", 10, "all_reduce", rank=rank, lane=f"free{rank}"),
         ]
-    return small_scene(acts)
+    return small_model(acts)
 
 
-def named(scene: StepModel, rank: int, *names: str) -> list[int]:
-    acts = scene.graph.activities
+def named(model: StepModel, rank: int, *names: str) -> list[int]:
+    acts = model.graph.activities
     return [
         k
         for name in names
@@ -106,33 +106,33 @@ def named(scene: StepModel, rank: int, *names: str) -> list[int]:
 
 @pytest.mark.parametrize("rank", [0, 3])
 def test_the_busiest_stream_of_the_rank(rank: int) -> None:
-    scene = step()
-    lane = compute_lane(scene, rank)
-    assert lane.tolist() == named(scene, rank, *"abcde")
-    assert compute_lane(scene, 7).tolist() == []
-    assert [next_of(lane, a) for a in lane.tolist()] == named(scene, rank, *"bcdee")
+    model = step()
+    lane = compute_lane(model, rank)
+    assert lane.tolist() == named(model, rank, *"abcde")
+    assert compute_lane(model, 7).tolist() == []
+    assert [next_of(lane, a) for a in lane.tolist()] == named(model, rank, *"bcdee")
 
 
 @pytest.mark.parametrize("rank", [0, 3])
 def test_what_a_collective_waits_for(rank: int) -> None:
-    scene = step()
-    lane = compute_lane(scene, rank)
-    gather, reduce, free = named(scene, rank, "g", "r", "free")
-    b, d = named(scene, rank, "b", "d")
-    assert all_waited_for(scene, [gather, reduce], lane) == [b, d]
-    assert waited_for(scene, free, lane) == -1, "nothing is over when it starts"
-    assert waited_for(scene, named(scene, rank, "c")[0], lane) == b, "no event: what is over"
+    model = step()
+    lane = compute_lane(model, rank)
+    gather, reduce, free = named(model, rank, "g", "r", "free")
+    b, d = named(model, rank, "b", "d")
+    assert all_waited_for(model, [gather, reduce], lane) == [b, d]
+    assert waited_for(model, free, lane) == -1, "nothing is over when it starts"
+    assert waited_for(model, named(model, rank, "c")[0], lane) == b, "no event: what is over"
 
 
 @pytest.mark.parametrize("rank", [0, 3])
 def test_backward_is_cut_where_gradients_are_ready(rank: int) -> None:
-    scene = step()
-    lane = compute_lane(scene, rank)
-    a, c, d, e = named(scene, rank, *"acde")
-    assert regions(backward_regions(scene, lane, [c, e])) == [(c, c), (d, e)]
-    assert regions(backward_regions(scene, lane, [d, d, -1])) == [(c, d), (e, e), (e, e)]
-    assert regions(backward_regions(scene, lane, [a])) == [(c, c)], "not before it begins"
-    forward = small_scene([Act("a", 10), Act("b", 10)])
+    model = step()
+    lane = compute_lane(model, rank)
+    a, c, d, e = named(model, rank, *"acde")
+    assert regions(backward_regions(model, lane, [c, e])) == [(c, c), (d, e)]
+    assert regions(backward_regions(model, lane, [d, d, -1])) == [(c, d), (e, e), (e, e)]
+    assert regions(backward_regions(model, lane, [a])) == [(c, c)], "not before it begins"
+    forward = small_model([Act("a", 10), Act("b", 10)])
     assert regions(backward_regions(forward, np.array([0, 1]), [1])) == [(0, 1)]
 
 
@@ -145,7 +145,7 @@ def product(name: str, dims: str, **more: object) -> Act:
 
 def test_products_that_make_a_weight_s_gradient() -> None:
     """64 tokens. Of two alike in a row, of a weight as wide, the second makes it."""
-    scene = small_scene(
+    model = small_model(
         [
             EMBEDDING,
             product("w1", "[[512, 64], [64, 2048]]"),
@@ -159,17 +159,17 @@ def test_products_that_make_a_weight_s_gradient() -> None:
             product("w2", "[[128, 64], [64, 32]]"),
         ]
     )
-    lane = compute_lane(scene, 0)
-    (found,) = gradients(scene, [lane])
+    lane = compute_lane(model, 0)
+    (found,) = gradients(model, [lane])
     made = [("w1", 512 * 2048), ("square", 64 * 64), ("square 2", 64 * 64), ("w2", 128 * 32)]
-    assert found == [(named(scene, 0, name)[0], size) for name, size in made]
-    chosen = np.flatnonzero(of_weights(scene)).tolist()
+    assert found == [(named(model, 0, name)[0], size) for name, size in made]
+    chosen = np.flatnonzero(of_weights(model)).tolist()
     assert chosen == sorted(kernel for kernel, _ in found)
 
 
 def test_without_passes_all_that_sum_over_tokens_do() -> None:
     acts = [EMBEDDING, Act("w", 10, op="aten::mm", dims="[[512, 64], [64, 8]]"), Act("x", 10)]
-    assert of_weights(small_scene(acts)).tolist() == [False, True, False]
+    assert of_weights(small_model(acts)).tolist() == [False, True, False]
 
 
 def test_elements_of_a_region_s_weights() -> None:
@@ -182,8 +182,8 @@ def test_elements_of_a_region_s_weights() -> None:
         Act("none", 10, op="aten::mm"),
         Act("c", 10, op="aten::mm", dims="[[64, 3], [3, 5]]"),
     ]
-    scene = small_scene(acts)
-    lane = compute_lane(scene, 0)
-    assert weights_between(scene, lane, Region(0, 6)) == 512 * 2048 + 2048 * 8 + 15
-    assert weights_between(scene, lane, Region(1, 5)) == 2048 * 8
-    assert weights_between(scene, lane, Region(6, 6)) == 15
+    model = small_model(acts)
+    lane = compute_lane(model, 0)
+    assert weights_between(model, lane, Region(0, 6)) == 512 * 2048 + 2048 * 8 + 15
+    assert weights_between(model, lane, Region(1, 5)) == 2048 * 8
+    assert weights_between(model, lane, Region(6, 6)) == 15

@@ -11,7 +11,7 @@ from htk.whatif.predict import baseline, predict
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel
 from tests.htk.graph.small_step import step_tables
-from tests.htk.whatif.small_step_model import Act, comm, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 GB = 10**9
 UNKNOWN = Rates(2, None, None, None)
@@ -25,7 +25,7 @@ def step() -> StepModel:
         Act("b", 1_000_000),
         comm("c", 8_000_000, "all_reduce", waits=("a",), **size),
     ]
-    return small_scene(acts, device_name="NVIDIA A100-SXM4-80GB")
+    return small_model(acts, device_name="NVIDIA A100-SXM4-80GB")
 
 
 def judged(edited: StepModel, period: int, rates: Rates = UNKNOWN) -> str | None:
@@ -57,7 +57,7 @@ def test_compute_is_never_faster_than_the_peak(times: int, guard: str | None) ->
 
 
 def test_a_step_does_no_more_than_the_peak() -> None:
-    only = small_scene([Act("a", 1_000_000)])
+    only = small_model([Act("a", 1_000_000)])
     rates = Rates(1, None, 0.6e9, 1e12)  # 0.6 ms at the peak
     half = kernels.apply(only, "a=2x")
     assert violated(only, only, (1_000_000,) * 2, (1_000_000,) * 2, rates) is None
@@ -66,7 +66,7 @@ def test_a_step_does_no_more_than_the_peak() -> None:
 
 
 def test_a_recording_that_passes_a_bound_says_nothing_of_predictions() -> None:
-    only = small_scene([Act("a", 1_000_000)])
+    only = small_model([Act("a", 1_000_000)])
     wrong = Rates(1, None, 1.2e9, 1e12)  # a peak that is too low
     assert violated(only, only, (1_000_000,) * 2, (1_000_000,) * 2, wrong) is None
 
@@ -82,12 +82,12 @@ def test_adapters_of_a_node_carry_no_more_than_their_rate() -> None:
     """Two of four GPUs of each node: they have half of its adapters, of 25 GB/s for each GPU."""
     size = {"group": 8, "per_node": 2, "in_bytes": GB, "out_bytes": GB}
     acts = [Act("a", 1_000_000), comm("c", 90_000_000, "all_reduce", waits=("a",), **size)]
-    scene = small_scene(acts, gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
-    faster = scene.with_lengths(scene.is_comm, 1)
-    now = replay(scene.graph).period_ns
+    model = small_model(acts, gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
+    faster = model.with_lengths(model.is_comm, 1)
+    now = replay(model.graph).period_ns
 
     def found(period: int) -> str | None:
-        return violated(scene, faster, (now, period), (now, period), UNKNOWN)
+        return violated(model, faster, (now, period), (now, period), UNKNOWN)
 
     gpu = detected("NVIDIA A100-SXM4-80GB")
     assert gpu is not None

@@ -7,7 +7,7 @@ import numpy as np
 from htk.graph.nodes import LaunchCalls
 from htk.whatif.host_cost import on_account
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, comm, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 NAMES = ["cudaLaunchKernel", "cudaEventRecord", "cudaStreamWaitEvent", "cudaEventSynchronize"]
 LAUNCH, RECORD, WAIT, SYNC = range(4)
@@ -31,20 +31,20 @@ def thread() -> StepModel:
         comm("h", 10, "all_gather"),
         comm("r", 10, "reduce_scatter", lane="reduce", waits=("b",)),
     ]
-    scene = small_scene(acts)
+    model = small_model(acts)
     many = len(THREAD)
     zero, at = np.zeros(many, np.int64), np.arange(many)
     calls = LaunchCalls(at, zero, zero, at, at, np.array(THREAD), NAMES, at, zero - 1)
     launched = np.array([0, 6, 15, 3, 12, 9])
-    activities = replace(scene.graph.activities, call=launched)
-    return replace(scene, graph=replace(scene.graph, calls=calls, activities=activities))
+    activities = replace(model.graph.activities, call=launched)
+    return replace(model, graph=replace(model.graph, calls=calls, activities=activities))
 
 
 def account(*names: str) -> list[int]:
-    scene = thread()
-    acts = scene.graph.activities
+    model = thread()
+    acts = model.graph.activities
     which = np.array([acts.names[n] in names for n in acts.name.tolist()])
-    return on_account(scene, which).tolist()
+    return on_account(model, which).tolist()
 
 
 def test_events_round_a_gather_are_its_own() -> None:

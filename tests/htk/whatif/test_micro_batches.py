@@ -4,7 +4,7 @@ import pytest
 
 from htk.errors import UsageError
 from htk.whatif.micro_batches import micro_batch, micro_batches, samples
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 MIB = 1 << 20
 EMBEDDING = {"op": "aten::embedding", "dims": "[[100, 8], [4, 16]]"}
@@ -21,7 +21,7 @@ def passes(pattern: str) -> list[Act]:
      ("f" * 9 + "b", 1), ("bbff", 1), ("fbbffbbf", 2)],
 )  # fmt: skip
 def test_backward_passes_are_counted(pattern: str, count: int) -> None:
-    assert micro_batches(small_scene(passes(pattern))) == count
+    assert micro_batches(small_model(passes(pattern))) == count
 
 
 def reduced(ranks: int, size: int = 2 * MIB) -> Act:
@@ -43,18 +43,18 @@ def step(ranks: int = 6) -> list[Act]:
 
 
 def test_samples_of_a_step_on_all_ranks() -> None:
-    scene = small_scene(step())
-    assert samples(scene, "batch") == 4 * 6 * 2
-    assert samples(small_scene(step()[:4]), "batch") == 4 * 1 * 2
+    model = small_model(step())
+    assert samples(model, "batch") == 4 * 6 * 2
+    assert samples(small_model(step()[:4]), "batch") == 4 * 1 * 2
     with pytest.raises(UsageError, match=r"batch: the recorded batch is not known"):
-        samples(small_scene(passes("fb")), "batch")
+        samples(small_model(passes("fb")), "batch")
 
 
 def test_one_more_takes_the_step_without_what_is_done_once() -> None:
     """The reduction and the optimizer come once; a micro-batch is the half of the rest."""
-    scene = small_scene(step())
-    assert period(scene) == 600 + 40 + 70
-    found = micro_batch(scene)
+    model = small_model(step())
+    assert period(model) == 600 + 40 + 70
+    found = micro_batch(model)
     assert (found.ns, found.exposed, found.idle) == (300, 0, 0)
 
 
@@ -71,8 +71,8 @@ def test_communication_of_each_micro_batch_is_part_of_it() -> None:
         comm("s1", 60, "reduce_scatter", waits=("b1",), in_bytes=MIB, group=2, backward=True),
         Act("adam", 70, waits=("s1",), family="optimizer"),
     ]
-    scene = small_scene(acts)
-    found = micro_batch(scene)
+    model = small_model(acts)
+    found = micro_batch(model)
     assert found.ns == 30 + 300 + 60
     assert found.exposed == 30 + 60
     assert found.idle == 0

@@ -8,7 +8,7 @@ import pytest
 from htk.whatif.edits import world
 from htk.whatif.missing_ranks import late, partial, prompt, waits
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, comm, length, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
 K = 1000
 MB = 1 << 20
@@ -25,13 +25,13 @@ def one_of_four() -> StepModel:
     """Twelve gathers of 120 µs, two of which waited; a larger one that always waits."""
     lengths = [120] * 10 + [320, 420]
     large = gathers([620], 8 * MB, waits=("a",))
-    return small_scene([Act("a", 1000 * K), *gathers(lengths), *large, Act("b", 500 * K)])
+    return small_model([Act("a", 1000 * K), *gathers(lengths), *large, Act("b", 500 * K)])
 
 
 def test_what_the_fastest_do_not_take_is_a_wait() -> None:
-    scene = one_of_four()
-    found = dict(zip(scene.graph.activities.name.tolist(), waits(scene).tolist(), strict=True))
-    by_name = {scene.graph.activities.names[code]: ns for code, ns in found.items()}
+    model = one_of_four()
+    found = dict(zip(model.graph.activities.name.tolist(), waits(model).tolist(), strict=True))
+    by_name = {model.graph.activities.names[code]: ns for code, ns in found.items()}
     assert by_name["g4.0"] == by_name["a"] == 0
     assert by_name["g4.10"] == pytest.approx(200 * K)
     assert by_name["g4.11"] == pytest.approx(300 * K)
@@ -46,54 +46,54 @@ def test_nothing_is_a_wait_where_all_ranks_are_at_hand() -> None:
         for rank in (0, 1)
         for k, ns in enumerate((100, 100, 300))
     ]  # fmt: skip
-    scene = small_scene(acts)
-    assert not partial(scene).any()
-    assert not waits(scene).any()
-    more = scene.with_groups(scene.is_comm, 4, 4)  # of groups of four, two are recorded
+    model = small_model(acts)
+    assert not partial(model).any()
+    assert not waits(model).any()
+    more = model.with_groups(model.is_comm, 4, 4)  # of groups of four, two are recorded
     assert partial(more).all()
     assert waits(more).max() == pytest.approx(200 * K)
 
 
 def test_waits_grow_with_what_is_computed() -> None:
-    scene = one_of_four()
-    waited = waits(scene)
-    without = prompt(scene, waited)
+    model = one_of_four()
+    waited = waits(model)
+    without = prompt(model, waited)
     assert length(without, "g8.0") == 220 * K
-    assert (late(without, scene, waited).weight == scene.weight).all()
+    assert (late(without, model, waited).weight == model.weight).all()
     twice = without.with_lengths(without.is_compute, 2 * without.lengths())
-    found = late(twice, scene, waited)
+    found = late(twice, model, waited)
     assert length(found, "g8.0") == 220 * K + 2 * 400 * K
     assert length(found, "g4.0") == 120 * K
 
 
 def test_a_collective_that_is_gone_is_not_waited_for() -> None:
-    scene = one_of_four()
-    waited = waits(scene)
-    gone = prompt(scene, waited).with_lengths(scene.is_comm, 0)
-    assert late(gone, scene, waited).lengths()[scene.is_comm].sum() == 0
+    model = one_of_four()
+    waited = waits(model)
+    gone = prompt(model, waited).with_lengths(model.is_comm, 0)
+    assert late(gone, model, waited).lengths()[model.is_comm].sum() == 0
 
 
 def test_the_last_of_fewer_ranks_is_less_late() -> None:
     """What the step loses to unrecorded ranks is lost in the measure of the law."""
-    scene = one_of_four()
-    waited = waits(scene)
-    without = prompt(scene, waited)
-    lost = period(scene) - period(without)
+    model = one_of_four()
+    waited = waits(model)
+    without = prompt(model, waited)
+    lost = period(model) - period(without)
     assert lost > 0
-    half = late(replace(without, arrival_scale=0.5), scene, waited)
+    half = late(replace(without, arrival_scale=0.5), model, waited)
     assert period(half) == period(without) + lost // 2
     assert half.added == {"skew": -lost // 2}
-    assert period(late(replace(without, arrival_scale=0.0), scene, waited)) == period(without)
+    assert period(late(replace(without, arrival_scale=0.0), model, waited)) == period(without)
     assert (
-        period(late(replace(without, arrival_scale=1.5), scene, waited))
-        == period(scene) + lost // 2
+        period(late(replace(without, arrival_scale=1.5), model, waited))
+        == period(model) + lost // 2
     )
 
 
 def test_world_says_how_late_the_last_comes() -> None:
-    scene = one_of_four()
-    assert world.apply(scene, "4").arrival_scale == 1
+    model = one_of_four()
+    assert world.apply(model, "4").arrival_scale == 1
     # Φ⁻¹(7.625 / 8.25) over Φ⁻¹(3.625 / 4.25)
-    assert world.apply(scene, "8").arrival_scale == pytest.approx(1.434 / 1.049, rel=0.01)
-    assert world.apply(scene, "2").arrival_scale == pytest.approx(0.589 / 1.049, rel=0.01)
-    assert np.array_equal(world.apply(scene, "4").weight, scene.weight)
+    assert world.apply(model, "8").arrival_scale == pytest.approx(1.434 / 1.049, rel=0.01)
+    assert world.apply(model, "2").arrival_scale == pytest.approx(0.589 / 1.049, rel=0.01)
+    assert np.array_equal(world.apply(model, "4").weight, model.weight)

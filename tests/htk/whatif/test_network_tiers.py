@@ -9,7 +9,7 @@ from htk.models.network import ACROSS_NS, LATENCY_NS
 from htk.models.site_rates import NARROWED, SiteRates
 from htk.whatif.network_tiers import link_tier, network, site_narrows, site_words
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, comm, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 MB = 10**6
 SIZES = (MB, 4 * MB, 16 * MB, 64 * MB)
@@ -22,20 +22,20 @@ def step(fixed: float, pace: float, *, across: bool, sizes: tuple[int, ...] = SI
         wire = 14 / 8 * size * (2 if across else 1)
         size_of_group = {"group": 8, "per_node": 2 if across else 8, "in_bytes": size}
         acts.append(comm(f"c{k}", round(fixed + pace * wire), "all_reduce", **size_of_group))
-    return small_scene(acts, gpus_per_node=4 if across else 8)
+    return small_model(acts, gpus_per_node=4 if across else 8)
 
 
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("pace", [0.004, 0.05])
 def test_both_are_found_again(across: bool, pace: float) -> None:
     usual = ACROSS_NS if across else LATENCY_NS
-    scene = step(usual, pace, across=across)
-    tier = link_tier(scene, across)
+    model = step(usual, pace, across=across)
+    tier = link_tier(model, across)
     assert tier.latency == pytest.approx(usual, rel=1e-3)
     assert tier.ns_per_byte == pytest.approx(pace, rel=1e-3)
-    other = link_tier(scene, not across)
+    other = link_tier(model, not across)
     assert (other.latency, other.ns_per_byte) == (LATENCY_NS if across else ACROSS_NS, None)
-    net = network(scene)
+    net = network(model)
     assert (net.within if not across else net.across).ns_per_byte == pytest.approx(pace, rel=1e-3)
     assert net.node == (4 if across else 8)
 
@@ -62,16 +62,16 @@ def test_transfers_that_get_quicker_with_their_size_have_a_pace_all_the_same() -
     acts = [Act("a", 1000)]
     for k, (size, length) in enumerate(((MB, 90_000), (64 * MB, 30_000))):
         acts.append(comm(f"c{k}", length, "all_reduce", group=8, per_node=8, in_bytes=size))
-    found = link_tier(small_scene(acts), False)
+    found = link_tier(small_model(acts), False)
     assert found.latency == LATENCY_NS
     paces = [70_000 / (14 / 8 * MB), 10_000 / (14 / 8 * 64 * MB)]
     assert found.ns_per_byte == pytest.approx(float(np.mean(paces)))
 
 
 def test_a_sites_rates_stand_for_levels_that_the_recording_does_not_show() -> None:
-    scene = replace(step(LATENCY_NS, 0.004, across=False))
-    facts = replace(scene.facts, named="NVIDIA A100-SXM4-80GB", scale_up_gbps=300.0)
-    usual = replace(scene, facts=facts)
+    model = replace(step(LATENCY_NS, 0.004, across=False))
+    facts = replace(model.facts, named="NVIDIA A100-SXM4-80GB", scale_up_gbps=300.0)
+    usual = replace(model, facts=facts)
     here = replace(usual, site={"a100-80gb": SiteRates(links=0.5, adapters=0.5)})
     bare, at_site = network(usual), network(here)
     assert bare.adapters is not None and bare.links is not None

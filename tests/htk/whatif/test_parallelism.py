@@ -3,7 +3,7 @@
 import pytest
 
 from htk.whatif.parallelism import owned, replicated, replicating, sharded
-from tests.htk.whatif.small_step_model import Act, comm, length, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 
 MIB = 1 << 20
 
@@ -35,20 +35,20 @@ def fsdp(ranks: tuple[int, ...] = (0,), *, again: bool = True, marked: bool = Tr
 @pytest.mark.parametrize("ranks", [(0,), (1, 2)])
 def test_units_and_what_is_gathered_again(marked: bool, ranks: tuple[int, ...]) -> None:
     """Also where nothing says which gathers are of the backward pass: units are reduced once."""
-    scene = small_scene(fsdp(ranks, marked=marked))
-    now = sharded(scene)
+    model = small_model(fsdp(ranks, marked=marked))
+    now = sharded(model)
     assert now is not None
     assert (now.strategy, now.ranks, now.replicas, now.world) == ("full_shard", 4, 1, 4)
     assert now.unit_bytes == (8 * MIB, 6 * MIB, 6 * MIB)
     assert now.reduced_bytes == 20 * MIB, "of one rank"
-    names = scene.graph.activities.names
-    again = {names[n] for n in scene.graph.activities.name[now.backward].tolist()}
+    names = model.graph.activities.names
+    again = {names[n] for n in model.graph.activities.name[now.backward].tolist()}
     assert again == {"h1", "h2"}
-    assert not replicating(scene).any() and replicated(scene) is None
+    assert not replicating(model).any() and replicated(model) is None
 
 
 def test_without_a_second_gather() -> None:
-    now = sharded(small_scene(fsdp(again=False)))
+    now = sharded(small_model(fsdp(again=False)))
     assert now is not None and now.strategy == "shard_grad_op" and not now.backward.any()
 
 
@@ -57,15 +57,15 @@ def test_replicas_of_shard_groups() -> None:
         comm(f"c{k}", 10, "all_reduce", in_bytes=2 * MIB, group=3, backward=True, waits=(f"r{k}",))
         for k in (2, 1, 0)
     ]
-    now = sharded(small_scene([*fsdp(), *copies]))
+    now = sharded(small_model([*fsdp(), *copies]))
     assert now is not None
     assert (now.strategy, now.ranks, now.replicas, now.world) == ("hybrid_shard", 4, 3, 12)
 
 
 def test_gathers_alone_are_no_shards() -> None:
-    assert sharded(small_scene([Act("f", 100), gather("g", MIB)])) is None
+    assert sharded(small_model([Act("f", 100), gather("g", MIB)])) is None
     unknown = [gather("g", MIB), comm("r", 10, "reduce_scatter", in_bytes=0, group=4)]
-    assert sharded(small_scene([Act("f", 100), *unknown])) is None
+    assert sharded(small_model([Act("f", 100), *unknown])) is None
 
 
 def reduced(name: str, size: int, ranks: int, after: str, **more: object) -> Act:
@@ -75,7 +75,7 @@ def reduced(name: str, size: int, ranks: int, after: str, **more: object) -> Act
 def test_all_reduces_of_gradients() -> None:
     """Tensor parallelism reduces activations forward and backward, gradients are larger or of
     another group; what is small is a metric."""
-    scene = small_scene(
+    model = small_model(
         [
             Act("f", 100),
             reduced("forward", 4 * MIB, 2, "f"),
@@ -87,10 +87,10 @@ def test_all_reduces_of_gradients() -> None:
             reduced("metric", MIB - 1, 8, "b"),
         ]
     )
-    names = scene.graph.activities.names
-    found = {names[n] for n in scene.graph.activities.name[replicating(scene)].tolist()}
+    names = model.graph.activities.names
+    found = {names[n] for n in model.graph.activities.name[replicating(model)].tolist()}
     assert found == {"gradient of two", "gradient", "least"}
-    now = replicated(scene)
+    now = replicated(model)
     assert now is not None
     assert (now.strategy, now.ranks, now.world, now.reduced_bytes) == ("ddp", 8, 8, 9 * MIB)
     assert now.unit_bytes == () and not now.backward.any()
@@ -105,10 +105,10 @@ def test_of_two_ranks_the_bytes_of_one() -> None:
             reduced("r", 3 * MIB, 8, "b", rank=rank, backward=True),
         )
     ]
-    now = replicated(small_scene(acts))
+    now = replicated(small_model(acts))
     assert now is not None and now.reduced_bytes == 3 * MIB
 
 
 def test_the_optimizer_works_on_what_a_rank_owns() -> None:
-    scene = owned(small_scene([Act("f", 100), Act("adam", 90, family="optimizer")]), 1 / 3)
-    assert (length(scene, "f"), length(scene, "adam")) == (100, 30)
+    model = owned(small_model([Act("f", 100), Act("adam", 90, family="optimizer")]), 1 / 3)
+    assert (length(model, "f"), length(model, "adam")) == (100, 30)

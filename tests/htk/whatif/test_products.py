@@ -7,7 +7,7 @@ A kernel of tiles of a million elements a wave takes 10 ns for a step of k in a 
 import pytest
 
 from htk.whatif.products import Products, products
-from tests.htk.whatif.small_step_model import Act, small_scene
+from tests.htk.whatif.small_step_model import Act, small_model
 
 
 def product(name: str, size: tuple[int, int, int], ns: int, waves: float) -> Act:
@@ -23,7 +23,7 @@ def seen() -> Products:
         product("large", (2000, 1000, 800), 29_760, 0.5),
         Act("norm", 9000, family="norm"),
     ]
-    return products(small_scene(acts), 2000)
+    return products(small_model(acts), 2000)
 
 
 def test_what_the_recording_shows_of_kernels(seen: Products) -> None:
@@ -48,7 +48,7 @@ def test_as_many_as_fill_a_larger_one_take_that(seen: Products) -> None:
 
 def test_what_ran_beside_a_product_still_does() -> None:
     acts = [product("small", (1000, 1000, 800), ns, 1.0) for ns in [10_000] * 10 + [12_000]]
-    seen = products(small_scene(acts), 2000)
+    seen = products(small_model(acts), 2000)
     assert seen.seen[10].slower == pytest.approx(1.2)
     assert seen.taller(10, 2) == pytest.approx(2000 + 24_000)
 
@@ -58,4 +58,4 @@ def test_products_that_do_not_agree_have_the_usual_ramp() -> None:
         product("one", (1000, 1000, 800), 1_000, 1.0),
         product("one", (1000, 1000, 3200), 90_000, 1.0),
     ]
-    assert products(small_scene(acts), 2000).ramp == 256
+    assert products(small_model(acts), 2000).ramp == 256

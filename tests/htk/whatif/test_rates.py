@@ -14,7 +14,7 @@ from htk.schema import DERIVED, TABLES
 from htk.whatif import rates as module
 from htk.whatif.rates import Rates, rates
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, comm, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 from tests.tables import make
 
 TABLES_OF_NOTHING = {n: schema.empty_table() for n, schema in {**TABLES, **DERIVED}.items()}
@@ -34,7 +34,7 @@ def step(**facts: Any) -> StepModel:
         Act("e", 10, op="aten::embedding", dims="[[100, 8], [4, 16]]"),
         comm("r", 10, "all_reduce", in_bytes=8, group=6, per_node=6),
     ]
-    return small_scene(acts, **facts)
+    return small_model(acts, **facts)
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, rows: list[tuple[int, int, float, float]]) -> list[str]:
@@ -54,8 +54,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, rows: list[tuple[int, int, float, flo
 def test_work_is_the_mean_of_the_ranks_of_that_step_and_cycle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scene = step()
-    number, cycle = scene.graph.step, 3
+    model = step()
+    number, cycle = model.graph.step, 3
     assert number is not None
     rows = [
         (number, cycle, 6e12, 300.0),
@@ -65,27 +65,27 @@ def test_work_is_the_mean_of_the_ranks_of_that_step_and_cycle(
         (number + 1, cycle, 90e12, 9.0),
     ]
     per = asked(monkeypatch, rows)
-    scene = replace(scene, graph=replace(scene.graph, cycle=cycle))
-    found = rates(TABLES_OF_NOTHING, scene)
+    model = replace(model, graph=replace(model.graph, cycle=cycle))
+    found = rates(TABLES_OF_NOTHING, model)
     assert per == ["step"]
     assert (found.flops, found.peak_flops) == (7e12, 400e12)
-    whole = replace(scene, graph=replace(scene.graph, step=None, cycle=None))
+    whole = replace(model, graph=replace(model.graph, step=None, cycle=None))
     found = rates(TABLES_OF_NOTHING, whole)
     assert per[1:] == ["rank"]
     assert found.flops == pytest.approx((6 + 8 + 90 + 90) / 4 * 1e12)
 
 
 def test_no_work_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = step()
-    asked(monkeypatch, [(scene.graph.step or 0, 0, 0.0, 300.0)])
-    found = rates(TABLES_OF_NOTHING, scene)
+    model = step()
+    asked(monkeypatch, [(model.graph.step or 0, 0, 0.0, 300.0)])
+    found = rates(TABLES_OF_NOTHING, model)
     assert (found.flops, found.peak_flops) == (None, None)
 
     def no_shapes(*_: Any, per: str) -> pa.Table:
         raise AnalysisError("no shapes")
 
     monkeypatch.setattr(module, "flops", SimpleNamespace(reads=(), function=no_shapes))
-    assert rates(TABLES_OF_NOTHING, scene).flops is None
+    assert rates(TABLES_OF_NOTHING, model).flops is None
 
 
 @pytest.mark.parametrize(("world", "gpus"), [(None, 6), (4, 6), (16, 16)])
@@ -99,9 +99,9 @@ def test_tokens_of_a_step_are_those_of_its_micro_batches(monkeypatch: pytest.Mon
     acts = [Act("e", 10, op="aten::embedding", dims="[[100, 8], [4, 16]]")]
     acts += [Act(f"l{k}", 10, op="aten::nll_loss_forward") for k in range(4)]
     acts += [Act("other", 10, rank=1, op="aten::nll_loss_forward")]
-    scene = small_scene(acts)
+    model = small_model(acts)
     rows = np.array([0, 1, 2, 2, 3, 4])
-    monkeypatch.setattr(type(scene.facts), "op_row", property(lambda _: rows))
-    assert rates(TABLES_OF_NOTHING, scene).tokens == 64 * 3
+    monkeypatch.setattr(type(model.facts), "op_row", property(lambda _: rows))
+    assert rates(TABLES_OF_NOTHING, model).tokens == 64 * 3
     monkeypatch.undo()
     assert rates(TABLES_OF_NOTHING, step()).tokens == 64

@@ -11,7 +11,7 @@ from htk.trace.opening import open_trace
 from htk.whatif.edits import replace
 from htk.whatif.predict import baseline
 from htk.whatif.rms_norms import rms_norms
-from tests.htk.whatif.small_step_model import Act, KnownFacts, period, small_scene
+from tests.htk.whatif.small_step_model import Act, KnownFacts, period, small_model
 
 HALF = ("copy_", "pow", "mean", "add", "rsqrt", "mul", "copy_", "mul")  # computed in fp32
 SINGLE = ("pow", "mean", "add", "rsqrt", "mul", "mul")
@@ -25,10 +25,10 @@ def step(*operators: str, backward: bool = False) -> list[Act]:
 
 
 def named(acts: list[Act]) -> tuple[list[str], int]:
-    scene = small_scene(acts)
-    chosen, count = rms_norms(scene)
-    names = scene.graph.activities.names
-    codes = scene.graph.activities.name[chosen].tolist()
+    model = small_model(acts)
+    chosen, count = rms_norms(model)
+    names = model.graph.activities.names
+    codes = model.graph.activities.name[chosen].tolist()
     return [names[code] for code in codes], count
 
 
@@ -56,32 +56,32 @@ def test_other_norms_are_not_taken_for_one(other: tuple[str, ...]) -> None:
 def test_the_backward_pass_is_that_of_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     acts = [*step("mm", *SINGLE, "mm"), *step("mm", "mul", "mul", "pow", "mm", backward=True)]
     monkeypatch.setattr(KnownFacts, "op_row", property(lambda facts: np.arange(len(facts.rows))))
-    scene = small_scene(acts)
+    model = small_model(acts)
     forward = [-1] * 8 + [7, 6, 5, 1, 0]  # of mm, mul, mul, pow, mm
     schema = DERIVED["op_links"]
     columns = [
         pa.array(forward, field.type) if field.name == "forward_row" else pa.nulls(13, field.type)
         for field in schema
     ]
-    scene.facts.tables["op_links"] = pa.table(columns, schema=schema)  # type: ignore[index]
-    chosen, count = rms_norms(scene)
+    model.facts.tables["op_links"] = pa.table(columns, schema=schema)  # type: ignore[index]
+    chosen, count = rms_norms(model)
     assert count == 1
     assert chosen.tolist() == [False] + [True] * 6 + [False] * 2 + [True] * 3 + [False]
 
 
 def test_replace_finds_them_where_nothing_bears_the_name() -> None:
-    scene = small_scene(step("mm", *HALF, "mm"))
-    assert period(scene) == 100
-    fused = replace.apply(scene, "RMSNorm=fused")
+    model = small_model(step("mm", *HALF, "mm"))
+    assert period(model) == 100
+    fused = replace.apply(model, "RMSNorm=fused")
     assert period(fused) == 30
     assert "1 norm told by operators: pow, mean, rsqrt, mul" in fused.assumptions
-    assert period(replace.apply(scene, "rms_norm=2x")) == 60
+    assert period(replace.apply(model, "rms_norm=2x")) == 60
 
 
 def test_operators_find_the_same_kernels_as_recorded_modules(shared: Path) -> None:
     trace = shared / "traces/tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
-    scene = baseline(open_trace(str(trace)).tables).model
-    chosen, count = rms_norms(scene)
+    model = baseline(open_trace(str(trace)).tables).model
+    chosen, count = rms_norms(model)
     assert count == 49  # two of each of 24 layers, and the last
-    modules = np.array(["RMSNorm" in (module or "") for module in scene.facts.module])
+    modules = np.array(["RMSNorm" in (module or "") for module in model.facts.module])
     assert (chosen == modules).all()

@@ -3,7 +3,7 @@
 import pytest
 
 from htk.whatif.shapes import inputs, sums_over_tokens
-from tests.htk.whatif.small_step_model import Act, small_scene
+from tests.htk.whatif.small_step_model import Act, small_model
 
 
 def op(name: str, dims: str | None, number: int = 0) -> Act:
@@ -40,7 +40,7 @@ CONVOLUTION = op("aten::conv2d", "[[32, 3, 224, 224], [64, 3, 7, 7]]")
     ],
 )  # fmt: skip
 def test_what_it_works_on(acts: list[Act], batch: int | None, tokens: int | None) -> None:
-    assert tuple(inputs(small_scene(acts))) == (batch, tokens)
+    assert tuple(inputs(small_model(acts))) == (batch, tokens)
 
 
 def test_gradients_of_weights_sum_over_tokens() -> None:
@@ -53,7 +53,7 @@ def test_gradients_of_weights_sum_over_tokens() -> None:
         op("aten::mm", None),
     ]
     acts = [Act(f"{k}", 10, op=p.op, dims=p.dims) for k, p in enumerate(products)]
-    assert sums_over_tokens(small_scene([EMBEDDING, *acts])).tolist() == [
+    assert sums_over_tokens(small_model([EMBEDDING, *acts])).tolist() == [
         False, False, True, True, False, False, False,
     ]  # fmt: skip
-    assert not sums_over_tokens(small_scene(acts)).any(), "nothing tells the tokens"
+    assert not sums_over_tokens(small_model(acts)).any(), "nothing tells the tokens"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from htk.whatif.splits import Pieces, blocking, cut_into, hidden
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 LAYERS = 4
 
@@ -61,32 +61,32 @@ def test_pieces_take_as_long_as_if_each_were_run(pieces: int, ranks: int, own_la
             for _ in range(ranks)
         ]  # fmt: skip
         transfers = [pieces * draw.randint(1, 150) for _ in range(LAYERS)]
-        scene = small_scene(_step(segments, transfers, own_lane=own_lane))
-        every = np.ones(len(scene.facts.op), bool)
-        blocked = blocking(scene, scene.is_comm, every, whole_runs=True)
+        model = small_model(_step(segments, transfers, own_lane=own_lane))
+        every = np.ones(len(model.facts.op), bool)
+        blocked = blocking(model, model.is_comm, every, whole_runs=True)
         assert len(blocked) == LAYERS * ranks
-        lengths = scene.lengths().astype(np.float64)
-        changed = cut_into(scene, blocked, Pieces(pieces, lengths, lengths / pieces))
+        lengths = model.lengths().astype(np.float64)
+        changed = cut_into(model, blocked, Pieces(pieces, lengths, lengths / pieces))
         assert period(changed) == _taken_in_turn(segments, transfers, pieces)
-        assert period(hidden(scene, blocked)) <= period(scene)
+        assert period(hidden(model, blocked)) <= period(model)
         if ranks == 1:
-            assert period(hidden(scene, blocked)) <= period(changed) <= period(scene)
+            assert period(hidden(model, blocked)) <= period(changed) <= period(model)
 
 
 def test_more_pieces_come_nearer_to_no_waiting() -> None:
     segments, transfers = [[[960]] * (LAYERS + 1)], [1440] * LAYERS
-    scene = small_scene(_step(segments, transfers, own_lane=True))
-    every = np.ones(len(scene.facts.op), bool)
-    blocked = blocking(scene, scene.is_comm, every, whole_runs=True)
-    lengths = scene.lengths().astype(np.float64)
-    steps = [period(cut_into(scene, blocked, Pieces(n, lengths, lengths / n))) for n in (2, 4, 16)]
-    assert period(scene) == 5 * 960 + 4 * 1440
+    model = small_model(_step(segments, transfers, own_lane=True))
+    every = np.ones(len(model.facts.op), bool)
+    blocked = blocking(model, model.is_comm, every, whole_runs=True)
+    lengths = model.lengths().astype(np.float64)
+    steps = [period(cut_into(model, blocked, Pieces(n, lengths, lengths / n))) for n in (2, 4, 16)]
+    assert period(model) == 5 * 960 + 4 * 1440
     assert steps == [4 * 1440 + 2 * 960 // n for n in (2, 4, 16)]
-    assert period(hidden(scene, blocked)) == 5 * 960
+    assert period(hidden(model, blocked)) == 5 * 960
 
 
 def test_what_has_compute_beside_it_or_blocks_one_rank_alone_stays() -> None:
-    beside = small_scene([
+    beside = small_model([
         Act("a", 100), Act("b", 100), Act("c", 100, waits=("t",)),
         comm("t", 80, "all_reduce", waits=("a",)),
     ])  # fmt: skip
@@ -96,8 +96,8 @@ def test_what_has_compute_beside_it_or_blocks_one_rank_alone_stays() -> None:
              Act("c", 100, waits=("t",))]  # fmt: skip
     goes_on = [Act("a", 100, rank=1), Act("b", 150, rank=1), Act("c", 100, rank=1, waits=("t",)),
                comm("t", 80, "all_reduce", rank=1, waits=("a",), joined="t")]  # fmt: skip
-    scene = small_scene([*waits, *goes_on])
-    assert not blocking(scene, scene.is_comm, np.ones(7, bool), whole_runs=True)
+    model = small_model([*waits, *goes_on])
+    assert not blocking(model, model.is_comm, np.ones(7, bool), whole_runs=True)
 
 
 def test_only_what_may_be_cut_is() -> None:
@@ -107,13 +107,13 @@ def test_only_what_may_be_cut_is() -> None:
         Act("adam", 30, family="optimizer"), Act("c", 40),
         comm("t1", 50, "all_reduce", waits=("c",)), Act("d", 100, waits=("t1",)),
     ]  # fmt: skip
-    scene = small_scene(acts)
-    names = [scene.graph.activities.names[k] for k in scene.graph.activities.name.tolist()]
-    cut = np.array([f != "optimizer" for f in scene.facts.family])
+    model = small_model(acts)
+    names = [model.graph.activities.names[k] for k in model.graph.activities.name.tolist()]
+    cut = np.array([f != "optimizer" for f in model.facts.family])
     runs = [
         ([names[k] for k in b.before], [names[k] for k in b.after])
-        for b in blocking(scene, scene.is_comm, cut, whole_runs=True)
+        for b in blocking(model, model.is_comm, cut, whole_runs=True)
     ]
     assert runs == [(["a"], ["b"]), (["c"], ["d"])]
-    nearest = blocking(scene, scene.is_comm, cut, whole_runs=False)
+    nearest = blocking(model, model.is_comm, cut, whole_runs=False)
     assert [len(b.before) + len(b.after) for b in nearest] == [2, 2]

@@ -6,16 +6,16 @@ import pytest
 
 from htk.whatif.step_model import StepModel
 from htk.whatif.traffic import traffic
-from tests.htk.whatif.small_step_model import Act, comm, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 from tests.htk.whatif.test_parallelism import MIB, fsdp
 
 EXCHANGE = comm("x", 10, "all_to_all", in_bytes=MIB, out_bytes=MIB, group=4, per_node=2)
 
 
-def rows(scene: StepModel, **asked: str) -> dict[tuple[Any, ...], tuple[float, ...]]:
+def rows(model: StepModel, **asked: str) -> dict[tuple[Any, ...], tuple[float, ...]]:
     """Calls, MiB of messages and MiB on the wire, by kind, ranks and scope."""
-    edited = scene if asked else None
-    listed = traffic(scene, edited, asked).to_pylist()
+    edited = model if asked else None
+    listed = traffic(model, edited, asked).to_pylist()
     variant = "predicted" if asked else "recorded"
     found = [list(row.values()) for row in listed if row["variant"] == variant]
     assert [row[-1] for row in found] == sorted((row[-1] for row in found), reverse=True)
@@ -25,7 +25,7 @@ def rows(scene: StepModel, **asked: str) -> dict[tuple[Any, ...], tuple[float, .
 
 def test_as_recorded_each_rank_s_mean() -> None:
     acts = [*fsdp((0, 1)), EXCHANGE]
-    found = rows(small_scene(acts, gpus_per_node=4))
+    found = rows(small_model(acts, gpus_per_node=4))
     assert found == {
         ("all_gather", 4, "unknown"): (5, 32 / 4, 32 * 3 / 4),
         ("reduce_scatter", 4, "unknown"): (3, 20, 20 * 3 / 4),
@@ -33,7 +33,7 @@ def test_as_recorded_each_rank_s_mean() -> None:
     }
 
 
-SCENE = small_scene([*fsdp(), EXCHANGE], gpus_per_node=4)
+MODEL = small_model([*fsdp(), EXCHANGE], gpus_per_node=4)
 KEPT = {("all_to_all", 4, "across nodes"): (1.0, 1.0, 0.75)}
 
 
@@ -60,20 +60,20 @@ KEPT = {("all_to_all", 4, "across nodes"): (1.0, 1.0, 0.75)}
 def test_after_an_edit(
     asked: dict[str, str], expected: dict[tuple[Any, ...], tuple[float, ...]]
 ) -> None:
-    found = rows(SCENE, **asked)
+    found = rows(MODEL, **asked)
     assert found.keys() == (KEPT | expected).keys()
     for key, values in (KEPT | expected).items():
         assert found[key] == pytest.approx(values), key
 
 
 def test_other_edits_send_what_the_edited_step_has() -> None:
-    again = traffic(SCENE, SCENE, {"batch": "2x"}).to_pylist()
+    again = traffic(MODEL, MODEL, {"batch": "2x"}).to_pylist()
     half = len(again) // 2
     assert [{**row, "variant": ""} for row in again[:half]] == [
         {**row, "variant": ""} for row in again[half:]
     ]
-    gone = SCENE.with_lengths(SCENE.is_collective("all_gather"), 0)
-    kinds = {row["type"] for row in traffic(SCENE, gone, {"batch": "2x"}).to_pylist()
+    gone = MODEL.with_lengths(MODEL.is_collective("all_gather"), 0)
+    kinds = {row["type"] for row in traffic(MODEL, gone, {"batch": "2x"}).to_pylist()
              if row["variant"] == "predicted"}  # fmt: skip
     assert kinds == {"reduce_scatter", "all_to_all"}
 
@@ -81,7 +81,7 @@ def test_other_edits_send_what_the_edited_step_has() -> None:
 def test_a_call_of_no_length_was_made_and_one_of_unknown_size_sends_nothing() -> None:
     acts = [Act("f", 10), comm("n", 0, "all_gather", out_bytes=MIB, group=2, per_node=2),
             comm("u", 5, "all_reduce", group=2, per_node=1)]  # fmt: skip
-    assert rows(small_scene(acts)) == {
+    assert rows(small_model(acts)) == {
         ("all_gather", 2, "within a node"): (1, 0, 0.5),
         ("all_reduce", 2, "across nodes"): (1, 0, 0),
     }

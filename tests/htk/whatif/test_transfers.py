@@ -6,14 +6,14 @@ import pytest
 from htk.models.network import LATENCY_NS
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, latency, part, rescaled, wire
-from tests.htk.whatif.small_step_model import Act, comm, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 MB = 10**6
 
 
 def step(gpus_per_node: int = 4) -> StepModel:
     """Compute, three all-reduces of which one is quick, a gather and a call of unknown size."""
-    return small_scene(
+    return small_model(
         [
             Act("a", 700_000),
             comm("quick", 12_000, "all_reduce", in_bytes=8, group=8, per_node=4),
@@ -26,8 +26,8 @@ def step(gpus_per_node: int = 4) -> StepModel:
     )
 
 
-def by_name(scene: StepModel, values: np.ndarray) -> dict[str, float]:
-    acts = scene.graph.activities
+def by_name(model: StepModel, values: np.ndarray) -> dict[str, float]:
+    acts = model.graph.activities
     return {acts.names[n]: v for n, v in zip(acts.name.tolist(), values.tolist(), strict=True)}
 
 
@@ -39,9 +39,9 @@ def test_a_kind_s_latency_is_no_more_than_its_shortest_call() -> None:
 
 
 def test_only_what_is_beyond_the_latency_is_rescaled() -> None:
-    scene = step()
-    chosen = scene.is_collective("all_reduce", "all_gather")
-    found = by_name(scene, rescaled(scene, chosen, 0.5))
+    model = step()
+    chosen = model.is_collective("all_reduce", "all_gather")
+    found = by_name(model, rescaled(model, chosen, 0.5))
     assert found["r"] == 12_000 + 428_000 / 2
     assert found["g"] == 20_000 + 280_000 / 2
     assert found["quick"] == 12_000 and found["never"] == 0
@@ -57,9 +57,9 @@ def test_what_a_rank_sends() -> None:
 
 
 def test_a_group_has_the_adapters_of_its_members() -> None:
-    scene = step()
-    assert set(by_name(scene, part(scene, False)).values()) == {1.0}
-    found = by_name(scene, part(scene, True))
+    model = step()
+    assert set(by_name(model, part(model, False)).values()) == {1.0}
+    found = by_name(model, part(model, True))
     assert found == {"a": 0.25, "quick": 1.0, "r": 0.75, "g": 0.5, "never": 1.0, "odd": 0.25}
 
 

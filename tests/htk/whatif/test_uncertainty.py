@@ -13,7 +13,7 @@ from htk.trace.opening import open_trace
 from htk.whatif.predict import Answer, Baseline, apply_edits, baseline, ordered, predict
 from htk.whatif.step_model import StepModel
 from htk.whatif.uncertainty import at_least
-from tests.htk.whatif.small_step_model import Act, comm, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 EDITS = (
     ("batch", "4x"),
@@ -115,9 +115,9 @@ def test_a_trifle_beside_another_edit_adds_a_trifle(start: Baseline) -> None:
         assert both.sigma < 1.2 * one.sigma
 
 
-def one_sigma(scene: StepModel, cause: str) -> float:
+def one_sigma(model: StepModel, cause: str) -> float:
     """ns of all edges together: those of one lane follow each other."""
-    each = [s.sum() for (c, _), s in scene.edge_sigma.items() if c == cause]
+    each = [s.sum() for (c, _), s in model.edge_sigma.items() if c == cause]
     return math.sqrt(sum(e * e for e in each))
 
 
@@ -127,13 +127,13 @@ def test_edits_of_one_kernel_add_as_variances_of_one_link_in_a_line() -> None:
 
     size = {"group": 8, "per_node": 8, "in_bytes": 64 << 20, "out_bytes": 64 << 20}
     acts = [Act("a", 1_000_000), comm("c", 1_000_000, "all_reduce", waits=("a",), **size)]
-    scene = small_scene(acts)
+    model = small_model(acts)
 
     def applied(before: StepModel, name: str, value: str) -> StepModel:
         return accumulated(before, edit(name).apply(before.fresh(), value), name, 0.0)
 
     # 10 % of what each displaces: 500 us of a, then as much again of what is left of it
-    halved = applied(scene, "replace", "a=2x")
+    halved = applied(model, "replace", "a=2x")
     assert one_sigma(halved, "compute") == pytest.approx(50_000)
     # Twice as long again by something else: twice as uncertain, and 4 % of that (batch)
     grown = applied(halved, "batch", "2x")
@@ -141,9 +141,9 @@ def test_edits_of_one_kernel_add_as_variances_of_one_link_in_a_line() -> None:
     assert one_sigma(grown, "compute") == pytest.approx(math.hypot(100_000, 20_000), rel=0.02)
     slow = applied(grown, "network", "bandwidth=0.5x")  # 980 us more, of which 10 %
     assert one_sigma(slow, "communication") == pytest.approx(98_000, rel=0.01)
-    wider = applied(applied(scene, "world", "16"), "network", "bandwidth=0.5x")
-    alone = one_sigma(applied(scene, "world", "16"), "communication")
-    scale = wider.lengths()[1] / applied(scene, "world", "16").lengths()[1]
+    wider = applied(applied(model, "world", "16"), "network", "bandwidth=0.5x")
+    alone = one_sigma(applied(model, "world", "16"), "communication")
+    scale = wider.lengths()[1] / applied(model, "world", "16").lengths()[1]
     moved = wider.lengths()[1] * (1 - 1 / scale)
     assert one_sigma(wider, "communication") == pytest.approx(alone * scale + 0.1 * moved, rel=0.01)
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from htk.whatif.step_model import StepModel
 from htk.whatif.waterfall import waterfall
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 
 def step() -> StepModel:
     """1000 of compute, then 600 of communication that waits for it, and a copy beside it."""
-    return small_scene(
+    return small_model(
         [
             Act("a", 1000),
             comm("c", 600, "all_reduce", waits=("a",)),

@@ -5,7 +5,7 @@ import pytest
 from htk.errors import UsageError
 from htk.models.wire import Sharding, ledger
 from htk.whatif.edits import sharding
-from tests.htk.whatif.small_step_model import Act, comm, length, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
 K = 1000
 MIB = 1 << 20
@@ -26,8 +26,8 @@ def ddp(ranks: int = 4, optimizer: int = 400 * K) -> list[Act]:
 
 @pytest.mark.parametrize("stage", ["zero1", "zero2"])
 def test_half_is_reduced_a_part_updated_and_all_gathered(stage: str) -> None:
-    scene = small_scene(ddp(), gpus_per_node=4)
-    found = sharding.apply(scene, stage)
+    model = small_model(ddp(), gpus_per_node=4)
+    found = sharding.apply(model, stage)
     assert length(found, "r1") == pytest.approx(320 * K, rel=0.02)
     assert length(found, "adam") == 100 * K
     # as much as was saved of both buckets, and a latency
@@ -36,7 +36,7 @@ def test_half_is_reduced_a_part_updated_and_all_gathered(stage: str) -> None:
     assert any("optimizer's state over all ranks" in words for words in found.assumptions)
     assert (
         period(found)
-        == period(scene.with_lengths(scene.is_comm, found.lengths()))
+        == period(model.with_lengths(model.is_comm, found.lengths()))
         - 300 * K
         + found.added["gather"]
     )
@@ -52,7 +52,7 @@ def test_what_it_sends() -> None:
 
 def test_other_stages_have_names_of_their_own() -> None:
     with pytest.raises(UsageError, match="zero1, zero2"):
-        sharding.apply(small_scene(ddp(), gpus_per_node=4), "zero4")
+        sharding.apply(small_model(ddp(), gpus_per_node=4), "zero4")
 
 
 def test_the_third_stage_is_full_sharding() -> None:

@@ -6,5 +6,5 @@ NAME = "tailwind"
 HELP = "Metres per second."
 
 
-def apply(scene: StepModel, value: str) -> StepModel:
-    return scene
+def apply(model: StepModel, value: str) -> StepModel:
+    return model

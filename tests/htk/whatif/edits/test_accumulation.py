@@ -4,7 +4,7 @@ import pytest
 
 from htk.errors import UsageError
 from htk.whatif.edits import accumulation
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 STEP = (
     Act("f", 1000, op="aten::embedding", dims="[[50, 8], [4, 16]]"),
@@ -19,31 +19,31 @@ REDUCED = (
 
 
 def test_the_optimizer_works_once() -> None:
-    scene = small_scene(STEP)
-    assert period(scene) == 3500
-    found = accumulation.apply(scene, "4")
+    model = small_model(STEP)
+    assert period(model) == 3500
+    found = accumulation.apply(model, "4")
     assert period(found) == 4 * 3000 + 500
     assert found.samples == 4 and found.activation_scale == 1
     assert found.added == {"micro-batches": 9000}
 
 
 def test_gradients_of_replicas_are_reduced_once() -> None:
-    assert period(accumulation.apply(small_scene(REDUCED), "2x")) == 2 * 3000 + 300 + 500
+    assert period(accumulation.apply(small_model(REDUCED), "2x")) == 2 * 3000 + 300 + 500
 
 
 def test_as_many_as_now_changes_nothing() -> None:
-    assert period(accumulation.apply(small_scene(STEP), "1")) == 3500
+    assert period(accumulation.apply(small_model(STEP), "1")) == 3500
 
 
 def test_from_samples_of_all_ranks() -> None:
     # a batch of 4 on 8 ranks: 64 are two micro-batches
-    assert accumulation.apply(small_scene(REDUCED), "global=64").samples == 2
+    assert accumulation.apply(small_model(REDUCED), "global=64").samples == 2
 
 
 @pytest.mark.parametrize("value", ["0.5x", "none", "global=7"])
 def test_what_is_no_whole_number(value: str) -> None:
     with pytest.raises(UsageError):
-        accumulation.apply(small_scene(REDUCED), value)
+        accumulation.apply(small_model(REDUCED), value)
 
 
 def test_micro_batches_added_are_work_and_exposed_communication() -> None:
@@ -56,6 +56,6 @@ def test_micro_batches_added_are_work_and_exposed_communication() -> None:
         comm("s", 100, "reduce_scatter", waits=("b",), backward=True, **size),
         Act("opt", 500, family="optimizer", waits=("s",)),
     )
-    found = accumulation.apply(small_scene(acts), "3")
+    found = accumulation.apply(small_model(acts), "3")
     assert found.added == {"micro-batches": 2 * 3300}
     assert (found.added_exposed, found.added_idle) == (2 * 300, 0)

@@ -4,7 +4,7 @@ import pytest
 
 from htk.errors import UsageError
 from htk.whatif.edits import balanced_experts
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 
 def rank(number: int, work: int) -> list[Act]:
@@ -17,9 +17,9 @@ def rank(number: int, work: int) -> list[Act]:
 
 
 def test_the_mean_takes_the_place_of_the_slowest() -> None:
-    scene = small_scene([*rank(0, 100), *rank(1, 300)])
-    assert period(scene) == 50 + 10 + 300 + 10
-    assert period(balanced_experts.apply(scene, "on")) == 50 + 10 + 200 + 10
+    model = small_model([*rank(0, 100), *rank(1, 300)])
+    assert period(model) == 50 + 10 + 300 + 10
+    assert period(balanced_experts.apply(model, "on")) == 50 + 10 + 200 + 10
 
 
 def all_to_all(name: str, number: int, after: str) -> Act:
@@ -39,22 +39,22 @@ def test_each_layer_has_a_mean_of_its_own() -> None:
                 all_to_all(f"combine{k}", number, f"experts{k}"),
             ]
             before = f"combine{k}"
-    scene = small_scene(acts)
-    assert period(scene) == 50 + (10 + 500 + 10) + (10 + 50 + 10)
-    assert period(balanced_experts.apply(scene, "on")) == 50 + (10 + 300 + 10) + (10 + 30 + 10)
+    model = small_model(acts)
+    assert period(model) == 50 + (10 + 500 + 10) + (10 + 50 + 10)
+    assert period(balanced_experts.apply(model, "on")) == 50 + (10 + 300 + 10) + (10 + 30 + 10)
 
 
 def test_ranks_with_other_numbers_of_layers_are_refused() -> None:
     other = [Act("router", 50, rank=1), Act("more", 10, rank=1)]
     with pytest.raises(UsageError, match="on every rank"):
-        balanced_experts.apply(small_scene([*rank(0, 100), *other]), "on")
+        balanced_experts.apply(small_model([*rank(0, 100), *other]), "on")
 
 
 def test_one_rank_shows_no_balance() -> None:
     with pytest.raises(UsageError, match="several ranks"):
-        balanced_experts.apply(small_scene(rank(0, 100)), "on")
+        balanced_experts.apply(small_model(rank(0, 100)), "on")
 
 
 def test_no_experts_at_all() -> None:
     with pytest.raises(UsageError, match="all-to-alls"):
-        balanced_experts.apply(small_scene([Act("a", 1), Act("a", 1, rank=1)]), "on")
+        balanced_experts.apply(small_model([Act("a", 1), Act("a", 1, rank=1)]), "on")

@@ -4,7 +4,7 @@ import pytest
 
 from htk.errors import UsageError
 from htk.whatif.edits import batch
-from tests.htk.whatif.small_step_model import Act, comm, length, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 
 TOKENS = "[[64, 512], [512, {}]]"  # 4 samples of 16 tokens
 STEP = (
@@ -19,7 +19,7 @@ STEP = (
 
 
 def lengths(value: str) -> dict[str, int]:
-    found = batch.apply(small_scene(STEP), value)
+    found = batch.apply(small_model(STEP), value)
     return {a.name: length(found, a.name) for a in STEP}
 
 
@@ -45,24 +45,24 @@ def test_half_takes_smaller_tiles() -> None:
 
 
 def test_samples_count() -> None:
-    found = batch.apply(small_scene(STEP), "3x")
+    found = batch.apply(small_model(STEP), "3x")
     assert found.samples == found.activation_scale == 3
 
 
 def test_the_batch_must_be_known() -> None:
     with pytest.raises(UsageError, match="record_shapes"):
-        batch.apply(small_scene(STEP[5:6]), "8")
+        batch.apply(small_model(STEP[5:6]), "8")
 
 
 def test_samples_of_all_ranks() -> None:
     reduces = comm("r", 100, "all_reduce", in_bytes=8 << 20, group=8, per_node=8, backward=True)
-    scene = small_scene((*STEP, Act("b", 100, backward=True), reduces))
-    assert batch.apply(scene, "global=64").samples == 2  # 4 on each of 8 now
+    model = small_model((*STEP, Act("b", 100, backward=True), reduces))
+    assert batch.apply(model, "global=64").samples == 2  # 4 on each of 8 now
 
 
 def test_attention_is_not_told_by_whole_waves() -> None:
     step = (STEP[0], Act("a", 102_500, family="attention", op="aten::_flash", blocks=1.25))
-    assert length(batch.apply(small_scene(step), "2x"), "a") == 202_500
+    assert length(batch.apply(small_model(step), "2x"), "a") == 202_500
 
 
 def test_a_product_that_passes_a_gradient_on_takes_whole_waves() -> None:
@@ -74,6 +74,6 @@ def test_a_product_that_passes_a_gradient_on_takes_whole_waves() -> None:
         Act("on", 100_000, **both),
         Act("weight's", 102_500, **both),
     )
-    found = batch.apply(small_scene(step), "2x")
+    found = batch.apply(small_model(step), "2x")
     assert length(found, "on") == 2_500 + 97_500 * 3 / 2  # three waves after two
     assert length(found, "weight's") == 122_500

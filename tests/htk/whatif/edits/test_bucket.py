@@ -4,13 +4,13 @@ import pytest
 
 from htk.errors import UsageError
 from htk.whatif.edits import bucket
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 K = 1000
 
 
 def step(value: str) -> float:
-    return period(bucket.apply(SCENE, value)) / K
+    return period(bucket.apply(MODEL, value)) / K
 
 
 def reduce(name: str, after: str) -> Act:
@@ -26,7 +26,7 @@ def reduce(name: str, after: str) -> Act:
     )
 
 
-SCENE = small_scene(
+MODEL = small_model(
     [
         Act("f", 500 * K),
         *(Act(f"b{k}", 1000 * K, backward=True) for k in range(3)),
@@ -39,7 +39,7 @@ SCENE = small_scene(
 
 
 def test_today() -> None:
-    assert period(SCENE) == 4600 * K
+    assert period(MODEL) == 4600 * K
 
 
 def test_two_put_together_end_later() -> None:
@@ -60,4 +60,4 @@ def test_nonsense() -> None:
     with pytest.raises(UsageError, match="size"):
         step("many")
     with pytest.raises(UsageError, match="no buckets"):
-        bucket.apply(small_scene([Act("a", 1)]), "25MB")
+        bucket.apply(small_model([Act("a", 1)]), "25MB")

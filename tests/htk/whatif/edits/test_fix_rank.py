@@ -5,7 +5,7 @@ import pytest
 from htk.errors import UsageError
 from htk.whatif.edits import fix_rank
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, comm, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 RANKS = (2, 5, 9)
 # Two calls of one name and one of another, by rank; then a collective, which stays.
@@ -21,12 +21,12 @@ def step() -> StepModel:
             Act("b", LENGTHS["other"][k], rank=rank),
             comm("c", 20, "all_reduce", rank=rank, waits=("b",), joined="c"),
         ]
-    return small_scene(acts)
+    return small_model(acts)
 
 
-def lengths(scene: StepModel, rank: int) -> list[int]:
-    acts = scene.graph.activities
-    return [int(scene.lengths()[k]) for k in range(len(acts.rank)) if acts.rank[k] == rank]
+def lengths(model: StepModel, rank: int) -> list[int]:
+    acts = model.graph.activities
+    return [int(model.lengths()[k]) for k in range(len(acts.rank)) if acts.rank[k] == rank]
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_who_is_meant_must_be_there() -> None:
         with pytest.raises(UsageError, match=r"one of \[2, 5, 9\] or all"):
             fix_rank.apply(step(), value)
     with pytest.raises(UsageError, match="needs several ranks; the trace holds 1"):
-        fix_rank.apply(small_scene([Act("a", 10)]), "all")
+        fix_rank.apply(small_model([Act("a", 10)]), "all")

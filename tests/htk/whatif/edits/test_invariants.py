@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from htk.whatif.edits import edit
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 LENGTHS = st.integers(1, 300_000)
 SHARED = {"group": 8, "per_node": 4, "in_bytes": 8 << 20, "out_bytes": 8 << 20}
 
 
 @st.composite
-def scenes(draw: Callable[[st.SearchStrategy[int]], int]) -> StepModel:
+def models(draw: Callable[[st.SearchStrategy[int]], int]) -> StepModel:
     acts = []
     moved = draw(LENGTHS), draw(LENGTHS)
     for rank in (0, 1):
@@ -27,11 +27,11 @@ def scenes(draw: Callable[[st.SearchStrategy[int]], int]) -> StepModel:
             comm("g", moved[0], "all_gather", rank=rank, joined="g", **SHARED),
             comm("r", moved[1], "all_reduce", rank=rank, waits=("b",), joined="r", **SHARED),
         ]
-    return small_scene(acts, gpus_per_node=4)
+    return small_model(acts, gpus_per_node=4)
 
 
-def after(scene: StepModel, name: str, value: str) -> int:
-    return period(edit(name).apply(scene, value))
+def after(model: StepModel, name: str, value: str) -> int:
+    return period(edit(name).apply(model, value))
 
 
 @pytest.mark.parametrize(
@@ -50,38 +50,38 @@ def after(scene: StepModel, name: str, value: str) -> int:
     ],
 )
 @settings(max_examples=10, deadline=None)
-@given(scene=scenes())
-def test_an_edit_to_what_is_changes_nothing(name: str, value: str, scene: StepModel) -> None:
-    assert after(scene, name, value) == pytest.approx(period(scene), abs=2)
+@given(model=models())
+def test_an_edit_to_what_is_changes_nothing(name: str, value: str, model: StepModel) -> None:
+    assert after(model, name, value) == pytest.approx(period(model), abs=2)
 
 
 @settings(max_examples=30, deadline=None)
-@given(scenes(), st.floats(1, 50), st.floats(1, 50))
-def test_more_bandwidth_never_hurts(scene: StepModel, one: float, other: float) -> None:
+@given(models(), st.floats(1, 50), st.floats(1, 50))
+def test_more_bandwidth_never_hurts(model: StepModel, one: float, other: float) -> None:
     low, high = sorted((one, other))
-    slower = after(scene, "network", f"bandwidth={low:.3f}x")
-    assert after(scene, "network", f"bandwidth={high:.3f}x") <= slower <= period(scene)
+    slower = after(model, "network", f"bandwidth={low:.3f}x")
+    assert after(model, "network", f"bandwidth={high:.3f}x") <= slower <= period(model)
 
 
 @settings(max_examples=30, deadline=None)
-@given(scenes(), st.sampled_from("abcd"), st.floats(1, 50))
-def test_a_faster_kernel_never_makes_a_longer_step(scene: StepModel, name: str, x: float) -> None:
-    assert after(scene, "replace", f"^{name}={x:.3f}x") <= period(scene)
+@given(models(), st.sampled_from("abcd"), st.floats(1, 50))
+def test_a_faster_kernel_never_makes_a_longer_step(model: StepModel, name: str, x: float) -> None:
+    assert after(model, "replace", f"^{name}={x:.3f}x") <= period(model)
 
 
 @settings(max_examples=40, deadline=None)
-@given(scenes())
-def test_perfect_realistic_serial(scene: StepModel) -> None:
+@given(models())
+def test_perfect_realistic_serial(model: StepModel) -> None:
     perfect, realistic, serial = (
-        after(scene, "overlap", value) for value in ("perfect", "realistic", "serial")
+        after(model, "overlap", value) for value in ("perfect", "realistic", "serial")
     )
     assert perfect <= realistic <= serial + 2
-    assert perfect <= period(scene) <= serial + 2
+    assert perfect <= period(model) <= serial + 2
 
 
 @settings(max_examples=20, deadline=None)
-@given(scenes())
-def test_bounds_never_lose(scene: StepModel) -> None:
+@given(models())
+def test_bounds_never_lose(model: StepModel) -> None:
     for name in ("no_skew", "remove_syncs", "graphs", "overlap"):
         value = "perfect" if name == "overlap" else "on"
-        assert after(scene, name, value) <= period(scene)
+        assert after(model, name, value) <= period(model)

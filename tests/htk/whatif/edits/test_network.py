@@ -5,7 +5,7 @@ import pytest
 from htk.errors import UsageError
 from htk.schema import DERIVED, TABLES
 from htk.whatif.edits import network
-from tests.htk.whatif.small_step_model import comm, length, small_scene
+from tests.htk.whatif.small_step_model import comm, length, small_model
 from tests.tables import make
 
 K = 1000
@@ -18,7 +18,7 @@ STEP = (
 
 
 def lengths(value: str) -> list[int]:
-    found = network.apply(small_scene(STEP, gpus_per_node=4), value)
+    found = network.apply(small_model(STEP, gpus_per_node=4), value)
     return [length(found, name) // K for name in ("small", "inside", "outside")]
 
 
@@ -47,10 +47,10 @@ def test_as_another_library_was_measured() -> None:
     ]
     tables = {name: schema.empty_table() for name, schema in {**TABLES, **DERIVED}.items()}
     tables["bench_points"] = make("bench_points", points)
-    scene = small_scene(STEP, gpus_per_node=4, tables=tables)
-    found = network.apply(scene, "curve=on")
+    model = small_model(STEP, gpus_per_node=4, tables=tables)
+    found = network.apply(model, "curve=on")
     assert length(found, "inside") == pytest.approx(5 * K + 1.5 * (64 << 20) / 100, rel=1e-3)
-    assert "all" not in network.apply(scene, "bandwidth=2x").assumptions[0][:3]
+    assert "all" not in network.apply(model, "bandwidth=2x").assumptions[0][:3]
 
 
 def test_a_curve_must_be_there() -> None:

@@ -9,7 +9,7 @@ from htk.simulate.host import SimulatedHost
 from htk.trace.opening import open_trace
 from htk.whatif.edits import no_data_wait
 from htk.whatif.predict import baseline, predict
-from tests.htk.whatif.small_step_model import Act, small_scene
+from tests.htk.whatif.small_step_model import Act, small_model
 from tests.htk.whatif.test_resimulated import step_ns, written
 
 JOB = {"layers": 2, "nodes": 1, "gpus_per_node": 2, "micro_batch": 2, "seq": 512}
@@ -40,4 +40,4 @@ def test_without_waiting_for_data(tmp_path: Path, ms: float) -> None:
 
 def test_nothing_to_leave_out() -> None:
     with pytest.raises(UsageError, match="no loading of data is seen"):
-        no_data_wait.apply(small_scene([Act("a", 100)]), "on")
+        no_data_wait.apply(small_model([Act("a", 100)]), "on")

@@ -9,7 +9,7 @@ from htk.simulate.job import simulate
 from htk.trace.opening import open_trace
 from htk.whatif.edits import network, no_skew
 from htk.whatif.predict import baseline, predict
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 
 def unequal(rank: int, first: int, second: int) -> list[Act]:
@@ -25,32 +25,32 @@ def unequal(rank: int, first: int, second: int) -> list[Act]:
 
 def test_waits_go_and_transfers_stay() -> None:
     # as recorded each collective waits for the 100 of one rank: 100 + 20 + 100 + 20
-    scene = small_scene(unequal(0, 100, 50) + unequal(1, 50, 100))
-    assert period(scene) == 240
-    assert period(no_skew.apply(scene, "on")) == 100 + 20 + 50 + 20
+    model = small_model(unequal(0, 100, 50) + unequal(1, 50, 100))
+    assert period(model) == 240
+    assert period(no_skew.apply(model, "on")) == 100 + 20 + 50 + 20
 
 
 def test_ranks_that_are_never_late_win_nothing() -> None:
-    scene = small_scene(unequal(0, 100, 50) + unequal(1, 100, 50))
-    assert period(no_skew.apply(scene, "on")) == period(scene) == 190
+    model = small_model(unequal(0, 100, 50) + unequal(1, 100, 50))
+    assert period(no_skew.apply(model, "on")) == period(model) == 190
 
 
 def test_a_rank_that_is_always_slower_is_evened_out() -> None:
     # computes 100 + 100 beside 50 + 50: all take 75 + 75, and both transfers
-    scene = small_scene(unequal(0, 100, 100) + unequal(1, 50, 50))
-    assert period(scene) == 240
-    assert period(no_skew.apply(scene, "on")) == 75 + 20 + 75 + 20
+    model = small_model(unequal(0, 100, 100) + unequal(1, 50, 50))
+    assert period(model) == 240
+    assert period(no_skew.apply(model, "on")) == 75 + 20 + 75 + 20
 
 
 def test_calls_that_not_every_rank_makes_stay() -> None:
     # e, on one rank alone, runs beside its second transfer, which is shorter
-    scene = small_scene([*unequal(0, 100, 50), Act("e", 30), *unequal(1, 50, 100)])
-    assert period(no_skew.apply(scene, "on")) == 75 + 20 + 75 + 30
+    model = small_model([*unequal(0, 100, 50), Act("e", 30), *unequal(1, 50, 100)])
+    assert period(no_skew.apply(model, "on")) == 75 + 20 + 75 + 30
 
 
 def test_what_the_network_then_takes_is_still_waited_for() -> None:
-    scene = small_scene(unequal(0, 100, 50) + unequal(1, 50, 100))
-    slower = network.apply(scene, "latency=10x")  # all of a transfer of 20 ns is latency
+    model = small_model(unequal(0, 100, 50) + unequal(1, 50, 100))
+    slower = network.apply(model, "latency=10x")  # all of a transfer of 20 ns is latency
     assert period(no_skew.apply(slower, "on")) == 100 + 200 + 50 + 200
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from htk.whatif.contention import of_transfers
 from htk.whatif.edits import overlap
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 # a 100, then b 100 which waits for g; g 150 from the start: 150 + 100
 STEP = (
@@ -15,17 +15,17 @@ STEP = (
 
 
 def test_today() -> None:
-    assert period(overlap.apply(small_scene(STEP), "today")) == 250
+    assert period(overlap.apply(small_model(STEP), "today")) == 250
 
 
 def test_perfect_leaves_compute() -> None:
-    assert period(overlap.apply(small_scene(STEP), "perfect")) == 200
+    assert period(overlap.apply(small_model(STEP), "perfect")) == 200
 
 
 def test_perfect_still_needs_its_link() -> None:
     long = (*STEP[:2], comm("g", 250, "all_gather"))
-    assert period(small_scene(long)) == 350
-    assert period(overlap.apply(small_scene(long), "perfect")) == 250
+    assert period(small_model(long)) == 350
+    assert period(overlap.apply(small_model(long), "perfect")) == 250
 
 
 def test_perfect_waits_for_whom_is_late() -> None:
@@ -35,9 +35,9 @@ def test_perfect_waits_for_whom_is_late() -> None:
         comm("g", 50, "all_reduce", rank=1, waits=("a",), joined="g"),
     ]
     ends = [Act("b", 10, waits=("g",)), Act("b", 10, rank=1, waits=("g",))]
-    scene = small_scene([*fast, *slow, *ends])
-    assert period(scene) == 160
-    assert period(overlap.apply(scene, "perfect")) == 110
+    model = small_model([*fast, *slow, *ends])
+    assert period(model) == 160
+    assert period(overlap.apply(model, "perfect")) == 110
 
 
 def test_serial_runs_in_the_order_of_launches() -> None:
@@ -48,8 +48,8 @@ def test_serial_runs_in_the_order_of_launches() -> None:
         Act("c", 50, waits=("g",)),
         comm("h", 100, "reduce_scatter", lane="other", waits=("a",)),
     )
-    assert period(small_scene(step)) == 150
-    assert period(overlap.apply(small_scene(step), "serial")) == 280
+    assert period(small_model(step)) == 150
+    assert period(overlap.apply(small_model(step), "serial")) == 280
 
 
 def test_serial_leaves_waiting_for_late_ranks_where_it_is() -> None:
@@ -65,7 +65,7 @@ def test_serial_leaves_waiting_for_late_ranks_where_it_is() -> None:
         comm("g", 40, "all_reduce", rank=1, waits=("a",), joined="g"),
         Act("b", 30, rank=1),
     ]
-    assert period(overlap.apply(small_scene([*early, *late]), "serial")) == 170
+    assert period(overlap.apply(small_model([*early, *late]), "serial")) == 170
 
 
 def test_transfers_are_quicker_with_no_compute_beside_them() -> None:
@@ -79,19 +79,19 @@ def test_transfers_are_quicker_with_no_compute_beside_them() -> None:
         step.append(comm(f"g{k}", length, "all_gather", waits=(f"i{k}",), in_bytes=1 << 20))
         waits = (f"i{k}",) if beside else (f"g{k}",)
         step.append(Act(f"a{k}", 1100, waits=(*waits,)))
-    scene = small_scene(step)
-    slower, share = of_transfers(scene)
+    model = small_model(step)
+    slower, share = of_transfers(model)
     assert slower == pytest.approx(0.0953, abs=0.001)  # ln 1.1
-    assert share[scene.is_comm].tolist() == [1.0, 0.0] * 8
-    serial = period(overlap.apply(scene, "serial"))
+    assert share[model.is_comm].tolist() == [1.0, 0.0] * 8
+    serial = period(overlap.apply(model, "serial"))
     assert serial == pytest.approx(16 * (10 + 1000 + 1100), rel=0.001)
 
 
 def test_serial_adds_what_was_hidden() -> None:
-    assert period(overlap.apply(small_scene(STEP), "serial")) == 350  # 100 of g beside a
+    assert period(overlap.apply(small_model(STEP), "serial")) == 350  # 100 of g beside a
 
 
 def test_realistic_slows_compute_by_the_usual_factor() -> None:
     # 150 of 200 have communication beside: 1 + 0.189 · 0.75; a had g beside it before already
-    found = period(overlap.apply(small_scene(STEP), "realistic"))
+    found = period(overlap.apply(small_model(STEP), "realistic"))
     assert 200 < found <= round(200 * (1 + 0.189 * 0.75))

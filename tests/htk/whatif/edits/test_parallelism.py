@@ -10,7 +10,7 @@ import pytest
 
 from htk.errors import UsageError
 from htk.whatif.edits import accumulation, cp, ep, pp, sp, tp
-from tests.htk.whatif.small_step_model import Act, comm, length, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
 K = 1000
 X = 2 * 1024 * 512  # bytes of activations
@@ -47,7 +47,7 @@ STEP = [
 
 
 def test_tensor_parallelism_splits_and_reduces() -> None:
-    found = tp.apply(small_scene(STEP), "2")
+    found = tp.apply(small_model(STEP), "2")
     assert length(found, "a0") == 502_500
     assert length(found, "n0") == 200 * K
     assert length(found, "m") == 200 * K
@@ -63,46 +63,46 @@ def test_tensor_parallelism_splits_and_reduces() -> None:
 @pytest.mark.parametrize("far", [2, 2000, 1 << 20])
 def test_tensor_groups_reduce_each_for_themselves(far: int) -> None:
     """Ranks 0 and `far` are of two groups, however many groups there are: none waits for both."""
-    scene = small_scene([replace(act, rank=rank) for rank in (0, far) for act in STEP])
-    found = tp.apply(scene, "2")
+    model = small_model([replace(act, rank=rank) for rank in (0, far) for act in STEP])
+    found = tp.apply(model, "2")
     of_a_group = 8 * (2 + 1)  # of each collective its start, its end and when all have come
-    assert len(found.graph.time) - len(scene.graph.time) == 2 * of_a_group
+    assert len(found.graph.time) - len(model.graph.time) == 2 * of_a_group
 
 
 def test_sequence_parallelism_splits_the_rest() -> None:
-    both = sp.apply(tp.apply(small_scene(STEP), "2"), "on")
+    both = sp.apply(tp.apply(small_model(STEP), "2"), "on")
     assert length(both, "n0") == 2500 + (200 * K - 2500) // 2
     again = both.lengths()[len(STEP) + 8 :]
     assert set(again.tolist()) == {round(20_000 + X * 0.01)}  # 2 · 1/2 · x
     with pytest.raises(UsageError, match="tensor parallelism"):
-        sp.apply(small_scene(STEP), "on")
+        sp.apply(small_model(STEP), "on")
 
 
 def test_context_parallelism_sends_keys_and_values_round() -> None:
-    found = cp.apply(small_scene(STEP), "2")
+    found = cp.apply(small_model(STEP), "2")
     assert length(found, "a0") == 502_500
     assert found.samples == 0.5
     assert set(found.lengths()[len(STEP) :].tolist()) == {0}  # 25 us behind 502
-    assert cp.apply(small_scene(STEP), "1").samples == 1
+    assert cp.apply(small_model(STEP), "1").samples == 1
 
 
 def test_a_pipeline_waits_to_be_filled() -> None:
-    scene = small_scene(STEP)
-    found = pp.apply(scene, "2")
-    micro_batch = period(scene) - 440 * K - 800 * K  # reduced and optimized once
+    model = small_model(STEP)
+    found = pp.apply(model, "2")
+    micro_batch = period(model) - 440 * K - 800 * K  # reduced and optimized once
     fill = 2 * (20_000 + X * 0.01)
     # Of the forward pass e is in no layer: it is not shared, and the other stage waits for it.
     output = micro_batch * 100 * K / (100 * K + 2 * 1002_500 + 200 * K)
     each = (micro_batch - output) / 2 + output
     assert found.added == {"bubble": round(each + output + fill)}
-    halved = pp.apply(scene, "stages=2,interleave=2")
+    halved = pp.apply(model, "stages=2,interleave=2")
     assert halved.added["bubble"] == round(each / 2 + output + fill)
 
 
 def test_a_pipeline_of_more_micro_batches_is_filled_once() -> None:
-    scene = small_scene(STEP)
-    one, four = (pp.apply(accumulation.apply(scene, n), "2").added["bubble"] for n in "14")
-    micro_batch = period(scene) - 440 * K - 800 * K
+    model = small_model(STEP)
+    one, four = (pp.apply(accumulation.apply(model, n), "2").added["bubble"] for n in "14")
+    micro_batch = period(model) - 440 * K - 800 * K
     output = micro_batch * 100 * K / (100 * K + 2 * 1002_500 + 200 * K)
     assert four - one == pytest.approx(3 * output, abs=2)
 
@@ -144,9 +144,9 @@ def one_forward_one_backward(stages: int, many: int, each: float, output: float)
 def test_a_pipeline_run_event_by_event_takes_as_long_and_idles_as_much(
     stages: int, many: int
 ) -> None:
-    scene = accumulation.apply(small_scene(STEP), str(many))
-    found = pp.apply(scene, str(stages))
-    micro_batch = period(small_scene(STEP)) - 440 * K - 800 * K
+    model = accumulation.apply(small_model(STEP), str(many))
+    found = pp.apply(model, str(stages))
+    micro_batch = period(small_model(STEP)) - 440 * K - 800 * K
     output = micro_batch * 100 * K / (100 * K + 2 * 1002_500 + 200 * K)
     each = (micro_batch - output) / stages
     over, *busy = one_forward_one_backward(stages, many * stages, each, output)
@@ -160,7 +160,7 @@ def test_a_pipeline_run_event_by_event_takes_as_long_and_idles_as_much(
 
 
 def test_experts_on_more_ranks_send_more() -> None:
-    scene = small_scene(
+    model = small_model(
         [
             Act("x", 100 * K),
             comm(
@@ -169,10 +169,10 @@ def test_experts_on_more_ranks_send_more() -> None:
         ]
     )
     # latency 20, 140 for half of the tokens; of 8 ranks 7/8 leave
-    assert length(ep.apply(scene, "8"), "d") == 20 * K + 245 * K
-    assert length(ep.apply(scene, "1"), "d") == 0
+    assert length(ep.apply(model, "8"), "d") == 20 * K + 245 * K
+    assert length(ep.apply(model, "1"), "d") == 0
     with pytest.raises(UsageError, match="no all-to-alls"):
-        ep.apply(small_scene(STEP), "8")
+        ep.apply(small_model(STEP), "8")
 
 
 def test_tensor_parallelism_that_is_there_is_spread_further() -> None:
@@ -182,13 +182,13 @@ def test_tensor_parallelism_that_is_there_is_spread_further() -> None:
              per_node=2, backward=back)
         for k, (after, back) in enumerate((("a0", False), ("a1", False), ("c1", True)))
     ]  # fmt: skip
-    scene = small_scene([*STEP, *reduces])
-    found = tp.apply(scene, "4")
-    assert len(found.graph.start) == len(scene.graph.start), "nothing is inserted"
+    model = small_model([*STEP, *reduces])
+    found = tp.apply(model, "4")
+    assert len(found.graph.start) == len(model.graph.start), "nothing is inserted"
     assert length(found, "t0") == length(found, "t2") == 20 * K + 100 * K * (3 / 4) / (1 / 2)
     assert length(found, "a0") == 502_500 and length(found, "n0") == 200 * K
     assert found.samples == 0.5 and found.tensor == 4
-    alone = tp.apply(scene, "1")
+    alone = tp.apply(model, "1")
     assert length(alone, "t0") == length(alone, "t1") == 0
     assert length(alone, "a0") == 2_002_500 and alone.samples == 2
-    assert any("2 already" in words for words in tp.apply(scene, "2").assumptions)
+    assert any("2 already" in words for words in tp.apply(model, "2").assumptions)

@@ -4,7 +4,7 @@ import pytest
 
 from htk.errors import UsageError
 from htk.whatif.edits import prefetch_depth
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 STEP = [
     *(Act(f"f{k}", 1000, waits=(f"g{k}",)) for k in range(3)),
@@ -23,13 +23,13 @@ STEP = [
     ],
 )
 def test_how_far_ahead(depth: int, whole: int) -> None:
-    assert period(small_scene(STEP)) == 3600
-    assert period(prefetch_depth.apply(small_scene(STEP), str(depth))) == whole
+    assert period(small_model(STEP)) == 3600
+    assert period(prefetch_depth.apply(small_model(STEP), str(depth))) == whole
 
 
 def test_slow_gathers_gain_from_depth() -> None:
     slow = [*STEP[:3], *(comm(f"g{k}", 1500, "all_gather") for k in range(3))]
-    steps = [period(prefetch_depth.apply(small_scene(slow), str(d))) for d in range(4)]
+    steps = [period(prefetch_depth.apply(small_model(slow), str(d))) for d in range(4)]
     assert steps == sorted(steps, reverse=True)
     assert steps[0] == 3 * 2500
     assert steps[-1] == 3 * 1500 + 1000
@@ -37,4 +37,4 @@ def test_slow_gathers_gain_from_depth() -> None:
 
 def test_no_gathers_no_depth() -> None:
     with pytest.raises(UsageError, match="all-gathers"):
-        prefetch_depth.apply(small_scene([Act("a", 1)]), "1")
+        prefetch_depth.apply(small_model([Act("a", 1)]), "1")

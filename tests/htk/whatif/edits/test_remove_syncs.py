@@ -7,12 +7,12 @@ import numpy as np
 from htk.whatif.edits import remove_syncs
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import linked
-from tests.htk.whatif.small_step_model import Act, comm, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 
-def free_running(scene: StepModel) -> StepModel:
+def free_running(model: StepModel) -> StepModel:
     """The step repeats itself as its streams and its thread allow, not as a whole."""
-    graph, acts = scene.graph, scene.graph.activities
+    graph, acts = model.graph, model.graph.activities
     whole = graph.period_ns
     lanes = np.unique(acts.lane).tolist()
     own = [np.flatnonzero(acts.lane == lane) for lane in lanes]
@@ -28,7 +28,7 @@ def free_running(scene: StepModel) -> StepModel:
         wrap_seen=graph.time[tails] - whole,
     )
     last = int(np.argmax(acts.end))  # a call waits for it
-    blocked = replace(scene, graph=repeated, wrap_weight=zero)
+    blocked = replace(model, graph=repeated, wrap_weight=zero)
     waiting = graph.call_end[acts.call[last : last + 1]]
     return linked(blocked, graph.end[last : last + 1], waiting, "sync")
 
@@ -46,13 +46,13 @@ def step(optimizer: str) -> list[Act]:
 
 def test_the_next_step_gathers_what_the_optimizer_has_updated() -> None:
     # g 0 to 50, a to 150, r to 210, o to 230, log to 260; the next g may start at 230
-    scene = free_running(small_scene(step("optimizer")))
-    assert period(remove_syncs.apply(scene, "on")) == 230
+    model = free_running(small_model(step("optimizer")))
+    assert period(remove_syncs.apply(model, "on")) == 230
 
 
 def test_without_it_in_the_names_the_whole_stream_is_waited_for() -> None:
-    scene = free_running(small_scene(step("gemm")))
-    assert period(remove_syncs.apply(scene, "on")) == 260
+    model = free_running(small_model(step("gemm")))
+    assert period(remove_syncs.apply(model, "on")) == 260
 
 
 def test_a_communicator_takes_its_collectives_in_turn() -> None:
@@ -62,5 +62,5 @@ def test_a_communicator_takes_its_collectives_in_turn() -> None:
         comm("r", 80, "all_reduce", lane="first", waits=("a",), group=2, in_bytes=1 << 20),
         comm("s", 80, "all_reduce", lane="second", waits=("r",), group=2, in_bytes=1 << 20),
     ]
-    scene = free_running(small_scene(ddp))
-    assert period(remove_syncs.apply(scene, "on")) == 160
+    model = free_running(small_model(ddp))
+    assert period(remove_syncs.apply(model, "on")) == 160

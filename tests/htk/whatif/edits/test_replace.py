@@ -4,7 +4,7 @@ import pytest
 
 from htk.errors import UsageError
 from htk.whatif.edits import replace
-from tests.htk.whatif.small_step_model import Act, length, period, small_scene
+from tests.htk.whatif.small_step_model import Act, length, period, small_model
 
 # 100, 40, 60, 20, 80 in a row: 300
 STEP = (
@@ -17,30 +17,30 @@ STEP = (
 
 
 def test_by_kernel_operator_and_module() -> None:
-    scene = small_scene(STEP)
-    assert period(scene) == 300
-    assert period(replace.apply(scene, "^gemm=2x")) == 300 - 90
-    assert period(replace.apply(scene, "aten::mean=3x")) == 300 - 40
-    assert period(replace.apply(scene, r"model\.norm=4x")) == 300 - 90
+    model = small_model(STEP)
+    assert period(model) == 300
+    assert period(replace.apply(model, "^gemm=2x")) == 300 - 90
+    assert period(replace.apply(model, "aten::mean=3x")) == 300 - 40
+    assert period(replace.apply(model, r"model\.norm=4x")) == 300 - 90
 
 
 def test_fused_moves_what_its_longest_moves() -> None:
-    fused = replace.apply(small_scene(STEP), r"model\.norm=fused")
+    fused = replace.apply(small_model(STEP), r"model\.norm=fused")
     assert period(fused) == 100 + 60 + 80
     assert [length(fused, name) for name in ("pow", "mean", "mul")] == [60, 0, 0]
 
 
 def test_kernels_apart_are_not_fused_with_each_other() -> None:
-    assert period(replace.apply(small_scene(STEP), "aten::mm=fused")) == 300
+    assert period(replace.apply(small_model(STEP), "aten::mm=fused")) == 300
 
 
 def test_gone() -> None:
-    assert period(replace.apply(small_scene(STEP), "pow=gone")) == 260
+    assert period(replace.apply(small_model(STEP), "pow=gone")) == 260
 
 
 def test_a_claim_is_held_against_the_critical_path() -> None:
     # 120 of 300 are on it; 2x faster gives 300 / 240
-    said = replace.apply(small_scene(STEP), r"model\.norm=2x,claimed=1.594x").assumptions
+    said = replace.apply(small_model(STEP), r"model\.norm=2x,claimed=1.594x").assumptions
     assert any("75 % of the critical path" in words for words in said)  # (1 - 1/1.594) / (1 - 1/2)
     assert any("40.0 %, which gives 1.250×" in words for words in said)
 
@@ -48,4 +48,4 @@ def test_a_claim_is_held_against_the_critical_path() -> None:
 @pytest.mark.parametrize("value", ["x", "a=", "(=2x", "nothing=2x", "gemm=2x,claimed=much"])
 def test_nonsense(value: str) -> None:
     with pytest.raises(UsageError, match="replace"):
-        replace.apply(small_scene(STEP), value)
+        replace.apply(small_model(STEP), value)

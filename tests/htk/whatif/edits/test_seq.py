@@ -7,7 +7,7 @@ import pytest
 
 from htk.errors import UsageError
 from htk.whatif.edits import seq
-from tests.htk.whatif.small_step_model import Act, length, small_scene
+from tests.htk.whatif.small_step_model import Act, length, small_model
 
 STEP = (
     Act("embed", 12_500, family="other", op="aten::embedding", dims="[[100, 512], [4, 16]]"),
@@ -19,7 +19,7 @@ STEP = (
 
 @pytest.mark.parametrize("value", ["32", "2x"])
 def test_attention_grows_with_the_square(value: str) -> None:
-    found = seq.apply(small_scene(STEP), value)
+    found = seq.apply(small_model(STEP), value)
     assert length(found, "norm") == 2_500 + 2 * 10_000
     assert length(found, "attention") == 2_500 + 4 * 100_000
     assert length(found, "adam") == 50_000
@@ -27,11 +27,11 @@ def test_attention_grows_with_the_square(value: str) -> None:
 
 
 def test_as_long_as_now() -> None:
-    scene = small_scene(STEP)
-    same = seq.apply(scene, "16")
-    assert (same.weight == scene.weight).all()
+    model = small_model(STEP)
+    same = seq.apply(model, "16")
+    assert (same.weight == model.weight).all()
     assert same.work == 1, "as much is computed as was"
-    assert isnan(seq.apply(scene, "32").work), "attention grows otherwise than the rest"
+    assert isnan(seq.apply(model, "32").work), "attention grows otherwise than the rest"
 
 
 def test_samples_are_padded_to_the_longest_of_their_micro_batch() -> None:
@@ -43,12 +43,12 @@ def test_samples_are_padded_to_the_longest_of_their_micro_batch() -> None:
         tokens, pairs = tokens + chance * max(four), pairs + chance * max(four) ** 2
     found = seq.lengths(sorted(shares.items()), 4)
     assert (found.tokens, found.pairs) == (pytest.approx(tokens), pytest.approx(pairs))
-    answer = seq.apply(small_scene(STEP), "64:0.1,8:0.7,32:0.2")
+    answer = seq.apply(small_model(STEP), "64:0.1,8:0.7,32:0.2")
     assert length(answer, "norm") == round(2_500 + 10_000 * tokens / 16)
 
 
 def test_packed_samples_are_not_padded() -> None:
-    found = seq.apply(small_scene(STEP), "8:0.5,24:0.5,packed")
+    found = seq.apply(small_model(STEP), "8:0.5,24:0.5,packed")
     assert length(found, "norm") == 12_500
     assert length(found, "attention") == 2_500 + 100_000 * (8**2 + 24**2) / 2 / 16**2
 
@@ -56,9 +56,9 @@ def test_packed_samples_are_not_padded() -> None:
 @pytest.mark.parametrize("value", ["8:0.5,24:0.2", "8:x", "long", "packed"])
 def test_lengths_are_given_with_shares(value: str) -> None:
     with pytest.raises(UsageError, match="seq"):
-        seq.apply(small_scene(STEP), value)
+        seq.apply(small_model(STEP), value)
 
 
 def test_a_length_needs_shapes() -> None:
     with pytest.raises(UsageError, match="record_shapes"):
-        seq.apply(small_scene(STEP[2:]), "32")
+        seq.apply(small_model(STEP[2:]), "32")

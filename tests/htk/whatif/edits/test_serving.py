@@ -10,7 +10,7 @@ from htk.serving.iteration import ServerCompute
 from htk.serving.server import Server
 from htk.whatif.edits import hardware, serving
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, length, period, small_scene
+from tests.htk.whatif.small_step_model import Act, length, period, small_model
 from tests.tables import make
 
 STEP = (
@@ -27,11 +27,11 @@ def server(name: str = DECODE, device: str | None = None) -> StepModel:
     tables = {n: schema.empty_table() for n, schema in {**TABLES, **DERIVED}.items()}
     iteration = {"name": name, "on_gpu": False, "start_ns": 0, "end_ns": 10, "thread": "1"}
     tables["annotations"] = make("annotations", [iteration])
-    return small_scene(STEP, tables=tables, device_name=device)
+    return small_model(STEP, tables=tables, device_name=device)
 
 
-def lengths(value: str, scene: StepModel | None = None) -> list[int]:
-    changed = serving.apply(scene or server(), value)
+def lengths(value: str, model: StepModel | None = None) -> list[int]:
+    changed = serving.apply(model or server(), value)
     return [length(changed, name) for name in ("mm", "attention", "norm")]
 
 
@@ -66,10 +66,10 @@ def test_prompts_cost_pairs_and_answers_reading() -> None:
 
 def test_narrow_weights_are_read_sooner() -> None:
     """8 tokens wait for weights: of 4 bits and a scale of 20 for each 128."""
-    scene = server(device=A100)
-    assert lengths("weights=int4", scene)[0] == round(2500 + 100_000 * (0.5 + 2.5 / 128) / 2)
-    assert lengths("weights=fp8", scene)[0] == 2500 + 100_000 // 2
-    assert lengths("weights=bf16", scene) == [102_500, 52_500, 12_500]
+    model = server(device=A100)
+    assert lengths("weights=int4", model)[0] == round(2500 + 100_000 * (0.5 + 2.5 / 128) / 2)
+    assert lengths("weights=fp8", model)[0] == 2500 + 100_000 // 2
+    assert lengths("weights=bf16", model) == [102_500, 52_500, 12_500]
     with pytest.raises(UsageError, match="catalogue does not hold"):
         lengths("weights=int4")
 
@@ -82,8 +82,8 @@ def test_many_tokens_gain_nothing_from_weights_that_are_unpacked() -> None:
 
 
 def test_gpus_that_share_a_model_sum_its_activations() -> None:
-    scene = server(device=A100)
-    shared = serving.apply(scene, "tp=2,model=llama3-8b")
+    model = server(device=A100)
+    shared = serving.apply(model, "tp=2,model=llama3-8b")
     assert [length(shared, n) for n in ("mm", "attention", "norm")] == [52_500, 27_500, 12_500]
     assert (shared.devices, shared.samples) == (2, 1)
     own = Server(decoder("llama3-8b"), gpu("a100-80gb"), 2)
@@ -91,7 +91,7 @@ def test_gpus_that_share_a_model_sum_its_activations() -> None:
     assert period(shared) == pytest.approx(52_500 + 27_500 + 12_500 + sums, abs=2)
     assert any("which fits" in words for words in shared.assumptions)
     with pytest.raises(UsageError, match="wants model="):
-        lengths("tp=2", scene)
+        lengths("tp=2", model)
 
 
 def test_a_model_that_does_not_fit_is_said() -> None:

@@ -15,7 +15,7 @@ from htk.errors import UsageError
 from htk.whatif.edits import sharding
 from htk.whatif.fsdp_units import gradients
 from htk.whatif.parallelism import replicated, sharded
-from tests.htk.whatif.small_step_model import Act, comm, length, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
 K = 1000
 SIZE = 64 << 20
@@ -51,12 +51,12 @@ def fsdp(again: bool) -> list[Act]:
 
 
 def step(acts: list[Act], value: str) -> int:
-    return period(sharding.apply(small_scene(acts, gpus_per_node=4), value)) // K
+    return period(sharding.apply(small_model(acts, gpus_per_node=4), value)) // K
 
 
 def test_what_is_recorded() -> None:
-    scene = small_scene(fsdp(True), gpus_per_node=4)
-    now = sharded(scene)
+    model = small_model(fsdp(True), gpus_per_node=4)
+    now = sharded(model)
     assert now is not None
     assert (now.strategy, now.ranks, now.world, now.unit_bytes) == (
         "full_shard",
@@ -64,7 +64,7 @@ def test_what_is_recorded() -> None:
         8,
         (SIZE, SIZE),
     )
-    assert period(scene) == 6320 * K
+    assert period(model) == 6320 * K
 
 
 def test_the_same_strategy_changes_nothing() -> None:
@@ -93,10 +93,10 @@ def test_to_shards_of_a_node() -> None:
     adapters, which is as much as if whole units were sent at the whole pace: r1 takes 260 · 8/7
     more.
     """
-    scene = small_scene(fsdp(True), gpus_per_node=4, scale_up_gbps=400.0)
+    model = small_model(fsdp(True), gpus_per_node=4, scale_up_gbps=400.0)
     pace = 260 * K / (7 / 8 * SIZE)
     r = 6 / 7 / 300 / pace
-    found = sharding.apply(scene, "hybrid_shard:4")
+    found = sharding.apply(model, "hybrid_shard:4")
     assert length(found, "g0") == pytest.approx(20 * K + 180 * K * r, abs=2)
     assert length(found, "g1") == pytest.approx(20 * K + 260 * K * r, abs=2)
     assert length(found, "r1") == pytest.approx(20 * K + 260 * K * (r + 8 / 7), abs=2)
@@ -131,15 +131,15 @@ def test_from_replicas() -> None:
     gathered beside compute, so a1 ends at 2190 and c0 at 4190. Reductions of c0 and the root: 4370.
     An eighth of the optimizer: 4470.
     """
-    scene = small_scene(DDP)
-    assert period(scene) == 5340 * K
-    now = replicated(scene)
+    model = small_model(DDP)
+    assert period(model) == 5340 * K
+    now = replicated(model)
     assert now is not None and now.world == 8
-    assert period(sharding.apply(scene, "full_shard")) // K == 4470
-    again = sharding.apply(scene, "shard_grad_op")
+    assert period(sharding.apply(model, "full_shard")) // K == 4470
+    again = sharding.apply(model, "shard_grad_op")
     assert period(again) // K == 4470
     gathers = [
-        sum(s.is_collective("all_gather")) for s in (sharding.apply(scene, "full_shard"), again)
+        sum(s.is_collective("all_gather")) for s in (sharding.apply(model, "full_shard"), again)
     ]
     assert gathers == [5, 3]
 
@@ -154,7 +154,7 @@ def test_compute_waits_for_the_reduction_before_the_last() -> None:
     13320; an eighth of the optimizer: 13420.
     """
     slow = replace(DDP[-1], length=9890 * K)
-    assert period(sharding.apply(small_scene([*DDP[:-1], slow]), "full_shard")) // K == 13420
+    assert period(sharding.apply(small_model([*DDP[:-1], slow]), "full_shard")) // K == 13420
 
 
 @pytest.mark.parametrize("value", ["zero9", "hybrid_shard:3"])
@@ -164,20 +164,20 @@ def test_nonsense(value: str) -> None:
 
 
 def test_what_follows_sees_the_new_collectives() -> None:
-    scene = small_scene(fsdp(True), gpus_per_node=4)
-    replicas = sharding.apply(scene, "ddp")
+    model = small_model(fsdp(True), gpus_per_node=4)
+    replicas = sharding.apply(model, "ddp")
     assert sharded(replicas) is None
     now = replicated(replicas)
     assert now is not None and now.world == 8
-    shards = sharded(sharding.apply(scene, "hybrid_shard:4"))
+    shards = sharded(sharding.apply(model, "hybrid_shard:4"))
     assert shards is not None and shards.ranks == 4
 
 
 def test_replicas_sum_on_a_stream_of_their_own() -> None:
     """FSDP2, told by its copies: r1 is the shard group's part alone; 337 more wait for nobody."""
     copy = Act("copy", 10 * K, op="fsdp::split_with_sizes_copy", family="copy")
-    scene = small_scene([copy, *fsdp(True)], gpus_per_node=4, scale_up_gbps=400.0)
-    found = sharding.apply(scene, "hybrid_shard:4")
+    model = small_model([copy, *fsdp(True)], gpus_per_node=4, scale_up_gbps=400.0)
+    found = sharding.apply(model, "hybrid_shard:4")
     r = 6 / 7 / 300 / (260 * K / (7 / 8 * SIZE))
     assert length(found, "r1") == pytest.approx(20 * K + 260 * K * r, abs=2)
     summed = round(40 * K + 260 * K * 8 / 7)
@@ -186,9 +186,9 @@ def test_replicas_sum_on_a_stream_of_their_own() -> None:
 
 def test_without_gathers_there_are_no_copies() -> None:
     copy = Act("copy", 10 * K, op="fsdp::split_with_sizes_copy", family="copy")
-    scene = small_scene([copy, *fsdp(True)], gpus_per_node=4)
-    assert length(sharding.apply(scene, "ddp"), "copy") == 0
-    assert length(sharding.apply(scene, "shard_grad_op"), "copy") == 10 * K  # of the first gather
+    model = small_model([copy, *fsdp(True)], gpus_per_node=4)
+    assert length(sharding.apply(model, "ddp"), "copy") == 0
+    assert length(sharding.apply(model, "shard_grad_op"), "copy") == 10 * K  # of the first gather
 
 
 PACE = 0.004  # ns for a byte on the wire, within a node
@@ -230,8 +230,8 @@ def test_gradients_are_reduced_in_buckets_as_they_are_ready(root: int, buckets: 
         of_unit("r1", 67_108_864, "c1"),
         of_unit("r0", root, "c1"),
     ]
-    scene = small_scene(acts)
-    found = sharding.apply(scene, "ddp")
+    model = small_model(acts)
+    found = sharding.apply(model, "ddp")
     new = slice(len(acts), None)
     assert found.facts.in_bytes[new].tolist() == buckets
     expected = [20 * K + 7 / 4 * size * PACE for size in buckets]
@@ -252,6 +252,6 @@ def test_products_of_equal_shapes_make_one_gradient() -> None:
         product("e", 128, 64),
         product("f", 128, 64),
     ]
-    scene = small_scene(acts)
-    (made,) = gradients(scene, [np.arange(len(acts))])
+    model = small_model(acts)
+    (made,) = gradients(model, [np.arange(len(acts))])
     assert made == [(2, 4096), (4, 4096), (5, 8192), (6, 8192)]

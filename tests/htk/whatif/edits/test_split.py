@@ -12,7 +12,7 @@ from htk.whatif.api import whatif
 from htk.whatif.edits import split
 from htk.whatif.edits.overlap import USUAL_CONTENTION
 from htk.whatif.step_model import StepModel
-from tests.htk.whatif.small_step_model import Act, comm, length, period, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
 K = 1000
 MB = 1 << 20
@@ -30,15 +30,15 @@ def layered(layers: int = 6, sent: int = 400 * K) -> StepModel:
             comm(f"t{k}", sent, "all_reduce", waits=(f"mm{k}",), in_bytes=64 * MB, group=4,
                  per_node=4),
         ]  # fmt: skip
-    return small_scene([*acts, Act("loss", 900 * K, backward=True, waits=(f"t{layers - 1}",))])
+    return small_model([*acts, Act("loss", 900 * K, backward=True, waits=(f"t{layers - 1}",))])
 
 
 def test_two_halves_hide_all_but_the_first_and_last_pieces() -> None:
-    scene = layered()
-    changed = split.apply(scene, "batch")
-    assert period(scene) == (6 * 1200 + 900) * K
+    model = layered()
+    changed = split.apply(model, "batch")
+    assert period(model) == (6 * 1200 + 900) * K
     compute = (6 * 800 + 900) * K
-    assert compute < period(changed) < 0.9 * period(scene)
+    assert compute < period(changed) < 0.9 * period(model)
     # each kernel twice, with what no kernel goes below; beside transfers slower as is usual
     slowed = 1 + USUAL_CONTENTION * 400 / 1600
     assert length(changed, "mm3") > 500 * K
@@ -48,9 +48,9 @@ def test_two_halves_hide_all_but_the_first_and_last_pieces() -> None:
 
 
 def test_pieces_of_products_hide_less_and_tiles_nearly_all_of_what_products_cover() -> None:
-    scene = layered()
-    by_pieces, by_tiles = (period(split.apply(scene, v)) for v in ("tensor", "fused"))
-    assert period(split.apply(scene, "tensor=2")) > by_pieces > by_tiles
+    model = layered()
+    by_pieces, by_tiles = (period(split.apply(model, v)) for v in ("tensor", "fused"))
+    assert period(split.apply(model, "tensor=2")) > by_pieces > by_tiles
     assert by_tiles > (6 * 800 + 900) * K
     # a tile of a product is done after 1/16 of it, the last is sent for 1/16 of the transfer
     slower = 1 + USUAL_CONTENTION * 400 / 500
@@ -59,19 +59,19 @@ def test_pieces_of_products_hide_less_and_tiles_nearly_all_of_what_products_cove
 
 
 def test_what_takes_longer_to_send_than_to_compute_is_bound_by_its_link() -> None:
-    scene = layered(sent=5000 * K)
+    model = layered(sent=5000 * K)
     for value in ("batch", "tensor", "fused"):
-        changed = split.apply(scene, value)
-        assert 6 * 5000 * K <= period(changed) < period(scene), value
+        changed = split.apply(model, value)
+        assert 6 * 5000 * K <= period(changed) < period(model), value
 
 
 def test_bounds_hold_whatever_the_lengths() -> None:
     """No stream carries more than a step; none beats a step that waits for no such transfer."""
     for layers, sent in ((1, 30 * K), (2, 900 * K), (5, 20 * K), (9, 2000 * K)):
-        scene = layered(layers, sent)
+        model = layered(layers, sent)
         compute = (layers * 800 + 900) * K
         for value in ("batch", "tensor", "tensor=8", "fused", "fused=2"):
-            step = period(split.apply(scene, value))
+            step = period(split.apply(model, value))
             assert step >= max(compute, layers * sent), (layers, sent, value)
 
 
@@ -80,8 +80,8 @@ def test_what_cannot_be_is_said() -> None:
         with pytest.raises(UsageError, match="split"):
             split.apply(layered(), value)
     with pytest.raises(UsageError, match="no transfer of activations"):
-        split.apply(small_scene([Act("a", 100 * K), Act("b", 100 * K)]), "batch")
-    hidden = small_scene([
+        split.apply(small_model([Act("a", 100 * K), Act("b", 100 * K)]), "batch")
+    hidden = small_model([
         Act("a", 100 * K), Act("b", 900 * K),
         comm("t", 80 * K, "all_reduce", waits=("a",), in_bytes=64 * MB, group=4, per_node=4),
         Act("loss", 900 * K, backward=True, waits=("t",)),

@@ -7,7 +7,7 @@ import pytest
 from htk.errors import UsageError
 from htk.models.site_rates import NARROWED, SiteRates
 from htk.whatif.edits import world
-from tests.htk.whatif.small_step_model import Act, comm, length, small_scene
+from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 
 K = 1000
 
@@ -25,7 +25,7 @@ def reduced(ranks: int, per_node: int) -> list[Act]:
 def test_a_ring_of_more_sends_a_little_more() -> None:
     # 700 for 7/8; of 16 ranks 15/16. A tree of 4 nodes has two hops more between them than one of
     # 2, a ring of 16 ranks 16 hops more, 4 of them between nodes, which is less for so many bytes.
-    found = world.apply(small_scene(reduced(8, 4), gpus_per_node=4), "16")
+    found = world.apply(small_model(reduced(8, 4), gpus_per_node=4), "16")
     ring = [
         2 * (n - 1) * (nodes / n * 4.0 + (1 - nodes / n) * 1.9) for n, nodes in ((8, 2), (16, 4))
     ]
@@ -35,14 +35,14 @@ def test_a_ring_of_more_sends_a_little_more() -> None:
 
 
 def test_leaving_the_node_is_marked() -> None:
-    found = world.apply(small_scene(reduced(4, 4), gpus_per_node=4), "2x4")
+    found = world.apply(small_model(reduced(4, 4), gpus_per_node=4), "2x4")
     assert found.low_confidence
     assert any("leave its node" in words for words in found.assumptions)
 
 
 def test_a_sites_adapters_are_what_the_job_would_meet_outside_its_node() -> None:
     """At half of the usual rate what lies beyond the hops takes twice as long."""
-    usual = small_scene(reduced(4, 4), gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
+    usual = small_model(reduced(4, 4), gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
     here = replace(usual, site={"a100-80gb": SiteRates(adapters=0.5)})
     slower, faster = world.apply(here, "2x4"), world.apply(usual, "2x4")
     hops = length(
@@ -55,24 +55,24 @@ def test_a_sites_adapters_are_what_the_job_would_meet_outside_its_node() -> None
 
 
 def test_as_many_as_now() -> None:
-    scene = small_scene(reduced(8, 4), gpus_per_node=4)
-    assert (world.apply(scene, "8").weight == scene.weight).all()
+    model = small_model(reduced(8, 4), gpus_per_node=4)
+    assert (world.apply(model, "8").weight == model.weight).all()
 
 
 def test_one_rank_needs_nobody() -> None:
-    found = world.apply(small_scene(reduced(8, 8)), "1")
+    found = world.apply(small_model(reduced(8, 8)), "1")
     assert length(found, "r") == 0  # it has no hops
 
 
 def test_ranks_must_be_known() -> None:
     with pytest.raises(UsageError, match="how many ranks"):
-        world.apply(small_scene([Act("a", 1)]), "8")
+        world.apply(small_model([Act("a", 1)]), "8")
 
 
 def test_ranks_that_share_the_optimizer_do_less_each() -> None:
     """8 ranks of FSDP become 16: half of the optimizer's state each."""
     common = {"group": 8, "per_node": 4, "in_bytes": 8 << 20, "out_bytes": 8 << 20}
-    scene = small_scene(
+    model = small_model(
         [
             Act("a", 100 * K, waits=("g",)),
             Act("b", 100 * K, backward=True),
@@ -82,11 +82,11 @@ def test_ranks_that_share_the_optimizer_do_less_each() -> None:
         ],
         gpus_per_node=4,
     )
-    assert length(world.apply(scene, "16"), "opt") == 40 * K
+    assert length(world.apply(model, "16"), "opt") == 40 * K
 
 
 def test_what_follows_sees_the_new_groups() -> None:
-    found = world.apply(small_scene(reduced(4, 4), gpus_per_node=4), "2x4")
+    found = world.apply(small_model(reduced(4, 4), gpus_per_node=4), "2x4")
     assert set(found.facts.group_size[2:].tolist()) == {8}
     assert found.facts.crosses[2:].all()
 
@@ -97,12 +97,12 @@ def test_groups_of_unknown_size_are_not_scaled() -> None:
         comm("r", 50, "all_reduce", waits=("a",), in_bytes=1 << 20, backward=True),
     ]
     with pytest.raises(UsageError, match="how many ranks"):
-        world.apply(small_scene(acts), "4")
+        world.apply(small_model(acts), "4")
 
 
 def test_a_ring_of_very_many_is_mostly_hops() -> None:
-    scene = small_scene(reduced(8, 4), gpus_per_node=4)
-    steps = [length(world.apply(scene, str(8 * 10**k)), "r") for k in range(5)]
+    model = small_model(reduced(8, 4), gpus_per_node=4)
+    steps = [length(world.apply(model, str(8 * 10**k)), "r") for k in range(5)]
     assert steps == sorted(steps) and steps[-1] > steps[0]
 
 
@@ -121,6 +121,6 @@ def test_parts_of_a_rank_shrink_with_more_of_them() -> None:
             **common | {"in_bytes": 8 << 20, "out_bytes": 1 << 20},
         ),
     ]
-    found = world.apply(small_scene(acts, gpus_per_node=4), "32").facts
+    found = world.apply(small_model(acts, gpus_per_node=4), "32").facts
     assert found.in_bytes[2:].tolist() == [(8 << 20) // 32, 8 << 20]
     assert found.out_bytes[2:].tolist() == [8 << 20, (8 << 20) // 32]
