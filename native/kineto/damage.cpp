@@ -42,9 +42,11 @@ Ptr Parser::find_event(Ptr p) {
     if (border != ',' && border != '[' && border != '}') continue;
     safe = p;
     Ptr key = skip_space(p + 1, end);
-    if (end - key < 8) throw NeedMore();
+    const auto left = static_cast<size_t>(end - key);
     for (auto usual : first) {
-      if (memcmp(key, usual, strlen(usual))) continue;
+      const size_t length = strlen(usual);
+      if (memcmp(key, usual, std::min(left, length))) continue;
+      if (left < length) throw NeedMore();
       resync = false;
       suspect = true;
       return p;
