@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from htk.parsers.common.log_records import compact_json
-from htk.recording.environment import ENVIRONMENT_KEY, FACTS, MOST_LENGTH
+from htk.schema.environment_facts import ENVIRONMENT_KEY, FACTS, MOST_LENGTH
 
 OPTIONS = (
     "record_shapes",

@@ -25,7 +25,7 @@ def test_without_the_core_the_slow_reader_is_named() -> None:
 @pytest.mark.usefixtures("no_core")
 def test_the_core_cannot_be_forced_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTK_ENGINE", "compiled")
-    with pytest.raises(UsageError, match="reinstall htk-trace with a C\\+\\+17 compiler"):
+    with pytest.raises(UsageError, match="reinstall htk-trace where there is a C\\+\\+17 compiler"):
         engine.engine()
 
 

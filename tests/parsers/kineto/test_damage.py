@@ -271,7 +271,7 @@ def test_the_engine_can_be_forced(truth, monkeypatch):
 def test_a_missing_compiled_engine_is_said(monkeypatch):
     monkeypatch.setattr("htk.core.engine.core", lambda: None)
     monkeypatch.setenv("HTK_ENGINE", "compiled")
-    with pytest.raises(UsageError, match=r"reinstall htk-trace with a C\+\+17 compiler"):
+    with pytest.raises(UsageError, match=r"reinstall htk-trace where there is a C\+\+17 compiler"):
         engine()
     monkeypatch.delenv("HTK_ENGINE")
     assert engine() == "pure"
