@@ -157,7 +157,8 @@ class _Reader:
     def _annotation(
         self, annotation: Field, text: dict[int, dict[int, str]]
     ) -> tuple[str, int | str]:
-        key, value = "", -1  # type: str, int | str
+        key = ""
+        value: int | str = -1
         for part in fields(self.data, annotation.start, annotation.end):
             if part.kind == VARINT:
                 if part.number == _KEY_ID:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
-from htk.compare.items import EACH
+from htk.compare.items import EACH, By
 from htk.compare.runs import DIFF
 from htk.compare.runs import changes as differences
 from htk.core.analysis import coverage_of
@@ -218,7 +218,7 @@ def _differences(shown: _Shown, base: KeptRun, new: KeptRun) -> Result:
     history = shown.visit.runs.history()
     sides = [history.costs(run.run) for run in (base, new)]
     kind = shown.visit.option("kind", "kernel")
-    kinds = tuple(each for each in EACH if each == kind)
+    kinds: tuple[By, ...] = tuple(each for each in EACH if each == kind)
     if not all(side.steps for side in sides) or not kinds:
         raise UsageError("only runs with profiled steps can be compared step by step")
     table = differences(sides[0], sides[1], kinds, 200)

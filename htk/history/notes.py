@@ -71,9 +71,9 @@ def remarks(notes: Iterable[tuple[str, Note]]) -> Remarks:
     tags: dict[str, str] = {}
     for note in ordered:
         tags |= note.tags
-    mark: Mark = next((note.mark for note in reversed(ordered) if note.mark), "")
+    marks: list[Mark] = [note.mark for note in ordered if note.mark]
     added = datetime.fromtimestamp(ordered[0].time_ns // 1_000_000_000, UTC)
-    return Remarks(f"{added:%Y-%m-%dT%H:%M:%SZ}", tags, mark)
+    return Remarks(f"{added:%Y-%m-%dT%H:%M:%SZ}", tags, marks[-1] if marks else "")
 
 
 def parse_tags(texts: Iterable[str]) -> dict[str, str]:

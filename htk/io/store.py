@@ -37,6 +37,7 @@ from htk.io.table_file import (
     is_ruin,
     read_tables,
 )
+from htk.io.unknown_files import UnknownFiles
 
 DEFAULT_LIMIT_BYTES = 20 << 30
 META = "meta.json"
@@ -62,6 +63,7 @@ class Store:
     def __init__(self, root: Path | None = None, limit_bytes: int | None = None) -> None:
         self.root = root or cache_root()
         self.limit_bytes = limit_bytes if limit_bytes is not None else _limit()
+        self.unknown = UnknownFiles(self.root)
         self._room: int | None = None  # bytes that may be added before others have to go
         self._counting = threading.Lock()
 
@@ -179,6 +181,7 @@ class Store:
         folders = list(self._folders())
         for folder in folders:
             self._remove(folder)
+        self.unknown.clear()
         self._sweep(0)
         return len(folders)
 

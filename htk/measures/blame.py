@@ -119,8 +119,7 @@ def _first_causes(
         if not onward.any():
             break
         cause[onward] = cause[cause[onward]]
-    else:
-        cause[onward] = NONE  # they wait for each other
+    cause[(cause != NONE) & open_ended[cause]] = NONE  # they wait for each other
     return np.asarray(cause[:-1])
 
 

@@ -62,9 +62,10 @@ def hops_between_nodes(
         comm = _communicator(ranks, members, comms, logged, position, comm_hashes.get(ranks))
         order = logged.get(comm, {}).get(algorithm, set()) if comm else set()
         is_complete = {a for a, _ in order} | {b for _, b in order} == set(range(len(ranks)))
-        hops.append(
-            _between(ranks, order, logged[comm]["adapters"], hosts) if is_complete else None
-        )
+        if comm is None or not is_complete:
+            hops.append(None)
+            continue
+        hops.append(_between(ranks, order, logged[comm]["adapters"], hosts))
     return hops
 
 

@@ -226,6 +226,8 @@ def _read_one(
     parsing = parse_options(options, _watched(options.progress, stopped))
     key = None if store is None else key_of(store, source, parsing)
     entries = None if store is None or key is None else store.find_all(key)
+    if entries is None and store is not None and key is not None and key in store.unknown:
+        raise UnknownFormat(f"{source.name}: not a trace that htk knows")
     if entries is None:
         entries = _entries(source, store, key, parsing, options.confined, readers)
     options.progress.done(source.name)
@@ -251,7 +253,13 @@ def _entries(
     start = beginning(source)
     if is_pickle(start.data):
         return readers.entries(source, options, store, key)
-    parsed = parse_with(parser_of(start), source, options)
+    try:
+        parser = parser_of(start)
+    except UnknownFormat:
+        if store is not None and key is not None:
+            store.unknown.add(key)
+        raise
+    parsed = parse_with(parser, source, options)
     if store is not None and key is not None:
         return store.save_all(key, parsed, source.name)
     return [MemoryEntry(process) for process in (parsed, *parsed.others)]
