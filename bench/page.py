@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+_LINE = 15  # pixels between two labels
 _INTRODUCTION = """\
 # Benchmarks
 
@@ -172,15 +173,15 @@ def _picture(parts: Mapping[str, Mapping[str, Any]]) -> str:
         y = high - low - (high - 2 * low) * math.log(max(seconds, least) / least) / up
         return f"{x:.0f},{y:.0f}"
 
-    lines = []
-    for k, name in enumerate(shown):
+    lines, label_y = [], 0
+    for k, name in enumerate(shown):  # the slowest, which stands highest, first
         path = [point(s, t[name]) for s, t in zip(sizes, times, strict=True) if name in t]
-        x, y = path[-1].split(",")
+        x, y = map(int, path[-1].split(","))
+        label_y = max(y + 4, label_y + _LINE)
         color = f"hsl({60 * k}, 55%, 42%)"
         lines.append(
             f'<polyline points="{" ".join(path)}" fill="none" stroke="{color}" stroke-width="2"/>'
-            f'<text x="{int(x) + 8}" y="{int(y) + 4}" fill="{color}">'
-            f"{name} {times[-1][name]:.2g} s</text>"
+            f'<text x="{x + 8}" y="{label_y}" fill="{color}">{name} {times[-1][name]:.2g} s</text>'
         )
     for size in sizes:
         x = point(size, least).split(",")[0]

@@ -29,7 +29,7 @@ from htk.whatif.predict import Baseline, apply_edits, baseline, predict
 from htk.whatif.sweep import swept
 from htk.whatif.uncertainty import SITE
 
-LIMITS_MS = {"graph": 2000.0, "replay": 150.0, "answer": 300.0, "sweep of 40": 6000.0}
+LIMITS_MS = {"graph": 2000.0, "replay": 150.0, "answer": 300.0, "sweep of 40": 1000.0}
 # The interval may be a third narrower or wider than the bootstrap's: causes are not independent.
 INTERVAL = 1.5
 EDITS = (
