@@ -3,8 +3,8 @@
     python -m bench.check
 
 Runs the commands of bench/commands.py on the shipped small ranks and compares their ratios with
-those that are kept in bench/figures/commands.json. Exit status 4: one is more than twice as large.
-A machine that is merely slow or busy slows both sides of a ratio.
+those that are kept in bench/figures/commands.json. Exit status 4: one is more than twice as large,
+three times in turn. A machine that is merely slow or busy slows both sides of a ratio.
 """
 
 import json
@@ -15,7 +15,8 @@ from pathlib import Path
 from bench.commands import SMALL, measure
 
 FIGURES = Path(__file__).parent / "figures/commands.json"
-QUESTION, INPUT, ROUNDS = "time-breakdown", "8 small ranks", 3
+QUESTION, INPUT, ROUNDS, TRIES = "time-breakdown", "8 small ranks", 3, 3
+NAMES = ("cold", "warm", "again")
 
 
 def main() -> int:
@@ -24,16 +25,15 @@ def main() -> int:
         for row in json.loads(FIGURES.read_text())["figures"]["commands"]
         if (row["question"], row["input"]) == (QUESTION, INPUT)
     )
-    with tempfile.TemporaryDirectory() as scratch:
-        now = measure(QUESTION, INPUT, SMALL, None, Path(scratch), {}, ROUNDS)["times_python"]
-    slower = 0
-    for name in ("cold", "warm", "again"):
-        ratio = now[name] / kept[name]
-        slower += ratio > 2
-        print(
-            f"{name}: {now[name]:.1f} times an empty Python, {kept[name]:.1f} as kept ({ratio:.2f})"
-        )
-    return 4 if slower else 0
+    for _ in range(TRIES):
+        with tempfile.TemporaryDirectory() as scratch:
+            measured = measure(QUESTION, INPUT, SMALL, None, Path(scratch), {}, ROUNDS)
+        now = measured["times_python"]
+        for name in NAMES:
+            print(f"{name}: {now[name]:.1f} times an empty Python, {kept[name]:.1f} as kept")
+        if all(now[name] <= 2 * kept[name] for name in NAMES):
+            return 0
+    return 4
 
 
 if __name__ == "__main__":
