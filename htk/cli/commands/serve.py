@@ -182,7 +182,7 @@ def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]
     return lambda row: _NONE if row[name] is None else how(row[name])
 
 
-def _band(name: str) -> Callable[[dict[str, Any]], str]:
+def _interval(name: str) -> Callable[[dict[str, Any]], str]:
     low, high = f"{name}_lo90", f"{name}_hi90"
     return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
 
@@ -195,9 +195,9 @@ _MAP: dict[str, Callable[[dict[str, Any]], str]] = {
     "prompt": _or("prompt", "{:,}".format),
     "requests": _or("requests", "{:,}".format),
     "time/token": _or("tpot_ns", format_duration),
-    "90 % band": _band("tpot_ns"),
+    "90 % interval": _interval("tpot_ns"),
     "first token": _or("ttft_ns", format_duration),
-    "its 90 % band": _band("ttft_ns"),
+    "its 90 % interval": _interval("ttft_ns"),
     "first, p90": _or("ttft_ns_p90", format_duration),
     "tokens/s": _or("tokens_per_s", "{:,.0f}".format),
     "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
