@@ -35,6 +35,7 @@ _TILES = {
     "exposed_comm": "exposed communication",
     "slowdown": "slowdown by stragglers",
 }
+_NO_HISTORY = "No history is kept here: start the dashboard on a folder of one."
 _HOW = "Full points were marked good, crosses bad. Click two to compare them."
 _WORDS = {
     "step_time": ("Steps take {} longer", "Steps take {} less time"),
@@ -104,7 +105,7 @@ class _Shown:
 
 def _shown(visit: Visit) -> _Shown:
     if not visit.runs.history_address:
-        raise UsageError("no history is kept here: start the dashboard on a folder of one")
+        raise UsageError(_NO_HISTORY)
     return _Shown(visit, visit.runs.history().runs)
 
 
@@ -114,8 +115,7 @@ def _label(run: KeptRun) -> str:
 
 def layout(visit: Visit) -> Any:
     if not visit.runs.history_address:
-        words = "No history is kept here: start the dashboard on a folder of one."
-        return html.Div([html.H1("Runs over time"), empty(words)])
+        return html.Div([html.H1("Runs over time"), empty(_NO_HISTORY)])
     shown = _shown(visit)
     unread = visit.runs.history().unread
     if not shown.own:

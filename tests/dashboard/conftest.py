@@ -36,18 +36,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="session")
-def address(folder: Path) -> Iterator[str]:
+@contextmanager
+def serving(runs: Runs) -> Iterator[str]:
+    """Give the address of a real server of these runs, which are closed with it."""
     from werkzeug.serving import make_server
 
+    server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        runs.close()
+
+
+@pytest.fixture(scope="session")
+def address(folder: Path) -> Iterator[str]:
     runs = Runs(
         [folder], trace=open_trace(folder / "two", OpenOptions(cache=False)), upload_bytes=1 << 20
     )
-    server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    runs.close()
+    with serving(runs) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")

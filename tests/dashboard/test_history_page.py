@@ -1,6 +1,5 @@
 """The page of runs over time, in a real browser: what changed, and two runs compared by clicks."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ import numpy as np
 import pytest
 
 from htk.compare.baseline import RecordedBaseline, Series
-from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
 from htk.history.archive import History
 from htk.history.run_facts import RunFacts
-from tests.dashboard.conftest import go, idle, shows, until, visiting
+from tests.dashboard.conftest import go, idle, serving, shows, until, visiting
 from tests.htk.history.test_archive import facts
 
 RUNS, CHANGED = 24, 14
@@ -58,14 +56,8 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def served(history: Path) -> Iterator[str]:
     """A server with a history and no recording."""
-    from werkzeug.serving import make_server
-
-    runs = Runs([], history_address=str(history))
-    server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    runs.close()
+    with serving(Runs([], history_address=str(history))) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

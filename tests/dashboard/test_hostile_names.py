@@ -1,21 +1,19 @@
 """Names that would be markup, scripts or links if a page took them for such: every page shows them
 as text. Nothing of them runs, leads elsewhere or becomes an element."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from htk.dashboard.app import create_app
 from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
 from htk.report.content import gathered
 from htk.report.page import page as report_page
 from htk.trace.opening import OpenOptions, open_trace
 from tests.conftest import new_tab
-from tests.dashboard.conftest import go, idle, shows, until, visiting, watch
+from tests.dashboard.conftest import go, idle, serving, shows, until, visiting, watch
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
 ELSEWHERE = "https://evil.example/"
@@ -62,23 +60,17 @@ def hostile_run(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     root = tmp_path_factory.mktemp("hostile")
     trace = open_trace(hostile_run(root / FILE), OpenOptions(cache=False))
     assert set(MARKUP[:-1]) <= set(trace.tables["kernels"]["name"].to_pylist())
-    runs = Runs([root], trace=trace)
-    yield runs
-    runs.close()
+    return Runs([root], trace=trace)
 
 
 @pytest.fixture(scope="module")
 def server(runs: Runs) -> Iterator[str]:
-    from werkzeug.serving import make_server
-
-    serving = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
-    threading.Thread(target=serving.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{serving.server_port}"
-    serving.shutdown()
+    with serving(runs) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

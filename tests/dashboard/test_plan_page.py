@@ -1,6 +1,5 @@
 """The page of plans: with no recording open, in a real browser, against the search itself."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,7 +7,6 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from htk.dashboard.app import create_app
 from htk.dashboard.plan_answer import key_of, searched
 from htk.dashboard.plan_fields import FIELDS, FieldErrors, errors_of, read_request
 from htk.dashboard.runs import Runs
@@ -16,7 +14,7 @@ from htk.models.decoder import decoder
 from htk.models.hardware import gpu
 from htk.plan.job import PlannedJob
 from htk.plan.search import SearchAnswer, layout_words, search
-from tests.dashboard.conftest import settled, shows, until, visiting
+from tests.dashboard.conftest import serving, settled, shows, until, visiting
 
 JOB = PlannedJob(
     decoder("llama2-7b"), gpu("a100-80gb"), 1, 8, seq=4096, strategy="zero1", price=2.0
@@ -31,14 +29,8 @@ PAGE = "/plan?" + "&".join(f"o.{name}={value}" for name, value in FILLED.items()
 @pytest.fixture(scope="module")
 def bare() -> Iterator[str]:
     """A server with no recording at all."""
-    from werkzeug.serving import make_server
-
-    runs = Runs([])
-    server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    runs.close()
+    with serving(Runs([])) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

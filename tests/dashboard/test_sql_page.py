@@ -1,20 +1,18 @@
 """SQL in the dashboard while a query does not end: everything else is answered."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from htk.dashboard.app import create_app
 from htk.dashboard.pages import sql
 from htk.dashboard.runs import Runs
 from htk.query.worker import Limits, worker_of
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from tests.conftest import new_tab
-from tests.dashboard.conftest import settled, shows, typed, until, visiting
+from tests.dashboard.conftest import serving, settled, shows, typed, until, visiting
 
 ENDLESS = "select count(*) from range(10000000) a, range(10000000) b where a.range*b.range%7=3"
 LIMITS = Limits(seconds=3600, memory="2GB")
@@ -27,14 +25,8 @@ def run(folder: Path) -> Trace:
 
 @pytest.fixture(scope="module")
 def server(run: Trace, folder: Path) -> Iterator[str]:
-    from werkzeug.serving import make_server
-
-    runs = Runs([folder], trace=run)
-    serving = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
-    threading.Thread(target=serving.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{serving.server_port}"
-    serving.shutdown()
-    runs.close()
+    with serving(Runs([folder], trace=run)) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

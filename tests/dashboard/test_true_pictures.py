@@ -1,6 +1,5 @@
 """What is drawn against its table, in a real browser: a simulated job with a straggler."""
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,12 +8,11 @@ from click.testing import CliRunner
 
 from htk.answers.ask import ask
 from htk.cli.commands.simulate import command as simulate
-from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
 from htk.output.tokens import DARK, LIGHT
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
-from tests.dashboard.conftest import go, settled, until, visiting
+from tests.dashboard.conftest import go, serving, settled, until, visiting
 
 TIMELINE_DRAWN = """() => window.htkHandle && window.htkHandle.idle()
     && window.htkHandle.count() > 0 && document.querySelector('canvas.main')?.isConnected"""
@@ -34,14 +32,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 @pytest.fixture(scope="module")
 def visitor(browser: Any, job: Trace) -> Iterator[tuple[Any, list[str]]]:
-    from werkzeug.serving import make_server
-
-    runs = Runs([], trace=job)
-    server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield from visiting(browser, f"http://127.0.0.1:{server.server_port}")
-    server.shutdown()
-    runs.close()
+    with serving(Runs([], trace=job)) as address:
+        yield from visiting(browser, address)
 
 
 def figure_of(page: Any, label: str) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """What-ifs and SQL in a real browser, on a simulated job whose step replays."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,27 +8,21 @@ import pytest
 from click.testing import CliRunner
 
 from htk.cli.commands.simulate import command as simulate
-from htk.dashboard.app import create_app
 from htk.dashboard.edits import PRESETS, saved_of, written
 from htk.dashboard.runs import Runs
 from htk.trace.opening import OpenOptions, open_trace
-from tests.dashboard.conftest import settled, slow_line, typed, until, visiting
+from tests.dashboard.conftest import serving, settled, slow_line, typed, until, visiting
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from werkzeug.serving import make_server
-
     folder = tmp_path_factory.mktemp("job") / "run"
     words = "--model gpt3-126m --layers 4 --nodes 1 --gpus-per-node 2 --micro-batch 8 --steps 4"
     made = CliRunner().invoke(simulate, [*words.split(), "--seed", "5", "-o", str(folder)])
     assert made.exit_code == 0, made.output
     runs = Runs([Path(folder)], trace=open_trace(folder, OpenOptions(cache=False)))
-    server = make_server("127.0.0.1", 0, create_app(runs).server, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    runs.close()
+    with serving(runs) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
