@@ -49,9 +49,14 @@ class Network:
         A group with a part of a node's ranks has that part of its adapters.
         """
         inside = self.within.ns_per_byte or self.links
+        outside = self.across.ns_per_byte or self.adapters or inside
+        if outside is None:
+            raise UsageError(
+                "nothing shows how fast the links are: no transfer of 1 MiB or more was recorded, "
+                "and the GPU is not in the catalogue of hardware"
+            )
         if ranks <= per_node:
-            return inside or self.across.ns_per_byte or 0.0
-        outside = self.across.ns_per_byte or self.adapters or inside or 0.0
+            return inside or outside
         alone = outside * self.node / max(min(per_node, self.node), 1)
         return alone if inside is None else max(alone, inside)
 

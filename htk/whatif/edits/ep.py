@@ -21,9 +21,11 @@ def apply(model: StepModel, value: str) -> StepModel:
     if not exchanges.any():
         raise UsageError(f"{NAME}: the step holds no all-to-alls; experts of one rank are not seen")
     now, node = int(model.facts.group_size[exchanges].max()), gpus_of_a_node(model)
-    old = (now - 1) / now * network(model).pace(now, min(now, node))
-    new = (ranks - 1) / ranks * network(model).pace(ranks, min(ranks, node)) if ranks > 1 else 0.0
-    length = rescaled(model, exchanges, new / old if old else 1.0)
+    length = model.lengths().astype(np.float64)
+    if ranks not in (1, now):
+        old = (now - 1) / now * network(model).pace(now, min(now, node))
+        new = (ranks - 1) / ranks * network(model).pace(ranks, min(ranks, node))
+        length = rescaled(model, exchanges, new / old)
     changed = model.with_lengths(exchanges, length if ranks > 1 else np.zeros(len(length)))
     return (
         replace(changed, low_confidence=True)

@@ -106,6 +106,8 @@ def _shards(model: StepModel, now: Sharded, name: str, size: str) -> int:
 
 def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> StepModel:
     """From one kind of FSDP to another."""
+    if now.ranks < 2:
+        raise UsageError(f"{NAME}: gathers of one rank do not show what gathers of several take")
     gathers, reduces = model.is_collective("all_gather"), model.is_collective("reduce_scatter")
     net, copies = network(model), _copies(model)
     node, across = net.node, net.summed(now.world, shards)

@@ -36,12 +36,11 @@ def apply(model: StepModel, value: str) -> StepModel:
     after = before * ranks / now
     if after < 1 or after != int(after):
         raise UsageError(f"{NAME} {value!r}: {now} ranks cannot become {ranks} in groups as now")
-    net = network(model)
-    old = (before - 1) / before * net.pace(before, _in_node(before, now, here))
     share = _in_node(int(after), ranks, node)
-    new = (after - 1) / after * net.pace(int(after), share)
-    moved = model.with_lengths(growing, rescaled(model, growing, new / old if old else 1.0))
-    hops = _hops(moved, (int(after), share)) - _hops(model, (before, _in_node(before, now, here)))
+    old_group, new_group = (before, _in_node(before, now, here)), (int(after), share)
+    ratio = _bytes_ratio(model, old_group, new_group)
+    moved = model.with_lengths(growing, rescaled(model, growing, ratio))
+    hops = _hops(moved, new_group) - _hops(model, old_group)
     moved = moved.with_lengths(growing, moved.lengths() + hops)
     if _shares(model):
         moved = owned(moved, now / ranks)
@@ -70,6 +69,18 @@ def apply(model: StepModel, value: str) -> StepModel:
         .with_uncertainty("skew", _SKEW + _OF_LATENESS * abs(lateness))
         .with_assumption(*words)
     )
+
+
+def _bytes_ratio(model: StepModel, old: tuple[int, int], new: tuple[int, int]) -> float:
+    """Return how many times as long the bytes of a collective take in another group; groups are
+    ranks, and how many of them each node holds."""
+    if old == new or old[0] == 1:
+        return 1.0
+    if new[0] == 1:
+        return 0.0
+    net = network(model)
+    of_old, of_new = ((ranks - 1) / ranks * net.pace(ranks, here) for ranks, here in (old, new))
+    return of_new / of_old
 
 
 def _in_node(group: int, ranks: int, node: int) -> int:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from htk.errors import UsageError
 from htk.models.hardware import gpu
 from htk.models.network import LinkTier, Network, usual_adapters, usual_links, usual_network
 
@@ -28,7 +29,12 @@ def test_a_level_that_nothing_shows_is_the_catalogue_s() -> None:
     unseen = Network(LinkTier(5.0, None), LinkTier(9.0, None), 4, links=0.1, adapters=0.3)
     assert (unseen.pace(2, 2), unseen.pace(8, 4)) == (0.1, 0.3)
     assert Network(LinkTier(5.0, None), LinkTier(9.0, 0.2), 4).pace(2, 2) == 0.2
-    assert Network(LinkTier(5.0, None), LinkTier(9.0, None), 4).pace(8, 4) == 0.0
+
+
+@pytest.mark.parametrize("group", [(8, 4), (2, 2)])
+def test_without_any_rate_there_is_no_pace_rather_than_none_at_all(group: tuple[int, int]) -> None:
+    with pytest.raises(UsageError, match="nothing shows how fast the links are"):
+        Network(LinkTier(5.0, None), LinkTier(9.0, None), 4).pace(*group)
 
 
 def test_shards_and_replicas() -> None:

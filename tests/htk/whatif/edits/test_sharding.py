@@ -157,6 +157,25 @@ def test_compute_waits_for_the_reduction_before_the_last() -> None:
     assert period(sharding.apply(small_model([*DDP[:-1], slow]), "full_shard")) // K == 13420
 
 
+@pytest.mark.parametrize("value", ["full_shard", "hybrid_shard:4", "ddp", "zero1"])
+def test_without_any_rate_of_links_there_is_no_prediction(value: str) -> None:
+    """Small gathers that say nothing of nodes, on a GPU that nobody knows: no pace, not none."""
+    small = [
+        replace(a, in_bytes=a.in_bytes // 1000, out_bytes=a.out_bytes // 1000, per_node=0)
+        if a.collective
+        else a
+        for a in fsdp(False)
+    ]
+    with pytest.raises(UsageError, match="nothing shows how fast the links are"):
+        sharding.apply(small_model(small), value)
+
+
+def test_gathers_of_one_rank_do_not_show_what_gathers_of_several_take() -> None:
+    alone = [replace(a, group=1, per_node=1) if a.collective else a for a in fsdp(True)]
+    with pytest.raises(UsageError, match="gathers of one rank"):
+        sharding.apply(small_model(alone), "hybrid_shard")
+
+
 @pytest.mark.parametrize("value", ["zero9", "hybrid_shard:3"])
 def test_nonsense(value: str) -> None:
     with pytest.raises(UsageError, match="sharding"):
