@@ -1,7 +1,8 @@
 """How a job is laid out over its ranks: sizes of data, pipeline and tensor parallelism.
 
 A few flat `key: value` lines (YAML) or one JSON object, beside operation-level rows: dp_size,
-pp_size, tp_size, vpp_size, world_size. It tells how many GPUs stand behind each logged worker.
+pp_size, tp_size, vpp_size, world_size. It tells how many GPUs stand behind each logged worker, and
+what `htk.capture` saw of Slurm, Kubernetes and Git (`htk_environment`, a JSON object on its line).
 """
 
 import json
@@ -9,11 +10,14 @@ import re
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
+from htk.parsers.common.environment import listed_environment
 from htk.parsers.common.log_records import Issues, read_whole, table_of, whole_number
+from htk.schema.environment_facts import ENVIRONMENT_KEY
 
 NAME = "job_layout"
 
 _LINE = re.compile(r"^\s*['\"]?([A-Za-z_]{1,40})['\"]?\s*:\s*['\"]?([^'\"#]*?)['\"]?\s*(?:#.*)?$")
+_FACTS = re.compile(rf"^{ENVIRONMENT_KEY}:\s*(\{{.*\}})\s*$", re.MULTILINE)
 _MOST_BYTES = 16 * 1024
 _NAMES = {
     "dp_size": ("dp_size", "data_parallel_size"),
@@ -34,13 +38,27 @@ def sniff(head: Head) -> bool:
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
-    values = _values(read_whole(source, issues, options.progress).decode("utf8", "replace"))
+    text = read_whole(source, issues, options.progress).decode("utf8", "replace")
+    values = _values(text)
     row: dict[str, object] = {role: _size(values, role) for role in _NAMES}
     if not row["dp_size"] or not row["pp_size"]:
         raise MalformedTrace(f"{source.name}: a job's layout without dp_size and pp_size")
     row["job"] = values.get("trial_name") or values.get("job")
+    row["environment"] = listed_environment(_environment(text))
     tables = {"job_layouts": table_of("job_layouts", [row], of_one_rank=True)}
     return Parsed(tables | {"parse_issues": issues.table()}, facts={"events": 1})
+
+
+def _environment(text: str) -> object:
+    """Return what stands under the environment's key, whatever it is."""
+    line = None if text.lstrip().startswith("{") else _FACTS.search(text)
+    try:
+        parsed = json.loads(line[1] if line else text)
+    except (ValueError, RecursionError):
+        return None
+    if line:
+        return parsed
+    return parsed.get(ENVIRONMENT_KEY) if isinstance(parsed, dict) else None
 
 
 def _values(text: str) -> dict[str, str]:

@@ -146,9 +146,11 @@ def _of_operations(trace: Trace) -> dict[str, Any]:
     answer = ask(trace, "straggler_slowdown").to_pylist()
     job, steps = answer[0], [row["recorded_ms"] * 1e6 for row in answer[1:]]
     p10, p90 = np.quantile(steps, (0.1, 0.9)).tolist()
-    sizes = trace.tables["job_layouts"]["world_size"].to_pylist()
+    layouts = trace.tables["job_layouts"]
+    sizes = layouts["world_size"].to_pylist()
     return {
         "world_size": sizes[0] if len(sizes) == 1 else None,
+        "environment": next(iter(_distinct(layouts, "environment")), None),
         "step_count": len(steps),
         "timed_on": "operations",
         "step_time_ns": round(job["recorded_ms"] * 1e6),

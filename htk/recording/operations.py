@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from htk.recording.clocks import Clock
+from htk.recording.environment import recorded_environment
+from htk.schema.environment_facts import ENVIRONMENT_KEY
 from htk.schema.operation_types import operation_type
 
 _FLUSH_NS = 1_000_000_000
@@ -110,7 +112,7 @@ class OperationLog:
         if self.recorded:
             folder.mkdir(parents=True, exist_ok=True)
             self._number = self._next_number()
-            if worker.rank == 0:
+            if worker.rank == 0 and worker.sizes:
                 self._write_layout()
 
     def operation(
@@ -227,5 +229,7 @@ class OperationLog:
 
     def _write_layout(self) -> None:
         text = "".join(f"{name}: {size}\n" for name, size in self.worker.sizes.items())
+        facts = recorded_environment()
+        text += f"{ENVIRONMENT_KEY}: {json.dumps(facts)}\n" if facts else ""
         with suppress(OSError):
             (self.folder / "layout.yaml").write_text(text)

@@ -28,4 +28,5 @@ JOB_LAYOUTS = table(
     cp_size=(_I32, "Ranks that share each sequence (context or sequence parallel)."),
     vpp_size=(_I32, "Model chunks on each stage."),
     world_size=(_I32, "Ranks of the job."),
+    environment=(TEXT, "Slurm, Kubernetes and Git facts that htk.capture recorded, compact JSON."),
 )

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import numbered
 from htk.columns.types import Ints, Mask
-from htk.errors import MissingTable
+from htk.errors import AnalysisError, MissingTable
 from htk.schema.operation_types import CODES, LABELS, OPERATION_TYPES, operation_type
 from htk.straggler.lanes import LaneReplay
-from htk.straggler.program import Program, program_of
+from htk.straggler.program import FORWARD, Program, program_of
 
 _MOST_ROWS = 4_000_000  # of a block: what is made of one at a time stays small
 NO_WHOLE_STEP = (
@@ -24,6 +24,8 @@ NO_WHOLE_STEP = (
     "with forward and backward among them; open the rows of all ranks together"
 )
 _DAMAGED_NS = -10_000_000  # a transfer that ends so long before it can begin: clocks or damage
+_SAME_NS = 1_000  # between the times of one operation in two formats
+_TWICE = 0.1  # of a step's forwards
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,7 @@ def _one_rank_a_worker(columns: dict[str, Ints], facts: dict[str, Any]) -> Mask:
 
 def blocks_of(rows: OperationRows) -> Iterator[Block]:
     """Blocks of steps that run the same operations on every replica."""
+    _refuse_rows_read_twice(rows, rows.order[slice(*rows.bounds[:2])])
     kept: dict[bytes, list[Ints]] = {}
     kept_steps = dropped = 0
     for low, high in pairwise(rows.bounds.tolist()):  # steps
@@ -297,6 +300,23 @@ def blocks_of(rows: OperationRows) -> Iterator[Block]:
     for members in kept.values():
         yield _block(rows, members)
     rows.facts |= {"steps": kept_steps, "steps_left_out": dropped}
+
+
+def _refuse_rows_read_twice(rows: OperationRows, step: Ints) -> None:
+    """Refuse a step in which a worker runs the same forward twice at once: copies of one file."""
+    forward = step[rows.type[step] == FORWARD]
+    order = forward[np.lexsort((rows.start[forward], rows.stage[forward], rows.replica[forward]))]
+    columns = (rows.replica, rows.stage), (rows.start, rows.end)
+    alike, close = (
+        np.stack([np.abs(np.diff(c[order].astype(np.int64))) for c in cs]) for cs in columns
+    )
+    twice = int(((alike == 0).all(axis=0) & (close <= _SAME_NS).all(axis=0)).sum())
+    if twice > _TWICE * len(order):
+        raise AnalysisError(
+            f"the same operations were read twice ({twice} of the {len(order)} forwards of step "
+            f"{rows.step[order[0]]} are there again on the same worker): these files are copies of "
+            "one job, or its rows and its timeline; name one of them"
+        )
 
 
 def _arranged(rows: OperationRows, chosen: Ints) -> tuple[Ints | None, bytes]:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from htk.parsers.common.environment import listed_environment
 from htk.parsers.common.log_records import compact_json
-from htk.schema.environment_facts import ENVIRONMENT_KEY, FACTS, MOST_LENGTH
+from htk.schema.environment_facts import ENVIRONMENT_KEY
 
 OPTIONS = (
     "record_shapes",
@@ -45,21 +46,9 @@ def facts(header: Mapping[str, Any]) -> dict[str, object]:
         "groups": compact_json(groups) if isinstance(groups, list) else None,
         "versions": compact_json(versions) if versions else None,
         "recorded": ",".join(o for o in OPTIONS if header.get(o) in (1, True)),
-        "environment": _environment(header.get(ENVIRONMENT_KEY)),
+        "environment": listed_environment(header.get(ENVIRONMENT_KEY)),
         "base_time_ns": base_ns(header),
     }
-
-
-def _environment(value: object) -> str | None:
-    """Return what `htk.capture` recorded of the job; what it would not write is left out."""
-    if not isinstance(value, dict):
-        return None
-    kept = {
-        name: text
-        for name, text in value.items()
-        if name in FACTS and isinstance(text, str) and len(text) <= MOST_LENGTH
-    }
-    return compact_json(kept) if kept else None
 
 
 def rank(header: Mapping[str, Any]) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import htk
+from htk.history.run_facts import run_facts
 from htk.recording.clocks import DeviceClock
 from htk.recording.operations import OperationLog, Worker, megatron_worker
 
@@ -61,6 +62,28 @@ def test_a_plain_loop_logs_its_passes_and_steps(tmp_path: Path) -> None:
     answer = htk.run(htk.open(tmp_path), "straggler_slowdown")
     assert answer.table["step"].to_pylist() == [None, 40, 41, 42]
     assert answer.coverage["dp_size"] == 1
+
+
+def test_facts_of_the_job_are_written_once_and_get_into_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setenv("GIT_COMMIT", "c" * 40)
+    monkeypatch.setenv("SECRET_TOKEN", "hush")
+    for rank in (0, 1):
+        sizes = {"dp_size": 2, "pp_size": 1, "world_size": 2}
+        log = OperationLog(tmp_path, Worker(rank, rank, sizes=sizes), Ticks())
+        for _ in range(2):
+            for name in ("forward_compute", "backward_compute", "optimizer"):
+                with log.operation(name, micro_batch=0):
+                    pass
+            log.step()
+        log.close()
+    assert "hush" not in (tmp_path / "layout.yaml").read_text()
+    row = run_facts(htk.open(tmp_path), "a run").row
+    facts = json.loads(row["environment"])
+    assert (facts["slurm_job_id"], facts["git_commit"]) == ("4711", "c" * 40)
+    assert (row["world_size"], row["rank_count"], row["step_count"]) == (2, 2, 2)
 
 
 def test_blocks_are_logged_as_they_are_named(tmp_path: Path) -> None:

@@ -181,7 +181,9 @@ def test_damage_costs_neither_memory_nor_time() -> None:
 
 
 def test_replicas_that_the_layout_has_and_no_row_names_are_counted() -> None:
-    layout = {name: 1 for name in JOB_LAYOUTS.names if name != "job"} | {"dp_size": 9}
+    layout = {name: 1 for name in JOB_LAYOUTS.names if name not in ("job", "environment")} | {
+        "dp_size": 9
+    }
     layouts = pa.Table.from_pylist([layout], schema=JOB_LAYOUTS)
     answer = find("straggler_slowdown")(simulate(JobPlan(steps=2)), layouts)
     assert coverage_of(answer)["dp_ranks_missing"] == 5
@@ -189,10 +191,28 @@ def test_replicas_that_the_layout_has_and_no_row_names_are_counted() -> None:
 
 def test_files_of_two_jobs_are_refused() -> None:
     """Their ranks would pass for those of one larger job."""
-    same = {name: 1 for name in JOB_LAYOUTS.names if name != "job"} | {"dp_size": 4}
+    same = {name: 1 for name in JOB_LAYOUTS.names if name not in ("job", "environment")} | {
+        "dp_size": 4
+    }
     alike, two = ([same, same], [same, same | {"pp_size": 2}])
     rows = simulate(JobPlan(steps=2))
     ask = find("straggler_slowdown")
     assert ask(rows, pa.Table.from_pylist(alike, schema=JOB_LAYOUTS)).num_rows
     with pytest.raises(AnalysisError, match=r"2 jobs \(dp 4 × pp 1 × tp 1 and dp 4 × pp 2"):
         ask(rows, pa.Table.from_pylist(two, schema=JOB_LAYOUTS))
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_rows_that_were_read_twice_are_refused_as_that(ranked: bool) -> None:
+    """A copy of the file, or its timeline, which names no ranks and rounds its times."""
+    rows = simulate(JobPlan(steps=2)).to_pylist()
+    again = [
+        row | {"start_ns": row["start_ns"] + k % 3, "rank": row["rank"] if ranked else None}
+        for k, row in enumerate(rows)
+    ]
+    both = pa.Table.from_pylist(rows + again, schema=JOB_OPERATIONS)
+    with pytest.raises(AnalysisError, match=r"read twice \(128 of the 256 forwards of step 10"):
+        job_of(both)
+    few = [row for row in again if row["step"] == 11][:20]
+    job = job_of(pa.Table.from_pylist(rows + few, schema=JOB_OPERATIONS))
+    assert job.steps.tolist() == [10], "a step with some rows twice is left out, as any other"
