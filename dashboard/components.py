@@ -26,7 +26,7 @@ from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import heading_of, unit_of
 
 ROWS = 5000  # more is for files, not for a page
-_TABLE_NAME = re.compile(r"no rows in '(\w+)'")
+_FILES = re.compile(r"^.*?: (?=no )")  # the page is of these files alone
 _ON_TIMELINE = ("name", "op", "launched_by")  # columns whose values are names of spans
 _KEY = re.compile(r"\b[a-z0-9]+(_[a-z0-9]+)+(?=: )")
 _UNIT_SUFFIX = re.compile(r"_(ns|bytes|pct|gbps|points)$")
@@ -69,11 +69,8 @@ def safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> A
 
 def not_there(message: str) -> str:
     """What is missing in words of the page: a filter leaves nothing, or nobody recorded it."""
-    reason = (
-        message.partition(": ")[2] if message.partition(": ")[0].endswith(" files") else message
-    )
-    reason = _TABLE_NAME.sub(lambda match: "no " + match[1].replace("_", " "), reason)
-    if " within " in reason:
+    reason = _FILES.sub("", message)
+    if " within " in reason or " were recorded" in reason:
         return f"{reason[:1].upper()}{reason[1:]}."
     return f"Not recorded: {reason}."
 

@@ -6,7 +6,7 @@ import dash_mantine_components as dmc
 from dash import html
 
 from htk.analyses import ANALYSES, find
-from htk.dashboard.components import control, coverage, empty, grid, picture, problem
+from htk.dashboard.components import control, coverage, empty, grid, not_there, picture, problem
 from htk.dashboard.page import Visit
 from htk.errors import HtkError, MissingTable
 
@@ -37,7 +37,7 @@ def page(visit: Visit, name: str) -> Any:
         head.append(dmc.Group(controls, align="end", mb="sm"))
         result = visit.ask(name, **options)
     except MissingTable as error:
-        return html.Div([*head, empty(f"Not recorded: {error}.")])
+        return html.Div([*head, empty(not_there(str(error)))])
     except HtkError as error:
         return html.Div([*head, problem(str(error))])
     table = grid(result, visit, options)

@@ -69,9 +69,21 @@ class AnalysisError(HtkError):
 
 
 class MissingTable(AnalysisError):
-    """The trace holds no such data."""
+    """The trace holds no such data.
+
+    `lacks` names the table that would hold it; how to record that depends on the recording's
+    format, and is added (`recipe`) where this is known.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, lacks: str = "", recipe: str = "") -> None:
+        super().__init__(message, lacks, recipe)
+        self.lacks = lacks
+        self.recipe = recipe
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (self.args[0], self.recipe)))
 
 
 class SchemaMismatch(AnalysisError):

@@ -17,7 +17,6 @@ from htk.analyses.causes.advice.waiting import Exposed, slowness_by_rank, uneven
 from htk.columns.arrow import number, numbers, texts, truths
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.common_steps import comparable_compute
 from htk.measures.host_time import has_next_to_no_gpu_work
@@ -100,7 +99,7 @@ def recommendations(
         )
         return _of_host(host, window, len(ranks["rank"].unique()), min_pct)
     if not time_breakdown.num_rows:
-        raise MissingTable(f"neither operators nor GPU work; advice needs {hint('kernels')}")
+        raise MissingTable("advice needs operators or GPU work; neither was recorded", "kernels")
     idle = Idle.of(idle_causes, rank_windows, step_windows, Stalls.of(stalls))
     exposed = Exposed.of(collectives, aligned_matches, ranks, activities)
     waits = exposed.waits(activities, idle_causes)

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 import pyarrow as pa
 
 from htk.core.analysis import analysis, with_coverage
-from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.measures.transfers import Transfers, of_benchmarks, of_trace
@@ -56,7 +55,7 @@ def comm_model(
     in up to three pieces (protocols change with size), the trace's own transfers in one.
     """
     if not bench_points.num_rows and not collectives.num_rows:
-        raise MissingTable(f"no collectives to fit; they need {hint('collectives')}")
+        raise MissingTable("no collectives to fit", "collectives")
     rows = []
     if basis != "trace":
         for transfers in of_benchmarks(bench_points):

@@ -11,7 +11,6 @@ from htk.columns.groups import Groups, row_of
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.breakdown import Per, chosen_windows, percent, summed
 from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
@@ -75,9 +74,9 @@ def flops(
     that it launched, and the time of its GPU period.
     """
     if not cpu_ops.num_rows:
-        raise MissingTable(f"no operators, so no shapes; they need {hint('cpu_ops')}")
+        raise MissingTable("no operators, so no shapes", "cpu_ops")
     if not matching(cpu_ops["input_dims"], bool).any():
-        raise MissingTable("no shapes of operators; record with record_shapes=True")
+        raise MissingTable("no shapes of operators were recorded", "shapes")
     work = OperatorWork.of(
         cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations, op_passes
     )

@@ -12,7 +12,6 @@ from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.measures.call_tree import (
@@ -178,7 +177,7 @@ def _python_stacks(
     op_callers: pa.Table, python_calls: pa.Table, python_links: pa.Table
 ) -> tuple[Ints, Callable[[Ints], list[str | None]]]:
     if not python_calls.num_rows:
-        raise MissingTable(f"no stacks; they need {hint('python_calls')}")
+        raise MissingTable("no Python stacks", "python_calls")
     name, names = functions_of(python_calls["name"])
     paths = Paths.of(CallTree.of(python_calls, python_links), name)
     row = numbers(op_callers["python_row"], NONE)

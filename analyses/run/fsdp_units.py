@@ -11,7 +11,6 @@ from htk.columns.groups import Groups, event_keys, hosts, row_of
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.core.recording_hints import hint
 from htk.core.spread import ByRank
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, pooled, who_columns
@@ -77,7 +76,8 @@ def fsdp_units(
         if len(on_gpu):
             raise MissingTable(
                 f"{len(on_gpu):,} all-gathers and reduce-scatters were recorded on the host alone "
-                f"(comm-summary shows them); FSDP's units need {hint('kernels')}"
+                "(comm-summary shows them); FSDP's units need GPU activities",
+                "kernels",
             )
         raise MissingTable("no all-gathers and reduce-scatters of one group: no FSDP seen")
     start, end = numbers(source["start_ns"]), numbers(source["end_ns"])

@@ -10,7 +10,6 @@ from htk.columns.intervals import clip, union_lengths
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.breakdown import percent
 from htk.measures.passes import is_backward
@@ -55,7 +54,7 @@ def pipeline_bubble(
     if not p2p.num_rows:
         raise MissingTable("no sends or receives between ranks: no pipeline seen")
     if not valid(kernel_passes["basis"]).any():
-        raise MissingTable(f"no kernel's pass is known; that needs {hint('cpu_ops')}")
+        raise MissingTable("no kernel's pass is known: that needs CPU operators", "cpu_ops")
     windows = step_windows if step_windows.num_rows else rank_windows
     stages = _stages(p2p)
     windows = windows.filter(pa.array(np.isin(_ranks(windows), np.unique(_ranks(p2p)))))

@@ -11,7 +11,6 @@ from htk.columns.intervals import union_lengths
 from htk.columns.types import NONE, Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.core.recording_hints import hint
 from htk.core.spread import ByRank
 from htk.errors import MissingTable
 from htk.measures.breakdown import Per, percent
@@ -66,7 +65,7 @@ def phase_breakdown(
     `phases_from` counts which. GPU work belongs to the phase that launched it.
     """
     if not kernels.num_rows and not cpu_ops.num_rows and not annotations.num_rows:
-        raise MissingTable(f"the trace has no operators; it needs {hint('cpu_ops')}")
+        raise MissingTable("the trace has no operators", "cpu_ops")
     phase = phase_codes(kernel_passes)
     gpu = phase_keys(kernels, kernel_links["step"], np.where(phase == NONE, _UNKNOWN, phase))
     host, host_start, host_end = host_phase_spans(cpu_ops, op_links, op_passes, annotations)

@@ -8,7 +8,6 @@ from htk.columns.groups import Groups, row_of
 from htk.columns.types import Ints, Mask
 from htk.core.analysis import analysis
 from htk.core.chart import Line
-from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.measures.host_steps import host_steps, step_keys
 from htk.schema import table
@@ -49,7 +48,7 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     keys = step_keys(gpu)
     alone = row_of(keys[:, :3], cpu[:, :3]) == _NONE
     if not len(keys) and not alone.any():
-        raise MissingTable(f"the trace has no steps; it needs {hint('step_windows')}")
+        raise MissingTable("the trace has no steps", "step_windows")
     host_rows = row_of(cpu[:, :3], keys[:, :3])
     host = np.append(cpu, [[_NONE] * 5], axis=0)
     rows = np.concatenate([host_rows, np.flatnonzero(alone)])

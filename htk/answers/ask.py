@@ -7,7 +7,6 @@ from htk.answers.in_parts import in_parts
 from htk.answers.option_values import checked_options
 from htk.answers.table import table_of_answer, tables_read
 from htk.core.analysis import coverage_of
-from htk.core.recording_hints import hint
 from htk.errors import MissingTable
 from htk.output.result import Result
 from htk.trace.coverage import coverage
@@ -30,7 +29,7 @@ def ask(trace: Trace, name: str, **options: Any) -> Result:
     options = checked_options(chosen, options)
     trace.check_selection()
     if options.get("per") == "step" and not trace.has_steps:
-        raise MissingTable(f"the trace has no steps; it needs {hint('step_windows')}")
+        raise trace.with_recipe(MissingTable("the trace has no steps", "step_windows"))
     parted = in_parts(trace, chosen, options)
     table = table_of_answer(trace, chosen, options) if parted is None else parted.table
     gpu = None if parted is None else parted.gpu

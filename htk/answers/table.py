@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from htk.analyses import find
 from htk.core.analysis import Analysis
 from htk.core.spread import ByKey
+from htk.errors import MissingTable
 from htk.schema import DERIVED, TABLES
 from htk.trace.trace import Trace
 
@@ -21,9 +22,12 @@ def table_of_answer(
         trace.need(name)
     spread = chosen.spread(options)
     tables = [_table(trace, read) for read in chosen.reads]
-    if in_part and isinstance(spread, ByKey):
-        return spread.part(*tables, **chosen.filled(options))
-    answer = chosen(*tables, **options)
+    try:
+        if in_part and isinstance(spread, ByKey):
+            return spread.part(*tables, **chosen.filled(options))
+        answer = chosen(*tables, **options)
+    except MissingTable as error:  # raised among tables, which do not say their format
+        raise trace.with_recipe(error) from None
     for name, columns in chosen.null_without.items():
         answer = _null_where_not_recorded(
             answer, columns, trace.everything.tables[name], trace.ranks

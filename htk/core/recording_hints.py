@@ -1,24 +1,91 @@
-"""What would have recorded a table that a trace lacks."""
+"""What a trace lacks, in words, and how the tool that recorded it would record it."""
 
-_HINTS = {
-    "kernels": "GPU activities: profile with ProfilerActivity.CUDA (or the vendor's) on",
-    "cpu_ops": "CPU operators: profile with ProfilerActivity.CPU on",
-    "launches": "runtime calls: profile with ProfilerActivity.CPU and .CUDA on",
-    "annotations": "user ranges: wrap code in torch.profiler.record_function and call prof.step()",
-    "step_windows": "profiler steps: call prof.step() once for each iteration",
-    "rank_windows": "GPU activities: profile with ProfilerActivity.CUDA (or the vendor's) on",
-    "memory": "memory events: profile with profile_memory=True",
-    "python_calls": "Python calls: profile with with_stack=True",
-    "syncs": "synchronisation events: experimental_config with enable_cuda_sync_events=True",
-    "collectives": "collectives: a job of several ranks, or NCCL's own records",
-    "comm_counts": "counts of NCCL's RAS service: the output of `ncclras -f json` in a file",
-    "bench_points": "benchmark points: an output file of nccl-tests",
+from collections.abc import Iterable
+
+_CONTENTS = {  # table -> what it holds
+    "kernels": "GPU activities",
+    "rank_windows": "GPU activities",
+    "cpu_ops": "CPU operators",
+    "launches": "runtime calls",
+    "annotations": "user ranges",
+    "step_windows": "steps",
+    "memory": "memory events",
+    "python_calls": "Python calls",
+    "syncs": "synchronisation events",
+    "collectives": "collectives",
+    "comm_counts": "counts of NCCL's RAS service",
+    "bench_points": "benchmark points",
     "flows": "flow events (ac2g, fwdbwd)",
     "counters": "counter events",
-    "job_operations": "operation-level rows of all ranks: record with capture(operations=True)",
+    "shapes": "shapes of operators",
+    "job_operations": "operation-level rows",
+    "execution_nodes": "nodes of an execution trace",
+    "link_metrics": "counters of links",
+}
+_TORCH = {
+    "kernels": "profile with ProfilerActivity.CUDA (or the vendor's) on",
+    "cpu_ops": "profile with ProfilerActivity.CPU on",
+    "launches": "profile with ProfilerActivity.CPU and .CUDA on",
+    "annotations": "wrap code in torch.profiler.record_function and call prof.step()",
+    "step_windows": "call prof.step() once for each iteration",
+    "memory": "profile with profile_memory=True",
+    "python_calls": "profile with with_stack=True",
+    "shapes": "profile with record_shapes=True",
+    "syncs": "profile with an experimental_config that has enable_cuda_sync_events=True",
+    "collectives": "they come with a job of several ranks, or with NCCL's own records",
+    "comm_counts": "save the output of `ncclras -f json` in a file",
+    "bench_points": "save the output of nccl-tests in a file",
+    "job_operations": "record all ranks with htk.capture(operations=True)",
+    "execution_nodes": "run torch.profiler.ExecutionTraceObserver beside the profiler",
+    "link_metrics": "save what dcgm-exporter or node_exporter serve beside the trace",
+}
+_ONLY_TORCH = dict.fromkeys(
+    ("memory", "python_calls", "shapes"), "only torch.profiler records them"
+)
+_NSIGHT = _ONLY_TORCH | {
+    "kernels": "record with nsys profile --trace=cuda,nvtx",
+    "launches": "record with nsys profile --trace=cuda,nvtx",
+    "cpu_ops": "run the steps under torch.autograd.profiler.emit_nvtx(record_shapes=True)",
+    "shapes": "run the steps under torch.autograd.profiler.emit_nvtx(record_shapes=True)",
+    "annotations": "name phases by torch.cuda.nvtx.range_push and range_pop",
+    "step_windows": 'open a range for each iteration: torch.cuda.nvtx.range_push(f"step {i}")',
+}
+_ROCPROF = _ONLY_TORCH | {
+    "kernels": "record with rocprofv3 --runtime-trace",
+    "launches": "record with rocprofv3 --runtime-trace",
+    "cpu_ops": "only torch.profiler records them",
+    "annotations": "record ROCTx ranges around phases with rocprofv3 --marker-trace",
+    "step_windows": 'record a ROCTx range "step N" an iteration with rocprofv3 --marker-trace',
+    "collectives": "record a job of several ranks with rocprofv3 --rccl-trace",
+}
+_XPLANE = _ONLY_TORCH | {
+    "kernels": "run jax.profiler.trace around work on a GPU",
+    "annotations": "put jax.profiler.StepTraceAnnotation around iterations",
+    "python_calls": "run jax.profiler.trace with its Python tracer on",
+    "step_windows": 'put jax.profiler.StepTraceAnnotation("train", step_num=i) around iterations',
+    "collectives": "they come with computations on several devices",
+}
+_BY_FORMAT = {
+    "nsight": _NSIGHT,
+    "rocpd": _ROCPROF,
+    "rocprof_json": _ROCPROF,
+    "rocprof_perfetto": _ROCPROF,
+    "xplane": _XPLANE,
 }
 
 
-def hint(name: str) -> str:
-    """Return what would record a table."""
-    return _HINTS.get(name, f"a source that fills {name}")
+def contents(table: str) -> str:
+    """Return what a table holds, in the plural."""
+    return _CONTENTS.get(table, table.replace("_", " "))
+
+
+def recipe(table: str, formats: Iterable[str] = ()) -> str:
+    """Return how to record what a table holds, for recordings of these formats, if known."""
+    key = "kernels" if table == "rank_windows" else table
+    recipes = {_BY_FORMAT.get(name, _TORCH).get(key, "") for name in formats} or {""}
+    return (recipes.pop() if len(recipes) == 1 else "") or _TORCH.get(key, "")
+
+
+def hint(table: str, formats: Iterable[str] = ()) -> str:
+    """Return what a table holds and how to record it."""
+    return ": ".join(filter(None, (contents(table), recipe(table, formats))))

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from htk.core.humanize import shorten
 from htk.core.parser import HEAD_BYTES, Head, Source
-from htk.errors import TraceError
+from htk.errors import TraceError, UsageError
 from htk.io import archives, remote
 from htk.io.decompress import open_stream
 from htk.io.raw_files import Spool, broken, guarded, reason
@@ -50,6 +51,8 @@ def resolve(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
     One that cannot be used (a damaged archive, say) is there too, and says why when opened.
     """
     listed = [inputs] if isinstance(inputs, str | Path) else inputs
+    if not isinstance(listed, Sequence) or not all(isinstance(p, str | Path) for p in listed):
+        raise UsageError(f"a path or a list of paths is expected, not {shorten(repr(inputs), 60)}")
     names = list(dict.fromkeys(map(str, listed)))
     sources: dict[str, Source] = {}
     for name in names:

@@ -18,7 +18,6 @@ from htk.columns.arrow import numbers, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.segments import SegmentTimes
 from htk.columns.types import NONE, Ints, Mask
-from htk.core.recording_hints import hint
 from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
 from htk.measures.collective_calls import CollectiveCalls
@@ -91,7 +90,8 @@ def need_waits(calls: CollectiveCalls) -> None:
     if untimed:
         raise MissingTable(
             f"{untimed} calls of collectives were recorded without their "
-            f"times, so nobody is seen to wait; times need {hint('kernels')}"
+            "times, so nobody is seen to wait",
+            "kernels",
         )
     raise MissingTable(
         "no collective was found on two ranks; stragglers need the traces of all ranks of the "

@@ -38,6 +38,7 @@ _NO_COLUMN = re.compile(
     r"|\"(?P<table>.+?)\" does not have a column named \"(.+?)\""
 )
 _CANDIDATES = re.compile(r"Candidate bindings?: (.+)")
+_SHOW_TABLES = re.compile(r"\s*show\s+(all\s+)?tables\s*;?\s*", re.I)
 _LABEL = Label("sql", "What does the query answer?")
 
 
@@ -170,6 +171,13 @@ def prepare(trace: Trace, text: str, scanned: Collection[str] = ()) -> Prepared:
     if not text.isascii() and text.encode("utf-8", "ignore").decode() != text:
         raise UsageError("sql: the query is not Unicode text")
     prepared = Prepared(trace, text)
+    if _SHOW_TABLES.fullmatch(text):
+        names = relations()
+        prepared.relations["readable"] = pa.table(
+            {"name": list(names), "meaning": list(names.values())}
+        )
+        prepared.text = "from readable"
+        return prepared
     pieces, copied = [], 0
     for naming in _named(text):
         if naming.name in scanned:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import PurePath
 from typing import Self
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from htk.columns.arrow import numbers
 from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges
-from htk.core.recording_hints import hint
+from htk.core.recording_hints import contents, hint, recipe
 from htk.derived import registry
 from htk.errors import MissingTable, UsageError
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
@@ -152,15 +153,31 @@ class Trace:
         table = self.tables[name]
         if not table.num_rows:
             names = {part.file for part in self.files}
-            files = names.pop() if len(names) == 1 else f"{len(names)} files"
+            files = PurePath(names.pop()).name if len(names) == 1 else f"{len(names)} files"
             if self.emptied(name):
-                raise MissingTable(f"{files}: no rows in {name!r} within {self._chosen()}")
-            raise MissingTable(f"{files}: no rows in {name!r}; it needs {self.what_records(name)}")
+                raise MissingTable(f"{files}: no {contents(name)} within {self._chosen()}")
+            lacks = self._lacking(name)
+            text = f"{files}: no {contents(lacks)} were recorded"
+            raise self.with_recipe(MissingTable(text, lacks))
         return table
 
     def what_records(self, name: str) -> str:
-        """What would have recorded a table; steps of the GPU need GPU work where steps are."""
-        return hint("kernels" if name == "step_windows" and self.has_steps else name)
+        """Return what a table would hold, and how to record it."""
+        return hint(self._lacking(name), self._formats)
+
+    def with_recipe(self, error: MissingTable) -> MissingTable:
+        """Return an error that also says how to record what is lacking."""
+        if not error.lacks or error.recipe:
+            return error
+        return MissingTable(error.args[0], error.lacks, recipe(error.lacks, self._formats))
+
+    def _lacking(self, name: str) -> str:
+        """The table to record: steps of the GPU need GPU work where steps are."""
+        return "kernels" if name == "step_windows" and self.has_steps else name
+
+    @property
+    def _formats(self) -> set[str]:
+        return {part.format for part in self.files}
 
     def lacks(self, name: str) -> bool:
         """Return whether nothing of a table was recorded, whatever is chosen."""

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from htk.answers.ask import ask
 from htk.core.parser import Source
+from htk.core.recording_hints import contents
 from htk.errors import MissingTable
 from htk.io.sources import resolve
 from htk.trace.opening import Inputs, OpenOptions, open_trace, with_sample
@@ -134,8 +135,8 @@ def answer_of(trace: Trace, name: str, **options: Any) -> pa.Table:
     try:
         return ask(trace, name, **options).table
     except MissingTable as reason:
-        needed = str(reason).rpartition("; it needs ")[2].partition(": ")[0]
-        raise NotApplicable(f"needs {needed}" if needed else str(reason)) from None
+        needs = f"needs {contents(reason.lacks)}" if reason.lacks else str(reason)
+        raise NotApplicable(needs) from None
 
 
 def rows_of(

@@ -35,6 +35,15 @@ def sample() -> Session:
     return htk.open("sample")
 
 
+def test_show_tables_lists_what_a_query_may_read(trace: Session) -> None:
+    answer = trace.sql("SHOW TABLES;").to_pylist()
+    meanings = {row["name"]: row["meaning"] for row in answer}
+    assert meanings["kernels"] == "table"
+    assert meanings["kernel_top"] == htk.catalog()["kernel_top"]
+    for name in ("kernels", "kernels_with_ops", "time_breakdown"):  # what it lists can be read
+        assert trace.sql(f"select count(*) as n from {name}").shape == (1, 1) and name in meanings
+
+
 def test_tables_and_analyses_are_read_by_name(trace: Session) -> None:
     assert trace.sql("select count(*) as n from kernels").to_pylist() == [{"n": 3}]
     assert trace.sql("SELECT busy_ns FROM Time_Breakdown").to_pylist() == [{"busy_ns": 5000}]
