@@ -2,7 +2,7 @@
 
 What is told by one sure mark comes first. A bare array of events may be NCCL's plugin, so that is
 asked before kineto. A log may hold lines of several formats: it is called by the first of
-`common.log_lines`, and all are read.
+`common.line_formats`, and all are read.
 """
 
 import importlib

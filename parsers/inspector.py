@@ -9,19 +9,18 @@ measured. Records that a JSON tool printed anew, over several lines or as a list
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
 from htk.io.decompress import open_stream
 from htk.names.collectives import collective_type
+from htk.parsers.common.line_formats import READ, UNKNOWN, LogPart, parse_records
+from htk.parsers.common.log_lines import LogLine, read_lines
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
     read_json,
-    read_lines,
-    table_of,
     text_or_none,
     whole_number,
 )
@@ -40,57 +39,64 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
-    calls: list[dict[str, Any]] = []
-    channels: list[dict[str, Any]] = []
-    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
-    metadata: Mapping[str, Any] = {}
-    for number, (offset, record) in enumerate(_records(source, issues, options)):
+    lines = _printed_records if _is_printed_anew(source) else read_lines
+    missing = "no whole line of NCCL Inspector output"
+    return parse_records(source, options, NAME, _Reader, missing, lines)
+
+
+class _Reader:
+    def __init__(self, _file: str, issues: Issues) -> None:
+        self._issues = issues
+        self._calls: list[dict[str, Any]] = []
+        self._channels: list[dict[str, Any]] = []
+        self._groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self._metadata: Mapping[str, Any] = {}
+
+    def read(self, line: LogLine) -> str | None:
         try:
-            call, call_channels = _call(record, number)
-        except (KeyError, TypeError, ValueError) as error:
-            issues.add("broken_line", f"{type(error).__name__}: {error}", offset)
-            continue
-        recorded_now = record.get("metadata")
-        metadata = recorded_now if isinstance(recorded_now, dict) else metadata
-        calls.append(call)
-        channels += call_channels
-        groups.setdefault((call["comm_hash"], call["comm_rank"]), _group(call, record["header"]))
-    if not calls:
-        raise MalformedTrace(f"{source.name}: no whole line of NCCL Inspector output")
-    records = {"collectives": calls, "comm_channels": channels, "comm_groups": [*groups.values()]}
-    tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in records.items()}
-    tables["parse_issues"] = issues.table()
-    facts: dict[str, object] = {
-        "host": text_or_none(metadata.get("hostname")),
-        "versions": compact_json({"nccl_version": text_or_none(metadata.get("git_rev"))}),
-        "events": len(calls),
-        "truncated": issues.has("truncated"),
-    }
-    return Parsed(tables, facts=facts)
+            record = json.loads(_BARE.sub(r"\1null", line.text), strict=False)
+            call, channels = _call(record)
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            is_cut = isinstance(error, ValueError) and not line.text.rstrip().endswith("}")
+            kind = "truncated" if is_cut else "broken_line"
+            self._issues.add(
+                kind, f"{type(error).__name__}: {error}: {line.text[:80]}", line.offset
+            )
+            return UNKNOWN
+        metadata = record.get("metadata")
+        self._metadata = metadata if isinstance(metadata, dict) else self._metadata
+        self._calls.append(call)
+        self._channels += channels
+        comm = call["comm_hash"], call["comm_rank"]
+        self._groups.setdefault(comm, _group(call, record["header"]))
+        return READ
+
+    def finish(self) -> LogPart:
+        tables = {
+            "collectives": self._calls,
+            "comm_channels": self._channels,
+            "comm_groups": [*self._groups.values()],
+        }
+        version = compact_json({"nccl_version": text_or_none(self._metadata.get("git_rev"))})
+        return LogPart(
+            tables, {"host": text_or_none(self._metadata.get("hostname")), "versions": version}
+        )
 
 
-def _records(
-    source: Source, issues: Issues, options: ParseOptions
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each record and where it begins: a line each, or as a JSON tool printed them anew."""
-    if not _is_printed_anew(source):
-        for offset, line in read_lines(source, issues, options.progress):
-            record = _record(line, offset, issues)
-            if record is not None:
-                yield offset, record
-        return
-    text = read_json(source, issues, options.progress).decode("utf8", "replace")
+def _printed_records(
+    source: Source, issues: Issues, progress: Callable[[int], None] | None
+) -> Iterator[LogLine]:
+    """Yield each record that a JSON tool printed anew; what is cut is the last."""
+    text = read_json(source, issues, progress).decode("utf8", "replace")
     text = _BARE.sub(r"\1null", text)
     decoder = json.JSONDecoder(strict=False)
     begin = text.find("{")
     while begin >= 0:
         try:
-            record, end = decoder.raw_decode(text, begin)
-        except (ValueError, RecursionError) as error:
-            issues.add("truncated", f"{error}: {text[begin : begin + 80]}", begin)
-            return
-        yield begin, record
+            _, end = decoder.raw_decode(text, begin)
+        except (ValueError, RecursionError):
+            end = len(text)
+        yield LogLine(begin, text[begin:end])
         begin = text.find("{", end)
 
 
@@ -101,19 +107,7 @@ def _is_printed_anew(source: Source) -> bool:
     return first[:1] == b"[" or _MEMBER.search(first) is None
 
 
-def _record(line: str, offset: int, issues: Issues) -> dict[str, Any] | None:
-    if not line.strip():
-        return None
-    try:
-        record = json.loads(_BARE.sub(r"\1null", line), strict=False)
-    except (ValueError, RecursionError) as error:
-        kind = "broken_line" if line.rstrip().endswith("}") else "truncated"
-        issues.add(kind, f"{error}: {line[:80]}", offset)
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _call(record: Mapping[str, Any], number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _call(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return a row of `collectives`, and of `comm_channels` where the line is a verbose one."""
     header = record["header"]
     sort = "p2p" if "p2p_perf" in record else "coll"
@@ -133,7 +127,6 @@ def _call(record: Mapping[str, Any], number: int) -> tuple[dict[str, Any], list[
     size = whole_number(perf.get(f"{sort}_msg_size_bytes"))
     name = text_or_none(header.get("comm_name"))
     call = who | {
-        "event": number,
         "group": None if name == "unknown" else name,
         "group_size": whole_number(header.get("n_ranks")),
         "seq": seq,

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
 from htk.names.collectives import collective_type
 from htk.parsers.common.exposition import sample
-from htk.parsers.common.log_records import Issues, read_lines, table_of, text_or_none, whole_number
+from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
+from htk.parsers.common.log_lines import LogLine
+from htk.parsers.common.log_records import Issues, text_or_none, whole_number
 from htk.parsers.common.nccl_calls import bytes_of_rank
 
 NAME = "inspector_prometheus"
@@ -39,35 +40,35 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
-    samples: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
-    for offset, line in read_lines(source, issues, options.progress):
-        if not line.strip() or line.startswith("#"):
-            continue
-        read = sample(line)
+    return parse_records(source, options, NAME, _Reader, "no sample of NCCL Inspector in it")
+
+
+class _Reader:
+    def __init__(self, _file: str, _issues: Issues) -> None:
+        self._samples: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+
+    def read(self, line: LogLine) -> str | None:
+        if line.text.startswith("#"):
+            return SKIPPED
+        read = sample(line.text)
         match = _METRIC.fullmatch(read.name) if read else None
         if read is None or match is None:
-            issues.add("broken_line", line[:80], offset)
-            continue
-        if read.value is not None:
-            labels = tuple(sorted(read.labels.items()))
-            samples.setdefault(labels, {})[_COLUMNS[match["what"]]] = read.value
-    if not samples:
-        raise MalformedTrace(f"{source.name}: no sample of NCCL Inspector in it")
-    labelled = [(dict(labels), values) for labels, values in samples.items()]
-    single = [_call(x, values) for x, values in labelled if "coll_sn" in x]
-    points = [_point(x, values) for x, values in labelled if "coll_sn" not in x]
-    tables = {
-        "collectives": table_of("collectives", single, of_one_rank=False),
-        "bench_points": table_of("bench_points", points, of_one_rank=False),
-        "parse_issues": issues.table(),
-    }
-    first = labelled[0][0]
-    facts: dict[str, object] = {
-        "host": text_or_none(first.get("hostname", first.get("node"))),
-        "events": len(samples),
-    }
-    return Parsed(tables, facts=facts)
+            return None
+        if read.value is None:
+            return SKIPPED
+        labels = tuple(sorted(read.labels.items()))
+        self._samples.setdefault(labels, {})[_COLUMNS[match["what"]]] = read.value
+        return READ
+
+    def finish(self) -> LogPart:
+        labelled = [(dict(labels), values) for labels, values in self._samples.items()]
+        tables = {
+            "collectives": [_call(x, values) for x, values in labelled if "coll_sn" in x],
+            "bench_points": [_point(x, values) for x, values in labelled if "coll_sn" not in x],
+        }
+        first = labelled[0][0]
+        host = text_or_none(first.get("hostname", first.get("node")))
+        return LogPart(tables, {"host": host, "events": len(labelled)})
 
 
 def _bytes(text: str) -> int | None:

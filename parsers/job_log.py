@@ -8,7 +8,7 @@ import re
 
 from htk.core.parser import HEAD_BYTES, Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace, UnknownFormat
-from htk.parsers.common.log_lines import log_format, parse_log
+from htk.parsers.common.line_formats import log_format, parse_log
 
 NAME = "job_log"
 

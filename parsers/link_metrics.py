@@ -8,13 +8,13 @@ dumped from Prometheus; other metrics in the file are counted and left out.
 """
 
 import re
-from collections import Counter
 from typing import Any
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
 from htk.parsers.common.exposition import Sample, sample
-from htk.parsers.common.log_records import Issues, read_lines, table_of, whole_number
+from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
+from htk.parsers.common.log_lines import LogLine
+from htk.parsers.common.log_records import Issues, whole_number
 
 NAME = "link_metrics"
 
@@ -46,38 +46,40 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
-    rows: list[dict[str, Any]] = []
-    others: Counter[str] = Counter()
-    for offset, line in read_lines(source, issues, options.progress):
-        if not line.strip() or line.startswith("#"):
-            continue
-        read = sample(line)
+    missing = (
+        "no counter of NVLink, PCIe or network adapters among its samples "
+        "(DCGM_FI_PROF_NVLINK_TX_BYTES, node_infiniband_port_data_transmitted_bytes_total, …)"
+    )
+    return parse_records(source, options, NAME, _Reader, missing)
+
+
+class _Reader:
+    def __init__(self, _file: str, issues: Issues) -> None:
+        self._issues = issues
+        self._rows: list[dict[str, Any]] = []
+        self._samples = 0
+
+    def read(self, line: LogLine) -> str | None:
+        if line.text.startswith("#"):
+            return SKIPPED
+        read = sample(line.text)
         if read is None:
-            issues.add("broken_line", line[:80], offset)
-            continue
+            return None
+        self._samples += 1
         row = _row(read)
         if row is None:
-            others[read.name] += 1
-        elif len(rows) < _MOST_SAMPLES:
-            rows.append(row)
-        else:
-            issues.add("too_many_samples", f"only the first {_MOST_SAMPLES:,} are read", offset)
-            break
-    if not rows:
-        raise MalformedTrace(
-            f"{source.name}: no counter of NVLink, PCIe or network adapters among its "
-            f"{others.total():,} samples (DCGM_FI_PROF_NVLINK_TX_BYTES, "
-            "node_infiniband_port_data_transmitted_bytes_total, …)"
-        )
-    tables = {
-        "link_samples": table_of("link_samples", rows, of_one_rank=False),
-        "parse_issues": issues.table(),
-    }
-    hosts = {row["host"] for row in rows if row["host"]}
-    host = hosts.pop() if len(hosts) == 1 else None
-    facts: dict[str, object] = {"host": host, "events": len(rows) + others.total()}
-    return Parsed(tables, facts=facts | {"truncated": issues.has("truncated")})
+            return SKIPPED  # another metric
+        if len(self._rows) == _MOST_SAMPLES:
+            note = f"only the first {_MOST_SAMPLES:,} are read"
+            self._issues.add("too_many_samples", note, line.offset)
+            return SKIPPED
+        self._rows.append(row)
+        return READ
+
+    def finish(self) -> LogPart:
+        hosts = {row["host"] for row in self._rows if row["host"]}
+        host = hosts.pop() if len(hosts) == 1 else None
+        return LogPart({"link_samples": self._rows}, {"host": host, "events": self._samples})
 
 
 def _row(read: Sample) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ names (rank, dp_rank, stage, chunk, micro_batch, step, type, start, duration). O
 the whole job or one rank.
 """
 
+import io
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace, UnknownFormat
+from htk.parsers.common.log_lines import read_lines
 from htk.parsers.common.log_records import Issues, read_whole
 from htk.parsers.common.operation_columns import REQUIRED, are_rows, operations_table, wanted
 
@@ -128,14 +130,12 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def _whole_lines(data: bytes, issues: Issues) -> Iterator[dict[str, Any]]:
-    offset = 0
-    for line in data.split(b"\n"):
-        row = _object(line.decode("utf8", "replace"))
+    for line in read_lines(Source(NAME, lambda: io.BytesIO(data)), issues):
+        row = _object(line.text)
         if row is not None:
             yield {k: v for k, v in row.items() if isinstance(v, str | int | float)}
-        elif line.strip():
-            issues.add("broken_row", "a line that is no JSON object", offset)
-        offset += len(line) + 1
+        elif line.text.strip():
+            issues.add("broken_row", "a line that is no JSON object", line.offset)
 
 
 def _object(text: str) -> dict[str, Any] | None:

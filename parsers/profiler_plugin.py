@@ -15,9 +15,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
 from htk.names.collectives import collective_type
-from htk.parsers.common.log_records import Issues, read_lines, table_of, text_or_none, whole_number
+from htk.parsers.common.line_formats import READ, SKIPPED, UNKNOWN, LogPart, parse_records
+from htk.parsers.common.log_lines import LogLine
+from htk.parsers.common.log_records import Issues, text_or_none, whole_number
 from htk.parsers.common.nccl_calls import dtype_of, sizes
 
 NAME = "profiler_plugin"
@@ -38,43 +39,45 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
-    roots = _Tree()
-    for offset, line in read_lines(source, issues, options.progress):
-        event = _event(line, offset, issues)
-        if event is not None and not roots.take(event):
-            issues.add("unpaired_event", f"end of {event.get('name')} without its begin", offset)
-    if not roots.events:
-        raise MalformedTrace(f"{source.name}: no whole event of NCCL's profiler plugin")
-    for node in roots.open:
-        issues.add("truncated", f"{node.category} {node.name} has no end")
-    file_parts = _NAMED_FILE.search(source.file_name)
-    own = {
-        "source": NAME,
-        "comm_hash": int(file_parts[1]) if file_parts else None,
-        "comm_rank": int(file_parts[2]) if file_parts else None,
-    }
-    rows_by_table = _Rows(own)
-    rows_by_table.read(roots.nodes)
-    tables = {
-        name: table_of(name, rows, of_one_rank=False) for name, rows in rows_by_table.tables.items()
-    }
-    tables["parse_issues"] = issues.table()
-    facts: dict[str, object] = {"events": roots.events, "truncated": issues.has("truncated")}
-    return Parsed(tables, facts=facts)
+    missing = "no whole event of NCCL's profiler plugin"
+    return parse_records(source, options, NAME, _Reader, missing)
 
 
-def _event(line: str, offset: int, issues: Issues) -> dict[str, Any] | None:
-    bare = line.strip().strip(",").removeprefix("[").strip()
-    if bare in ("", "{}", "{}]", "]"):
-        return None
-    try:
-        event = json.loads(_UNQUOTED.sub(r'\1"\2"', bare), parse_float=Decimal)
-    except (ValueError, RecursionError, InvalidOperation) as error:
-        kind = "broken_event" if bare.endswith("}") else "truncated"
-        issues.add(kind, f"{error}: {bare[:80]}", offset)
-        return None
-    return event if isinstance(event, dict) and "ph" in event else None
+class _Reader:
+    def __init__(self, file_name: str, issues: Issues) -> None:
+        self._issues = issues
+        self._roots = _Tree()
+        self._named_file = _NAMED_FILE.search(file_name)
+
+    def read(self, line: LogLine) -> str | None:
+        bare = line.text.strip().strip(",").removeprefix("[").strip()
+        if bare in ("", "{}", "{}]", "]"):
+            return SKIPPED
+        try:
+            event = json.loads(_UNQUOTED.sub(r'\1"\2"', bare), parse_float=Decimal)
+        except (ValueError, RecursionError, InvalidOperation) as error:
+            kind = "broken_event" if bare.endswith("}") else "truncated"
+            self._issues.add(kind, f"{error}: {bare[:80]}", line.offset)
+            return UNKNOWN
+        if not isinstance(event, dict) or "ph" not in event:
+            return SKIPPED
+        if not self._roots.take(event):
+            note = f"end of {event.get('name')} without its begin"
+            self._issues.add("unpaired_event", note, line.offset)
+        return READ
+
+    def finish(self) -> LogPart:
+        for node in self._roots.open:
+            self._issues.add("truncated", f"{node.category} {node.name} has no end")
+        file_parts = self._named_file
+        own = {
+            "source": NAME,
+            "comm_hash": int(file_parts[1]) if file_parts else None,
+            "comm_rank": int(file_parts[2]) if file_parts else None,
+        }
+        rows_by_table = _Rows(own)
+        rows_by_table.read(self._roots.nodes)
+        return LogPart(rows_by_table.tables)
 
 
 @dataclass
@@ -94,10 +97,8 @@ class _Tree:
     def __init__(self) -> None:
         self.nodes: list[_Node] = []
         self.open: list[_Node] = []
-        self.events = 0
 
     def take(self, event: Mapping[str, Any]) -> bool:
-        self.events += 1
         category, name = str(event.get("cat")), str(event.get("name"))
         time: Any = event.get("ts")
         is_time = isinstance(time, Decimal | int) and -_FURTHEST_US < time < _FURTHEST_US
@@ -167,7 +168,6 @@ class _Rows:
             **self._own,
             "comm_hash": unsigned(args.get("CommHash"), self._own["comm_hash"]),
             "comm_rank": unsigned(args.get("Rank"), self._own["comm_rank"]),
-            "event": len(self.tables["collectives"]),
             "seq": whole_number(args.get("SeqNum")),
             "seq_kind": "function" if "SeqNum" in args else None,
             "type": kind,

@@ -15,15 +15,15 @@ from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.io.decompress import open_stream
 from htk.names.collectives import collective_type
-from htk.parsers.common.log_lines import (
+from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,
     LineFormat,
-    LogLine,
     LogPart,
     log_format,
     parse_log,
 )
+from htk.parsers.common.log_lines import LogLine
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,

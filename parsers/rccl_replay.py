@@ -12,9 +12,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
 from htk.names.collectives import collective_type
-from htk.parsers.common.log_records import Issues, read_lines, table_of, text_or_none, whole_number
+from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
+from htk.parsers.common.log_lines import LogLine
+from htk.parsers.common.log_records import Issues, whole_number
 from htk.parsers.common.nccl_calls import dtype_of, ends, sizes
 
 NAME = "rccl_replay"
@@ -31,46 +32,50 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
-    comms: dict[str, dict[str, Any]] = {}
-    calls: list[dict[str, Any]] = []
-    host, version, depth = None, None, 0
-    for offset, line in read_lines(source, issues, options.progress):
-        head, match = _HEAD.match(line), _CALL.match(line)
-        if head:
-            host, version = head[1].rstrip(","), head[2]
-        elif match is None:
-            depth += line.count("{") - line.count("}")
-            if line.strip(" \t{},"):
-                issues.add("broken_line", line[:80], offset)
+    return parse_records(source, options, NAME, _Reader, "no call in this RCCL replay log")
+
+
+class _Reader:
+    def __init__(self, _file: str, issues: Issues) -> None:
+        self._issues = issues
+        self._comms: dict[str, dict[str, Any]] = {}
+        self._calls: list[dict[str, Any]] = []
+        self._facts: dict[str, str] = {}
+        self._depth = 0  # of braces: those of the file, and of a group of calls
+
+    def read(self, line: LogLine) -> str | None:
+        if head := _HEAD.match(line.text):
+            versions = json.dumps({"rccl_replay": head[2]})
+            self._facts = {"host": head[1].rstrip(","), "versions": versions}
+        elif match := _CALL.match(line.text):
+            return self._called(match)
+        elif line.text.strip(" \t{},"):
+            return None
         else:
-            arguments = dict(_PAIR.findall(match[2]))
-            context = dict(_PAIR.findall(match[3] or ""))
-            if "uniqueID" in arguments:
-                comms[arguments.get("comm", "")] = _comm(arguments)
-            elif "count" in arguments:
-                row = _call(match[1], arguments, context, comms)
-                row["event"] = len(calls)
-                row["coalesced"] = "group" if depth > 1 else None
-                calls.append(row)
-    if not calls and not comms:
-        raise MalformedTrace(f"{source.name}: no call in this RCCL replay log")
-    groups = [
-        {"source": NAME, "comm_hash": c["comm_hash"], "group_size": c["group_size"]}
-        for c in comms.values()
-    ]
-    tables = {
-        "collectives": table_of("collectives", calls, of_one_rank=False),
-        "comm_groups": table_of("comm_groups", groups, of_one_rank=False),
-        "parse_issues": issues.table(),
-    }
-    facts: dict[str, object] = {
-        "host": text_or_none(host),
-        "versions": json.dumps({"rccl_replay": version}) if version else None,
-        "events": len(calls),
-        "truncated": depth > 0,
-    }
-    return Parsed(tables, facts=facts)
+            self._depth += line.text.count("{") - line.text.count("}")
+        return SKIPPED
+
+    def _called(self, match: re.Match[str]) -> str:
+        arguments = dict(_PAIR.findall(match[2]))
+        context = dict(_PAIR.findall(match[3] or ""))
+        if "uniqueID" in arguments:
+            self._comms[arguments.get("comm", "")] = _comm(arguments)
+        elif "count" in arguments:
+            row = _call(match[1], arguments, context, self._comms)
+            self._calls.append(row | {"coalesced": "group" if self._depth > 1 else None})
+        else:
+            return SKIPPED
+        return READ
+
+    def finish(self) -> LogPart:
+        groups = [
+            {"source": NAME, "comm_hash": c["comm_hash"], "group_size": c["group_size"]}
+            for c in self._comms.values()
+        ]
+        if self._depth > 0:
+            self._issues.add("truncated", "a bracket of the log is never closed")
+        tables = {"collectives": self._calls, "comm_groups": groups}
+        return LogPart(tables, self._facts | {"events": len(self._calls)})
 
 
 def _comm(arguments: Mapping[str, str]) -> dict[str, Any]:

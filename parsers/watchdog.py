@@ -18,15 +18,15 @@ from typing import Any
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.names.collectives import collective_type
-from htk.parsers.common.log_lines import (
+from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,
     LineFormat,
-    LogLine,
     LogPart,
     log_format,
     parse_log,
 )
+from htk.parsers.common.log_lines import LogLine
 from htk.parsers.common.log_records import Issues
 
 NAME = "watchdog"

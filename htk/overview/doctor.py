@@ -82,7 +82,7 @@ def _files(trace: Trace) -> Iterator[Row]:
 
 
 def _log_lines(trace: Trace) -> Iterator[Row]:
-    """What became of each line of logs, by file."""
+    """What became of the lines of each file that holds others than were read."""
     lines: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     for row in trace.tables["log_lines"].to_pylist():  # a few for each file
         lines[row["file"]][row["reading"], row["source"] or "blank"] += row["lines"]
@@ -90,10 +90,12 @@ def _log_lines(trace: Trace) -> Iterator[Row]:
         total: Counter[str] = Counter()
         for (reading, _), count in counts.items():
             total[reading] += count
+        if total["read"] == counts.total() - counts["skipped", "blank"]:
+            continue
         whose = ", ".join(f"{s} {n:,}" for (r, s), n in sorted(counts.items()) if r == "read")
         finding = (
             f"{total['read']:,} lines read ({whose or 'none'}), {total['skipped']:,} known and "
-            f"skipped, {total['unknown']:,} of no known format"
+            f"skipped, {total['unknown']:,} not recognized"
         )
         yield "files", f"lines of {file.rsplit('/', 1)[-1]}", "ok", finding, None
 
@@ -127,7 +129,7 @@ def _few(values: list[int]) -> str:
 def _recorded(trace: Trace) -> Iterator[Row]:
     recorded = trace.tables["ranks"]["recorded"].to_pylist()
     options = {option for value in recorded for option in (value or "").split(",")} - {""}
-    text = ", ".join(sorted(options)) or "none said"
+    text = ", ".join(sorted(options)) or "not recorded"
     yield "recorded", "profiler options", "ok" if options else "note", text, None
     for name in TABLES:
         if name in ("ranks", "parse_issues", "log_lines"):

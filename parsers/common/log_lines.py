@@ -1,34 +1,24 @@
-"""Text to which several programs write: each line is shown to the readers of all known formats.
+"""The lines of a text: bounded, decoded, and without what launchers put before them.
 
-A job's log holds NCCL's lines, a benchmark's table, the watchdog's complaints and Python's stacks,
-one among the other, each behind what a launcher puts before a line. The format that a file is
-called by is the first whose mark its head has; all are read, and each line is accounted for.
+Every format whose records are lines reads them here: logs, to which launchers, containers and
+schedulers put a prefix, and files of one record a line. A line is known by its byte offset.
 """
 
-import importlib
-import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from functools import cache
-from typing import Any, Protocol
 
-import numpy as np
-import pyarrow as pa
-
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
-from htk.parsers.common.log_records import Issues, compact_json, read_lines, table_of
+from htk.core.parser import Source
+from htk.io.decompress import Stream, open_stream
+from htk.parsers.common.log_records import Issues, note_damage, report_progress
 from htk.parsers.common.log_times import STAMP, YearHint, dated, time_ns
 
-READ = "read"
-SKIPPED = "skipped"  # of a known format, and nothing that htk asks for
-UNKNOWN = "unknown"
+LONGEST_LOG_LINE = 1 << 16
+LONGEST_RECORD = 1 << 26  # of one line that is JSON
 
-_LONGEST_LINE = 1 << 16
-_LATEST_ROWS = 1 << 15
+_BLOCK = 1 << 20
+_LINE_END = re.compile(rb"\r?\n|\r")
 _MOST_PREFIXES = 6  # one line may be numbered by a launcher, a container and a scheduler
 
 
@@ -49,156 +39,52 @@ class LogLine:
         return time_ns(self.stamp, self.hint) if self.stamp else None
 
 
-class RowBuffer:
-    """Rows of a table that may be many: older ones are kept as columns, which take less memory.
+def read_lines(
+    source: Source,
+    issues: Issues,
+    progress: Callable[[int], None] | None = None,
+    *,
+    longest: int = LONGEST_RECORD,
+) -> Iterator[LogLine]:
+    """Yield each line in bounded memory: of one that is too long, its first bytes.
 
-    A row can be changed until some ten thousand have followed it.
+    Bytes that are no UTF-8 are replaced.
     """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._columns: list[pa.Table] = []
-        self._rows: list[dict[str, Any]] = []
-
-    def append(self, row: dict[str, Any]) -> None:
-        self._rows.append(row)
-        if len(self._rows) >= 2 * _LATEST_ROWS:
-            self._columns.append(self._table(self._rows[:_LATEST_ROWS]))
-            del self._rows[:_LATEST_ROWS]
-
-    def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
-        return table_of(self._name, rows, of_one_rank=False)
-
-    def table(self) -> pa.Table:
-        return pa.concat_tables([*self._columns, self._table(self._rows)])
-
-
-@dataclass
-class LogPart:
-    """What one format's lines hold."""
-
-    tables: Mapping[str, list[dict[str, Any]] | RowBuffer]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-class LineReader(Protocol):
-    """Reads the lines of one format, wherever they stand."""
-
-    def read(self, line: LogLine) -> str | None:
-        """Return READ, SKIPPED, or None for a line of another format."""
-
-    def finish(self) -> LogPart: ...
-
-
-@dataclass(frozen=True)
-class LineFormat:
-    """A format of lines: its name, what a file's head shows of it, and who reads it."""
-
-    name: str
-    mark: re.Pattern[bytes]
-    reader: Callable[[str, Issues], LineReader]  # of a file's name
-
-
-# In the order in which they name a file.
-_FORMATS = ("nccl_tests", "nccl_debug", "watchdog", "ras", "python_stacks")
-
-
-@cache
-def line_formats() -> tuple[LineFormat, ...]:
-    """Return every format of lines. They use this module, so they are imported by name."""
-    modules = (importlib.import_module(f"htk.parsers.{name}") for name in _FORMATS)
-    return tuple(module.LINES for module in modules)
-
-
-def log_format(head: Head) -> str | None:
-    """Return the first format of which a text shows a line; None: it shows none, or is JSON."""
-    if head.data.lstrip()[:1] in (b"{", b"[") and head.data.lstrip()[1:2] in b'"{\r\n\t ]':
-        return None
-    return next((f.name for f in line_formats() if f.mark.search(head.data)), None)
-
-
-def parse_log(source: Source, options: ParseOptions) -> Parsed:
-    """Read the lines of every known format."""
-    issues = Issues()
-    readers = {f.name: f.reader(source.file_name, issues) for f in line_formats()}
-    counts: Counter[tuple[str | None, str]] = Counter()
-    for line in _lines(source, issues, options):
-        name, reading = _ask(readers, line)
-        counts[name, reading] += 1
-    if not any(counts[name, reading] for name in readers for reading in (READ, SKIPPED)):
-        raise MalformedTrace(f"{source.name}: no whole line of any log that htk knows")
-    parts = {name: reader.finish() for name, reader in readers.items()}
-    return Parsed(_tables(parts, counts, issues), facts=_facts(parts, counts, issues))
-
-
-def _ask(readers: Mapping[str, LineReader], line: LogLine) -> tuple[str | None, str]:
-    if not line.text.strip():
-        return None, SKIPPED
-    for name, reader in readers.items():
-        reading = reader.read(line)
-        if reading is not None:
-            return name, reading
-    return None, UNKNOWN
-
-
-def _tables(
-    parts: Mapping[str, LogPart], counts: Counter[tuple[str | None, str]], issues: Issues
-) -> dict[str, Any]:
-    lines = [
-        {"source": name, "reading": reading, "lines": count}
-        for (name, reading), count in counts.items()
-    ]
-    pieces: dict[str, list[pa.Table]] = {
-        "log_lines": [table_of("log_lines", lines, of_one_rank=False)]
-    }
-    for part in parts.values():
-        for name, rows in part.tables.items():
-            if isinstance(rows, RowBuffer):
-                piece = rows.table()
-            else:
-                piece = table_of(name, rows, of_one_rank=False)
-            pieces.setdefault(name, []).append(piece)
-    tables = {
-        name: pa.concat_tables(some).unify_dictionaries().combine_chunks()
-        for name, some in pieces.items()
-    }
-    calls = tables["collectives"]
-    events = pa.array(np.arange(calls.num_rows, dtype=np.int64))  # of the file, over all formats
-    tables["collectives"] = calls.set_column(
-        calls.column_names.index("event"), calls.schema.field("event"), events
-    )
-    for name in ("log_lines", "bench_points"):
-        tables[name] = tables[name].drop_columns("file")  # known to whoever opened it
-    return tables | {"parse_issues": issues.table()}
-
-
-def _facts(
-    parts: Mapping[str, LogPart], counts: Counter[tuple[str | None, str]], issues: Issues
-) -> dict[str, object]:
-    facts: dict[str, object] = {}
-    versions: dict[str, object] = {}
-    for part in parts.values():
-        facts |= {key: value for key, value in part.facts.items() if value is not None}
-        versions |= json.loads(str(part.facts.get("versions") or "{}"))
-    if versions:
-        facts["versions"] = compact_json(versions)
-    events = [part.facts.get("events", counts[name, READ]) for name, part in parts.items()]
-    return facts | {"events": sum(map(int, events)), "truncated": issues.has("truncated")}
-
-
-def _lines(source: Source, issues: Issues, options: ParseOptions) -> Iterator[LogLine]:
     hint = YearHint(until=_last_written(source))
-    for offset, physical in read_lines(source, issues, options.progress):
-        for text in physical.split("\r"):  # a progress bar begins its line anew
-            if len(text) > _LONGEST_LINE:
-                note = f"only its first {_LONGEST_LINE:,} characters are read"
-                issues.add("overlong_line", note, offset)
-                text = text[:_LONGEST_LINE]
-            if text or "\r" not in physical:
-                line = unprefixed(offset, text, hint)
-                if line.stamp and (day := dated(line.stamp)):
-                    hint = YearHint(near=day)
-                yield line
+    with source.open() as file, open_stream(file) as stream:
+        for offset, data, size in _byte_lines(stream, progress, longest):
+            if size > longest:
+                issues.add("overlong_line", f"only its first {longest:,} bytes are read", offset)
+            line = unprefixed(offset, data.decode("utf8", "replace"), hint)
+            if line.stamp and (day := dated(line.stamp)):
+                hint = YearHint(near=day)
+            yield line
+        note_damage(stream, issues)
+
+
+def _byte_lines(
+    stream: Stream, progress: Callable[[int], None] | None, longest: int
+) -> Iterator[tuple[int, bytes, int]]:
+    """Yield where each line begins, its first bytes, and how many it has.
+
+    A progress bar begins its line anew: each is a line, unless it is empty.
+    """
+    offset, size, begin, may_be_blank = 0, 0, b"", True
+    while block := stream.read(_BLOCK):
+        report_progress(progress, stream)
+        start = 0
+        for end in _LINE_END.finditer(block):
+            begin += block[start : min(end.start(), start + longest - len(begin))]
+            size += end.start() - start
+            ends = end[0] != b"\r"
+            if size or (ends and may_be_blank):
+                yield offset, begin, size
+            offset, size, begin, may_be_blank = offset + size + len(end[0]), 0, b"", ends
+            start = end.end()
+        begin += block[start : start + longest - len(begin)]
+        size += len(block) - start
+    if size:
+        yield offset, begin, size
 
 
 def _last_written(source: Source) -> date | None:

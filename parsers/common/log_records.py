@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ _BLOCK = 1 << 20
 _MOST_WHOLE = 2 << 30  # of a file that must be held whole
 _MOST_OBJECT_BYTES = 2 << 30
 _JSON_COSTS = {b"{": 64, b"[": 56, b",": 40, b'"': 25}  # about what Python takes for each
+_LATEST_ROWS = 1 << 15
 _KEPT_ISSUES = 1000  # one by one; the others are counted
 
 
@@ -48,13 +49,40 @@ class Issues:
 
 
 def table_of(name: str, rows: Sequence[Mapping[str, Any]], *, of_one_rank: bool) -> pa.Table:
-    """Rows as a table of the vocabulary; `of_one_rank`: of the file's rank, so without a column."""
-    left_out = ("rank", "cycle") if of_one_rank else ("cycle",)
+    """Rows as a table of the vocabulary; `of_one_rank`: of the file's rank, so without a column.
+
+    The file is known to whoever opened it.
+    """
+    left_out = ("rank", "cycle", "file") if of_one_rank else ("cycle", "file")
     schema = without(TABLES[name], *left_out)
     try:
         return _table(rows, schema)
     except (pa.ArrowException, OverflowError):  # damage: some value is none of its column
         return _table([_fitting(row, schema) for row in rows], schema)
+
+
+class RowBuffer:
+    """Rows of a table that may be many: older ones are kept as columns, which take less memory.
+
+    A row can be changed until some ten thousand have followed it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._columns: list[pa.Table] = []
+        self._rows: list[dict[str, Any]] = []
+
+    def append(self, row: dict[str, Any]) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= 2 * _LATEST_ROWS:
+            self._columns.append(self._table(self._rows[:_LATEST_ROWS]))
+            del self._rows[:_LATEST_ROWS]
+
+    def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
+        return table_of(self._name, rows, of_one_rank=False)
+
+    def table(self) -> pa.Table:
+        return pa.concat_tables([*self._columns, self._table(self._rows)])
 
 
 def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -88,13 +116,13 @@ def read_whole(
         while part := stream.read(_BLOCK):
             parts.append(part)
             size += len(part)
-            _tell(progress, stream)
+            report_progress(progress, stream)
             if size > _MOST_WHOLE:
                 raise MalformedTrace(
                     f"{source.name}: unpacks to more than {_MOST_WHOLE:,} bytes, which is no "
                     "file of this kind"
                 )
-        _note_damage(stream, issues)
+        note_damage(stream, issues)
     return b"".join(parts)
 
 
@@ -115,27 +143,6 @@ def refuse_costly_json(name: str, data: bytes) -> None:
             f"{name}: its values would take some {object_bytes >> 20:,} MiB of memory, more than "
             f"the {_MOST_OBJECT_BYTES >> 20:,} MiB that a file of this kind may"
         )
-
-
-def read_lines(
-    source: Source, issues: Issues, progress: Callable[[int], None] | None = None
-) -> Iterator[tuple[int, str]]:
-    """(byte offset, text) of each line, in bounded memory; bytes that are no UTF-8 are replaced."""
-    with source.open() as file, open_stream(file) as stream:
-        offset, left = 0, b""
-        while part := stream.read(_BLOCK):
-            _tell(progress, stream)
-            lines = (left + part).split(b"\n")
-            left = lines.pop()
-            for line in lines:
-                yield offset, line.decode("utf8", "replace").rstrip("\r")
-                offset += len(line) + 1
-            if len(left) > 64 * _BLOCK:
-                issues.add("overlong_line", "a line of more than 64 MiB is left out", offset)
-                offset, left = offset + len(left), b""
-        if left:
-            yield offset, left.decode("utf8", "replace").rstrip("\r")
-        _note_damage(stream, issues)
 
 
 def salvaged_json(text: str, listed: str, others: Sequence[str]) -> dict[str, Any]:
@@ -164,12 +171,14 @@ def _next_value(decoder: json.JSONDecoder, text: str, offset: int) -> tuple[Any,
         return None, -1
 
 
-def _tell(progress: Callable[[int], None] | None, stream: Stream) -> None:
+def report_progress(progress: Callable[[int], None] | None, stream: Stream) -> None:
+    """Say how many stored bytes were read."""
     if progress is not None:
         progress(stream.compressed_offset)
 
 
-def _note_damage(stream: Stream, issues: Issues) -> None:
+def note_damage(stream: Stream, issues: Issues) -> None:
+    """Count what the decompressor could not read."""
     if stream.damage:
         issues.add(stream.damage_kind, stream.damage)
 

@@ -17,15 +17,15 @@ import re
 from collections.abc import Iterator
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.parsers.common.log_lines import (
+from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,
     LineFormat,
-    LogLine,
     LogPart,
     log_format,
     parse_log,
 )
+from htk.parsers.common.log_lines import LogLine
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.log_times import time_ns
 from htk.parsers.nccl_debug.log import NcclLog

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from htk.names.collectives import collective_type
-from htk.parsers.common.log_lines import READ, SKIPPED, RowBuffer
-from htk.parsers.common.log_records import Issues
+from htk.parsers.common.line_formats import READ, SKIPPED
+from htk.parsers.common.log_records import Issues, RowBuffer
 from htk.parsers.common.nccl_calls import dtype_of, ends, sizes
 from htk.parsers.nccl_debug import tuning
 from htk.parsers.nccl_debug.message import NAME, Message

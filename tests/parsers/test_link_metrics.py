@@ -65,7 +65,7 @@ def test_broken_lines_are_counted_and_other_metrics_are_not_enough() -> None:
     assert [r["kind"] for r in issues.to_pylist()] == ["broken_line"]
     (row,) = rows(good)
     assert (row["time_ns"], row["device"], row["host"]) == (None, 3, None)
-    with pytest.raises(MalformedTrace, match=r"no counter of NVLink.* among its 1 samples"):
+    with pytest.raises(MalformedTrace, match=r"no counter of NVLink.* among its samples"):
         parsed(b'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 41\n')
 
 
