@@ -89,6 +89,7 @@ def parse(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
         lent.append(pa.array(Lent(parser.lend(number, False))))
         if (rows := parser.lend(number, True)) is not None:
             lent.append(pa.array(Lent(rows)))
+        lent += selected(parser, number, dice, result["rows"])
     try:
         parser.feed(b"{}", True)
         assert not any(len(array) for array in lent), "columns that are lent cannot grow"
@@ -101,6 +102,27 @@ def parse(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
         array.to_pylist()
 
 
+def selected(parser: Any, number: int, dice: random.Random, length: int) -> list[pa.Array]:
+    """Some rows of a column must hold what the whole column has there."""
+    wanted = np.array([k for k in range(length) if dice.random() < 0.4], np.int64)
+    kind = DESCRIPTION[number][2]
+    if dice.random() < 0.2:
+        wanted = np.array([dice.randrange(-2, length + 2) for _ in range(3)], np.int64)
+    target = dice.choice("ligcux") if dice.random() < 0.2 else ["l", "g", "l", "u", "u"][kind]
+    try:
+        some = pa.array(Lent(parser.select(number, wanted, target)))
+    except ValueError:
+        return []
+    if target in "cx" or (target == "i" or (target == "g") != (kind == 1)):
+        return [some]
+    values, lent_rows = pa.array(Lent(parser.lend(number, False))), parser.lend(number, True)
+    rows = range(len(values)) if lent_rows is None else pa.array(Lent(lent_rows)).to_pylist()
+    whole = dict(zip(rows, values.to_pylist(), strict=True))
+    expected = [whole.get(row) for row in wanted.tolist()]
+    assert all(a == b or a != a for a, b in zip(some.to_pylist(), expected, strict=True))
+    return [some]
+
+
 def misuse(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
     def anything(most: int) -> list[Any]:
         return [dice.choice(ANYTHING) for _ in range(dice.randrange(most))]
@@ -111,6 +133,8 @@ def misuse(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
         lambda: module.Parser.__new__(module.Parser).feed(*anything(3)),
         lambda: module.Parser(DESCRIPTION).feed(*anything(4)),
         lambda: module.Parser(DESCRIPTION).lend(*anything(4)),
+        lambda: module.Parser(DESCRIPTION).select(*anything(4)),
+        lambda: module.Parser.__new__(module.Parser).select(*anything(4)),
         lambda: module.Parser.__new__(module.Parser).result(),
         lambda: module.Parser.__new__(module.Parser).lend(*anything(3)),
         lambda: module.nest(*anything(5)),

@@ -54,6 +54,12 @@ Lease* init_array(ArrowArray* array, const Owner& owner, size_t length, int buff
   return lease;
 }
 
+template <class T>
+void take(Lease* lease, int number, T*& block) {  // the lease frees it
+  lease->buffers[number] = lease->owned[number] = block;
+  block = nullptr;
+}
+
 void export_dictionary(const Owner& owner, const Dictionary& dictionary, ArrowArray* array) {
   size_t n = dictionary.values.size(), filled = 0;
   Lease* lease = init_array(array, owner, n, 3);
@@ -93,6 +99,22 @@ void export_values(const Owner& owner, const Column& column, ArrowSchema* schema
 void export_rows(const Owner& owner, const Column& column, ArrowSchema* schema, ArrowArray* array) {
   init_schema(schema, "I", nullptr);
   init_array(array, owner, column.size, 2)->buffers[1] = column.rows.data;
+}
+
+void export_selected(Selected& selected, Target target, ArrowSchema* schema, ArrowArray* array) {
+  const bool has_texts = target == kTexts;
+  ArrowSchema* texts = has_texts ? new ArrowSchema : nullptr;
+  if (texts) init_schema(texts, "u", nullptr);
+  init_schema(schema, target == kInt64 ? "l" : target == kFloat64 ? "g" : "i", texts);
+  Lease* lease = init_array(array, nullptr, selected.length, 2);
+  take(lease, 0, selected.valid);
+  take(lease, 1, selected.values);
+  array->null_count = target == kCodes ? 0 : static_cast<int64_t>(selected.nulls);
+  if (!has_texts) return;
+  Lease* values = init_array(&lease->dictionary, nullptr, selected.texts, 3);
+  take(values, 1, selected.offsets);
+  take(values, 2, selected.text);
+  array->dictionary = &lease->dictionary;
 }
 
 }  // namespace kineto

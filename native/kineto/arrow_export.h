@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "column.h"
+#include "selection.h"
 
 struct ArrowSchema {
   const char *format, *name, *metadata;
@@ -27,5 +28,6 @@ using Owner = std::shared_ptr<const void>;  // of the column; an exported array 
 
 void export_values(const Owner& owner, const Column& column, ArrowSchema* schema, ArrowArray* array);
 void export_rows(const Owner& owner, const Column& column, ArrowSchema* schema, ArrowArray* array);
+void export_selected(Selected& selected, Target target, ArrowSchema* schema, ArrowArray* array);  // takes its buffers
 
 }  // namespace kineto

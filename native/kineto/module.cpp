@@ -193,6 +193,51 @@ PyObject* parser_lend(PyObject* self, PyObject* args) {
   return Py_BuildValue("NN", schema_capsule, array_capsule);
 }
 
+PyObject* parser_select(PyObject* self, PyObject* args) {
+  auto* me = reinterpret_cast<PyParser*>(self);
+  int number, target;
+  Py_buffer rows;
+  if (!PyArg_ParseTuple(args, "iy*C", &number, &rows, &target)) return nullptr;
+  std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&rows, PyBuffer_Release);
+  if (me->busy || !me->parser || number < 0 || static_cast<size_t>(number) >= (*me->parser)->columns.size()) {
+    PyErr_SetString(PyExc_ValueError, "no such column");
+    return nullptr;
+  }
+  const kineto::Owner owner = *me->parser;  // while it is read, it cannot be fed
+  const Parser& parser = **me->parser;
+  const Column& column = parser.columns[static_cast<size_t>(number)];
+  auto wanted = static_cast<kineto::Target>(target);
+  if (rows.len % 8 || target > 127 || !kineto::selectable(column.kind, wanted)) {
+    PyErr_SetString(PyExc_ValueError, "rows of 64 bits, and a type that the column can have, expected");
+    return nullptr;
+  }
+  if (column.dictionary && column.dictionary->bytes > INT32_MAX) {
+    PyErr_SetString(PyExc_OverflowError, "a column of more than 2 GB of distinct text");
+    return nullptr;
+  }
+  kineto::Selected selected;
+  bool no_memory = false, ascending = false;
+  Py_BEGIN_ALLOW_THREADS
+  try {
+    ascending = kineto::select(column, parser.row, static_cast<const int64_t*>(rows.buf),
+                               static_cast<size_t>(rows.len) / 8, wanted, selected);
+  } catch (const std::bad_alloc&) {
+    no_memory = true;
+  }
+  Py_END_ALLOW_THREADS
+  if (no_memory) return PyErr_NoMemory();
+  if (!ascending) {
+    PyErr_SetString(PyExc_ValueError, "rows of the file in their order expected");
+    return nullptr;
+  }
+  auto* schema = new ArrowSchema();
+  auto* array = new ArrowArray();
+  PyObject* schema_capsule = PyCapsule_New(schema, "arrow_schema", free_schema);
+  PyObject* array_capsule = PyCapsule_New(array, "arrow_array", free_array);
+  kineto::export_selected(selected, wanted, schema, array);
+  return Py_BuildValue("NN", schema_capsule, array_capsule);
+}
+
 struct Buffers {  // three columns of equal length, given back at the end
   Py_buffer views[3];
   int held = 0;
@@ -247,6 +292,8 @@ PyMethodDef parser_methods[] = {
     {"result", parser_result, METH_NOARGS, "result() -> dict: rows, header, issues"},
     {"lend", parser_lend, METH_VARARGS,
      "lend(column, rows) -> Arrow capsules of its values, or of their rows (None: every row)"},
+    {"select", parser_select, METH_VARARGS,
+     "select(column, rows, type) -> Arrow capsules of its values in these rows; type: l, i, g, u of Arrow, or c, codes"},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot parser_slots[] = {{Py_tp_init, reinterpret_cast<void*>(parser_init)},
                               {Py_tp_new, reinterpret_cast<void*>(PyType_GenericNew)},

@@ -27,6 +27,8 @@ _DESCRIPTION = [
     for column in COLUMNS
 ]
 
+_NUMBER_OF = {name: number for number, name in enumerate(NAMES)}
+
 
 def read(
     stream: ByteStream,
@@ -52,6 +54,9 @@ def read(
         events_seen=result["events_seen"],
         sizes=sizes,
         load=lambda name: _load(parser, name, result["rows"]),
+        select=lambda name, rows, target: pa.array(
+            _Lent(parser.select(_NUMBER_OF[name], np.ascontiguousarray(rows, np.int64), target))
+        ),
     )
 
 
@@ -66,7 +71,7 @@ class _Lent:
 
 
 def _load(parser: Any, name: str, all_rows: int) -> tuple[Rows | None, Values]:
-    number = NAMES.index(name)
+    number = _NUMBER_OF[name]
     values = pa.array(_Lent(parser.lend(number, False)))
     lent_rows = parser.lend(number, True)
     rows: Rows | None = None

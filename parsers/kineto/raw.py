@@ -19,6 +19,9 @@ KEPT_ISSUES = 1000  # one by one; the others are counted
 Rows = NDArray[np.uint32]
 Values: TypeAlias = "NDArray[np.int64] | NDArray[np.float64] | pa.DictionaryArray"
 Progress = Callable[[int], None]
+# A column's values in ascending rows of the file, as l, i, g or u (compact) of Arrow, or as c:
+# codes, -1 for none.
+Select = Callable[[str, NDArray[np.int64], str], pa.Array]
 
 _TYPES = {"ints": pa.int64(), "floats": pa.float64(), "nanos": pa.int64()}
 TYPES: dict[str, pa.DataType] = {
@@ -55,6 +58,7 @@ class RawEvents:
     events_seen: bool  # the file has a list of events, were it an empty one
     sizes: dict[str, int]  # values by column; only columns that have any
     load: Callable[[str], tuple[Rows | None, Values]] = field(repr=False)  # rows and values
+    select: Select | None = field(default=None, repr=False)  # where the engine can do it itself
     _loaded: dict[str, tuple[Rows | None, Values]] = field(default_factory=dict, repr=False)
     _texts: dict[str, list[str]] = field(default_factory=dict, repr=False)
 

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, number, text
+from htk.columns.arrow import codes_of, number, text, valid
 from htk.columns.types import Mask
-from htk.parsers.kineto.raw import RawEvents
+from htk.parsers.kineto.raw import TYPES, RawEvents
 
 Rows = NDArray[np.int64]
 _INT64 = pa.int64()
+_FORMATS = {pa.int64(): "l", pa.int32(): "i", pa.float64(): "g"}
 
 # Categories of all ages and vendors (Kineto's ActivityType; the capitals are of 2021).
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "collective_comm")
@@ -107,7 +109,7 @@ def named(raw: RawEvents, wanted: Callable[[str], bool]) -> Mask:
 
 @dataclass
 class Columns:
-    """The raw columns, for the rows that belong to one table."""
+    """The raw columns, for the rows that belong to one table; these ascend."""
 
     raw: RawEvents
     rows: Rows
@@ -115,8 +117,6 @@ class Columns:
 
     def __post_init__(self) -> None:
         self.length = len(self.rows)
-        self._place = np.full(self.raw.rows, -1, np.int32)
-        self._place[self.rows] = np.arange(self.length, dtype=np.int32)
 
     def has(self, name: str) -> bool:
         return self.raw.has(name)
@@ -125,11 +125,20 @@ class Columns:
         """Return the numbers and which of them are there."""
         if not self.has(name):
             return np.zeros(self.length, np.int64), np.zeros(self.length, bool)
+        if self.raw.select is not None:
+            is_float = TYPES[name] == pa.float64()
+            column = self.raw.select(name, self.rows, "g" if is_float else "l")
+            dtype = np.float64 if is_float else np.int64
+            return np.frombuffer(column.buffers()[1], dtype, self.length), valid(column)
         values = self.raw.values(name)
         assert isinstance(values, np.ndarray)
         return self._spread(name, values, 0)
 
     def number(self, name: str, kind: pa.DataType = _INT64) -> pa.Array:
+        if not self.has(name):
+            return pa.nulls(self.length, kind)
+        if self.raw.select is not None:
+            return self.raw.select(name, self.rows, _FORMATS[kind])
         values, there = self.values(name)
         return number(values, kind, None if there.all() else there)
 
@@ -138,9 +147,13 @@ class Columns:
         if not self.has(name):
             return np.full(self.length, -1, np.int32), pa.array([], pa.string())
         codes, dictionary = codes_of(self.raw.values(name))
+        if self.raw.select is not None:
+            return self.raw.select(name, self.rows, "c").to_numpy(), dictionary
         return self._spread(name, codes, -1)[0], dictionary
 
     def text(self, name: str, *, compact: bool = True) -> pa.Array:
+        if compact and self.raw.select is not None and self.has(name):
+            return self.raw.select(name, self.rows, "u")
         return text(*self.codes(name), compact=compact)
 
     def integers_of_text(self, name: str) -> tuple[Rows, Mask]:
@@ -158,11 +171,18 @@ class Columns:
             length = np.where((length < 0) | (length > DAY_NS), 0, length)
         return start, start + length
 
+    @cached_property
+    def _position(self) -> NDArray[np.int32]:
+        """Return where each raw row stands among the rows (-1: nowhere)."""
+        position = np.full(self.raw.rows, -1, np.int32)
+        position[self.rows] = np.arange(self.length, dtype=np.int32)
+        return position
+
     def _spread(self, name: str, values: NDArray[Any], fill: int) -> tuple[NDArray[Any], Mask]:
         rows = self.raw.column_rows(name)
         if rows is None:
             return values[self.rows], np.ones(self.length, bool)
-        position = self._place[rows]
+        position = self._position[rows]
         is_chosen = position >= 0
         if not is_chosen.all():
             position, values = position[is_chosen], values[is_chosen]
