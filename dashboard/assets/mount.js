@@ -2,17 +2,15 @@
 (function () {
   "use strict";
   const T = globalThis.htkTimeline ??= /** @type {any} */ ({});
-  const NAMES = ["at", "event", "range", "aligned"];
-
   const dark = () => document.documentElement.dataset.mantineColorScheme === "dark";
 
   function remembered() {
     const found = new URLSearchParams(window.location.hash.slice(1));
-    return Object.fromEntries(NAMES.map((name) => [name, found.get(name) || ""]));
+    return Object.fromEntries(T.LINKED.map((name) => [name, found.get(name) || ""]));
   }
 
   function keep(state) {
-    const text = NAMES.filter((name) => state[name]).map((name) => `${name}=${encodeURIComponent(state[name])}`).join("&");
+    const text = T.LINKED.filter((name) => state[name]).map((name) => `${name}=${encodeURIComponent(state[name])}`).join("&");
     const bare = window.location.pathname + window.location.search;
     window.history.replaceState(window.history.state, "", text ? `${bare}#${text}` : bare);
   }

@@ -61,14 +61,20 @@ declare namespace htk {
 
   interface Row {
     y: number; h: number; rank: number; lane: number; key: string; label: string; folds: boolean; open: boolean;
-    head?: boolean; section?: string; depth?: number;
+    head?: boolean; section?: string; depth?: number; pinned?: boolean;
   }
+  interface Track { key: string; rank: number; section: string; track: string; lanes: number[] }
+  /** A moment, or a span, and what is said of it. */
+  interface Note { start: number; end: number; text: string }
+  interface Arrangement { pinned?: string[]; order?: string[]; filter?: string }
   interface Rows {
     list: Row[];
     blocks: { rank: number; gpu: boolean; start: number; end: number }[];
     /** The height of each lane; -1: folded away. */
     at: Float32Array;
     height: number;
+    /** The height of those at the top that do not scroll. */
+    pinned: number;
   }
 
   /** What is shown, chosen and asked for: one object, which every part reads. */
@@ -76,6 +82,7 @@ declare namespace htk {
     about: About; source: Source; options: Options; folded: Set<string>; rows: Rows;
     view: { start: number; end: number }; goal: { start: number; end: number } | null; scroll: number;
     shown: any; small: any; selected: any; hover: any; range: any; pointer: any; wanted: string; hits: Set<number>;
+    pinned: string[]; order: string[]; filterText: string; notes: Note[];
     path: any; aligned: boolean; drag: any; filter: { start: number; end: number } | null;
     colours: Colours; palette: Shade[]; [more: string]: any;
   }
@@ -91,7 +98,7 @@ declare namespace htk {
 
   interface Timeline {
     LIGHT: Colours; DARK: Colours; STRIPES: Kind[]; WORDS: Record<Kind, string>;
-    GUTTER: number; AXIS: number; LANE: number; HEAD: number; KEYS: [string, string][];
+    GUTTER: number; AXIS: number; LANE: number; HEAD: number; PIN: number; LINKED: string[]; KEYS: [string, string][];
     rgb(hex: string): number[];
     palette(colours: Colours, kinds: Kind[]): Shade[];
     time(ns: number, digits?: number): string;
@@ -111,8 +118,28 @@ declare namespace htk {
     tip(S: State, place: HTMLElement, hit: any, x?: number, y?: number): void;
     rankKey(rank: number): string;
     folded(about: About): Set<string>;
-    rows(about: About, folded: Set<string>): Rows;
+    rows(about: About, folded: Set<string>, arrangement?: Arrangement): Rows;
     rowAt(rows: Rows, y: number): Row | null;
+    rowUnder(S: State, screen: number): Row | null;
+    screenY(S: State, y: number): number;
+    tracks(about: About): Map<string, Track>;
+    isTrackOf(track: Track, text: string): boolean;
+    pinTrack(control: any, key: string): void;
+    moveTrack(control: any, key: string, before: string | null): void;
+    filterTracks(control: any, text: string): void;
+    dropOf(S: State, key: string, y: number): { line: number | null; before: string | null };
+    showTracks(control: any): void;
+    joined(texts: string[]): string;
+    split(text: string | undefined): string[];
+    notesText(notes: Note[]): string;
+    notesOf(text: string | undefined): Note[];
+    setNotes(control: any, notes: Note[]): void;
+    noteBands(picture: any): void;
+    noteFlags(picture: any): void;
+    noteAt(control: any, x: number): Note | null;
+    noteHere(control: any): void;
+    writeNote(control: any, note: Note): void;
+    showNotes(control: any): void;
     /** Start and end of each recording: between them lie hours. */
     recordings(about: About): [start: number, end: number][];
     gaps(about: About, rank: number): any;

@@ -18,7 +18,7 @@
     const S = /** @type {htk.State} */ ({
       about, source, options, folded: T.folded(about), view: { start: about.low, end: about.high },
       goal: null, scroll: 0, shown: null, small: null, selected: null, hover: null, range: null, pointer: null,
-      wanted: "", hits: new Set(), path: null, aligned, drag: null, filter: options.filter || null,
+      wanted: "", hits: new Set(), path: null, pinned: [], order: [], filterText: "", notes: [], aligned, drag: null, filter: options.filter || null,
     });
     const P = T.parts(place, about, options);
     P.align.setAttribute("aria-pressed", String(aligned));
@@ -65,7 +65,8 @@
         view: () => ({ ...(S.goal || S.view) }), count: () => (S.shown ? S.shown.head.count : -1),
         select: (id) => this.select({ id }), selected: () => S.selected, range: () => S.range,
         mark: (a, b) => this.mark(a, b), state: S, restore: (state) => this.restore(state), idle: () => !this.busy,
-        search: (text) => this.search(text), jump: (how, text) => this.jump(how, text), rows: () => S.rows.list,
+        arrange: () => this.arrange(), filterTracks: (text) => T.filterTracks(this, text),
+        pin: (key) => T.pinTrack(this, key), search: (text) => this.search(text), jump: (how, text) => this.jump(how, text), rows: () => S.rows.list,
         focus: () => this.P.canvas.focus({ preventScroll: true }),
       };
     }
@@ -85,10 +86,19 @@
 
     layout() {
       const { S, P } = this;
-      S.rows = T.rows(S.about, S.folded);
+      S.rows = T.rows(S.about, S.folded, { pinned: S.pinned, order: S.order, filter: S.filterText });
       const most = S.options.height || Math.max(260, Math.round(window.innerHeight * 0.6));
       P.scroller.style.height = `${Math.min(most, S.rows.height + T.AXIS + 6)}px`;
       P.spacer.style.height = `${Math.max(0, S.rows.height + T.AXIS + 6 - P.scroller.clientHeight)}px`;
+    }
+
+    /* After tracks were pinned, moved or filtered. */
+    arrange() {
+      this.layout();
+      this.fit();
+      this.redraw();
+      this.refresh();
+      this.remember();
     }
 
     fit() {
@@ -156,7 +166,8 @@
       const { S, P } = this;
       const top = S.scroll - SPARE * T.LANE;
       const bottom = S.scroll + P.canvas.size.height + SPARE * T.LANE;
-      return S.rows.list.filter((row) => row.lane >= 0 && row.y + row.h > top && row.y < bottom).map((row) => row.lane);
+      const isSeen = (row) => row.pinned || (row.y + row.h > top && row.y < bottom);
+      return S.rows.list.filter((row) => row.lane >= 0 && isSeen(row)).map((row) => row.lane).sort((a, b) => a - b);
     }
 
     stale(want, lanes) {
@@ -219,8 +230,9 @@
       if (!lanes.length) return;
       const { about } = S;
       const width = Math.max(200, P.small.size.width - T.GUTTER);
-      const small = await this.ask("view", { start: about.low, end: about.high, width, lanes: T.ranges(lanes) });
-      if (!small || about !== S.about) return;
+      const litKey = this.litKey();
+      const small = await this.ask("view", { start: about.low, end: about.high, width, lanes: T.ranges(lanes), ...this.lit() });
+      if (!small || about !== S.about || litKey !== this.litKey()) return;
       S.small = small;
       T.pictures(S, S.small);
       this.redraw();
@@ -229,7 +241,7 @@
     /* The span under a point of the canvas. */
     at(x, y) {
       const { S } = this;
-      const row = T.rowAt(S.rows, y - T.AXIS + S.scroll);
+      const row = T.rowUnder(S, y);
       if (!row || row.lane < 0 || !S.shown || x < T.GUTTER || y < T.AXIS) return null;
       const { shown, view } = S;
       const perPixel = (view.end - view.start) / (this.P.canvas.size.width - T.GUTTER);
@@ -277,7 +289,7 @@
       if (reveal) this.reveal(found);
       T.showEvent(S, P.panel, {
         focus: () => this.focus(), jump: (how) => this.jump(how),
-        select: (id) => this.select({ id }, { reveal: true }),
+        select: (id) => this.select({ id }, { reveal: true }), note: () => T.noteHere(this),
       });
       this.redraw();
       this.remember();
@@ -289,13 +301,15 @@
       const { S, P } = this;
       const lane = S.about.lanes[found.lane];
       if (S.rows.at[found.lane] < 0) {
+        if (S.filterText) T.filterTracks(this, "");
         S.folded.delete(T.rankKey(lane[0]));
         if (lane[3]) S.folded.delete(`${lane[0]}|${lane[1]}|${lane[2]}`);
         this.layout();
       }
       const y = S.rows.at[found.lane];
       const room = P.scroller.clientHeight - T.AXIS;
-      if (y < S.scroll + 20 || y > S.scroll + room - 40) P.scroller.scrollTop = Math.max(0, y - room / 2);
+      const isSeen = y < S.rows.pinned || (y >= S.scroll + S.rows.pinned + 20 && y <= S.scroll + room - 40);
+      if (!isSeen) P.scroller.scrollTop = Math.max(0, y - (room + S.rows.pinned) / 2);
       const view = S.goal || S.view;
       const span = view.end - view.start;
       const length = found.end - found.start;
@@ -341,7 +355,8 @@
       const found = await this.askOnce("stats", { start: low, end: high, lanes: lanes ? T.ranges(lanes) : "" });
       if (!found || !S.range) return;
       const filter = S.options.narrow ? () => S.options.narrow(S.range.start, S.range.end) : null;
-      T.showStats(S, P.panel, found, { focus: () => this.focus(), clear: () => this.clear(), filter });
+      T.showStats(S, P.panel, found, { focus: () => this.focus(), clear: () => this.clear(), filter,
+        note: () => T.noteHere(this) });
     }
 
     clear() {
@@ -365,6 +380,8 @@
       P.found.textContent = "";
       this.redraw();
       this.refresh();
+      this.overview();
+      this.remember();
       if (!S.wanted) return;
       const asked = S.wanted;
       const found = await this.ask("search", { text: asked });
@@ -419,6 +436,7 @@
       P.path.setAttribute("aria-pressed", String(!!S.path));
       this.redraw();
       this.refresh();
+      this.overview();
     }
 
     /* Unfolds the lanes that the path runs through, and scrolls to where it spends most. */
@@ -437,7 +455,7 @@
       const [most] = [...spent].sort((a, b) => b[1] - a[1])[0] || [-1];
       const y = most >= 0 ? S.rows.at[most] : 0;
       const room = P.scroller.clientHeight - T.AXIS;
-      if (y < S.scroll || y > S.scroll + room - T.LANE) P.scroller.scrollTop = Math.max(0, y - room / 2);
+      if (y >= S.rows.pinned && (y < S.scroll + S.rows.pinned || y > S.scroll + room - T.LANE)) P.scroller.scrollTop = Math.max(0, y - room / 2);
       this.refresh();
     }
 
@@ -471,13 +489,18 @@
         const at = whole ? "" : `${Math.round(view.start)}..${Math.round(view.end)}`;
         const range = S.range ? `${S.range.start}..${S.range.end}` : "";
         const event = (S.selected && S.selected.ref) || "";
-        S.options.remember({ at, event, range, aligned: S.aligned ? "" : "0" });
+        S.options.remember({ at, event, range, aligned: S.aligned ? "" : "0", find: S.wanted, filter: S.filterText,
+          pins: T.joined(S.pinned), order: T.joined(S.order), notes: T.notesText(S.notes) });
       }, 250);
     }
 
-    async restore({ at, event, range, aligned }) {
+    async restore({ at, event, range, aligned, find, filter, pins, order, notes }) {
       const pair = (text) => (/^-?\d+\.\.-?\d+$/.test(text || "") ? text.split("..").map(Number) : null);
       if (aligned === "0" && this.S.about.can_align) await this.align(false);
+      Object.assign(this.S, { pinned: T.split(pins), order: T.split(order) });
+      T.setNotes(this, T.notesOf(notes));
+      T.filterTracks(this, filter || "");
+      if (find) this.search(find);
       const view = pair(at);
       if (view) this.go(view[0], view[1], true);
       if (event) await this.select({ ref: event }, { reveal: true });

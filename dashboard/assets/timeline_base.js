@@ -30,6 +30,19 @@
   T.AXIS = 24;
   T.LANE = 17;
   T.HEAD = 24;
+  T.PIN = 20; // of the gutter's right end, which pins a track
+  /* What of the view an address holds. */
+  T.LINKED = ["at", "event", "range", "aligned", "find", "filter", "pins", "order", "notes"];
+
+  /* Texts as one, and back: any of them may hold the sign between them. */
+  T.joined = (texts) => texts.map(encodeURIComponent).join(",");
+  T.split = function (text) {
+    try {
+      return (text || "").split(",").filter(Boolean).map(decodeURIComponent);
+    } catch (error) { // an address that was cut
+      return [];
+    }
+  };
 
   T.rgb = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));
 

@@ -75,40 +75,82 @@
     const plot = width - T.GUTTER;
     const span = S.view.end - S.view.start;
     const X = (t) => T.GUTTER + ((t - S.view.start) / span) * plot;
-    const Y = (y) => T.AXIS + y - S.scroll;
+    const Y = (y) => T.screenY(S, y);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.fillStyle = C.paper;
     context.fillRect(0, 0, width, height);
+    const G = { S, context, width, height, plot, span, X, Y, C };
+    const edge = T.AXIS + S.rows.pinned;
+    pane({ ...G, pinned: false, top: edge, bottom: height });
+    if (S.rows.pinned) pane({ ...G, pinned: true, top: T.AXIS, bottom: edge });
     context.save();
     context.beginPath();
     context.rect(T.GUTTER, T.AXIS, plot, height - T.AXIS);
     context.clip();
-    const G = { S, context, width, height, plot, span, X, Y, C };
-    backgrounds(G);
-    unrecorded(G);
-    if (S.shown) {
-      shares(G);
-      spans(G);
-    }
     if (S.path) criticalPath(G);
     if (S.selected) arrows(G);
+    T.noteBands(G);
     marked(G);
     context.restore();
-    gutter(G);
+    context.fillStyle = C.line;
+    context.fillRect(T.GUTTER - 1, T.AXIS, 1, height);
+    if (S.rows.pinned) context.fillRect(0, edge - 1, width, 2);
     axis(G);
+    hits(G);
+    T.noteFlags(G);
     if (S.drag && S.drag.mode === "select" && S.drag.box) box(G);
+    if (S.drag && S.drag.mode === "track" && S.drag.line !== null) insertion(G);
   };
 
-  function backgrounds({ S, context, width, height, plot, X, Y, C }) {
-    for (const row of S.rows.list) {
+  /* The rows that scroll, or those that are pinned above them. */
+  function pane(G) {
+    const { S, context, plot, top, bottom, pinned } = G;
+    const own = { ...G, rows: S.rows.list.filter((row) => !!row.pinned === pinned),
+      blocks: S.rows.blocks.filter((block) => block.start < S.rows.pinned === pinned),
+      holds: (y) => y < S.rows.pinned === pinned };
+    context.save();
+    context.beginPath();
+    context.rect(T.GUTTER, top, plot, bottom - top);
+    context.clip();
+    backgrounds(own);
+    unrecorded(own);
+    if (S.shown) {
+      shares(own);
+      spans(own);
+    }
+    context.restore();
+    gutter(own);
+  }
+
+  /* Where on the axis something of a search, or the critical path, lies: in any track, seen or not. */
+  function hits({ S, context, X, width, C }) {
+    const { shown } = S;
+    if (!shown || !shown.head.hits || !(S.wanted || S.path)) return;
+    const cell = (shown.end - shown.start) / shown.head.cells;
+    context.fillStyle = C.accent;
+    for (const [from, to] of shown.head.hits) {
+      const a = Math.max(T.GUTTER, X(shown.start + from * cell));
+      const b = Math.min(width, X(shown.start + to * cell));
+      if (b > a) context.fillRect(a, T.AXIS - 5, Math.max(1, b - a), 4);
+    }
+  }
+
+  /* Where a track that is dragged would go. */
+  function insertion({ S, context, C }) {
+    context.fillStyle = C.accent;
+    context.fillRect(0, S.drag.line - 1, T.GUTTER, 2);
+  }
+
+  function backgrounds({ S, context, width, top: upper, bottom: lower, plot, X, Y, C, rows, blocks }) {
+    for (const row of rows) {
       const y = Y(row.y);
-      if (!row.head || y > height || y + row.h < T.AXIS) continue;
+      if (!row.head || y > lower || y + row.h < upper) continue;
       context.fillStyle = C.head;
       context.fillRect(T.GUTTER, y, plot, row.h);
     }
-    for (const block of S.rows.blocks) {
-      const top = Math.max(T.AXIS, Y(block.start));
-      const bottom = Math.min(height, Y(block.end));
+    for (const block of blocks) {
+      const top = Math.max(upper, Y(block.start));
+      const bottom = Math.min(lower, Y(block.start) + block.end - block.start);
       if (bottom <= top) continue;
       for (const [gpu, rank, step, start, end] of S.about.steps) {
         if (rank !== block.rank || (gpu === 1) !== block.gpu) continue;
@@ -125,11 +167,11 @@
   }
 
   /* Hatched: where nobody recorded the rank of a row. */
-  function unrecorded({ S, context, width, height, X, Y, C }) {
-    const bands = S.rows.list.filter((row) => row.head).map((row) => ({ rank: row.rank, start: row.y, end: row.y + row.h }));
-    for (const block of [...bands, ...S.rows.blocks]) {
-      const top = Math.max(T.AXIS, Y(block.start));
-      const bottom = Math.min(height, Y(block.end));
+  function unrecorded({ S, context, width, top: upper, bottom: lower, X, Y, C, rows, blocks }) {
+    const bands = rows.filter((row) => row.head).map((row) => ({ rank: row.rank, start: row.y, end: row.y + row.h }));
+    for (const block of [...bands, ...blocks]) {
+      const top = Math.max(upper, Y(block.start));
+      const bottom = Math.min(lower, Y(block.start) + block.end - block.start);
       if (bottom <= top) continue;
       for (const [start, end] of T.gaps(S.about, block.rank)) {
         const a = Math.max(T.GUTTER, X(start));
@@ -158,7 +200,7 @@
     context.restore();
   };
 
-  function shares({ S, context, height, X, Y }) {
+  function shares({ S, context, top, bottom, X, Y, holds }) {
     const { shown } = S;
     const left = X(shown.start);
     const wide = X(shown.end) - left;
@@ -169,11 +211,11 @@
       context.globalAlpha = picture === shown.pictures && dim ? 0.25 : 1;
       shown.lanes.forEach((lane, line) => {
         const at = S.rows.at[lane];
-        if (at < 0) return;
+        if (at < 0 || !holds(at)) return;
         const head = S.about.lanes[lane][1] === "busy";
         const y = Y(at) + (head ? 4 : 1);
         const h = (head ? T.HEAD - 8 : T.LANE - 2);
-        if (y > height || y + h < T.AXIS) return;
+        if (y > bottom || y + h < top) return;
         drawn(context, shown, picture, line, left, y, wide, h);
       });
     }
@@ -181,7 +223,7 @@
   }
 
   function spans(G) {
-    const { S, context, width, height, X, Y } = G;
+    const { S, context, width, top, bottom, X, Y, holds } = G;
     const { shown, about, palette } = S;
     const left = X(shown.start);
     const scale = X(shown.end) - left;
@@ -190,9 +232,9 @@
     context.textBaseline = "middle";
     for (let i = 0; i < shown.head.count; i++) {
       const at = S.rows.at[shown.lanes[shown.lane[i]]];
-      if (at < 0) continue;
+      if (at < 0 || !holds(at)) continue;
       const y = Y(at) + 1;
-      if (y > height || y + T.LANE < T.AXIS) continue;
+      if (y > bottom || y + T.LANE < top) continue;
       let x = left + shown.x[i] * scale;
       let w = shown.w[i] * scale;
       if (x + w < T.GUTTER - 1 || x > width) continue;
@@ -275,7 +317,8 @@
       const y = Y(laneY(S, lane));
       const a = X(path.start[i]);
       const b = Math.max(X(path.end[i]), a + 1);
-      const seen = b > T.GUTTER && a < width;
+      const under = S.rows.at[lane] >= S.rows.pinned && y < T.AXIS + S.rows.pinned; // a pinned row
+      const seen = b > T.GUTTER && a < width && !under;
       if (seen && path.inside[i] && y > 0 && y < height) {
         context.fillStyle = C.paper;
         context.fillRect(a, y + T.LANE / 2 - 6, b - a, 5);
@@ -329,17 +372,18 @@
     context.strokeRect(Math.min(x0, x1), Math.min(y0, y1), Math.abs(x1 - x0), Math.abs(y1 - y0));
   }
 
-  function gutter({ S, context, height, Y, C }) {
+  function gutter({ S, context, top, bottom, Y, C, rows }) {
     context.fillStyle = C.paper;
-    context.fillRect(0, T.AXIS, T.GUTTER, height - T.AXIS);
+    context.fillRect(0, top, T.GUTTER, bottom - top);
     context.save();
     context.beginPath();
-    context.rect(0, T.AXIS, T.GUTTER - 1, height - T.AXIS);
+    context.rect(0, top, T.GUTTER - 1, bottom - top);
     context.clip();
     context.textBaseline = "middle";
-    for (const row of S.rows.list) {
+    const under = S.pointer && S.pointer.x < T.GUTTER ? T.rowUnder(S, S.pointer.y) : null;
+    for (const row of rows) {
       const y = Y(row.y);
-      if (y > height || y + row.h < T.AXIS) continue;
+      if (y > bottom || y + row.h < top) continue;
       if (row.head) {
         context.fillStyle = C.head;
         context.fillRect(0, y, T.GUTTER, row.h);
@@ -357,11 +401,19 @@
       if (!row.label) continue;
       context.fillStyle = row.head ? C.ink : C.soft;
       context.font = row.head ? "600 12px system-ui, sans-serif" : FONT;
-      context.fillText(T.short(row.label, row.head ? 26 : 31), inset + 8, middle + 0.5);
+      context.fillText(T.short(row.label, row.head ? 26 : 28), inset + 8, middle + 0.5);
+      if (!row.head && (row.pinned || (under && under.key === row.key))) pin(context, middle, row.pinned ? C.accent : C.soft);
     }
     context.restore();
-    context.fillStyle = C.line;
-    context.fillRect(T.GUTTER - 1, T.AXIS, 1, height);
+  }
+
+  function pin(context, middle, colour) {
+    const x = T.GUTTER - T.PIN / 2 - 2;
+    context.strokeStyle = context.fillStyle = colour;
+    context.lineWidth = 1.2;
+    context.fillRect(x - 3, middle - 5, 6, 5);
+    context.fillRect(x - 5, middle, 10, 1.6);
+    context.fillRect(x - 0.6, middle + 1, 1.2, 5);
   }
 
   function axis({ S, context, width, plot, span, X, C }) {
@@ -409,6 +461,12 @@
       const upto = T.GUTTER + ((start - S.about.low) / whole) * plot;
       if (upto - from > 2) T.hatch(context, from, 1, upto - from, height - 2, C);
     });
+    const found = (S.wanted || S.path) && S.small && S.small.head.hits ? S.small.head.hits : [];
+    context.fillStyle = C.accent;
+    for (const [from, to] of found) {
+      const cell = plot / S.small.head.cells;
+      context.fillRect(T.GUTTER + from * cell, height - 4, Math.max(1, (to - from) * cell), 4);
+    }
     context.font = FONT;
     context.textBaseline = "middle";
     context.fillStyle = C.soft;

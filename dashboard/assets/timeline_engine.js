@@ -152,7 +152,31 @@
       return { ...this.folded(shares, width, chosen.length, kinds), stack: stack(shares),
         ...(lit ? { lit_density: folded.density, lit_dominant: folded.dominant, lit_stack: stack(litShares) } : {}),
         ...this.spans(rows, start, span, line),
-        head: { cells: width, lanes: chosen.length, count: rows.length, merged, strips } };
+        head: { cells: width, lanes: chosen.length, count: rows.length, merged, strips,
+          ...(lit ? { hits: this.hits(start, end, width, lit) } : {}) } };
+    }
+
+    /* Cells in which something lit lies, in whichever lane, as runs. */
+    hits(start, end, width, lit) {
+      const has = new Uint8Array(width);
+      const cell = (end - start) / width;
+      for (const part of this.parts) {
+        if (this.made[part.lane]) continue;
+        for (let i = this.from(part, start), b = this.until(part, end); i < b; i++) {
+          if (!lit(i)) continue;
+          const first = Math.min(width - 1, Math.max(0, Math.floor((this.start[i] - start) / cell)));
+          const last = Math.min(width, Math.ceil((this.end[i] - start) / cell));
+          has.fill(1, first, Math.max(first + 1, last));
+        }
+      }
+      const runs = [];
+      for (let x = 0; x < width; x++) {
+        if (!has[x]) continue;
+        const from = x;
+        while (x < width && has[x]) x++;
+        runs.push([from, x]);
+      }
+      return runs;
     }
 
     /* Whether a span is wanted: by its name, by the path; nothing where all are. */

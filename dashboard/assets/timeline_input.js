@@ -41,7 +41,8 @@
     const x = event.offsetX;
     const y = event.offsetY;
     if (x < T.GUTTER) {
-      S.drag = { mode: "fold", x, y };
+      S.drag = { mode: "fold", x, y, row: T.rowUnder(S, y), line: null, before: null };
+      P.canvas.setPointerCapture(event.pointerId);
       return;
     }
     P.canvas.setPointerCapture(event.pointerId);
@@ -56,7 +57,13 @@
     const y = event.offsetY;
     S.pointer = { x, y };
     const drag = S.drag;
-    if (!drag || drag.mode === "fold") {
+    if (drag && (drag.mode === "fold" || drag.mode === "track")) {
+      if (drag.row && !drag.row.head && Math.abs(y - drag.y) > 4) drag.mode = "track";
+      if (drag.mode === "track") Object.assign(drag, T.dropOf(S, drag.row.key, y));
+      C.redraw();
+      return;
+    }
+    if (!drag) {
       const hit = C.at(x, y);
       S.hover = hit;
       T.tip(S, P.tip, hit, x, y);
@@ -87,8 +94,14 @@
     if (!drag) return;
     const x = event.offsetX;
     const y = event.offsetY;
-    if (drag.mode === "fold") {
-      C.fold(T.rowAt(S.rows, y - T.AXIS + S.scroll));
+    if (drag.mode === "track") {
+      if (drag.line !== null) T.moveTrack(C, drag.row.key, drag.before);
+    } else if (drag.mode === "fold") {
+      const isPin = drag.row && !drag.row.head && drag.row.label && x > T.GUTTER - T.PIN;
+      if (isPin) T.pinTrack(C, drag.row.key);
+      else C.fold(drag.row);
+    } else if (drag.moved < 3 && drag.y < T.AXIS && T.noteAt(C, x)) {
+      T.showNotes(C);
     } else if (drag.moved < 3) {
       const hit = C.at(x, y);
       if (hit) C.select({ id: hit.id });
@@ -102,8 +115,13 @@
 
   /* Lanes between two heights of the canvas. */
   function between(S, a, b) {
-    const [low, high] = [Math.min(a, b), Math.max(a, b)].map((y) => y - T.AXIS + S.scroll);
-    return S.rows.list.filter((r) => r.lane >= 0 && r.y + r.h > low && r.y < high).map((r) => r.lane).sort((p, q) => p - q);
+    const [low, high] = [Math.min(a, b), Math.max(a, b)];
+    const edge = T.AXIS + S.rows.pinned;
+    const isBetween = (row) => {
+      const top = T.screenY(S, row.y);
+      return top + row.h > low && top < high && (row.pinned || top + row.h > edge);
+    };
+    return S.rows.list.filter((row) => row.lane >= 0 && isBetween(row)).map((row) => row.lane).sort((p, q) => p - q);
   }
 
   function keys(C) {
@@ -118,6 +136,7 @@
       0: () => C.go(S.about.low, S.about.high), f: () => C.focus(), l: () => C.jump("longest", S.selected ? "" : S.wanted),
       m: () => { if (S.selected) C.mark(S.selected.start, S.selected.end); },
       ".": () => C.jump("next"), ",": () => C.jump("previous"), "[": () => C.follow(false), "]": () => C.follow(true),
+      n: () => T.noteHere(C), t: () => T.showTracks(C),
       p: () => { if (!P.path.hidden) C.criticalPath(); },
       "/": () => P.search.focus(), "?": () => T.showKeys(P.panel), escape: () => C.clear(),
     };
@@ -147,6 +166,7 @@
   function tools(C) {
     const { S, P } = C;
     let wait = 0;
+    let filterWait = 0;
     P.search.addEventListener("input", () => {
       clearTimeout(wait);
       wait = setTimeout(() => C.search(P.search.value), 120);
@@ -159,6 +179,19 @@
       C.search("");
       P.canvas.focus();
     });
+    P.tracks.addEventListener("input", () => {
+      clearTimeout(filterWait);
+      filterWait = setTimeout(() => T.filterTracks(C, P.tracks.value), 120);
+    });
+    P.tracks.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      event.preventDefault();
+      clearTimeout(filterWait);
+      T.filterTracks(C, "");
+      P.canvas.focus();
+    });
+    P.arrange.onclick = () => T.showTracks(C);
+    P.notes.onclick = () => T.showNotes(C);
     P.before.onclick = () => C.jump("previous", S.wanted);
     P.next.onclick = () => C.jump("next", S.wanted);
     P.longest.onclick = () => C.jump("longest", S.wanted);

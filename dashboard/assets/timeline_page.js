@@ -1,8 +1,6 @@
 /* The timeline as a page of its own, with the events in it. */
 (function (/** @type {htk.Timeline} */ T) {
   "use strict";
-  const NAMES = ["at", "event", "range"];
-
   /* The engine in a thread of its own, so that the picture moves while it counts; where a page
      from disk may not have one, in the page. */
   async function worked(about, text) {
@@ -38,7 +36,7 @@
     const system = window.matchMedia("(prefers-color-scheme: dark)");
     let dark = system.matches;
     const remember = (state) => {
-      const text = NAMES.filter((n) => state[n]).map((n) => `${n}=${encodeURIComponent(state[n])}`).join("&");
+      const text = T.LINKED.filter((n) => state[n]).map((n) => `${n}=${encodeURIComponent(state[n])}`).join("&");
       window.history.replaceState(null, "", text ? `#${text}` : window.location.pathname);
     };
     const given = Object.fromEntries(new URLSearchParams(window.location.hash.slice(1)));

@@ -46,6 +46,7 @@
       button("‹ Same name", "the one before (,)", () => act.jump("previous")),
       button("Same name ›", "the next one (.)", () => act.jump("next")),
       button("Longest", "the longest of this name (L)", () => act.jump("longest")),
+      button("Note", "write a note here; it travels in the link (N)", act.note),
       button("Copy", "copy all of this as text", () => copy(found, basics)));
     for (const [text, address] of found.pages || []) {
       tools.append(el("a", { href: address, class: "page" }, text));
@@ -78,8 +79,26 @@
     const body = rows.map((row) => el("tr", {}, ...row.map((cell, k) =>
       el("td", { class: k ? "number" : "" }, ...(Array.isArray(cell) ? cell : [cell])))));
     return el("table", {},
-      el("thead", {}, el("tr", {}, ...heads.map((h, k) => el("th", { scope: "col", class: k ? "number" : "" }, h)))),
+      el("thead", {}, el("tr", {}, ...heads.map((h, k) =>
+        el("th", { scope: "col", class: k ? "number" : "" }, ...(Array.isArray(h) ? h : [h]))))),
       el("tbody", {}, ...body));
+  }
+
+  /* A row for each rank, a column for each kind; of one rank, a row for each kind. */
+  function kindsTable(S, cells, share) {
+    const ranks = [...new Set(cells.map(([rank]) => rank))];
+    const kinds = S.about.kinds.filter((kind) => cells.some((cell) => cell[1] === kind));
+    const named = (kind) => [swatch(S, kind), T.WORDS[kind]];
+    if (ranks.length < 2) {
+      return table(["kind", "time", "of the span"], cells.map(([, kind, ns]) => [named(kind), T.time(ns), share(ns)]));
+    }
+    const of = new Map(cells.map(([rank, kind, ns]) => [`${rank} ${kind}`, ns]));
+    const line = (rank) => kinds.map((kind) => {
+      const ns = of.get(`${rank} ${kind}`);
+      return ns === undefined ? "–" : [el("span", { title: share(ns) }, T.time(ns, 3))];
+    });
+    return el("div", { class: "wide" },
+      table(["rank", ...kinds.map(named)], ranks.map((rank) => [rank < 0 ? "unknown" : String(rank), ...line(rank)])));
   }
 
   T.showStats = function (S, place, found, act) {
@@ -90,18 +109,16 @@
       const kind = S.about.kinds[S.about.kind_of[code]];
       return [el("span", { class: "named", title: text }, swatch(S, kind), text)];
     };
-    const several = new Set(found.kinds.map((k) => k[0])).size > 1;
     place.replaceChildren(
       el("h3", {}, el("span", { class: "name" },
-        `${T.time(whole)} marked, from ${T.moment(found.start, 1)}; ${T.count(found.spans)} events`)),
+        `${T.time(whole)} marked, from ${T.moment(found.start, Math.max(1, whole / 1000))}; ${T.count(found.spans)} events`)),
       el("div", { class: "tools" },
         button("Focus", "bring it into view (F)", act.focus),
         act.filter ? button("Look at this time alone, on every page", "sets the filters from and to", act.filter) : null,
+        button("Note", "write a note here; it travels in the link (N)", act.note),
         button("Clear", "Escape", act.clear)),
       el("div", { class: "columns" },
-        el("div", {}, el("h4", {}, "At least one runs"), table([several ? "rank, kind" : "kind", "time", "of the span"],
-          found.kinds.map(([rank, kind, ns]) =>
-            [[swatch(S, kind), `${several ? `${rank}, ` : ""}${T.WORDS[kind]}`], T.time(ns), share(ns)]))),
+        el("div", {}, el("h4", {}, "At least one runs"), kindsTable(S, found.kinds, share)),
         el("div", {}, el("h4", {}, "By name"), table(["name", "events", "total", "mean"],
           found.names.map(([code, count, ns]) => [name(code), T.count(count), T.time(ns), T.time(ns / count)]))),
         el("div", {}, el("h4", {}, "By lane"), table(["lane", "busy", "of the span"],
@@ -117,6 +134,7 @@
     ["Shift + drag", "mark a span of time"], ["M", "mark the selected event's time"],
     ["F or double click", "bring what is selected into view"], ["0", "everything"],
     ["/", "search"], [". and ,", "next, previous of the same name"], ["L", "longest of the same name"],
+    ["N", "write a note here"], ["T", "pin, move and filter tracks"], ["drag a track's name", "move the track"],
     ["[ and ]", "follow the arrow back, forth"], ["P", "critical path"], ["Esc", "let go"],
   ];
 

@@ -5,6 +5,8 @@
 
   T.parts = function (place, about, options) {
     const search = el("input", { type: "search", placeholder: "Search names  ( / )", "aria-label": "search names" });
+    const tracks = el("input", { type: "search", class: "filter", placeholder: "Filter tracks", "aria-label": "filter tracks",
+      title: "words of a track, such as rank 3 stream" });
     const found = el("span", { class: "found", role: "status" });
     const button = (text, title, pressed) =>
       el("button", { type: "button", title, "aria-pressed": pressed ? "false" : null }, text);
@@ -14,8 +16,10 @@
     const longest = button("Longest", "the longest match");
     const align = button("Align clocks", "put all ranks on one clock, as their collectives tell it", true);
     const path = button("Critical path", "show what bounds the step (P)", true);
+    const arrange = button("Tracks", "pin and move tracks (T)");
+    const notes = button("Notes", "all notes; N writes one");
     const help = button("?", "keys and mouse");
-    for (const hidden of [before, next, longest]) hidden.hidden = true;
+    for (const hidden of [before, next, longest, notes]) hidden.hidden = true;
     align.hidden = !about.can_align;
     path.hidden = !about.can_path;
     const legend = el("div", { class: "legend" });
@@ -41,10 +45,11 @@
       const ranks = about.unrecorded_ranks === 1 ? "1 rank" : `${about.unrecorded_ranks} ranks`;
       badges.append(el("span", { class: "badge unrecorded" }, `${ranks} of the job not recorded`));
     }
-    const bar = el("div", { class: "bar" }, search, before, next, longest, found, all, ...jumps, align, path, help, badges);
+    const bar = el("div", { class: "bar" }, search, before, next, longest, found, tracks, arrange, all, ...jumps, align, path, notes, help,
+      badges);
     place.classList.add("htk-timeline");
     place.replaceChildren(bar, legend, small, el("div", { class: "stage" }, scroller, tip), panel);
-    return { place, bar, search, found, before, next, longest, all, align, path, help, legend, merged, small,
+    return { place, bar, search, tracks, arrange, notes, found, before, next, longest, all, align, path, help, legend, merged, small,
       canvas, spacer, scroller, tip, panel };
   };
 

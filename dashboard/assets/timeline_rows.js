@@ -3,6 +3,8 @@
   "use strict";
   const DEEP = new Set(["gpu ranges", "python", "profiler"]);
 
+  const MOST_STUCK = 8; // lanes of a pinned track: what is pinned does not scroll
+
   const keyOf = (lane) => `${lane[0]}|${lane[1]}|${lane[2]}`;
   T.rankKey = (rank) => `rank ${rank}`;
 
@@ -25,39 +27,90 @@
     return rank < 0 ? `recording${device}` : `rank ${rank}${device}`;
   }
 
-  /* Rows from top to bottom; a rank's first row stands for the rank. */
-  T.rows = function (about, folded) {
-    const count = new Map();
-    about.lanes.forEach((lane) => count.set(keyOf(lane), (count.get(keyOf(lane)) || 0) + 1));
-    const rows = [];
-    const blocks = [];
-    const at = new Float32Array(about.lanes.length).fill(-1);
-    let y = 0;
-    let rank = null;
+  /* The tracks of a recording by their keys, each with its lanes. */
+  T.tracks = function (about) {
+    /** @type {Map<string, htk.Track>} */
+    const tracks = new Map();
     about.lanes.forEach((lane, number) => {
-      const [owner, section, track, depth] = lane;
       const key = keyOf(lane);
-      if (owner !== rank) {
-        rank = owner;
-        const busy = section === "busy";
-        rows.push({ y, h: T.HEAD, rank: owner, head: true, lane: busy ? number : -1, key: T.rankKey(owner),
-          label: title(about, owner), folds: true, open: !folded.has(T.rankKey(owner)) });
-        if (busy) at[number] = y;
-        y += T.HEAD;
-        if (busy) return;
-      }
-      if (folded.has(T.rankKey(owner)) || (depth && folded.has(key))) return;
-      const folds = !depth && count.get(key) > 1;
-      rows.push({ y, h: T.LANE, rank: owner, lane: number, key, label: depth ? "" : track, folds,
-        open: !folded.has(key), section, depth });
-      at[number] = y;
-      const gpu = ["streams", "idle", "groups", "gpu ranges"].includes(section);
-      const block = blocks[blocks.length - 1];
-      if (block && block.rank === owner && block.gpu === gpu && block.end === y) block.end = y + T.LANE;
-      else blocks.push({ rank: owner, gpu, start: y, end: y + T.LANE });
-      y += T.LANE;
+      if (!tracks.has(key)) tracks.set(key, { key, rank: lane[0], section: lane[1], track: lane[2], lanes: [] });
+      tracks.get(key).lanes.push(number);
     });
-    return { list: rows, blocks, at, height: y };
+    return tracks;
+  };
+
+  /* Whether a track is one of those that a text names: every word of it, in any order. */
+  T.isTrackOf = function (track, text) {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const name = `${T.rankKey(track.rank)} ${track.section} ${track.track}`.toLowerCase();
+    return words.every((word) => name.includes(word));
+  };
+
+  /* Tracks of one rank in the order that was chosen for it. */
+  function arranged(tracks, order) {
+    const at = new Map(order.map((key, k) => [key, k]));
+    if (!tracks.some((track) => at.has(track.key))) return tracks;
+    const position = (track) => at.get(track.key) ?? order.length;
+    return [...tracks].sort((a, b) => position(a) - position(b));
+  }
+
+  /* A track's rows: one for each depth, or one where it is folded. */
+  function addTrack(rows, track, folded, about, stuck) {
+    const folds = track.lanes.length > 1;
+    const open = !folded.has(track.key);
+    const lanes = open ? track.lanes.slice(0, stuck ? MOST_STUCK : undefined) : track.lanes.slice(0, 1);
+    for (const number of lanes) {
+      const depth = about.lanes[number][3];
+      const y = rows.height;
+      const label = stuck && track.rank >= 0 ? `${T.rankKey(track.rank)} · ${track.track}` : track.track;
+      rows.list.push({ y, h: T.LANE, rank: track.rank, lane: number, key: track.key, label: depth ? "" : label,
+        folds: folds && !depth, open, section: track.section, depth, pinned: stuck });
+      rows.at[number] = y;
+      const gpu = ["streams", "idle", "groups", "gpu ranges"].includes(track.section);
+      const block = rows.blocks[rows.blocks.length - 1];
+      if (block && block.rank === track.rank && block.gpu === gpu && block.end === y) block.end = y + T.LANE;
+      else rows.blocks.push({ rank: track.rank, gpu, start: y, end: y + T.LANE });
+      rows.height += T.LANE;
+    }
+  }
+
+  /* Rows from top to bottom: pinned tracks, which do not scroll, then the ranks. A rank's first row
+     stands for the rank. A filter leaves the tracks that it names, and opens their ranks. */
+  T.rows = function (about, folded, { pinned = [], order = [], filter = "" } = {}) {
+    const all = T.tracks(about);
+    /** @type {htk.Rows} */
+    const rows = { list: [], blocks: [], at: new Float32Array(about.lanes.length).fill(-1), height: 0, pinned: 0 };
+    const stuck = new Set(pinned.filter((key) => all.has(key) && all.get(key).section !== "busy"));
+    for (const key of stuck) addTrack(rows, all.get(key), folded, about, true);
+    rows.pinned = rows.height;
+    const byRank = new Map();
+    for (const track of all.values()) {
+      if (!byRank.has(track.rank)) byRank.set(track.rank, []);
+      byRank.get(track.rank).push(track);
+    }
+    for (const [rank, tracks] of byRank) {
+      const busy = tracks.find((track) => track.section === "busy");
+      const rest = arranged(tracks, order).filter((track) => track !== busy && !stuck.has(track.key)
+        && (!filter || T.isTrackOf(track, filter)));
+      if (filter && !rest.length) continue;
+      const key = T.rankKey(rank);
+      const open = !!filter || !folded.has(key);
+      rows.list.push({ y: rows.height, h: T.HEAD, rank, head: true, lane: busy ? busy.lanes[0] : -1, key,
+        label: title(about, rank), folds: !filter, open });
+      if (busy) rows.at[busy.lanes[0]] = rows.height;
+      rows.height += T.HEAD;
+      if (open) for (const track of rest) addTrack(rows, track, folded, about, false);
+    }
+    return rows;
+  };
+
+  /* Where on the canvas a height of the rows is: pinned ones stay, the others scroll beneath. */
+  T.screenY = (S, y) => T.AXIS + y - (y < S.rows.pinned ? 0 : S.scroll);
+
+  /* The row under a height of the canvas. */
+  T.rowUnder = function (S, screen) {
+    const y = screen - T.AXIS;
+    return y < 0 ? null : T.rowAt(S.rows, y < S.rows.pinned ? y : y + S.scroll);
   };
 
   /* Times within the recording at which a rank was not recorded. */

@@ -7,10 +7,10 @@ from htk.core.extras import require
 from htk.errors import HtkError, UsageError
 from htk.output.result import Result
 from htk.timeline.answers import TraceTimeline
-from htk.timeline.page import script, style
+from htk.timeline.page import COMPONENT, script, style
 from htk.timeline.rows import RowsTimeline
 
-_PARTS = ("base", "rows", "draw", "panel", "parts", "input", "widget")
+_PARTS = (*COMPONENT, "widget")
 
 
 def timeline(make: Callable[[bool], TraceTimeline]) -> Any:

@@ -119,6 +119,8 @@ class Detail:
         ids = self.order[rows]
         head: dict[str, object] = {"cells": cells, "lanes": len(chosen), "count": len(rows)}
         head["merged"] = bool(len(rows) >= MOST_SPANS)
+        if lit is not None:
+            head["hits"] = lit.hits(marks)
         head["strips"] = [k for k, lane in enumerate(chosen.tolist()) if self._summary[lane]]
         return packed(
             head,
@@ -131,6 +133,20 @@ class Detail:
                 ("lane", line[self.lanes.lane[ids]].astype(np.uint16)),
             ],
         )
+
+    def hits(self, marks: NDArray[np.float64]) -> list[list[int]]:
+        """Return runs of cells in which any span lies, on whichever lane; an end is exclusive."""
+        spans = (self.end > marks[0]) & (self.start < marks[-1])
+        cells = len(marks) - 1
+        first = np.searchsorted(marks, self.start[spans], side="right") - 1
+        last = np.searchsorted(marks, self.end[spans], side="left")
+        first = np.clip(first, 0, cells - 1)
+        change = np.zeros(cells + 1, np.int64)
+        np.add.at(change, first, 1)
+        np.add.at(change, np.clip(last, first + 1, cells), -1)
+        has = np.concatenate([[False], np.cumsum(change[:-1]) > 0, [False]])
+        runs: list[list[int]] = np.flatnonzero(np.diff(has)).reshape(-1, 2).tolist()
+        return runs
 
     def _drawn(
         self, prefix: str, edges: Ints, parts: Ints, line: Ints, marks: NDArray[np.float64]

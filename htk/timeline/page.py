@@ -25,7 +25,8 @@ SCREEN = (
     4000  # pixels that a host call must fill a share of, to be kept in a file that is too large
 )
 _ASSETS = Path(__file__).parents[1] / "dashboard" / "assets"
-_PARTS = ("base", "rows", "draw", "panel", "parts", "input", "engine", "page")
+COMPONENT = ("base", "rows", "tracks", "notes", "draw", "panel", "parts", "input")
+_PARTS = (*COMPONENT, "engine", "page")
 _HOST = [KINDS.index(kind) for kind in ("cpu", "launch", "python", "range")]
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from htk.notebook.widget import WidgetServer
 from htk.timeline.answers import TraceTimeline
+from htk.timeline.page import COMPONENT, script, style
 from htk.timeline.page import page as as_page
-from htk.timeline.page import script, style
 from htk.trace.opening import OpenOptions, open_trace
 from tests.conftest import new_tab
 from tests.dashboard.conftest import until, watch
@@ -330,7 +330,7 @@ def test_the_cell_of_a_notebook(browser: Any, timeline: TraceTimeline) -> None:
     watch(page, wrong)
     page.expose_function("kernel", answer)
     page.set_content(f"<style>{style()}</style><div id='cell'></div>")
-    page.add_script_tag(content=script("base", "rows", "draw", "panel", "parts", "input", "widget"))
+    page.add_script_tag(content=script(*COMPONENT, "widget"))
     page.evaluate(
         """() => {
           let hear = null;
@@ -353,3 +353,117 @@ def test_the_cell_of_a_notebook(browser: Any, timeline: TraceTimeline) -> None:
     page.close()
     assert wrong == []
     assert COMM in timeline.lanes.names
+
+
+def tops(page: Any) -> dict[str, float]:
+    """Where the first row of each track is drawn, by its key."""
+    found: dict[str, float] = page.evaluate(
+        """() => {
+          const { state } = window.htkHandle, T = window.htkTimeline;
+          const first = state.rows.list.filter(row => !row.head && !row.depth);
+          return Object.fromEntries(first.map(row => [row.key, T.screenY(state, row.y)]));
+        }"""
+    )
+    return found
+
+
+def in_margin(page: Any, key: str, x: float) -> tuple[float, float]:
+    """Return where on the screen a track's name is, so far from the left."""
+    box = page.locator("canvas.main").bounding_box()
+    return box["x"] + x, box["y"] + tops(page)[key] + 8
+
+
+def test_pinned_tracks_stay_on_top_in_the_order_they_are_dragged_to(opened: Any) -> None:
+    first, second = "1|streams|stream 7", "0|streams|stream 20"
+    low = "() => { window.htkHandle.state.options.height = 150; window.htkHandle.arrange(); }"
+    opened.evaluate(low)
+    for key in (first, second):
+        opened.evaluate(
+            """key => {
+              const { state } = window.htkHandle, row = state.rows.list.find(r => r.key === key);
+              const top = row.pinned ? 0 : row.y - state.rows.pinned;
+              document.querySelector('.scroller').scrollTop = top;
+            }""",
+            key,
+        )
+        scrolled = "document.querySelector('.scroller').scrollTop"
+        until(opened, f"() => window.htkHandle.state.scroll === {scrolled}")
+        opened.mouse.click(*in_margin(opened, key, 206))
+        until(opened, "k => window.htkHandle.state.pinned.includes(k)", key)
+    assert opened.evaluate("() => window.htkHandle.rows().slice(0, 2).map(r => r.label)") == [
+        "rank 1 · stream 7", "rank 0 · stream 20",
+    ]  # fmt: skip
+    pinned = {key: tops(opened)[key] for key in (first, second)}
+    assert pinned == {first: 24, second: 41}, "below the axis, a row each"
+    opened.evaluate("() => { document.querySelector('.scroller').scrollTop = 40; }")
+    until(opened, "() => window.htkHandle.state.scroll > 0")
+    assert {key: tops(opened)[key] for key in pinned} == pinned, "they do not scroll"
+    opened.mouse.move(*in_margin(opened, second, 60))
+    opened.mouse.down()
+    opened.mouse.move(*in_margin(opened, first, 60), steps=3)
+    opened.mouse.move(in_margin(opened, first, 60)[0], in_margin(opened, first, 60)[1] - 6)
+    opened.mouse.up()
+    assert opened.evaluate("() => window.htkHandle.state.pinned") == [second, first]
+
+
+def test_tracks_are_filtered_and_moved_and_the_link_holds_it(browser: Any, opened: Any) -> None:
+    opened.fill(".htk-timeline input.filter", "rank 1 stream 7")
+    until(opened, "() => window.htkHandle.state.filterText === 'rank 1 stream 7'")
+    shown = opened.evaluate("() => window.htkHandle.rows().filter(r => !r.head).map(r => r.key)")
+    assert shown == ["1|streams|stream 7", "1|gpu ranges|ranges on stream 7"][: len(shown)]
+    assert opened.evaluate("() => window.htkHandle.rows().filter(r => r.head).length") == 1
+    opened.press(".htk-timeline input.filter", "Escape")
+    until(opened, "() => window.htkHandle.state.filterText === ''")
+    before = [key for key in tops(opened) if key.startswith("1|")]
+    opened.click(".bar >> text=Tracks")
+    last = before[-1].rpartition("|")[2]
+    opened.click(f'[aria-label="move up: rank 1 · {last}"]')
+    after = [key for key in tops(opened) if key.startswith("1|")]
+    assert after == [*before[:-2], before[-1], before[-2]]
+    opened.evaluate("() => window.htkHandle.pin('0|streams|stream 20')")
+    until(opened, "() => location.hash.includes('order=') && location.hash.includes('pins=')")
+    again = new_tab(browser)
+    again.goto(opened.url)
+    until(again, DRAWN)
+    assert tops(again) == tops(opened)
+    again.close()
+
+
+def test_notes_travel_in_the_link(browser: Any, opened: Any) -> None:
+    opened.evaluate("() => window.htkHandle.go(0, 100000)")
+    opened.evaluate("() => window.htkHandle.mark(20000, 30000)")
+    opened.focus("canvas.main")
+    opened.keyboard.press("n")
+    text = "slow, <b>why</b>? 100 % & more"
+    opened.fill(".note input", text)
+    opened.keyboard.press("Enter")
+    until(opened, "() => location.hash.includes('notes=')")
+    again = new_tab(browser)
+    again.goto(opened.url)
+    until(again, DRAWN)
+    note = {"start": 20_000, "end": 30_000, "text": text}
+    assert again.evaluate("() => window.htkHandle.state.notes") == [note]
+    again.click(".bar >> text=Notes (1)")
+    assert text in panel(again)
+    again.click(".panel >> text=Delete")
+    assert again.evaluate("() => window.htkHandle.state.notes") == []
+    until(again, "() => !location.hash.includes('notes=')")
+    again.close()
+
+
+def test_matches_stand_on_the_axis_though_their_tracks_are_folded_away(opened: Any) -> None:
+    opened.fill(".htk-timeline input.filter", "threads")
+    until(opened, "() => window.htkHandle.state.filterText === 'threads'")
+    opened.evaluate("() => window.htkHandle.search('gemm')")
+    until(opened, "() => !!window.htkHandle.state.shown?.head.hits")
+    found = opened.evaluate(
+        """() => {
+          const { shown } = window.htkHandle.state;
+          const cell = (shown.end - shown.start) / shown.head.cells;
+          return shown.head.hits.map(run => run.map(x => shown.start + x * cell));
+        }"""
+    )
+    # Products of rank 0 from 5 to 35 µs, of rank 1 from 15 to 45; the next step is 100 µs later.
+    assert len(found) == 2
+    cell = width(opened) / 400
+    assert found[0] == pytest.approx([5_000, 45_000], abs=cell)

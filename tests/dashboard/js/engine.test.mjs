@@ -6,7 +6,7 @@ import vm from "node:vm";
 import { gzipSync } from "node:zlib";
 
 const ASSETS = new URL("../../../dashboard/assets/", import.meta.url);
-for (const name of ["timeline_base.js", "timeline_rows.js", "timeline_engine.js"]) {
+for (const name of ["timeline_base.js", "timeline_rows.js", "timeline_notes.js", "timeline_engine.js"]) {
   vm.runInThisContext(readFileSync(new URL(name, ASSETS), "utf8"), { filename: name });
 }
 const T = globalThis.htkTimeline;
@@ -193,4 +193,37 @@ test("rows: a folded rank keeps its head, and each row is found by its height", 
   assert.ok(folded.height < all.height);
   for (const row of all.list) assert.equal(T.rowAt(all, row.y + row.h / 2), row);
   assert.equal(T.rowAt(all, all.height + 5), null);
+});
+
+test("hits on the axis are the cells that a match touches, in whichever lane", async () => {
+  for (const { engine, spans, about } of await engines()) {
+    const [start, width, pixel] = [5100, 50, 60];
+    const { head } = await engine.ask("view", { start, end: start + width * pixel, width, lanes: "0", text: "GEMM_b" });
+    const lit = new Set(head.hits.flatMap(([a, b]) => Array.from({ length: b - a }, (_, k) => a + k)));
+    for (let x = 0; x < width; x++) {
+      const [from, to] = [start + x * pixel, start + (x + 1) * pixel];
+      const own = spans.some((s) => !made(s) && about.names[s.name] === "gemm_big" && s.start < to && s.end > from);
+      assert.equal(lit.has(x), own, `cell ${x}`);
+    }
+  }
+});
+
+test("pinned tracks come first, a filter leaves what it names, an order holds within its rank", () => {
+  const about = { lanes: LANES, ranks: [] };
+  const pinned = T.rows(about, new Set(), { pinned: ["3|groups|dp", "0|streams|stream 7", "no such track"] });
+  assert.deepEqual(pinned.list.filter((row) => row.pinned).map((row) => row.label), ["rank 3 · dp", "rank 0 · stream 7"]);
+  assert.equal(pinned.pinned, 2 * T.LANE);
+  assert.equal(pinned.list.length, LANES.length, "each lane once");
+  const filtered = T.rows(about, new Set([T.rankKey(3)]), { filter: "stream RANK 3" });
+  assert.deepEqual(filtered.list.map((row) => row.key), ["rank 3", "3|streams|stream 7"]);
+  const moved = T.rows(about, new Set(), { order: ["3|groups|dp", "3|streams|stream 7"] });
+  assert.deepEqual(moved.list.filter((row) => !row.head).map((row) => row.key),
+    ["0|streams|stream 7", "0|threads|thread 1", "3|groups|dp", "3|streams|stream 7"]);
+});
+
+test("notes and tracks go into a link and come out as they were", () => {
+  const notes = [{ start: -5, end: 70, text: "a, b %2C\n..9" }, { start: 3, end: 3, text: "\u00fc" }];
+  assert.deepEqual(T.notesOf(T.notesText(notes)), notes);
+  assert.deepEqual(T.notesOf("9..1 backwards,none,%E0%A4%A"), []);
+  assert.deepEqual(T.split(T.joined(["0|a,b|c%"])), ["0|a,b|c%"]);
 });

@@ -126,3 +126,23 @@ def test_lanes_whose_clocks_lie_decades_apart() -> None:
             for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         ]
         assert busy[part].tolist() == covered
+
+
+@given(st.lists(GAPS, min_size=1, max_size=3), st.integers(0, 40), st.integers(1, 60))
+def test_cells_of_the_axis_in_which_anything_lies(
+    rows: list[list[tuple[int, int]]], start: int, cells: int
+) -> None:
+    some = lanes(rows)
+    runs = Detail(some).hits(start + 2.0 * np.arange(cells + 1))
+    assert all(a < b for a, b in runs)
+    lit = {cell for a, b in runs for cell in range(a, b)}
+    assert sum(b - a for a, b in runs) == len(lit), "runs do not overlap"
+    for cell in range(cells):  # each two long
+        low, high = start + 2 * cell, start + 2 * cell + 2
+        spans = zip(some.start.tolist(), some.end.tolist(), strict=True)
+        inside = any(max(a, low) < min(b, high) for a, b in spans)
+        at_once = any(
+            a == b and low <= a < high
+            for a, b in zip(some.start.tolist(), some.end.tolist(), strict=True)
+        )
+        assert cell in lit if inside else (cell not in lit or at_once)
