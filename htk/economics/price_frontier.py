@@ -169,7 +169,7 @@ def _sigma(answer: Answer) -> float:
 def _products(model: StepModel) -> str:
     """Return a pattern of the names of matrix products."""
     acts = model.graph.activities
-    matrix = np.array([family in _MATRIX for family in model.facts.family], bool)
+    matrix = model.facts.family.isin(*_MATRIX)
     names = sorted({acts.names[k] for k in np.unique(acts.name[matrix]) if k >= 0})
     return f"^(?:{'|'.join(map(re.escape, names))})$" if names else ""
 

@@ -25,7 +25,7 @@ def launch_bound(edited: StepModel, here: int) -> bool:
 
 def under_a_wave(edited: StepModel, each: float) -> bool:
     """Is most time of matrix products in ones that do not fill the GPU once?"""
-    matrix = np.array([f in _MATRIX for f in edited.facts.family], bool)
+    matrix = edited.facts.family.isin(*_MATRIX)
     with_blocks = matrix & ~np.isnan(edited.facts.blocks)
     if not with_blocks.any():
         return False

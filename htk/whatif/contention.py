@@ -26,15 +26,12 @@ _SETTLED = 5e-4  # of the period
 def factor(model: StepModel) -> float:
     """κ: the mean, by time beside, over kernels seen both ways; outliers are cut."""
     beside = share(model, model.graph.time)
-    shapes = sorted({d or "" for d in model.facts.dims})
-    code_of = {d: k for k, d in enumerate(shapes)}
-    shape = np.array([code_of[d or ""] for d in model.facts.dims])
     compute = np.flatnonzero(model.is_compute & (model.graph.activities.length > 0))
     if not len(compute):
         return 0.0
     device = model.graph.activities.device[compute]  # one may be slower than the others
     alike = Groups.by_keys(
-        np.column_stack([device, shape[compute], *_surroundings(model, compute)])
+        np.column_stack([device, model.facts.dims.codes[compute], *_surroundings(model, compute)])
     )
     length, phi = model.graph.activities.length[compute].astype(np.float64), beside[compute]
     free = np.full(len(alike), np.nan)
@@ -109,9 +106,13 @@ def of_transfers(model: StepModel) -> tuple[float, Floats]:
         return 0.0, phi
     collectives = Groups.by_keys(model.graph.src[model.run_edge[parts]])
     phi[parts] = _mean(collectives, _beside_compute(model, parts))
-    kinds = sorted({c or "" for c in facts.collective})
-    code = np.array([kinds.index(c or "") for c in facts.collective])
-    of_kind = (code, facts.in_bytes, facts.out_bytes, facts.group_size, facts.per_node)
+    of_kind = (
+        facts.collective.codes,
+        facts.in_bytes,
+        facts.out_bytes,
+        facts.group_size,
+        facts.per_node,
+    )
     alike = Groups.by_keys(np.column_stack(of_kind)[parts])
     length = np.log(model.lengths()[parts])
     more, longer = phi[parts] - _mean(alike, phi[parts]), length - _mean(alike, length)

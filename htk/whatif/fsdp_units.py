@@ -63,7 +63,7 @@ def backward_regions(model: StepModel, lane: Ints, ready: list[int]) -> list[Reg
 
 def layers(model: StepModel, lane: Ints) -> list[Region]:
     """Layers of the forward pass: each round one attention kernel."""
-    attention = np.array([model.facts.family[a] == "attention" for a in lane.tolist()], bool)
+    attention = model.facts.family.isin("attention")[lane]
     back = model.facts.backward[lane]
     forward = np.flatnonzero(~back & (np.cumsum(back) == 0))
     places = np.flatnonzero(attention & ~back & (np.cumsum(back) == 0))
@@ -75,7 +75,7 @@ def layers(model: StepModel, lane: Ints) -> list[Region]:
 
 def backward_layers(model: StepModel, lane: Ints, count: int) -> list[Region]:
     """Return the same of the backward pass, last layer first."""
-    attention = np.array([model.facts.family[a] == "attention" for a in lane.tolist()], bool)
+    attention = model.facts.family.isin("attention")[lane]
     back = np.flatnonzero(model.facts.backward[lane])
     places = np.flatnonzero(attention & model.facts.backward[lane])
     if count < 2 or len(places) < count:
@@ -114,24 +114,36 @@ def gradients(model: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]
     Where a weight is as wide as there are tokens, the product that passes the gradient on has the
     same shapes and comes right before it.
     """
-    summing = model.facts.backward & ~model.facts.recomputed & sums_over_tokens(model)
+    facts = model.facts
+    summing = facts.backward & ~facts.recomputed & sums_over_tokens(model)
+    summing &= facts.family.isin("gemm") & facts.dims.where(lambda d: len(matrices(d)) > 1)
     tokens = inputs(model).tokens
-    return [_gradients(model, lane[summing[lane]].tolist(), tokens) for lane in lanes]
+    as_wide = facts.dims.where(lambda d: len(matrices(d)) > 1 and matrices(d)[0][0] == tokens)
+    elements = [_of_result(dims) for dims in facts.dims.distinct]
+    codes = facts.dims.codes
+    gradients_of_lanes = []
+    for lane in lanes:
+        kernels = lane[summing[lane]]
+        kernels = kernels[_passed_on(codes[kernels], as_wide[kernels])]
+        sizes = [elements[code] for code in codes[kernels].tolist()]
+        gradients_of_lanes.append(list(zip(kernels.tolist(), sizes, strict=True)))
+    return gradients_of_lanes
 
 
-def _gradients(model: StepModel, summing: list[int], tokens: int | None) -> list[tuple[int, int]]:
-    products: list[tuple[int, int]] = []
-    before = ""
-    for kernel in summing:  # some hundreds
-        dims = model.facts.dims[kernel] or "[]"
-        shapes = matrices(dims)
-        if len(shapes) < 2 or model.facts.family[kernel] != "gemm":
-            continue
-        product = (kernel, shapes[0][0] * shapes[1][1])
-        second = shapes[0][0] == tokens and dims == before
-        products = [*products[:-1], product] if second else [*products, product]
-        before = "" if second else dims
-    return products
+def _of_result(dims: str | None) -> int:
+    """Return the elements of a product's result."""
+    shapes = matrices(dims)
+    return shapes[0][0] * shapes[1][1] if len(shapes) > 1 else 0
+
+
+def _passed_on(codes: Ints, as_wide: Mask) -> Mask:
+    """Return which of several products in a row count: of two alike that are as wide as there are
+    tokens the second, which the first only passes a gradient on for."""
+    begins = np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)])
+    count = np.diff(np.append(begins, len(codes)))
+    nth = np.arange(len(codes)) - np.repeat(begins, count)
+    last = nth == np.repeat(count, count) - 1
+    return np.asarray(~as_wide | (nth % 2 == 1) | last)
 
 
 def of_weights(model: StepModel) -> Mask:

@@ -99,8 +99,7 @@ def removed(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
     waits = np.isin(graph.src, graph.end[chosen]) | np.isin(graph.dst, graph.start[chosen])
     weight = np.where(waits & graph.edges("event", "capacity"), NEVER, weight)
     weight = np.where(_into(model, graph.call_end[calls], "sync"), NEVER, weight)
-    kinds = [None if w else c for w, c in zip(chosen.tolist(), model.facts.collective, strict=True)]
-    facts = replace(model.facts, collective=kinds)
+    facts = replace(model.facts, collective=model.facts.collective.without(chosen))
     return parted(replace(model, weight=weight, facts=facts), chosen).with_lengths(chosen, 0)
 
 

@@ -68,11 +68,9 @@ def tensor_degree(model: StepModel) -> int:
 def pointwise(model: StepModel, of: Sizes) -> Mask:
     """Kernels on whole activations, tokens by hidden: norms, residuals. Others are split."""
     elements = round(of.tokens / model.activation_scale) * of.hidden
-    is_full = {d: _elements(d) == elements for d in set(model.facts.dims) if d}
-    by_size = np.array([bool(d and is_full[d]) for d in model.facts.dims], bool)
-    norm = np.array([f == "norm" for f in model.facts.family], bool)
-    matrix = np.array([f in _TENSOR for f in model.facts.family], bool)
-    return np.asarray((by_size | norm) & ~matrix)
+    by_size = model.facts.dims.where(lambda dims: dims and _elements(dims) == elements)
+    family = model.facts.family
+    return np.asarray((by_size | family.isin("norm")) & ~family.isin(*_TENSOR))
 
 
 def _elements(dims: str) -> int:

@@ -89,7 +89,7 @@ def replicating(model: StepModel) -> Mask:
 
 def owned(model: StepModel, ratio: float) -> StepModel:
     """Return the optimizer works on more parameters, or fewer."""
-    optimizer = np.array([f == "optimizer" for f in model.facts.family], bool)
+    optimizer = model.facts.family.isin("optimizer")
     return model.with_lengths(optimizer, model.lengths() * ratio)
 
 

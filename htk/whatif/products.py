@@ -10,11 +10,13 @@ do, or a whole one.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
+from htk.columns.groups import Groups
+from htk.columns.types import Floats, Ints
 from htk.whatif.operator_shapes import matrices
 from htk.whatif.step_model import StepModel
 
@@ -25,17 +27,19 @@ _FREE = 0.1  # of alike products, at least, run with nothing beside them, or all
 _APART = 2.0  # times as long, and inner dimensions tell a ramp
 _AGREES = 0.02  # the mean error of a ramp that is believed: what runs beside products misleads
 _USUAL_RAMP = 256.0  # steps of k: tensor cores reach half of their rate after 200 to 400
+_LONGEST = 1 << 40  # what a dimension may be
 
 
 @dataclass(frozen=True)
 class Product:
+    """A kernel at one size, as it runs with nothing beside it."""
+
     kernel: int  # of the names of activities
     m: int
     n: int
     k: int
     waves: float
     ns: float  # above the least
-    slower: float = 1.0  # than others like it: for what runs beside it, or by chance
 
 
 @dataclass(frozen=True)
@@ -55,73 +59,97 @@ class MatmulKernel:
 
 @dataclass(frozen=True)
 class Products:
+    """Products of a step, column by column, and the kernels that they run on."""
+
     least: float
     ramp: float
-    seen: dict[int, Product]  # by activity
+    activity: Ints
+    alike: Ints  # the one of `usual` that has its kernel and size
+    waves: Floats
+    ns: Floats  # above the least
+    usual: list[Product]
     kernels: dict[int, MatmulKernel]
 
-    def longer(self, activity: int, inner: float) -> float:
-        """With so many times the inner dimension."""
-        product = self.seen[activity]
-        return self.least + product.ns * (product.k * inner + self.ramp) / (product.k + self.ramp)
+    @cached_property
+    def slower(self) -> Floats:
+        """How much slower each is than others like it: for what runs beside it, or by chance."""
+        return np.asarray(self.ns / self._of_usual([product.ns for product in self.usual]))
 
-    def taller(self, activity: int, rows: float) -> float:
-        """With so many times the rows: on its own kernel, or on one with larger tiles."""
-        product = self.seen[activity]
-        own = product.ns * whole_waves(product.waves * rows) / whole_waves(product.waves)
+    def longer(self, inner: float) -> Floats:
+        """Return how long each takes with so many times the inner dimension."""
+        k = self._of_usual([product.k for product in self.usual])
+        return np.asarray(self.least + self.ns * (k * inner + self.ramp) / (k + self.ramp))
+
+    def taller(self, rows: float) -> Floats:
+        """Return how long each takes with so many times the rows: on its own kernel, or on one with
+        larger tiles."""
+        own = self.ns * whole_waves(self.waves * rows) / whole_waves(self.waves)
         if rows <= 1:  # as many rows run on the kernel that they ran on
-            return self.least + own
+            return np.asarray(self.least + own)
+        larger = self._of_usual([self._on_larger(product, rows) for product in self.usual])
+        own = np.where(np.isnan(larger), own, larger * self.slower)
+        return np.asarray(self.least + np.maximum(own, self.ns))
+
+    def _on_larger(self, product: Product, rows: float) -> float:
+        """Return how long it takes on a kernel with larger tiles; NaN: none betters its own."""
         size, recorded = product.m * product.n * rows, self.kernels[product.kernel]
-        larger = [k for k in self.kernels.values() if k.betters(recorded, size)]
-        if larger:
-            chosen = max(larger, key=lambda kernel: kernel.wave)
-            own = (
-                whole_waves(size / chosen.wave)
-                * (product.k + self.ramp)
-                * chosen.rate
-                * product.slower
-            )
-        return self.least + max(own, product.ns)
+        larger = [kernel for kernel in self.kernels.values() if kernel.betters(recorded, size)]
+        if not larger:
+            return float("nan")
+        chosen = max(larger, key=lambda kernel: kernel.wave)
+        return float(whole_waves(size / chosen.wave)) * (product.k + self.ramp) * chosen.rate
+
+    def _of_usual(self, values: list[float] | list[int]) -> Floats:
+        return np.array(values, np.float64)[self.alike]
 
 
-def whole_waves(waves: float) -> float:
-    return float(np.ceil(waves - 1e-6)) if waves < _SMOOTH else waves
+def whole_waves(waves: Floats | float) -> Floats:
+    """Return the waves that are begun; of many, as many as there are."""
+    waves = np.asarray(waves, np.float64)
+    return np.where(waves < _SMOOTH, np.ceil(waves - 1e-6), waves)
 
 
 def products(model: StepModel, least: float) -> Products:
     """Return those whose shapes and blocks are known. `least`: no kernel takes less."""
-    length, names = model.lengths().astype(np.float64), model.graph.activities.name
-    blocks, seen = model.facts.blocks, {}
-    for activity in np.flatnonzero(~np.isnan(blocks) & (length > least)).tolist():  # some thousand
-        sizes = _sizes(model.facts.dims[activity] or "[]")
-        if model.facts.family[activity] == "gemm" and sizes is not None and blocks[activity] > 0:
-            ns = float(length[activity]) - least
-            seen[activity] = Product(int(names[activity]), *sizes, float(blocks[activity]), ns)
-    alike: dict[tuple[int, int, int, int], list[Product]] = defaultdict(list)
-    for product in seen.values():
-        alike[product.kernel, product.m, product.n, product.k].append(product)
-    usual = {key: _usual(some) for key, some in alike.items()}
-    for activity, product in seen.items():
-        free = usual[product.kernel, product.m, product.n, product.k].ns
-        seen[activity] = replace(product, slower=product.ns / free)
+    length, facts = model.lengths().astype(np.float64), model.facts
+    distinct = [_sizes(dims or "[]") or (-1, -1, -1) for dims in facts.dims.distinct]
+    sizes = np.array(distinct, np.int64).reshape(-1, 3)[facts.dims.codes]
+    known = facts.family.isin("gemm") & (sizes[:, 0] > 0) & (facts.blocks > 0)
+    activity = np.flatnonzero(known & (length > least))
+    waves, ns = facts.blocks[activity], length[activity] - least
+    names = model.graph.activities.name[activity]
+    alike = Groups.by_keys(np.column_stack([names, sizes[activity]]))
+    free = alike.quantiles(ns, [_FREE])[0] if len(alike) else np.empty(0)
+    order = np.argsort(alike.first_row)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    usual = [
+        Product(kernel, m, n, k, wave, fastest)
+        for (kernel, m, n, k), wave, fastest in zip(
+            alike.keys[order].tolist(),
+            waves[alike.first_row[order]].tolist(),
+            free[order].tolist(),
+            strict=True,
+        )
+    ]
     of: dict[int, list[Product]] = defaultdict(list)
-    for product in usual.values():
+    for product in usual:
         of[product.kernel].append(product)
     ramp = _ramp(of.values())
     kernels = {name: _kernel(some, ramp) for name, some in of.items()}
-    return Products(least, ramp, seen, kernels)
+    return Products(least, ramp, activity, number[alike.group_ids], waves, ns, usual, kernels)
 
 
-def _usual(some: list[Product]) -> Product:
-    """With nothing beside it, as some are."""
-    return replace(some[0], ns=float(np.quantile([product.ns for product in some], _FREE)))
+def _rates(some: list[Product], ramps: Floats) -> Floats:
+    """Return ns for a step of k in a wave, of each product (a column) with each ramp (a row)."""
+    ns, waves, k = np.array([(p.ns, p.waves, p.k) for p in some], np.float64).T
+    return np.asarray(ns / whole_waves(waves) / (k + ramps[:, None]))
 
 
 def _kernel(some: list[Product], ramp: float) -> MatmulKernel:
-    rates = [product.ns / whole_waves(product.waves) / (product.k + ramp) for product in some]
     return MatmulKernel(
         float(np.median([product.m * product.n / product.waves for product in some])),
-        float(np.median(rates)),
+        float(np.median(_rates(some, np.array([ramp])))),
         min(1.0, *(product.waves for product in some)),
     )
 
@@ -134,20 +162,10 @@ def _ramp(by_kernel: Iterable[list[Product]]) -> float:
     ]
     if not telling:
         return _USUAL_RAMP
-    errors = [_error(telling, ramp) for ramp in _RAMPS.tolist()]
+    rates = [np.log(_rates(some, _RAMPS)) for some in telling]
+    errors = np.hstack([np.abs(r - np.median(r, axis=1, keepdims=True)) for r in rates]).mean(1)
     best = int(np.argmin(errors))
     return float(_RAMPS[best]) if errors[best] <= _AGREES else _USUAL_RAMP
-
-
-def _error(telling: list[list[Product]], ramp: float) -> float:
-    """Mean, relative, of products on the same kernel, from their median."""
-    deviations: list[float] = []
-    for some in telling:
-        rates = np.log(
-            [product.ns / whole_waves(product.waves) / (product.k + ramp) for product in some]
-        )
-        deviations += np.abs(rates - np.median(rates)).tolist()
-    return float(np.mean(deviations))
 
 
 @lru_cache(maxsize=4096)
@@ -157,4 +175,4 @@ def _sizes(dims: str) -> tuple[int, int, int] | None:
     if len(shapes) < 2:
         return None
     (m, k), (other, n) = shapes[-2:]
-    return (m, n, k) if k == other and min(m, n, k) > 0 else None
+    return (m, n, k) if k == other and min(m, n, k) > 0 and max(m, n, k) < _LONGEST else None

@@ -114,7 +114,7 @@ def _checkpointing(model: StepModel) -> str:
     again = model.facts.recomputed & model.is_compute
     if not again.any():
         return "none"
-    attention = np.array([family == "attention" for family in model.facts.family], bool)
+    attention = model.facts.family.isin("attention")
     return "selective" if (attention & ~again).any() and not (attention & again).any() else "full"
 
 

@@ -30,10 +30,11 @@ def rms_norms(model: StepModel) -> tuple[Mask, int]:
     """Return the activities of RMSNorms, forward and backward, and how many norms run forward."""
     facts = model.facts
     chosen, count = np.zeros(len(facts.op), bool), 0
+    letter = facts.op.mapped(lambda op: _LETTERS.get(op or "", "-"), np.str_)
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
         forward = lane[~facts.backward[lane]]
-        letters = "".join(_LETTERS.get(facts.op[k] or "", "-") for k in forward.tolist())
+        letters = "".join(letter[forward].tolist())
         for match in _NORM.finditer(letters):
             chosen[forward[match.start() : match.end()]] = True
             count += 1

@@ -22,7 +22,7 @@ def inputs(model: StepModel) -> Inputs:
     """From embeddings (indices are batch by length), else from convolutions; of as many votes the
     first counts."""
     votes: Counter[tuple[int, int | None]] = Counter()
-    for op, dims in dict.fromkeys(zip(model.facts.op, model.facts.dims, strict=True)):
+    for op, dims in model.facts.op.pairs_with(model.facts.dims):
         if not dims:
             continue
         shapes = operator_shapes(dims)
@@ -47,8 +47,7 @@ def sums_over_tokens(model: StepModel) -> NDArray[np.bool_]:
     tokens = inputs(model).tokens
     if tokens is None:
         return np.zeros(len(model.facts.dims), bool)
-    answers = {d: _inner(d) == tokens for d in set(model.facts.dims) if d}
-    return np.array([bool(d and answers[d]) for d in model.facts.dims], bool)
+    return model.facts.dims.where(lambda dims: dims and _inner(dims) == tokens)
 
 
 def _inner(dims: str) -> int | None:

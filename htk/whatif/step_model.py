@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, truths
+from htk.columns.coded_texts import CodedTexts
 from htk.columns.types import Floats, Ints, Mask
 from htk.graph.build import Graph
 from htk.graph.nodes import collective_rows
@@ -32,10 +33,10 @@ class StepFacts:
 
     tables: Mapping[str, pa.Table]
     rows: Ints  # in `kernels`
-    family: list[str | None]
-    dims: list[str | None]  # shapes of the operator that launched it
-    op: list[str | None]
-    collective: list[str | None]  # its type, for communication
+    family: CodedTexts
+    dims: CodedTexts  # shapes of the operator that launched it
+    op: CodedTexts
+    collective: CodedTexts  # its type, for communication
     in_bytes: Ints  # -1: unknown
     out_bytes: Ints
     group_size: Ints
@@ -66,14 +67,14 @@ class StepFacts:
         return truths(self.tables["kernel_passes"]["recomputed"])[self.rows]
 
     @cached_property
-    def module(self) -> list[str | None]:
+    def module(self) -> CodedTexts:
         """The nn.Module round each operator, where recorded."""
-        return _texts(self.tables["op_callers"]["module"], self.op_row)
+        return CodedTexts.taken(self.tables["op_callers"]["module"], self.op_row)
 
     @cached_property
-    def types(self) -> list[str | None]:
+    def types(self) -> CodedTexts:
         """Types of the operator's inputs, where recorded."""
-        return _texts(self.tables["cpu_ops"]["input_types"], self.op_row)
+        return CodedTexts.taken(self.tables["cpu_ops"]["input_types"], self.op_row)
 
     @cached_property
     def device_name(self) -> str | None:
@@ -234,7 +235,7 @@ class StepModel:
         return replace(self, spread={**self.spread, cause: worst})
 
     def is_collective(self, *types: str) -> Mask:
-        return np.array([c in types for c in self.facts.collective], bool)
+        return self.facts.collective.isin(*types)
 
     @property
     def is_comm(self) -> Mask:
@@ -272,10 +273,10 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:
     return StepFacts(
         tables=tables,
         rows=rows,
-        family=_texts(kernels["family"], rows),
-        dims=_texts(ops["input_dims"], op),
-        op=_texts(ops["name"], op),
-        collective=_texts(comm["type"], index),
+        family=CodedTexts.taken(kernels["family"], rows),
+        dims=CodedTexts.taken(ops["input_dims"], op),
+        op=CodedTexts.taken(ops["name"], op),
+        collective=CodedTexts.taken(comm["type"], index),
         in_bytes=_taken(numbers(comm["in_bytes"], -1), index),
         out_bytes=_taken(numbers(comm["out_bytes"], -1), index),
         group_size=_taken(size, index),
@@ -313,12 +314,6 @@ def _links(ranks: pa.Table) -> float | None:
         return gpu.scale_up_gbps
     names = [name for name in ranks["device_name"].to_pylist() if name]
     return scale_up_gbps(names[0]) if names else None
-
-
-def _texts(column: pa.ChunkedArray, rows: Ints) -> list[str | None]:
-    codes, names = codes_of(column)
-    listed = [*names.to_pylist(), None]
-    return [listed[int(codes[r])] if r >= 0 else None for r in rows.tolist()]
 
 
 def _taken(values: Ints, rows: Ints) -> Ints:

@@ -184,11 +184,12 @@ def _facts(facts: StepFacts, works: Sequence[Work]) -> StepFacts:
     return replace(
         facts,
         rows=np.append(facts.rows, facts.rows[like]),
-        family=facts.family
-        + ["communication" if w.kind == COMM else facts.family[w.like] for w in works],
-        dims=facts.dims + [None if w.kind == COMM else facts.dims[w.like] for w in works],
-        op=facts.op + [None if w.kind == COMM else w.op or facts.op[w.like] for w in works],
-        collective=facts.collective + [w.collective for w in works],
+        family=facts.family.with_more(
+            "communication" if w.kind == COMM else facts.family[w.like] for w in works
+        ),
+        dims=facts.dims.with_more(None if w.kind == COMM else facts.dims[w.like] for w in works),
+        op=facts.op.with_more(None if w.kind == COMM else w.op or facts.op[w.like] for w in works),
+        collective=facts.collective.with_more(w.collective for w in works),
         in_bytes=np.append(facts.in_bytes, [w.in_bytes for w in works]),
         out_bytes=np.append(facts.out_bytes, [w.out_bytes for w in works]),
         group_size=np.append(facts.group_size, [w.group_size for w in works]),

@@ -15,7 +15,7 @@ def latency(model: StepModel) -> Floats:
     """Of each collective: no more than its kind's shortest, and no more than is usual."""
     length = model.lengths().astype(np.float64)
     fixed = np.full(len(length), LATENCY_NS)
-    kinds = np.array([c or "" for c in model.facts.collective])
+    kinds = model.facts.collective.codes
     for kind in np.unique(kinds[model.is_comm]).tolist():  # a few
         same_kind = model.is_comm & (kinds == kind) & (length > 0)
         if same_kind.any():

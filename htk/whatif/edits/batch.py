@@ -75,10 +75,8 @@ def apply(model: StepModel, value: str) -> StepModel:
 
 def grows(model: StepModel) -> NDArray[np.bool_]:
     """Return the kernels that work on activations."""
-    of_parameters = np.array(
-        [bool(op and _OF_PARAMETERS.search(op)) for op in model.facts.op], bool
-    )
-    optimizer = np.array([f in ("optimizer", "communication") for f in model.facts.family], bool)
+    of_parameters = model.facts.op.where(_OF_PARAMETERS.search)
+    optimizer = model.facts.family.isin("optimizer", "communication")
     return np.asarray(model.is_compute & ~of_parameters & ~optimizer)
 
 
@@ -104,16 +102,14 @@ def _ratio(model: StepModel, value: str) -> float:
 def _lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
     least = _least(model, old)
     fixed = np.minimum(old, least)
-    matrix = np.array([f in ("gemm", "convolution") for f in model.facts.family], bool)
+    matrix = model.facts.family.isin("gemm", "convolution")
     inner, seen = of_weights(model), products(model, least)
-    attention = np.array([f == "attention" for f in model.facts.family], bool)
+    attention = model.facts.family.isin("attention")
     rows = (matrix & ~inner) | attention
     fixed = np.where(rows & (old <= least), 0, fixed)
     moving = old - fixed
     new = fixed + moving * np.where(rows, _steps(model, attention, ratio), ratio)
-    for kernel in np.flatnonzero(matrix).tolist():  # some thousand
-        if kernel in seen.seen:
-            new[kernel] = (seen.longer if inner[kernel] else seen.taller)(kernel, ratio)
+    new[seen.activity] = np.where(inner[seen.activity], seen.longer(ratio), seen.taller(ratio))
     if ratio < 1:  # libraries take smaller tiles, as far as there are any
         new = np.where(rows, fixed + np.sqrt(np.maximum(new - fixed, 0) * moving * ratio), new)
     return new
@@ -122,7 +118,8 @@ def _lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArra
 def _steps(model: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDArray[np.float64]:
     """Waves of so many times the blocks, over those of now."""
     waves = np.nan_to_num(model.facts.blocks, nan=1e9)
-    each = [whole_waves(w * ratio) / whole_waves(w) for w in np.maximum(waves, 1e-3).tolist()]
+    least = np.maximum(waves, 1e-3)
+    each = whole_waves(least * ratio) / whole_waves(least)
     # blocks of attention differ in length, so that the last wave is no whole one
     return np.where(attention, np.maximum(waves * ratio, 1) / np.maximum(waves, 1), each)
 

@@ -50,9 +50,9 @@ def apply(model: StepModel, value: str) -> StepModel:
 def _on(model: StepModel, value: str) -> StepModel:
     """Each rank's backward kernels take longer in proportion, and so do their launches."""
     products, attention, others = _AGAIN[value]
-    families = np.array([family or "" for family in model.facts.family])
-    share = np.where(families == "gemm", products, others)
-    share = np.where(families == "attention", attention, share)
+    family = model.facts.family
+    share = np.where(family.isin("gemm"), products, others)
+    share = np.where(family.isin("attention"), attention, share)
     acts, length = model.graph.activities, model.lengths().astype(np.float64)
     weight = model.weight.copy()
     slower = np.ones(len(length))
@@ -75,7 +75,7 @@ def _on(model: StepModel, value: str) -> StepModel:
 def _layers(model: StepModel, lane: NDArray[np.int64]) -> tuple[NDArray[np.int64], float]:
     """Forward kernels of some layers, and how many times as many layers there are."""
     back = np.cumsum(model.facts.backward[lane]) > 0
-    attention = np.array([model.facts.family[a] == "attention" for a in lane.tolist()], bool)
+    attention = model.facts.family.isin("attention")[lane]
     places = np.flatnonzero(attention & ~back)
     if len(places) < _ALL:
         return lane[~back], 1.0

@@ -48,6 +48,6 @@ def apply(model: StepModel, value: str) -> StepModel:
 
 def _attention(model: StepModel, backward: bool) -> float:
     """Length of a layer's attention."""
-    kernels = np.array([f == "attention" for f in model.facts.family], bool)
+    kernels = model.facts.family.isin("attention")
     kernels &= model.facts.backward == backward
     return float(np.median(model.lengths()[kernels])) if kernels.any() else 0.0

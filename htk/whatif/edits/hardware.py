@@ -38,8 +38,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     if other.name == now.name:
         return model.with_assumption(f"the recording is of {other.name} already")
     length = model.lengths().astype(np.float64)
-    matrix = np.array([f in _MATRIX for f in model.facts.family], bool)
-    attends = np.array([f == "attention" for f in model.facts.family], bool)
+    matrix = model.facts.family.isin(*_MATRIX)
+    attends = model.facts.family.isin("attention")
     site = _SiteRatios(model.site_rates(now), model.site_rates(other))
     products = site.over("products", now.achievable_half_tflops / other.achievable_half_tflops)
     memory = site.over("memory", now.memory_gbps / other.memory_gbps)

@@ -50,8 +50,7 @@ def _evened(model: StepModel) -> StepModel:
 
 def _shortest(model: StepModel, alone: np.ndarray) -> StepModel:
     """Collectives whose peers are unknown last no longer than the fastest tenth of their like."""
-    types = sorted({c or "" for c in model.facts.collective})
-    kind = np.array([types.index(c or "") for c in model.facts.collective])
+    kind = model.facts.collective.codes
     alike = Groups.by_keys(np.column_stack([kind, model.facts.in_bytes, model.facts.group_size]))
     length = model.lengths()
     least = np.zeros(len(length))

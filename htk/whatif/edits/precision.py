@@ -51,7 +51,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     exact = now == "fp32" and not _in_tf32(model)  # computed by vector units, or unknown ones
     ratio = (_vectors(gpu) if exact else _rate(gpu, now)) / _rate(gpu, value)
     faster_peak = _peak(gpu, value, False) / _peak(gpu, now, exact)
-    gemm = np.array([f == "gemm" for f in model.facts.family], bool)
+    gemm = model.facts.family.isin("gemm")
     length = model.lengths().astype(np.float64)
     floor = np.minimum(length, SHORTEST_NS)
     new = floor + (length - floor) * ratio
@@ -99,7 +99,7 @@ def _rate(gpu: Gpu, name: str) -> float:
 def _in_tf32(model: StepModel) -> bool:
     """Return whether products of single precision run on matrix units, as their names say."""
     acts = model.graph.activities
-    gemm = np.array([f == "gemm" for f in model.facts.family], bool)
+    gemm = model.facts.family.isin("gemm")
     names = {acts.names[code] for code in acts.name[gemm].tolist()}
     return not any(_VECTORS.search(name) for name in names) or any(map(in_tf32_by_name, names))
 
@@ -117,8 +117,7 @@ def _peak(gpu: Gpu, name: str, exact: bool) -> float:
 
 def _casts(model: StepModel, gpu: Gpu) -> NDArray[np.float64]:
     """Time to cast the operands of each product; 0 where its shapes are not known."""
-    sizes = {d: _elements(d) for d in set(model.facts.dims) if d}
-    elements = np.array([sizes[d] if d else 0 for d in model.facts.dims], np.float64)
+    elements = model.facts.dims.mapped(lambda d: _elements(d) if d else 0, np.float64)
     return elements * _SCALED / gpu.achievable_memory_gbps
 
 
@@ -128,4 +127,4 @@ def _elements(dims: str) -> int:
 
 
 def _optimizer(model: StepModel) -> NDArray[np.bool_]:
-    return np.array([f == "optimizer" for f in model.facts.family], bool)
+    return model.facts.family.isin("optimizer")

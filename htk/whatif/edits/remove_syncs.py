@@ -36,7 +36,7 @@ def apply(model: StepModel, value: str) -> StepModel:
 def _updated(model: StepModel) -> StepModel:
     """Return the model in which gathers, and copies for them, wait for the last optimizer."""
     acts = model.graph.activities
-    optimizer = np.array([family == "optimizer" for family in model.facts.family], bool)
+    optimizer = model.facts.family.isin("optimizer")
     gathers = model.is_collective("all_gather")
     lasts, firsts = [], []
     for rank in model.graph.ranks:

@@ -71,13 +71,8 @@ def _named(model: StepModel, pattern: str) -> Mask:
         raise UsageError(f"{NAME} {pattern!r}: {error}") from None
     acts = model.graph.activities
     by_name = np.array([bool(wanted.search(n)) for n in acts.names] + [False])[acts.name]
-    chosen = by_name | _matching(wanted, model.facts.op)
-    return chosen if chosen.any() else _matching(wanted, model.facts.module)
-
-
-def _matching(wanted: re.Pattern[str], names: list[str | None]) -> Mask:
-    matches = {n: bool(wanted.search(n)) for n in set(names) if n}
-    return np.array([bool(n and matches[n]) for n in names], bool)
+    chosen = by_name | model.facts.op.where(wanted.search)
+    return chosen if chosen.any() else model.facts.module.where(wanted.search)
 
 
 def _fused(model: StepModel, chosen: Mask) -> StepModel:

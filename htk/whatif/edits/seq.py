@@ -44,7 +44,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     else:
         ratio, looked = wanted.tokens / now, wanted.pairs / now**2
     changed = batch.apply(model, f"{ratio:.9f}x") if ratio != 1 else model
-    attention = np.array([family == "attention" for family in model.facts.family], bool)
+    attention = model.facts.family.isin("attention")
     length = changed.lengths().astype(np.float64)
     fixed = np.minimum(length, batch.SHORTEST_NS)
     changed = changed.with_lengths(attention, fixed + (length - fixed) * looked / ratio)

@@ -84,8 +84,8 @@ def _changed(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel
     new, bounds = asked.iteration, Bounds(model.device)
     names = _kernel_names(model)
     families = model.facts.family
-    attends = np.array([f == "attention" for f in families], bool)
-    matrix = np.array([f in _MATRIX for f in families], bool)
+    attends = families.isin("attention")
+    matrix = families.isin(*_MATRIX)
     looked = bounds.attention(now)
     attention = bounds.attention(new) / looked if looked else 1.0
     products = product_ratio(recorded_formats(names), (bounds, now), (bounds, new))

@@ -146,13 +146,13 @@ def _moved(model: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> 
 
 def _copies(model: StepModel) -> Mask:
     """Of FSDP2, into buffers and out of them."""
-    copying = np.array([bool(op and _COPIES.search(op)) for op in model.facts.op], bool)
+    copying = model.facts.op.where(_COPIES.search)
     return np.asarray(copying & ~model.is_comm)
 
 
 def _of_gather(model: StepModel) -> Mask:
     """Return the operators that may be of a gather, not of a reduction."""
-    return np.array([bool(op and "chunk_cat" not in op) for op in model.facts.op], bool)
+    return model.facts.op.where(lambda op: op and "chunk_cat" not in op)
 
 
 def _uncopied(model: StepModel, dropped: Mask) -> Mask:
@@ -266,7 +266,7 @@ def _again(
 def _copied_out(model: StepModel, lane: Ints, gathers: list[int]) -> dict[int, int]:
     """Return the copy out of the buffer of each gather, where all have one."""
     out = OUT.rpartition(":")[2]
-    copies = [k for k in lane.tolist() if out in (model.facts.op[k] or "")]
+    copies = lane[model.facts.op.where(lambda op: out in op)[lane]].tolist()
     return dict(zip(gathers, copies, strict=True)) if len(copies) == len(gathers) else {}
 
 

@@ -93,7 +93,7 @@ def _cut(model: StepModel, how: str) -> Mask:
     growing = batch.grows(model)
     if how == "batch":
         return growing
-    return np.asarray(growing & np.array([f in _MATRIX for f in model.facts.family], bool))
+    return np.asarray(growing & model.facts.family.isin(*_MATRIX))
 
 
 def _pieces(model: StepModel, how: str, count: int, blocked: list[BlockingTransfer]) -> Pieces:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from htk.columns.coded_texts import CodedTexts
 from htk.graph.build import Graph
 from htk.graph.edges import Edges
 from htk.graph.nodes import Activities, LaunchCalls
@@ -68,12 +69,12 @@ class KnownFacts(StepFacts):
         return np.array([self.acts[r].recomputed for r in self.rows.tolist()], bool)
 
     @property
-    def module(self) -> list[str | None]:  # type: ignore[override]
-        return [self.acts[r].module for r in self.rows.tolist()]
+    def module(self) -> CodedTexts:  # type: ignore[override]
+        return CodedTexts.of(self.acts[r].module for r in self.rows.tolist())
 
     @property
-    def types(self) -> list[str | None]:  # type: ignore[override]
-        return [self.acts[r].types for r in self.rows.tolist()]
+    def types(self) -> CodedTexts:  # type: ignore[override]
+        return CodedTexts.of(self.acts[r].types for r in self.rows.tolist())
 
     @property
     def device_name(self) -> str | None:  # type: ignore[override]
@@ -131,10 +132,10 @@ def small_model(
     found = KnownFacts(
         tables=tables,
         rows=activities.row,
-        family=[a.family for a in acts],
-        dims=[a.dims for a in acts],
-        op=[a.op for a in acts],
-        collective=[a.collective for a in acts],
+        family=CodedTexts.of(a.family for a in acts),
+        dims=CodedTexts.of(a.dims for a in acts),
+        op=CodedTexts.of(a.op for a in acts),
+        collective=CodedTexts.of(a.collective for a in acts),
         in_bytes=_ints(a.in_bytes for a in acts),
         out_bytes=_ints(a.out_bytes for a in acts),
         group_size=_ints(a.group for a in acts),

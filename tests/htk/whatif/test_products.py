@@ -34,23 +34,23 @@ def test_what_the_recording_shows_of_kernels(seen: Products) -> None:
 
 
 def test_a_longer_inner_dimension_does_not_begin_and_end_anew(seen: Products) -> None:
-    assert seen.longer(0, 2) == pytest.approx(2000 + 10 * (1600 + 192))
+    assert seen.longer(2)[0] == pytest.approx(2000 + 10 * (1600 + 192))
 
 
 def test_more_rows_take_whole_waves_of_the_same_kernel(seen: Products) -> None:
-    assert seen.taller(0, 1.5) == pytest.approx(2000 + 2 * 9_920)
+    assert seen.taller(1.5)[0] == pytest.approx(2000 + 2 * 9_920)
 
 
 def test_as_many_as_fill_a_larger_one_take_that(seen: Products) -> None:
-    assert seen.taller(0, 2) == pytest.approx(2000 + 29_760)
-    assert seen.taller(0, 8) == pytest.approx(2000 + 2 * 29_760)
+    assert seen.taller(2)[0] == pytest.approx(2000 + 29_760)
+    assert seen.taller(8)[0] == pytest.approx(2000 + 2 * 29_760)
 
 
 def test_what_ran_beside_a_product_still_does() -> None:
     acts = [product("small", (1000, 1000, 800), ns, 1.0) for ns in [10_000] * 10 + [12_000]]
     seen = products(small_model(acts), 2000)
-    assert seen.seen[10].slower == pytest.approx(1.2)
-    assert seen.taller(10, 2) == pytest.approx(2000 + 24_000)
+    assert seen.slower[10] == pytest.approx(1.2)
+    assert seen.taller(2)[10] == pytest.approx(2000 + 24_000)
 
 
 def test_products_that_do_not_agree_have_the_usual_ramp() -> None:
