@@ -114,8 +114,8 @@ def products(model: StepModel, least: float) -> Products:
     length, facts = model.lengths().astype(np.float64), model.facts
     distinct = [_sizes(dims or "[]") or (-1, -1, -1) for dims in facts.dims.distinct]
     sizes = np.array(distinct, np.int64).reshape(-1, 3)[facts.dims.codes]
-    known = facts.family.isin("gemm") & (sizes[:, 0] > 0) & (facts.blocks > 0)
-    activity = np.flatnonzero(known & (length > least))
+    usable = facts.family.isin("gemm") & (sizes[:, 0] > 0) & (facts.blocks > 0)
+    activity = np.flatnonzero(usable & (length > least))
     waves, ns = facts.blocks[activity], length[activity] - least
     names = model.graph.activities.name[activity]
     alike = Groups.by_keys(np.column_stack([names, sizes[activity]]))
