@@ -19,7 +19,8 @@ from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.captures import captured_ops
 from htk.measures.call_tree import CallTree, labels_of
-from htk.measures.forward_calls import forward_calls
+from htk.measures.expert_buffers import with_buffers
+from htk.measures.forward_calls import ToldBy, told_by
 from htk.measures.launching import launched_within
 from htk.models import op_costs
 from htk.models.op_costs.call import FALLBACK, TYPES, Cost
@@ -69,7 +70,8 @@ class OperatorWork:
         length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
         tree = CallTree.of(cpu_ops, op_links)
         launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
-        calls = _calls(cpu_ops, _with_callers(tree, launching), forward_calls(cpu_ops))
+        cpu_ops = with_buffers(cpu_ops, tree, launcher, kernels["name"])
+        calls = _calls(cpu_ops, _with_callers(tree, launching), told_by(cpu_ops, tree.parent))
         tokens, iteration = _iterations(annotations, kernels, kernel_links)
         modelled_kinds = np.array([isinstance(f, Cost) for f in calls.costs], bool)
         served = (
@@ -170,31 +172,35 @@ def _with_callers(tree: CallTree, chosen: Mask) -> Ints:
     return np.flatnonzero(marked)
 
 
-def _calls(cpu_ops: pa.Table, rows: Ints, forward: Ints) -> CallSignatures:
-    """`forward`: the call whose arguments tell what an operator does; its own follow them."""
+def _calls(cpu_ops: pa.Table, rows: Ints, told: ToldBy) -> CallSignatures:
     kind = np.full(cpu_ops.num_rows, NONE, np.int64)
-    linked = forward[rows] != NONE
-    told_by = np.where(linked, forward[rows], rows)
-    described = [(c, rows) for c in _DESCRIBED]
-    if linked.any():
-        described += [(c, told_by) for c in _DESCRIBED[1:]]
+    sources = (told.first[rows], told.second[rows])
     codes = {c: codes_of(cpu_ops[c])[0].astype(np.int64) for c in _DESCRIBED}
-    groups = Groups.by_keys(np.column_stack([codes[c][source] for c, source in described]))
+    described = [codes["name"][rows], *(codes[c][sources[0]] for c in _DESCRIBED[1:])]
+    linked = sources[1] != NONE
+    described += [np.where(linked, codes[c][sources[1]], NONE - 1) for c in _DESCRIBED[1:]]
+    groups = Groups.by_keys(np.column_stack(described))
     kind[rows] = groups.group_ids
     unknown = _usual_type(cpu_ops)
-    columns = [
-        cpu_ops[c].take(pa.array(source[groups.first_row])).to_pylist() for c, source in described
+    begun = [source[groups.first_row] for source in sources]
+    signatures = [
+        (name, *map(_followed, first, second)) if link else (name, *first)
+        for name, first, second, link in zip(
+            cpu_ops["name"].take(pa.array(rows[groups.first_row])).to_pylist(),
+            _described(cpu_ops, begun[0]),
+            _described(cpu_ops, np.maximum(begun[1], 0)),
+            linked[groups.first_row].tolist(),
+            strict=True,
+        )
     ]
-    signatures: list[Any] = list(zip(*columns[: len(_DESCRIBED)], strict=True))
-    if linked.any():
-        by_forward = zip(*columns[len(_DESCRIBED) :], strict=True)
-        also = linked[groups.first_row].tolist()
-        signatures = [
-            (own[0], *map(_followed, theirs, own[1:])) if link else own
-            for own, theirs, link in zip(signatures, by_forward, also, strict=True)
-        ]
     costs = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in signatures]  # one a kind
     return CallSignatures(kind, costs, signatures, unknown)
+
+
+def _described(cpu_ops: pa.Table, rows: Ints) -> list[tuple[Any, ...]]:
+    """Return the shapes, types and values of calls."""
+    columns = [cpu_ops[c].take(pa.array(rows)).to_pylist() for c in _DESCRIBED[1:]]
+    return list(zip(*columns, strict=True))
 
 
 def _followed(first: str | None, second: str | None) -> str | None:

@@ -9,6 +9,7 @@ from htk.models.op_costs import (
     attention_ops,
     convolution,
     elementwise,
+    experts,
     fft,
     inductor,
     loss,
@@ -37,13 +38,24 @@ _FAMILIES = (
     attention_ops,
     matmul,
     served_products,
+    experts,
     fft,
     recurrent,
     tables,
 )
 MODELS: dict[str, Model] = {name: m for f in _FAMILIES for name, m in f.MODELS.items()}
 
-_FORWARD = {**tables.FORWARD, **served_products.FORWARD, **attention_ops.FORWARD}
+_FORWARD = {
+    **tables.FORWARD,
+    **served_products.FORWARD,
+    **attention_ops.FORWARD,
+    **movement.FORWARD,
+}
+# Calls whose result's size the gradient tells that their node was given.
+NODE_TELLS_RESULT = frozenset({*tables.FORWARD.values(), *movement.FORWARD.values()})
+CALLER_TELLS_RESULT = (
+    movement.CALLERS
+)  # by caller the call whose result is as large as its gradient
 
 CostOrReason = Cost | str  # the cost, or why there is none
 
@@ -61,8 +73,8 @@ def model_of(name: str) -> Model | None:
 
 
 def forward_name(name: str) -> str | None:
-    """Return the forward operator whose arguments tell the work of a backward node of that name;
-    None: the node's own do."""
+    """Return the forward operator that makes a backward node of that name, where the arguments of
+    one tell the work of the other."""
     return _FORWARD.get(name)
 
 
@@ -76,7 +88,10 @@ def cost(
     if dims is None:
         return "no shapes recorded"
     call = read(name, dims, types, values, unknown)
-    return "shapes unreadable" if call is None else cost_of(model, call)
+    if call is None:
+        return "shapes unreadable"
+    cost = cost_of(model, call)
+    return _UNTOLD.get(name, cost) if isinstance(cost, str) else cost
 
 
 _LENGTHS = "lengths of requests not recorded"

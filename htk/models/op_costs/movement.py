@@ -29,6 +29,15 @@ def _join(call: OperatorCall) -> Cost:
     return _moved(call, 2 * sum(t.bytes for t in parts), parts[0].type)
 
 
+def _cat(call: OperatorCall) -> Cost:
+    """tensors, dim, out: of lists that were recorded without shapes the result tells, `out` or its
+    gradient. What stands before the list is of no meaning (TorchScript records its whole stack)."""
+    result = call.maybe(2)
+    if call.arguments[0] == () and result is not None:
+        return _moved(call, 2 * result.bytes, result.type)
+    return _join(call)
+
+
 def _index_select(call: OperatorCall) -> Cost:
     """self, dim, index."""
     base, index = call.tensor(0), call.tensor(2)
@@ -66,14 +75,26 @@ def _picked(base: Tensor, indices: tuple[Tensor, ...]) -> int:
 
 
 def _index(call: OperatorCall) -> Cost:
-    base, indices = call.tensor(0), call.listed(1)
+    """Without the shapes of indices the gradient of the result tells how many were picked."""
+    base, result = call.tensor(0), call.maybe(2)
+    if call.arguments[1] is None and result is not None:
+        return _without_indices(2 * result.bytes, base.type)
+    indices = call.listed(1)
     read = sum(8 * i.count for i in indices)
     return _moved(call, 2 * _picked(base, indices) * base.element + read, base.type)
 
 
+def _without_indices(moved: int, kind: str) -> Cost:
+    return Cost(0, moved, "copy", label(kind), assumed="bytes without those of the indices")
+
+
 def _index_put(call: OperatorCall) -> Cost:
-    base, indices = call.tensor(0), call.listed(1)
+    """Without the shapes of indices a place for each value is assumed."""
+    base, values = call.tensor(0), call.maybe(2)
     times = 3 if call.value(3) is True else 2  # accumulated: what lies there is read too
+    if call.arguments[1] is None and values is not None and values.count > 1:
+        return _without_indices(times * values.bytes, base.type)
+    indices = call.listed(1)
     read = sum(8 * i.count for i in indices)
     return _moved(call, times * _picked(base, indices) * base.element + read, base.type)
 
@@ -144,6 +165,13 @@ _TWICE = (
     "select_backward slice_backward diagonal_copy view_copy permute_copy transpose_copy"
 )
 _FILLS = "fill_ zero_ ones zeros full arange eye normal_ uniform_ random_ bernoulli_ exponential_"
+FORWARD = {  # the forward call whose result a node of autograd is given the gradient of
+    **{f"{node}Backward{n}": f"aten::{call}" for node, call in
+       (("Cat", "cat"), ("Stack", "stack"), ("Index", "index")) for n in ("", "0")},
+}  # fmt: skip
+# Callers that give all of the gradient that they are given to such a call: torchrec orders it by
+# ranks before it sends it.
+CALLERS = {"All2All_Pooled_WaitBackward": "aten::cat"}
 MODELS: dict[str, Model] = {
     "aten::copy_": _copy,
     "aten::_local_scalar_dense": _one,
@@ -151,8 +179,8 @@ MODELS: dict[str, Model] = {
     "aten::_copy_from": _copy,
     **{f"aten::{n}": _twice for n in _TWICE.split()},
     **{f"aten::{n}": _fill for n in _FILLS.split()},
-    **dict.fromkeys(("aten::cat", "aten::_cat", "aten::stack", "aten::_stack"), _join),
-    **dict.fromkeys(("aten::concat", "aten::hstack", "aten::vstack"), _join),
+    **dict.fromkeys(("aten::cat", "aten::_cat", "aten::stack", "aten::_stack"), _cat),
+    **dict.fromkeys(("aten::concat", "aten::hstack", "aten::vstack"), _cat),
     "aten::index_select": _index_select,
     "aten::gather": _gather,
     "aten::take": _gather,

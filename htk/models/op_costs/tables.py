@@ -2,65 +2,89 @@
 
 Lookups in many tables are one call; a row is added up, or written, for each index, and read once.
 Which index is of which table no shape tells, so with several tables rows are of their mean width.
-That width is `total_D` over the tables where values were recorded; else what the state of row-wise
-optimizers tells, which has one element for each row.
+That width is `total_D` over the tables where values were recorded; else that of the gradient of the
+bags; else what the state of row-wise optimizers tells, which has one element for each row.
 """
+
+from typing import NamedTuple
 
 from htk.models.op_costs.call import Cost, Model, OperatorCall, dtype_of, label
 
-_WEIGHTS = (1, 2)  # on the device, in unified memory
-_STATE = (20, 21)  # the optimizer's first moment, in the same places
+_STATE = (20, 21)  # the optimizer's first moment, on the device and in unified memory
 _SCALES = 8  # bytes beside each row of FP8: its scale, padded
 
 
+class _Places(NamedTuple):
+    """Where a lookup's arguments stand."""
+
+    weights: tuple[int, ...]  # on the device, in unified memory
+    row_offsets: int  # of tables: one more than there are
+    total_width: int
+    indices: int
+    offsets: int
+    pooling: int
+    factors: int
+
+
+_SPLIT = _Places((1, 2), 6, 7, 11, 12, 13, 14)
+_DENSE = _Places((0,), 2, 3, 7, 8, 9, 10)
+
+
+class _Lookup:
+    """One call: rows of tables, picked by indices and added up to bags."""
+
+    def __init__(self, call: OperatorCall) -> None:
+        places = _DENSE if "dense" in call.name.lower() else _SPLIT
+        self.call = call
+        self.weights = max((call.tensor(n) for n in places.weights), key=lambda t: t.count)
+        self.tables = call.tensor(places.row_offsets).count - 1
+        self.index, self.offsets = call.tensor(places.indices), call.tensor(places.offsets)
+        self.factors = call.maybe(places.factors)
+        pooled = call.value(places.pooling) != 2  # 2: no pooling
+        self.bags = self.offsets.count - 1 if pooled else self.index.count
+        self.width = self._width(call.value(places.total_width))
+        self.elements = min(self.index.count * self.width, self.weights.count)
+
+    def _width(self, total: object) -> float:
+        """Return the elements of a row, a mean over tables."""
+        if isinstance(total, int):
+            return total / self.tables
+        gradient = self.call.tensors[-1]
+        if len(gradient.shape) == 2 and gradient.shape[0] * self.tables == self.bags:
+            return gradient.shape[-1] / self.tables  # of all tables' bags
+        if "rowwise" not in self.call.name:
+            raise LookupError(f"{self.call.name} tells no width of its rows")
+        elements = sum(self.call.tensor(n).count for n in _SPLIT.weights)
+        return elements / sum(self.call.tensor(n).count for n in _STATE)
+
+
 def _lookup(call: OperatorCall) -> Cost:
-    """weights …, D_offsets (6), total_D, …, indices (11), offsets, pooling, weights of indices."""
-    weights = max((call.tensor(n) for n in _WEIGHTS), key=lambda t: t.count)
-    tables = call.tensor(6).count - 1
-    index, offsets = call.tensor(11), call.tensor(12)
-    width = _width(call, tables)
-    bags = index.count if call.value(13) == 2 else offsets.count - 1  # 2: no pooling
-    factors = call.maybe(14)
-    elements = min(index.count * width, weights.count)
-    read = elements * weights.element + index.bytes + offsets.bytes
-    read += factors.bytes if factors is not None else 0
-    flops = index.count * width * (2 if factors is not None else 1)
-    assumed = "rows of mean width" if tables > 1 else None
-    moved = round(read + 4 * bags * width)
-    return Cost(round(flops), moved, "embedding", label(weights.type), assumed=assumed)
+    lookup = _Lookup(call)
+    read = lookup.elements * lookup.weights.element + lookup.index.bytes + lookup.offsets.bytes
+    read += lookup.factors.bytes if lookup.factors is not None else 0
+    flops = lookup.index.count * lookup.width * (2 if lookup.factors is not None else 1)
+    assumed = "rows of mean width" if lookup.tables > 1 else None
+    moved = round(read + 4 * lookup.bags * lookup.width)
+    return Cost(round(flops), moved, "embedding", label(lookup.weights.type), assumed=assumed)
 
 
 def _lookup_backward(call: OperatorCall) -> Cost:
     """By the arguments of the forward call: gradients of bags in, rows of the tables updated, each
     row once; with them the optimizer's state, of one number a row or of one (Adam: two) an element.
+    Dense tables have no optimizer there: their rows' gradients are written.
     """
-    forward = _lookup(call)
-    weights = max((call.tensor(n) for n in _WEIGHTS), key=lambda t: t.count)
-    index, offsets = call.tensor(11), call.tensor(12)
-    tables = call.tensor(6).count - 1
-    width = _width(call, tables)
-    bags = index.count if call.value(13) == 2 else offsets.count - 1
-    elements = min(index.count * width, weights.count)
-    state = elements / width if "rowwise" in call.name else elements
-    numbers = {"sgd": 0, "adam": 2, "lamb": 2}.get(call.name.partition("_Op")[0].split("_")[-1], 1)
-    moved = 4 * bags * width + index.bytes + offsets.bytes
-    moved += 2 * elements * weights.element + 2 * 4 * numbers * state
-    flops = index.count * width + 4 * elements
+    lookup = _Lookup(call)
+    optimizer = call.name.partition("_Op")[0].split("_")[-1]
+    state = lookup.elements / lookup.width if "rowwise" in call.name else lookup.elements
+    numbers = {"sgd": 0, "Dense": 0, "adam": 2, "lamb": 2}.get(optimizer, 1)
+    times = 1 if optimizer == "Dense" else 2
+    moved = 4 * lookup.bags * lookup.width + lookup.index.bytes + lookup.offsets.bytes
+    moved += times * lookup.elements * lookup.weights.element + 2 * 4 * numbers * state
+    flops = lookup.index.count * lookup.width
+    flops += 4 * lookup.elements if optimizer != "Dense" else 0
     assumed = "arguments of the forward call; no row twice"
-    return Cost(round(flops), round(moved), "embedding", forward.dtype, assumed=assumed)
-
-
-def _width(call: OperatorCall, tables: int) -> float:
-    """Return the elements of a row, a mean over tables."""
-    total = call.value(7)
-    if isinstance(total, int):
-        return total / tables
-    if "CppNode" in call.name and call.value(13) != 2:
-        return call.tensors[-1].shape[-1] / tables  # the gradient's: of all tables' bags
-    if "rowwise" not in call.name:
-        raise LookupError(f"{call.name} tells no width of its rows")
-    elements = sum(call.tensor(n).count for n in _WEIGHTS)
-    return elements / sum(call.tensor(n).count for n in _STATE)
+    dtype = label(lookup.weights.type)
+    return Cost(round(flops), round(moved), "embedding", dtype, assumed=assumed)
 
 
 def _moved(call: OperatorCall, moved: float) -> Cost:
@@ -105,12 +129,13 @@ def _from_byte(call: OperatorCall) -> Cost:
 
 
 _OPTIMIZERS = "sgd adagrad rowwise_adagrad rowwise_weighted_adagrad adam partial_rowwise_adam lamb"
+_DENSE_LOOKUP = "fbgemm::dense_embedding_codegen_lookup_function"
 FORWARD = {  # the forward call whose arguments tell what a node of autograd does
     f"torch::autograd::CppNode<SplitLookupFunction_{name}_Op>": (
         f"fbgemm::split_embedding_codegen_lookup_{name}_function"
     )
     for name in _OPTIMIZERS.split()
-}
+} | {"torch::autograd::CppNode<SplitLookupFunction_Dense_Op>": _DENSE_LOOKUP}
 _PERMUTED = "autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::"
 MODELS: dict[str, Model] = {
     **{
@@ -125,6 +150,8 @@ MODELS: dict[str, Model] = {
         f"torch::autograd::CppNode<SplitLookupFunction_{name}_Op>": _lookup_backward
         for name in _OPTIMIZERS.split()
     },
+    _DENSE_LOOKUP: _lookup,
+    "torch::autograd::CppNode<SplitLookupFunction_Dense_Op>": _lookup_backward,
     "fbgemm::bounds_check_indices": _checked,
     "fbgemm::asynchronous_complete_cumsum": _twice,
     "fbgemm::permute_pooled_embs": _twice,
