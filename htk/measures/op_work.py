@@ -183,7 +183,7 @@ def _calls(cpu_ops: pa.Table, rows: Ints, told: ToldBy) -> CallSignatures:
     kind[rows] = groups.group_ids
     unknown = _usual_type(cpu_ops)
     begun = [source[groups.first_row] for source in sources]
-    signatures = [
+    signatures: list[Any] = [
         (name, *map(_followed, first, second)) if link else (name, *first)
         for name, first, second, link in zip(
             cpu_ops["name"].take(pa.array(rows[groups.first_row])).to_pylist(),
