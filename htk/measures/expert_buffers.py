@@ -28,8 +28,12 @@ def with_buffers(
     if not len(mixtures):
         return cpu_ops
     within = _mixture_of(tree, mixtures)
-    made = np.flatnonzero((within != NONE) & matching(cpu_ops["name"], lambda name: name in _MADE))
-    buffers = _lists(within[made], cpu_ops["concrete_inputs"].take(pa.array(made)).to_pylist())
+    allocations = np.flatnonzero(
+        (within != NONE) & matching(cpu_ops["name"], lambda name: name in _MADE)
+    )
+    buffers = _lists(
+        within[allocations], cpu_ops["concrete_inputs"].take(pa.array(allocations)).to_pylist()
+    )
     rows = np.flatnonzero(np.append(within, NONE)[launcher] != NONE)
     names = _lists(within[launcher[rows]], kernels.take(pa.array(rows)).to_pylist())
     texts = [json.dumps([buffers[r], sorted(set(names[r]))]) for r in mixtures.tolist()]

@@ -172,9 +172,9 @@ def _with_callers(tree: CallTree, chosen: Mask) -> Ints:
     return np.flatnonzero(marked)
 
 
-def _calls(cpu_ops: pa.Table, rows: Ints, told: ToldBy) -> CallSignatures:
+def _calls(cpu_ops: pa.Table, rows: Ints, told_by_calls: ToldBy) -> CallSignatures:
     kind = np.full(cpu_ops.num_rows, NONE, np.int64)
-    sources = (told.first[rows], told.second[rows])
+    sources = (told_by_calls.first[rows], told_by_calls.second[rows])
     codes = {c: codes_of(cpu_ops[c])[0].astype(np.int64) for c in _DESCRIBED}
     described = [codes["name"][rows], *(codes[c][sources[0]] for c in _DESCRIBED[1:])]
     linked = sources[1] != NONE
