@@ -43,6 +43,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "comm_model": MenuEntry("comm.comm_model", "How does the time of a collective grow with its size: what latency, what bandwidth?"),
     "comm_overlap_by_group": MenuEntry("comm.comm_overlap_by_group", "Which group's communication hides behind compute, and which is exposed?"),
     "comm_progress": MenuEntry("comm.comm_progress", "Which ranks of a communicator are behind the others, or do not answer?"),
+    "comm_proxy": MenuEntry("comm.comm_proxy", "What did NCCL's proxies wait for in each collective: the GPU, the peer, the network?"),
     "comm_sources": MenuEntry("comm.comm_sources", "Which algorithm, protocol and channels did each collective use, as NCCL's records say?"),
     "comm_summary": MenuEntry("comm.comm_summary", "How much is communicated, by what, how fast, and how much of it is exposed?"),
     "comm_wait": MenuEntry("comm.comm_wait", "How long does each rank wait in collectives, and who makes the others wait?"),

@@ -147,7 +147,7 @@ class _Rows:
         if node.category in _CALLS:
             row = self._call(node, around)
             self.tables["collectives"].append(row)
-            keys = ("comm_hash", "comm_rank", "type", "seq")
+            keys = ("comm_hash", "comm_rank", "type", "seq", "event")
             call = {key: row.get(key) for key in keys}
         elif node.category == "GPU":
             self.tables["comm_channels"].append(self._channel(node, call))

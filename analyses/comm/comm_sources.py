@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers, texts
+from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths
 from htk.core.analysis import analysis, with_coverage
-from htk.derived.nccl_facts import PROFILER
+from htk.derived.nccl_pairs import PROFILER
 from htk.errors import MissingTable
 from htk.schema import table
 from htk.schema.columns import TEXT
@@ -20,7 +20,8 @@ RETURNS = table(
     in_bytes=(_I64, "Bytes in."),
     start_ns=(_I64, "Start, as the profiler says."),
     duration_ns=(_I64, "Duration, as the profiler says."),
-    joined_by=(TEXT, "How the other record was found: time, order, or type and size."),
+    joined_by=(TEXT, "How the other record was found: time, order, sequence, or type and size."),
+    guessed=(pa.bool_(), "It may be another call's: order alone tells which it is."),
     facts_from=(TEXT, "Who knows: inspector, profiler_plugin, nccl_debug, …"),
     communicator=(TEXT, "NCCL's hash of the communicator."),
     seq=(_I64, "Sequence number in that record."),
@@ -39,8 +40,9 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
 
     Inspector, plugin and debug-log records are attached to the profiler's collectives by rank,
     group, type, bytes and order, and by time where that clock is real (Inspector stamps most lines
-    when it writes them, debug logs have no time). Type and size alone give algorithm and protocol
-    where all such calls have the same. Coverage tells the share that was found.
+    when it writes them, debug logs have no time); the sequence numbers of a collective's ranks must
+    agree. What order alone tells is a guess. Type and size alone give algorithm and protocol where
+    all such calls have the same. Coverage tells the share that was found.
     """
     ours = matching(collectives["source"], PROFILER.__eq__)
     by, by_names = codes_of(collective_facts["joined_by"])
@@ -69,4 +71,5 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
         joined=len(chosen),
         joined_pct=round(100 * len(chosen) / total, 1) if total else None,
         joined_by=ways,
+        guessed=int(truths(collective_facts["guessed"]).sum()),
     )

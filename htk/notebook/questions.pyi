@@ -45,6 +45,9 @@ class Questions:
     def comm_progress(self) -> Result:
         """Which ranks of a communicator are behind the others, or do not answer?"""
 
+    def comm_proxy(self, *, by: Literal['call', 'channel', 'link'] = 'call', n: int = 20, align: bool = True) -> Result:
+        """What did NCCL's proxies wait for in each collective: the GPU, the peer, the network?"""
+
     def comm_sources(self) -> Result:
         """Which algorithm, protocol and channels did each collective use, as NCCL's records say?"""
 

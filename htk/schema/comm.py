@@ -93,6 +93,7 @@ PROXY_STEPS = table(
     **_COMM,
     type=(TEXT, "Collective type, where it is known."),
     seq=(_I64, "Sequence number of the collective."),
+    event=(_I64, "`event` of the record of its collective, in the same file; null: of none."),
     channel=(_I32, "Channel."),
     peer=(_I32, "Rank within the communicator at the other end."),
     name=(TEXT, "SendGpuWait, SendPeerWait, SendWait, RecvWait, …"),
@@ -239,9 +240,13 @@ COLLECTIVE_MATCHES = table(
 )
 
 COLLECTIVE_FACTS = table(
-    joined_by=(TEXT, "time, order, or type and size; null: no other source knows the call."),
+    joined_by=(TEXT, "time, order, sequence, or type and size; null: no source knows the call."),
+    guessed=(_BOOL, "That source's record may be another call's: order alone tells which it is."),
     facts_from=(TEXT, "The source that algorithm, protocol and channels come from."),
     comm_hash=(_U64, "NCCL's hash of the communicator, where that source has this very call."),
+    comm_rank=(_I32, "Rank within that communicator."),
+    record_from=(TEXT, "The source that has this very call."),
+    record_event=(_I64, "`event` of its record."),
     seq=(_I64, "Sequence number of the call in that source."),
     source_duration_ns=(_I64, "How long it ran, as that source says."),
     algorithm=(TEXT, "RING, TREE, …, as that source says."),

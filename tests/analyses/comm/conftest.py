@@ -32,6 +32,7 @@ def ask() -> Ask:
             "bench_points",
             "comm_counts",
             "link_samples",
+            "proxy_steps",
         ):
             made.setdefault(name, TABLES[name].empty_table())
         for name in ("rank_windows", "activities"):
@@ -46,7 +47,9 @@ def ask() -> Ask:
             made["rank_windows"],
             made["ranks"],
         )
-        made["collective_facts"] = collective_facts(rows, made["comm_channels"])
+        made["collective_facts"] = collective_facts(
+            rows, made["collective_matches"], made["comm_channels"]
+        )
         return analysis(*(made[name] for name in analysis.reads), **options)
 
     return answer

@@ -1,0 +1,225 @@
+"""Collectives beside what NCCL's proxy threads did meanwhile."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.columns.arrow import boolean, codes_of, matching, number, text, truths
+from htk.columns.groups import Groups
+from htk.columns.types import NONE, Ints, Mask
+from htk.core.analysis import analysis, with_coverage
+from htk.core.chart import Bar
+from htk.core.humanize import format_int_ranges
+from htk.derived.nccl_pairs import PROFILER
+from htk.errors import MissingTable
+from htk.measures.collective_calls import CollectiveCalls, clock_facts
+from htk.measures.proxy_time import DIRECTIONS, PARTS, ProxySteps, ProxyTime, proxy_time
+from htk.schema import table
+from htk.schema.columns import TEXT
+
+_I32, _I64, _BOOL = pa.int32(), pa.int64(), pa.bool_()
+PLUGIN = "profiler_plugin"
+_SEND, _RECEIVE = range(len(DIRECTIONS))
+_ONLY = {"peer_wait": _SEND, "network": _SEND, "data_wait": _RECEIVE, "flush": _RECEIVE}
+
+RETURNS = table(
+    rank=(_I32, "Global rank."),
+    direction=(TEXT, "send or receive."),
+    peer=(_I32, "Global rank at the other end, or in the communicator, by channel and link."),
+    channel=(_I32, "Channel, by channel."),
+    match=(_I64, "Number of the collective over all ranks, by call and channel."),
+    group=(TEXT, "Process group name, by call and channel."),
+    type=(TEXT, "all_reduce, all_gather, …, by call and channel."),
+    joined_by=(TEXT, "How the record of the proxy was found: time, order, sequence."),
+    guessed=(_BOOL, "It may be another call's (by link: of some call)."),
+    collectives=(_I64, "Collectives."),
+    aligned_start_ns=(_I64, "Start, on the common clock; of several the first."),
+    duration_ns=(_I64, "Duration of the collectives on the GPU."),
+    wait_ns=(_I64, "Of it waiting for other ranks."),
+    transfer_ns=(_I64, "Of it transfer."),
+    proxy_ns=(_I64, "Time in which the proxy had a step open in this direction."),
+    gpu_wait_ns=(_I64, "Of it waiting for the GPU: to fill a buffer, or to empty one."),
+    peer_wait_ns=(_I64, "Of it waiting until the receiver has room."),
+    network_ns=(_I64, "Of it waiting for the network to take what is sent."),
+    data_wait_ns=(_I64, "Of it waiting for data: for the sender or the network, cannot be told."),
+    flush_ns=(_I64, "Of it flushing received data to the GPU."),
+    steps=(_I64, "Buffers that were moved."),
+)
+
+
+@analysis(returns=RETURNS, chart=Bar("rank", "proxy_ns", "direction"), needs=("collectives",))
+def comm_proxy(
+    proxy_steps: pa.Table,
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    aligned_matches: pa.Table,
+    collective_facts: pa.Table,
+    ranks: pa.Table,
+    *,
+    by: Annotated[
+        Literal["call", "channel", "link"],
+        "What a row stands for: a rank's part of a collective, that to one peer on one channel, or "
+        "all collectives to one peer; each sending or receiving.",
+    ] = "call",
+    n: Annotated[int, "Rows to show, most time outside the GPU first; 0: all."] = 20,
+    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+) -> pa.Table:
+    """What did NCCL's proxies wait for in each collective: the GPU, the peer, the network?
+
+    Proxy steps of NCCL's profiler plugin beside the profiler's collectives of the same run, joined
+    by communicator, rank and sequence number, where those are not enough by time and order: what
+    order alone tells is marked as a guess. Each rank's proxy has a clock of its own: only its
+    durations are used. Without the profiler, the plugin's own collectives.
+    """
+    if not proxy_steps.num_rows:
+        raise MissingTable(
+            "no proxy steps were recorded: put the files of NCCL's example profiler plugin beside "
+            "the trace (NCCL_PROFILE_EVENT_MASK=94: collectives, messages, proxies, their steps, "
+            "channels)"
+        )
+    profiled = pc.any(pc.equal(collectives["source"].cast(pa.string()), PROFILER)).as_py()
+    source = PROFILER if profiled else PLUGIN
+    of_source = pa.array(matching(collectives["source"], source.__eq__))
+    rows = collectives.filter(of_source)
+    matches = (aligned_matches if align else collective_matches).filter(of_source)
+    records = _records(rows, collective_facts.filter(of_source))
+    calls = CollectiveCalls.of(rows, matches, ranks)
+    steps = ProxySteps.of(proxy_steps, records)
+    of_call = steps.only(steps.call != NONE)
+    answer = _answer(calls, records, of_call, by)
+    has_steps = np.unique(of_call.call)
+    ways, names = codes_of(records["joined_by"])
+    joined_by = {n: int((ways[has_steps] == k).sum()) for k, n in enumerate(names.to_pylist()) if n}
+    facts = {
+        "collectives": calls.rows.length,
+        "with_proxy_steps": len(has_steps),
+        "joined_by": joined_by or None,
+        "guessed": int(truths(records["guessed"])[has_steps].sum()),
+        "ranks_without_proxy_steps": _ranks_without(calls, has_steps),
+        "proxy_states": len(steps.call),
+        "proxy_states_of_no_collective": int((steps.call == NONE).sum()),
+        "proxy_states_without_end": steps.untimed,
+        **clock_facts(align),
+    }
+    return with_coverage(answer.slice(0, n or None), **facts)
+
+
+def _records(rows: pa.Table, facts: pa.Table) -> pa.Table:
+    """Return the plugin's record of each call, and how it was found; the call itself is one where
+    the plugin recorded it."""
+    own = matching(rows["source"], PLUGIN.__eq__)
+    other = matching(facts["record_from"], PLUGIN.__eq__)
+    names = {"comm_hash": "comm_hash", "comm_rank": "comm_rank", "event": "record_event"}
+    keys = [
+        pc.if_else(pa.array(own), rows[n], pc.if_else(pa.array(other), facts[of_fact], None))
+        for n, of_fact in names.items()
+    ]
+    has = pa.array(other)
+    how = [pc.if_else(has, facts[n], None) for n in ("joined_by", "guessed")]
+    return pa.table([*keys, *how], names=[*names, "joined_by", "guessed"])
+
+
+def _ranks_without(calls: CollectiveCalls, has_steps: Ints) -> str | None:
+    """Return the ranks of which no collective has steps."""
+    ranks = np.unique(calls.rows.rank[calls.rows.rank >= 0])
+    without = np.setdiff1d(ranks, calls.rows.rank[has_steps]).tolist()
+    return format_int_ranges(without) if without else None
+
+
+def _answer(calls: CollectiveCalls, records: pa.Table, steps: ProxySteps, by: str) -> pa.Table:
+    peer = _global_peers(calls, steps)
+    keys = [steps.call, steps.direction]
+    if by == "channel":
+        keys += [steps.channel, peer]
+    if by == "link":
+        keys += [peer]
+    groups = Groups.by_keys(np.column_stack(keys))
+    spent = proxy_time(steps, groups)
+    call, direction = groups.keys[:, 0], groups.keys[:, 1]
+    guessed = truths(records["guessed"])[call]
+    rows = Groups.by_keys(np.arange(len(groups)))
+    if by == "link":
+        rows = Groups.by_keys(
+            np.column_stack([calls.rows.rank[call], direction, peer[groups.first_row]])
+        )
+    first = call[rows.first_row]
+    columns = {
+        **_names(calls, records, first, by),
+        "direction": text(direction[rows.first_row], pa.array(DIRECTIONS)),
+        "collectives": number(rows.count, _I64),
+        "guessed": boolean(rows.max(guessed.astype(np.int64)) > 0),
+        **_times(calls, call, rows),
+        **_spent(spent, direction, rows, steps),
+    }
+    if by != "call":
+        own_peer = peer[groups.first_row][rows.first_row]
+        columns["peer"] = number(own_peer, _I32, own_peer != NONE)
+    if by == "channel":
+        own_channel = steps.channel[groups.first_row]
+        columns["channel"] = number(own_channel, _I32, own_channel != NONE)
+    arrays = [columns.get(f.name, pa.nulls(len(rows), f.type)) for f in RETURNS]
+    answer = pa.table(arrays, schema=RETURNS)
+    outside = rows.sum(spent.open_ns - spent.part_ns[:, PARTS.index("gpu_wait")])
+    return answer.take(pa.array(np.argsort(-outside, kind="stable")))
+
+
+def _global_peers(calls: CollectiveCalls, steps: ProxySteps) -> Ints:
+    """Return the peer of each step as a global rank where the group's ranks are known."""
+    codes, listed = calls.rows.group_ranks
+    peer = steps.peer.copy()
+    code = codes[steps.call]
+    for k, members in enumerate(listed):  # a few groups
+        inside = np.flatnonzero((code == k) & (peer >= 0) & (peer < len(members)))
+        peer[inside] = np.array(members, np.int64)[peer[inside]]
+    return peer
+
+
+def _names(
+    calls: CollectiveCalls, records: pa.Table, first: Ints, by: str
+) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """Return who each row is of, from its first call."""
+    rank = calls.rows.rank[first]
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {"rank": number(rank, _I32, rank >= 0)}
+    if by != "link":
+        taken = pa.array(first)
+        match = calls.match[first]
+        columns["match"] = number(match, _I64, match != NONE)
+        columns |= {name: calls.table[name].take(taken) for name in ("group", "type")}
+        columns["joined_by"] = records["joined_by"].take(taken)
+    return columns
+
+
+def _times(calls: CollectiveCalls, call: Ints, rows: Groups) -> dict[str, pa.Array]:
+    """Return what the recording of the GPU says of the calls of each row."""
+    timed, has_wait = calls.rows.timed[call], calls.waits.has_wait[call]
+    start = calls.rows.start[call] + calls.correction[call]
+    duration = np.where(timed, calls.rows.end[call] - calls.rows.start[call], 0)
+    every = rows.min(timed.astype(np.int64)) > 0
+    waited = rows.min(has_wait.astype(np.int64)) > 0
+    return {
+        "aligned_start_ns": number(rows.min(start), _I64, every),
+        "duration_ns": number(rows.sum(duration), _I64, every),
+        "wait_ns": number(rows.sum(calls.waits.wait[call]), _I64, waited),
+        "transfer_ns": number(rows.sum(calls.waits.transfer[call]), _I64, waited),
+    }
+
+
+def _spent(
+    spent: ProxyTime, direction: Ints, rows: Groups, steps: ProxySteps
+) -> dict[str, pa.Array]:
+    """Return the proxy's time and its parts; null: a direction has no such part, or NCCL is too old
+    to record that a sender waits for its peer."""
+    every = np.ones(len(rows), bool)
+    columns = {
+        "proxy_ns": number(rows.sum(spent.open_ns), _I64, every),
+        "steps": number(rows.sum(spent.steps), _I64, every),
+    }
+    of_row = direction[rows.first_row]
+    for k, part in enumerate(PARTS):
+        has: Mask = of_row == _ONLY.get(part, of_row)
+        if part == "peer_wait":
+            has = has & bool((steps.part == k).any())
+        columns[f"{part}_ns"] = number(rows.sum(spent.part_ns[:, k]), _I64, has)
+    return columns
