@@ -147,8 +147,9 @@ class _Rows:
         if node.category in _CALLS:
             row = self._call(node, around)
             self.tables["collectives"].append(row)
-            keys = ("comm_hash", "comm_rank", "type", "seq", "event")
-            call = {key: row.get(key) for key in keys}
+            keys = ("comm_hash", "comm_rank", "type", "seq")
+            event = len(self.tables["collectives"]) - 1  # what the file's records are numbered by
+            call = {key: row.get(key) for key in keys} | {"event": event}
         elif node.category == "GPU":
             self.tables["comm_channels"].append(self._channel(node, call))
         elif node.category in _STEPS and node.name not in ("Idle", "Sleep", "Append"):
