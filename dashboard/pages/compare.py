@@ -172,11 +172,13 @@ def _waterfall(visit: Visit) -> Any:
     text = f"The other is {format_duration(abs(round(change)))} {word}: {noise}."
     if not change:
         text = "Both take the same time."
+        if _per(result) != "a step":
+            text = "Without steps in both, a second of one is compared with a second of the other."
     return section(heading, plot(fig, heading), note=text)
 
 
 def _per(result: Result) -> str:
-    return "a step" if result.coverage.get("compared") == "a step" else "a rank's recording"
+    return "a step" if result.coverage.get("compared") == "a step" else "a second recorded"
 
 
 def _time(visit: Visit) -> Any:

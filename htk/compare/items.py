@@ -51,6 +51,15 @@ class Side:
         """Rank, cycle and step of each sample: a row for each."""
         return _complete_steps(self.tables)
 
+    @cached_property
+    def recorded_ns(self) -> int:
+        """How long ranks were recorded in all: their GPUs' work, else their operators."""
+        gpu = self.tables["rank_windows"]
+        spans = gpu if gpu.num_rows else self.tables["cpu_ops"]
+        rank = Groups.by_keys(np.column_stack(_who(spans)))
+        ends, starts = rank.max(numbers(spans["end_ns"])), rank.min(numbers(spans["start_ns"]))
+        return int((ends - starts).sum())
+
     def sample(self, table: pa.Table, step: Ints) -> Ints:
         """Sample of each row of a table, whose steps are given; -1 where it is in none."""
         keys = np.column_stack([*_who(table), step.astype(np.int64)])

@@ -1,9 +1,10 @@
 """Two recordings side by side: what became slower, faster, more, less, new or gone.
 
 Counts and times are of a step, as means over ranks and complete steps, so that recordings of
-different length compare; without steps on both sides they are totals of a rank. A difference is
-significant where it exceeds what chance explains; the chance of a false alarm is shared among all
-things of a kind, shown or not.
+different length compare. Without steps on both sides, kernels and operators are compared by the
+time of a call, all else by the time in a second recorded: how much fell into a recording says
+nothing about speed. A difference is significant where it exceeds what chance explains; the chance
+of a false alarm is shared among all things of a kind, shown or not.
 """
 
 from collections.abc import Sequence
@@ -23,15 +24,23 @@ from htk.core.label import Label
 from htk.measures.chance import shared, student, tail
 from htk.schema import TEXT, table
 
+_OF_CALLS = ("kernel", "op")
+_NS_PER_S = 1_000_000_000
 FALSE_ALARMS = 0.01  # chance that equal runs show one significant row of a kind
 
 RETURNS = table(
     by=(TEXT, "time, phase, kernel, op, module or comm."),
     name=(TEXT, "What is compared: GPU time, but of op the host's (callees included)."),
     change=(TEXT, "added, removed, slower, faster, or same: within what chance explains."),
-    base_count=(pa.float64(), "How often in a step (without steps: in all), mean over ranks."),
+    base_count=(
+        pa.float64(),
+        "How often in a step (without steps: in a second recorded), mean over ranks.",
+    ),
     new_count=(pa.float64(), "The same, of the new recording."),
-    base_ns=(pa.float64(), "Time in a step (without steps: in all), mean over ranks."),
+    base_ns=(
+        pa.float64(),
+        "Time in a step, mean over ranks; without steps that of a call, or in a second.",
+    ),
     new_ns=(pa.float64(), "The same, of the new recording."),
     diff_ns=(pa.float64(), "New less base."),
     diff_pct=(pa.float64(), "That, of base; null where it is new."),
@@ -49,6 +58,7 @@ class _Rows(NamedTuple):
     was: Floats
     now: Floats
     noise: Floats  # NaN: unknown
+    weight: float | Floats = 1.0  # how often the difference comes, for the order of rows
 
     @property
     def diff(self) -> Floats:
@@ -61,8 +71,8 @@ def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -
     if all(side.steps for side in sides):
         return changes(*sides, by, n)
     pair = Side(base), Side(new)
-    rows = [_table(kind, _totals(kind, *pair), n) for kind in by]
-    return _answer(rows, "a rank", *sides)
+    rows = [_table(kind, _without_steps(kind, *pair), n) for kind in by]
+    return _answer(rows, "a call of a kernel or operator, a second recorded of all else", *sides)
 
 
 def changes(base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int) -> pa.Table:
@@ -111,30 +121,36 @@ def _noise(
     return error * student(levels / 2, free)
 
 
-def _totals(kind: By, base: Side, new: Side) -> _Rows:
-    """Without steps: totals, mean over ranks."""
+def _without_steps(kind: By, base: Side, new: Side) -> _Rows:
+    """Compare the time of a call, or that in a second recorded."""
     items = [READERS[kind](side) for side in (base, new)]
     names = list(dict.fromkeys(items[0].names + items[1].names))
     code_of = {name: k for k, name in enumerate(names)}
-    sums = [_sums(i, code_of, len(s.ranks)) for i, s in zip(items, (base, new), strict=True)]
+    sums = [_in_a_second(i, code_of, s) for i, s in zip(items, (base, new), strict=True)]
     (was_often, was), (now_often, now) = sums
-    return _Rows(names, was_often, now_often, was, now, np.full(len(names), np.nan))
+    noise = np.full(len(names), np.nan)
+    if kind not in _OF_CALLS:
+        return _Rows(names, was_often, now_often, was, now, noise)
+    was, now = (np.divide(t, n, out=np.zeros(len(n)), where=n > 0) for n, t in sums)
+    return _Rows(names, was_often, now_often, was, now, noise, np.maximum(was_often, now_often))
 
 
-def _sums(items: Items, code_of: dict[str, int], ranks: int) -> tuple[Floats, Floats]:
-    """Count and time of each name, mean over ranks."""
+def _in_a_second(items: Items, code_of: dict[str, int], side: Side) -> tuple[Floats, Floats]:
+    """Count and time of each name in a second recorded."""
     code = np.array([*(code_of[name] for name in items.names), -1], np.int64)[items.code]
     kept = code >= 0
     count = np.bincount(code[kept], minlength=len(code_of))
     total = np.bincount(code[kept], items.time[kept], minlength=len(code_of))
-    return count / ranks, total / ranks
+    seconds = max(side.recorded_ns, 1) / _NS_PER_S
+    return count / seconds, total / seconds
 
 
 def _table(kind: By, rows: _Rows, n: int) -> pa.Table:
     present = np.flatnonzero((rows.was_often > 0) | (rows.now_often > 0))
     has_noise = ~np.isnan(rows.noise)
     certain = has_noise & (np.abs(rows.diff) > np.nan_to_num(rows.noise))
-    order = np.lexsort((-np.abs(rows.diff[present]), ~certain[present]))
+    impact = np.abs(rows.diff) * rows.weight
+    order = np.lexsort((-impact[present], ~certain[present]))
     shown = present[order][: n or None]
     share = np.divide(100 * rows.diff, rows.was, out=np.zeros(len(rows.was)), where=rows.was > 0)
     numbers = (rows.was_often, rows.now_often, rows.was, rows.now, rows.diff)

@@ -61,8 +61,13 @@ def checks() -> list[Check]:
     ]
 
 
+def _pers(subject: Subject) -> tuple[str, ...]:
+    """What answers may be divided by: also steps, where there are any."""
+    return ("rank", "step") if subject.trace.has_steps else ("rank",)
+
+
 def _window(subject: Subject, tally: Tally) -> None:
-    for per in ("rank", "step"):
+    for per in _pers(subject):
         table = subject.answer("time_breakdown", per=per)
         idle = subject.answer_or_none("idle_breakdown", per=per)
         kinds = subject.answer_or_none("kernel_kinds", per=per)
@@ -107,7 +112,7 @@ def _cycles(subject: Subject, windows: str) -> set[tuple[Any, ...]]:
 
 def _communication(subject: Subject, tally: Tally) -> None:
     names = ("comm_ns", "exposed_comm_ns")
-    for per in ("rank", "step"):
+    for per in _pers(subject):
         table = subject.answer("time_breakdown", per=per)
         times = keyed(table, _WINDOW, names)
         overlap = subject.answer("comm_compute_overlap", per=per)
@@ -179,10 +184,12 @@ def _kernel_time(subject: Subject, tally: Tally) -> None:
 def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:
     """Every answer that tells all GPU time: its columns of time and, where it has one, of count."""
     totals = ("total_ns", "count")
-    for options in ({"n": 3}, {"n": 0, "per": "rank"}, {"n": 0, "per": "step"}):
+    pers = _pers(subject)
+    choices: list[dict[str, Any]] = [{"n": 3}, *({"n": 0, "per": per} for per in pers)]
+    for options in choices:
         shown = " ".join(f"--{name} {value}" for name, value in options.items())
         yield f"kernel-top {shown}", subject.answer("kernel_top", **options), totals
-    for per in ("all", "rank", "step"):
+    for per in ("all", *pers):
         yield f"kernel-families {per}", subject.answer("kernel_families", per=per), totals
     how = subject.answer_or_none("compile_graph_coverage")
     if how is not None:
@@ -191,7 +198,7 @@ def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]
         table = subject.answer_or_none("op_breakdown", n=0, by=by)
         if table is not None:
             yield f"op-breakdown by {by}", table, ("device_self_ns",)
-    for per in ("rank", "step"):
+    for per in pers:
         table = subject.answer_or_none("op_breakdown", n=0, per=per)
         if table is not None:
             yield f"op-breakdown per {per}", table, ("device_self_ns",)

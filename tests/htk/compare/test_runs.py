@@ -8,7 +8,7 @@ import pytest
 from htk.compare.items import EACH
 from htk.compare.runs import compare
 from htk.trace.opening import open_trace
-from tests.kineto_file import Event, kernel, launch, op, step, write
+from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
 
 def recording(path: Path, steps: list[list[tuple[str, float]]]) -> Any:
@@ -59,13 +59,39 @@ def test_recordings_of_different_length_compare_by_step(tmp_path: Path) -> None:
     assert rows(base, new, "op")["aten::mm"]["base_ns"] == 90_000
 
 
-def test_without_steps_totals_are_compared_and_nothing_is_significant(tmp_path: Path) -> None:
-    for name, length in (("a", 4), ("b", 7)):
-        write(tmp_path / f"{name}.json", launch(1, 0), kernel("gemm", 2, length, 1))
-    base, new = (open_trace(tmp_path / f"{n}.json").tables for n in "ab")
+def test_without_steps_calls_and_seconds_are_compared(tmp_path: Path) -> None:
+    """Base: 2 ranks of 100 us with two calls of 4 us each. New: 1 rank of 400 us with four of 4 us,
+    and one of 5 us that ends it. As many calls a second less, and no call is slower for it."""
+    for rank in (0, 1):
+        events = [op("aten::mm", 0, 8), launch(1, 0), kernel("gemm", 0, 4, 1)]
+        events += [op("aten::mm", 50, 8), launch(2, 51), kernel("gemm", 96, 4, 2)]
+        write(tmp_path / f"a{rank}.json", *events, **of_rank(rank, 2))
+    events = [op("aten::mm", 0, 8)]
+    for k in range(4):
+        events += [launch(k + 1, 1 + k), kernel("gemm", 10 * k, 4, k + 1)]
+    events += [launch(9, 7), kernel("relu", 395, 5, 9)]
+    write(tmp_path / "b.json", *events)
+    base = open_trace([tmp_path / f"a{rank}.json" for rank in (0, 1)]).tables
+    new = open_trace(tmp_path / "b.json").tables
     gemm = rows(base, new, "kernel")["gemm"]
-    assert (gemm["diff_ns"], gemm["significant"], gemm["noise_ns"]) == (3000, None, None)
-    assert gemm["change"] == "slower"
+    assert (gemm["base_ns"], gemm["new_ns"], gemm["change"]) == (4000, 4000, "same")
+    assert (gemm["base_count"], gemm["new_count"]) == (20_000, 10_000)  # 4 in 200 us, 4 in 400 us
+    assert rows(base, new, "op")["aten::mm"]["new_ns"] == 8000
+    times = rows(base, new, "time")
+    assert (times["compute"]["base_ns"], times["compute"]["new_ns"]) == (80_000_000, 52_500_000)
+    assert times["total"]["diff_ns"] == 0
+    assert {row["significant"] for row in times.values()} == {None}
+
+
+def test_without_steps_what_costs_more_in_all_comes_first(tmp_path: Path) -> None:
+    """One call slower by 9 us, or twenty slower by 1 us each."""
+    for name, once, often in (("a", 10, 4), ("b", 19, 5)):
+        events = [launch(100, 0), kernel("once", 0, once, 100)]
+        for k in range(20):
+            events += [launch(k, 1 + k), kernel("often", 30 + 10 * k, often, k)]
+        write(tmp_path / f"{name}.json", *events)
+    base, new = (open_trace(tmp_path / f"{n}.json").tables for n in "ab")
+    assert list(rows(base, new, "kernel")) == ["often", "once"]
 
 
 def test_a_trace_against_itself(shared: Path) -> None:
