@@ -20,7 +20,7 @@ from htk.derived.registry import base_tables
 from htk.errors import AnalysisError, MissingTable
 from htk.spread.mapper import Lost
 from htk.spread.memory import release
-from htk.trace.coverage import gpu_counts, gpu_facts, rests_on_gpu
+from htk.trace.coverage import gpu_facts, rests_on_gpu
 from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
 
@@ -48,7 +48,7 @@ class _Job:
     def __call__(self, part: Trace) -> "_Part":
         chosen = find(self.name)
         ranks = part.part(part.files)  # its tables go when it does
-        counts = gpu_counts(ranks) if rests_on_gpu(tables_read(chosen)) else None
+        counts = ranks.gpu_counts if rests_on_gpu(tables_read(chosen)) else None
         try:
             table = table_of_answer(ranks, chosen, self.options, in_part=True)
         except MissingTable:

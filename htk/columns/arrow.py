@@ -55,7 +55,7 @@ def constant_text(value: str | None, length: int) -> pa.Array:
 
 def texts(values: Sequence[str | None]) -> pa.Array:
     """Return a column of texts from Python strings."""
-    return pa.array(values, pa.string()).dictionary_encode().cast(TEXT)
+    return pa.array(values, pa.string()).dictionary_encode()  # int32 codes, as TEXT has
 
 
 def nulls(kind: pa.DataType, length: int) -> pa.Array:
@@ -67,26 +67,37 @@ def nulls(kind: pa.DataType, length: int) -> pa.Array:
 
 def codes_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
     """Return the codes (-1: null) and dictionary of a column of texts."""
+    if isinstance(column, pa.ChunkedArray) and column.num_chunks == 1:
+        column = column.chunk(0)
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries().combine_chunks()
         if isinstance(column, pa.ChunkedArray):  # no chunk, or too long for one
             column = pa.concat_arrays(column.chunks) if column.num_chunks else nulls(TEXT, 0)
-    codes = column.indices
-    filled = codes.fill_null(-1) if codes.null_count else codes
-    return filled.to_numpy(zero_copy_only=False), column.dictionary
+    return numbers(column.indices, -1), column.dictionary
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, null: int | float = 0) -> NDArray[Any]:
     """Return a column of numbers as NumPy, nulls replaced."""
-    if column.null_count:
-        column = column.fill_null(pa.scalar(null, column.type))
-    return column.to_numpy() if isinstance(column, pa.ChunkedArray) else _to_numpy(column)
+    if not column.null_count:
+        return column.to_numpy() if isinstance(column, pa.ChunkedArray) else _to_numpy(column)
+    array = _only_chunk(column)
+    dtype = NUMPY_OF.get(column.type)
+    if array is None or dtype is None:
+        filled = column.fill_null(pa.scalar(null, column.type))
+        return filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else _to_numpy(filled)
+    if column.null_count == len(column):
+        return np.full(len(column), null, dtype)
+    values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+    return np.where(_flags(array), values, np.array(null, dtype))
 
 
 def valid(column: pa.Array | pa.ChunkedArray) -> Mask:
     """Return which rows hold a value."""
     if not column.null_count:
         return np.ones(len(column), bool)
+    array = _only_chunk(column)
+    if array is not None:
+        return _flags(array)
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
 
@@ -132,6 +143,25 @@ def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) 
 def without(schema: pa.Schema, *names: str) -> pa.Schema:
     """Return the schema without some of its columns."""
     return pa.schema([field for field in schema if field.name not in names])
+
+
+def _only_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
+    """Return the column as one array, if it lies in one piece."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else None
+
+
+def _flags(array: pa.Array) -> Mask:
+    """Return which rows of an array that has nulls hold a value."""
+    marks = array.buffers()[0]
+    if marks is None:  # of the type of nothing but nulls
+        return np.zeros(len(array), bool)
+    bits = np.frombuffer(marks, np.uint8)
+    first, stop = array.offset, array.offset + len(array)
+    bits = bits[first // 8 : -(-stop // 8)]
+    flags = np.unpackbits(bits, bitorder="little")[first % 8 : first % 8 + len(array)]
+    return flags.view(bool)
 
 
 def _to_numpy(column: pa.Array) -> NDArray[Any]:

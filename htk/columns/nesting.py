@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers
-from htk.columns.groups import Groups
+from htk.columns.groups import numbered
 from htk.columns.segments import SegmentTimes, heads
 from htk.columns.types import NONE
 from htk.core.engine import core, engine
@@ -29,13 +29,17 @@ class Threads:
     def of(self, table: pa.Table) -> Int32:
         process, processes = codes_of(table["process"])
         thread, threads = codes_of(table["thread"])
-        pairs = Groups.by_keys(np.column_stack([process, thread]))
         process_names, thread_names = [*processes.to_pylist(), None], [*threads.to_pylist(), None]
+        width = len(thread_names)
+        pairs = (process.astype(np.int64) + 1) * width + (thread + 1)  # in the order of both codes
+        distinct, pair_ids = numbered(pairs)
         numbers_of_pairs = [
-            self._numbers.setdefault((process_names[p], thread_names[t]), len(self._numbers))
-            for p, t in pairs.keys.tolist()  # a handful of threads
+            self._numbers.setdefault(
+                (process_names[p // width - 1], thread_names[p % width - 1]), len(self._numbers)
+            )
+            for p in distinct.tolist()  # a handful of threads
         ]
-        return np.array(numbers_of_pairs, np.int32)[pairs.group_ids]
+        return np.array(numbers_of_pairs, np.int32)[pair_ids]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,11 @@ class Entry(Protocol):
         """Return about how large a parsed table is, without reading it; 0: there is none."""
         ...
 
-    def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table: ...
+    def derived(
+        self, name: str, make: Callable[[], pa.Table], *, smallest_bytes: int = 0
+    ) -> pa.Table:
+        """Return a table made of the others; where it is kept, a smaller one than that is not."""
+        ...
 
     def release(self) -> None:
         """Let go of tables that can be read again."""
@@ -45,7 +49,9 @@ class MemoryEntry:
     def size_bytes(self, name: str) -> int:
         return int(self.tables[name].nbytes) if name in self.tables else 0
 
-    def derived(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+    def derived(
+        self, name: str, make: Callable[[], pa.Table], *, smallest_bytes: int = 0
+    ) -> pa.Table:
         if name not in self._derived:
             self._derived[name] = make()
         return self._derived[name]
@@ -109,15 +115,21 @@ class StoredEntry:
         return self._stored.index.get(name, (0, 0))[1]
 
     def derived(
-        self, name: str, make: Callable[[], pa.Table], largest_bytes: int | None = None
+        self,
+        name: str,
+        make: Callable[[], pa.Table],
+        *,
+        smallest_bytes: int = 0,
+        largest_bytes: int | None = None,
     ) -> pa.Table:
-        """Return a table as it was kept, else as it is made; a larger one than that is not kept."""
+        """Return a table as it was kept, else as it is made; one of another size is not kept."""
         table = self._derived.get(name)
         if table is None:
             table = self._find(name)
             if table is None:
                 table = make()
-                if largest_bytes is None or table.get_total_buffer_size() <= largest_bytes:
+                size = table.get_total_buffer_size()
+                if smallest_bytes <= size and (largest_bytes is None or size <= largest_bytes):
                     table = self._keep(name, table)
             self._derived[name] = table
         return table

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from htk.columns.arrow import codes_of, numbers, truths, valid
+from htk.columns.arrow import codes_of, numbers, truths
 from htk.trace.trace import Trace
 
 _GPU = {
@@ -87,25 +87,7 @@ def clock_coverage(trace: Trace) -> dict[str, Any]:
 
 def gpu_coverage(trace: Trace) -> dict[str, Any]:
     """Return how much GPU work was recorded, and how much of it is linked to what launched it."""
-    return gpu_facts([gpu_counts(trace)])
-
-
-def gpu_counts(trace: Trace) -> dict[str, int]:
-    """Return what of the GPU work adds up over ranks."""
-    kernels, links = trace.tables["kernels"], trace.tables["kernel_links"]
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
-    linked, carried = valid(links["launch_row"]), truths(links["carry_in"])
-    lost = ~linked & ~carried
-    return {
-        "gpu_activities": kernels.num_rows,
-        "gpu_ns": int(length.sum()),
-        "linked_ns": int(length[linked].sum()),
-        "carry_in_activities": int(carried.sum()),
-        "carry_in_ns": int(length[carried].sum()),
-        "unlinked_activities": int(lost.sum()),
-        "unlinked_ns": int(length[lost].sum()),
-        "ambiguous_activities": int(truths(links["ambiguous"]).sum()),
-    }
+    return gpu_facts([trace.gpu_counts])
 
 
 def gpu_facts(counts: Sequence[Mapping[str, int]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from htk.io.entry import Entry
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
 from htk.trace.execution import FILLED, filled_collectives, filled_operators
 
+_SMALL_BYTES = 16 << 10  # a smaller table costs less to make than a file of its own
 _SAME_RANK = {
     "copy_of_a_file": "the same recording as {}; left out",
     "older_recording": "an older recording of the rank of {}; left out",
@@ -57,6 +58,7 @@ class TraceFile:
     shift_ns: int = 0  # added to all times: the file lost what its times are relative to
     placed_by: str | None = None  # what told the shift; "nothing": its times stay relative
     execution: Entry | None = None  # an execution trace of the same rank
+    keeps_small: bool = True  # by itself, a table made of it; not where all files' are kept joined
 
     def table(self, name: str) -> pa.Table:
         """A table of the vocabulary with its rank and cycle; empty where the file has none."""
@@ -137,7 +139,9 @@ class TraceFile:
     def _derived(self, name: str) -> pa.Table:
         maker = registry.maker(name)
         return self.entry.derived(
-            name, lambda: maker.function(*(self._own(read) for read in maker.reads))
+            name,
+            lambda: maker.function(*(self._own(read) for read in maker.reads)),
+            smallest_bytes=0 if self.keeps_small else _SMALL_BYTES,
         )
 
     def _own(self, name: str) -> pa.Table:

@@ -23,10 +23,23 @@ from htk.models.hardware import OWN_FILE
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 
-_FEWEST_FILES = 8  # of fewer, joining costs less than keeping
+_FEWEST_FILES = 32  # of fewer, joining costs less than keeping
 _LARGEST_BYTES = 512 << 20  # of larger tables, most of the cost is in their rows
 _SHARE_OF_CACHE = 32  # that one joined table may take
 _SHARE_OF_MEMORY = 4  # the same: it is in memory once, to be written
+
+
+def are_joined(files: Sequence[TraceFile]) -> bool:
+    """Return whether the tables of these files are kept joined."""
+    return bool(_folders(files))
+
+
+def _folders(files: Sequence[TraceFile]) -> list[Path]:
+    """Return the folders of the files' entries; none where they are few or not all in the cache."""
+    if os.environ.get(OWN_FILE):  # its links decide what of a collective is not known
+        return []
+    folders = [file.entry.folder for file in files if isinstance(file.entry, StoredEntry)]
+    return folders if len(folders) >= max(len(files), _FEWEST_FILES) else []
 
 
 class JoinedTables:
@@ -46,21 +59,18 @@ class JoinedTables:
         """Return a table as it was kept, else as it is made, which is kept unless it is large."""
         if self._entry is None:
             return make()
-        return self._entry.derived(name, make, self._largest_bytes)
+        return self._entry.derived(name, make, largest_bytes=self._largest_bytes)
 
     @cached_property
     def _entry(self) -> StoredEntry | None:
         """The entry of the joined tables; None where files are few or are not in the cache."""
-        if os.environ.get(OWN_FILE):  # its links decide what of a collective is not known
-            return None
-        entries = [file.entry for file in self.files]
-        folders = [entry.folder for entry in entries if isinstance(entry, StoredEntry)]
-        if len(folders) < max(len(entries), _FEWEST_FILES):
+        folders = _folders(self.files)
+        if not folders:
             return None
         key = self._key(folders)
         entry = self._store.find(key)
         if entry is None:
-            source = f"{Path(self.files[0].file).parent}, {len(entries)} files joined"
+            source = f"{Path(self.files[0].file).parent}, {len(folders)} files joined"
             entry = self._store.save(key, Parsed({}), source, is_joined=True)
         return entry if isinstance(entry, StoredEntry) else None
 

@@ -25,7 +25,7 @@ from htk.trace.confined import ConfinedReaders, is_from_outside
 from htk.trace.cycles import cycles_of
 from htk.trace.execution import FORMAT as EXECUTION_TRACE
 from htk.trace.file import FileRecording, TraceFile, process_of
-from htk.trace.joined import JoinedTables
+from htk.trace.joined import JoinedTables, are_joined
 from htk.trace.parsing import beginning, parse_with, parser_of, unforeseen
 from htk.trace.placing import placed
 from htk.trace.ranks import ranks_of
@@ -85,6 +85,8 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     parts = tuple(_with_execution_traces(placed(_parts(read, options))))
     if options.strict:
         _refuse_losses(parts, unread, failed)
+    if options.cache and are_joined(parts):
+        parts = tuple(replace(part, keeps_small=False) for part in parts)
     joined = JoinedTables(Store(), parts, work) if options.cache else None
     return Trace(parts, unread=tuple(unread), failed=tuple(failed), joined=joined, work=work)
 

@@ -21,6 +21,7 @@ from htk.errors import MissingTable, UsageError
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
+from htk.trace.gpu_counts import gpu_counts
 from htk.trace.joined import JoinedTables
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
@@ -77,6 +78,11 @@ class Trace:
     @cached_property
     def tables(self) -> Tables:
         return Tables(self)
+
+    @cached_property
+    def gpu_counts(self) -> dict[str, int]:
+        """What of the GPU work that is looked at adds up over ranks; every coverage needs it."""
+        return gpu_counts(self.tables["kernels"], self.tables["kernel_links"])
 
     @property
     def everything(self) -> "Trace":
@@ -286,7 +292,8 @@ class Trace:
 
     def part(self, files: Sequence[TraceFile]) -> "Trace":
         """Some of the files by themselves, under the same selection; times count as before."""
-        return Trace(tuple(files), self.selection, began_ns=self.origin_ns)
+        own = tuple(replace(file, keeps_small=True) for file in files)  # read again by themselves
+        return Trace(own, self.selection, began_ns=self.origin_ns)
 
     def _make(self, name: str) -> pa.Table:
         return (

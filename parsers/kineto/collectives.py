@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from htk.columns.arrow import boolean, build, mapped, number, numbers, text, texts, valid, without
 from htk.columns.types import NONE, Mask
 from htk.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
-from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.metadata import Metadata
 from htk.parsers.kineto.pairing import CPU_LIBRARIES, PairedCalls, PairedRows, Seen, paired
-from htk.parsers.kineto.process_groups import listed_ranks, seq_of, split, value_at
+from htk.parsers.kineto.process_groups import listed_ranks, regular_ranks, seq_of, split, value_at
 from htk.parsers.kineto.shapes import from_shapes
 from htk.schema import TABLES
 
@@ -125,8 +124,16 @@ class _Sizes:
         into = _either(facts, source, "in_nelems", "in_size_old")
         out = _either(facts, source, "out_nelems", "out_size_old")
         dtype = _taken(facts.table["dtype"], source).to_pylist()
-        lacking = np.flatnonzero((into < 0) | (out < 0))
-        guessed = np.zeros(len(source), bool)
+        sizes = cls(into, out, dtype, np.zeros(len(source), bool))
+        is_stated = (source != NONE) & (into >= 0)
+        lacking = np.flatnonzero(((into < 0) | (out < 0)) & ~is_stated)
+        if len(lacking):
+            sizes._guess(lacking, pairs, types, seen)
+        return sizes
+
+    def _guess(self, lacking: Rows, pairs: PairedRows, types: list[str], seen: Seen) -> None:
+        """Fill in what the shapes tell of rows whose arguments do not tell it."""
+        facts = seen.facts
         shaped = [
             facts.rows(np.append(calls.event, NONE)[rows])
             for calls, rows in (
@@ -138,15 +145,12 @@ class _Sizes:
         dims = [_taken(facts.table["in_dims"], rows).to_pylist() for rows in shaped]
         kinds = [_taken(facts.table["in_type"], rows).to_pylist() for rows in shaped]
         called = _taken(seen.ops.table["name"], pairs.op).to_pylist()
-        for row in lacking.tolist():  # only what the arguments do not tell
-            if source[row] != NONE and into[row] >= 0:
-                continue
+        for row in lacking.tolist():
             shapes = [(dims[k][row], kinds[k][row]) for k in range(3)]
             shape = from_shapes(types[row], called[row], shapes)
-            into[row], out[row] = shape.into, shape.out
-            guessed[row] = shape.into >= 0 or shape.out >= 0
-            dtype[row] = dtype[row] or shape.dtype
-        return cls(into, out, dtype, guessed)
+            self.into[row], self.out[row] = shape.into, shape.out
+            self.guessed[row] = shape.into >= 0 or shape.out >= 0
+            self.dtype[row] = self.dtype[row] or shape.dtype
 
     def add_up(self, pairs: PairedRows, seen: Seen, types: list[str]) -> None:
         """A coalesced launch carries what its members carry."""
@@ -213,8 +217,7 @@ def _groups(
         found_ranks = listed_ranks(listed) if listed else None
         regular = 0 < size[row] <= _MOST_RANKS and start[row] >= 0 and stride[row] > 0
         if found_ranks is None and regular:
-            last = int(start[row] + stride[row] * size[row])
-            found_ranks = compact_json(list(range(int(start[row]), last, int(stride[row]))))
+            found_ranks = regular_ranks(int(start[row]), int(size[row]), int(stride[row]))
             inferred[row].append("group_ranks")
         members.append(found_ranks)
     if groups.num_rows == 1:

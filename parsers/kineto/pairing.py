@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from htk.columns.arrow import matching, numbers, valid
+from htk.columns.arrow import matching, numbers, truths, valid
 from htk.columns.nesting import Nested, Threads
 from htk.columns.types import NONE, Mask
 from htk.derived.links import look_up
@@ -21,6 +20,11 @@ from htk.parsers.kineto.metadata import OPERATOR, RECORD, Metadata
 
 Rows = NDArray[np.int64]
 
+# What is looked at of a table: not all its columns need be copied.
+_KERNEL = (
+    "event", "device", "stream", "name", "start_ns", "end_ns", "correlation", "external_id",
+)  # fmt: skip
+_CALL = ("event", "name", "process", "thread", "start_ns", "end_ns", "external_id")
 CPU_LIBRARIES = ("gloo", "mpi", "ucc")
 _SILENT = ("wait", "split", "new_window")  # recorded like collectives, and move nothing
 
@@ -34,7 +38,7 @@ class PairedCalls:
 
     @classmethod
     def of(cls, table: pa.Table, threads: Threads, wanted: Callable[[str], bool]) -> "PairedCalls":
-        calls = table.filter(pa.array(matching(table["name"], wanted)))
+        calls = table.select(_CALL).filter(pa.array(matching(table["name"], wanted)))
         start, end = numbers(calls["start_ns"]), numbers(calls["end_ns"])
         return cls(calls, Nested(threads.of(calls), start, end))
 
@@ -59,9 +63,10 @@ class Seen:
         cls, kernels: pa.Table, cpu_ops: pa.Table, annotations: pa.Table, metadata: pa.Table
     ) -> "Seen":
         threads = Threads()
-        cpu_ranges = annotations.filter(pc.invert(annotations["on_gpu"]))
+        cpu_ranges = annotations.filter(pa.array(~truths(annotations["on_gpu"])))
+        is_comm = pa.array(matching(kernels["kind"], "comm".__eq__))
         return cls(
-            kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__))),
+            kernels.select(_KERNEL).filter(is_comm),
             PairedCalls.of(cpu_ops, threads, RECORD.__eq__),
             PairedCalls.of(cpu_ops, threads, lambda name: OPERATOR.match(name) is not None),
             PairedCalls.of(cpu_ranges, threads, lambda name: annotated(name) is not None),

@@ -54,6 +54,12 @@ def listed_ranks(listed: str) -> str | None:
     return compact_json([int(p) for p in parts]) if is_complete else None
 
 
+@lru_cache(maxsize=1000)
+def regular_ranks(start: int, size: int, stride: int) -> str:
+    """Return a list of ranks that lie equally far apart, in compact JSON."""
+    return compact_json(list(range(start, start + stride * size, stride)))
+
+
 def split(listed: str) -> str | None:
     """Return the elements to or from each peer; None where there is no list, or not all of it."""
     inner = listed.strip("[] ")

@@ -53,3 +53,22 @@ def test_numbers_of_a_slice_and_of_chunks() -> None:
     column = number(np.arange(5), pa.int64())
     assert numbers(column.slice(2, 2)).tolist() == [2, 3]
     assert numbers(pa.chunked_array([column, column.slice(3)])).tolist() == [0, 1, 2, 3, 4, 3, 4]
+
+
+def test_rows_of_slices_that_hold_nulls() -> None:
+    rows = [None if k % 3 == 1 else k for k in range(40)]
+    for kind, null in ((pa.int64(), -1), (pa.int32(), 7), (pa.float64(), 0.5), (pa.int16(), 2)):
+        whole = pa.array(rows, kind)
+        for first, length in ((0, 40), (3, 30), (9, 8), (16, 1), (1, 1), (40, 0)):
+            expected = rows[first : first + length]
+            for column in (
+                whole.slice(first, length),
+                pa.chunked_array([whole.slice(first, length)]),
+            ):
+                assert valid(column).tolist() == [v is not None for v in expected]
+                read = numbers(column, null)
+                assert read.tolist() == [null if v is None else v for v in expected]
+                assert read.dtype == kind.to_pandas_dtype()
+    assert valid(pa.nulls(3)).tolist() == [False] * 3
+    names = pa.array(["a", None, "b", None, "a"]).dictionary_encode().slice(1, 3)
+    assert codes_of(names)[0].tolist() == [-1, 1, -1]

@@ -1,5 +1,6 @@
 """Joined tables that are kept are those that files give, and never another recording's."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("htk.trace.joined._FEWEST_FILES", 8)  # as many as the job has
     return tmp_path / "cache"
 
 
@@ -124,6 +126,30 @@ def test_few_files_large_tables_and_own_gpus_are_not_kept(
     monkeypatch.setenv(OWN_FILE, str(tmp_path / "own.toml"))
     assert open_trace(ranks).tables["rank_windows"].num_rows
     assert joined_files(cache) == {"ranks"}
+
+
+def test_small_tables_of_a_file_are_kept_joined_alone(
+    ranks: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_file = open_trace(ranks, OpenOptions(cache=False))
+    rank = by_file.files[3]
+    sizes = {n: rank.table(n).get_total_buffer_size() for n in ("op_links", "rank_windows")}
+    assert sizes["rank_windows"] < 2_000 < sizes["op_links"]
+    monkeypatch.setattr("htk.trace.file._SMALL_BYTES", 2_000)
+    trace = open_trace(ranks)
+    assert_same(trace, by_file)
+    assert [*cache.glob("*/derived-rank_windows.arrow")] == [
+        path for path in cache.glob("*/derived-rank_windows.arrow") if "joined" in meta(path)
+    ]
+    assert len([*cache.glob("*/derived-op_links.arrow")]) == 9, "of each file, and joined"
+    alone = open_trace(ranks / "rank3.pt.trace.json.gz")
+    assert alone.tables["rank_windows"].equals(rank.table("rank_windows"))
+    assert len([*cache.glob("*/derived-rank_windows.arrow")]) == 2, "of one file by itself"
+
+
+def meta(table: Path) -> str:
+    """Return what the entry of a table is made of."""
+    return str(json.loads((table.parent / "meta.json").read_text())["source"])
 
 
 def test_what_is_damaged_is_joined_again(ranks: Path, cache: Path) -> None:
