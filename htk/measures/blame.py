@@ -3,12 +3,13 @@ every table, blame chain and recommendation gives.
 
 What the others wait in a collective is attributed to its late member, if that was late by its own
 time. If collectives of other groups held it up, and it waited in them for most of that time, it is
-attributed to whoever was late to the one that it waited in longest, and so on to the first cause.
-What cannot be followed to a rank (slow transfers, a collective that some rank's recording lacks,
-the beginning of a recording) is nobody's.
+attributed to whoever was late to the one that it waited in longest, and so on to the first cause:
+of each wait as much as the shortest wait on the way, for nobody waits longer because of it.
+What exceeds that, and what cannot be followed to a rank (slow transfers, a collective that some
+rank's recording lacks, the beginning of a recording), is nobody's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +25,7 @@ from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.own_time import KINDS, OwnTime, beyond, fastest_member, own_time
 
 _ROUNDS = 64  # each goes twice as far back
+_NO_LIMIT = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Blame:
     cause: Ints  # of a late row: the row of the rank that this is attributed to (NONE: nobody)
     lateness: Ints
     excess: Ints  # its own time beyond the fastest member's, a column for each kind of it
-    waited: Ints  # of a late row: what the others waited in this collective
+    waited: Ints  # of a late row: what the others waited in this collective because of its cause
+    limit: Ints  # of a late row: what each of the others can have waited because of its cause
 
     @cached_property
     def blamed(self) -> Mask:
@@ -48,6 +51,18 @@ class Blame:
         """What all others waited because of a row: in its collective, and in those that it held
         up."""
         return self._attributed(self.waited)
+
+    def beyond_limit(self, match: Ints, waited: Ints) -> Ints:
+        """Return of a late row what the others waited in its collective, of `waited` by each row,
+        beyond what its cause can have held them up for."""
+        limit = np.full(int(match.max(initial=NONE)) + 2, _NO_LIMIT, np.int64)
+        rows = np.flatnonzero(self.late)
+        limit[match[rows]] = self.limit[rows]
+        surplus = np.maximum(waited - limit[match], 0)
+        surplus[rows] = 0
+        total = np.zeros(len(limit), np.int64)
+        np.add.at(total, match, surplus)
+        return np.where(self.late, total[match], 0)
 
     @cached_property
     def collectives(self) -> Ints:
@@ -77,9 +92,11 @@ def blame(calls: CollectiveCalls, activities: pa.Table) -> Blame:
         )
     held_up = late & (2 * excess[:, KINDS.index("comm")] > lateness)
     peers = _held_up_in(own, rows, calls.waits.wait, lateness, np.flatnonzero(held_up))
-    cause = _first_causes(calls.match, late & common, held_up, peers, has_lateness)
+    wait = calls.waits.wait
+    cause, limit = _first_causes(calls.match, late & common, held_up, peers, has_lateness, wait)
     waited = np.where(late, numbers(matches["cost_ns"], 0), 0)
-    return Blame(late, held_up, common, cause, lateness, excess, waited)
+    blames = Blame(late, held_up, common, cause, lateness, excess, waited, limit)
+    return replace(blames, waited=waited - blames.beyond_limit(calls.match, wait))
 
 
 def need_waits(calls: CollectiveCalls) -> None:
@@ -100,12 +117,12 @@ def need_waits(calls: CollectiveCalls) -> None:
 
 
 def _first_causes(
-    match: Ints, late: Mask, held_up: Mask, held_up_in: Ints, has_lateness: Mask
-) -> Ints:
+    match: Ints, late: Mask, held_up: Mask, held_up_in: Ints, has_lateness: Mask, wait: Ints
+) -> tuple[Ints, Ints]:
     """Return for each late row the row that this is attributed to: itself; of one that is held up
     the late row of the collective that it waited in, or, where that one was held up itself, of the
-    one before (NONE: nobody's). Who was last in a group's first collective has no own time there
-    that would make it the cause of more."""
+    one before (NONE: nobody's); and the shortest wait on the way. Who was last in a group's first
+    collective has no own time there that would make it the cause of more."""
     late_row = np.full(int(match.max(initial=NONE)) + 2, NONE, np.int64)  # the last: no match
     rows = np.flatnonzero(late)
     late_row[match[rows]] = rows
@@ -113,14 +130,17 @@ def _first_causes(
     waits = np.flatnonzero(late & held_up)
     peers = late_row[np.append(match, NONE)[held_up_in[waits]]]
     cause[waits] = np.where(np.append(has_lateness, False)[peers], peers, NONE)
+    limit = np.full(len(match) + 1, _NO_LIMIT, np.int64)
+    limit[waits] = np.append(wait, 0)[held_up_in[waits]]
     cause, open_ended = np.append(cause, NONE), np.append(late & held_up, False)
     for _ in range(_ROUNDS):
         onward = (cause != NONE) & open_ended[cause]
         if not onward.any():
             break
+        limit[onward] = np.minimum(limit[onward], limit[cause[onward]])
         cause[onward] = cause[cause[onward]]
     cause[(cause != NONE) & open_ended[cause]] = NONE  # they wait for each other
-    return np.asarray(cause[:-1])
+    return np.asarray(cause[:-1]), np.asarray(limit[:-1])
 
 
 def _held_up_in(

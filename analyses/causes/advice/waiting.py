@@ -74,12 +74,14 @@ class Exposed:
         members = Groups.by_keys(match[matched])
         of_match = np.zeros(rows.length, np.int64)
         of_match[matched] = members.sum(exposed[matched])[members.group_ids]
-        wait = of_match[late] - exposed[late]
         traced = blames.cause[late] != NONE
-        first, of_first = np.unique(np.where(traced, blames.cause[late], late), return_inverse=True)
+        beyond_limit = np.where(traced, blames.beyond_limit(match, exposed)[late], 0)
+        wait = of_match[late] - exposed[late] - beyond_limit
+        causes = np.append(np.where(traced, blames.cause[late], late), late[beyond_limit > 0])
+        first, of_first = np.unique(causes, return_inverse=True)
         kind, finding = self._reasons(first, activities, idle_causes)
         of_cause = np.zeros(len(first), np.int64)
-        np.add.at(of_cause, of_first, wait)
+        np.add.at(of_cause, of_first, np.append(wait, beyond_limit[beyond_limit > 0]))
         held_up = ~blames.blamed[first]
         return BlamedWaits(
             first, rows.rank[first], held_up, of_cause, kind, finding, int(exposed.sum())
