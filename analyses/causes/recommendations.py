@@ -102,7 +102,7 @@ def recommendations(
         raise MissingTable("advice needs operators or GPU work; neither was recorded", "kernels")
     idle = Idle.of(idle_causes, rank_windows, step_windows, Stalls.of(stalls))
     exposed = Exposed.of(collectives, aligned_matches, ranks, activities)
-    waits = exposed.waits(activities, idle_causes)
+    waits = exposed.waits(activities, idle_causes, stalls)
     work = UnclaimedTime(kernels, time_breakdown)
     changes = kernel_changes(kernels, kernel_links, step_windows)
     changed, explained = changed_findings(work, changes, exposed, waits)
@@ -126,7 +126,10 @@ def recommendations(
     ]
     answer = _table([f for f in findings if _matters(f, window, min_pct)], window, gpus)
     rules = len(RULES) + _OTHER_RULES
-    return with_coverage(answer, recorded_window_ns=window // gpus, rules=rules)
+    facts = {"recorded_window_ns": window // gpus, "rules": rules}
+    if waits.unrecorded_ns:
+        facts["waits_before_recordings_ns"] = waits.unrecorded_ns // gpus
+    return with_coverage(answer, **facts)
 
 
 def _of_host(tables: HostTables, gpu_ns: int, ranks: int, min_pct: float) -> pa.Table:

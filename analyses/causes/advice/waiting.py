@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from htk.analyses.causes.advice.finding import Advice, Example, mostly
 from htk.analyses.causes.advice.idle import finding_of
+from htk.analyses.causes.advice.start_up import START_UP, StartUpWaits, start_up_waits
 from htk.columns.arrow import codes_of, numbers, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
@@ -40,13 +41,30 @@ class BlamedWaits:
     kind: Ints  # what it was late in: KINDS, then the host; NONE: not known
     finding: list[str]  # on idle time that explains it; "": none
     whole_ns: int  # exposed waiting, with what no late member is known for
+    unrecorded_ns: int  # waiting for ranks before their recording, for what nothing recorded tells
 
     def without(self, rows: Mask) -> "BlamedWaits":
         """Return the waits that another finding does not stand for already."""
         kept = [f for f, gone in zip(self.finding, rows.tolist(), strict=True) if not gone]
         row, rank, wait, kind = (c[~rows] for c in (self.row, self.rank, self.wait_ns, self.kind))
         whole_ns = self.whole_ns - int(self.wait_ns[rows].sum())
-        return BlamedWaits(row, rank, self.held_up[~rows], wait, kind, kept, whole_ns)
+        held_up = self.held_up[~rows]
+        return BlamedWaits(row, rank, held_up, wait, kind, kept, whole_ns, self.unrecorded_ns)
+
+    def with_start_up(self, waits: "StartUpWaits") -> "BlamedWaits":
+        """Return these and the waits for ranks whose start-up goes on; what others wait before a
+        rank's recording begins is no matter of being late."""
+        count = len(waits.row)
+        return BlamedWaits(
+            np.append(self.row, waits.row),
+            np.append(self.rank, waits.rank),
+            np.append(self.held_up, np.zeros(count, bool)),
+            np.append(self.wait_ns, waits.wait_ns),
+            np.append(self.kind, np.full(count, _HOST)),
+            [*self.finding, *[START_UP] * count],
+            self.whole_ns - waits.unrecorded_ns,
+            waits.unrecorded_ns,
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +81,7 @@ class Exposed:
         calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
         return cls(calls, comm_split(calls, activities))
 
-    def waits(self, activities: pa.Table, idle_causes: pa.Table) -> BlamedWaits:
+    def waits(self, activities: pa.Table, idle_causes: pa.Table, stalls: pa.Table) -> BlamedWaits:
         """Return what others waited because of each late rank, and what it was late in."""
         rows, match = self.calls.rows, self.calls.match
         exposed = np.zeros(rows.length, np.int64)
@@ -83,9 +101,9 @@ class Exposed:
         of_cause = np.zeros(len(first), np.int64)
         np.add.at(of_cause, of_first, np.append(wait, beyond_limit[beyond_limit > 0]))
         held_up = ~blames.blamed[first]
-        return BlamedWaits(
-            first, rows.rank[first], held_up, of_cause, kind, finding, int(exposed.sum())
-        )
+        whole_ns = int(exposed.sum())
+        blamed = BlamedWaits(first, rows.rank[first], held_up, of_cause, kind, finding, whole_ns, 0)
+        return blamed.with_start_up(start_up_waits(self.calls, exposed, stalls))
 
     def _reasons(
         self, late: Ints, activities: pa.Table, idle_causes: pa.Table

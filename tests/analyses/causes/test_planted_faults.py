@@ -58,6 +58,12 @@ def test_the_first_recommendation_names_the_fault(
     check(tmp_path, flags, finding, evidence, seed)
 
 
+def test_start_up_is_named_where_ranks_begin_far_apart(tmp_path: Path) -> None:
+    """Most of it is waiting in the first collective for a rank that still creates its context."""
+    (row,) = (row for row in ROWS if row[0] == "--first-step 0")
+    check(tmp_path, *row, seed=107)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(("flags", "finding", "evidence"), ROWS, ids=[f for f, *_ in ROWS])
 @pytest.mark.parametrize("seed", range(100, 110))
