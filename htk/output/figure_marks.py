@@ -1,6 +1,7 @@
 """The marks of each kind of chart, as plotly's traces."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -71,15 +72,17 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
     ranks = list(dict.fromkeys(line.rank for line in series))
     names = list(dict.fromkeys(line.name for line in series))
     traces = []
+    cycle = table["cycle"].to_pylist() if "cycle" in table.column_names else None
     for number, line in enumerate(series):
+        pieces = _recordings(line.rows, cycle)
         colour = colour_of(line.name, palette, number)
         if by_rank:  # a colour a rank, a dash for each series of it
             colour = series_colour(ranks.index(line.rank), dark=palette is DARK)
         traces.append(
             go.Scatter(
-                x=scaled(table, chart.x, line.rows),
-                y=scaled(table, line.y, line.rows),
-                mode="lines+markers" if len(line.rows) < 3 else "lines",
+                x=_apart(pieces, partial(scaled, table, chart.x)),
+                y=_apart(pieces, partial(scaled, table, line.y)),
+                mode="lines+markers" if min(map(len, pieces), default=0) < 3 else "lines",
                 name=_line_name(line, len(names)),
                 line={
                     "color": colour,
@@ -90,6 +93,24 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
             )
         )
     return traces
+
+
+def _recordings(rows: list[int], cycle: list[int | None] | None) -> list[list[int]]:
+    """Return the rows of each recording on their own, in order."""
+    if cycle is None:
+        return [rows]
+    pieces: dict[int | None, list[int]] = {}
+    for row in rows:
+        pieces.setdefault(cycle[row], []).append(row)
+    return list(pieces.values())
+
+
+def _apart(pieces: list[list[int]], values_of: Callable[[list[int]], list[Any]]) -> list[Any]:
+    """Return values with a hole between recordings: what lies between was not recorded."""
+    holed: list[Any] = []
+    for rows in pieces:
+        holed += [*([None] if holed else []), *values_of(rows)]
+    return holed
 
 
 def _bands(

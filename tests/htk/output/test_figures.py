@@ -95,3 +95,18 @@ def test_cells_of_a_heat_map_that_were_not_recorded_are_not_zero() -> None:
         assert lost.colorscale[0][1] == (DARK if dark else LIGHT)["unrecorded"]
     whole = table.slice(0, 2)
     assert len(figure(whole, find("straggler_steps").chart).data) == 1
+
+
+def test_nothing_is_drawn_between_two_recordings() -> None:
+    """Memory that the first one held is not known to be held until the second."""
+    table = pa.table(
+        {
+            "cycle": [0, 0, 1, 1, 1],
+            "time_ns": [0, 10**6, 50 * 10**6, 51 * 10**6, 52 * 10**6],
+            "allocated_bytes": [n << 20 for n in (5, 7, 2, 3, 4)],
+        }
+    )
+    (drawn,) = figure(table, Line("time_ns", "allocated_bytes", steps=True)).data
+    assert list(drawn.x) == [0, 1, None, 50, 51, 52]
+    assert list(drawn.y) == [5, 7, None, 2, 3, 4]
+    assert not drawn.connectgaps
