@@ -42,6 +42,7 @@ HINTS = (
     "cross_device_reduce",
     "quickreduce",
     "deep_ep",
+    "hybrid_ep",
     "send_impl",
     "recv_impl",
     "ubx_kernel",
@@ -103,11 +104,13 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
         # Experts' exchanges.
         (
             ("synchronise", "deep_ep"),
-            r"deep_ep::\S*(?:notify_dispatch|cached_notify|barrier|clean_low_latency_buffer)",
+            r"deep_ep::\S*(?:notify_dispatch|cached_notify|barrier|clean_low_latency_buffer)"
+            r" hybrid_ep::device_sync_kernel",
         ),
         (
             (READ, "deep_ep"),
-            r"deep_ep:: \b(?:hybrid_)?(?:dispatch|combine)_impl$ \bpp_(?:send|recv)_impl",
+            r"deep_ep:: \b(?:hybrid_)?(?:dispatch|combine)_impl$ \bpp_(?:send|recv)_impl"
+            r" hybrid_ep::(?:dispatch|combine)_kernel",
         ),
         (("barrier", "mori"), "EpCombineSync _shmem_barrier_all_block"),
         ((READ, "mori"), r"\bEp(?:Dispatch|Combine)[A-Z] mori::"),

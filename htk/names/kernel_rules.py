@@ -33,6 +33,7 @@ FAMILIES = OrderedRules(
         (
             "moe",
             "moe topkgating topk_gating expert permute_tokens _combined_routing _bitmatrix"
+            " _finalize_matmul"
             " silu_and_mul_masked grouped_topk routingmain routingindices routinginit",
         ),
         (
@@ -46,7 +47,7 @@ FAMILIES = OrderedRules(
             "attention",
             "flash fmha attention attn mha_ mla_ xqa sdpa paged_ prefillwith decodewith"
             " podwith merge_state mergestate sage_fwd qk_int reduce_segments lightning_indexer"
-            " mqa_logits ^pa_ ::pa_ ^_bwd_preprocess"
+            " fp8_index_kernel indexer_(?:fwd|bwd) mqa_logits ^pa_ ::pa_ ^_bwd_preprocess"
             r" ^_(?:fwd|bwd)_(?:grouped_)?kernel(?:$|_stage|_alibi|_split|_dkdv|_dq|_fused)",
         ),
         (
