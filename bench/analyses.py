@@ -53,23 +53,23 @@ def main() -> None:
     args = parser.parse_args()
     shared = Path(os.environ.get("HTK_SHARED", ROOT.parent / "shared"))
     trace = args.trace or shared / DEFAULT
-    found: dict[str, Any] = {"summary": of_summary(trace)} if trace.exists() else {}
-    made = {n: of_analyses(_MadeUp(made_up(n))) for n in args.events}
+    results: dict[str, Any] = {"summary": of_summary(trace)} if trace.exists() else {}
+    by_events = {n: of_analyses(_MadeUp(made_up(n))) for n in args.events}
     jobs = dict(of_job(folder) for folder in args.folder)
-    for title, parts in (("analyses", made), ("jobs", jobs)):
-        found[title] = {f"{n} events": part for n, part in parts.items()}
-        found[f"growth_of_{title}"] = growth(parts)
-    print(json.dumps(found, indent=1))
+    for title, parts in (("analyses", by_events), ("jobs", jobs)):
+        results[title] = {f"{n} events": part for n, part in parts.items()}
+        results[f"growth_of_{title}"] = growth(parts)
+    print(json.dumps(results, indent=1))
 
 
 def of_summary(path: Path) -> dict[str, float]:
     """Seconds of the verdict, everything between it and the parsed tables included."""
     trace = open_trace(path, OpenOptions(cache=False))
-    found = {"htk_s": seconds(lambda: verdict(trace))}
+    times = {"htk_s": seconds(lambda: verdict(trace))}
     try:
         from hta.trace_analysis import TraceAnalysis
     except ImportError:
-        return found
+        return times
     with contextlib.redirect_stdout(sys.stderr):
         loaded = TraceAnalysis(trace_files={0: str(path)}, trace_dir=str(path.parent))
 
@@ -79,17 +79,17 @@ def of_summary(path: Path) -> dict[str, float]:
         loaded.get_gpu_kernel_breakdown(visualize=False)
         loaded.get_idle_time_breakdown(visualize=False)
 
-    found["hta_s"] = seconds(theirs)
-    return found
+    times["hta_s"] = seconds(theirs)
+    return times
 
 
 def of_job(folder: Path) -> tuple[int, dict[str, Any]]:
     """Events of a job, and what each analysis of it costs, links and matches counted apart."""
     trace = open_trace(folder)
     shared = {name: seconds(lambda name=name: trace.tables[name]) for name in DERIVED}
-    found = of_analyses(_Job(trace.tables))
-    found["shared_s"] = shared
-    return sum(trace.tables["ranks"]["events"].to_pylist()), found
+    times = of_analyses(_Job(trace.tables))
+    times["shared_s"] = shared
+    return sum(trace.tables["ranks"]["events"].to_pylist()), times
 
 
 def of_analyses(job: "_Job") -> dict[str, Any]:
@@ -112,11 +112,11 @@ def growth(parts: dict[int, dict[str, Any]]) -> dict[str, float]:
     few, many = min(parts, default=0), max(parts, default=0)
     if few == many:
         return {}
-    told = [parts[n]["analyses_s"] | parts[n]["shared_s"] for n in (few, many)]
+    by_name = [parts[n]["analyses_s"] | parts[n]["shared_s"] for n in (few, many)]
     return {
-        name: round(math.log(late / max(told[0][name], 1e-3)) / math.log(many / few), 2)
-        for name, late in told[1].items()
-        if late > _LONG_ENOUGH_S and name in told[0]
+        name: round(math.log(late / max(by_name[0][name], 1e-3)) / math.log(many / few), 2)
+        for name, late in by_name[1].items()
+        if late > _LONG_ENOUGH_S and name in by_name[0]
     }
 
 
@@ -168,10 +168,10 @@ class _MadeUp(_Job):
         reads = [self.table(read) for read in maker_.reads]
 
         def make() -> None:
-            found = maker_.function(*reads)
-            columns = {f: found[f] for f in found.column_names}
-            columns |= _who(found.num_rows)
-            self._made[name] = build(DERIVED[name], columns, found.num_rows)
+            derived = maker_.function(*reads)
+            columns = {f: derived[f] for f in derived.column_names}
+            columns |= _who(derived.num_rows)
+            self._made[name] = build(DERIVED[name], columns, derived.num_rows)
 
         self.shared[name], self.memory[name] = measured(make)
 
@@ -179,15 +179,15 @@ class _MadeUp(_Job):
 def made_up(events: int) -> dict[str, pa.Table]:
     """A rank: for each kernel a call, three nested operators, three Python calls."""
     count, dice = events // 8, np.random.default_rng(0)
-    at = ORIGIN + np.arange(count) * EACH_NS
+    call_start = ORIGIN + np.arange(count) * EACH_NS
     thread = np.arange(count) // 1000 % 2
     length = EACH_NS * count // STEPS
     steps = ORIGIN + np.arange(STEPS) * length
-    call = at + dice.integers(0, 5000, count)
+    call = call_start + dice.integers(0, 5000, count)
     begin = np.maximum.accumulate(call + dice.integers(4000, 30_000, count))
     kernel = dice.integers(0, 301, count)
-    outer = np.repeat(at, 3) - 3000 + np.tile([0, 100, 200], count)
-    inner = np.repeat(at, 3) + 6500 - np.tile([0, 200, 500], count)
+    outer = np.repeat(call_start, 3) - 3000 + np.tile([0, 100, 200], count)
+    inner = np.repeat(call_start, 3) + 6500 - np.tile([0, 200, 500], count)
     many = np.repeat(thread, 3)
     comm = (kernel == 300).astype(np.int64)
     kernels = {
@@ -225,7 +225,7 @@ def made_up(events: int) -> dict[str, pa.Table]:
             "thread": text(thread, pa.array(["1", "2"])),
             "device_type": number(np.ones(count), pa.int32()),
             "event": _int(np.arange(count)),
-            "time_ns": _int(at),
+            "time_ns": _int(call_start),
             "address": text(np.arange(count) // 2 % 5000, pa.array([str(k) for k in range(5000)])),
             "size_bytes": _int(np.where(np.arange(count) % 2, -512, 512)),
             "allocated_bytes": _int(np.where(np.arange(count) % 2, 0, 512)),
@@ -247,12 +247,12 @@ def _spans(
     **columns: pa.Array,
 ) -> pa.Table:
     count = len(start)
-    made = {"start_ns": _int(start), "end_ns": _int(end), **_who(count), **columns}
+    values = {"start_ns": _int(start), "end_ns": _int(end), **_who(count), **columns}
     if names is not None:
-        made["name"] = text(np.arange(count) % len(names), pa.array(names))
-        made["process"] = text(np.zeros(count), pa.array(["1"]))
-        made["thread"] = text(thread, pa.array(["1", "2"]))
-    return build(TABLES[table], made, count)
+        values["name"] = text(np.arange(count) % len(names), pa.array(names))
+        values["process"] = text(np.zeros(count), pa.array(["1"]))
+        values["thread"] = text(thread, pa.array(["1", "2"]))
+    return build(TABLES[table], values, count)
 
 
 def _who(count: int) -> dict[str, pa.Array]:

@@ -74,7 +74,7 @@ def _round(call: Callable[[], object], calls: int) -> float:
 
 def callbacks() -> list[tuple[str, Callable[[], object]]]:
     """Return what a trainer calls at each step, with an armed capture begun."""
-    armed, made = TRIGGERS["at_steps"], list[tuple[str, Callable[[], object]]]()
+    armed, named_callbacks = TRIGGERS["at_steps"], list[tuple[str, Callable[[], object]]]()
     if find_spec("lightning"):
         from htk.recording.lightning import LightningCapture
 
@@ -88,14 +88,14 @@ def callbacks() -> list[tuple[str, Callable[[], object]]]:
             trainer.global_step += 1
             ours.on_train_batch_end(trainer, None, None, None, 0)
 
-        made.append(("Lightning", batch_end))
+        named_callbacks.append(("Lightning", batch_end))
     if find_spec("transformers"):
         from htk.recording.huggingface import TransformersCapture
 
         theirs = TransformersCapture(tempfile.mkdtemp(), **armed)
         theirs.on_train_begin(None, None, None)
-        made.append(("transformers", lambda: theirs.on_step_end(None, None, None)))
-    return made
+        named_callbacks.append(("transformers", lambda: theirs.on_step_end(None, None, None)))
+    return named_callbacks
 
 
 def operators(calls: int, rounds: int) -> dict[str, float]:

@@ -54,12 +54,12 @@ def report(
     scratch: Path, large: Path | None, peers: Mapping[str, Path], rounds: int
 ) -> dict[str, Any]:
     """Return the medians of each command, their spread, and ratios to an empty Python."""
-    one = large or _simulated(scratch)
+    large_trace = large or _simulated(scratch)
     works = [
-        ("kernel-top", "one large trace", one, "--n"),
-        ("summary", "one large trace", one, None),
+        ("kernel-top", "one large trace", large_trace, "--n"),
+        ("summary", "one large trace", large_trace, None),
         ("time-breakdown", "8 small ranks", SMALL, None),
-        ("time-breakdown", "8 large ranks", _copies(one, scratch / "ranks"), None),
+        ("time-breakdown", "8 large ranks", _copies(large_trace, scratch / "ranks"), None),
     ]
     rows = [
         measure(question, what, path, new, scratch, peers, rounds)

@@ -118,7 +118,7 @@ def measure(trace: Path, seeds: int) -> dict[str, Any]:
     """Return for each damage what was kept, and how often readers differed or were silent."""
     data = trace.read_bytes()
     text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    whole = read(text, native).rows
+    undamaged = read(text, native).rows
     rows = []
     for name, change in DAMAGES.items():
         kept, differ, silent = [], 0, 0
@@ -127,17 +127,17 @@ def measure(trace: Path, seeds: int) -> dict[str, Any]:
             compiled, slow = (read(damaged, engine) for engine in (native, pure))
             differ += content(compiled) != content(slow)
             kept.append(compiled.rows)
-            silent += compiled.rows < whole and not compiled.issues and not compiled.truncated
+            silent += compiled.rows < undamaged and not compiled.issues and not compiled.truncated
         rows.append(
             {
                 "damage": name,
-                "kept_pct_min": round(100 * min(kept) / whole, 1),
-                "kept_pct_max": round(100 * max(kept) / whole, 1),
+                "kept_pct_min": round(100 * min(kept) / undamaged, 1),
+                "kept_pct_max": round(100 * max(kept) / undamaged, 1),
                 "differ": differ,
                 "silent": silent,
             }
         )
-    return {"events": whole, "seeds": seeds, "rows": rows}
+    return {"events": undamaged, "seeds": seeds, "rows": rows}
 
 
 def read(data: bytes, engine: Any) -> RawEvents:

@@ -58,23 +58,23 @@ class Visitor(HttpUser):
         self.client.get("/export/kernel_top.csv", name="export")
 
     def see(self, path: str, search: str) -> None:
-        found = self.call(self.frame, _frame_inputs(path, search), [], "page")
-        if found is None:
+        frame = self.call(self.frame, _frame_inputs(path, search), [], "page")
+        if frame is None:
             return
         where = [_value("address", "pathname", f"/{path}"), _value("address", "search", search)]
         state = [*where, _value("dark", "data", False)]
-        parts = [p for p in _parts(found) if p["page"] == (path or "overview")]
-        for place in parts:
-            output = {"id": place, "property": "children"}
-            given = [{"id": place, "property": "id", "value": place}]
-            self.call(self.part, given, state, "part", output)
+        parts = [p for p in _parts(frame) if p["page"] == (path or "overview")]
+        for panel in parts:
+            output = {"id": panel, "property": "children"}
+            inputs = [{"id": panel, "property": "id", "value": panel}]
+            self.call(self.part, inputs, state, "part", output)
 
     def call(
-        self, output: str, inputs: list[Any], state: list[Any], name: str, place: Any = None
+        self, output: str, inputs: list[Any], state: list[Any], name: str, target: Any = None
     ) -> Any:
         body = {
             "output": output,
-            "outputs": place or _outputs(output),
+            "outputs": target or _outputs(output),
             "inputs": inputs,
             "changedPropIds": [],
             "parsedChangedPropsIds": [],
@@ -98,7 +98,7 @@ def _value(name: str, prop: str, value: object) -> dict[str, Any]:
 
 
 def _outputs(output: str) -> list[dict[str, str]]:
-    pairs = [one.rsplit(".", 1) for one in output.strip(".").split("...")]
+    pairs = [output_name.rsplit(".", 1) for output_name in output.strip(".").split("...")]
     return [{"id": name, "property": prop} for name, prop in pairs]
 
 
@@ -117,10 +117,10 @@ def main() -> int:
     parser.add_argument("trace", nargs="?", default=str(SAMPLE))
     parser.add_argument("--users", type=int, default=20)
     parser.add_argument("--seconds", type=int, default=60)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     port = free_port()
     host = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "htk", "dashboard", given.trace, "--no-browser"]
+    command = [sys.executable, "-m", "htk", "dashboard", arguments.trace, "--no-browser"]
     server = subprocess.Popen([*command, "--port", str(port)], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         wait_for(port)
@@ -129,10 +129,10 @@ def main() -> int:
         before = held(server.pid)
         env = Environment(user_classes=[Visitor], events=events, host=host)
         runner = env.create_local_runner()
-        runner.start(given.users, spawn_rate=5)
-        gevent.sleep(given.seconds / 2)
+        runner.start(arguments.users, spawn_rate=5)
+        gevent.sleep(arguments.seconds / 2)
         middle = held(server.pid)
-        gevent.sleep(given.seconds / 2)
+        gevent.sleep(arguments.seconds / 2)
         runner.quit()
         after = held(server.pid)
         print(json.dumps(report(env, before, middle, after), indent=2))

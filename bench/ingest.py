@@ -44,31 +44,33 @@ def main() -> None:
 
 
 def report(trace: Path, folder: Path, big_gb: float, rounds: int) -> dict[str, object]:
-    one = alternate(["hta", "raw", "raw_pure", "linked", "neighbour"], trace, rounds)
-    found: dict[str, object] = {"trace": trace.name, "one_trace": one}
-    found["cpu_ratio_to_hta"] = {
-        name: round(one["hta"]["cpu_s"] / one[name]["cpu_s"], 1)
+    one_trace = alternate(["hta", "raw", "raw_pure", "linked", "neighbour"], trace, rounds)
+    results: dict[str, object] = {"trace": trace.name, "one_trace": one_trace}
+    results["cpu_ratio_to_hta"] = {
+        name: round(one_trace["hta"]["cpu_s"] / one_trace[name]["cpu_s"], 1)
         for name in ("raw", "raw_pure", "linked")
-        if "hta" in one
+        if "hta" in one_trace
     }
-    if "neighbour" in one:
+    if "neighbour" in one_trace:
         limits = {"fresh": "cpu_s", "best": "cpu_s_best"}  # in a fresh process, with warm buffers
-        found["raw_speed_of_neighbour"] = {
-            name: round(one["neighbour"][key] / one["raw"]["cpu_s"], 2)
+        results["raw_speed_of_neighbour"] = {
+            name: round(one_trace["neighbour"][key] / one_trace["raw"]["cpu_s"], 2)
             for name, key in limits.items()
         }
-    if "hta" in one:
-        found["linked_memory_of_hta"] = round(one["linked"]["rss_mb"] / one["hta"]["rss_mb"], 2)
+    if "hta" in one_trace:
+        results["linked_memory_of_hta"] = round(
+            one_trace["linked"]["rss_mb"] / one_trace["hta"]["rss_mb"], 2
+        )
     ranks = copies(trace, folder, 8)
     eight = alternate(["hta_folder", "linked_folder"], ranks, 1)
-    found["eight_ranks"] = eight
+    results["eight_ranks"] = eight
     if "hta_folder" in eight:
         ratio = eight["hta_folder"]["cpu_s"] / eight["linked_folder"]["cpu_s"]
-        found["eight_ranks_cpu_ratio_to_hta"] = round(ratio, 1)
+        results["eight_ranks_cpu_ratio_to_hta"] = round(ratio, 1)
     if big_gb:
         big = enlarged(trace, folder / "big.json.gz", big_gb)
-        found["big"] = {"gb": big_gb, **alternate(["raw", "linked"], big, 1)}
-    return found
+        results["big"] = {"gb": big_gb, **alternate(["raw", "linked"], big, 1)}
+    return results
 
 
 def alternate(names: list[str], trace: Path, rounds: int) -> dict[str, dict[str, float]]:
@@ -98,8 +100,8 @@ def measured(name: str, trace: Path) -> dict[str, float] | None:
     if done.returncode:
         print(done.stderr.strip()[-300:], file=sys.stderr)
         return None
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def timed(work: Callable[[], object]) -> dict[str, float]:

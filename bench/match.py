@@ -27,15 +27,15 @@ def collectives(ranks: int, each: int, by: str, seed: int = 0) -> pa.Table:
     parts = []
     for rank in range(ranks):
         skip, stop = dice.integers(0, 5), each - dice.integers(0, 5)
-        mine = np.arange(skip, stop)
-        length = dice.integers(5_000, 40_000, len(mine))
+        calls = np.arange(skip, stop)
+        length = dice.integers(5_000, 40_000, len(calls))
         shift = dice.integers(-1_000_000, 1_000_000)
         parts.append(
-            (np.full(len(mine), rank), mine, end[mine] - length + shift, end[mine] + shift)
+            (np.full(len(calls), rank), calls, end[calls] - length + shift, end[calls] + shift)
         )
     rank, call, start, stop_ = (np.concatenate(column) for column in zip(*parts, strict=True))
     length = len(rank)
-    made = {
+    values = {
         "rank": number(rank, pa.int32()),
         "cycle": number(np.zeros(length), pa.int32()),
         "source": text(np.zeros(length), pa.array(["kineto"])),
@@ -48,11 +48,11 @@ def collectives(ranks: int, each: int, by: str, seed: int = 0) -> pa.Table:
         "end_ns": number(stop_, pa.int64()),
     }
     if by == "sequence":
-        made["seq"] = number(call, pa.int64())
-        made["seq_kind"] = text(np.zeros(length), pa.array(["collective"]))
+        values["seq"] = number(call, pa.int64())
+        values["seq_kind"] = text(np.zeros(length), pa.array(["collective"]))
     if by == "comms_id":
-        made["comms_id"] = text(call, pa.array([str(2**63 + k) for k in range(each)]))
-    return build(TABLES["collectives"], made, length)
+        values["comms_id"] = text(call, pa.array([str(2**63 + k) for k in range(each)]))
+    return build(TABLES["collectives"], values, length)
 
 
 def main() -> None:
@@ -63,11 +63,11 @@ def main() -> None:
     chosen = options.parse_args()
     table = collectives(chosen.ranks, chosen.collectives, chosen.by)
     began = time.perf_counter()
-    found = collective_matches(
+    matches = collective_matches(
         table, DERIVED["rank_windows"].empty_table(), TABLES["ranks"].empty_table()
     )
     seconds = time.perf_counter() - began
-    matched = found.num_rows - found["match"].null_count
+    matched = matches.num_rows - matches["match"].null_count
     print(
         json.dumps(
             {

@@ -54,8 +54,8 @@ SCRIPTS = {
 def interpreters(folder: Path, tracelens: Path | None) -> dict[str, Path]:
     """Return the Python of each tool's environment; a tool that cannot be installed is left out."""
     asked = {"HTA": [HTA]} | ({"TraceLens": [str(tracelens)]} if tracelens else {})
-    made = {tool: _environment(folder / tool, packages) for tool, packages in asked.items()}
-    return {tool: python for tool, python in made.items() if python is not None}
+    by_tool = {tool: _environment(folder / tool, packages) for tool, packages in asked.items()}
+    return {tool: python for tool, python in by_tool.items() if python is not None}
 
 
 def _environment(folder: Path, packages: list[str]) -> Path | None:

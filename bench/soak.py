@@ -97,8 +97,8 @@ class Clients:
             except urllib.error.HTTPError as error:
                 self.answers[f"{name} {error.code}"] += 1
                 if error.code >= 500:
-                    said = error.read()[:200]
-                    self.errors.append(f"{request.full_url}: {error.code} {said!r}")
+                    answer_text = error.read()[:200]
+                    self.errors.append(f"{request.full_url}: {error.code} {answer_text!r}")
             except OSError as error:
                 if not self.stop.is_set():
                     self.errors.append(f"{request.full_url}: {error}")
@@ -133,9 +133,9 @@ class Client:
     def _page(self) -> tuple[str, urllib.request.Request]:
         """A page with its frame, which opens the run that the address names."""
         page = self.dice.choice(("/", "/kernels", "/communication", "/idle", "/kernel_top", "/sql"))
-        known = {"pathname": page, "search": f"?run={self._key()}", "data": None}
+        values = {"pathname": page, "search": f"?run={self._key()}", "data": None}
         parts = {
-            part: [{**one, "value": known.get(one["property"])} for one in self.frame[part]]
+            part: [{**spec, "value": values.get(spec["property"])} for spec in self.frame[part]]
             for part in ("inputs", "state")
         }
         outputs = [part.rsplit(".", 1) for part in self.frame["output"].strip(".").split("...")]

@@ -50,7 +50,7 @@ def of_events(count: int, browser: bool) -> dict[str, Any]:
     detail.view(0, detail.lanes.high, WIDTH, range(ROWS))
     built = time.perf_counter() - begun
     held = [detail.order, detail.start, detail.end, detail._key, detail._sums]
-    found = {
+    figures = {
         "events": len(detail.lanes.start),
         "lanes": len(detail.lanes.lanes),
         "build_s": round(built, 2),
@@ -59,12 +59,12 @@ def of_events(count: int, browser: bool) -> dict[str, Any]:
     }
     begun = time.perf_counter()
     page = as_page(timeline)
-    found["page_s"] = round(time.perf_counter() - begun, 1)
-    found["page_mb"] = round(len(page) / 1e6, 2)
-    found["page_left_out"] = page.partition('"badges":')[2].partition("]")[0].strip('["')
+    figures["page_s"] = round(time.perf_counter() - begun, 1)
+    figures["page_mb"] = round(len(page) / 1e6, 2)
+    figures["page_left_out"] = page.partition('"badges":')[2].partition("]")[0].strip('["')
     if browser:
-        found |= in_browser(timeline, page)
-    return found
+        figures |= in_browser(timeline, page)
+    return figures
 
 
 def requests(timeline: TraceTimeline, each: int = 12) -> dict[str, Any]:
@@ -77,14 +77,14 @@ def requests(timeline: TraceTimeline, each: int = 12) -> dict[str, Any]:
             span = high / zoom
             start = rng.uniform(0, high - span)
             first = int(rng.integers(0, max(1, lanes - ROWS)))
-            given = {
+            query = {
                 "start": str(start - span / 4),
                 "end": str(start + span * 1.25),
                 "width": str(WIDTH * 3 // 2),
                 "lanes": f"{first}..{min(lanes, first + ROWS) - 1}",
             }
             begun, before = time.perf_counter(), time.thread_time()
-            data = timeline.answer("view", given)
+            data = timeline.answer("view", query)
             spent.append(time.perf_counter() - begun)
             worked.append(time.thread_time() - before)
             sizes.append(len(data))
@@ -133,10 +133,10 @@ def _gpu(rng: np.random.Generator, rank: int, count: int) -> SpanSource:
     gap = rng.exponential(4000, count).astype(np.int64)
     start = np.zeros(count, np.int64)
     for stream in range(_STREAMS):
-        mine = track == stream
-        share = mine.mean()
-        busy = np.cumsum(((length + gap)[mine] / max(share, 0.01)).astype(np.int64))
-        start[mine] = busy - length[mine]
+        on_stream = track == stream
+        share = on_stream.mean()
+        busy = np.cumsum(((length + gap)[on_stream] / max(share, 0.01)).astype(np.int64))
+        start[on_stream] = busy - length[on_stream]
     kind = np.where(track == 1, 1, np.where(track == 3, 2, 0))
     names = [f"void kernel_{k}<c10::BFloat16, {k % 7}>(long, int)" for k in range(400)]
     tracks = [f"stream {7 + s}" for s in range(_STREAMS)]
@@ -208,12 +208,12 @@ def in_browser(timeline: TraceTimeline, page: str) -> dict[str, Any]:
     chromium = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
     with sync_playwright() as p, tempfile.TemporaryDirectory() as folder:
         opened = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        found = {"served": _driven(opened, _served(timeline))}
+        figures = {"served": _driven(opened, _served(timeline))}
         file = Path(folder) / "page.html"
         file.write_text(page)
-        found["from_disk"] = _driven(opened, file.as_uri())
+        figures["from_disk"] = _driven(opened, file.as_uri())
         opened.close()
-    return found
+    return figures
 
 
 def _served(timeline: TraceTimeline) -> str:
@@ -263,12 +263,12 @@ def _driven(browser: Any, address: str) -> dict[str, Any]:
         page.wait_for_timeout(20)
     opened = time.perf_counter() - begun
     page.wait_for_timeout(500)
-    found = page.evaluate(_DRIVE)
+    drawn = page.evaluate(_DRIVE)
     page.close()
     return {
         "opens_s": round(opened, 2),
-        "frame_ms": {q: _at(found["frames"], q) for q in (50, 95, 100)},
-        "fresh_ms": {q: _at(found["fresh"], q) for q in (50, 95, 100)},
+        "frame_ms": {q: _at(drawn["frames"], q) for q in (50, 95, 100)},
+        "fresh_ms": {q: _at(drawn["fresh"], q) for q in (50, 95, 100)},
     }
 
 

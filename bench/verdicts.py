@@ -45,10 +45,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("-o", "--output", type=Path)
-    given = parser.parse_args()
-    text = page(given.folder)
-    if given.output:
-        given.output.write_text(text, encoding="utf-8")
+    arguments = parser.parse_args()
+    text = page(arguments.folder)
+    if arguments.output:
+        arguments.output.write_text(text, encoding="utf-8")
     else:
         sys.stdout.write(text)
     return 0

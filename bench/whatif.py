@@ -47,15 +47,15 @@ def main() -> int:
     parser.add_argument("--activities", type=int, default=30_000, help="of the step, roughly")
     parser.add_argument("--draws", type=int, default=200, help="of the bootstrap")
     parser.add_argument("-o", "--output", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        start, found = timed(simulated(given.activities, Path(folder) / "job"))
-        intervals = [drawn(start, one, given.draws) for one in EDITS]
-    for line in [*found, *intervals]:
+        start, lines = timed(simulated(arguments.activities, Path(folder) / "job"))
+        intervals = [drawn(start, asked, arguments.draws) for asked in EDITS]
+    for line in [*lines, *intervals]:
         sys.stdout.write(json.dumps(line) + "\n")
-    if given.output:
-        given.output.write_text(json.dumps({"times": found, "intervals": intervals}, indent=1))
-    return 0 if all(line["within"] for line in [*found, *intervals]) else 4
+    if arguments.output:
+        arguments.output.write_text(json.dumps({"times": lines, "intervals": intervals}, indent=1))
+    return 0 if all(line["within"] for line in [*lines, *intervals]) else 4
 
 
 def timed(folder: Path) -> tuple[Baseline, list[dict[str, object]]]:
@@ -71,7 +71,7 @@ def timed(folder: Path) -> tuple[Baseline, list[dict[str, object]]]:
     times = {
         "graph": graph,
         "replay": best(lambda: settled(changed, start.contention, start.concurrent_share), 5),
-        "answer": max(best(lambda e=one: predict(start, [e]), 3) for one in EDITS),  # type: ignore[misc]
+        "answer": max(best(lambda e=asked: predict(start, [e]), 3) for asked in EDITS),  # type: ignore[misc]
         "sweep of 40": best(lambda: swept(start, [], [("batch", values)]), 2),
     }
     count = len(start.graph.activities.start)
@@ -89,36 +89,36 @@ def timed(folder: Path) -> tuple[Baseline, list[dict[str, object]]]:
 
 def best(function: Callable[[], object], runs: int) -> float:
     """Milliseconds of the fastest run, of this process alone: others may share the machine."""
-    found = []
+    times = []
     for _ in range(runs):
-        at = time.process_time()
+        begin = time.process_time()
         function()
-        found.append(1e3 * (time.process_time() - at))
-    return min(found)
+        times.append(1e3 * (time.process_time() - begin))
+    return min(times)
 
 
-def drawn(start: Baseline, one: tuple[str, str], draws: int) -> dict[str, object]:
+def drawn(start: Baseline, asked: tuple[str, str], draws: int) -> dict[str, object]:
     """One sigma of the logarithm of the step: as answered, and when every cause is drawn anew."""
-    found = predict(start, [one])
-    edited, after = apply_edits(start, [one])
+    answer = predict(start, [asked])
+    edited, after = apply_edits(start, [asked])
     rng = np.random.default_rng(1)
     drawn_causes = {cause for cause, _ in edited.edge_sigma}
-    fixed = [s for cause, s in found.sigma_by_cause.items() if cause not in drawn_causes]
+    fixed = [s for cause, s in answer.sigma_by_cause.items() if cause not in drawn_causes]
     steps = []
     for _ in range(draws):
         weight = edited.weight.copy()
         for change in edited.edge_sigma.values():
             weight += np.rint(change * rng.standard_normal()).astype(np.int64)
         moved = replay(edited.graph, weight, edited.wrap_weight).period_ns - after.period_ns
-        step = max((found.step_ns or 1) + moved, 1)
+        step = max((answer.step_ns or 1) + moved, 1)
         steps.append(math.log(step) + sum(s * rng.standard_normal() for s in fixed))
     sigma = float(np.std(steps))
     floor = max(sigma, SITE)
     return {
-        "what": "interval of " + " ".join(one),
-        "sigma_pct": round(100 * found.sigma, 2),
+        "what": "interval of " + " ".join(asked),
+        "sigma_pct": round(100 * answer.sigma, 2),
         "bootstrap_pct": round(100 * sigma, 2),
-        "within": 1 / INTERVAL <= max(found.sigma, SITE) / floor <= INTERVAL,
+        "within": 1 / INTERVAL <= max(answer.sigma, SITE) / floor <= INTERVAL,
     }
 
 

@@ -226,10 +226,10 @@ class Process:
 
     def sync(self, kind: int, start: int, end: int, correlation: int, **more: Any) -> None:
         """As exports have it: the device is 0 whichever it was, the context is right."""
-        place = self._place(start, end, correlation, more.pop("stream", 0xFFFFFFFF))
+        columns = self._place(start, end, correlation, more.pop("stream", 0xFFFFFFFF))
         self.export.add(
             "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-            **(place | {"deviceId": 0}),
+            **(columns | {"deviceId": 0}),
             syncType=kind,
             **more,
         )
@@ -255,12 +255,12 @@ class Process:
             data = struct.pack(_PACKED[schema], COMMUNICATOR, *values)
             header = struct.pack("<IIIIQQ", 1, 0, schema, 0, len(data), 32 + len(data))
             names = [field for field, _, _ in _SCHEMAS[schema]]
-            said = json.dumps(dict(zip(names, (COMMUNICATOR, *values), strict=True)))
+            text = json.dumps(dict(zip(names, (COMMUNICATOR, *values), strict=True)))
             payload = {"binaryData": header + data}
             if self.export.year == 2024:
-                payload = {"jsonTextId": self.export.string(said)}
+                payload = {"jsonTextId": self.export.string(text)}
             if self.export.year == 2022:
-                payload = {"jsonText": said}
+                payload = {"jsonText": text}
         registered = self.export.string(name)
         self.range(None, start, end, textId=registered, domain=1, **payload)
 
@@ -289,46 +289,48 @@ def steps(process: Process, rank: int, late: int = 0) -> None:
     process.nccl("ncclCommInitRankConfig", 1_000, 9_000, 1, 2, rank)
     process.kernel(SUM, 10_000, 12_000, 3)  # launched before the recording
     for k in range(2):
-        at, corr, op = 100_000 + 100_000 * k, 10 + 20 * k, 50 + 10 * k
-        process.range(f"step {k + 4}", at, at + 90_000)
-        process.range("forward", at + 1_000, at + 30_000)
-        process.range(f"aten::linear, seq = {k + 7}, op_id = {op}", at + 2_000, at + 20_000)
+        begin, corr, op = 100_000 + 100_000 * k, 10 + 20 * k, 50 + 10 * k
+        process.range(f"step {k + 4}", begin, begin + 90_000)
+        process.range("forward", begin + 1_000, begin + 30_000)
+        process.range(f"aten::linear, seq = {k + 7}, op_id = {op}", begin + 2_000, begin + 20_000)
         process.range(
             f"aten::mm, seq = {k + 7}, op_id = {op + 1}, sizes = [[64, 32], [32, 16]], "
             f"input_op_ids = [({op},0), (,-1)]",
-            at + 3_000,
-            at + 19_000,
+            begin + 3_000,
+            begin + 19_000,
         )
-        process.call("cudaMemcpyAsync_v3020", at + 3_500, at + 4_500, corr)
-        process.copy(4_096, at + 5_000, at + 6_000, corr)
-        process.call("cuLaunchKernelEx", at + 6_000, at + 7_000, corr + 1)
-        process.kernel(PRODUCT, at + 8_000, at + 18_000 + late // 2, corr + 1, gridX=8)
-        process.call("cudaLaunchKernel_v7000", at + 9_000, at + 10_000, corr + 2)
-        process.kernel(SUM, at + 30_000, at + 33_000, corr + 2)
+        process.call("cudaMemcpyAsync_v3020", begin + 3_500, begin + 4_500, corr)
+        process.copy(4_096, begin + 5_000, begin + 6_000, corr)
+        process.call("cuLaunchKernelEx", begin + 6_000, begin + 7_000, corr + 1)
+        process.kernel(PRODUCT, begin + 8_000, begin + 18_000 + late // 2, corr + 1, gridX=8)
+        process.call("cudaLaunchKernel_v7000", begin + 9_000, begin + 10_000, corr + 2)
+        process.kernel(SUM, begin + 30_000, begin + 33_000, corr + 2)
         backward = f"autograd::engine::evaluate_function: MmBackward0, seq = {k + 7}"
-        process.range(f"{backward}, op_id = {op + 2}", at + 31_000, at + 45_000, thread=1)
-        process.call("cudaLaunchKernel_v7000", at + 32_000, at + 33_000, corr + 3, thread=1)
-        process.kernel(PRODUCT, at + 34_000, at + 50_000, corr + 3)
-        process.call("cudaMemsetAsync_v3020", at + 36_000, at + 36_500, corr + 4, thread=1)
-        process.set(256, at + 50_000, at + 50_500, corr + 4)
-        _communicate(process, at, corr, rank, late)
+        process.range(f"{backward}, op_id = {op + 2}", begin + 31_000, begin + 45_000, thread=1)
+        process.call("cudaLaunchKernel_v7000", begin + 32_000, begin + 33_000, corr + 3, thread=1)
+        process.kernel(PRODUCT, begin + 34_000, begin + 50_000, corr + 3)
+        process.call("cudaMemsetAsync_v3020", begin + 36_000, begin + 36_500, corr + 4, thread=1)
+        process.set(256, begin + 50_000, begin + 50_500, corr + 4)
+        _communicate(process, begin, corr, rank, late)
 
 
-def _communicate(process: Process, at: int, corr: int, rank: int, late: int) -> None:
+def _communicate(process: Process, begin: int, corr: int, rank: int, late: int) -> None:
     """An all-reduce, and a message to and from the other rank in one group."""
-    process.range(f"nccl:all_reduce, op_id = {at}", at + 50_500 + late, at + 56_000 + late)
-    process.nccl("ncclAllReduce", at + 51_000 + late, at + 55_000 + late, 2, 1 << 20)
-    process.call("cudaLaunchKernelExC_v11060", at + 52_000 + late, at + 53_000 + late, corr + 5)
-    process.kernel(ALL_REDUCE, at + 54_000 + late, at + 74_000, corr + 5, stream=20)
-    process.nccl("ncclGroupStart", at + 60_000, at + 60_100)
-    process.nccl("ncclSend", at + 60_200, at + 60_300, 3, 3_000, 1 - rank)
-    process.nccl("ncclRecv", at + 60_400, at + 60_500, 3, 5_000, 1 - rank)
-    process.nccl("ncclGroupEnd", at + 60_600, at + 64_000)
-    process.call("cudaLaunchKernelExC_v11060", at + 61_000, at + 62_000, corr + 6)
-    process.kernel(SEND_RECV, at + 75_000, at + 80_000, corr + 6, stream=20)
-    process.call("cudaStreamWaitEvent_v3020", at + 65_000, at + 65_400, corr + 7)
-    process.sync(2, at + 65_000, at + 65_400, corr + 7, stream=7, eventId=5, eventSyncId=corr)
-    process.call("cudaEventRecord_v3020", at + 64_000, at + 64_200, corr + 8)
+    process.range(f"nccl:all_reduce, op_id = {begin}", begin + 50_500 + late, begin + 56_000 + late)
+    process.nccl("ncclAllReduce", begin + 51_000 + late, begin + 55_000 + late, 2, 1 << 20)
+    process.call(
+        "cudaLaunchKernelExC_v11060", begin + 52_000 + late, begin + 53_000 + late, corr + 5
+    )
+    process.kernel(ALL_REDUCE, begin + 54_000 + late, begin + 74_000, corr + 5, stream=20)
+    process.nccl("ncclGroupStart", begin + 60_000, begin + 60_100)
+    process.nccl("ncclSend", begin + 60_200, begin + 60_300, 3, 3_000, 1 - rank)
+    process.nccl("ncclRecv", begin + 60_400, begin + 60_500, 3, 5_000, 1 - rank)
+    process.nccl("ncclGroupEnd", begin + 60_600, begin + 64_000)
+    process.call("cudaLaunchKernelExC_v11060", begin + 61_000, begin + 62_000, corr + 6)
+    process.kernel(SEND_RECV, begin + 75_000, begin + 80_000, corr + 6, stream=20)
+    process.call("cudaStreamWaitEvent_v3020", begin + 65_000, begin + 65_400, corr + 7)
+    process.sync(2, begin + 65_000, begin + 65_400, corr + 7, stream=7, eventId=5, eventSyncId=corr)
+    process.call("cudaEventRecord_v3020", begin + 64_000, begin + 64_200, corr + 8)
     process.export.add(
         "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
         timestamp=0,
@@ -340,8 +342,8 @@ def _communicate(process: Process, at: int, corr: int, rank: int, late: int) -> 
         eventId=5,
         eventSyncId=corr,
     )
-    process.call("cudaStreamSynchronize_v3020", at + 66_000, at + 80_500, corr + 9)
-    process.sync(3, at + 66_000, at + 80_400, corr + 9, stream=7)
+    process.call("cudaStreamSynchronize_v3020", begin + 66_000, begin + 80_500, corr + 9)
+    process.sync(3, begin + 66_000, begin + 80_400, corr + 9, stream=7)
 
 
 def two_ranks(path: Path, year: int = 2026) -> None:

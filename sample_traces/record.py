@@ -196,8 +196,8 @@ def _join(rank: int, meeting: str) -> None:
 
 
 def _spawn(target: Callable[[int, Path, str], None], folder: Path) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        processes.spawn(target, (folder, str(Path(place) / "meeting")), nprocs=2)
+    with tempfile.TemporaryDirectory() as scratch:
+        processes.spawn(target, (folder, str(Path(scratch) / "meeting")), nprocs=2)
 
 
 # On a GPU
@@ -206,12 +206,12 @@ def _spawn(target: Callable[[int, Path, str], None], folder: Path) -> None:
 def micro_batches(folder: Path) -> None:
     """The same transformer at six micro-batches."""
     for batch in MICRO_BATCHES:
-        place = folder / f"micro_batch_{batch}"
+        target = folder / f"micro_batch_{batch}"
         try:
-            _on_gpu(LARGE, batch, place)
+            _on_gpu(LARGE, batch, target)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-            _note(place, LARGE, batch, out_of_memory=True)
+            _note(target, LARGE, batch, out_of_memory=True)
 
 
 def eager_norm(folder: Path) -> None:
@@ -274,22 +274,22 @@ def _driver() -> str:
     """Its version; only the driver's own tool tells."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return told.split("\n")[0].strip()
+    return printed.split("\n")[0].strip()
 
 
 def _seconds_of_steps(step: Train) -> list[float]:
     """Without profiler, the device idle before and after each."""
-    found = []
+    seconds = []
     for _ in range(TIMED_STEPS):
         torch.cuda.synchronize()
         begin = time.perf_counter()
         step()
         torch.cuda.synchronize()
-        found.append(time.perf_counter() - begin)
-    return found
+        seconds.append(time.perf_counter() - begin)
+    return seconds
 
 
 ON_CPU = (transformer, ddp, fsdp2, compiled)
@@ -302,18 +302,18 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="record what needs a CUDA GPU")
     parser.add_argument("--only", help="one set, by name")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "recorded")
-    given = parser.parse_args()
-    if given.gpu and not torch.cuda.is_available():
+    arguments = parser.parse_args()
+    if arguments.gpu and not torch.cuda.is_available():
         parser.error("no CUDA GPU here; --cpu records what needs none")
-    sets = [*(ON_CPU if given.cpu else ()), *(ON_GPU if given.gpu else ())]
-    sets = [s for s in sets if given.only in (None, s.__name__)]
+    sets = [*(ON_CPU if arguments.cpu else ()), *(ON_GPU if arguments.gpu else ())]
+    sets = [s for s in sets if arguments.only in (None, s.__name__)]
     if not sets:
         parser.error("nothing to record: name --cpu or --gpu, and an existing set")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    for one in sets:
-        one(given.output / one.__name__)
+    for record_set in sets:
+        record_set(arguments.output / record_set.__name__)
 
 
 class _Raw(argparse.RawDescriptionHelpFormatter):

@@ -35,42 +35,44 @@ def job() -> dict[str, list[Row]]:
     """Dispatches, copies and calls, with the id that a call shares with what it launched."""
     rows: dict[str, list[Row]] = {"kernel": [], "copy": [], "call": []}
 
-    def call(kind: str, name: str, at: int, end: int, corr: int, **more: Any) -> None:
+    def call(kind: str, name: str, begin: int, end: int, corr: int, **more: Any) -> None:
         rows["call"].append(
-            {"kind": kind, "name": name, "start": at, "end": end, "corr": corr}
+            {"kind": kind, "name": name, "start": begin, "end": end, "corr": corr}
             | {"thread": MAIN, "message": None}
             | more
         )
 
-    def kernel(symbol: int, at: int, end: int, corr: int, stream: int) -> None:
+    def kernel(symbol: int, begin: int, end: int, corr: int, stream: int) -> None:
         rows["kernel"].append(
-            {"symbol": symbol, "start": at, "end": end, "corr": corr, "stream": stream}
+            {"symbol": symbol, "start": begin, "end": end, "corr": corr, "stream": stream}
         )
 
-    def copy(name: str, ends: tuple[int, int], at: int, end: int, corr: int, size: int) -> None:
+    def copy(name: str, ends: tuple[int, int], begin: int, end: int, corr: int, size: int) -> None:
         rows["copy"].append(
-            {"name": name, "from": ends[0], "to": ends[1], "start": at, "end": end}
+            {"name": name, "from": ends[0], "to": ends[1], "start": begin, "end": end}
             | {"corr": corr, "size": size, "stream": 3}
         )
 
     hip, ranged = "HIP_RUNTIME_API", "MARKER_CORE_RANGE_API"
     for k in range(2):
-        at, corr = BOOT_NS + 100_000 * k, 100 * k + 1
+        begin, corr = BOOT_NS + 100_000 * k, 100 * k + 1
         marked = {"message": f"step {k + 3}"}
-        call(ranged, "roctxThreadRangeA", at, at + 90_000, corr + 90, **marked)
-        call("MARKER_CORE_API", "roctxRangePushA", at, at + 100, corr + 91, **marked)
-        call(hip, "hipMemcpyAsync", at + 1_000, at + 2_000, corr)
-        copy("MEMORY_COPY_HOST_TO_DEVICE", (CPU, GPU_1), at + 3_000, at + 5_000, corr, 8_000)
-        call(hip, "hipLaunchKernel", at + 4_000, at + 5_000, corr + 1)
-        kernel(7, at + 6_000, at + 16_000, corr + 1, 3)
-        call(hip, "hipLaunchKernel", at + 5_500, at + 6_500, corr + 2, thread=OTHER)
-        kernel(7, at + 12_000, at + 20_000, corr + 2, 4)
-        call("RCCL_API", "ncclAllReduce", at + 7_000, at + 9_000, corr + 3)
-        call(hip, "hipLaunchKernel", at + 7_500, at + 8_500, corr + 4)
-        kernel(8, at + 18_000, at + 40_000, corr + 4, 5)
-        call(hip, "hipMemcpyAsync", at + 10_000, at + 11_000, corr + 5)
-        copy("MEMORY_COPY_DEVICE_TO_HOST", (GPU_1, CPU), at + 41_000, at + 42_000, corr + 5, 4)
-        call(hip, "hipStreamSynchronize", at + 12_000, at + 43_000, corr + 6)
+        call(ranged, "roctxThreadRangeA", begin, begin + 90_000, corr + 90, **marked)
+        call("MARKER_CORE_API", "roctxRangePushA", begin, begin + 100, corr + 91, **marked)
+        call(hip, "hipMemcpyAsync", begin + 1_000, begin + 2_000, corr)
+        copy("MEMORY_COPY_HOST_TO_DEVICE", (CPU, GPU_1), begin + 3_000, begin + 5_000, corr, 8_000)
+        call(hip, "hipLaunchKernel", begin + 4_000, begin + 5_000, corr + 1)
+        kernel(7, begin + 6_000, begin + 16_000, corr + 1, 3)
+        call(hip, "hipLaunchKernel", begin + 5_500, begin + 6_500, corr + 2, thread=OTHER)
+        kernel(7, begin + 12_000, begin + 20_000, corr + 2, 4)
+        call("RCCL_API", "ncclAllReduce", begin + 7_000, begin + 9_000, corr + 3)
+        call(hip, "hipLaunchKernel", begin + 7_500, begin + 8_500, corr + 4)
+        kernel(8, begin + 18_000, begin + 40_000, corr + 4, 5)
+        call(hip, "hipMemcpyAsync", begin + 10_000, begin + 11_000, corr + 5)
+        copy(
+            "MEMORY_COPY_DEVICE_TO_HOST", (GPU_1, CPU), begin + 41_000, begin + 42_000, corr + 5, 4
+        )
+        call(hip, "hipStreamSynchronize", begin + 12_000, begin + 43_000, corr + 6)
     return rows
 
 
@@ -129,9 +131,9 @@ def as_json(path: Path) -> None:
         for k, (n, r) in SYMBOLS.items()
     ]
     gpus = [
-        {"id": {"handle": h}, "type": kind, "logical_node_type_id": place, "cu_count": 256}
+        {"id": {"handle": h}, "type": kind, "logical_node_type_id": number, "cu_count": 256}
         | {"name": "gfx950", "product_name": "AMD Instinct MI350X" if kind == 2 else "AMD EPYC"}
-        for h, kind, place in ((CPU, 1, 0), (GPU_1, 2, 1), (GPU_0, 2, 0))
+        for h, kind, number in ((CPU, 1, 0), (GPU_1, 2, 1), (GPU_0, 2, 0))
     ]
     process = {
         "metadata": {"node": {"hostname": "node7"}, "pid": PID, "init_time": BOOT_NS},
@@ -210,13 +212,13 @@ class Database:
         self.add("info_process", id=5, nid=1, pid=pid, environment=json.dumps(environment))
         for number, thread in enumerate((MAIN, OTHER), 1):
             self.add("info_thread", id=number, pid=5, tid=thread)
-        for number, kind, place in ((CPU, "CPU", 0), (GPU_1, "GPU", 1), (GPU_0, "GPU", 0)):
+        for number, kind, type_index in ((CPU, "CPU", 0), (GPU_1, "GPU", 1), (GPU_0, "GPU", 0)):
             product = "AMD Instinct MI350X" if kind == "GPU" else "AMD EPYC"
             self.add(
                 "info_agent",
                 id=number,
                 type=kind,
-                type_index=place,
+                type_index=type_index,
                 name="gfx950",
                 product_name=product,
             )
@@ -346,23 +348,23 @@ class Perfetto:
         new = b""
         event = _field(9, 1) + _field(11, 77)
         for table, number, text in ((1, 3, category), (2, 10, name)):
-            code, told = self._number(table, text)
-            event, new = event + _field(number, code), new + told
+            code, definition = self._number(table, text)
+            event, new = event + _field(number, code), new + definition
         for key, value in values.items():
-            code, told = self._number(3, key)
-            new += told
+            code, definition = self._number(3, key)
+            new += definition
             event += _field(4, _field(1, code) + _field(6 if isinstance(value, str) else 3, value))
-        at = _field(8, values["begin_ns"])
-        self.packet(at + _field(13, 2) + (_field(12, new) if new else b"") + _field(11, event))
+        stamp = _field(8, values["begin_ns"])
+        self.packet(stamp + _field(13, 2) + (_field(12, new) if new else b"") + _field(11, event))
         end = _field(11, _field(9, 2) + _field(11, 77))
         self.packet(_field(8, values["end_ns"]) + _field(13, 2) + end)
 
     def _number(self, table: int, text: str) -> tuple[int, bytes]:
-        known = self._interned[table]
-        if text in known:
-            return known[text], b""
-        known[text] = len(known) + 1
-        return known[text], _field(table, _field(1, known[text]) + _field(2, text))
+        codes = self._interned[table]
+        if text in codes:
+            return codes[text], b""
+        codes[text] = len(codes) + 1
+        return codes[text], _field(table, _field(1, codes[text]) + _field(2, text))
 
 
 def _field(number: int, value: int | bytes | str) -> bytes:

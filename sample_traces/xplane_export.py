@@ -84,16 +84,16 @@ def profile() -> bytes:
         kernels: list[Row] = []
         copies: list[Row] = []
         for step in range(2):
-            at, corr = 10_000 * step + 4_000 * gpu, 10 * (2 * step + gpu) + 1
+            start, corr = 10_000 * step + 4_000 * gpu, 10 * (2 * step + gpu) + 1
             moved = {"memcpy_details": "kind_src:pinned kind_dst:device size:4096 dest:0 async:1"}
-            calls[gpu].append(("hipMemcpyAsync", at + 100, 50, {"correlation_id": corr}))
-            copies.append(("MemcpyH2D", at + 200, 400, {"correlation_id": corr} | moved))
-            ranges[gpu].append(("fusion.1", at + 1_000, 800, {}))
+            calls[gpu].append(("hipMemcpyAsync", start + 100, 50, {"correlation_id": corr}))
+            copies.append(("MemcpyH2D", start + 200, 400, {"correlation_id": corr} | moved))
+            ranges[gpu].append(("fusion.1", start + 1_000, 800, {}))
             for k, (kernel, op) in enumerate(
                 ((GEMM, "gemm.2"), (GEMM, "gemm.2"), ("fusion_1", "fusion.1"))
             ):
                 named = {"hlo_op": op, "hlo_module": "jit_f", "correlation_id": corr + 1 + k}
-                begin = at + (1_100 if op == "fusion.1" else 2_000 + 300 * k)
+                begin = start + (1_100 if op == "fusion.1" else 2_000 + 300 * k)
                 calls[gpu].append(("hipModuleLaunchKernel", begin, 100, named))
                 grid = " grid:8,2,1 block:256,1,1 private_mem:0 group_mem:0 occ_pct:0"
                 length = 1_500 + 500 * gpu

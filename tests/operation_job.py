@@ -50,10 +50,10 @@ def order_of(plan: JobPlan, stage: int) -> list[tuple[str, int, int]]:
         warm = min((plan.stages - stage - 1) * 2 + (plan.chunks - 1) * plan.stages, total)
     ahead = [_virtual(plan, k, forward=True) for k in range(total)]
     back = [_virtual(plan, k, forward=False) for k in range(total)]
-    found = [("forward", *ahead[k]) for k in range(warm)]
+    order = [("forward", *ahead[k]) for k in range(warm)]
     for k in range(warm, total):
-        found += [("forward", *ahead[k]), ("backward", *back[k - warm])]
-    return found + [("backward", *b) for b in back[total - warm :]]
+        order += [("forward", *ahead[k]), ("backward", *back[k - warm])]
+    return order + [("backward", *b) for b in back[total - warm :]]
 
 
 def _virtual(plan: JobPlan, k: int, *, forward: bool) -> tuple[int, int]:

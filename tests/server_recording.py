@@ -27,12 +27,12 @@ def write_server(path: Path) -> Path:
         _event("cuda_runtime", "cudaStreamSynchronize", 30, WAIT_US, 100, 1, correlation=2),
         _event("cuda_runtime", "cudaGraphLaunch", WAIT_US + 50, 200, 100, 1, correlation=3),
     ]
-    at = WAIT_US + 100
+    begin = WAIT_US + 100
     for name, length in LAYERS * KERNELS:
         events.append(
-            _event("kernel", name, at, length, 0, 7, correlation=3, device=0, stream=7)
+            _event("kernel", name, begin, length, 0, 7, correlation=3, device=0, stream=7)
         )  # fmt: skip
-        at += length + 1
+        begin += length + 1
     device = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000}
     info = {"rank": 0, "world_size": 1, "backend": "nccl"}
     header = {"deviceProperties": [device], "distributedInfo": info, "baseTimeNanoseconds": 0}

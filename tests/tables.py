@@ -26,8 +26,8 @@ def answer_of(
     analysis: Analysis[...], *, options: dict[str, Any] | None = None, **tables: pa.Table
 ) -> Any:
     """Return the rows that an analysis answers from these tables; missing ones are empty."""
-    given = [_table(name, tables) for name in analysis.reads]
-    return analysis(*given, **(options or {})).to_pylist()
+    arguments = [_table(name, tables) for name in analysis.reads]
+    return analysis(*arguments, **(options or {})).to_pylist()
 
 
 _PASSES = {"op_passes": ("cpu_ops", "op_links"), "kernel_passes": ("kernels", "kernel_links")}
@@ -37,15 +37,15 @@ def _table(name: str, tables: dict[str, pa.Table]) -> pa.Table:
     """Return a table that is given, or empty; passes follow from the others, where these have
     links, and are unknown elsewhere."""
     if name == "stalls" and name not in tables and {"launches", "cpu_ops"} & tables.keys():
-        made = registry.maker(name)
+        maker = registry.maker(name)
         flat = {"rank": 0, "cycle": 0}
-        stalls = made.function(*(_table(read, tables) for read in made.reads)).to_pylist()
+        stalls = maker.function(*(_table(read, tables) for read in maker.reads)).to_pylist()
         return make(name, [{**flat, **row} for row in stalls])
     rows, links = _PASSES.get(name, ("", ""))
     if name in tables or not rows:
         return tables[name] if name in tables else make(name, [])
     if links not in tables:
         return make(name, [{}] * len(tables.get(rows, ())))
-    made = registry.maker(name)
+    maker = registry.maker(name)
     flat = {"annotation_links": make("annotation_links", [{}] * len(tables.get("annotations", ())))}
-    return made.function(*(_table(read, {**flat, **tables}) for read in made.reads))
+    return maker.function(*(_table(read, {**flat, **tables}) for read in maker.reads))

@@ -18,15 +18,15 @@ def write_ranks(folder: Path) -> Path:
     for rank, late in ((0, 0), (1, 10)):
         events: list[Event] = []
         for k in (0, 1):
-            at = 100 * k
+            begin = 100 * k
             events += [
-                step(k, at, 100),
-                op("aten::mm", at + 2 + late, 5),
-                launch(10 * k + 1, at + 3 + late),
-                kernel("ampere_bf16_gemm", at + 5 + late, 30, 10 * k + 1),
-                op("aten::add", at + 40 + late, 5),
-                launch(10 * k + 2, at + 41 + late),
-                kernel(COMM, at + 42 + late, 40 - late, 10 * k + 2, 20),
+                step(k, begin, 100),
+                op("aten::mm", begin + 2 + late, 5),
+                launch(10 * k + 1, begin + 3 + late),
+                kernel("ampere_bf16_gemm", begin + 5 + late, 30, 10 * k + 1),
+                op("aten::add", begin + 40 + late, 5),
+                launch(10 * k + 2, begin + 41 + late),
+                kernel(COMM, begin + 42 + late, 40 - late, 10 * k + 2, 20),
             ]
         write(folder / f"rank{rank}.json", *events, **of_rank(rank, 2))
     return folder

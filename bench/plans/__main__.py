@@ -9,29 +9,22 @@ import argparse
 import sys
 from pathlib import Path
 
+from bench.plans.command import run
 from bench.plans.page import checked, page
 from bench.plans.rows import load
-from bench.plans.score import doubt, factors, misses, source_scores
+from bench.plans.score import factors, misses, source_scores, trait_variances
 
-_ROOT = Path(__file__).parents[2]
-_FACTS = _ROOT / "bench/scorecard/facts"
+_FACTS = Path(__file__).parents[1] / "scorecard/facts"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.plans")
-    parser.add_argument("--facts", type=Path, default=_FACTS, help="folder of measured rows")
-    parser.add_argument("--write", action="store_true", help="renew the page and the table")
-    given = parser.parse_args()
-    rows = load(given.facts)
-    found = misses(rows)
-    text = page(rows, found, source_scores(rows, found))
-    sys.stdout.write(text)
-    if given.write:
-        (_ROOT / "docs/plan_scorecard.md").write_text(text, encoding="utf-8")
-        table = checked(found, doubt(found), factors(found))
-        (_ROOT / "htk/plan/checked.toml").write_text(table, encoding="utf-8")
-    return 0
+def _card(arguments: argparse.Namespace) -> tuple[str, str]:
+    rows = load(arguments.facts)
+    missed = misses(rows)
+    text = page(rows, missed, source_scores(rows, missed))
+    return text, checked(missed, trait_variances(missed), factors(missed))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = argparse.ArgumentParser(prog="python -m bench.plans")
+    parser.add_argument("--facts", type=Path, default=_FACTS, help="folder of measured rows")
+    sys.exit(run(parser, _card, "docs/plan_scorecard.md", "htk/plan/checked.toml"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from bench.plans.rows import Measured
-from bench.plans.score import UNCHECKED, Doubt, Miss, SourceScore, rankings
+from bench.plans.score import UNCHECKED, Miss, SourceScore, TraitVariances, rankings
 from htk.plan.step import plan
 
 _HEAD = """# How well plans hold
@@ -38,19 +38,19 @@ _COLUMNS = ("source", "rows", "said", "median %", "mean %", "bias %", "50 % held
             "± %", "40 % MFU", "anchored")  # fmt: skip
 
 
-def page(rows: Sequence[Measured], found: Sequence[Miss], scores: Sequence[SourceScore]) -> str:
+def page(rows: Sequence[Measured], missed: Sequence[Miss], scores: Sequence[SourceScore]) -> str:
     sources = len({r.source for r in rows})
-    text = _HEAD.format(n=len(found), sources=sources)
+    text = _HEAD.format(n=len(missed), sources=sources)
     text += "| " + " | ".join(_COLUMNS) + " |\n| --- |" + " ---: |" * (len(_COLUMNS) - 1) + "\n"
     text += "".join(_line(s) for s in scores)
-    return text + _choices(found) + _memory(found) + _unsaid(rows) + _by_model(found)
+    return text + _choices(missed) + _memory(missed) + _unsaid(rows) + _by_model(missed)
 
 
-def _memory(found: Sequence[Miss]) -> str:
+def _memory(missed: Sequence[Miss]) -> str:
     """How often a job that ran is said to run out of memory."""
     out: Counter[str] = Counter()
     ran: Counter[str] = Counter()
-    for miss in found:
+    for miss in missed:
         if miss.row.job is not None:
             ran[miss.source] += 1
             out[miss.source] += plan(miss.row.job).p_oom > 0.5
@@ -63,12 +63,12 @@ def _memory(found: Sequence[Miss]) -> str:
     )
 
 
-def _choices(found: Sequence[Miss]) -> str:
+def _choices(missed: Sequence[Miss]) -> str:
     """What choosing a layout by its plan would have cost."""
     lines = [
         f"| {r.source} | {r.groups} | {r.layouts} | {r.regret_pct:.1f} | {r.worst_pct:.1f} |"
         f" {r.chance_pct:.1f} |\n"
-        for r in rankings(found)
+        for r in rankings(missed)
     ]
     if not lines:
         return ""
@@ -100,10 +100,10 @@ def _unsaid(rows: Sequence[Measured]) -> str:
     return "\n## What a plan was not told\n\n" + "".join(lines)
 
 
-def _by_model(found: Sequence[Miss]) -> str:
+def _by_model(missed: Sequence[Miss]) -> str:
     """NVIDIA's rows by GPU and model: where plans miss."""
     groups: dict[tuple[str, str], list[float]] = {}
-    for miss in found:
+    for miss in missed:
         job = miss.row.job
         if miss.source == "NVIDIA" and job is not None:
             groups.setdefault((job.gpu.name, job.model.name), []).append(miss.error)
@@ -123,25 +123,25 @@ def _by_model(found: Sequence[Miss]) -> str:
     )
 
 
-def checked(found: Sequence[Miss], learned: Doubt, wide: dict[int, float]) -> str:
+def checked(missed: Sequence[Miss], learned: TraitVariances, wide: dict[int, float]) -> str:
     """Return the table that tells how far plans may miss, in TOML."""
-    most = max(m.row.job.ranks for m in found if m.row.job is not None)
+    most = max(m.row.job.ranks for m in missed if m.row.job is not None)
     lines = [
         "# How far plans of measured jobs missed, by trait: standard deviations of the step's",
         "# logarithm. Written by `python -m bench.plans --write`.\n",
         f"[base]\nsigma = {learned.base**0.5:.4f}\nunchecked = {UNCHECKED}\ngpus = {most}\n",
     ]
-    return "\n".join(lines) + "\n" + traits_table(found, learned, wide)
+    return "\n".join(lines) + "\n" + traits_table(missed, learned, wide)
 
 
-def traits_table(found: Sequence[Miss], learned: Doubt, wide: dict[int, float]) -> str:
+def traits_table(missed: Sequence[Miss], learned: TraitVariances, wide: dict[int, float]) -> str:
     """Return what intervals reach, and what each trait adds, in TOML."""
     lines = [
         "[factor] # of an interval, in sigmas",
         *(f"{percent} = {factor:.4f}" for percent, factor in wide.items()),
     ]
     for name, variance in learned.by_trait.items():
-        having = [m for m in found if name in m.traits]
+        having = [m for m in missed if name in m.traits]
         sources = ", ".join(f'"{s}"' for s in dict.fromkeys(m.source for m in having))
         lines += [
             f'\n[trait."{name}"]\nsigma = {variance**0.5:.4f}',

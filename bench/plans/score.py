@@ -38,7 +38,7 @@ class Miss:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class TraitVariances:
     """What each trait adds to the variance of a step's logarithm."""
 
     base: float
@@ -80,16 +80,16 @@ def _miss(row: Measured, job: PlannedJob) -> Miss:
     )
 
 
-def doubt(found: Sequence[Miss]) -> Doubt:
+def trait_variances(missed: Sequence[Miss]) -> TraitVariances:
     """Return variances, none negative, whose sums are nearest to the squared errors; each source
     weighs as much."""
-    if not found:  # the only source was left out
-        return Doubt(UNCHECKED**2, {})
-    names = sorted({name for miss in found for name in miss.traits})
-    counts = _by_source(found)
-    weight = np.array([1 / len(counts[m.source]) for m in found])
-    has = np.array([[1.0, *(float(n in m.traits) for n in names)] for m in found])
-    squared = np.array([min(m.error**2, 1.0) for m in found])
+    if not missed:  # the only source was left out
+        return TraitVariances(UNCHECKED**2, {})
+    names = sorted({name for miss in missed for name in miss.traits})
+    counts = _by_source(missed)
+    weight = np.array([1 / len(counts[m.source]) for m in missed])
+    has = np.array([[1.0, *(float(n in m.traits) for n in names)] for m in missed])
+    squared = np.array([min(m.error**2, 1.0) for m in missed])
     variances = np.full(has.shape[1], 0.01)
     for _ in range(_ROUNDS):  # coordinate by coordinate: the optimum of a convex problem
         for k in range(has.shape[1]):
@@ -99,15 +99,15 @@ def doubt(found: Sequence[Miss]) -> Doubt:
     base = max(float(variances[0]), LEAST**2)
     by_trait = dict(zip(names, variances[1:].tolist(), strict=True))
     for name in names:
-        if len({m.source for m in found if name in m.traits}) == 1:
+        if len({m.source for m in missed if name in m.traits}) == 1:
             by_trait[name] = max(by_trait[name], ONE_SOURCE**2)
-    return Doubt(base, by_trait)
+    return TraitVariances(base, by_trait)
 
 
-def factors(found: Sequence[Miss], full: int = 1) -> dict[int, float]:
+def factors(missed: Sequence[Miss], full: int = 1) -> dict[int, float]:
     """Return how many sigmas intervals reach: as far as sources missed that were left out, each
     weighing as much that has `full` rows, and less that has fewer."""
-    scores, weights = _left_out(found, full)
+    scores, weights = _left_out(missed, full)
     order = np.argsort(scores)
     share = np.cumsum(weights[order]) / weights.sum()
     return {
@@ -115,22 +115,22 @@ def factors(found: Sequence[Miss], full: int = 1) -> dict[int, float]:
     }
 
 
-def _left_out(found: Sequence[Miss], full: int) -> tuple[Floats, Floats]:
+def _left_out(missed: Sequence[Miss], full: int) -> tuple[Floats, Floats]:
     scores, weights = [], []
-    for source, own in _by_source(found).items():
-        learned = doubt([m for m in found if m.source != source])
+    for source, own in _by_source(missed).items():
+        learned = trait_variances([m for m in missed if m.source != source])
         scores += [abs(m.error) / learned.sigma(m.traits) for m in own]
         weights += [min(len(own), full) / len(own)] * len(own)
     return np.array(scores), np.array(weights)
 
 
-def source_scores(rows: Sequence[Measured], found: Sequence[Miss]) -> list[SourceScore]:
+def source_scores(rows: Sequence[Measured], missed: Sequence[Miss]) -> list[SourceScore]:
     """Return each source's errors, and how often intervals held that were learned without it."""
     return [
         _score(name, [r for r in rows if r.source == source], own, others)
         for source in dict.fromkeys(r.source for r in rows)
-        for others in [[m for m in found if m.source != source]]
-        for name, own in _parts(source, [m for m in found if m.source == source])
+        for others in [[m for m in missed if m.source != source]]
+        for name, own in _parts(source, [m for m in missed if m.source == source])
         if own
     ]
 
@@ -149,7 +149,7 @@ def _parts(source: str, own: list[Miss]) -> list[tuple[str, list[Miss]]]:
 def _score(
     name: str, rows: Sequence[Measured], own: Sequence[Miss], others: Sequence[Miss]
 ) -> SourceScore:
-    learned, wide = doubt(others), factors(others)
+    learned, wide = trait_variances(others), factors(others)
     errors = np.array([m.error for m in own])
     sigmas = np.array([learned.sigma(m.traits) for m in own])
     off = 100 * np.abs(np.expm1(errors))
@@ -202,10 +202,10 @@ class Ranking:
 _LEAST_LAYOUTS = 4
 
 
-def rankings(found: Sequence[Miss]) -> list[Ranking]:
+def rankings(missed: Sequence[Miss]) -> list[Ranking]:
     """Return for each source what it would have cost to run the layout that is planned fastest."""
     by_source: dict[str, dict[object, list[Miss]]] = defaultdict(lambda: defaultdict(list))
-    for miss in found:
+    for miss in missed:
         job = miss.row.job
         assert job is not None
         key = (replace(job.model, name=""), job.gpu.name, job.ranks, job.seq, job.global_batch)
@@ -239,8 +239,8 @@ def _chance(group: Sequence[Miss]) -> float:
     return float(np.mean(steps)) / min(steps) - 1
 
 
-def _by_source(found: Iterable[Miss]) -> dict[str, list[Miss]]:
+def _by_source(missed: Iterable[Miss]) -> dict[str, list[Miss]]:
     groups: dict[str, list[Miss]] = defaultdict(list)
-    for miss in found:
+    for miss in missed:
         groups[miss.source].append(miss)
     return dict(groups)

@@ -33,35 +33,35 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write every prediction to this file")
     parser.add_argument("--read", type=Path, nargs="*", help="predictions written before")
     parser.add_argument("--write", action="store_true", help="renew the page and the intervals")
-    given = parser.parse_args()
-    found = _read(given.read) if given.read else list(_all(given))
-    learned = Learned(found)
+    arguments = parser.parse_args()
+    predictions = _read(arguments.read) if arguments.read else list(_all(arguments))
+    learned = Learned(predictions)
     for road in ROADS:
-        for kind, mine in by_kind(r for r in found if r.road == road).items():
-            sums = summary(mine) | {"held_pct": held_pct(mine, learned)}
-            told = {k: v if v is None else round(v, 2) for k, v in sums.items()}
-            sys.stdout.write(json.dumps({"road": road, "kind": kind} | told) + "\n")
-    if given.json:
-        given.json.write_text(json.dumps([asdict(r) for r in found], indent=1) + "\n")
-    if given.write:
-        text = page(found, classified(given.facts), _said(found))
+        for kind, of_kind in by_kind(r for r in predictions if r.road == road).items():
+            sums = summary(of_kind) | {"held_pct": held_pct(of_kind, learned)}
+            rounded = {k: v if v is None else round(v, 2) for k, v in sums.items()}
+            sys.stdout.write(json.dumps({"road": road, "kind": kind} | rounded) + "\n")
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(r) for r in predictions], indent=1) + "\n")
+    if arguments.write:
+        text = page(predictions, classified(arguments.facts), _said(predictions))
         (_ROOT / "docs" / "scorecard.md").write_text(text, encoding="utf-8")
         intervals = _ROOT / "htk" / "whatif" / "calibration.toml"
         intervals.write_text(table(learned), encoding="utf-8")
     return 0
 
 
-def _all(given: argparse.Namespace) -> Iterator[Prediction]:
-    seeds = given.seeds if given.seeds is not None else (12 if given.full else 2)
-    starts = given.starts if given.starts is not None else (None if given.full else 2)
+def _all(arguments: argparse.Namespace) -> Iterator[Prediction]:
+    seeds = arguments.seeds if arguments.seeds is not None else (12 if arguments.full else 2)
+    starts = arguments.starts if arguments.starts is not None else (None if arguments.full else 2)
     yield from simulated.predictions(range(1, seeds + 1))
-    pairs = measured.sampled(list(rows.pairs(rows.load(given.facts))), starts)
+    pairs = measured.sampled(list(rows.pairs(rows.load(arguments.facts))), starts)
     yield from measured.predictions(pairs)
-    yield from measured.two_recordings(rows.batches(given.facts))
+    yield from measured.two_recordings(rows.batches(arguments.facts))
 
 
-def _said(found: list[Prediction]) -> str:
-    count = sum(r.road == "described" for r in found)
+def _said(predictions: list[Prediction]) -> str:
+    count = sum(r.road == "described" for r in predictions)
     return f"{count} predictions, from a sample of the rows drawn once and for all."
 
 

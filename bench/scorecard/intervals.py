@@ -39,17 +39,17 @@ class Learned:
             )
         return self._factors[edit, without]
 
-    def multiple(self, row: Prediction, which: int = 1) -> float:
+    def multiple(self, row: Prediction, level: int = 1) -> float:
         """Return how many times its uncertainty the interval of a row is wide, without its source.
 
         `which`: 0 for 50 %, 1 for 90 %.
         """
         without = row.source if row.road == MEASURED else row.group
-        return max([self.factors(edit, without)[which] for edit in row.edits] or [NORMAL[which]])
+        return max([self.factors(edit, without)[level] for edit in row.edits] or [NORMAL[level]])
 
-    def held(self, rows: Iterable[Prediction], which: int = 1) -> HoldCount:
+    def held(self, rows: Iterable[Prediction], level: int = 1) -> HoldCount:
         """Count the rows whose interval held."""
-        inside = [r.score <= self.multiple(r, which) for r in rows if r.score is not None]
+        inside = [r.score <= self.multiple(r, level) for r in rows if r.score is not None]
         return HoldCount(sum(inside), len(inside))
 
     def widths(self) -> tuple[float, float]:

@@ -80,17 +80,17 @@ class Job(Config):
             tile_sizes=(TILES[0], *((t, w, rate * about(0.08)) for t, w, rate in TILES[1:])),
         )
 
-    def with_(self, **given: Any) -> Self:
-        return replace(self, **given)
+    def with_(self, **changes: Any) -> Self:
+        return replace(self, **changes)
 
 
 def staged(job: Job, *others: Job) -> Baseline:
     """What the predictor starts from: trace files, alone in a folder, and further recordings."""
     with ExitStack() as folders:
         recorded = []
-        for one in (job, *others):
+        for each in (job, *others):
             folder = folders.enter_context(TemporaryDirectory())
-            write(one, Path(folder))
+            write(each, Path(folder))
             recorded.append(open_trace(folder, OpenOptions(cache=False)).tables)
         return baseline(recorded[0], [(tables, None) for tables in recorded[1:]])
 
@@ -103,8 +103,8 @@ def write(job: Job, folder: Path) -> None:
 
 def step_ns(job: Job, change: Change | None = None) -> float:
     """The median step of the GPUs, the first left out; nothing is written."""
-    made = program(job)
-    schedule = Schedule(job, change(made) if change else made, process_groups(job))
+    programs = program(job)
+    schedule = Schedule(job, change(programs) if change else programs, process_groups(job))
     done, periods = schedule.gpus_done, []
     for number in range(job.first_step, job.first_step + job.steps):
         schedule.step(number)

@@ -46,23 +46,23 @@ def sampled(pairs: Sequence[Pair], starts: int | None) -> list[Pair]:
     chosen: list[Pair] = []
     kinds = sorted({(p.kind, p.start.source) for p in pairs})
     for kind, source in kinds:
-        mine = [p for p in pairs if (p.kind, p.start.source) == (kind, source)]
-        rows = sorted({p.start for p in mine}, key=repr)
+        of_source = [p for p in pairs if (p.kind, p.start.source) == (kind, source)]
+        rows = sorted({p.start for p in of_source}, key=repr)
         kept = set(random.Random(7).sample(rows, min(starts, len(rows))))
-        chosen += [p for p in mine if p.start in kept]
+        chosen += [p for p in of_source if p.start in kept]
     return chosen
 
 
 def predictions(pairs: Sequence[Pair]) -> Iterator[Prediction]:
     """Each start is simulated once, and all its pairs predicted from it."""
-    known = {e.NAME for e in EDITS}
+    edit_names = {e.NAME for e in EDITS}
     starts: dict[Row, list[Pair]] = {}
     for pair in pairs:
-        if {name for name, _ in pair.edits} <= known:
+        if {name for name, _ in pair.edits} <= edit_names:
             starts.setdefault(pair.start, []).append(pair)
-    for row, mine in starts.items():
+    for row, row_pairs in starts.items():
         start = staged(calibrated(row.job, row.simulated_ns))
-        for pair in mine:
+        for pair in row_pairs:
             yield _held(start, pair)
 
 
@@ -83,11 +83,11 @@ def two_recordings(rows: Sequence[Row]) -> Iterator[Prediction]:
     start = staged(*(calibrated(job, ns) for job, ns in zip(jobs, measured, strict=True)))
     for row in others:
         asked = (("accumulation", str(_count(row) // each)),)
-        found = predict(start, asked, round(first.step_ns))
+        answer = predict(start, asked, round(first.step_ns))
         label = f"{row.source}, {row.family}: {first.slots}, {second.slots} → {row.slots} slots"
         kind, linear = "global batch, from two", second.step_ns * _count(row) / _count(second)
-        made = predicted("described", kind, label, row.group, found, row.step_ns)
-        yield replace(made, base_ns=second.step_ns, linear_ns=linear, source=row.source)
+        prediction = predicted("described", kind, label, row.group, answer, row.step_ns)
+        yield replace(prediction, base_ns=second.step_ns, linear_ns=linear, source=row.source)
 
 
 def _count(row: Row) -> int:
@@ -98,16 +98,16 @@ def _held(start: Baseline, pair: Pair) -> Prediction:
     base = pair.start.simulated_ns
     label = f"{pair.start.source}, {pair.start.family}: {_said(pair.start)} → {_said(pair.end)}"
     try:
-        found = predict(start, pair.edits, round(base))
+        answer = predict(start, pair.edits, round(base))
     except HtkError as error:
         return Prediction(
             "described", pair.kind, label, pair.start.group, f"refused: {error}",
             base, pair.truth_ns, _linear(pair), None, 0.0,
             tuple(name for name, _ in pair.edits), pair.start.source, _planned(pair),
         )  # fmt: skip
-    made = predicted("described", pair.kind, label, pair.start.group, found, pair.truth_ns)
+    prediction = predicted("described", pair.kind, label, pair.start.group, answer, pair.truth_ns)
     return replace(
-        made, linear_ns=_linear(pair), source=pair.start.source, planned_ns=_planned(pair)
+        prediction, linear_ns=_linear(pair), source=pair.start.source, planned_ns=_planned(pair)
     )
 
 

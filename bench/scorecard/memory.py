@@ -98,13 +98,13 @@ def classified(folder: Path) -> Fits:
         [p_oom(taught[j.source].peak(j), j.capacity, taught[j.source].sigma) for j in tried]
     )
     out = np.array([bool(j.ran_out) for j in tried])
-    said = chance > 0.5
+    predicted_out = chance > 0.5
     share = float(out.mean())
     return Fits(
         len(tried),
-        100 * float((said == out).mean()),
-        int((out & ~said).sum()),
-        int((said & ~out).sum()),
+        100 * float((predicted_out == out).mean()),
+        int((out & ~predicted_out).sum()),
+        int((predicted_out & ~out).sum()),
         100 * max(share, 1 - share),
         tuple(_errors(rows, taught, source) for source in sources if _peaks(rows, source)),
         reliability(chance, out),

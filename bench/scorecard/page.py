@@ -77,12 +77,12 @@ _COLUMNS = (
 )
 
 
-def page(found: Sequence[Prediction], fits: Fits | None, sample: str) -> str:
+def page(predictions: Sequence[Prediction], fits: Fits | None, sample: str) -> str:
     """The whole page."""
-    parts, learned = [_HEAD], Learned(found)
+    parts, learned = [_HEAD], Learned(predictions)
     texts = (_TRACE, _DESCRIBED.format(rows=sample))
     for road, text in zip(ROADS, texts, strict=True):
-        kinds = by_kind(r for r in found if r.road == road)
+        kinds = by_kind(r for r in predictions if r.road == road)
         if kinds:
             lines = [_line(kind, rows, learned) for kind, rows in kinds.items()]
             parts.append(text + "\n" + _COLUMNS + "".join(lines))
@@ -90,7 +90,7 @@ def page(found: Sequence[Prediction], fits: Fits | None, sample: str) -> str:
     if fits is not None:
         parts.append(_fits(fits))
     parts.append(_others())
-    refusals = _refusals(found)
+    refusals = _refusals(predictions)
     if refusals:
         parts.append(refusals)
     return "\n".join([*parts, _END])
@@ -128,8 +128,8 @@ def _intervals(learned: Learned) -> str:
         )
         low, high = by_chance(measured.n)
         missed = measured.n and not low <= measured.held <= high
-        told = f"**{measured}**" if missed else str(measured)
-        cells = [edit, f"{half:.2f}", f"{most:.2f}", told]
+        cell = f"**{measured}**" if missed else str(measured)
+        cells = [edit, f"{half:.2f}", f"{most:.2f}", cell]
         cells += [f"{low} to {high}" if measured.n else "–", str(simulated)]
         lines.append("| " + " | ".join(cells) + " |\n")
     return "".join([*lines, "\n", _pooled(learned)])
@@ -224,9 +224,9 @@ def _others() -> str:
     )
 
 
-def _refusals(found: Iterable[Prediction]) -> str:
+def _refusals(predictions: Iterable[Prediction]) -> str:
     counted: dict[tuple[str, str], int] = {}
-    for row in found:
+    for row in predictions:
         if row.predicted_ns is None:
             key = row.kind, row.verdict
             counted[key] = counted.get(key, 0) + 1

@@ -278,7 +278,7 @@ def _torchtitan(folder: Path) -> Iterator[Row]:
 
 def batches(folder: Path) -> list[Row]:
     """BLOOM while its global batch grew: a stage of six layers, checkpointed."""
-    found = []
+    recordings = []
     for row in _read(folder, "bigscience_sweeps.csv"):
         if not row["section"].endswith("Batchsize Warmup") or row["gpu"] != "A100-80GB":
             continue
@@ -304,10 +304,10 @@ def batches(folder: Path) -> list[Row]:
             tile_sizes=_TILES,
             optimizer_ranks=1e6,  # what is done once is part of what is measured twice
         )
-        found.append(
+        recordings.append(
             Row("BLOOM", "182B", "182B", job, 1e9 * float(row["sec_per_it"]), slots, pipeline)
         )
-    return sorted(found, key=lambda r: r.slots)
+    return sorted(recordings, key=lambda r: r.slots)
 
 
 def _written(ranks: int) -> tuple[int, ...]:
@@ -323,9 +323,9 @@ def pairs(rows: list[Row]) -> Iterator[Pair]:
         families.setdefault((row.source, row.family), []).append(row)
     for members in families.values():
         for start, end in permutations(members, 2):
-            found = pair(start, end)
-            if found is not None:
-                yield found
+            matched = pair(start, end)
+            if matched is not None:
+                yield matched
 
 
 def pair(start: Row, end: Row) -> Pair | None:

@@ -46,19 +46,19 @@ class Prediction:
         """Faster was said and it became slower, or the other way round."""
         if self.predicted_ns is None:
             return False
-        said, came = log(self.predicted_ns / self.base_ns), log(self.truth_ns / self.base_ns)
-        return said * came < 0 and min(abs(said), abs(came)) > _TURNED
+        predicted, came = log(self.predicted_ns / self.base_ns), log(self.truth_ns / self.base_ns)
+        return predicted * came < 0 and min(abs(predicted), abs(came)) > _TURNED
 
 
 def predicted(
-    road: str, kind: str, label: str, group: str, found: Answer, truth_ns: float
+    road: str, kind: str, label: str, group: str, answer: Answer, truth_ns: float
 ) -> Prediction:
-    base = float(found.measured_ns)
-    step = None if found.step_ns is None else float(found.step_ns)
-    each = found.samples_ratio / found.devices_ratio
+    base = float(answer.measured_ns)
+    step = None if answer.step_ns is None else float(answer.step_ns)
+    each = answer.samples_ratio / answer.devices_ratio
     return Prediction(
-        road, kind, label, group, found.verdict, base, truth_ns, base * each, step, found.sigma,
-        found.effective or (),
+        road, kind, label, group, answer.verdict, base, truth_ns, base * each, step, answer.sigma,
+        answer.effective or (),
     )  # fmt: skip
 
 
@@ -85,15 +85,15 @@ def summary(
 
 
 def by_kind(rows: Iterable[Prediction]) -> dict[str, list[Prediction]]:
-    found: dict[str, list[Prediction]] = {}
+    groups: dict[str, list[Prediction]] = {}
     for row in rows:
-        found.setdefault(row.kind, []).append(row)
-    return dict(sorted(found.items()))
+        groups.setdefault(row.kind, []).append(row)
+    return dict(sorted(groups.items()))
 
 
 def _off(rows: Sequence[Prediction], column: str) -> list[float]:
     naive = ((getattr(r, column), r.truth_ns) for r in rows)
-    return [100 * abs(said / came - 1) for said, came in naive if said is not None]
+    return [100 * abs(predicted / came - 1) for predicted, came in naive if predicted is not None]
 
 
 def _at(values: Sequence[float], share: float) -> float | None:

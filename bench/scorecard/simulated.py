@@ -42,38 +42,38 @@ class Case:
         return self.edits or ((self.kind, self.value),)
 
 
-def hastened(whole: RankProgram) -> RankProgram:
+def hastened(program: RankProgram) -> RankProgram:
     """All compute takes four fifths as long; much less than that no GPU of its peak could do."""
     what = [
         (replace(item[0], ns=item[0].ns * 4 // 5), *item[1:])
         if do in (Do.LAUNCH, Do.NODE) and item[0].kind == "compute"
         else item
-        for do, item in zip(whole.do, whole.what, strict=True)
+        for do, item in zip(program.do, program.what, strict=True)
     ]
-    return replace(whole, what=what)
+    return replace(program, what=what)
 
 
-def hurried(whole: RankProgram) -> RankProgram:
+def hurried(program: RankProgram) -> RankProgram:
     """The host takes half as long, its loader too."""
-    return replace(whole, cost=[cost // 2 for cost in whole.cost])
+    return replace(program, cost=[cost // 2 for cost in program.cost])
 
 
-def captured(whole: RankProgram) -> RankProgram:
+def captured(program: RankProgram) -> RankProgram:
     """The host takes no time but to load data."""
-    cost = [c if what == "data" else 0 for c, what in zip(whole.cost, whole.what, strict=True)]
-    return replace(whole, cost=cost)
+    cost = [c if what == "data" else 0 for c, what in zip(program.cost, program.what, strict=True)]
+    return replace(program, cost=cost)
 
 
-def never_blocked(whole: RankProgram) -> RankProgram:
+def never_blocked(program: RankProgram) -> RankProgram:
     """No call waits for the GPU; parameters are gathered once the optimizer is done with them."""
-    kept = [do != Do.SYNC for do in whole.do]
+    kept = [do != Do.SYNC for do in program.do]
     updated = StreamEvent(0, COMPUTE)
     waits = [(updated, stream, MAIN) for stream in (COPY_IN, GATHER)]
     return replace(
-        whole,
-        do=[Do.RECORD, Do.WAIT, Do.WAIT, *compress(whole.do, kept)],
-        cost=[0, 0, 0, *compress(whole.cost, kept)],
-        what=[(updated, MAIN), *waits, *compress(whole.what, kept)],
+        program,
+        do=[Do.RECORD, Do.WAIT, Do.WAIT, *compress(program.do, kept)],
+        cost=[0, 0, 0, *compress(program.cost, kept)],
+        what=[(updated, MAIN), *waits, *compress(program.what, kept)],
     )
 
 
@@ -119,8 +119,8 @@ HOST_BOUND = (
 
 def predictions(seeds: range, models: int = len(MODELS)) -> Iterator[Prediction]:
     for seed in seeds:
-        for given in MODELS[:models]:
-            job = replace(_BASE, **given).drawn(seed)
+        for options in MODELS[:models]:
+            job = replace(_BASE, **options).drawn(seed)
             yield from from_full_shard(job, (*CASES, faster_links(job), longer_sequences(job)))
             yield from from_host_bound(job)
             yield from from_straggler(job)
@@ -196,8 +196,8 @@ def from_small_steps(job: Job) -> Iterator[Prediction]:
 
 
 def _held(job: Job, start: Baseline, case: Case) -> Iterator[Prediction]:
-    known = {e.NAME for e in EDITS}
-    if not {name for name, _ in case.asked} <= known:
+    edit_names = {e.NAME for e in EDITS}
+    if not {name for name, _ in case.asked} <= edit_names:
         return
     changed = replace(job, **case.change)
     truth = step_ns(replace(changed, run=1), case.program)
@@ -208,12 +208,12 @@ def _held(job: Job, start: Baseline, case: Case) -> Iterator[Prediction]:
     )
     plan = None if change is None else base * change
     try:
-        found = predict(start, case.asked)
+        answer = predict(start, case.asked)
     except HtkError as error:
         yield Prediction(
             "trace", case.kind, label, str(job.seed), f"refused: {error}", base, truth, base, None,
             0.0, names, planned_ns=plan,
         )  # fmt: skip
         return
-    made = predicted("trace", case.kind, label, str(job.seed), found, truth)
-    yield replace(made, planned_ns=plan)
+    prediction = predicted("trace", case.kind, label, str(job.seed), answer, truth)
+    yield replace(prediction, planned_ns=plan)

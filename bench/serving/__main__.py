@@ -8,29 +8,19 @@ from.
 
 import argparse
 import sys
-from pathlib import Path
 
-from bench.plans.score import doubt
+from bench.plans.command import run
+from bench.plans.score import trait_variances
 from bench.serving.page import checked, misses, page, reach
 from bench.serving.rows import published
 
-_ROOT = Path(__file__).parents[2]
 
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.serving")
-    parser.add_argument("--write", action="store_true", help="renew the page and the table")
-    arguments = parser.parse_args()
+def _card(_: argparse.Namespace) -> tuple[str, str]:
     rows = published()
     missed = misses(rows)
-    text = page(rows, missed)
-    sys.stdout.write(text)
-    if arguments.write:
-        (_ROOT / "docs/serving_scorecard.md").write_text(text, encoding="utf-8")
-        table = checked(missed, doubt(missed), reach(missed))
-        (_ROOT / "htk/serving/checked.toml").write_text(table, encoding="utf-8")
-    return 0
+    return page(rows, missed), checked(missed, trait_variances(missed), reach(missed))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = argparse.ArgumentParser(prog="python -m bench.serving")
+    sys.exit(run(parser, _card, "docs/serving_scorecard.md", "htk/serving/checked.toml"))

@@ -6,7 +6,7 @@ from statistics import mean, median
 
 from bench.plans.page import traits_table
 from bench.plans.rows import Measured
-from bench.plans.score import UNCHECKED, Doubt, Miss, doubt, factors
+from bench.plans.score import UNCHECKED, Miss, TraitVariances, factors, trait_variances
 from bench.serving.rows import Published
 from htk.serving.certainty import traits
 
@@ -93,7 +93,7 @@ def _lines(rows: Sequence[Published], missed: Sequence[Miss]) -> Iterator[str]:
     kinds = dict.fromkeys((r.source, r.server.gpu.name, r.kind) for r in rows)
     for source, gpu, kind in kinds:
         others = [m for m in missed if m.source != source]
-        learned, wide = doubt(others), reach(others)
+        learned, wide = trait_variances(others), reach(others)
         own = [
             m for m, r in zip(missed, rows, strict=True)
             if (r.source, r.server.gpu.name, r.kind) == (source, gpu, kind)
@@ -111,7 +111,7 @@ def _lines(rows: Sequence[Published], missed: Sequence[Miss]) -> Iterator[str]:
         )
 
 
-def checked(missed: Sequence[Miss], learned: Doubt, wide: dict[int, float]) -> str:
+def checked(missed: Sequence[Miss], learned: TraitVariances, wide: dict[int, float]) -> str:
     """Return the table that tells how far servers may miss, in TOML."""
     return (
         "# How far published servers were missed by, by trait: standard deviations of a time's\n"

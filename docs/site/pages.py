@@ -138,9 +138,9 @@ def edits_page() -> str:
     lines += ["| edit | |", "| --- | --- |"]
     lines += [f"| `--{e.NAME.replace('_', '-')}` | {_cell(e.HELP)} |" for e in EDITS]
     lines += ["", "## Assumptions", ""]
-    for one in EDITS:
-        said = " ".join((one.__doc__ or "").split())
-        lines += [f"**{one.NAME}**: {said}", ""]
+    for edit in EDITS:
+        text = " ".join((edit.__doc__ or "").split())
+        lines += [f"**{edit.NAME}**: {text}", ""]
     return "\n".join(lines)
 
 
@@ -217,8 +217,8 @@ def _example(analysis: Analysis[...]) -> list[str]:
         with _terminal(110):
             print_table(answer, limit=_ROWS, file=text)
         where = "sample" if sample == "sample" else f"sample_traces/{sample}"
-        said = [line.rstrip() for line in text.getvalue().splitlines()]
-        return ["```console", f"$ htk {analysis.name} {where}", *said, "```"]
+        lines = [line.rstrip() for line in text.getvalue().splitlines()]
+        return ["```console", f"$ htk {analysis.name} {where}", *lines, "```"]
     return ["```console", f"$ htk {analysis.name} PATH", "```"]
 
 

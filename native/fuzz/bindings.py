@@ -117,8 +117,8 @@ def selected(parser: Any, number: int, dice: random.Random, length: int) -> list
         return [some]
     values, lent_rows = pa.array(Lent(parser.lend(number, False))), parser.lend(number, True)
     rows = range(len(values)) if lent_rows is None else pa.array(Lent(lent_rows)).to_pylist()
-    whole = dict(zip(rows, values.to_pylist(), strict=True))
-    expected = [whole.get(row) for row in wanted.tolist()]
+    by_row = dict(zip(rows, values.to_pylist(), strict=True))
+    expected = [by_row.get(row) for row in wanted.tolist()]
     assert all(a == b or a != a for a, b in zip(some.to_pylist(), expected, strict=True))
     return [some]
 

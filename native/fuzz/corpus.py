@@ -73,8 +73,8 @@ def documents() -> list[bytes]:
         json.dumps({"x": 'say "hi"', **plain}).replace('\\"', '"'),
     ]
     sample = ROOT / "htk/sample"
-    whole = next(file for file in sorted(sample.iterdir()) if file.name.endswith(".json.gz"))
-    start = gzip.decompress(whole.read_bytes())[:6000]
+    trace = next(file for file in sorted(sample.iterdir()) if file.name.endswith(".json.gz"))
+    start = gzip.decompress(trace.read_bytes())[:6000]
     return [text.encode() for text in texts] + [start]
 
 

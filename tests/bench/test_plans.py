@@ -8,7 +8,7 @@ import pytest
 
 from bench.plans.page import checked, page
 from bench.plans.rows import Measured, load
-from bench.plans.score import Miss, doubt, factors, misses, source_scores
+from bench.plans.score import Miss, factors, misses, source_scores, trait_variances
 from htk.models.decoder import decoder
 from htk.models.hardware import gpu
 from htk.plan.job import PlannedJob
@@ -50,7 +50,7 @@ def test_variances_are_found_again() -> None:
         sigma = math.hypot(0.1, 0.3 if k % 2 else 0.0)
         row = Measured(f"source {k % 4}", "", None)
         found.append(Miss(row, draw.gauss(0, sigma), 0.0, traits))
-    learned = doubt(found)
+    learned = trait_variances(found)
     assert learned.base**0.5 == pytest.approx(0.1, abs=0.015)
     assert learned.by_trait["experts"] ** 0.5 == pytest.approx(0.3, abs=0.02)
     assert learned.by_trait["pipelines"] ** 0.5 < 0.05
@@ -71,7 +71,7 @@ def test_a_page_counts_what_it_states() -> None:
     assert all(s.median_pct == pytest.approx(10, abs=1) for s in scores)
     text = page(rows, found, scores)
     assert "| source 0 | 11 | 10 |" in text and "no sizes" in text
-    table = checked(found, doubt(found), factors(found))
+    table = checked(found, trait_variances(found), factors(found))
     assert 'trait."hopper GPUs"' in table and "rows = 40" in table
 
 

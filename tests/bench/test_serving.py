@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.plans.score import doubt
+from bench.plans.score import trait_variances
 from bench.serving.page import checked, misses, page, reach
 from bench.serving.rows import published
 from htk.serving.iteration import IterationWork, ServerCompute
@@ -19,7 +19,7 @@ ROWS = published()
 def test_the_page_and_the_table_are_those_of_the_rows() -> None:
     missed = misses(ROWS)
     assert (ROOT / "docs/serving_scorecard.md").read_text(encoding="utf-8") == page(ROWS, missed)
-    table = checked(missed, doubt(missed), reach(missed))
+    table = checked(missed, trait_variances(missed), reach(missed))
     assert (ROOT / "htk/serving/checked.toml").read_text(encoding="utf-8") == table
 
 

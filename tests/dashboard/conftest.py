@@ -151,14 +151,14 @@ def slow_line(page: Any, milliseconds: int) -> Iterator[None]:
         session.detach()
 
 
-def typed(page: Any, place: str, text: str) -> None:
+def typed(page: Any, element: str, text: str) -> None:
     """Types into a field of the app, and waits until the app knows of it."""
-    page.fill(f"#{place}", text)
+    page.fill(f"#{element}", text)
     until(
         page,
         """([place, text]) => {
           const { layout, paths } = window.store.getState();
           return paths.strs[place].reduce((at, step) => at[step], layout).props.value === text;
         }""",
-        [place, text],
+        [element, text],
     )

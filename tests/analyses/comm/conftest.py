@@ -21,7 +21,7 @@ def ask() -> Ask:
     """Ask an analysis of hand-made rows, everything between made as for a trace."""
 
     def answer(analysis: Analysis[...], tables: dict[str, list[Row]], **options: Any) -> pa.Table:
-        made = {
+        by_name = {
             name: pa.Table.from_pylist(rows, schema=TABLES.get(name) or DERIVED[name])
             for name, rows in tables.items()
         }
@@ -34,23 +34,25 @@ def ask() -> Ask:
             "link_samples",
             "proxy_steps",
         ):
-            made.setdefault(name, TABLES[name].empty_table())
+            by_name.setdefault(name, TABLES[name].empty_table())
         for name in ("rank_windows", "activities"):
-            made.setdefault(name, DERIVED[name].empty_table())
-        rows = made["collectives"]
-        made["collective_matches"] = collective_matches(rows, made["rank_windows"], made["ranks"])
-        made["rank_clocks"] = rank_clocks(rows, made["collective_matches"], made["ranks"])
-        made["aligned_matches"] = aligned_matches(
+            by_name.setdefault(name, DERIVED[name].empty_table())
+        rows = by_name["collectives"]
+        by_name["collective_matches"] = collective_matches(
+            rows, by_name["rank_windows"], by_name["ranks"]
+        )
+        by_name["rank_clocks"] = rank_clocks(rows, by_name["collective_matches"], by_name["ranks"])
+        by_name["aligned_matches"] = aligned_matches(
             rows,
-            made["collective_matches"],
-            made["rank_clocks"],
-            made["rank_windows"],
-            made["ranks"],
+            by_name["collective_matches"],
+            by_name["rank_clocks"],
+            by_name["rank_windows"],
+            by_name["ranks"],
         )
-        made["collective_facts"] = collective_facts(
-            rows, made["collective_matches"], made["comm_channels"]
+        by_name["collective_facts"] = collective_facts(
+            rows, by_name["collective_matches"], by_name["comm_channels"]
         )
-        return analysis(*(made[name] for name in analysis.reads), **options)
+        return analysis(*(by_name[name] for name in analysis.reads), **options)
 
     return answer
 

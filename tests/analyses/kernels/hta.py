@@ -17,18 +17,18 @@ def kept(shared: Path, trace: str) -> dict[str, pa.Table]:
     cut = int(starts[-1]) if len(steps) > 1 else 1 << 62
     links, ops = tables["kernel_links"], tables["op_links"]
     launched = valid(links["launch_row"]) & (numbers(links["launch_start_ns"]) < cut)
-    place = ops.schema.get_field_index("selected")
+    column = ops.schema.get_field_index("selected")
     begun = boolean(numbers(tables["cpu_ops"]["start_ns"]) < cut)
     return {
         "kernels": tables["kernels"].filter(pa.array(launched)),
         "kernel_links": links.filter(pa.array(launched)),
         "launches": tables["launches"],
         "cpu_ops": tables["cpu_ops"],
-        "op_links": ops.set_column(place, ops.schema.field(place), begun),
+        "op_links": ops.set_column(column, ops.schema.field(column), begun),
     }
 
 
 def expected(shared: Path, trace: str) -> dict[str, Any]:
-    known = json.loads((shared / "truth/hta_expected.json").read_text())
-    found: dict[str, Any] = known["hta_output"][trace]
-    return found
+    truth = json.loads((shared / "truth/hta_expected.json").read_text())
+    output: dict[str, Any] = truth["hta_output"][trace]
+    return output

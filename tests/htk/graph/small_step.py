@@ -25,23 +25,23 @@ def step_tables(
     launches: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for k in range(steps):
-        at = 1000 + period * k
+        begin = 1000 + period * k
         annotations.append(
             {
                 "name": f"ProfilerStep#{k}",
                 "step": k,
                 "on_gpu": False,
-                "start_ns": at,
-                "end_ns": at + period - 1,
+                "start_ns": begin,
+                "end_ns": begin + period - 1,
                 "process": "1",
                 "thread": "1",
             }
         )
-        first = at + 20
-        second = max(first + lengths[0], at + 15 + 20)
+        first = begin + 20
+        second = max(first + lengths[0], begin + 15 + 20)
         for i, (start, length) in enumerate(((first, lengths[0]), (second, lengths[1]))):
             number = 2 * k + i
-            call = at + 15 * i
+            call = begin + 15 * i
             launches.append(
                 {
                     "name": "cudaLaunchKernel",
@@ -99,17 +99,17 @@ def rebuilt(
         ("step_windows", step_windows),
     ):
         read = maker.__code__.co_varnames[: maker.__code__.co_argcount]
-        made = maker(*(tables[r] for r in read))
-        tables[name] = _whole(name, made)
+        derived = maker(*(tables[r] for r in read))
+        tables[name] = _whole(name, derived)
     return tables
 
 
-def _whole(name: str, made: pa.Table) -> pa.Table:
+def _whole(name: str, derived: pa.Table) -> pa.Table:
     """With rank and cycle 0."""
     columns = []
     for field in DERIVED[name]:
-        if field.name in made.column_names:
-            columns.append(made[field.name])
+        if field.name in derived.column_names:
+            columns.append(derived[field.name])
         else:
-            columns.append(pa.array([0] * made.num_rows, field.type))
+            columns.append(pa.array([0] * derived.num_rows, field.type))
     return pa.table(columns, schema=DERIVED[name])

@@ -33,8 +33,8 @@ def read(file: Path) -> dict[str, Any]:
     for event in trace["traceEvents"]:
         category = event.get("cat")
         if category == "cpu_instant_event":
-            at = whole_ns(base, Decimal(event["ts"]))
-            allocated.append((at, int(event["args"]["Total Allocated"])))
+            time_ns = whole_ns(base, Decimal(event["ts"]))
+            allocated.append((time_ns, int(event["args"]["Total Allocated"])))
         if event["ph"] != "X":
             continue
         start = whole_ns(base, Decimal(event["ts"]))
@@ -46,11 +46,11 @@ def read(file: Path) -> dict[str, Any]:
         elif category in ("kernel", "gpu_memcpy", "gpu_memset"):
             kind = "comm" if "nccl" in event["name"] else KINDS.get(category, "compute")
             activities.append((start, end, kind, event["name"], event["args"]["correlation"]))
-    found = _of_steps(steps, launched_at, activities)
-    for step in found["steps"]:
+    by_step = _of_steps(steps, launched_at, activities)
+    for step in by_step["steps"]:
         low, high = steps[step["step"]]
         step["peak_allocated_bytes"] = max([b for t, b in allocated if low <= t < high], default=0)
-    return {"peak_allocated_bytes": max([b for _, b in allocated], default=0), **found}
+    return {"peak_allocated_bytes": max([b for _, b in allocated], default=0), **by_step}
 
 
 def _of_steps(
@@ -59,15 +59,17 @@ def _of_steps(
     activities: list[tuple[int, int, str, str, int]],
 ) -> dict[str, Any]:
     def step_of(correlation: int) -> int | None:
-        at = launched_at.get(correlation)
-        return next((k for k, (a, b) in steps.items() if at is not None and a <= at < b), None)
+        launch_ns = launched_at.get(correlation)
+        return next(
+            (k for k, (a, b) in steps.items() if launch_ns is not None and a <= launch_ns < b), None
+        )
 
-    mine = [(step_of(c), start, end, kind, name) for start, end, kind, name, c in activities]
-    begin = min(a for _, a, _, _, _ in mine)
-    found = []
+    numbered = [(step_of(c), start, end, kind, name) for start, end, kind, name, c in activities]
+    begin = min(a for _, a, _, _, _ in numbered)
+    rows = []
     low = begin
     for number in sorted(steps):
-        launched = [row for row in mine if row[0] == number]
+        launched = [row for row in numbered if row[0] == number]
         high = max([low, *(end for _, _, end, _, _ in launched)])
         kernels: dict[str, dict[str, int]] = defaultdict(lambda: {"count": 0, "total_ns": 0})
         for _, start, end, _, name in launched:
@@ -75,18 +77,18 @@ def _of_steps(
             kernels[name]["total_ns"] += end - start
         clipped = [
             (max(a, low), min(b, high), kind)
-            for _, a, b, kind, _ in mine
+            for _, a, b, kind, _ in numbered
             if min(b, high) > max(a, low)
         ]
         figures = _figures(low, high, clipped)
-        found.append(
+        rows.append(
             {"step": number, "launched": len(launched), "kernels": dict(kernels), **figures}
         )
         low = high
     return {
         "window_start_ns": begin,
-        "window_end_ns": max(b for _, _, b, _, _ in mine),
-        "steps": found,
+        "window_end_ns": max(b for _, _, b, _, _ in numbered),
+        "steps": rows,
     }
 
 

@@ -85,9 +85,9 @@ class KnownFacts(StepFacts):
         return detected(self.named)
 
 
-def comm(name: str, length: int, collective: str, **given: Any) -> Act:
-    given.setdefault("lane", "comm")
-    return Act(name, length, kind="comm", family="communication", collective=collective, **given)
+def comm(name: str, length: int, collective: str, **facts: Any) -> Act:
+    facts.setdefault("lane", "comm")
+    return Act(name, length, kind="comm", family="communication", collective=collective, **facts)
 
 
 def period(model: StepModel) -> int:
@@ -97,15 +97,15 @@ def period(model: StepModel) -> int:
 
 def length(model: StepModel, name: str) -> int:
     acts = model.graph.activities
-    which = [k for k, code in enumerate(acts.name.tolist()) if acts.names[code] == name]
-    return int(model.lengths()[which[0]])
+    indices = [k for k, code in enumerate(acts.name.tolist()) if acts.names[code] == name]
+    return int(model.lengths()[indices[0]])
 
 
 def small_model(
     acts: Sequence[Act], gpus_per_node: int = 8, device_name: str | None = None, **facts: Any
 ) -> StepModel:
     lanes = list(dict.fromkeys((a.rank, a.lane) for a in acts))
-    given = list(acts)
+    in_order = list(acts)
     acts = sorted(acts, key=lambda a: lanes.index((a.rank, a.lane)))
     start, end = _timed(acts)
     names = list(dict.fromkeys(a.name for a in acts))
@@ -125,11 +125,11 @@ def small_model(
         call=np.empty(0, np.int64),
         before=np.full(many, -1),
     )
-    calls, of = _calls(acts, [given.index(a) for a in acts])
+    calls, of = _calls(acts, [in_order.index(a) for a in acts])
     activities = replace(activities, call=of)
     graph = _graph(acts, activities, calls, int(end.max()))
     tables = {name: schema.empty_table() for name, schema in {**TABLES, **DERIVED}.items()}
-    found = KnownFacts(
+    known_facts = KnownFacts(
         tables=tables,
         rows=activities.row,
         family=CodedTexts.of(a.family for a in acts),
@@ -147,17 +147,17 @@ def small_model(
         acts=acts,
         named=device_name,
     )
-    return StepModel(graph, replace(found, **facts), graph.weight, graph.wrap_weight)
+    return StepModel(graph, replace(known_facts, **facts), graph.weight, graph.wrap_weight)
 
 
 def _timed(acts: Sequence[Act]) -> tuple[np.ndarray, np.ndarray]:
     """Earliest times, by going over them until nothing moves."""
     start, finish = [0] * len(acts), [0] * len(acts)
-    place = {(a.rank, a.name): k for k, a in enumerate(acts)}
+    indices = {(a.rank, a.name): k for k, a in enumerate(acts)}
     while True:
         before = list(finish)
         for k, a in enumerate(acts):
-            earlier = [0] + [finish[place[a.rank, w]] for w in a.waits]
+            earlier = [0] + [finish[indices[a.rank, w]] for w in a.waits]
             if k and (acts[k - 1].rank, acts[k - 1].lane) == (a.rank, a.lane):
                 earlier.append(finish[k - 1])
             start[k] = max(earlier)
@@ -180,30 +180,30 @@ def _calls(acts: Sequence[Act], order: list[int]) -> tuple[LaunchCalls, np.ndarr
     return calls, of
 
 
-def _graph(acts: Sequence[Act], activities: Activities, calls: LaunchCalls, whole: int) -> Graph:
+def _graph(acts: Sequence[Act], activities: Activities, calls: LaunchCalls, end_ns: int) -> Graph:
     many = len(acts)
     edges = Edges(many, many)
-    place = {(a.rank, a.name): k for k, a in enumerate(acts)}
+    indices = {(a.rank, a.name): k for k, a in enumerate(acts)}
     joins = sorted({a.joined for a in acts if a.joined})
     edges.join_time = np.array(
         [max(activities.start[k] for k, a in enumerate(acts) if a.joined == j) for j in joins],
         np.int64,
     )
     for k, a in enumerate(acts):
-        one = np.array([k])
+        index = np.array([k])
         if a.joined:
             node = edges.join(np.array([joins.index(a.joined)]))
-            edges.add("arrive", edges.start(one), node, np.array([0]), True)
-            edges.add("transfer", node, edges.end(one), np.array([a.length]), True)
+            edges.add("arrive", edges.start(index), node, np.array([0]), True)
+            edges.add("transfer", node, edges.end(index), np.array([a.length]), True)
         else:
-            edges.add("run", edges.start(one), edges.end(one), np.array([a.length]), True)
+            edges.add("run", edges.start(index), edges.end(index), np.array([a.length]), True)
         for waited in a.waits:
-            other = np.array([place[a.rank, waited]])
-            edges.add("event", edges.end(other), edges.start(one), np.array([0]), True)
+            other = np.array([indices[a.rank, waited]])
+            edges.add("event", edges.end(other), edges.start(index), np.array([0]), True)
         if k and activities.lane[k - 1] == activities.lane[k]:
-            edges.add("stream", edges.end(one - 1), edges.start(one), np.array([0]), True)
-        call = activities.call[one]
-        edges.add("launch", edges.call_start(call), edges.start(one), np.array([0]), True)
+            edges.add("stream", edges.end(index - 1), edges.start(index), np.array([0]), True)
+        call = activities.call[index]
+        edges.add("launch", edges.call_start(call), edges.start(index), np.array([0]), True)
         edges.add("call", edges.call_start(call), edges.call_end(call), np.array([0]), True)
         if call[0] and calls.lane[call[0] - 1] == calls.lane[call[0]]:
             edges.add(
@@ -213,14 +213,14 @@ def _graph(acts: Sequence[Act], activities: Activities, calls: LaunchCalls, whol
     for first in firsts.tolist():  # a rank each
         every = np.arange(many)
         heads = edges.call_start(np.full(many, first))
-        edges.wrap(edges.end(every), heads, np.zeros(many, np.int64), activities.end - whole)
+        edges.wrap(edges.end(every), heads, np.zeros(many, np.int64), activities.end - end_ns)
     joined = edges.join_time
     stand = np.concatenate([activities.start, activities.end, calls.start, calls.end, joined])
     every = np.arange(many)
     raw = Graph(
         step=1,
         origin_ns=0,
-        window=(0, whole),
+        window=(0, end_ns),
         time=stand,
         src=edges.src,
         dst=edges.dst,

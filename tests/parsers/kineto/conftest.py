@@ -54,12 +54,12 @@ class Truth:
 
     def put(self, column: EventColumn, row: int, value: Any) -> None:
         try:
-            found = meaning(column.kind, value)
+            cell = meaning(column.kind, value)
         except NoValue:
             self.mistyped += 1
             return
-        if found is not None:
-            self.columns.setdefault(column.name, {})[row] = found
+        if cell is not None:
+            self.columns.setdefault(column.name, {})[row] = cell
 
 
 def loads(text: str) -> Any:
@@ -130,10 +130,10 @@ def scaled(value: Decimal, places: int, exact: bool) -> int:
     with localcontext() as context:
         context.prec = 400
         shifted = value.scaleb(places)
-        whole = shifted.to_integral_value(ROUND_HALF_EVEN)
-    if exact and whole != shifted:
+        rounded = shifted.to_integral_value(ROUND_HALF_EVEN)
+    if exact and rounded != shifted:
         raise NoValue
-    return in_range(int(whole))
+    return in_range(int(rounded))
 
 
 def in_range(value: int) -> int:
@@ -144,27 +144,27 @@ def in_range(value: int) -> int:
 
 def differences(truth: Truth, raw: RawEvents) -> list[Any]:
     """Where an engine's columns are not what the file says; the first of each column."""
-    found: list[Any] = []
+    unequal: list[Any] = []
     if raw.rows != truth.rows:
-        found.append(("rows", raw.rows, truth.rows))
+        unequal.append(("rows", raw.rows, truth.rows))
     if set(raw.names) != set(truth.columns):
-        found.append(("names", set(raw.names) ^ set(truth.columns)))
+        unequal.append(("names", set(raw.names) ^ set(truth.columns)))
     if raw.issue_counts["mistyped_value"] != truth.mistyped:
-        found.append(("mistyped", raw.issue_counts["mistyped_value"], truth.mistyped))
+        unequal.append(("mistyped", raw.issue_counts["mistyped_value"], truth.mistyped))
     for name in set(raw.names) & set(truth.columns):
         cells, expected = sparse(raw, name), truth.columns[name]
         if list(cells) != list(expected):
-            found.append((name, "rows", set(cells) ^ set(expected)))
+            unequal.append((name, "rows", set(cells) ^ set(expected)))
             continue
-        known: dict[Any, bool] = {}  # repeated texts are parsed once
+        compared: dict[Any, bool] = {}  # repeated texts are parsed once
         for row, value in cells.items():
             key = (value, repr(expected[row]))
-            if key not in known:
-                known[key] = alike(expected[row], value)
-            if not known[key]:
-                found.append((name, row, value, expected[row]))
+            if key not in compared:
+                compared[key] = alike(expected[row], value)
+            if not compared[key]:
+                unequal.append((name, row, value, expected[row]))
                 break
-    return found
+    return unequal
 
 
 def alike(expected: Any, value: Any) -> bool:
