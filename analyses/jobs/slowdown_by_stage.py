@@ -1,14 +1,17 @@
 """Which pipeline stage slows a job."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import number
+from htk.columns.types import Ints
 from htk.core.analysis import analysis
 from htk.core.chart import Bar
 from htk.schema import table
 from htk.straggler.answer import Question
-from htk.straggler.job import Job
+from htk.straggler.job import Block
 from htk.straggler.program import BACKWARD, FORWARD
 from htk.straggler.slowdown import slowdown, steps_by_stage
 
@@ -34,9 +37,8 @@ def slowdown_by_stage(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tab
     question = Question.of(job_operations, job_layouts)
     job = question.job
     steps, ideal = steps_by_stage(job), job.ideal_steps
-    means = np.array(
-        [[_mean(job, s, code) for code in (FORWARD, BACKWARD)] for s in range(len(job.stages))]
-    )
+    sums = np.sum(job.of_blocks(_Passes(len(job.stages))), axis=0)
+    means = sums[..., 0] / sums[..., 1]
     compute = means.sum(axis=1)
     columns = {
         "stage": job.stages,
@@ -50,7 +52,16 @@ def slowdown_by_stage(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tab
     return question.covered(pa.table(arrays, schema=RETURNS))
 
 
-def _mean(job: Job, stage: int, code: int) -> float:
-    """Mean duration of one pass on a stage, in ns."""
-    rows = [b.own[(b.program.stage == stage) & (b.program.type == code)] for b in job.blocks]
-    return float(np.mean(np.concatenate([r.ravel() for r in rows])))
+@dataclass(frozen=True)
+class _Passes:
+    """Total time of each stage's forwards and backwards, in ns, and their number."""
+
+    stages: int
+
+    def __call__(self, block: Block) -> Ints:
+        sums = np.zeros((self.stages, 2, 2), np.int64)
+        for stage in range(self.stages):
+            for k, code in enumerate((FORWARD, BACKWARD)):
+                own = block.own[(block.program.stage == stage) & (block.program.type == code)]
+                sums[stage, k] = own.sum(), own.size
+        return sums

@@ -10,7 +10,8 @@ from htk.core.chart import Bar
 from htk.schema import TEXT, table
 from htk.schema.operation_types import LABELS
 from htk.straggler.answer import Question
-from htk.straggler.job import Job, label_codes
+from htk.straggler.job import Block, labels_of
+from htk.straggler.order_statistics import CountedBins, quantiles
 from htk.straggler.slowdown import slowdown, steps_by_type
 
 RETURNS = table(
@@ -37,21 +38,25 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     question = Question.of(job_operations, job_layouts)
     job = question.job
     ideal = job.ideal_steps
+    bins = job.of_blocks(CountedBins(labels_of))
+    times = quantiles(job.of_blocks, labels_of, bins, (0.5, 0.99))
+    sums = _merged(job.of_blocks(_sums))
     rows = []
-    delays = [block.delay for block in job.blocks]
     for label, steps in steps_by_type(job).items():
-        own, delay, blocked = _durations(job, delays, label)
+        code = LABELS.index(label)
+        count, own, delay, blocked = sums[code]
+        p50, p99 = times[code]
         rows.append(
             {
                 "type": label,
                 "slowdown": float(slowdown(steps, ideal)),
                 "excess_ms": float(steps.mean() - ideal.mean()) / 1e6,
-                "count": len(own),
-                "duration_ms_mean": float(own.mean()) / 1e6,
-                "duration_ms_p50": float(np.median(own)) / 1e6,
-                "duration_ms_p99": float(np.quantile(own, 0.99)) / 1e6,
-                "launch_delay_ms_mean": delay / 1e6,
-                "blocked_ms_mean": blocked / 1e6,
+                "count": count,
+                "duration_ms_mean": own / count / 1e6,
+                "duration_ms_p50": p50 / 1e6,
+                "duration_ms_p99": p99 / 1e6,
+                "launch_delay_ms_mean": delay / count / 1e6,
+                "blocked_ms_mean": blocked / count / 1e6,
             }
         )
     rows.sort(key=lambda row: -float(str(row["slowdown"])))
@@ -64,14 +69,22 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     return question.covered(pa.table(arrays, schema=RETURNS))
 
 
-def _durations(job: Job, delays: list[Ints], label: str) -> tuple[np.ndarray, float, float]:
-    """Own durations of a label's operations, their mean launch delay and mean wait for others."""
-    own, delay, waited = [], 0, 0
-    for block, late in zip(job.blocks, delays, strict=True):
-        rows = label_codes(block.program) == LABELS.index(label)
-        own.append(block.own[rows].ravel())
-        delay += int(late[rows].sum())
-        span = (block.end - block.start)[rows]
-        waited += int(np.maximum(span - block.own[rows], 0).sum())
-    values = np.concatenate(own)
-    return values, delay / max(len(values), 1), waited / max(len(values), 1)
+def _sums(block: Block) -> dict[int, Ints]:
+    """Return, by label, how many operations, their own time, launch delay and wait for others."""
+    late, labels = block.delay, labels_of(block.program)
+    sums = {}
+    for label in np.unique(labels).tolist():
+        own = block.own[labels == label]
+        span = (block.end - block.start)[labels == label]
+        blocked = np.maximum(span - own, 0).sum()
+        sums[label] = np.array([own.size, own.sum(), late[labels == label].sum(), blocked])
+    return sums
+
+
+def _merged(parts: list[dict[int, Ints]]) -> dict[int, list[int]]:
+    """Return the sums of all blocks together."""
+    total: dict[int, Ints] = {}
+    for part in parts:
+        for label, sums in part.items():
+            total[label] = total.get(label, np.zeros(4, np.int64)) + sums
+    return {label: sums.tolist() for label, sums in total.items()}

@@ -9,7 +9,7 @@ from htk.core.chart import Heatmap
 from htk.schema import table
 from htk.straggler.answer import Question
 from htk.straggler.causes import Causes
-from htk.straggler.slowdown import slowdown, steps_by_replica
+from htk.straggler.slowdown import slowdown, steps_by_worker
 
 RETURNS = table(
     dp_rank=(pa.int32(), "Data-parallel rank."),
@@ -40,8 +40,7 @@ def slowdown_by_worker(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Ta
     question = Question.of(job_operations, job_layouts)
     job, causes = question.job, Causes(question.job)
     ideal = job.ideal_steps
-    stages = range(len(job.stages))
-    steps = np.stack([steps_by_replica(job, s) for s in stages], axis=1)  # [replica, stage, step]
+    steps = steps_by_worker(job)
     relative = (steps / ideal).reshape(-1, len(ideal))[:, np.argsort(job.steps, kind="stable")]
     top = np.where(relative.max(axis=0) >= _NOTABLE, relative.argmax(axis=0), -1)
     shape = (len(job.replicas), len(job.stages))

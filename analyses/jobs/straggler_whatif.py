@@ -1,6 +1,5 @@
 """What a job's step would take without one of its stragglers."""
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
@@ -15,8 +14,15 @@ from htk.schema import TEXT, table
 from htk.schema.operation_types import LABELS
 from htk.straggler.answer import Question
 from htk.straggler.causes import Causes
-from htk.straggler.changes import at_median, lengths_even, like_peers, stages_even
-from htk.straggler.job import Job, label_codes
+from htk.straggler.changes import (
+    Change,
+    LikePeers,
+    at_medians,
+    lengths_even,
+    stages_even,
+    steps_changed,
+)
+from htk.straggler.job import Job
 
 RETURNS = table(
     change=(TEXT, "What is other than recorded."),
@@ -50,8 +56,12 @@ def straggler_whatif(
     question = Question.of(job_operations, job_layouts, gpus)
     job = question.job
     now, ideal = float(job.replayed.mean()), float(job.ideal_steps.mean())
-    changes = [("as recorded", job.replayed), *_changes(job, dp_rank, stage, operation)]
-    changes.append(("every operation at its usual duration", job.ideal_steps))
+    chosen = _changes(job, dp_rank, stage, operation)
+    changes = [
+        ("as recorded", job.replayed),
+        *zip(chosen, steps_changed(job, list(chosen.values())), strict=True),
+        ("every operation at its usual duration", job.ideal_steps),
+    ]
     step = np.array([float(steps.mean()) for _, steps in changes])
     columns = {
         "step_ms_mean": step / 1e6,
@@ -71,25 +81,27 @@ def straggler_whatif(
 
 def _changes(
     job: Job, dp_rank: int | None, stage: int | None, operation: str | None
-) -> Iterator[tuple[str, Ints]]:
+) -> dict[str, Change]:
+    """Return each change under the words that say it."""
     worst = Causes(job).slowest[0]
     replica = _place("dp_rank", dp_rank, job.replicas, worst[0])
     of_stage = _place("stage", stage, job.stages, worst[1])
-    cured = like_peers(job, replica, of_stage)
-    if cured is not None:
-        who = f"dp rank {job.replicas[replica]}, stage {job.stages[of_stage]}"
-        yield f"{who} like its peers", cured
-    if len(job.stages) > 1:
-        yield "stages split evenly", stages_even(job)
-    yield "lengths balanced", lengths_even(job)
-    recorded = {LABELS[k] for b in job.blocks for k in label_codes(b.program).tolist()}
+    recorded = [LABELS[k] for k in job.labels]
     if operation is not None and operation not in recorded:
         raise UsageError(
             f"operation={operation!r} was not recorded; there are {', '.join(sorted(recorded))}"
         )
-    for label in LABELS if operation is None else (operation,):
-        if label in recorded:
-            yield f"{label} at its median", at_median(job, label)
+    changes: dict[str, Change] = {}
+    if len(job.replicas) > 1:
+        who = f"dp rank {job.replicas[replica]}, stage {job.stages[of_stage]}"
+        changes[f"{who} like its peers"] = LikePeers(replica, of_stage)
+    if len(job.stages) > 1:
+        changes["stages split evenly"] = stages_even
+    changes["lengths balanced"] = lengths_even
+    labels = recorded if operation is None else [operation]
+    for label, change in zip(labels, at_medians(job, labels), strict=True):
+        changes[f"{label} at its median"] = change
+    return changes
 
 
 def _place(name: str, wanted: int | None, values: Ints, default: int) -> int:

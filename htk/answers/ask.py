@@ -5,10 +5,11 @@ from typing import Any
 from htk.analyses import ANALYSES, find
 from htk.answers.in_parts import in_parts
 from htk.answers.option_values import checked_options
-from htk.answers.table import table_of_answer, tables_read
+from htk.answers.table import TablesOf, table_of_answer, tables_read
 from htk.core.analysis import coverage_of
 from htk.errors import MissingTable
 from htk.output.result import Result
+from htk.spread.workplace import Errand, answering
 from htk.trace.coverage import coverage
 from htk.trace.trace import Trace
 
@@ -31,7 +32,11 @@ def ask(trace: Trace, name: str, **options: Any) -> Result:
     if options.get("per") == "step" and not trace.has_steps:
         raise trace.with_recipe(MissingTable("the trace has no steps", "step_windows"))
     parted = in_parts(trace, chosen, options)
-    table = table_of_answer(trace, chosen, options) if parted is None else parted.table
+    if parted is None:
+        with answering(Errand(trace.work, TablesOf(trace))):
+            table = table_of_answer(trace, chosen, options)
+    else:
+        table = parted.table
     gpu = None if parted is None else parted.gpu
     facts = coverage(trace, tables_read(chosen), gpu) | dict(coverage_of(table))
     return Result(chosen.label, table, facts)

@@ -1,6 +1,7 @@
 """An analysis's table from the tables of a trace, and which tables those are."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,20 @@ from htk.core.spread import ByKey
 from htk.errors import MissingTable
 from htk.schema import DERIVED, TABLES
 from htk.trace.trace import Trace
+
+
+@dataclass(frozen=True)
+class TablesOf:
+    """The tables of a trace, for whoever works on a part of an answer."""
+
+    trace: Trace
+
+    def __call__(self, name: str) -> pa.Table:
+        return self.trace.tables[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel with the names of what is in the cache, never with rows."""
+        return TablesOf, (self.trace.part(self.trace.selected_files),)
 
 
 def table_of_answer(

@@ -1,8 +1,12 @@
 """Where the work on a recording runs, and how much memory it may take."""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from htk.spread.mapper import Mapper, mapper
 from htk.spread.memory import free_bytes
@@ -41,3 +45,29 @@ class Workplace:
         """End the workers, if any were started."""
         if "mapper" in self.__dict__:
             self.mapper.close()
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A question that is being answered: where, and how a worker there gets at its tables."""
+
+    work: Workplace
+    read: Callable[[str], Any]  # a table by its name; it can travel
+
+
+_ERRAND: ContextVar[Errand | None] = ContextVar("errand", default=None)
+
+
+def current_errand() -> Errand | None:
+    """Return the question that is being answered; None outside of one."""
+    return _ERRAND.get()
+
+
+@contextmanager
+def answering(errand: Errand) -> Iterator[None]:
+    """Tell what runs in the block which question it answers."""
+    token = _ERRAND.set(errand)
+    try:
+        yield
+    finally:
+        _ERRAND.reset(token)

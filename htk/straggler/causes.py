@@ -9,25 +9,43 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from htk.columns.types import Floats, Ints
+from htk.columns.types import Floats, Ints, Mask
 from htk.schema.operation_types import OPERATION_TYPES
-from htk.straggler.changes import length_correlation, lengths_even, like_peers, stages_even
-from htk.straggler.job import Block, Job
-from htk.straggler.slowdown import (
-    of_stage,
-    slowdown,
-    steps_by_replica,
-    steps_by_stage,
-    steps_without,
+from htk.straggler.changes import (
+    Change,
+    LikePeers,
+    Usual,
+    length_correlation,
+    lengths_even,
+    stages_even,
+    steps_changed,
 )
+from htk.straggler.job import Block, Job
+from htk.straggler.slowdown import OfStage, slowdown, steps_by_replica, steps_by_stage
 
 SLOW = 1.1  # a job that is slower than this straggles, as the study has it
 LENGTHS = 0.9  # a correlation from which lengths are uneven
 VARIES = 0.02  # of a mean: durations that vary less are alike
 _SLOWEST = 3  # of 100 workers
 _COMMUNICATION = np.array([known.communicates for known in OPERATION_TYPES])
+
+
+@dataclass(frozen=True)
+class _OfWorkers:
+    """The operations of a few workers, as (replica, stage)."""
+
+    workers: tuple[tuple[int, int], ...]
+
+    def __call__(self, block: Block) -> Mask:
+        chosen = np.zeros((block.program.operations, 1, block.own.shape[2]), bool)
+        for replica, stage in self.workers:
+            chosen[block.program.stage == stage, :, replica] = True
+        return chosen
+
+
+def _transfers(block: Block) -> Mask:
+    return np.asarray(_COMMUNICATION[block.program.type][:, None, None])
 
 
 @dataclass(frozen=True)
@@ -63,49 +81,54 @@ class Causes:
     @cached_property
     def worker_share(self) -> float | None:
         """M_W: the share of the slowdown that the slowest workers explain."""
-
-        def mended(block: Block) -> NDArray[np.bool_]:
-            chosen = np.zeros((block.program.operations, 1, len(self.job.replicas)), bool)
-            for replica, stage in self.slowest:  # a few workers
-                chosen[block.program.stage == stage, :, replica] = True
-            return chosen
-
-        return self.share(steps_without(self.job, mended))
+        return self._shares["worker"]
 
     @cached_property
     def last_stage_share(self) -> float | None:
         """M_S: the share of the slowdown that the last stage explains; None: there is one."""
-        if len(self.job.stages) < 2:
-            return None
-        last = len(self.job.stages) - 1
-        return self.share(steps_without(self.job, of_stage(last)))
+        return self._shares.get("last_stage")
 
     @cached_property
     def peers_share(self) -> float | None:
         """The share that goes when the slowest worker runs as its stage does elsewhere."""
-        steps = like_peers(self.job, *self.slowest[0])
-        return None if steps is None else self.share(steps)
+        return self._shares.get("peers")
 
     @cached_property
     def stages_share(self) -> float | None:
         """The share that goes when compute is split evenly over the stages."""
-        return None if len(self.job.stages) < 2 else self.share(stages_even(self.job))
+        return self._shares.get("stages")
 
     @cached_property
     def lengths_share(self) -> float | None:
         """The share that goes when micro-batches are evenly long."""
-        return None if self.correlation[0] is None else self.share(lengths_even(self.job))
+        return self._shares.get("lengths")
 
     @cached_property
     def communication_share(self) -> float | None:
         """The share that goes when each transfer takes its usual time."""
-        return self.share(
-            steps_without(self.job, lambda b: _COMMUNICATION[b.program.type][:, None, None])
-        )
+        return self._shares["communication"]
 
     @cached_property
     def correlation(self) -> tuple[float | None, float | None]:
         return length_correlation(self.job)
+
+    @cached_property
+    def _shares(self) -> dict[str, float | None]:
+        """The share of the slowdown that goes with each change, replayed in one go."""
+        job, usual = self.job, self.job.usual
+        changes: dict[str, Change] = {
+            "worker": Usual(_OfWorkers(tuple(self.slowest)), usual),
+            "communication": Usual(_transfers, usual),
+        }
+        if len(job.replicas) > 1:
+            changes["peers"] = LikePeers(*self.slowest[0])
+        if len(job.stages) > 1:
+            changes["last_stage"] = Usual(OfStage(len(job.stages) - 1), usual)
+            changes["stages"] = stages_even
+        if self.correlation[0] is not None:
+            changes["lengths"] = lengths_even
+        steps = steps_changed(job, list(changes.values()))
+        return {name: self.share(times) for name, times in zip(changes, steps, strict=True)}
 
     def share(self, steps: Ints) -> float | None:
         """The share of the slowdown that these step times do without; None: nothing is slow."""

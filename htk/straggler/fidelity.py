@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.columns.types import Ints
 from htk.graph.fidelity import INDICATIVE_STEP_PCT, START_PCT, STEP_PCT
-from htk.straggler.job import Block, Job
+from htk.straggler.job import Job
 
 INDICATIVE_HELD_OUT_PCT = 10.0
-_STEPS = 8  # of each block: a percentile needs no more
 
 
 @dataclass(frozen=True)
@@ -66,24 +64,15 @@ class Fidelity:
 
 
 def fidelity(job: Job) -> Fidelity:
-    """Replay every step with its launch delays and compare."""
+    """Compare every step, replayed with its launch delays, with what was recorded."""
     recorded = job.recorded
-    replays = [_delayed(block) for block in job.blocks]
-    delayed = np.concatenate([steps for steps, _ in replays])
+    delayed = np.concatenate([each.delayed for each in job.overviews])
     off = 100 * np.abs(delayed - recorded) / np.maximum(recorded, 1)
-    first = np.cumsum([0, *(len(steps) for steps, _ in replays)])[:-1]
+    first = np.cumsum([0, *(len(each.steps) for each in job.overviews)])[:-1]
     others = np.delete(off, first)  # the first step of each block told its program
     return Fidelity(
         float(off.mean()),
         float(others.mean()) if len(others) else None,
-        max(off_ends for _, off_ends in replays),
+        max(each.end_error_pct for each in job.overviews),
         float(100 * (1 - job.replayed.mean() / max(recorded.mean(), 1))),
     )
-
-
-def _delayed(block: Block) -> tuple[Ints, float]:
-    """Step times with launch delays, and how far operations end from where they did, in %."""
-    few, delay = slice(0, _STEPS), block.delay
-    ends = block.replay.ends(block.own[:, few], delay[:, few])
-    off = np.abs(ends - block.end[:, few]) / np.maximum(block.recorded[few, None], 1)
-    return block.replay.step_times(block.own, delay), float(100 * np.quantile(off, 0.9))

@@ -1,108 +1,214 @@
-"""A job with more rows than memory should hold: its steps are arranged and replayed some at a time.
+"""The blocks of a job: in memory, or arranged some steps at a time, here or on workers elsewhere.
 
-Each step is replayed by itself. Of all steps together only the usual durations are made: of sums,
-and of transfers of a median, for which their times go into a temporary file. The rows of each file
-have to be in the order of their steps, as they are logged, and each worker has to log by one rank;
-otherwise all rows are held.
+Each step is replayed by itself, so that only what is known of each step has to stay in memory. What
+is looked at together, about a million rows of whole steps, does not depend on where that is done,
+and so the answers do not. A job is not in memory where it would take more than it may, or where
+the work is to be done elsewhere. For that rows of one step have to stand together in each file, as
+they are logged, and each worker has to log by one rank; otherwise all rows are held.
 """
 
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice, pairwise
-from typing import IO, Any, overload
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from htk.columns.arrow import numbers
 from htk.columns.types import Ints
-from htk.errors import MissingTable
-from htk.schema.operation_types import OPERATION_TYPES
-from htk.straggler.job import (
-    NO_WHOLE_STEP,
-    Block,
-    Job,
-    OperationRows,
-    blocks_of,
-    check_workers,
-    job_of,
-)
+from htk.errors import AnalysisError, MissingTable
+from htk.spread.mapper import Lost, Mapper
+from htk.spread.workplace import Errand, current_errand
+from htk.straggler.job import Block, Job, Value
+from htk.straggler.rows import OperationRows, blocks_of, check_workers
 
-HELD_ROWS = 16_000_000  # of a job that is held whole
+NO_WHOLE_STEP = (
+    "no step is whole: each worker (data-parallel rank and stage) has to log the same operations, "
+    "with forward and backward among them; open the rows of all ranks together"
+)
+HELD_ROWS = 16_000_000  # of a job that is held, at most
+_BYTES_PER_ROW = 150  # of a job that is held
 _ROWS_AT_ONCE = 1_000_000  # of steps that are looked at together
 _WINDOW = 1 << 20  # values looked at together
-_BINS = 16  # bits
+_LEAST_RUN = 4  # neighbouring rows of one step, on average: fewer are in no order
 
 
-def job_of_any_size(
-    operations: pa.Table, held_rows: int = HELD_ROWS, rows_at_once: int = _ROWS_AT_ONCE
-) -> Job:
-    """Arrange the rows of `job_operations`, held whole where they are not too many."""
-    if operations.num_rows <= held_rows:
+def job_of_any_size(operations: pa.Table) -> Job:
+    """Arrange the rows of `job_operations`, where the question at hand is worked on and in the
+    memory that it may take."""
+    errand = current_errand()
+    elsewhere = errand is not None and errand.work.is_elsewhere
+    if not elsewhere and operations.num_rows <= _held_rows(errand):
         return job_of(operations)
-    batches = StepBatches.of(operations, rows_at_once)
-    job = None if batches is None else _streamed(batches)
+    tables = StepTables.of(operations, errand if elsewhere else None)
+    job = None if tables is None else _streamed(tables)
     return job_of(operations) if job is None else job
 
 
+def _held_rows(errand: Errand | None) -> int:
+    """Return how many rows of a job may be held."""
+    if errand is None or errand.work.memory_bytes is None:
+        return HELD_ROWS
+    return min(HELD_ROWS, errand.work.limit_bytes // _BYTES_PER_ROW)
+
+
+def job_of(operations: pa.Table) -> Job:
+    """Arrange the rows of `job_operations`; what does not fit is left out and counted."""
+    rows = OperationRows.of(operations)
+    check_workers(rows.replicas, rows.stages, len(rows.order))
+    blocks: list[Block] = []
+    for steps in pairwise(_rows_by_step(numbers(operations["step"], -1)).bounds.tolist()):
+        blocks += blocks_of(rows, steps)
+    if not blocks:
+        raise MissingTable(NO_WHOLE_STEP)
+    return Job(rows.replicas, rows.stages, rows.ranks, HeldBlocks(blocks, rows.facts))
+
+
 @dataclass(frozen=True)
-class StepBatches:
+class HeldBlocks:
+    """Blocks in memory."""
+
+    blocks: list[Block]
+    facts: dict[str, Any]
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self.blocks)
+
+    def map(self, function: Callable[[Block], Value]) -> Iterator[Value]:
+        """Yield what a function makes of each block."""
+        return map(function, self.blocks)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Neighbouring rows of equal step, and the steps that are looked at together."""
+
+    step: Ints
+    first: Ints  # rows
+    length: Ints
+
+    @cached_property
+    def bounds(self) -> Ints:
+        """Return the steps with which tables of about so many rows begin, one after the last."""
+        steps, inverse = np.unique(self.step, return_inverse=True)
+        rows = np.zeros(len(steps), np.int64)
+        np.add.at(rows, inverse, self.length)
+        table = (np.cumsum(rows) - rows) // _ROWS_AT_ONCE
+        first = np.flatnonzero(np.diff(table, prepend=-1))
+        return np.append(steps[first], steps[-1] + 1) if len(steps) else steps
+
+    @property
+    def slices(self) -> Iterator["_Slices"]:
+        """Yield the rows of each table; runs that follow each other are one slice."""
+        table = np.searchsorted(self.bounds, self.step, side="right") - 1
+        begins = np.flatnonzero(np.diff(table, prepend=-1))
+        first = self.first[begins]
+        length = np.diff(first, append=self.first[-1] + self.length[-1])
+        for rows in _positions_of_each(table[begins]):
+            yield _Slices(first[rows], length[rows])
+
+
+def _rows_by_step(*columns: Ints) -> _Runs:
+    """Return the runs of rows of equal step, of columns one after the other."""
+    steps, starts, rows = [], [], 0
+    for step in columns:
+        for low in range(0, len(step), _WINDOW):
+            change = np.flatnonzero(np.diff(step[low : low + _WINDOW + 1])) + 1
+            first = np.append(0, change[change < _WINDOW]) + low
+            steps.append(step[first].astype(np.int64))
+            starts.append(first + rows)
+        rows += len(step)
+    if not starts:
+        return _Runs(*(np.empty(0, np.int64) for _ in range(3)))
+    begins = np.concatenate(starts)
+    return _Runs(np.concatenate(steps), begins, np.diff(begins, append=rows))
+
+
+def _positions_of_each(codes: Ints) -> Iterator[Ints]:
+    """Yield where each code stands, from the least on."""
+    order = np.argsort(codes, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+
+
+@dataclass(frozen=True)
+class _Slices:
+    """Rows of a table, by their numbers: a few whole steps."""
+
+    first: Ints
+    length: Ints
+
+    def of(self, batches: "_Batches") -> pa.Table:
+        """Return the rows, as they are in memory or on disk."""
+        slices: list[pa.RecordBatch] = []
+        for first, length in zip(self.first.tolist(), self.length.tolist(), strict=True):
+            slices += batches.rows(first, length)
+        return pa.Table.from_batches(slices, batches.schema)
+
+
+class _Batches:
+    """A table's rows by their numbers."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.schema = table.schema
+        self.batches = [batch for batch in table.to_batches() if batch.num_rows]
+        self.offsets = np.cumsum([0, *(batch.num_rows for batch in self.batches)])
+
+    def rows(self, first: int, length: int) -> Iterator[pa.RecordBatch]:
+        """Yield these rows, cut where batches end."""
+        last = first + length
+        k = int(np.searchsorted(self.offsets, first, side="right")) - 1
+        while first < last:
+            start, end = int(self.offsets[k]), int(self.offsets[k + 1])
+            yield self.batches[k].slice(first - start, min(last, end) - first)
+            first, k = min(last, end), k + 1
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a worker elsewhere does with some rows."""
+
+    read: Callable[[str], pa.Table]
+    function: Callable[[OperationRows], Any]
+
+    def __call__(self, slices: _Slices) -> Any:
+        table = self.read("job_operations")
+        return self.function(OperationRows.of(slices.of(_Batches(table))))
+
+
+@dataclass(frozen=True)
+class StepTables:
     """Tables of a few whole steps each, cut from the files when they are asked for."""
 
-    batches: list[pa.RecordBatch]
-    schema: pa.Schema
-    steps: list[Ints]  # of each batch, in order
-    starts: list[Ints]  # their first rows, and the number of rows
-    bounds: Ints  # first steps of the tables, and one more
+    batches: _Batches
+    slices: list[_Slices]
+    errand: Errand | None  # whose workers look at them; None: this process
 
     @classmethod
-    def of(cls, table: pa.Table, rows_at_once: int) -> "StepBatches | None":
-        """Return them; None where rows are not in the order of their steps."""
-        batches = [batch for batch in table.to_batches() if batch.num_rows]
-        starts = [_starts(batch["step"]) for batch in batches]
-        ordered = [each for each in starts if each is not None]
-        if len(ordered) < len(starts):
+    def of(cls, table: pa.Table, errand: Errand | None) -> "StepTables | None":
+        """Return them; None where rows of one step do not stand together."""
+        if table["step"].null_count:
             return None
-        steps = [
-            batch["step"].take(pa.array(first)).to_numpy().astype(np.int64)
-            for batch, first in zip(batches, ordered, strict=True)
-        ]
-        ends = [
-            np.append(first, batch.num_rows) for batch, first in zip(batches, ordered, strict=True)
-        ]
-        return cls(batches, table.schema, steps, ends, _bounds(steps, ends, rows_at_once))
-
-    def __iter__(self) -> Iterator[pa.Table]:
-        for low, high in pairwise(self.bounds.tolist()):
-            slices = []
-            for batch, steps, starts in zip(self.batches, self.steps, self.starts, strict=True):
-                first, last = starts[np.searchsorted(steps, (low, high))].tolist()
-                slices.append(batch.slice(first, last - first))
-            yield pa.Table.from_batches(slices, self.schema)
-
-
-def _starts(column: pa.Array) -> Ints | None:
-    """Return where each step begins; None where steps are missing or out of order."""
-    if column.null_count:
-        return None
-    step, starts = column.to_numpy(), [np.zeros(1, np.int64)]
-    for low in range(0, len(step), _WINDOW):
-        change = np.diff(step[low : low + _WINDOW + 1])
-        if (change < 0).any():
+        batches = _Batches(table)
+        runs = _rows_by_step(*(batch["step"].to_numpy() for batch in batches.batches))
+        if len(runs.first) * _LEAST_RUN > table.num_rows:
             return None
-        starts.append(low + 1 + np.flatnonzero(change))
-    return np.unique(np.concatenate(starts))
+        slices = list(runs.slices)
+        return cls(batches, slices, errand)
 
-
-def _bounds(steps: list[Ints], starts: list[Ints], rows_at_once: int) -> Ints:
-    """Return the steps with which tables of about so many rows begin, and one after the last."""
-    numbers, inverse = np.unique(np.concatenate(steps), return_inverse=True)
-    rows = np.bincount(inverse, np.concatenate([np.diff(each) for each in starts]))
-    table = (np.cumsum(rows) - rows) // rows_at_once
-    first = np.flatnonzero(np.diff(table, prepend=-1))
-    return np.append(numbers[first], numbers[-1] + 1)
+    def map(self, function: Callable[[OperationRows], Value]) -> Iterator[Value]:
+        """Yield what a function makes of the rows of each table, in order."""
+        if self.errand is None:
+            for slices in self.slices:
+                yield function(OperationRows.of(slices.of(self.batches)))
+            return
+        mapper: Mapper = self.errand.work.mapper
+        for value in mapper.map(_Task(self.errand.read, function), self.slices):
+            if isinstance(value, Lost):
+                raise AnalysisError(f"some steps of the job were not looked at: {value.why}")
+            yield value
 
 
 @dataclass(frozen=True)
@@ -114,169 +220,72 @@ class _Workers:
     rank: Ints  # of each [replica, stage]
 
 
-class StreamedBlocks(Sequence[Block]):
+@dataclass(frozen=True)
+class _OfBlocks:
+    """Makes something of each block of some rows, and counts what was left out."""
+
+    workers: _Workers
+    function: Callable[[Block], Any]
+
+    def __call__(self, rows: OperationRows) -> tuple[list[Any], dict[str, Any]]:
+        rows.number_as(self.workers.replicas, self.workers.stages, self.workers.rank)
+        return [self.function(block) for block in blocks_of(rows)], rows.facts
+
+
+@dataclass
+class StreamedBlocks:
     """Blocks of steps, arranged anew each time that they are asked for."""
 
-    def __init__(self, batches: StepBatches, workers: _Workers) -> None:
-        self._batches, self._workers = batches, workers
+    tables: StepTables
+    workers: _Workers
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Block]:
-        for _, block in self.with_facts():
-            if block is not None:
-                yield block
+        return self.map(_itself)
 
-    def with_facts(self) -> Iterator[tuple[dict[str, Any], Block | None]]:
-        """Yield each block; after those of a table its facts, without one."""
-        for table in self._batches:
-            rows = OperationRows.of(table)
-            rows.number_as(self._workers.replicas, self._workers.stages, self._workers.rank)
-            for block in blocks_of(rows):
-                yield {}, block
-            yield rows.facts, None
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    @overload
-    def __getitem__(self, index: int) -> Block: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Block]: ...
-    def __getitem__(self, index: int | slice) -> Block | list[Block]:
-        return list(self)[index] if isinstance(index, slice) else next(islice(self, index, None))
-
-
-def _streamed(batches: StepBatches) -> Job | None:
-    """Look at every step once; None where ranks share a worker."""
-    workers = _workers(batches)
-    if workers is None:
-        return None
-    blocks = StreamedBlocks(batches, workers)
-    facts: Counter[str] = Counter()
-    unknown: Counter[str] = Counter()
-    steps, recorded, replayed = [], [], []
-    with _Usual() as usual:
-        for counted, block in blocks.with_facts():
+    def map(self, function: Callable[[Block], Value]) -> Iterator[Value]:
+        """Yield what a function makes of each block, in order."""
+        facts: Counter[str] = Counter()
+        unknown: Counter[str] = Counter()
+        for values, counted in self.tables.map(_OfBlocks(self.workers, function)):
             unknown.update(counted.pop("unknown_types", {}))
             facts.update(counted)
-            if block is not None:
-                steps.append(block.steps)
-                recorded.append(block.recorded)
-                replayed.append(block.replayed)
-                usual.add(block)
-        if not steps:
-            raise MissingTable(NO_WHOLE_STEP)
-        durations = usual.durations()
-    job = Job(
-        workers.replicas,
-        workers.stages,
-        workers.rank,
-        blocks,
-        {**facts, **({"unknown_types": dict(unknown)} if unknown else {})},
-    )
-    # What every question asks first was made on the way.
-    vars(job).update(
-        steps=np.concatenate(steps),
-        recorded=np.concatenate(recorded),
-        replayed=np.concatenate(replayed),
-        usual=durations,
-    )
+            yield from values
+        self.facts = {**facts, **({"unknown_types": dict(unknown)} if unknown else {})}
+
+
+def _itself(block: Block) -> Block:
+    return block
+
+
+def _streamed(tables: StepTables) -> Job | None:
+    """Look at every step once; None where ranks share a worker."""
+    workers = _workers(tables)
+    if workers is None:
+        return None
+    blocks = StreamedBlocks(tables, workers)
+    job = Job(workers.replicas, workers.stages, workers.rank, blocks)
+    if not job.overviews:
+        raise MissingTable(NO_WHOLE_STEP)
     return job
 
 
-def _workers(batches: StepBatches) -> _Workers | None:
+def _workers_of(rows: OperationRows) -> tuple[Ints, int, bool]:
+    """Return the workers that have rows, how many rows, and whether each has one rank."""
+    return rows.workers, len(rows.order), "tensor_parallel_ranks_left_out" not in rows.facts
+
+
+def _workers(tables: StepTables) -> _Workers | None:
     """Return the workers that any step names; None where one of them has several ranks."""
-    named: list[Ints] = []
-    count = 0
-    for table in batches:
-        rows = OperationRows.of(table)
-        if "tensor_parallel_ranks_left_out" in rows.facts:
-            return None
-        named.append(rows.workers)
-        count += len(rows.order)
+    named, counts, alone = zip(*tables.map(_workers_of), strict=True)
+    if not all(alone):
+        return None
     distinct = np.unique(np.concatenate(named), axis=0)
     replicas, replica = np.unique(distinct[:, 0], return_inverse=True)
     stages, stage = np.unique(distinct[:, 1], return_inverse=True)
-    check_workers(replicas, stages, count)
+    check_workers(replicas, stages, sum(counts))
     if len(np.unique(distinct[:, :2], axis=0)) < len(distinct):
         return None
     ranks = np.full((len(replicas), len(stages)), -1, np.int64)
     ranks[replica, stage] = distinct[:, 2]
     return _Workers(replicas, stages, ranks)
-
-
-class _Usual:
-    """The usual duration of each type: a mean of computations, a median of transfers."""
-
-    def __init__(self) -> None:
-        self._sums = [0] * len(OPERATION_TYPES)
-        self._counts = [0] * len(OPERATION_TYPES)
-        self._transfers = {k: _Times() for k, t in enumerate(OPERATION_TYPES) if t.communicates}
-
-    def __enter__(self) -> "_Usual":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for times in self._transfers.values():
-            times.close()
-
-    def add(self, block: Block) -> None:
-        """Count the operations of a block."""
-        for code in np.unique(block.program.type).tolist():
-            own = block.own[block.program.type == code]
-            self._sums[code] += int(own.sum())
-            self._counts[code] += own.size
-            if code in self._transfers:
-                self._transfers[code].append(own.ravel())
-
-    def durations(self) -> NDArray[np.float64]:
-        """Return the usual duration of each type, in ns; 0 where there is none of it."""
-        usual = np.zeros(len(OPERATION_TYPES))
-        for code, count in enumerate(self._counts):
-            if count:
-                times = self._transfers.get(code)
-                usual[code] = self._sums[code] / count if times is None else times.median()
-        return usual
-
-
-class _Times:
-    """Whole numbers in a temporary file; memory does not grow with them."""
-
-    def __init__(self) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="htk-")  # noqa: SIM115 (see close)
-        self._count = 0
-        self._low, self._high = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-
-    def close(self) -> None:
-        self._file.close()
-
-    def append(self, values: Ints) -> None:
-        self._file.write(np.ascontiguousarray(values, np.int64).tobytes())
-        self._count += len(values)
-        self._low = min(self._low, int(values.min(initial=self._low)))
-        self._high = max(self._high, int(values.max(initial=self._high)))
-
-    def median(self) -> float:
-        """Return the middle value, or the mean of the two middle ones."""
-        middle = self._ordered((self._count - 1) // 2), self._ordered(self._count // 2)
-        return (middle[0] + middle[1]) / 2
-
-    def _ordered(self, k: int) -> int:
-        """Return the k-th smallest value: each pass leaves a part of the range that holds it."""
-        low, high = int(self._low), int(self._high)
-        while low < high:
-            shift = max((high - low).bit_length() - _BINS, 0)
-            counts = np.zeros(((high - low) >> shift) + 1, np.int64)
-            for values in self._windows():
-                inside = values[(values >= low) & (values <= high)]
-                counts += np.bincount((inside - low) >> shift, minlength=len(counts))
-            upto = np.cumsum(counts)
-            part = int(np.searchsorted(upto, k, side="right"))
-            k -= int(upto[part - 1]) if part else 0
-            low += part << shift
-            high = min(high, low + (1 << shift) - 1)
-        return low
-
-    def _windows(self) -> Iterator[Ints]:
-        self._file.seek(0)
-        while content := self._file.read(8 * _WINDOW):
-            yield np.frombuffer(content, np.int64)

@@ -14,7 +14,7 @@ from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace, UnknownFormat
 from htk.parsers import job_layout, operation_rows, operation_timeline
 from htk.schema.operation_types import CODES, operation_type
-from htk.straggler.job import job_of
+from htk.straggler.streamed import job_of
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 ROW = {"rank": 3, "dp_rank": 1, "stage": 1, "step": 7, "type": "forward-compute"}

@@ -11,8 +11,8 @@ from htk.analyses import find
 from htk.core.analysis import coverage_of
 from htk.schema import JOB_LAYOUTS, JOB_OPERATIONS
 from htk.straggler.causes import Causes
-from htk.straggler.changes import lengths_even, like_peers, stages_even
-from htk.straggler.job import job_of
+from htk.straggler.changes import LikePeers, lengths_even, stages_even, steps_changed
+from htk.straggler.streamed import job_of
 from tests.operation_job import JobPlan, simulate
 
 SCHEDULES = {
@@ -70,8 +70,7 @@ def test_a_job_without_stragglers_has_no_likely_cause(schedule: str) -> None:
 def test_a_cured_worker_is_the_job_in_which_it_never_was_slow(schedule: str) -> None:
     sick = job_of(simulate(planted(schedule, "worker", 4)))
     well = job_of(simulate(replace(planted(schedule, "worker", 4), worker={})))
-    cured = like_peers(sick, 2, 0)
-    assert cured is not None
+    (cured,) = steps_changed(sick, [LikePeers(2, 0)])
     assert cured.mean() == pytest.approx(well.replayed.mean(), rel=0.01)
     assert Causes(sick).slowest == [(2, 0)]
 
@@ -82,13 +81,15 @@ def test_even_stages_are_the_job_whose_stages_share_the_same_work(schedule: str)
     uneven = job_of(simulate(plan))
     mean = 1 + 0.6 / plan.stages
     even = job_of(simulate(replace(plan, stage={s: mean for s in range(plan.stages)})))
-    assert stages_even(uneven).mean() == pytest.approx(even.replayed.mean(), rel=0.01)
+    (steps,) = steps_changed(uneven, [stages_even])
+    assert steps.mean() == pytest.approx(even.replayed.mean(), rel=0.01)
 
 
 def test_balanced_lengths_keep_slow_workers_and_stages() -> None:
     plan = replace(SCHEDULES["1f1b"], seed=6, worker={(1, 2): 1.5}, stage={3: 1.3})
     job = job_of(simulate(plan))
-    assert lengths_even(job).mean() == pytest.approx(job.replayed.mean(), rel=0.01)
+    (steps,) = steps_changed(job, [lengths_even])
+    assert steps.mean() == pytest.approx(job.replayed.mean(), rel=0.01)
 
 
 def test_whatif_saves_what_the_causes_say() -> None:

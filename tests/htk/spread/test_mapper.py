@@ -7,15 +7,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
+from pyarrow import parquet
 
 from htk.answers.ask import ask
 from htk.errors import AnalysisError, UsageError
 from htk.spread.mapper import ON, TRIES, Lost, Mapper, ThreadMapper, mapper
 from htk.spread.workplace import Workplace
 from htk.trace.opening import OpenOptions, open_trace
+from tests.operation_job import JobPlan, simulate
 from tests.two_ranks import write_ranks
 
+JOB_QUESTIONS = (
+    "straggler_slowdown",
+    "slowdown_by_type",
+    "slowdown_by_stage",
+    "slowdown_by_worker",
+    "straggler_causes",
+    "straggler_whatif",
+)
 ELSEWHERE = [on for on in ON if on != "threads"]
 
 
@@ -127,6 +138,41 @@ def test_files_read_and_questions_answered_elsewhere_give_the_same(
         answer, again = ask(here, name), ask(away, name)
         assert again.to_pylist() == answer.to_pylist() and answer.shape[0]
         assert dict(again.coverage) == dict(answer.coverage)
+
+
+@pytest.mark.parametrize("on", ELSEWHERE)
+def test_rows_of_a_job_are_looked_at_elsewhere_with_the_same_answers(
+    on: str,
+    workplaces: dict[str, Workplace],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Integers and floats bit for bit; each part is whole steps of all ranks."""
+    list(workplaces[on].mapper.map(doubled, [1]))  # skips where there is no Ray
+    plan = JobPlan(noise=0.1, seed=1, steps=9, worker={(2, 1): 1.3}, lengths=0.3)
+    rows = simulate(plan).sort_by([("step", "ascending"), ("start_ns", "ascending")])
+    for rank in range(16):  # a file each, as they are logged
+        own = rows.filter(pc.equal(rows["rank"], rank)).drop_columns(["cycle", "index_in_type"])
+        parquet.write_table(own, tmp_path / f"rank{rank}.parquet")
+    monkeypatch.setattr("htk.straggler.streamed._ROWS_AT_ONCE", 2_000)
+    here = open_trace(tmp_path)
+    monkeypatch.setattr("htk.trace.opening.Workplace", lambda *_: workplaces[on])
+    away = open_trace(tmp_path, OpenOptions(on=on))
+    tasks: list[int] = []
+    run = workplaces[on].mapper.map
+
+    def counted(function, items):  # type: ignore[no-untyped-def]
+        tasks.append(len(items))
+        return run(function, items)
+
+    monkeypatch.setattr(workplaces[on].mapper, "map", counted)
+    for name in JOB_QUESTIONS:
+        answer, again = ask(here, name), ask(away, name)
+        assert again.table.equals(answer.table) and answer.table.num_rows
+        assert dict(again.coverage) == dict(answer.coverage)
+    assert len(tasks) >= 2 * len(JOB_QUESTIONS) and set(tasks) == {3}
+    chosen = ask(away.sel(steps=[11, 12, 13]), "straggler_slowdown")
+    assert chosen.table.equals(ask(here.sel(steps=[11, 12, 13]), "straggler_slowdown").table)
 
 
 def test_an_unknown_place_is_refused() -> None:

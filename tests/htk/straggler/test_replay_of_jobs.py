@@ -8,8 +8,9 @@ from htk.analyses import find
 from htk.core.analysis import coverage_of
 from htk.errors import AnalysisError, MissingTable
 from htk.schema import JOB_LAYOUTS, JOB_OPERATIONS
-from htk.straggler.job import Job, job_of
+from htk.straggler.job import Job
 from htk.straggler.slowdown import steps_by_replica, steps_by_stage, steps_keeping, steps_without
+from htk.straggler.streamed import job_of
 from tests.operation_job import JobPlan, simulate, step_times
 
 SCHEDULES = {
@@ -91,7 +92,7 @@ def test_launch_delays_are_told_from_blocking() -> None:
     prompt = job_of(simulate(JobPlan()))
     assert late.replayed.tolist() == prompt.replayed.tolist()
     assert (late.recorded - late.replayed > 10e6).all()
-    block = late.blocks[0]
+    block = next(iter(late.blocks))
     ends = block.replay.ends(block.own, block.delay)
     assert ends.tolist() == block.end.tolist(), "with its delays a job replays as recorded"
 
@@ -106,7 +107,7 @@ def test_a_reduction_that_starts_within_the_backward_waits_for_that_part_of_it()
             row["start_ns"] -= 12_000_000
             row["end_ns"] -= 12_000_000
     job = job_of(pa.Table.from_pylist(rows, schema=JOB_OPERATIONS))
-    block = job.blocks[0]
+    block = next(iter(job.blocks))
     assert job.replayed.tolist() == job.recorded.tolist()
     assert sorted(set(block.program.part.tolist())) == [0.5, 1.0]
     own = block.own.copy()

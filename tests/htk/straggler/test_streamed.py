@@ -1,20 +1,31 @@
 """Jobs of more rows than are held: the same answers, in memory that does not grow with the rows."""
 
 import tracemalloc
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
+from htk.answers.ask import ask
 from htk.errors import MissingTable
 from htk.schema import JOB_OPERATIONS
+from htk.spread.workplace import Errand, Workplace, answering
 from htk.straggler.fidelity import fidelity
-from htk.straggler.job import Job, job_of
-from htk.straggler.slowdown import steps_by_replica, steps_by_stage
-from htk.straggler.streamed import StepBatches, StreamedBlocks, _Times, job_of_any_size
+from htk.straggler.job import Job
+from htk.straggler.streamed import StepTables, StreamedBlocks, job_of, job_of_any_size
+from htk.trace.opening import OpenOptions, open_trace
 from tests.operation_job import JobPlan, simulate
 
+QUESTIONS = (
+    "straggler_slowdown",
+    "slowdown_by_type",
+    "slowdown_by_stage",
+    "slowdown_by_worker",
+    "straggler_causes",
+    "straggler_whatif",
+)
 PLANS = {
     "1f1b": JobPlan(noise=0.1, seed=1, steps=12, worker={(2, 1): 1.3}),
     "interleaved": JobPlan(noise=0.1, seed=3, steps=9, chunks=2, worker={(1, 3): 1.2}),
@@ -31,27 +42,54 @@ def as_logged(rows: pa.Table, by: str = "rank") -> pa.Table:
     return pa.concat_tables([rows.filter(pa.array(ranks == r)) for r in np.unique(ranks)])
 
 
-def by_step(job: Job, values: Any) -> list[int]:
-    """Values of the steps, in the order of their numbers."""
-    return list(np.asarray(values)[..., np.argsort(job.steps)].ravel().tolist())
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a few steps each."""
+    monkeypatch.setattr("htk.straggler.streamed._ROWS_AT_ONCE", 1_500)
 
 
-@pytest.mark.parametrize("name", PLANS)
-@pytest.mark.parametrize("by", ["rank", "one"])
-def test_steps_looked_at_some_at_a_time_answer_as_all_at_once(name: str, by: str) -> None:
+def _no_table(name: str) -> None:
+    raise AssertionError(f"{name} is read here, by nobody else")
+
+
+def streamed(rows: pa.Table) -> Job:
+    """The job under a limit that a single row would pass."""
+    with answering(Errand(Workplace(memory_bytes=1), _no_table)):
+        return job_of_any_size(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "by"), [("1f1b", "rank"), ("interleaved", "one"), ("data parallel", "rank")]
+)
+def test_each_question_is_answered_alike_some_steps_at_a_time(
+    name: str, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, whatever the memory; and whether it was streamed is looked at, too."""
     rows = as_logged(simulate(PLANS[name]), by)
-    whole, streamed = job_of(rows), job_of_any_size(rows, 100, rows.num_rows // 4)
-    assert isinstance(streamed.blocks, StreamedBlocks) and len(streamed.blocks) >= 3
-    assert np.array_equal(streamed.rank, whole.rank) and streamed.facts == whole.facts
-    assert streamed.usual == pytest.approx(whole.usual, rel=1e-12)
-    for value in ("steps", "recorded", "replayed", "ideal_steps"):
-        assert by_step(streamed, getattr(streamed, value)) == by_step(whole, getattr(whole, value))
-    assert by_step(streamed, steps_by_replica(streamed)) == by_step(whole, steps_by_replica(whole))
-    assert by_step(streamed, steps_by_stage(streamed)) == by_step(whole, steps_by_stage(whole))
-    assert fidelity(streamed).verdict == fidelity(whole).verdict
+    for k, part in enumerate(rows.to_batches()):
+        columns = pa.Table.from_batches([part]).drop_columns(["cycle", "index_in_type"])
+        parquet.write_table(columns, tmp_path / f"rank{k}.parquet")
+    monkeypatch.setattr("htk.straggler.streamed._ROWS_AT_ONCE", rows.num_rows // 4)
+    kinds: list[type] = []
+    made = job_of_any_size
+
+    def noted(operations: pa.Table) -> Job:
+        job = made(operations)
+        kinds.append(type(job.blocks))
+        assert len(list(job.blocks)) >= 3
+        return job
+
+    monkeypatch.setattr("htk.straggler.answer.job_of_any_size", noted)
+    held, limited = open_trace(tmp_path), open_trace(tmp_path, OpenOptions(memory_bytes=64 << 20))
+    monkeypatch.setattr("htk.straggler.streamed._BYTES_PER_ROW", 64 << 20)
+    for question in QUESTIONS:
+        answer, again = ask(held, question), ask(limited, question)
+        assert again.table.equals(answer.table) and answer.table.num_rows
+        assert dict(again.coverage) == dict(answer.coverage)
+    assert kinds[1::2] == [StreamedBlocks] * len(QUESTIONS) and StreamedBlocks not in kinds[::2]
 
 
-def test_what_does_not_fit_is_left_out_and_counted_alike() -> None:
+def test_what_does_not_fit_is_left_out_and_counted_alike(few_at_once: None) -> None:
     """A worker that logs nothing in one step, an unknown type in another."""
     table = as_logged(simulate(PLANS["1f1b"]))
     rows = table.to_pylist()
@@ -59,45 +97,36 @@ def test_what_does_not_fit_is_left_out_and_counted_alike() -> None:
     rows = [row for row in rows if (row["rank"], row["step"]) != gap]
     next(row for row in rows if row["step"] == 15)["type"] = "lunch"
     damaged = as_logged(pa.Table.from_pylist(rows, schema=JOB_OPERATIONS))
-    whole, streamed = job_of(damaged), job_of_any_size(damaged, 100, len(rows) // 5)
-    assert isinstance(streamed.blocks, StreamedBlocks)
-    assert streamed.facts == whole.facts and whole.facts["unknown_types"] == {"lunch": 1}
-    assert sorted(streamed.steps) == sorted(whole.steps) and 13 not in streamed.steps
+    whole, parted = job_of(damaged), streamed(damaged)
+    assert isinstance(parted.blocks, StreamedBlocks)
+    assert parted.facts == whole.facts and whole.facts["unknown_types"] == {"lunch": 1}
+    assert parted.steps.tolist() == whole.steps.tolist() and 13 not in parted.steps
+    assert fidelity(parted).figures == fidelity(whole).figures
 
 
-def test_rows_out_of_order_and_ranks_that_share_a_worker_are_held() -> None:
+def test_rows_out_of_order_and_ranks_that_share_a_worker_are_held(few_at_once: None) -> None:
     rows = simulate(PLANS["1f1b"])  # in no order
-    assert StepBatches.of(rows, 100) is None
-    assert not isinstance(job_of_any_size(rows, 100).blocks, StreamedBlocks)
+    assert StepTables.of(rows, None) is None
+    assert not isinstance(streamed(rows).blocks, StreamedBlocks)
+    assert streamed(rows).replayed.tolist() == job_of(as_logged(rows)).replayed.tolist()
     again = rows.to_pylist()
-    twins = [row | {"rank": row["rank"] + 100} for row in again]
+    twins = [row | {"rank": row["rank"] + 100, "end_ns": row["end_ns"] + 9} for row in again]
     both = as_logged(pa.Table.from_pylist(again + twins, schema=JOB_OPERATIONS))
-    assert not isinstance(job_of_any_size(both, 100).blocks, StreamedBlocks)
-    assert job_of_any_size(both, 100).facts["tensor_parallel_ranks_left_out"] == 16
+    assert not isinstance(streamed(both).blocks, StreamedBlocks)
+    assert streamed(both).facts["tensor_parallel_ranks_left_out"] == 16
 
 
-def test_without_a_whole_step_it_is_said() -> None:
+def test_without_a_whole_step_it_is_said(few_at_once: None) -> None:
     rows = as_logged(simulate(PLANS["1f1b"]))
     odd = rows["rank"].to_numpy() == rows["step"].to_numpy() % 16
-    with pytest.raises(MissingTable, match="no step is whole"):
-        job_of_any_size(rows.filter(pa.array(~odd)), 100, 500)
+    for make in (streamed, job_of):
+        with pytest.raises(MissingTable, match="no step is whole"):
+            make(rows.filter(pa.array(~odd)))
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 1000, 1001])
-def test_medians_from_a_file_are_medians(count: int) -> None:
-    rng = np.random.default_rng(count)
-    values = rng.integers(-(2**40), 2**61, count)
-    values[: count // 3] = 5
-    times = _Times()
-    for part in np.array_split(values, 3):
-        times.append(part)
-    middle = sorted(values.tolist())[(count - 1) // 2], sorted(values.tolist())[count // 2]
-    assert times.median() == (middle[0] + middle[1]) / 2
-    times.close()
-
-
-def test_memory_does_not_grow_with_the_steps() -> None:
+def test_memory_does_not_grow_with_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten times the rows: the same peak, but for a few values of each step."""
+    monkeypatch.setattr("htk.straggler.streamed._ROWS_AT_ONCE", 10_000)
     once = as_logged(simulate(JobPlan(noise=0.1, seed=1, steps=10)))
 
     def repeated(times: int) -> pa.Table:
@@ -108,10 +137,10 @@ def test_memory_does_not_grow_with_the_steps() -> None:
         ]
         return as_logged(pa.concat_tables(steps), "one")
 
-    def peak(table: pa.Table, held: int) -> int:
+    def peak(table: pa.Table, held: bool) -> int:
         tracemalloc.start()
-        job = job_of_any_size(table, held, 10_000)
-        assert isinstance(job.blocks, StreamedBlocks) is not bool(held)
+        job = job_of(table) if held else streamed(table)
+        assert isinstance(job.blocks, StreamedBlocks) is not held
         job.ideal_steps.sum()
         fidelity(job)
         most = tracemalloc.get_traced_memory()[1]
@@ -120,5 +149,5 @@ def test_memory_does_not_grow_with_the_steps() -> None:
 
     few, many = repeated(4), repeated(40)
     assert many.num_rows > 200_000
-    assert peak(many, 0) < 1.25 * peak(few, 0)
-    assert peak(many, 10**9) > 4 * peak(few, 10**9), "held, it grows"
+    assert peak(many, False) < 1.25 * peak(few, False)
+    assert peak(many, True) > 4 * peak(few, True), "held, it grows"
