@@ -1,21 +1,27 @@
 """Operation-level rows of a data-parallel job, cut from its profiles.
 
 A forward or backward is what the GPU computes from its first to its last kernel, in the order of
-launches; each all-reduce of the gradients is a row, so is the optimizer. Times are on one clock.
-Jobs with pipelines, sharded parameters or tensor parallelism need rows that they log themselves:
-their kernels do not tell which micro-batch they carry.
+launches, on the stream that computes most; each all-reduce of the gradients is a row, so is the
+optimizer. Where parameters are sharded, each gather and reduction is a row, and ends the piece of
+the pass that was launched before it: a unit of FSDP. Ranks that share layers are one worker. Times
+are on one clock. Jobs with pipelines need rows that they log themselves: their kernels do not tell
+which micro-batch they carry.
 """
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import matching, number, numbers, text
+from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.types import Ints, Mask
 from htk.core.humanize import format_int_ranges
 from htk.derived.clocks import corrections
 from htk.errors import MissingTable
+from htk.export.worker_groups import WorkerGroups
 from htk.measures.passes import phase_codes
 from htk.names.phases import BACKWARD, FORWARD, OPTIMIZER
 from htk.schema import JOB_OPERATIONS
@@ -28,6 +34,9 @@ _TYPE = {
     OPTIMIZER: CODES["optimizer"],
 }
 _REDUCTION = CODES["grads_all_reduce"]
+_GATHER, _SCATTER = CODES["params_all_gather"], CODES["grads_reduce_scatter"]
+# What FSDP copies into and out of its buffers, on the stream that computes.
+_OF_SHARDING = re.compile(r"split_with_sizes_copy|chunk_cat")
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -43,13 +52,15 @@ def write_operations(trace: Trace, folder: Path) -> tuple[Path, int]:
 
 
 def cut_operations(trace: Trace) -> pa.Table:
-    """Return a row for each forward, backward, reduction and optimizer of each rank's steps."""
+    """Return a row for each piece of a forward and backward, each gather, reduction and optimizer
+    of each worker's steps."""
     kernels, links = trace.need("kernels"), trace.tables["kernel_links"]
-    _refuse_other_parallelism(trace)
     _refuse_repeated_steps(trace)
     rank, step = numbers(kernels["rank"], -1), numbers(links["step"], -1)
     phase = phase_codes(trace.tables["kernel_passes"])
-    inside = (rank >= 0) & (step >= 0)
+    comm = _Collectives.of(trace, phase)
+    inside = (rank >= 0) & (step >= 0) & np.isin(rank, comm.groups.workers)
+    inside[comm.within] = False
     compute = matching(kernels["kind"], "compute".__eq__) & np.isin(phase, list(_TYPE)) & inside
     reduction = matching(kernels["kind"], "comm".__eq__) & inside
     if not (compute & (phase == BACKWARD)).any():
@@ -58,35 +69,64 @@ def cut_operations(trace: Trace) -> pa.Table:
             "profiler.step() after each iteration"
         )
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    if comm.is_sharded:
+        compute &= _on_main_stream(kernels, compute, end - start)
     shift = corrections(trace.tables["rank_clocks"], rank, start)
     start, end = start + shift, end + shift
-    runs = _runs(rank, step, phase, numbers(links["launch_start_ns"], _NEVER), compute)
+    launched = numbers(links["launch_start_ns"], _NEVER)
+    cuts = np.flatnonzero((comm.type != _REDUCTION) & reduction)
+    copies = comm.is_sharded & matching(kernels["name"], lambda n: bool(_OF_SHARDING.search(n)))
+    runs = _runs(rank, step, phase, launched, compute, cuts, copies)
     single = np.flatnonzero(reduction)
     columns = {
         "rank": np.append(rank[runs.first], rank[single]),
         "step": np.append(step[runs.first], step[single]),
-        "type": np.append(runs.type, np.full(len(single), _REDUCTION)),
+        "type": np.append(runs.type, comm.type[single]),
         "micro_batch": np.append(runs.batch, np.full(len(single), -1)),
+        "chunk": np.append(runs.piece, np.zeros(len(single), np.int64)),
         "start_ns": np.append(runs.over(start, np.minimum), start[single]),
         "end_ns": np.append(runs.over(end, np.maximum), end[single]),
     }
+    columns["dp_rank"] = np.searchsorted(comm.groups.workers, columns["rank"])
     return _table(columns)
 
 
-def _refuse_other_parallelism(trace: Trace) -> None:
-    """Of groups smaller than the job, and of what is no all-reduce, rows cannot be told."""
-    rows = trace.tables["collectives"]
-    ranks = len(trace.ranks)
-    smaller = (numbers(rows["group_size"], ranks) < ranks) & (numbers(rows["group_size"]) > 1)
-    other = matching(
-        rows["type"], lambda t: t in ("all_gather", "reduce_scatter", "all_to_all", "send", "recv")
+@dataclass(frozen=True)
+class _Collectives:
+    """What the kernels that communicate are, row by row of the kernels."""
+
+    groups: WorkerGroups
+    type: Ints
+    within: Ints  # kernels that are part of a layer's computation
+
+    @classmethod
+    def of(cls, trace: Trace, phase: Ints) -> "_Collectives":
+        kernels, table = trace.tables["kernels"], trace.tables["collectives"]
+        kernel = np.append(np.arange(len(phase)), -1)[
+            row_of(event_keys(kernels), event_keys(table))
+        ]
+        in_forward = (kernel >= 0) & (phase[kernel] == FORWARD)
+        groups = WorkerGroups.of(table, in_forward, trace.ranks)
+        type_ = np.full(len(phase), _REDUCTION)
+        for chosen, code in ((groups.gathers, _GATHER), (groups.scatters, _SCATTER)):
+            type_[kernel[chosen & (kernel >= 0)]] = code
+        return cls(groups, type_, kernel[groups.within & (kernel >= 0)])
+
+    @property
+    def is_sharded(self) -> bool:
+        return bool(self.groups.gathers.any() or self.groups.scatters.any())
+
+
+def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:
+    """Return which kernels are on the stream of their rank that computes most."""
+    streams = Groups.by_keys(
+        np.column_stack([numbers(kernels[name], -1) for name in ("rank", "device", "stream")])
     )
-    if smaller.any() or other.any():
-        raise MissingTable(
-            "rows can be cut from profiles of plain data parallelism (all-reduces over all ranks) "
-            "alone; this job has pipelines, shards or other groups: log its rows with "
-            "htk.capture(operations=True)"
-        )
+    time = streams.sum(np.where(compute, duration, 0))
+    rank = streams.keys[:, 0]
+    order = np.lexsort((-time, rank))
+    main = order[np.append(True, np.diff(rank[order]) != 0)]
+    return np.isin(streams.group_ids, main)
 
 
 def _refuse_repeated_steps(trace: Trace) -> None:
@@ -104,31 +144,43 @@ def _refuse_repeated_steps(trace: Trace) -> None:
 class _Runs:
     """Neighbouring kernels of one rank, step and phase, in the order of their launches."""
 
-    def __init__(self, order: Ints, starts: Ints, type_: Ints, batch: Ints) -> None:
+    def __init__(self, order: Ints, starts: Ints, type_: Ints, batch: Ints, piece: Ints) -> None:
         self._order, self._starts = order, starts
         self.first = order[starts]
-        self.type, self.batch = type_, batch
+        self.type, self.batch, self.piece = type_, batch, piece
 
     def over(self, values: Ints, reduce: np.ufunc) -> Ints:
         """Return the least or greatest value of each run."""
         return np.asarray(reduce.reduceat(values[self._order], self._starts))
 
 
-def _runs(rank: Ints, step: Ints, phase: Ints, launched: Ints, chosen: Mask) -> _Runs:
-    rows = np.flatnonzero(chosen)
-    order = rows[np.lexsort((launched[rows], step[rows], rank[rows]))]
-    keys = np.stack([rank[order], step[order], phase[order]])
+def _runs(
+    rank: Ints, step: Ints, phase: Ints, launched: Ints, chosen: Mask, cuts: Ints, copies: Mask
+) -> _Runs:
+    """Return the runs; a collective of `cuts` that was launched in between ends one, and copies
+    are runs of their own, since they wait for collectives."""
+    rows = np.append(np.flatnonzero(chosen), cuts)
+    is_cut = np.append(np.zeros(len(rows) - len(cuts), bool), np.ones(len(cuts), bool))
+    merged = np.lexsort((launched[rows], step[rows], rank[rows]))
+    order, passed = rows[merged], np.cumsum(is_cut[merged])
+    order, passed = order[~is_cut[merged]], passed[~is_cut[merged]]
+    keys = np.stack([rank[order], step[order], phase[order], passed, copies[order]])
+    passes = np.append(True, (np.diff(keys[:3]) != 0).any(axis=0))
     starts = np.flatnonzero(np.append(True, (np.diff(keys) != 0).any(axis=0)))
-    of_rank, of_step, of_phase = keys[:, starts]
+    of_rank, of_step, of_phase = keys[:3, starts]
     type_ = np.array([_TYPE.get(k, -1) for k in range(int(phase.max()) + 1)])[of_phase]
+    first = passes[starts]  # of its pass
+    position = np.arange(len(starts))
+    piece = position - np.maximum.accumulate(np.where(first, position, 0))
     batch = np.full(len(starts), -1, np.int64)
     fresh = np.append(True, (np.diff(of_rank) != 0) | (np.diff(of_step) != 0))
     for code in (_TYPE[FORWARD], _TYPE[BACKWARD]):
-        of_type = type_ == code
-        before = np.cumsum(of_type) - of_type
+        begins = (type_ == code) & first
+        before = np.cumsum(begins) - begins
         base = np.maximum.accumulate(np.where(fresh, before, 0))
-        batch[of_type] = (before - base)[of_type]
-    return _Runs(order, starts, type_, batch)
+        of_type = type_ == code
+        batch[of_type] = (np.cumsum(begins) - 1 - base)[of_type]
+    return _Runs(order, starts, type_, batch, piece)
 
 
 def _table(columns: dict[str, Ints]) -> pa.Table:
@@ -136,9 +188,9 @@ def _table(columns: dict[str, Ints]) -> pa.Table:
     filled = {
         "rank": number(columns["rank"], pa.int32()),
         "cycle": number(np.zeros(length, np.int64), pa.int32()),
-        "dp_rank": number(columns["rank"], pa.int32()),
+        "dp_rank": number(columns["dp_rank"], pa.int32()),
         "stage": number(np.zeros(length, np.int64), pa.int32()),
-        "chunk": number(np.zeros(length, np.int64), pa.int32()),
+        "chunk": number(columns["chunk"], pa.int32()),
         "micro_batch": number(columns["micro_batch"], pa.int32(), columns["micro_batch"] >= 0),
         "step": number(columns["step"], pa.int32()),
         "index_in_type": pa.nulls(length, pa.int32()),

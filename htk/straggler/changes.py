@@ -11,7 +11,7 @@ import numpy as np
 
 from htk.columns.types import Floats, Ints
 from htk.schema.operation_types import LABELS
-from htk.straggler.job import Block, Job, labels_of, types_of, usual_durations
+from htk.straggler.job import Block, Job, UsualTimes, labels_of, peers_of, usual_durations
 from htk.straggler.order_statistics import CountedBins, medians
 from htk.straggler.program import BACKWARD, FORWARD
 from htk.straggler.slowdown import Chosen
@@ -39,7 +39,7 @@ class Usual:
     """Some operations take their usual durations."""
 
     chosen: Chosen
-    usual: Floats
+    usual: UsualTimes
 
     def __call__(self, block: Block) -> Ints:
         usual = usual_durations(self.usual, block.program)
@@ -98,21 +98,21 @@ def lengths_even(block: Block) -> Ints:
 
 @dataclass(frozen=True)
 class AtMedian:
-    """Each operation of a label takes the median of its type over the job."""
+    """Each operation of a label takes the median of its peers over the job."""
 
     label: int
-    medians: dict[int, int]  # of each type, in ns
+    medians: dict[int, int]  # of peers, in ns
 
     def __call__(self, block: Block) -> Ints:
         own, program = block.own.copy(), block.program
-        for code in np.unique(program.type[labels_of(program) == self.label]).tolist():
-            own[program.type == code] = self.medians[code]
+        for code in np.unique(program.peers[labels_of(program) == self.label]).tolist():
+            own[program.peers == code] = self.medians[code]
         return own
 
 
 def at_medians(job: Job, labels: list[str]) -> list[AtMedian]:
-    """Return for each label the change that sets its operations at the median of their type."""
-    times = medians(job.of_blocks, types_of, job.of_blocks(CountedBins(types_of)))
+    """Return for each label the change that sets its operations at the median of their peers."""
+    times = medians(job.of_blocks, peers_of, job.of_blocks(CountedBins(peers_of)))
     whole = {code: int(median) for code, median in times.items()}
     return [AtMedian(LABELS.index(label), whole) for label in labels]
 
@@ -132,7 +132,9 @@ class _Together:
 
 def _together(block: Block) -> _Together:
     forward, backward, mean = [np.empty(0)], [np.empty(0)], []
-    for ahead, back in zip(_chunks(block, FORWARD), _chunks(block, BACKWARD), strict=True):
+    chunks = _chunks(block, FORWARD), _chunks(block, BACKWARD)
+    alike = len(chunks[0]) == len(chunks[1])  # else pieces of passes, cut from profiles
+    for ahead, back in zip(*chunks, strict=True) if alike else ():
         if len(ahead) != len(back) or len(ahead) < 2:
             continue
         first, second = block.own[ahead], block.own[back]

@@ -1,12 +1,11 @@
 """A job's operations as arrays: [operation, step, replica] for each program that it runs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from htk.columns.types import Ints
 from htk.schema.operation_types import LABELS, OPERATION_TYPES
@@ -16,9 +15,9 @@ from htk.straggler.program import Program
 
 _DAMAGED_NS = -10_000_000  # a transfer that ends so long before it can begin: clocks or damage
 _STEPS = 8  # of each block, for the percentile of ends: it needs no more
-_TRANSFERS = tuple(k for k, type_ in enumerate(OPERATION_TYPES) if type_.communicates)
 
 Value = TypeVar("Value")
+UsualTimes = Mapping[int, float]  # of peers, in ns
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,8 @@ class Block:
         few, delay = slice(0, _STEPS), self.delay
         ends = self.replay.ends(self.own[:, few], delay[:, few])
         off = np.abs(ends - self.end[:, few]) / np.maximum(self.recorded[few, None], 1)
-        types = np.unique(self.program.type).tolist()
-        times = {code: self.durations(self.program.type, code) for code in types}
+        peers = self.program.peers
+        times = {code: self.durations(peers, code) for code in np.unique(peers).tolist()}
         return Overview(
             self.steps,
             self.program,
@@ -92,7 +91,7 @@ class Block:
             self.replay.step_times(self.own, delay),
             float(100 * np.quantile(off, 0.9)),
             {code: (int(own.sum()), len(own)) for code, own in times.items()},
-            {code: counted_bins(own) for code, own in times.items() if code in _TRANSFERS},
+            {code: counted_bins(own) for code, own in times.items() if _is_transfer(code)},
         )
 
 
@@ -106,8 +105,12 @@ class Overview:
     replayed: Ints
     delayed: Ints  # replayed with launch delays
     end_error_pct: float  # 90th percentile over operations, of the step
-    sums: dict[int, tuple[int, int]]  # of each type: total of its operations' times, and how many
-    transfers: Counted  # in bins, of each type that communicates
+    sums: dict[int, tuple[int, int]]  # of peers: total of their times, and how many
+    transfers: Counted  # in bins, of peers that communicate
+
+
+def _is_transfer(peers: int) -> bool:
+    return OPERATION_TYPES[peers % len(OPERATION_TYPES)].communicates
 
 
 def overview_of(block: Block) -> Overview:
@@ -157,17 +160,17 @@ class Job:
         return np.concatenate([each.steps for each in self.overviews])
 
     @cached_property
-    def usual(self) -> NDArray[np.float64]:
-        """The usual duration of each type over the job, in ns: a mean; of transfers the median."""
-        durations = np.zeros(len(OPERATION_TYPES))
-        for code in range(len(OPERATION_TYPES)):
-            parts = [each.sums[code] for each in self.overviews if code in each.sums]
-            if parts:
-                durations[code] = sum(p[0] for p in parts) / sum(p[1] for p in parts)
+    def usual(self) -> UsualTimes:
+        """The usual duration of peers over the job, in ns: a mean; of transfers the median."""
+        total: dict[int, int] = {}
+        count: dict[int, int] = {}
+        for each in self.overviews:
+            for code, (times, operations) in each.sums.items():
+                total[code] = total.get(code, 0) + times
+                count[code] = count.get(code, 0) + operations
         bins = [each.transfers for each in self.overviews]
-        for code, median in medians(self.of_blocks, types_of, bins).items():
-            durations[code] = median
-        return durations
+        means = {code: times / count[code] for code, times in total.items()}
+        return means | medians(self.of_blocks, peers_of, bins)
 
     def by_step(self, of: Callable[[Block], Ints]) -> Ints:
         """Return a value of each step (the last axis), block by block."""
@@ -202,14 +205,16 @@ class Job:
         return sorted({k for o in self.overviews for k in np.unique(labels_of(o.program)).tolist()})
 
 
-def usual_durations(usual: NDArray[np.float64], program: Program) -> Ints:
+def usual_durations(usual: UsualTimes, program: Program) -> Ints:
     """Return the usual duration of each operation of a program, in ns: [operation, 1, 1]."""
-    return np.rint(usual[program.type]).astype(np.int64)[:, None, None]
+    codes, inverse = np.unique(program.peers, return_inverse=True)
+    times = np.rint([usual[code] for code in codes.tolist()]).astype(np.int64)
+    return np.asarray(times[inverse.ravel()][:, None, None])
 
 
-def types_of(program: Program) -> Ints:
-    """Return the type of each operation of a program, as a place in OPERATION_TYPES."""
-    return program.type
+def peers_of(program: Program) -> Ints:
+    """Return for each operation of a program the number of its peers."""
+    return program.peers
 
 
 def labels_of(program: Program) -> Ints:

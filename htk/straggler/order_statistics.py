@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from htk.straggler.program import Program
 
 CountedValues = tuple[Ints, Ints]  # distinct values in order, and how often each is there
-Counted = dict[int, CountedValues]  # by type or label
-Codes = Callable[["Program"], Ints]  # type or label of each operation
+Counted = dict[int, CountedValues]  # by peers or label
+Codes = Callable[["Program"], Ints]  # peers or label of each operation
 _SHIFT = 44  # bits of a double that do not count: eight of its fraction do
 
 
@@ -40,7 +40,7 @@ def counted_bins(times: Ints) -> CountedValues:
 
 @dataclass(frozen=True)
 class CountedBins:
-    """Counts a block's times in bins, by type or label."""
+    """Counts a block's times in bins, by peers or label."""
 
     codes: Codes
 
@@ -53,7 +53,7 @@ class CountedBins:
 
 @dataclass(frozen=True)
 class CountedTimes:
-    """Counts a block's times by value, of chosen bins of each type or label."""
+    """Counts a block's times by value, of chosen bins of each code."""
 
     codes: Codes
     bins: Mapping[int, Ints]
@@ -90,7 +90,7 @@ def quantiles(
     bins: Iterable[Counted],
     shares: tuple[float, ...],
 ) -> dict[int, list[float]]:
-    """Return quantiles of the times of each type or label, in ns, as NumPy interpolates them."""
+    """Return quantiles of the times of each code, in ns, as NumPy interpolates them."""
     counted = merged(bins)
     places = {code: _places(int(counts.sum()), shares) for code, (_, counts) in counted.items()}
     wanted = {
@@ -106,7 +106,7 @@ def quantiles(
 def medians(
     of_blocks: Callable[[Any], list[Any]], codes: Codes, bins: Iterable[Counted]
 ) -> dict[int, float]:
-    """Return the median time of each type or label, in ns."""
+    """Return the median time of each code, in ns."""
     return {code: values[0] for code, values in quantiles(of_blocks, codes, bins, (0.5,)).items()}
 
 

@@ -11,7 +11,8 @@ from the rows of one replica in one step. An operation waits for
 The rules are those that the study "Understanding Stragglers in Large Model Training Using What-if
 Analysis" (OSDI 2025) states for 1F1B and interleaved schedules; plain data parallelism is one
 stage of them. A reduction that starts before its backward has ended (buckets) waits for the same
-part of that backward.
+part of that backward. Where parameters are sharded and gathered for each unit (FSDP), what waits
+for what is told by what was never seen to start before, over all replicas and steps.
 """
 
 from collections.abc import Iterable
@@ -62,6 +63,7 @@ class Program:
     part: Floats  # … or this part of it has to be over (1: all of it)
     meeting: Ints  # of each operation: those with the same number start to transfer together (-1)
     over_replicas: Mask  # of each meeting: all data-parallel replicas take part
+    by_unit: bool = False  # passes are in pieces of different size, the units of FSDP
 
     @property
     def operations(self) -> int:
@@ -70,6 +72,17 @@ class Program:
     @property
     def stages(self) -> int:
         return int(self.stage.max()) + 1
+
+    @cached_property
+    def peers(self) -> Ints:
+        """Return for each operation the number of those that are alike: of its type, or of its
+        place in the step where the type's operations are of different size."""
+        if not self.by_unit:
+            return self.type
+        keys = self.stage * len(CODES) + self.type  # in order
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        nth = np.arange(self.operations) - np.repeat(first, np.diff(first, append=len(keys)))
+        return np.asarray(self.type + len(CODES) * nth)
 
     @cached_property
     def order(self) -> list[int]:
@@ -120,6 +133,7 @@ def program_of(
         links[:, 2],
         builder.meeting,
         np.array(builder.over_replicas, bool),
+        builder.by_unit,
     )
 
 
@@ -141,6 +155,7 @@ class _Builder:
         self.links: list[tuple[int, int, float]] = []
         self.meeting = np.full(len(type_), -1, np.int64)
         self.over_replicas: list[bool] = []
+        self.by_unit = False
         # Sends and receives that carry data, in order, for each stage and type.
         self.carrying: dict[tuple[int, int], list[int]] = {}
 
@@ -170,7 +185,11 @@ class _Builder:
             self._match_compute(stage, code, rows)
         self._first_backward(stage, compute)
         self._chain(self._rows(stage, (_GATHER, *_REDUCE)))
-        self._gathers(stage)
+        if self._is_sharded(stage, compute):
+            self.by_unit = True
+            self._units(stage, compute)
+        else:
+            self._gathers(stage)
         self._finish(stage, compute)
 
     def _match_compute(self, stage: int, code: int, rows: list[int]) -> None:
@@ -241,6 +260,25 @@ class _Builder:
             if gathers and users:
                 self.links.append((gathers[-1], users[0], 1.0))
 
+    def _is_sharded(self, stage: int, compute: list[int]) -> bool:
+        """Return whether parameters of one chunk are gathered again and again during its passes."""
+        gathers = self._rows(stage, [_GATHER])
+        late = bool(gathers and compute) and self.start[gathers[-1]] > self.start[compute[0]]
+        return late and len(gathers) > len(np.unique(self.chunk[gathers]))
+
+    def _units(self, stage: int, compute: list[int]) -> None:
+        """Gathers and reductions of units: which computation they were never seen to start before,
+        and which one was never seen to start before a gather's end, in no step of any replica."""
+        starts, ends = self.starts[compute], self.ends[compute]
+        for row in self._rows(stage, (_GATHER, *_REDUCE)):
+            over = (self.starts[row] - ends).min(axis=(1, 2)) >= -_SLACK_NS
+            if over.any():
+                self.links.append((compute[int(np.flatnonzero(over)[-1])], row, 1.0))
+            if self.type[row] == _GATHER:
+                ready = (starts - self.ends[row]).min(axis=(1, 2)) >= -_SLACK_NS
+                if ready.any():
+                    self.links.append((row, compute[int(np.argmax(ready))], 1.0))
+
     def _finish(self, stage: int, compute: list[int]) -> None:
         """After the last backward: reductions (unless overlapped), clipping, optimizer."""
         last = max(compute, key=lambda row: int(self.end[row]), default=None)
@@ -251,7 +289,7 @@ class _Builder:
         overlapped = bool(self._rows(stage, [_SEPARATE])) or any(
             self.start[r] < early for r in reductions
         )
-        if overlapped:
+        if overlapped and not self._is_sharded(stage, compute):
             self._reductions(stage, reductions)
         before = [last] + ([reductions[-1]] if overlapped and reductions else [])
         for code in _LAST:

@@ -10,7 +10,7 @@ import numpy as np
 
 from htk.columns.types import Floats, Ints, Mask
 from htk.schema.operation_types import LABELS
-from htk.straggler.job import Block, Job, labels_of, usual_durations
+from htk.straggler.job import Block, Job, UsualTimes, labels_of, usual_durations
 
 Chosen = Callable[[Block], Mask]  # an array that broadcasts to [operation, step, replica]
 
@@ -20,7 +20,7 @@ class Keeping:
     """Step times with some operations as recorded and all others as usual: [choice, step]."""
 
     kept: tuple[Chosen, ...]
-    usual: Floats
+    usual: UsualTimes
     others: bool = False  # the others are kept, and these as usual
 
     def __call__(self, block: Block) -> Ints:
@@ -82,7 +82,7 @@ class KeepingReplica:
     """
 
     stages: tuple[int | None, ...]  # only that stage of the replica; None: all of it
-    usual: Floats
+    usual: UsualTimes
 
     def __call__(self, block: Block) -> Ints:
         count, steps, replicas = block.own.shape
