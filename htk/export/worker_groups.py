@@ -40,14 +40,8 @@ class WorkerGroups:
         _refuse_overlaps(sets)
         lowest = {rank: min(members) for members in sets for rank in members}
         workers = sorted({lowest.get(rank, rank) for rank in ranks})
-        within = np.isin(codes, [k for k, m in enumerate(listed) if m in sets and codes.size])
-        mixed = (rows.group_size > 1) & (rows.group_size != len(workers)) & ~within
-        if mixed.any() or (rows.is_type(*_OTHER) & ~within).any():
-            raise MissingTable(
-                "rows can be cut from profiles of data parallelism, sharded or not, with or "
-                "without tensor parallelism; this job has pipelines, experts or replicas of "
-                "shards: log its rows with htk.capture(operations=True)"
-            )
+        within = np.isin(codes, [k for k, members in enumerate(listed) if members in sets])
+        _refuse_other_parallelism(rows, within, len(workers), len(ranks))
         missing = sorted(set(workers) - set(ranks))
         if missing:
             raise MissingTable(
@@ -60,6 +54,31 @@ class WorkerGroups:
             rows.is_type(*_GATHERS) & ~within,
             rows.is_type(*_SCATTERS) & ~within,
         )
+
+
+def _refuse_other_parallelism(
+    rows: CollectiveRows, within: Mask, workers: int, recorded: int
+) -> None:
+    """Say which collective is not of this kind of job, or that ranks are missing."""
+    beyond = (rows.group_size > recorded) & ~within
+    if beyond.any():
+        raise MissingTable(
+            f"collectives have {int(rows.group_size[beyond].max())} ranks and {recorded} recorded "
+            "a profile; rows of a job need the profiles of all ranks"
+        )
+    other = rows.is_type(*_OTHER) | ((rows.group_size > 1) & (rows.group_size != workers))
+    if (other & ~within).any():
+        row = int(np.argmax(other & ~within))
+        raise MissingTable(
+            f"this job has {rows.types[rows.type[row]]}{_among(int(rows.group_size[row]), workers)}"
+            "; rows can be cut from profiles of data parallelism, sharded or not, and "
+            "tensor parallelism. For pipelines, experts and replicas of shards log them with "
+            "htk.capture(operations=True)"
+        )
+
+
+def _among(size: int, workers: int) -> str:
+    return f" among {size} of {workers} workers" if size > 0 else ""
 
 
 def _refuse_overlaps(sets: list[tuple[int, ...]]) -> None:

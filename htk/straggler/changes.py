@@ -113,8 +113,8 @@ class AtMedian:
 def at_medians(job: Job, labels: list[str]) -> list[AtMedian]:
     """Return for each label the change that sets its operations at the median of their peers."""
     times = medians(job.of_blocks, peers_of, job.of_blocks(CountedBins(peers_of)))
-    whole = {code: int(median) for code, median in times.items()}
-    return [AtMedian(LABELS.index(label), whole) for label in labels]
+    in_ns = {code: int(median) for code, median in times.items()}
+    return [AtMedian(LABELS.index(label), in_ns) for label in labels]
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def command(
     Perfetto's protobuf, of any format read. folded, speedscope: time by call stack for flame
     graphs: OUTPUT/cpu.folded and gpu.folded, or OUTPUT/stacks.speedscope.json. operations:
     OUTPUT/operations.parquet, a row for each forward, backward, reduction and optimizer of a
-    data-parallel job, for the questions on stragglers of whole jobs.
+    data-parallel job (sharded or tensor parallel too), for questions on stragglers of whole jobs.
     """
     raw = is_raw(click.get_current_context())
     if raw and form != "csv":

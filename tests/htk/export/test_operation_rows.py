@@ -1,7 +1,10 @@
 """Rows of a job cut from its profiles: by hand, and on a simulated job whose straggler is known."""
 
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -9,7 +12,7 @@ from click.testing import CliRunner
 import htk
 from htk.cli.commands.convert import command
 from htk.errors import MissingTable
-from htk.export.operation_rows import cut_operations
+from htk.export.operation_rows import cut_operations, write_operations
 from htk.simulate.config import Config
 from htk.simulate.job import simulate
 from tests.kineto_file import Event, kernel, launch, of_rank, span, step, write
@@ -99,11 +102,82 @@ def test_a_simulated_job_names_its_straggler_from_profiles_too(tmp_path: Path) -
     assert answer.coverage["replay"]["step_error_pct"] < 1
 
 
-def test_jobs_of_other_kinds_are_refused(shared: Path) -> None:
-    with pytest.raises(MissingTable, match="plain data parallelism"):
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "FSDP2": {"strategy": "full_shard"},
+    "FSDP1": {"strategy": "full_shard", "fsdp": 1},
+    "gradients sharded, two micro-batches": {"strategy": "shard_grad_op", "accumulation": 2},
+    "tensor parallel": {"strategy": "ddp", "tensor_parallel": 2, "gpus_per_node": 8},
+    "FSDP2, tensor parallel": {
+        "strategy": "full_shard", "tensor_parallel": 2, "gpus_per_node": 8,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_rows_of_sharded_and_tensor_parallel_jobs_say_what_the_straggler_costs(
+    name: str, tmp_path: Path
+) -> None:
+    """The truth is the same job without the plant; the worker is named, and nobody in that."""
+    size = {"layers": 4, "seq": 512, "micro_batch": 2, "gpus_per_node": 4, "steps": 3, "seed": 2}
+    size |= STRATEGIES[name]
+    rows, recorded = {}, {}
+    for kind, plants in (("sick", ("straggler:rank=2,factor=1.4",)), ("well", ())):
+        simulate(Config(model="gpt3-126m", plants=plants, **size), tmp_path / kind)  # type: ignore[arg-type]
+        write_operations(htk.open(tmp_path / kind), tmp_path / f"{kind}-rows")
+        rows[kind] = htk.open(tmp_path / f"{kind}-rows")
+        answer = htk.run(rows[kind], "straggler_slowdown")
+        recorded[kind] = answer.to_pylist()[0]["recorded_ms"]
+        assert answer.coverage["replay"]["step_error_pct"] < 3
+        assert answer.coverage["dp_size"] == 4 and answer.coverage["steps_left_out"] == 0
+    worker = 1 if "tensor_parallel" in STRATEGIES[name] else 2  # ranks 2 and 3 share layers
+    first = htk.run(rows["sick"], "straggler_causes").to_pylist()[0]
+    assert first["likely"] and first["cause"] == "worker"
+    assert f"dp rank {worker}, stage 0 (rank 2)" in first["evidence"]
+    assert htk.run(rows["sick"], "slowdown_by_worker").to_pylist()[0]["rank"] == 2
+    cured = htk.run(rows["sick"], "straggler_whatif").to_pylist()[1]
+    assert cured["change"] == f"dp rank {worker}, stage 0 like its peers"
+    assert cured["saved_ms"] == pytest.approx(recorded["sick"] - recorded["well"], rel=0.2)
+    causes = htk.run(rows["well"], "straggler_causes").to_pylist()
+    assert not any(row["likely"] and row["cause"] == "worker" for row in causes)
+
+
+def test_pieces_of_a_pass_begin_with_what_they_wait_for(tmp_path: Path) -> None:
+    """Four layers and what is beside them: gathered forward, and backward but for the root."""
+    config = Config(
+        model="gpt3-126m", layers=4, seq=512, gpus_per_node=2, steps=2, strategy="full_shard"
+    )
+    simulate(config, tmp_path)
+    listed = cut_operations(htk.open(tmp_path)).to_pylist()
+    for rank in (0, 1):
+        own = [row for row in listed if row["rank"] == rank and row["step"] == 10]
+        counts = Counter(row["type"] for row in own)
+        assert counts["params_all_gather"] == 9 and counts["grads_reduce_scatter"] == 5
+        forward = sorted(
+            (row for row in own if row["type"] == "forward_compute"), key=lambda r: r["chunk"]
+        )
+        gathers = sorted(
+            (row for row in own if row["type"] == "params_all_gather"), key=lambda r: r["start_ns"]
+        )
+        assert [row["chunk"] for row in forward] == list(range(len(forward)))
+        for gather, copy in zip(gathers[:5], forward[::2], strict=True):
+            assert gather["end_ns"] <= copy["start_ns"], "a copy out, once the gather is done"
+        ends = [row["end_ns"] for row in forward]
+        assert all(row["start_ns"] >= e for row, e in zip(forward[1:], ends, strict=False))
+
+
+def test_jobs_of_other_kinds_are_refused(shared: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingTable, match="this job has all_to_all; rows can be cut"):
         cut_operations(htk.open(shared / "traces/dlrm_8rank"))
-    with pytest.raises(MissingTable, match="plain data parallelism"):
-        cut_operations(htk.open("sample"))
+    config = Config(
+        model="gpt3-126m", layers=2, seq=256, nodes=2, gpus_per_node=2, steps=1,
+        strategy="hybrid_shard",
+    )  # fmt: skip
+    simulate(config, tmp_path / "hybrid")
+    with pytest.raises(MissingTable, match="among 2 of 4 workers"):
+        cut_operations(htk.open(tmp_path / "hybrid"))
+    simulate(replace(config, ranks_only=(0, 1), strategy="ddp"), tmp_path / "half")
+    with pytest.raises(MissingTable, match="have 4 ranks and 2 recorded"):
+        cut_operations(htk.open(tmp_path / "half"))
 
 
 def test_without_a_backward_there_is_no_row(tmp_path: Path) -> None:
