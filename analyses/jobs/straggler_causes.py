@@ -119,7 +119,7 @@ def _stage_split(causes: Causes) -> _Cause:
         share,
         _HALF,
         f"stage {job.stages[slowest]} alone slows the job {causes.by_stage[slowest]:.2f}x; the "
-        f"last stage at its usual durations would save {_percent(share)}",
+        f"last stage at its usual durations would save {_percent(share)} of the slowdown",
         "slowdown-by-stage; give the stage fewer layers (the loss layer counts as several)",
     )
 

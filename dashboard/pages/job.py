@@ -46,7 +46,11 @@ def _tiles(visit: Visit) -> Any:
         ],
         className="tiles",
     )
-    return html.Div([html.P(_sentence(job, named), className="lead"), tiles])
+    lead = [html.P(_sentence(job, named), className="lead")]
+    if likely:
+        evidence = likely["evidence"][:1].upper() + likely["evidence"][1:]
+        lead.append(html.P(f"{evidence}. To decide it: {likely['advice']}."))
+    return html.Div([*lead, tiles])
 
 
 def _sentence(job: dict[str, Any], cause: str) -> str:

@@ -62,13 +62,16 @@ def _told(verdict: Verdict | None) -> str:
     )
     shares = [(s.name, s.pct) for s in verdict.shares]
     return (
-        f" · {escape(verdict.headline)}{share_bar(shares)}"
+        f" · {escape(verdict.headline).replace(chr(10), '<br>')}{share_bar(shares)}"
         f"{f'<ol style=margin-top:4px>{causes}</ol>' if causes else ''}"
     )
 
 
 def _ranks(trace: Trace) -> str:
     """`0..7 of 8`."""
+    logged = trace.tables["job_operations"]["rank"]
+    if not trace.ranks and valid(logged).any():
+        return format_int_ranges(np.unique(numbers(logged)[valid(logged)]).tolist())
     if not trace.ranks:
         return "unknown"
     sizes = [v for v in trace.tables["ranks"]["world_size"].to_pylist() if v]
@@ -76,12 +79,12 @@ def _ranks(trace: Trace) -> str:
 
 
 def _steps(trace: Trace) -> str:
-    steps = trace.tables["step_windows"]["step"]
-    numbered = np.unique(numbers(steps)[valid(steps)])
-    if not len(numbered):
-        notes = trace.tables["annotations"]["step"]
-        numbered = np.unique(numbers(notes)[valid(notes)])
-    return format_int_ranges(numbered.tolist()) if len(numbered) else "none"
+    for name in ("step_windows", "annotations", "job_operations"):
+        steps = trace.tables[name]["step"]
+        numbered = np.unique(numbers(steps)[valid(steps)])
+        if len(numbered):
+            return format_int_ranges(numbered.tolist())
+    return "none"
 
 
 def _span(trace: Trace) -> str:

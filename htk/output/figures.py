@@ -139,10 +139,24 @@ def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
         axis(tickmode="array", tickvals=order)
 
 
+def _cells(table: pa.Table, column: str) -> dict[str, Any]:
+    """Return how cells stand along an axis: each value once, numbers in their order."""
+    names = categories(table, column)
+    if pa.types.is_integer(table.schema.field(column).type):
+        values = table[column].to_pylist()
+        pairs = {v: n for v, n in zip(values, names, strict=True) if v is not None}
+        names = [pairs[value] for value in sorted(pairs)]
+    return {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": list(dict.fromkeys(names)),
+    }
+
+
 def _label(fig: Any, table: pa.Table, chart: Chart, note: str) -> None:
     if isinstance(chart, Heatmap):
-        fig.update_xaxes(title=title_of(table, chart.x))
-        fig.update_yaxes(title=title_of(table, chart.y))
+        fig.update_xaxes(title=title_of(table, chart.x), **_cells(table, chart.x))
+        fig.update_yaxes(title=title_of(table, chart.y), **_cells(table, chart.y))
         return
     if isinstance(chart, TimelineChart):
         fig.update_xaxes(title="ms")

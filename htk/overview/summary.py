@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from htk.answers.ask import ask
 from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
@@ -231,10 +232,14 @@ def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     headline = ", ".join([*who, *(pluralize(rows, what) for rows, what, _ in held)])
     wanted: dict[str, str] = dict(record[2] for record in held)
     formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
-    headline = f"{headline} ({formats}); no profile, so no steps and no GPU work"
-    if trace.tables["job_operations"].num_rows:
+    logged = trace.tables["job_operations"]["step"]
+    if len(logged):
+        steps = pluralize(pc.count_distinct(logged).as_py(), "step")
+        headline = f"{headline} of {steps} ({formats}); no profile, so no GPU work"
         headline = f"{headline}\n{_of_job(trace)}"
         wanted |= {"slowdown_by_worker": "which worker, and in how many steps"}
+    else:
+        headline = f"{headline} ({formats}); no profile, so no steps and no GPU work"
     if died is not None:
         headline = f"{died}\n{headline}"
         wanted = {"hang": "who is missing, and where each rank stands", **wanted}

@@ -55,7 +55,7 @@ def _colours() -> str:
 def _menu(report: Report) -> str:
     entries = [("overview", "Overview")]
     entries += [("timeline", "Timeline")] if report.lanes else []
-    entries += [("whatif", "What if")]
+    entries += [("whatif", "What if")] if _whatifs(report) else []
     entries += [(s.id, s.title) for s in report.sections if _answers(s)]
     entries += [("coverage", "Coverage")]
     links = "".join(f'<a href="#{key}">{escape(name)}</a>' for key, name in entries)
@@ -65,13 +65,19 @@ def _menu(report: Report) -> str:
 def _head(report: Report) -> str:
     return (
         f'<header id="overview"><h1>{escape(report.title)}</h1>'
-        f'<p class="headline">{escape(report.verdict.headline)}</p>{tiles(report)}</header>'
+        f'<p class="headline">{_lines(report.verdict.headline)}</p>{tiles(report)}</header>'
     )
+
+
+def _lines(text: str) -> str:
+    return "<br>".join(map(escape, text.split("\n")))
 
 
 def _overview(report: Report) -> str:
     verdict = report.verdict
     total_ns = verdict.total_ns
+    if verdict.records:
+        return ""
     if not verdict.visible_shares:
         return '<section class="card"><p>No GPU work was recorded.</p></section>'
     bars, legend = [], []
@@ -135,6 +141,8 @@ def _timeline(report: Report) -> str:
 
 def _whatifs(report: Report) -> str:
     whatif = report.whatif
+    if report.verdict.records and whatif.map is None and whatif.bounds is None:
+        return ""
     head = '<section class="card" id="whatif"><h2>What if</h2>'
     if whatif.map is None and whatif.bounds is None:
         return f'{head}<p class="doc">No prediction: {escape(whatif.why)}</p></section>'

@@ -3,6 +3,7 @@
 from html import escape
 
 from htk.core.humanize import format_duration
+from htk.output.result import Result
 from htk.report.content import Report
 
 
@@ -21,6 +22,8 @@ def _tile(value: str, name: str, more: str, kind: str) -> str:
 
 def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     verdict = report.verdict
+    if verdict.records:
+        return _of_job(report)
     facts = []
     if verdict.step_ns is not None:
         spread = f"± {format_duration((verdict.step_spread_ns or 0) / 2)}, {verdict.steps} recorded"
@@ -53,10 +56,32 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     return facts
 
 
+def _of_job(report: Report) -> list[tuple[str, str, str, str]]:
+    """What stragglers cost, of a job that logged its operations; nothing of other records."""
+    result = _result(report, "straggler_slowdown")
+    if result is None:
+        return []
+    job, facts = result.table.slice(0, 1).to_pylist()[0], result.coverage
+    recorded, excess = (format_duration(int(job[c] * 1e6)) for c in ("recorded_ms", "excess_ms"))
+    workers = f"{facts['dp_size']} × {facts['pp_size']}"
+    return [
+        (f"{job['slowdown']:.2f}x", "slowdown", "over a job without stragglers", ""),
+        (recorded, "step", f"{excess} of it due to stragglers", ""),
+        (f"{job['excess_gpu_hours']:.3g}", "GPU hours lost", "over the recorded steps", ""),
+        (workers, "workers", "data-parallel ranks × stages", ""),
+        (f"{facts['steps']:,}", "steps", f"{facts['steps_left_out']:,} left out", ""),
+    ]
+
+
 def _mfu(report: Report) -> float | None:
-    for section in report.sections:
-        for answered in section.answers:
-            if answered.name == "flops" and answered.result is not None:
-                recorded = [r["mfu_pct"] for r in answered.result.to_pylist() if r.get("mfu_pct")]
-                return sum(recorded) / len(recorded) if recorded else None
-    return None
+    result = _result(report, "flops")
+    if result is None:
+        return None
+    recorded = [row["mfu_pct"] for row in result.to_pylist() if row.get("mfu_pct")]
+    return sum(recorded) / len(recorded) if recorded else None
+
+
+def _result(report: Report, name: str) -> Result | None:
+    """Return an answer of the report; None where there is none."""
+    answers = (answered for section in report.sections for answered in section.answers)
+    return next((each.result for each in answers if each.name == name), None)

@@ -86,3 +86,15 @@ def test_what_is_shown_is_escaped(trace: Session) -> None:
     assert "&lt;i&gt;gemm" in trace.kernel_top(n=10)._repr_html_()
     assert "<b>.json" not in trace._repr_html_()
     assert "1 file" in repr(trace) and "gemm" in repr(trace.kernel_top())
+
+
+def test_the_card_of_logged_operations_names_ranks_and_steps() -> None:
+    rows = Path(__file__).parents[3] / "sample_traces/operation_rows/slow_worker.parquet"
+    trace = htk.open(rows)
+    logged = trace.tables["job_operations"]
+    card = trace._repr_html_()
+    for name, column in (("ranks", "rank"), ("steps", "step")):
+        values = logged[column].unique().to_pylist()
+        assert f"{name}</span><br><b>{min(values)}..{max(values)}</b>" in card
+    assert f"of {len(logged['step'].unique())} steps" in card and "no steps" not in card
+    assert "<br>Stragglers: " in card

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from htk.analyses import find
-from htk.core.chart import Bar, Line
+from htk.core.chart import Bar, Heatmap, Line
 from htk.output.figures import figure
 from htk.output.tokens import DARK, LIGHT
 
@@ -110,3 +110,15 @@ def test_nothing_is_drawn_between_two_recordings() -> None:
     assert list(drawn.x) == [0, 1, None, 50, 51, 52]
     assert list(drawn.y) == [5, 7, None, 2, 3, 4]
     assert not drawn.connectgaps
+
+
+def test_cells_of_a_heat_map_stand_in_the_order_of_their_numbers() -> None:
+    """Whatever the order of the rows; and a number is a cell of its own, not a point of a scale."""
+    table = pa.table({
+        "dp_rank": pa.array([10, 2, 2, 10], pa.int32()),
+        "stage": pa.array([11, 11, 2, 2], pa.int32()), "slowdown": [1.4, 1.2, 1.1, 1.0],
+    })  # fmt: skip
+    fig = figure(table, Heatmap("dp_rank", "stage", "slowdown"))
+    assert fig.layout.xaxis.type == fig.layout.yaxis.type == "category"
+    assert list(fig.layout.xaxis.categoryarray) == [2, 10]
+    assert list(fig.layout.yaxis.categoryarray) == ["stage 2", "stage 11"]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import htk
+from htk.answers.ask import ask
 from htk.errors import UsageError
 from htk.report import pdf
 from htk.report.content import Report, form_of, gathered
@@ -179,6 +180,18 @@ def test_a_recording_without_gpu_work(tmp_path: Path) -> None:
     report = gathered(open_trace(tmp_path / "t.json"), title="cpu", command="htk report t.json")
     assert report.lanes is None and "No GPU work was recorded" in page(report)
     assert "No GPU work was recorded" in markdown(report)
+
+
+def test_a_job_that_logged_its_operations_is_not_called_empty() -> None:
+    """What stragglers cost stands at the head; nothing of a profile that was never recorded."""
+    rows = Path(__file__).parents[3] / "sample_traces/operation_rows/slow_worker.parquet"
+    report = gathered(open_trace(rows), title="job", command="")
+    text = page(report)
+    job = ask(open_trace(rows), "straggler_slowdown").to_pylist()[0]
+    assert f"<b>{job['slowdown']:.2f}x</b><span>slowdown</span>" in text
+    assert "<b>3 × 2</b><span>workers</span>" in text
+    for wrong in ("No GPU work was recorded.", "<b>0 ns</b>", "No prediction", "What if"):
+        assert wrong not in text.split("What this rests on")[0], wrong
 
 
 def test_the_form_is_told_by_the_ending() -> None:
