@@ -118,7 +118,7 @@ def overview_of(block: Block) -> Overview:
     return block.overview
 
 
-class Blocks(Protocol):
+class JobBlocks(Protocol):
     """The blocks of a job, in memory or made when they are asked for."""
 
     @property
@@ -140,7 +140,7 @@ class Job:
     replicas: Ints  # data-parallel ranks
     stages: Ints
     rank: Ints  # of each [replica, stage]
-    blocks: Blocks
+    blocks: JobBlocks
 
     @property
     def facts(self) -> dict[str, Any]:
