@@ -17,11 +17,18 @@ from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace, UnknownFormat
 from htk.parsers.common.log_lines import read_lines
 from htk.parsers.common.log_records import Issues, read_whole
-from htk.parsers.common.operation_columns import REQUIRED, are_rows, operations_table, wanted
+from htk.parsers.common.operation_columns import (
+    REQUIRED,
+    are_rows,
+    operations_table,
+    unit_of_start,
+    wanted,
+)
 
 NAME = "operation_rows"
 
 _PARQUET = b"PAR1"
+_ROWS_AT_ONCE = 1 << 20  # of a Parquet file
 _ROWS_PER_BYTE = 8  # of a Parquet file: more is no log but a bomb
 
 
@@ -37,34 +44,58 @@ def sniff(head: Head) -> bool:
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
-    columns = _parquet_in_place(source)
-    if columns is None:
+    parts = _parquet_in_place(source)
+    if parts is None:
         data = read_whole(source, issues, options.progress)
         if data.startswith(_PARQUET):
-            columns = _parquet(source.name, pa.BufferReader(data), len(data))
+            parts = _parquet(source.name, pa.BufferReader(data), len(data))
         else:
             text = _valid_text(data)
-            columns = (_json_lines if text.startswith(b"{") else _csv)(source.name, text, issues)
-    if not are_rows(list(columns)):
-        raise MalformedTrace(f"{source.name}: holds no operation-level rows: {REQUIRED}")
-    table = operations_table(source.name, columns, issues, options.time_unit)
+            parts = iter(
+                [(_json_lines if text.startswith(b"{") else _csv)(source.name, text, issues)]
+            )
+    table = _joined(source.name, parts, issues, options.time_unit)
     if not table.num_rows:
         raise MalformedTrace(f"{source.name}: operation-level rows without a single whole row")
     facts: dict[str, object] = {"events": table.num_rows}
     return Parsed({"job_operations": table, "parse_issues": issues.table()}, facts=facts)
 
 
-def _parquet_in_place(source: Source) -> Mapping[str, Any] | None:
+def _joined(
+    name: str, parts: Iterator[Mapping[str, Any]], issues: Issues, time_unit: str | None
+) -> pa.Table:
+    """Return the rows of all parts; what is made of one goes before the next is read. A unit that
+    the numbers of the first tell holds for all."""
+    tables: list[pa.Table] = []
+    for columns in parts:
+        if not are_rows(list(columns)):
+            raise MalformedTrace(f"{name}: holds no operation-level rows: {REQUIRED}")
+        if not tables:
+            time_unit = unit_of_start(name, columns, time_unit)
+        tables.append(operations_table(name, columns, issues, time_unit))
+    if not tables:
+        raise MalformedTrace(f"{name}: operation-level rows without a single whole row")
+    return pa.concat_tables(tables).unify_dictionaries() if len(tables) > 1 else tables[0]
+
+
+def _parquet_in_place(source: Source) -> Iterator[Mapping[str, Any]] | None:
     """Only the columns that are needed, where the file can be read at any place; else None."""
-    with source.open() as file:
-        if not file.seekable() or file.read(len(_PARQUET)) != _PARQUET:
-            return None
-        size = file.seek(0, 2)
-        file.seek(0)
-        return _parquet(source.name, pa.PythonFile(file, mode="r"), size)
+    file = source.open()
+    if not file.seekable() or file.read(len(_PARQUET)) != _PARQUET:
+        file.close()
+        return None
+    size = file.seek(0, 2)
+    file.seek(0)
+    return _closing(file, _parquet(source.name, pa.PythonFile(file, mode="r"), size))
 
 
-def _parquet(name: str, file: pa.NativeFile, size: int) -> Mapping[str, Any]:
+def _closing(file: Any, parts: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    with file:
+        yield from parts
+
+
+def _parquet(name: str, file: pa.NativeFile, size: int) -> Iterator[Mapping[str, Any]]:
+    """Yield the columns that are needed, some rows at a time."""
     from pyarrow import parquet
 
     try:
@@ -77,10 +108,11 @@ def _parquet(name: str, file: pa.NativeFile, size: int) -> Mapping[str, Any]:
                 f"{name}: claims {opened.metadata.num_rows:,} rows in {size:,} bytes, which no "
                 "log does; is the file damaged?"
             )
-        table = opened.read(columns=columns)
+        for batch in opened.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            table = pa.Table.from_batches([batch])
+            yield dict(zip(table.column_names, table.columns, strict=True))
     except (pa.ArrowException, OSError) as error:
         raise MalformedTrace(f"{name}: cut or broken Parquet file ({_line(error)})") from None
-    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 def _valid_text(data: bytes) -> bytes:

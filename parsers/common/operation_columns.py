@@ -75,6 +75,16 @@ def wanted(columns: list[str]) -> list[str]:
     return list(roles.values())
 
 
+def unit_of_start(name: str, columns: Mapping[str, Any], time_unit: str | None) -> str | None:
+    """Return the unit of starts where none is asked for and their name states none."""
+    for column, values in columns.items():
+        role_unit = role_of(column)
+        if role_unit and role_unit[0] == "start":
+            stated = time_unit is not None or role_unit[1] is not None
+            return time_unit if stated else _moments(name, (values, None), None)[1]
+    return time_unit
+
+
 def operations_table(
     name: str, columns: Mapping[str, Any], issues: Issues, time_unit: str | None = None
 ) -> pa.Table:

@@ -144,6 +144,28 @@ def test_a_parquet_file_that_claims_too_many_rows_is_refused() -> None:
         parsed(operation_rows, buffer.getvalue())
 
 
+def test_a_parquet_file_is_read_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unit is that of the first rows, also where later ones would tell another."""
+    first = 1_700_000_000_000_000  # us
+    starts = [first, first + 10, first + 20, 30, first + 40]
+    table = pa.table({
+        "rank": [0, 1, 2, 3, 4], "step": [7, 7, 7, 7, 8], "duration": [5, 6, 7, 8, -9],
+        "type": ["fwd", "bwd", "fwd", "opt", "gc"], "start": starts,
+    })  # fmt: skip
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer)
+    alone = rows(parsed(operation_rows, buffer.getvalue()))
+    monkeypatch.setattr(operation_rows, "_ROWS_AT_ONCE", 2)
+    found = parsed(operation_rows, buffer.getvalue())
+    assert rows(found) == alone and len(alone) == 4
+    assert [row["start_ns"] for row in alone] == [1000 * start for start in starts[:4]]
+    assert [row["type"] for row in alone] == [
+        "forward_compute", "backward_compute", "forward_compute", "optimizer",
+    ]  # fmt: skip
+    issues = found.tables["parse_issues"].to_pylist()
+    assert [(row["kind"], row["count"]) for row in issues] == [("invalid_time", 1)]
+
+
 def test_files_of_each_rank_are_one_job(tmp_path: Path) -> None:
     whole = parquet.read_table(SAMPLES / "operation_rows/slow_worker.parquet")
     ranks = whole["rank"].to_pylist()
