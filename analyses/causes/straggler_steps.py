@@ -45,7 +45,7 @@ def straggler_steps(
     step_windows: pa.Table,
     ranks: pa.Table,
     *,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """Is it the same rank that is late in every step, one node, or another rank each time?
 

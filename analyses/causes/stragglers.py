@@ -52,7 +52,7 @@ def stragglers(
     activities: pa.Table,
     rank_windows: pa.Table,
     *,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """Which rank is late, in what, and how much does it cost the others?
 

@@ -48,7 +48,7 @@ def alltoall_balance(
     ranks: pa.Table,
     *,
     n: Annotated[int, "Rows to show, the most uneven first; 0: all."] = 20,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """How uneven are the all-to-alls: who sends or receives most, and by how much?"""
     matches = aligned_matches if align else collective_matches

@@ -48,7 +48,7 @@ def bucket_study(
     ranks: pa.Table,
     bench_points: pa.Table,
     *,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """Are the buffers large enough: how does bandwidth grow with the size of a collective?
 

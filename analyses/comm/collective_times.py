@@ -119,7 +119,7 @@ def collective_times(
     ranks: pa.Table,
     collective_facts: pa.Table,
     *,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
     source: Annotated[str | None, "Only what this source recorded: kineto, inspector, …"] = None,
 ) -> pa.Table:
     """When did each collective run on each rank, how long did it wait, how fast was it?

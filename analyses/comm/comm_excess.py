@@ -80,7 +80,7 @@ def comm_excess(
     ] = None,
     inter_gbps: Annotated[float | None, "Rate of a node to the others, GB/s one way."] = None,
     n: Annotated[int, "Rows to show, most excess first; 0: all."] = 20,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """Which transfers take longer than their size should cost, in which groups, rails and nodes?
 

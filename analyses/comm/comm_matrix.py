@@ -43,7 +43,7 @@ def comm_matrix(
     per: Annotated[
         Literal["rank", "node"], "What a row covers: a pair of ranks, or of nodes."
     ] = "rank",
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?
 

@@ -47,7 +47,7 @@ def comm_model(
     basis: Annotated[
         Literal["all", "benchmark", "trace"], "Fit to benchmarks, to the trace, or to each."
     ] = "all",
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """How does the time of a collective grow with its size: what latency, what bandwidth?
 

@@ -61,7 +61,7 @@ def comm_overlap_by_group(
     ranks: pa.Table,
     activities: pa.Table,
     *,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """Which group's communication hides behind compute, and which is exposed?
 

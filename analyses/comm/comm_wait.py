@@ -73,7 +73,7 @@ def comm_wait(
     ranks: pa.Table,
     activities: pa.Table,
     *,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """How long does each rank wait in collectives, and who makes the others wait?
 

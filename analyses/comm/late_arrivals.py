@@ -53,7 +53,7 @@ def late_arrivals(
     activities: pa.Table,
     *,
     n: Annotated[int, "Rows to show, those that cost most first; 0: all."] = 20,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """Which collectives were waited in longest, and for whom?
 

@@ -56,7 +56,7 @@ def link_counters(
     by: Annotated[
         Literal["host", "port"], "What a row stands for: all links of a kind of a host, or each."
     ] = "host",
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """Do the counters of NVLink and network adapters see what collectives should send?
 

@@ -63,7 +63,7 @@ def slow_links(
         float | None, "Rate between GPUs of a node, GB/s one way; by default that of the GPU."
     ] = None,
     inter_gbps: Annotated[float | None, "Rate of a node to the others, GB/s one way."] = None,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """Which adapter, link, node or GPU slows communication down, and what would decide it?
 

@@ -95,7 +95,7 @@ def _log_lines(trace: Trace) -> Iterator[Row]:
         whose = ", ".join(f"{s} {n:,}" for (r, s), n in sorted(counts.items()) if r == "read")
         finding = (
             f"{total['read']:,} lines read ({whose or 'none'}), {total['skipped']:,} known and "
-            f"skipped, {total['unknown']:,} not recognized"
+            f"skipped, {total['unknown']:,} not recognised"
         )
         yield "files", f"lines of {file.rsplit('/', 1)[-1]}", "ok", finding, None
 

@@ -18,8 +18,10 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "summary": Command("htk.cli.commands.summary", "A first verdict: where did the time go?"),
-    "timeline": Command("htk.cli.commands.timeline", "The timeline as one file, to open anywhere."),
-    "report": Command("htk.cli.commands.report", "One document to forward."),
+    "timeline": Command(
+        "htk.cli.commands.timeline", "Write the timeline as one file that opens anywhere."
+    ),
+    "report": Command("htk.cli.commands.report", "Write one document to forward."),
     "diff": Command("htk.cli.commands.diff", "What changed between two recordings, or two ranks?"),
     "diff-tree": Command(
         "htk.cli.commands.diff_tree", "Where do the call trees of two recordings differ?"
@@ -28,7 +30,7 @@ COMMANDS: dict[str, Command] = {
         "htk.cli.commands.baseline", "Write what steps cost to a file, to compare with later."
     ),
     "history": Command(
-        "htk.cli.commands.history", "What did each run take, over weeks, and since when?"
+        "htk.cli.commands.history", "How do runs compare over weeks, and when did they change?"
     ),
     "whatif": Command("htk.cli.commands.whatif", "What would a step take if this were changed?"),
     "plan": Command(
@@ -36,8 +38,10 @@ COMMANDS: dict[str, Command] = {
     ),
     "calibrate": Command("htk.cli.commands.calibrate", "What do this site's GPUs and jobs reach?"),
     "claim": Command("htk.cli.commands.claim", "Is this published number plausible?"),
-    "prices": Command("htk.cli.commands.prices", "Which GPU would do this for least money?"),
-    "job-time": Command("htk.cli.commands.job_time", "What does a whole job take, part by part?"),
+    "prices": Command("htk.cli.commands.prices", "Which GPU runs this at the lowest cost?"),
+    "job-time": Command(
+        "htk.cli.commands.job_time", "How long does a whole job take, part by part?"
+    ),
     "goodput": Command(
         "htk.cli.commands.goodput", "What do failures and checkpoints leave of a job's time?"
     ),
@@ -60,7 +64,7 @@ COMMANDS: dict[str, Command] = {
         "htk.cli.commands.overlay", "Draw the critical path into copies of the trace."
     ),
     "map": Command("htk.cli.commands.map", "Parse a share of many files into a shared store."),
-    "cache": Command("htk.cli.commands.cache", "List or clear the parsed traces that are kept."),
+    "cache": Command("htk.cli.commands.cache", "List, check or clear the cached traces."),
     "analyses": Command("htk.cli.commands.analyses", "List the questions that htk answers."),
     "formats": Command("htk.cli.commands.formats", "List the file formats that htk reads."),
     "simulate": Command("htk.cli.commands.simulate", "Write the traces of a simulated cluster."),

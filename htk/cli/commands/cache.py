@@ -1,4 +1,4 @@
-"""`htk cache`: the parsed traces that are kept, so that the next look is instant."""
+"""`htk cache`: the parsed traces on disk, which make the next question fast."""
 
 import json
 from dataclasses import asdict
@@ -13,13 +13,13 @@ from htk.errors import GateFailed
 
 @click.group("cache")
 def command() -> None:
-    """List, check, clear or foresee the parsed traces that are kept."""
+    """List, check or clear the cached traces, or estimate their size."""
 
 
 @command.command("ls")
 @list_format_option
 def ls(form: str) -> None:
-    """List what is kept, and where."""
+    """List what is cached, and where."""
     from htk.io.store import Store
 
     store = Store()
@@ -49,10 +49,10 @@ def ls(form: str) -> None:
 @list_format_option
 @click.pass_context
 def need(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
-    """Tell how much of the cache files take, before they are parsed.
+    """Estimate how much of the cache files would take, before parsing them.
 
-    Exit code 4 where they do not fit: a question would then parse again what the one before it
-    parsed. HTK_CACHE_LIMIT sets the limit, in bytes.
+    Exit code 4 if they do not fit: each question would then parse the files again. HTK_CACHE_LIMIT
+    sets the limit, in bytes.
     """
     from htk.cli.commands.common import named
     from htk.trace.cache_need import cache_need
@@ -70,9 +70,9 @@ def need(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
 @command.command("verify")
 @click.pass_context
 def verify(ctx: click.Context) -> None:
-    """Read all that is kept and compare it with its checksums.
+    """Compare all cached tables with their checksums.
 
-    What is not as it was written is removed, to be made anew at the next look; exit code 4 then.
+    Damaged tables are removed and parsed again when needed; exit code 4 if there were any.
     """
     from htk.io.store import Store
 
@@ -86,7 +86,7 @@ def verify(ctx: click.Context) -> None:
 
 @command.command("clear")
 def clear() -> None:
-    """Forget all parsed traces; the traces themselves are not touched."""
+    """Delete all cached traces; the trace files are not touched."""
     from htk.cli import kept_answers
     from htk.io.store import Store
 

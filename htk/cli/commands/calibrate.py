@@ -34,13 +34,13 @@ _NO_JOB = ("show", "searching", "form", "output", "limit", "site", "serve")
     show_default=True,
     help="File to write to.",
 )
-@click.option("--no-cache", is_flag=True, help="Parse anew and keep nothing on disk.")
+@click.option("--no-cache", is_flag=True, help="Parse the files again and store nothing on disk.")
 def command(folder: str, output: str, no_cache: bool) -> None:
     """What do this site's GPUs, links and jobs reach?
 
     DIR holds recordings, each in a folder of its own, and CSV files of measured steps: a column for
     each option of `htk plan` (model, gpu, nodes, micro_batch, …) and one named step_ms or step_s.
-    Their figures go into a small TOML file; `htk plan --site` takes it.
+    The results are written to a small TOML file for `htk plan --site`.
     """
     from htk.core.defer_imports import spare_pandas
     from htk.sites.learning import learned

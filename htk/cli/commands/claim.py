@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _CLUSTER = re.compile(r"\s*(?:(\d{1,7})\s*[x×*]\s*)?([\w .-]+)")
 _NUMBERS = {
     "mfu_pct": "MFU, in percent: 70.5.",
-    "hfu_pct": "HFU, in percent, with what is computed again.",
-    "tflops_per_gpu": "TFLOP/s of a GPU.",
-    "tokens_per_s": "Tokens a second of the job: 2.8M.",
-    "tokens_per_s_per_gpu": "Tokens a second of a GPU.",
-    "step_s": "Time of a step: 3.2s.",
+    "hfu_pct": "HFU, in percent, recomputation included.",
+    "tflops_per_gpu": "TFLOP/s per GPU.",
+    "tokens_per_s": "Tokens per second of the job: 2.8M.",
+    "tokens_per_s_per_gpu": "Tokens per second and GPU.",
+    "step_s": "Step time: 3.2s.",
 }
 _FLAGS = {
     "mfu_pct": "--mfu",
@@ -42,18 +42,22 @@ def _number_options(function: Any) -> Any:
 
 @click.command("claim")
 @click.argument("text", required=False, default="", metavar="[TEXT]")
-@click.option("--trace", "traces", multiple=True, metavar="PATH", help="A recording to hold it to.")
+@click.option(
+    "--trace", "traces", multiple=True, metavar="PATH", help="Recording to check the claim against."
+)
 @click.option("--gpus", metavar="NxGPU", help="GPUs of the described job: 64xA100, rtx-4090.")
 @click.option(
     "--gpus-per-node",
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="GPUs of a node.",
+    help="GPUs per node.",
 )
-@click.option("--model", help="Model: llama2-13b, gpt3-175b, … or any name with sizes of its own.")
+@click.option("--model", help="Model: llama2-13b, gpt3-175b, … or any name, with its sizes.")
 @size_options
-@click.option("--parameters", help="Parameters a token passes, where no model is given: 13B.")
+@click.option(
+    "--parameters", help="Parameters that a token passes through, if no model is given: 13B."
+)
 @_number_options
 @click.option(
     "--precision",
@@ -61,9 +65,13 @@ def _number_options(function: Any) -> Any:
     show_default=True,
     help="Type of matrix products: bf16, fp16, fp8, fp4, tf32, fp32.",
 )
-@click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
-@click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences of a GPU at once.")
-@click.option("--global-batch", type=click.IntRange(min=1), help="Samples of a step of the job.")
+@click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence.")
+@click.option(
+    "--micro-batch", type=click.IntRange(min=1), help="Sequences per micro-batch and GPU."
+)
+@click.option(
+    "--global-batch", type=click.IntRange(min=1), help="Samples per step of the whole job."
+)
 @click.option("--tensor-parallel", type=click.IntRange(min=1), help="GPUs that share each layer.")
 @click.option("--pipeline-parallel", type=click.IntRange(min=1), help="Stages of the pipeline.")
 @click.option(
@@ -74,31 +82,39 @@ def _number_options(function: Any) -> Any:
     help="Interleaved parts of a stage.",
 )
 @click.option(
-    "--context-parallel", type=click.IntRange(min=1), default=1, help="GPUs of a sequence."
+    "--context-parallel",
+    type=click.IntRange(min=1),
+    default=1,
+    help="GPUs that share each sequence.",
 )
 @click.option(
-    "--expert-parallel", type=click.IntRange(min=1), default=1, help="GPUs of the experts."
+    "--expert-parallel",
+    type=click.IntRange(min=1),
+    default=1,
+    help="GPUs that the experts are spread over.",
 )
 @click.option(
     "--strategy", help="Sharding: ddp, zero1, zero2, shard_grad_op, full_shard, hybrid_shard."
 )
-@click.option("--kernels", default="fused", help="fused, or eager: operator by operator.")
-@click.option("--attention", default="flash", help="flash, or materialised scores.")
+@click.option("--kernels", default="fused", help="fused, or eager (one per operator).")
+@click.option(
+    "--attention", default="flash", help="flash, or materialised (scores are written out)."
+)
 @click.option(
     "--checkpointing",
     type=click.Choice(["none", "selective", "full"]),
-    help="Activations that are recomputed: none, selective, full.",
+    help="Activations to recompute: none, selective, full.",
 )
 @parsing_options
 @writing_options
 def command(
     text: str, traces: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any
 ) -> None:
-    """Can this number be? Impossible, needs more than was ever seen, or plausible.
+    """Is this number possible? Impossible, needs more than was ever measured, or plausible.
 
-    TEXT is a claim in words, such as "1.594x by RMSNorm" (with --trace), whose wording is looked
-    at too. A described job and a number (--model llama2-13b --gpus 64xA100 --mfu 70.5) are held
-    against the GPU's peak, the fastest products, memory, links and what such jobs reach.
+    TEXT is a claim in words, such as "1.594x by RMSNorm" (with --trace), whose wording is checked
+    too. A described job and a number (--model llama2-13b --gpus 64xA100 --mfu 70.5) are checked
+    against the GPU's peak, the fastest matrix products, memory, links and what such jobs reach.
     """
     from htk.claims.answer import judge
     from htk.output.render import write

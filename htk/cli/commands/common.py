@@ -51,7 +51,9 @@ gpu_file_option = click.option(
 _OPENING = (
     click.argument("paths", nargs=-1, required=True, metavar="PATH…"),
     gpu_file_option,
-    click.option("--no-cache", is_flag=True, help="Parse anew and keep nothing on disk."),
+    click.option(
+        "--no-cache", is_flag=True, help="Parse the files again and store nothing on disk."
+    ),
     click.option(
         "--cache-by-content",
         is_flag=True,
@@ -65,28 +67,28 @@ _OPENING = (
     click.option(
         "--strict", is_flag=True, help="Fail where a file is damaged, unread or incomplete."
     ),
-    click.option("--rank", type=int, help="Rank of a single file that does not say it."),
+    click.option("--rank", type=int, help="Rank of a single file that does not name its own."),
     click.option(
         "--rank-pattern", help="Regular expression whose group finds the rank in file names."
     ),
     click.option(
         "--time-unit",
         type=click.Choice(["s", "ms", "us", "ns"]),
-        help="Unit of operation-level rows that do not say it.",
+        help="Unit of operation-level rows that do not name one.",
     ),
 )
 _WORKING = (
     click.option(
         "--on",
         type=click.Choice(ON),
-        help="Who reads files and answers rank by rank; else threads.",
+        help="Where files are read and ranks processed; by default on threads.",
     ),
     click.option(
         "--memory",
         "memory_bytes",
         metavar="SIZE",
         callback=lambda _, __, size: None if size is None else parse_bytes(size),
-        help="Memory for answers made rank by rank, e.g. 4GB; else half of what is free.",
+        help="Memory for answers by rank, e.g. 4GB; by default half of what is free.",
     ),
 )
 _NARROWING = (
@@ -114,7 +116,7 @@ def raw_option() -> Callable[..., Any]:
         is_eager=True,  # before the option that says which form
         expose_value=False,
         callback=lambda ctx, _, raw: ctx.meta.__setitem__(_RAW, raw),
-        help="Write texts to CSV as they are, even those that a spreadsheet takes for formulas.",
+        help="Write text to CSV unchanged, even where a spreadsheet would run it as a formula.",
     )
 
 
@@ -142,7 +144,7 @@ _WRITING = (
         "form",
         type=click.Choice(FORMATS),
         callback=lambda ctx, _, form: _form(ctx, form),
-        help="Output format; by default from the ending of -o, else table.",
+        help="Output format; by default that of the extension of -o, else table.",
     ),
     click.option(
         "-o",
@@ -156,7 +158,7 @@ _WRITING = (
         type=click.IntRange(min=1),
         default=200,
         show_default=True,
-        help="Most rows of a table for people.",
+        help="Maximum rows of a table for people.",
     ),
 )
 

@@ -34,15 +34,16 @@ _HISTORY = ("last_good", "store", "tags")
     "rules",
     multiple=True,
     metavar="WHAT>LIMIT",
-    help="Exit with 4 where a limit and the noise are exceeded: step_time>5%, exposed_comm>2pp, "
-    "kernel:flash_fwd>10%, 'each kernel>10%', 'least transfer>5%'. May be given again.",
+    help="Exit with 4 if a change exceeds this limit and the noise: step_time>5%, "
+    "exposed_comm>2pp, kernel:flash_fwd>10%, 'each kernel>10%', 'least transfer>5%'. "
+    "May be repeated.",
 )
 @click.option(
-    "--min-abs", default="0", metavar="TIME", help="Smallest change of a step that fails: 50us."
+    "--min-abs", default="0", metavar="TIME", help="Smallest change per step that fails, e.g. 50us."
 )
 @click.option("--run-noise", type=float, help="Noise between runs, in %.  [0.3; host: 3]")
 @click.option(
-    "--fail-unjudged", is_flag=True, help="Exit with 4 also where noise leaves a rule open."
+    "--fail-unjudged", is_flag=True, help="Also exit with 4 if noise leaves a rule undecided."
 )
 @click.option(
     "--md", type=click.Path(dir_okay=False), help="File to write the verdict to as Markdown."
@@ -75,10 +76,10 @@ def command(
 
     PATHs are the base and the new recording; one path with --base-ranks and --new-ranks compares
     ranks of it. The base may be a file of `htk baseline`, or with --last-good the last good runs
-    of a history. Times are of a step, as means over ranks and steps, and a change counts where it
+    of a history. Times are per step, averaged over ranks and steps, and a change counts if it
     exceeds the noise between steps (or between the good runs).
 
-    With --fail-on it is a gate: exit code 4 where a limit is exceeded by more than chance explains.
+    With --fail-on it is a gate: exit code 4 if a limit is exceeded by more than chance explains.
     """
     from htk.compare.baseline import is_baseline
 

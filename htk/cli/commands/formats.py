@@ -10,7 +10,7 @@ from htk.cli.commands.options import list_format_option
 @click.command("formats")
 @list_format_option
 def command(form: str) -> None:
-    """List the file formats that htk reads; a file is recognised by what is in it."""
+    """List the file formats that htk reads; files are recognised by their content."""
     from htk.parsers import parsers
 
     rows = {p.NAME: (p.__doc__ or "").strip().partition("\n")[0] for p in parsers()}

@@ -24,39 +24,49 @@ _SECONDS = ("detect", "restart", "checkpoint", "checkpoint_write", "repair")
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="GPUs of a node.",
+    help="GPUs per node.",
 )
 @click.option("--failures", metavar="N/TIME", help="Interruptions counted, e.g. 466/54d.")
 @click.option(
     "--failures-on",
     type=click.IntRange(min=1),
-    help="GPUs of the job in which they were counted, where it was another.",
+    help="GPUs of the job in which failures were counted, if it was another.",
 )
 @click.option("--gpu-mtbf", metavar="TIME", help="Time between failures of a GPU: 4e4h..6e4h.")
-@click.option("--detect", default="0s", show_default=True, help="Until a failure is noticed: 5min.")
 @click.option(
-    "--restart", required=True, help="Time from a failure until the job goes on, e.g. 3min..10min."
+    "--detect", default="0s", show_default=True, help="Time until a failure is detected: 5min."
 )
-@click.option("--checkpoint", required=True, help="Time that saving stops the job, e.g. 30s.")
+@click.option(
+    "--restart", required=True, help="Time from a failure until the job resumes, e.g. 3min..10min."
+)
+@click.option("--checkpoint", required=True, help="Time that a checkpoint stops the job, e.g. 30s.")
 @click.option(
     "--checkpoint-write",
     default="0s",
     show_default=True,
     help="Time of an asynchronous write, in the background: 5min.",
 )
-@click.option("--every", help="Work between two checkpoints, e.g. 30min; else the best.")
-@click.option("--memory-checkpoint", help="Time that saving to other nodes' memory takes: 1s.")
+@click.option("--every", help="Work between two checkpoints, e.g. 30min; by default the best.")
+@click.option("--memory-checkpoint", help="Time of a checkpoint to other nodes' memory: 1s.")
 @click.option(
-    "--memory-share", default="0.9", show_default=True, help="Failures that memory survives."
+    "--memory-share",
+    default="0.9",
+    show_default=True,
+    help="Share of failures that checkpoints in memory survive.",
 )
-@click.option("--memory-restart", help="Until the job goes on from memory; else as --restart.")
+@click.option("--memory-restart", help="Time to resume from memory; by default as --restart.")
 @click.option("--spares", type=click.IntRange(min=0), default=0, help="Spare nodes.")
-@click.option("--repair", help="Until a failed node is back, e.g. 4h..24h; else no node is missed.")
 @click.option(
-    "--node-share", default="1", show_default=True, help="Failures that take a node: 0.5..0.8."
+    "--repair", help="Time until a failed node is back, e.g. 4h..24h; by default none is missing."
+)
+@click.option(
+    "--node-share",
+    default="1",
+    show_default=True,
+    help="Share of failures that take out a node: 0.5..0.8.",
 )
 @click.option("--run-tokens", help="Tokens of the whole run, for its time and cost, e.g. 15.6T.")
-@click.option("--tokens-per-s", help="Tokens a second while the job runs, e.g. 2.6M..2.9M.")
+@click.option("--tokens-per-s", help="Tokens per second while the job runs, e.g. 2.6M..2.9M.")
 @click.option(
     "--price", help="Price of a GPU-hour, for the cost of the run with its spares, e.g. 2..3."
 )
@@ -65,11 +75,11 @@ _SECONDS = ("detect", "restart", "checkpoint", "checkpoint_write", "repair")
 )
 @writing_options
 def command(form: str, output: str | None, limit: int, **arguments: Any) -> None:
-    """How much of a job's time moves it on, and how often should it save?
+    """How much of a job's time is useful, and how often should it save a checkpoint?
 
     Every time and rate may be a range, such as 3min..10min: the answer then has an interval, and
-    says which input its width comes from. Failures come at a constant rate, and strike recovery
-    and checkpoints too.
+    says which input dominates its width. Failures occur at a constant rate, also during recovery
+    and checkpoints.
     """
     from htk.core.defer_imports import spare_pandas
     from htk.economics.goodput import goodput

@@ -29,7 +29,7 @@ _SERIES = click.option(
 @click.group("history", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """What did each run take, and since when?
+    """How do runs compare over time, and when did they change?
 
     A history is a folder or bucket with the facts of many runs. Without a command: list them.
     """
@@ -50,9 +50,9 @@ def add(
     tags: tuple[str, ...],
     **arguments: Any,
 ) -> None:
-    """Keep the facts of one recording: all PATHs together are one run.
+    """Add a recording to the history; all PATHs together are one run.
 
-    Added again it is the same run, with the new tags beside its old ones.
+    A recording that is added again is the same run; new tags are added to the old ones.
     """
     from pathlib import Path
 
@@ -78,9 +78,11 @@ def add(
 @command.command("list")
 @store_of_history_option
 @tags_option
-@click.option("--since", metavar="TIME", help="First time, UTC: 2026-11-01, or days ago: 30d.")
-@click.option("--before", metavar="TIME", help="Time that runs are before, UTC: 2026-11-22T10:00.")
-@click.option("--marked", type=click.Choice(["good", "bad"]), help="Only runs marked so.")
+@click.option(
+    "--since", metavar="TIME", help="Only runs since this time, UTC: 2026-11-01, or days ago: 30d."
+)
+@click.option("--before", metavar="TIME", help="Only runs before this time, UTC: 2026-11-22T10:00.")
+@click.option("--marked", type=click.Choice(["good", "bad"]), help="Only runs with this mark.")
 @_SERIES
 @writing_options
 def list_(
@@ -94,7 +96,7 @@ def list_(
     output: str | None = None,
     limit: int = 200,
 ) -> None:
-    """List runs, with a line of each metric over time and where it changed."""
+    """List runs, with a sparkline of each metric and where it changed."""
     from htk.history.archive import opened_history
     from htk.history.listing import result
     from htk.output.render import write
@@ -115,8 +117,10 @@ def list_(
 @command.command("changes")
 @store_of_history_option
 @tags_option
-@click.option("--since", metavar="TIME", help="First time, UTC: 2026-11-01, or days ago: 30d.")
-@click.option("--before", metavar="TIME", help="Time that runs are before, UTC: 2026-11-22T10:00.")
+@click.option(
+    "--since", metavar="TIME", help="Only runs since this time, UTC: 2026-11-01, or days ago: 30d."
+)
+@click.option("--before", metavar="TIME", help="Only runs before this time, UTC: 2026-11-22T10:00.")
 @_SERIES
 @writing_options
 def changes_(
@@ -151,13 +155,13 @@ def changes_(
 @command.command("mark")
 @click.argument("run")
 @store_of_history_option
-@click.option("--good", "mark", flag_value="good", help="It may be a base of a gate.")
-@click.option("--bad", "mark", flag_value="bad", help="It may not.")
+@click.option("--good", "mark", flag_value="good", help="The run may be the base of a gate.")
+@click.option("--bad", "mark", flag_value="bad", help="The run may not be the base of a gate.")
 @tags_option
 def mark_(run: str, store: str | None, mark: Any, tags: tuple[str, ...]) -> None:
-    """Say of a run that it was good or bad, or tag it.
+    """Mark a run as good or bad, or tag it.
 
-    RUN is as `htk history list` names it, the name of its folder, or how that name begins.
+    RUN is a name from `htk history list`, the beginning of one, or the name of a folder.
     """
     from htk.history.archive import opened_history
     from htk.history.notes import parse_tags

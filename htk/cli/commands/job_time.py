@@ -17,28 +17,40 @@ if TYPE_CHECKING:
 
 
 @click.command("job-time")
-@click.option("--steps", metavar="N", help="Optimizer steps of the job; or its samples:")
-@click.option("--samples", metavar="N", help="Samples of an epoch, e.g. 52k.")
-@click.option("--epochs", metavar="N", default="1", show_default=True, help="Times over them.")
-@click.option("--global-batch", metavar="N", help="Samples of a step of the job.")
-@click.option("--step-time", metavar="TIME", help="Time of a step, e.g. 1.5s..1.75s; or from:")
-@click.option("--trace", metavar="PATH", help="A recording: its steps.")
-@click.option("--log", metavar="FILE", help="The job's log: its steps, its warm-up, its time.")
-@click.option("--startup", metavar="TIME", help="Until the first step: imports, data, weights.")
-@click.option("--compilation", metavar="TIME", help="What the first steps take longer.")
+@click.option("--steps", metavar="N", help="Optimizer steps of the job; or give --samples.")
+@click.option("--samples", metavar="N", help="Samples per epoch, e.g. 52k.")
+@click.option("--epochs", metavar="N", default="1", show_default=True, help="Epochs of the job.")
+@click.option("--global-batch", metavar="N", help="Samples per step of the whole job.")
+@click.option(
+    "--step-time", metavar="TIME", help="Step time, e.g. 1.5s..1.75s; or give --trace or --log."
+)
+@click.option("--trace", metavar="PATH", help="Recording to take the step time from.")
+@click.option("--log", metavar="FILE", help="Log of the job to take steps, warm-up and time from.")
+@click.option(
+    "--startup", metavar="TIME", help="Time until the first step: imports, data, weights."
+)
+@click.option("--compilation", metavar="TIME", help="Extra time of the first steps.")
 @click.option(
     "--lengths",
     metavar="N:SHARE,…",
     help="Lengths of samples, 128:0.6,512:0.4, each batch padded to its longest.",
 )
-@click.option("--micro-batch", metavar="N", help="Sequences of a GPU at once, padded together.")
+@click.option(
+    "--micro-batch", metavar="N", help="Sequences per micro-batch and GPU, padded together."
+)
 @click.option("--evaluation", metavar="TIME", help="Time of one evaluation.")
-@click.option("--evaluate-every", metavar="N", help="Steps between two; else once.")
-@click.option("--checkpoint", metavar="TIME", help="Time that saving stops the job, e.g. 30s.")
-@click.option("--checkpoint-every", metavar="N", help="Steps between two; else once, at the end.")
+@click.option("--evaluate-every", metavar="N", help="Steps between evaluations; by default one.")
+@click.option(
+    "--checkpoint", metavar="TIME", help="Time that a checkpoint stops the job, e.g. 30s."
+)
+@click.option(
+    "--checkpoint-every", metavar="N", help="Steps between checkpoints; by default one, at the end."
+)
 @click.option("--failures", metavar="N/TIME", help="Interruptions counted, e.g. 3/10d.")
-@click.option("--restart", metavar="TIME", help="Time from a failure until the job goes on.")
-@click.option("--measured", metavar="TIME", help="What the job took: the rest stays as it is.")
+@click.option("--restart", metavar="TIME", help="Time from a failure until the job resumes.")
+@click.option(
+    "--measured", metavar="TIME", help="Measured time of the job; what no part explains stays."
+)
 @click.option(
     "--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="GPUs of the job."
 )
@@ -48,17 +60,17 @@ if TYPE_CHECKING:
     "changes",
     multiple=True,
     metavar="OPTION=VALUE",
-    help="Any of these otherwise, e.g. global-batch=512.",
+    help="Option to change, e.g. global-batch=512.",
 )
 @writing_options
 def command(
     changes: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any
 ) -> None:
-    """What does a whole job take, and what would a change make of it?
+    """How long does a whole job take, and what would a change save?
 
     Start-up, compilation, steps, padding, evaluation, checkpoints and failures add up. Times may be
-    ranges. With --measured, what no part accounts for is shown, and stays under a change: a step
-    twice as fast makes no job twice as fast.
+    ranges. With --measured, the time that no part accounts for is shown, and does not change: a
+    step that is twice as fast does not make the job twice as fast.
     """
     from htk.core.defer_imports import spare_pandas
     from htk.economics.job_time import job_time

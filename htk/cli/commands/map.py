@@ -11,7 +11,7 @@ from htk.errors import TraceError
 @click.command("map")
 @opening_options
 @working_options
-@click.option("--shard", default="1/1", help="Which share of the files, e.g. 3/32.")
+@click.option("--shard", default="1/1", help="Share of the files to parse, e.g. 3/32.")
 @click.option("--store", required=True, help="Folder or URL to keep tables in.")
 @click.pass_context
 def command(

@@ -9,10 +9,10 @@ import click
 @click.argument("roots", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--http", "port", type=click.IntRange(1, 65535), help="Serve HTTP on this port.")
 def command(roots: tuple[Path, ...], port: int | None) -> None:
-    """Answer the questions of agents about traces below ROOTS (else the current folder).
+    """Answer the questions of agents about traces below ROOTS (by default the current folder).
 
     Speaks the Model Context Protocol over stdin and stdout, or with --http over HTTP on 127.0.0.1,
-    for whoever has the address that is printed.
+    for anyone who has the printed address.
     Agents can read recordings below the roots and nothing else; nothing is written.
     """
     from htk.mcp.server import server

@@ -10,7 +10,7 @@ SIZES = {
     "layers": "Layers of the model.",
     "hidden": "Width of the model.",
     "heads": "Attention heads.",
-    "kv_heads": "Heads of keys and values, if fewer.",
+    "kv_heads": "Key-value heads, if fewer.",
     "ffn": "Width of the feed-forward layer.",
     "vocab": "Size of the vocabulary.",
 }

@@ -8,13 +8,13 @@ import click
 ranks_option = click.option("--ranks", help="Only these ranks, e.g. 0,2..5.")
 steps_option = click.option("--steps", help="Only these profiler steps, e.g. 3..4 or first:2.")
 cycles_option = click.option(
-    "--cycles", help="Only these of a rank's several recordings, counted from 0, e.g. 1."
+    "--cycles", help="Only these recordings of a rank that has several, counted from 0, e.g. 1."
 )
 align_option = click.option(
     "--align/--no-align",
     default=True,
     show_default=True,
-    help="Put ranks whose clocks are apart on one clock.",
+    help="Align the clocks of all ranks.",
 )
 step_option = click.option(
     "--step", type=click.IntRange(min=0), help="Number of the step; by default the steadiest."
@@ -37,7 +37,7 @@ tags_option = click.option(
     "--tags", multiple=True, metavar="NAME=VALUE,…", help="Tags of a run: commit=1a2b,model=llama."
 )
 store_of_history_option = click.option(
-    "--store", help="Folder or URL of a history; else HTK_HISTORY, else a folder of the user's."
+    "--store", help="Folder or URL of a history; by default HTK_HISTORY, else a folder of the user."
 )
 
 site_option = click.option(

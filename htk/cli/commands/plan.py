@@ -49,10 +49,11 @@ def command(
 ) -> None:
     """What would training this model on this cluster take: time, memory, cost?
 
-    By sharding strategy, from models alone; with any other parallelism for the distributed
-    optimizer. `least GPUs` is how many of them it takes at least. The interval is as wide as such
-    plans missed measured jobs, and wider for what was never checked. With --search: every layout
-    of these GPUs, the fastest that fit first. With --serve: not training but an inference server.
+    Predicted without a trace, one row per sharding strategy; with any other parallelism, the
+    distributed optimizer alone. `least GPUs` is the smallest number of GPUs that suffices. The
+    interval reflects by how much such plans missed measured jobs, and is wider for what was never
+    checked. With --search: every layout of these GPUs, the fastest that fit first. With --serve:
+    an inference server instead of training.
     """
     from htk.core.defer_imports import spare_pandas
     from htk.output.render import write

@@ -14,35 +14,47 @@ if TYPE_CHECKING:
     from htk.plan.job import PlannedJob
 
 _MODEL_OPTIONS = (
-    click.option("--experts", type=int, help="Feed-forwards of a layer, of which a few are taken."),
-    click.option("--active-experts", type=int, help="Experts that each token takes (top-k)."),
-    click.option("--shared-ffn", type=int, help="Width of the experts that every token takes."),
-    click.option("--gated/--no-gated", default=None, help="Feed-forward with a gate (SwiGLU)."),
-    click.option("--tied/--no-tied", default=None, help="The output shares the embedding."),
-    click.option("--head-size", type=int, help="Width of a head; else hidden over heads."),
+    click.option("--experts", type=int, help="Experts per layer."),
+    click.option("--active-experts", type=int, help="Experts per token (top-k)."),
+    click.option(
+        "--shared-ffn", type=int, help="Width of the shared experts, which every token uses."
+    ),
+    click.option("--gated/--no-gated", default=None, help="Gated feed-forward (SwiGLU)."),
+    click.option(
+        "--tied/--no-tied", default=None, help="Output layer that shares the embedding's weights."
+    ),
+    click.option("--head-size", type=int, help="Width of a head; by default hidden / heads."),
 )
 _EXTRA_SIZES = ("experts", "active_experts", "shared_ffn", "gated", "tied", "head_size")
 _CLUSTER_OPTIONS = (
     click.option("--gpu", required=True, help="GPU of the hardware catalogue, e.g. a100-80gb."),
     click.option("--nodes", default=1, show_default=True, help="Nodes of the cluster."),
-    click.option("--gpus-per-node", default=8, show_default=True, help="GPUs of a node."),
-    click.option("--network", help="Between nodes: infiniband-ndr, roce-400, efa-p5, nvl72, …"),
+    click.option("--gpus-per-node", default=8, show_default=True, help="GPUs per node."),
+    click.option(
+        "--network", help="Network between nodes: infiniband-ndr, roce-400, efa-p5, nvl72, …"
+    ),
     click.option(
         "--inter-gbps-per-gpu", type=float, help="Rate of a GPU to other nodes, GB/s one way."
     ),
     click.option("--intra-gbps", type=float, help="Rate between GPUs of a node, GB/s one way."),
-    click.option("--domain", type=int, help="GPUs that fast links join, if not a node's."),
-    click.option("--pod-gpus", default=0, help="GPUs beyond which the network narrows."),
-    click.option("--oversubscription", default=1.0, help="How many times it narrows there."),
+    click.option("--domain", type=int, help="GPUs joined by fast links, if not those of one node."),
+    click.option(
+        "--pod-gpus", default=0, help="GPUs per pod; beyond it the network is oversubscribed."
+    ),
+    click.option(
+        "--oversubscription", default=1.0, help="Oversubscription factor between pods, e.g. 4."
+    ),
     click.option(
         "--watts", type=float, help="Power of a GPU, for the energy; by default its rated power."
     ),
 )
 _LAYOUT_OPTIONS = (
-    click.option("--micro-batch", default=1, show_default=True, help="Sequences of a GPU at once."),
-    click.option("--seq", default=2048, show_default=True, help="Tokens of a sequence."),
-    click.option("--accumulation", type=int, help="Micro-batches of a step, of each pipeline."),
-    click.option("--global-batch", type=int, help="Samples of a step of the job."),
+    click.option(
+        "--micro-batch", default=1, show_default=True, help="Sequences per micro-batch and GPU."
+    ),
+    click.option("--seq", default=2048, show_default=True, help="Tokens per sequence."),
+    click.option("--accumulation", type=int, help="Micro-batches per step and pipeline."),
+    click.option("--global-batch", type=int, help="Samples per step of the whole job."),
     click.option(
         "--strategy", help="Sharding: ddp, zero1, zero2, shard_grad_op, full_shard, hybrid_shard."
     ),
@@ -56,10 +68,21 @@ _LAYOUT_OPTIONS = (
         "--virtual-stages", default=1, show_default=True, help="Interleaved parts of a stage."
     ),
     click.option("--schedule", default="1f1b", help="1f1b, interleaved or zero_bubble."),
-    click.option("--context-parallel", default=1, show_default=True, help="GPUs of a sequence."),
-    click.option("--expert-parallel", default=1, show_default=True, help="GPUs of the experts."),
+    click.option(
+        "--context-parallel", default=1, show_default=True, help="GPUs that share each sequence."
+    ),
+    click.option(
+        "--expert-parallel",
+        default=1,
+        show_default=True,
+        help="GPUs that the experts are spread over.",
+    ),
     click.option("--expert-tensor-parallel", type=int, help="GPUs that share an expert."),
-    click.option("--sequence-parallel/--no-sequence-parallel", default=None, help="With tensor."),
+    click.option(
+        "--sequence-parallel/--no-sequence-parallel",
+        default=None,
+        help="Sequence parallelism with tensor parallelism.",
+    ),
     click.option(
         "--checkpointing",
         type=click.Choice(["none", "selective", "full"]),
@@ -67,7 +90,7 @@ _LAYOUT_OPTIONS = (
         flag_value="full",
         default="none",
         show_default=True,
-        help="Activations that are recomputed; full if no value is given.",
+        help="Activations to recompute; full if no value is given.",
     ),
     click.option(
         "--precision",
@@ -76,14 +99,24 @@ _LAYOUT_OPTIONS = (
         help="Type of matrix products: bf16, fp8, mxfp8, nvfp4, …",
     ),
     click.option("--optimizer", default="adam", show_default=True, help="adam-8bit, galore, …"),
-    click.option("--lora-rank", type=int, help="Train adapters of this rank alone."),
+    click.option("--lora-rank", type=int, help="Train only LoRA adapters of this rank."),
     click.option("--capacity", type=float, help="Tokens of an expert over its even share."),
-    click.option("--offload", default="none", help="optimizer or activations, to the host."),
-    click.option("--kernels", default="fused", help="fused, or eager: operator by operator."),
-    click.option("--attention", default="flash", help="flash, or materialised scores."),
-    click.option("--overlap-tensor/--no-overlap-tensor", default=None, help="Hide its sending."),
-    click.option("--overlap-expert", is_flag=True, help="Hide all-to-alls of experts."),
-    click.option("--cuda-graphs", is_flag=True, help="The host launches whole graphs."),
+    click.option(
+        "--offload", default="none", help="State to keep on the host: optimizer or activations."
+    ),
+    click.option("--kernels", default="fused", help="fused, or eager (one per operator)."),
+    click.option(
+        "--attention", default="flash", help="flash, or materialised (scores are written out)."
+    ),
+    click.option(
+        "--overlap-tensor/--no-overlap-tensor",
+        default=None,
+        help="Overlap tensor-parallel transfers with compute.",
+    ),
+    click.option(
+        "--overlap-expert", is_flag=True, help="Overlap the experts' all-to-alls with compute."
+    ),
+    click.option("--cuda-graphs", is_flag=True, help="Launch whole CUDA graphs."),
 )
 # What other tools call an option, and what it is here.
 _ELSEWHERE = {
@@ -117,7 +150,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     named = click.option(
         "--model",
         required=True,
-        help="Model: llama3-70b, deepseek-v3, …, a config.json, or any name with sizes of its own.",
+        help="Model: llama3-70b, deepseek-v3, …, a config.json, or any name, with its sizes.",
     )
     for option in reversed((*_MODEL_OPTIONS, *_CLUSTER_OPTIONS, *_LAYOUT_OPTIONS)):
         function = option(function)

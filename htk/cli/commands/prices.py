@@ -14,14 +14,25 @@ if TYPE_CHECKING:
 
 
 @click.command("prices")
-@click.option("--price", "prices", multiple=True, metavar="GPU=N", help="A GPU-hour: h100=2.2..3.")
+@click.option(
+    "--price", "prices", multiple=True, metavar="GPU=N", help="Price of a GPU-hour: h100=2.2..3."
+)
 @click.option(
     "--prices", "price_file", type=click.Path(dir_okay=False), help="TOML file of prices."
 )
-@click.option("--watts", multiple=True, metavar="GPU=N", help="Power of a GPU, else its limit.")
+@click.option(
+    "--watts", multiple=True, metavar="GPU=N", help="Power of a GPU; by default its limit."
+)
 @click.option("--gpu", "names", multiple=True, help="Only these GPUs of the catalogue.")
-@click.option("--reference", metavar="GPU", help="Whose cost others break even with.")
-@click.option("--power-cap", type=float, metavar="SHARE", help="Of each GPU's power limit: 0.7.")
+@click.option(
+    "--reference", metavar="GPU", help="GPU to break even with; by default the recorded one."
+)
+@click.option(
+    "--power-cap",
+    type=float,
+    metavar="SHARE",
+    help="Share of each GPU's power limit to run at: 0.7.",
+)
 @trace_options
 def command(
     paths: tuple[str, ...],
@@ -36,7 +47,7 @@ def command(
     limit: int,
     **arguments: Any,
 ) -> None:
-    """Which GPU would do this for least money, and what may it cost?
+    """Which GPU runs this at the lowest cost, and what may it cost?
 
     The recorded step on every GPU of the catalogue, with its interval; cost and energy per token at
     the prices and powers that are given, and the price at which each breaks even with the

@@ -22,7 +22,7 @@ FORMS = ("html", "md", "json", "pdf", "xlsx")
     "--format",
     "form",
     type=click.Choice(FORMS),
-    help="Output format; by default from the ending of -o, else html.",
+    help="Output format; by default that of the extension of -o, else html.",
 )
 @click.option(
     "-o",

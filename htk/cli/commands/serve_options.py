@@ -20,22 +20,26 @@ _OPTIONS = (
         type=click.Choice(["map", "layouts", "parts"]),
         is_flag=False,
         flag_value="map",
-        help="Plan a server, not training: a map by length and requests, layouts compared, parts.",
+        help="Plan an inference server: a map by length and requests, layouts, or parts.",
     ),
-    click.option("--prompt", default="1024", help="Tokens of a prompt, e.g. 1024 or 512,4096."),
-    click.option("--generated", default=256, show_default=True, help="Tokens of an answer."),
-    click.option("--requests", help="Requests of a replica at once, e.g. 1,8,64."),
+    click.option("--prompt", default="1024", help="Tokens per prompt, e.g. 1024 or 512,4096."),
+    click.option("--generated", default=256, show_default=True, help="Tokens per answer."),
+    click.option("--requests", help="Concurrent requests per replica, e.g. 1,8,64."),
     click.option(
         "--weights", default="bf16", show_default=True, help="Weights in bf16, fp8, int4, nvfp4, …"
     ),
     click.option("--kv-cache", default="bf16", help="Keys and values: bf16, fp8, fp4."),
-    click.option("--chunk", default=8192, help="Most tokens of prompts that an iteration reads."),
+    click.option("--chunk", default=8192, help="Maximum prompt tokens per iteration."),
     click.option("--draft-tokens", type=int, help="Tokens drafted for each iteration to verify."),
-    click.option("--acceptance", type=float, help="Share of those that are right, e.g. 0.7."),
-    click.option("--draft-model", help="Model that drafts; else one layer like the model's own."),
+    click.option(
+        "--acceptance", type=float, help="Share of drafted tokens that are accepted, e.g. 0.7."
+    ),
+    click.option("--draft-model", help="Draft model; by default one layer like the model's own."),
     click.option("--slo-ttft", help="Limit of the time to the first token, e.g. 500ms."),
     click.option("--slo-tpot", help="Limit of the time per output token, e.g. 50ms."),
-    click.option("--host-time", default="500us", help="Host time of an iteration that shows."),
+    click.option(
+        "--host-time", default="500us", help="Exposed host time per iteration, e.g. 500us."
+    ),
 )
 SERVING = ("prompt", "generated", "requests", "weights", "kv_cache", "chunk", "draft_tokens",
           "acceptance", "draft_model", "slo_ttft", "slo_tpot", "host_time")  # fmt: skip

@@ -20,18 +20,18 @@ PLANTED = (
 
 @click.command("simulate")
 @click.option("--config", "file", type=click.Path(dir_okay=False), help="TOML file of options.")
-@click.option("--model", help="Model: llama2-7b, gpt3-175b, … or any name with sizes of its own.")
+@click.option("--model", help="Model: llama2-7b, gpt3-175b, … or any name, with its sizes.")
 @size_options
 @click.option("--gpu", help="GPU of the hardware catalogue, e.g. a100-80gb.")
 @gpu_file_option
 @click.option("--nodes", type=int, help="Nodes of the cluster.")
-@click.option("--gpus-per-node", type=int, help="GPUs of a node.")
+@click.option("--gpus-per-node", type=int, help="GPUs per node.")
 @click.option("--strategy", help="Sharding: ddp, shard_grad_op, full_shard or hybrid_shard.")
 @click.option("--fsdp", type=int, help="Version of FSDP, which orders the streams: 1 or 2.")
 @click.option("--tensor-parallel", type=int, help="GPUs that share each layer.")
-@click.option("--micro-batch", type=int, help="Sequences of a GPU at once.")
-@click.option("--seq", type=int, help="Tokens of a sequence.")
-@click.option("--accumulation", type=int, help="Micro-batches of a step.")
+@click.option("--micro-batch", type=int, help="Sequences per micro-batch and GPU.")
+@click.option("--seq", type=int, help="Tokens per sequence.")
+@click.option("--accumulation", type=int, help="Micro-batches per step.")
 @click.option(
     "--checkpointing/--no-checkpointing",
     default=None,
@@ -61,7 +61,7 @@ PLANTED = (
 @click.option(
     "--synchronous/--asynchronous", default=None, help="Collectives on the compute stream."
 )
-@click.option("--queue", type=int, help="Most launches that may be queued.")
+@click.option("--queue", type=int, help="Maximum number of queued launches.")
 @click.option("--carry-in", type=int, help="Kernels launched before the recording.")
 @click.option(
     "--cut-last-step/--whole-last-step",
@@ -101,10 +101,10 @@ PLANTED = (
 @click.option(
     "--stacks/--no-stacks", default=None, help="Record calls of Python and nn.Modules. [yes]"
 )
-@click.option("--plant", "plants", multiple=True, help=f"Something to find: {PLANTED}.")
+@click.option("--plant", "plants", multiple=True, help=f"Fault to plant: {PLANTED}.")
 @folder_option
 def command(file: str | None, output: str, **arguments: Any) -> None:
-    """Write the traces of a simulated cluster, and truth.json: what is true of them."""
+    """Write the traces of a simulated cluster, and their true values in truth.json."""
     from htk.core.humanize import parse_int_ranges
     from htk.simulate.config import Config, checked, from_toml
     from htk.simulate.job import simulate

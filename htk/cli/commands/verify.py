@@ -46,8 +46,8 @@ def command(
 
     A second reading of each profiler trace (plain JSON and whole numbers, none of htk's tables)
     is compared with the answers, the answers with one another, and the files with themselves
-    opened alone, without the cache, by the pure engine, and merged. One line a check; exit code 4
-    where one fails.
+    opened alone, without the cache, by the engine in Python, and merged. One line per check; exit
+    code 4 if one fails.
     """
     from htk.cli.commands.common import named, open_options
     from htk.core.defer_imports import spare_pandas

@@ -18,28 +18,28 @@ EDIT_HELP = {
     "hardware": "Another GPU of the catalogue: h100. Low confidence.",
     "precision": "Type of matrix products: bf16, fp8, fp32. Low confidence.",
     "batch": "Micro-batch: 2x the recorded one, 64, or global=512 samples of all ranks.",
-    "seq": "Tokens of a sequence: 2048, 2x, or 512:0.7,2048:0.3[,packed].",
-    "serving": "A server's requests=2x,context=4096,prefill=512,captured=64,weights=int4,tp=2.",
+    "seq": "Tokens per sequence: 2048, 2x, or 512:0.7,2048:0.3[,packed].",
+    "serving": "Server: requests=2x,context=4096,prefill=512,captured=64,weights=int4,tp=2.",
     "checkpointing": "Recompute activations in the backward pass: on, off, selective.",
-    "tp": "Ranks of tensor parallelism. Low confidence.",
-    "sp": "Sequence parallelism beside it: on. Low confidence.",
-    "cp": "Ranks of context parallelism. Low confidence.",
-    "ep": "Ranks that experts are spread over. Low confidence.",
-    "world": "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8.",
+    "tp": "Tensor-parallel ranks: 4. Low confidence.",
+    "sp": "Sequence parallelism with tensor parallelism: on. Low confidence.",
+    "cp": "Context-parallel ranks: 2. Low confidence.",
+    "ep": "Expert-parallel ranks: 8. Low confidence.",
+    "world": "Ranks of the job, with the same work per rank: 32, or nodes by GPUs, 4x8.",
     "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp, zero1, zero2.",
-    "bucket": "Size of the buckets in which DDP reduces gradients: 100MB.",
-    "prefetch_depth": "Units that FSDP gathers ahead of the one that computes.",
+    "bucket": "Size of DDP's gradient buckets: 100MB.",
+    "prefetch_depth": "FSDP units gathered ahead of the current one: 2.",
     "network": "bandwidth=2x,latency=0.5x, intra_…, inter_…; curve=on: as nccl-tests measured.",
     "fix_rank": "This rank (or all) computes as fast as the median rank.",
-    "balanced_experts": "All ranks' experts get equally many tokens: on.",
+    "balanced_experts": "Equally many tokens for the experts of every rank: on.",
     "no_skew": "All ranks arrive at collectives together: on.",
-    "split": "Transfers of activations beside compute: batch, tensor[=4], fused.",
-    "overlap": "Communication hidden or not: perfect, realistic, serial, today.",
+    "split": "Activation transfers overlapped with compute: batch, tensor[=4], fused.",
+    "overlap": "Overlap of communication with compute: perfect, realistic, serial, today.",
     "remove_syncs": "No synchronising call or blocking copy in the step: on.",
-    "no_data_wait": "No thread that launches waits for its data loader: on.",
-    "host": "The CPU is faster by a factor: 2x.",
+    "no_data_wait": "No waiting for the data loader: on.",
+    "host": "Faster CPU: 2x.",
     "graphs": "No launch overhead, as in CUDA graphs: on.",
-    "accumulation": "Micro-batches of a step: 4, 2x, or global=512 samples of all ranks.",
+    "accumulation": "Micro-batches per step: 4, 2x, or global=512 samples of all ranks.",
     "pp": "Stages of a pipeline: 4, or stages=4,interleave=2. Low confidence.",
 }
 for _name, _one in plugins.added("htk.edits").items():
@@ -74,7 +74,7 @@ def _edit_options(function: Any) -> Any:
     type=click.Path(file_okay=False),
     help="Folder to write the predicted step to.",
 )
-@click.option("--ledger", is_flag=True, help="Show what a rank sends in a step instead.")
+@click.option("--ledger", is_flag=True, help="Show what each rank sends in a step instead.")
 @click.option("--wide", is_flag=True, help="Show all columns.")
 @price_option
 @run_tokens_option
@@ -82,10 +82,10 @@ def _edit_options(function: Any) -> Any:
 @click.option(
     "--gpu-mtbf",
     metavar="TIME",
-    help="Time between failures of a GPU, for the goodput: 5e4h. Needs the two below.",
+    help="Time between failures of a GPU, for goodput: 5e4h. Needs the next two options.",
 )
-@click.option("--restart", help="Time from a failure until the job goes on, e.g. 10min.")
-@click.option("--checkpoint", help="Time that saving stops the job, e.g. 30s.")
+@click.option("--restart", help="Time from a failure until the job resumes, e.g. 10min.")
+@click.option("--checkpoint", help="Time that a checkpoint stops the job, e.g. 30s.")
 @site_option
 @trace_options
 def command(
