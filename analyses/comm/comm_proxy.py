@@ -64,7 +64,7 @@ def comm_proxy(
         "all collectives to one peer; each sending or receiving.",
     ] = "call",
     n: Annotated[int, "Rows to show, most time outside the GPU first; 0: all."] = 20,
-    align: Annotated[bool, "Put ranks whose clocks are apart on one clock."] = True,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """What did NCCL's proxies wait for in each collective: the GPU, the peer, the network?
 
