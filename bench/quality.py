@@ -37,7 +37,7 @@ TWINS = (  # what, against what, where
         "the same file whole",
         "`tests/parsers/kineto/test_damage.py`, `make fuzz`",
     ),
-    ("calls within calls", "all pairs compared", "`tests/parsers/kineto/test_nest.py`"),
+    ("calls within calls", "all pairs compared", "`tests/htk/columns/test_nesting.py`"),
     (
         "interval arithmetic",
         "nanoseconds counted one by one",

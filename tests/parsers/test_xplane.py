@@ -1,7 +1,6 @@
 """XLA profiles, against a plain decoding of the file."""
 
 import csv
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
@@ -11,17 +10,14 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.core.parser import Head
 from htk.errors import HtkError
-from htk.parsers import xplane
-from htk.parsers.common.wire import Cut, fields, signed, varint
-from htk.parsers.xplane.launching import with_operators
-from htk.parsers.xplane.planes import PlaneEvent
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
-from sample_traces.xplane_export import BEGAN_NS, LINE_NS, Plane, message, profile
+from sample_traces.xplane_export import BEGAN_NS, LINE_NS, profile
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces/xplane/host.xplane.pb"
+
+
 GEMM = "Cijk_Ailk_Bljk_BBS_BH_MT256x128x64_MI16x16x16x1"
 
 
@@ -129,24 +125,6 @@ def test_another_tool_counts_the_same_kernels_a_device(shared: Path) -> None:
         assert found == wanted
 
 
-def test_hlo_operators_own_what_they_launched(shared: Path) -> None:
-    """Five runs on eight devices; their ranges and the calls inside them lie on two lines."""
-    trace = kept(shared / "traces/jax/conv_minimal_08/tw003.xplane.pb")
-    found = {r["op"]: r for r in ask(trace, "op_breakdown", n=0).to_pylist()}
-    called = {c["correlation"] for c in rows(trace, "launches") if "Launch" in c["name"]}
-    for name, kernels in (
-        ("cudnn-conv.1", ("Cijk", "Im3d2Col")),
-        ("loop_transpose_fusion", ("loop_transpose_fusion",)),
-    ):
-        launched = [
-            k
-            for k in rows(trace, "kernels")
-            if k["name"].startswith(kernels) and k["correlation"] in called
-        ]
-        assert len(launched) >= 39 * len(kernels)
-        assert (found[name]["count"], found[name]["kernels"]) == (40, len(launched))
-
-
 def test_the_program_by_hand() -> None:
     trace = kept(SAMPLE)
     (who,) = rows(trace, "ranks")
@@ -191,23 +169,6 @@ def test_the_program_by_hand() -> None:
     ]
 
 
-def test_lines_that_cannot_be_told_apart_are_left_apart() -> None:
-    """Two threads run one operator at the same time: which calls are whose, nothing tells."""
-    host = [PlaneEvent("fusion.1", 0, 100, thread=f"ranges {k}") for k in range(2)]
-    calls = [
-        PlaneEvent(
-            "hipModuleLaunchKernel", 10, 20, thread=f"calls {k}", correlation=k + 1, hlo="fusion.1"
-        )
-        for k in range(2)
-    ]
-    moved, operators = with_operators(calls, [], host)
-    assert [c.thread for c in moved] == ["calls 0", "calls 1"]
-    assert [(o.name, o.thread, o.start, o.end) for o in operators] == [
-        ("fusion.1", "calls 0", 10, 20),
-        ("fusion.1", "calls 1", 10, 20),
-    ]
-
-
 def test_any_cut_is_survived_or_refused_in_one_line(tmp_path: Path) -> None:
     whole = SAMPLE.read_bytes()
     kernels = set()
@@ -220,34 +181,6 @@ def test_any_cut_is_survived_or_refused_in_one_line(tmp_path: Path) -> None:
             except HtkError as error:
                 assert "\n" not in str(error)
     assert max(kernels) == 16 and len(kernels) > 2
-
-
-def test_times_beyond_reason_are_left_out(tmp_path: Path) -> None:
-    plane = Plane("/device:GPU:0")
-    plane.line("Stream #1(Kernel)", [("far", 1 << 53, 5, {}), ("near", 5, 5, {})])
-    (tmp_path / "t.pb").write_bytes(plane.bytes())
-    assert [k["name"] for k in rows(opened(tmp_path / "t.pb"), "kernels")] == ["near", "far"]
-    plane.line("Stream #1(Kernel)", [("backward", 9, -4, {})])
-    (tmp_path / "t.pb").write_bytes(plane.bytes())
-    assert len(rows(opened(tmp_path / "t.pb"), "kernels")) == 2
-
-
-def test_the_wire_format_is_read_within_its_bounds() -> None:
-    with pytest.raises(Cut):
-        varint(b"\xff" * 11, 0, 11)
-    with pytest.raises(Cut):
-        list(fields(message(2, "abc")[:-1], 0, 4))
-    with pytest.raises(Cut):
-        list(fields(b"\x0b", 0, 1))  # a group, which nobody writes
-    assert signed((1 << 64) - 5) == -5
-    (double,) = fields(b"\x11" + struct.pack("<d", 1.5), 0, 9)
-    assert (double.number, double.end - double.start) == (2, 8)
-
-
-def test_a_plane_that_is_longer_than_the_head_is_recognised() -> None:
-    start = message(1, message(2, "/host:CPU") + b"\x22" * 100_000)[: 64 * 1024]
-    assert xplane.sniff(Head("x", start))
-    assert not xplane.sniff(Head("x", message(1, message(2, "a plane of another kind"))))
 
 
 def test_the_sample_is_what_its_script_writes() -> None:

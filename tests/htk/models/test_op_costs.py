@@ -172,50 +172,6 @@ def test_lists_of_tensors() -> None:
     assert joined.bytes == 2 * 2 * 18
 
 
-def lookup(name: str, total: str = "", tables: int = 1, many: int = 10) -> Cost | str:
-    """Indices into 20 rows of 16 halves, for four bags of each table."""
-    dims: list = [[0], [320], [0], [0, 0], [tables], [tables], [tables + 1], [], [], [tables + 1]]
-    dims += [[], [many], [4 * tables + 1], [], [many], [], [0], [], [], [], [20], [0]]
-    longs = {9, 11, 12}
-    types = ["long" if k in longs else "c10::Half" if k == 1 else "float" for k in range(22)]
-    values = [""] * 7 + [total] + [""] * 5 + ["0"]
-    return cost(
-        f"fbgemm::split_embedding_codegen_lookup_{name}_function",
-        json.dumps(dims), json.dumps(types), json.dumps(values),
-    )  # fmt: skip
-
-
-def test_lookups_in_embedding_tables() -> None:
-    """Rows, indices and their factors in, bags of floats out; a multiplication and an addition."""
-    one = lookup("rowwise_adagrad")
-    assert isinstance(one, Cost)
-    assert one.bytes == 10 * 16 * 2 + 10 * 8 + 5 * 8 + 10 * 4 + 4 * 16 * 4
-    assert (one.flops, one.assumed) == (2 * 10 * 16, None)
-    assert lookup("adagrad", "16") == one, "the width as a recorded value"
-    assert lookup("adagrad") == "shapes incomplete"
-    two = lookup("rowwise_adagrad", "48", 2)
-    assert isinstance(two, Cost) and two.assumed
-    assert two.bytes == 10 * 24 * 2 + 10 * 8 + 9 * 8 + 10 * 4 + 8 * 24 * 4
-    often = lookup("rowwise_adagrad", many=1000)
-    assert isinstance(often, Cost)
-    assert often.bytes == 20 * 16 * 2 + 1000 * 8 + 5 * 8 + 1000 * 4 + 4 * 16 * 4, "no row twice"
-
-
-def test_what_surrounds_embedding_tables() -> None:
-    floats = ["float", ""]
-    permuted = of(
-        "fbgemm::permute_2D_sparse_data", [[6], [4, 8], [40], [], []],
-        kind=["int", "int", "long", "", ""],
-    )  # fmt: skip
-    assert permuted.bytes == 2 * (32 * 4 + 40 * 8) * 6 // 4 and permuted.assumed
-    assert of("fbgemm::permute_pooled_embs_auto_grad", [[8, 16]], kind="float").bytes == 2 * 512
-    narrow = of("fbgemm::FloatToFP8RowwiseQuantized", [[4, 256], []], kind=floats)
-    assert narrow.bytes == 4 * 256 * 4 + 4 * 264
-    wide = of("fbgemm::FP8RowwiseQuantizedToFloat", [[4, 264], []], kind=["unsigned char", ""])
-    assert wide.bytes == narrow.bytes
-    assert of("fbgemm::FloatToHFP8Quantized", [[64], []], kind=floats).bytes == 64 * 5
-
-
 def test_copies_of_sharded_training() -> None:
     """Out of an all-gather's buffer; into it; into that of a reduce-scatter, in float."""
     assert of("fsdp::split_with_sizes_copy", [[64], [], []]).bytes == 2 * 2 * 64
@@ -224,20 +180,6 @@ def test_copies_of_sharded_training() -> None:
     assert into.bytes == 2 * 2 * 12
     wide = of("fsdp::chunk_cat", [[[4], [8]], [], [], [12]], kind=["TensorList", "", "", "float"])
     assert wide.bytes == 12 * 2 + 12 * 4
-
-
-def test_norms_of_servers() -> None:
-    """Five operations and four tensors where the residual is added, as TraceLens has it too."""
-    dims = [[8, 16]] * 4 + [[16], []]
-    added = of("aiter::add_rmsnorm", dims, kind=[BF16] * 5 + [""])
-    assert (added.flops, added.bytes) == (5 * 128, 2 * (4 * 128 + 16))
-    plain = of("aiter::rms_norm", [[8, 16], [16], []], kind=[BF16, BF16, ""])
-    assert (plain.flops, plain.bytes) == (4 * 128, 2 * (2 * 128 + 16))
-
-
-def test_compiled_kernels_by_their_tensors() -> None:
-    found = of("triton_poi_fused_add_mul_3", [[64, 8], [8], [64, 8], []])
-    assert (found.flops, found.bytes) == (2 * 512, 2 * (512 + 8 + 512))
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,11 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from htk.cli import main
-from htk.economics.price_list import price_list
-from htk.errors import UsageError
 from htk.models.hardware import catalogue
 
 PRICED = ("--price", "a100-80gb=1.5", "--price", "h100=2..3", "--gpu", "a100-80gb", "--gpu", "h100")
@@ -80,34 +77,6 @@ def test_a_power_cap_saves_energy_and_slows_products_within_bounds(
             0.7 * slower * free[name]["energy_j_per_token"], rel=1e-6
         )
         assert row["step_time_ns_hi90"] > free[name]["step_time_ns_hi90"]
-
-
-def test_prices_come_from_a_file_and_the_command_line(tmp_path: Path) -> None:
-    path = tmp_path / "prices.toml"
-    path.write_text('currency = "EUR"\n[h100]\nper_hour = [2, 3]\nwatts = 1000\n[l4]\nwatts = 72\n')
-    listed = price_list(path, ["h100=2.5"], ["l4=100"])
-    assert listed.currency == "EUR"
-    price = listed.of("h100").per_hour
-    assert price is not None and price.is_exact and listed.of("h100").watts == 1000
-    assert listed.of("l4").watts == 100 and listed.of("l4").per_hour is None
-    assert listed.of("h200").per_hour is None
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[h100]\nper_hour = -2", "positive"), ("[h100]\nper_hour = [3, 2]", "range"),
-        ("[h100]\ncost = 2", "per_hour and watts"), ("[q9]\nper_hour = 2", "no GPU"),
-        ("h100 = 2", "per_hour and watts"), ("[h100", "not TOML"), ("currency = 3", "short text"),
-        ("[h100]\nper_hour = true", "range"), ("[h100]\nper_hour = [1, 2, 3]", "range"),
-        ("[h100]\nper_hour = inf", "a number or a range"),
-    ],
-)  # fmt: skip
-def test_a_damaged_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "prices.toml"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=message):
-        price_list(path)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from htk.io.decompress import open_stream
 from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.text import Copied, copy
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[3] / "sample_traces"
 DAMAGED = sorted((SAMPLES / "damaged").glob("*.json*"))
 WHOLE = sorted((SAMPLES / "recorded").glob("**/*.json.gz"))
 

@@ -1,21 +1,22 @@
-"""Tensor, sequence, context, pipeline and expert parallelism, by their formulas.
-
-Two layers of attention: batch 2, 8 heads, length 512, width 64, so 1024 tokens of 512, in halves 1
-MB. The network: an all-reduce of 24 MB over 8 ranks of a node takes 20 us and 0.01 ns a byte.
-"""
-
-from dataclasses import replace
+"""Pipelines: filled and drained, against a run event by event."""
 
 import pytest
 
-from htk.errors import UsageError
-from htk.whatif.edits import accumulation, cp, ep, pp, sp, tp
-from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
+from htk.whatif.edits import accumulation, pp
+from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 K = 1000
+
+
 X = 2 * 1024 * 512  # bytes of activations
+
+
 SHAPE = "[2, 8, 512, 64]"
+
+
 DIMS = f"[{SHAPE}, {SHAPE}, {SHAPE}]"
+
+
 WHOLE = "[[1024, 512], []]"
 
 
@@ -44,46 +45,6 @@ STEP = [
         backward=True,
     ),
 ]
-
-
-def test_tensor_parallelism_splits_and_reduces() -> None:
-    found = tp.apply(small_model(STEP), "2")
-    assert length(found, "a0") == 502_500
-    assert length(found, "n0") == 200 * K
-    assert length(found, "m") == 200 * K
-    inserted = found.lengths()[len(STEP) :]
-    assert len(inserted) == 8  # two of each layer, forward and backward
-    assert set(inserted.tolist()) == {round(20_000 + X * 0.01)}
-    assert found.samples == found.activation_scale == 0.5
-    assert found.low_confidence
-    # parameters halve, 3/4 of their bytes move in place of 7/8
-    assert length(found, "r") == round(20_000 + 420_000 / 2 * (3 / 4) / (7 / 8))
-
-
-@pytest.mark.parametrize("far", [2, 2000, 1 << 20])
-def test_tensor_groups_reduce_each_for_themselves(far: int) -> None:
-    """Ranks 0 and `far` are of two groups, however many groups there are: none waits for both."""
-    model = small_model([replace(act, rank=rank) for rank in (0, far) for act in STEP])
-    found = tp.apply(model, "2")
-    of_a_group = 8 * (2 + 1)  # of each collective its start, its end and when all have come
-    assert len(found.graph.time) - len(model.graph.time) == 2 * of_a_group
-
-
-def test_sequence_parallelism_splits_the_rest() -> None:
-    both = sp.apply(tp.apply(small_model(STEP), "2"), "on")
-    assert length(both, "n0") == 2500 + (200 * K - 2500) // 2
-    again = both.lengths()[len(STEP) + 8 :]
-    assert set(again.tolist()) == {round(20_000 + X * 0.01)}  # 2 · 1/2 · x
-    with pytest.raises(UsageError, match="tensor parallelism"):
-        sp.apply(small_model(STEP), "on")
-
-
-def test_context_parallelism_sends_keys_and_values_round() -> None:
-    found = cp.apply(small_model(STEP), "2")
-    assert length(found, "a0") == 502_500
-    assert found.samples == 0.5
-    assert set(found.lengths()[len(STEP) :].tolist()) == {0}  # 25 us behind 502
-    assert cp.apply(small_model(STEP), "1").samples == 1
 
 
 def test_a_pipeline_waits_to_be_filled() -> None:
@@ -157,38 +118,3 @@ def test_a_pipeline_run_event_by_event_takes_as_long_and_idles_as_much(
     idle = over - sum(busy) / stages
     assert idle <= found.added_idle <= idle + (stages - 1) * output + 2
     assert found.added_exposed == pytest.approx(fill)
-
-
-def test_experts_on_more_ranks_send_more() -> None:
-    model = small_model(
-        [
-            Act("x", 100 * K),
-            comm(
-                "d", 160 * K, "all_to_all", in_bytes=8 << 20, out_bytes=8 << 20, group=2, per_node=2
-            ),
-        ]
-    )
-    # latency 20, 140 for half of the tokens; of 8 ranks 7/8 leave
-    assert length(ep.apply(model, "8"), "d") == 20 * K + 245 * K
-    assert length(ep.apply(model, "1"), "d") == 0
-    with pytest.raises(UsageError, match="no all-to-alls"):
-        ep.apply(small_model(STEP), "8")
-
-
-def test_tensor_parallelism_that_is_there_is_spread_further() -> None:
-    """Of two ranks now: each sends 2 · 1/2 of a message, of four 2 · 3/4 of the same message."""
-    reduces = [
-        comm(f"t{k}", 120 * K, "all_reduce", lane="tp", waits=(after,), in_bytes=8_000_000, group=2,
-             per_node=2, backward=back)
-        for k, (after, back) in enumerate((("a0", False), ("a1", False), ("c1", True)))
-    ]  # fmt: skip
-    model = small_model([*STEP, *reduces])
-    found = tp.apply(model, "4")
-    assert len(found.graph.start) == len(model.graph.start), "nothing is inserted"
-    assert length(found, "t0") == length(found, "t2") == 20 * K + 100 * K * (3 / 4) / (1 / 2)
-    assert length(found, "a0") == 502_500 and length(found, "n0") == 200 * K
-    assert found.samples == 0.5 and found.tensor == 4
-    alone = tp.apply(model, "1")
-    assert length(alone, "t0") == length(alone, "t1") == 0
-    assert length(alone, "a0") == 2_002_500 and alone.samples == 2
-    assert any("2 already" in words for words in tp.apply(model, "2").assumptions)

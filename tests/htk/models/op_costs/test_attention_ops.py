@@ -5,32 +5,12 @@ import json
 import pytest
 
 from htk.models.op_costs import cost
-from htk.models.op_costs.attention import Mask
 from htk.models.op_costs.call import Cost
 
 BF16, FP8 = "c10::BFloat16", "c10::Float8_e4m3fn"
+
+
 HEADS, HEAD = 3, 8
-
-
-@pytest.mark.parametrize("corner", ["top left", "bottom right"])
-@pytest.mark.parametrize("left", [None, 0, 1, 3])
-@pytest.mark.parametrize("right", [None, 0, 2])
-def test_pairs_against_the_mask_itself(corner: str, left: int | None, right: int | None) -> None:
-    for queries in range(7):
-        for keys in range(7):
-            own = keys - queries if corner == "bottom right" else 0
-            counted = sum(
-                (left is None or k >= q + own - left) and (right is None or k <= q + own + right)
-                for q in range(queries)
-                for k in range(keys)
-            )
-            assert Mask(corner, left, right).pairs(queries, keys) == counted, (queries, keys)
-
-
-def test_pairs_of_lengths_that_no_memory_holds() -> None:
-    """A window of 1,024 keys: all queries but the first see as many."""
-    n = 1 << 40
-    assert Mask("bottom right", 1023, 0).pairs(n, n) == 1024 * 1025 // 2 + (n - 1024) * 1024
 
 
 def of(name: str, tensors: dict[int, list[int]], values: dict[int, object], length: int) -> Cost:
@@ -51,8 +31,14 @@ def counted(queries: int, keys: int, left: int) -> int:
 
 
 TOKENS = [2, 6, HEADS, HEAD]  # batch, tokens, heads, size
+
+
 KEYS = [2, 9, 1, HEAD]
+
+
 WINDOW = 2 * HEADS * counted(6, 9, 3)
+
+
 FORWARD = {
     "flash_attn::_flash_attn_forward": (5, 6, 7, 11),
     "flash_attn_3::fwd": (24, 25, 26, 34),

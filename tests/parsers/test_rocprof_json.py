@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import sqlite3
 from collections import Counter
 from functools import lru_cache
 from pathlib import Path
@@ -14,12 +13,17 @@ from htk.answers.ask import ask
 from htk.errors import MalformedTrace, UnknownRank
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
-from sample_traces.rocprof_export import BOOT_NS, Database, Perfetto, as_database, as_json
+from sample_traces.rocprof_export import BOOT_NS, Perfetto, as_database, as_json
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
+
+
 JSON, DATABASE = SAMPLES / "rocprof_json/two_steps.json", SAMPLES / "rocpd/two_steps.db"
-PERFETTO = SAMPLES / "rocprof_perfetto/two_steps.pftrace"
+
+
 GEMM, NCCL = "void gemm<float>(float*)", "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)"
+
+
 Rows = list[dict[str, Any]]
 
 
@@ -130,34 +134,6 @@ def test_a_job_by_hand(path: Path) -> None:
     assert [(c["type"], c["in_bytes"]) for c in collectives] == [("all_reduce", None)] * 2
 
 
-def test_the_database_holds_what_the_json_does() -> None:
-    for table in ("kernels", "launches", "annotations", "events"):
-        both = [
-            kept(path).tables[table].drop_columns(["rank"]).to_pylist() for path in (JSON, DATABASE)
-        ]
-        assert both[0] == both[1], table
-
-
-def test_the_environment_names_the_rank() -> None:
-    (row,) = rows(kept(DATABASE), "ranks")
-    assert (row["rank"], row["world_size"], row["host"]) == (1, 2, "node7")
-
-
-def test_databases_that_were_joined_are_processes_of_their_own(tmp_path: Path) -> None:
-    database = Database(tmp_path / "t.db")
-    database.run("_b", {"RANK": "3", "WORLD_SIZE": "4"}, pid=77, late=500)
-    database.run("_a", {"RANK": "0", "WORLD_SIZE": "4"})
-    database.close()
-    trace = opened(tmp_path / "t.db")
-    assert trace.ranks == [0, 3]
-    for rank, late in ((0, 0), (3, 500)):
-        first = min(k["start_ns"] for k in rows(trace, "kernels", rank=rank))
-        assert first == BOOT_NS + 3_000 + late
-        assert len(rows(trace, "kernels", rank=rank)) == 10
-    linked = trace.tables["kernel_links"]["launch_start_ns"].to_pylist()
-    assert [k["start_ns"] > at for k, at in zip(rows(trace, "kernels"), linked, strict=True)]
-
-
 def changed(tmp_path: Path, change: Any) -> Path:
     process = json.loads(JSON.read_text())
     change(process["rocprofiler-sdk-tool"][0])
@@ -229,26 +205,6 @@ def test_files_of_one_host_are_told_apart_by_their_gpu(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-# The Perfetto trace, and the database of schema 4, of the same job.
-
-
-def without(row: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in names}
-
-
-def test_the_perfetto_trace_says_what_the_json_says() -> None:
-    trace, right = kept(PERFETTO), kept(JSON)
-    for table in ("kernels", "launches", "annotations", "kernel_links"):
-        found, wanted = trace.tables[table].to_pylist(), right.tables[table].to_pylist()
-        assert len(found) == len(wanted) > 0
-        for a, b in zip(found, wanted, strict=True):
-            assert without(a, "grid", "block") == without(b, "grid", "block")
-    assert {(r["grid"], r["block"]) for r in rows(trace, "kernels")} == {(None, None)}
-    found, wanted = (t.tables["collectives"].to_pylist() for t in (trace, right))
-    assert [without(r, "source") for r in found] == [without(r, "source") for r in wanted]
-    assert {row["process"] for row in rows(trace, "launches")} == {"908"}
-
-
 def test_agents_as_older_and_other_settings_write_them(tmp_path: Path) -> None:
     trace = Perfetto()
     span = {"begin_ns": 5_000, "end_ns": 6_000, "corr_id": 1}
@@ -269,32 +225,6 @@ def test_agents_as_older_and_other_settings_write_them(tmp_path: Path) -> None:
     ]
 
 
-def test_interned_names_end_with_their_sequence(tmp_path: Path) -> None:
-    first, second = Perfetto(), Perfetto()
-    span = {"begin_ns": 5_000, "end_ns": 6_000, "corr_id": 1, "agent": "GPU-0", "stream_ID": 1}
-    first.event("kernel_dispatch", "one", span)
-    second.event("kernel_dispatch", "two", span | {"begin_ns": 5_500})  # the same numbers again
-    (tmp_path / "a.pftrace").write_bytes(first.data + second.data)
-    found = rows(opened(tmp_path / "a.pftrace"), "kernels")
-    assert [row["name"] for row in found] == ["one", "two"]
-
-
-def test_a_cut_perfetto_trace_gives_what_came_before(tmp_path: Path) -> None:
-    whole = PERFETTO.read_bytes()
-    counts = []
-    for size in range(700, len(whole), 311):
-        (tmp_path / "cut.pftrace").write_bytes(whole[:size])
-        try:
-            trace = opened(tmp_path / "cut.pftrace")
-        except MalformedTrace:
-            counts.append(0)
-            continue
-        counts.append(trace.tables["events"].num_rows)
-    assert counts == sorted(counts) and counts[0] < counts[-1]
-    issues = rows(opened(tmp_path / "cut.pftrace"), "parse_issues")
-    assert [row["kind"] for row in issues] == ["truncated"]
-
-
 def test_times_that_cannot_be_are_counted(tmp_path: Path) -> None:
     trace = Perfetto()
     good = {"begin_ns": 5_000, "end_ns": 6_000, "corr_id": 1, "agent": "GPU-0", "stream_ID": 1}
@@ -305,22 +235,3 @@ def test_times_that_cannot_be_are_counted(tmp_path: Path) -> None:
     assert len(rows(opened_trace, "kernels")) == 1
     (issue,) = rows(opened_trace, "parse_issues")
     assert (issue["kind"], issue["count"]) == ("no_time", 3)
-
-
-def test_schema_4_says_what_schema_3_says(tmp_path: Path) -> None:
-    as_database(tmp_path / "v4.db", schema=4)
-    trace, right = opened(tmp_path / "v4.db"), kept(DATABASE)
-    for table in ("kernels", "launches", "annotations", "collectives", "kernel_links"):
-        assert trace.tables[table].to_pylist() == right.tables[table].to_pylist(), table
-    assert trace.ranks == [1]
-
-
-def test_totals_of_schema_4_are_those_of_plain_sql(tmp_path: Path) -> None:
-    as_database(tmp_path / "v4.db", schema=4)
-    connection = sqlite3.connect(tmp_path / "v4.db")
-    for table, activity in (("kernel_dispatch", "kernel"), ("memory_copy", "copy")):
-        query = f'select count(*), sum("end" - start) from rocpd_{table}_0a1b'
-        found = rows(opened(tmp_path / "v4.db"), "kernels", activity=activity)
-        times = sum(row["end_ns"] - row["start_ns"] for row in found)
-        assert (len(found), times) == connection.execute(query).fetchone()
-    connection.close()

@@ -10,6 +10,8 @@ from htk.models.op_costs import cost
 from htk.models.op_costs.call import Cost
 
 BF16, FP8, BYTE, FLOAT = "c10::BFloat16", "c10::Float8_e4m3fn", "unsigned char", "float"
+
+
 M, K, N = 16, 32, 24
 
 
@@ -151,78 +153,6 @@ def test_linear_layers_of_transformer_engine(name: str, dims: list) -> None:
     found = of(name, dims)
     assert found.flops == 2 * 2 * M * K * N
     assert found.bytes == 2 * (2 * M * K + K * N + 2 * M * N)
-
-
-GRADIENT, INPUT, WEIGHT = [2, 6, 4, 4], [2, 4, 8, 8], [6, 4, 3, 3]
-ONCE = 2 * (2 * 6 * 16) * 36  # every element of the gradient meets 4·9 weights
-
-
-@pytest.mark.parametrize(
-    ("part", "size", "other"), [("input", INPUT, WEIGHT), ("weight", WEIGHT, INPUT)]
-)
-def test_each_gradient_of_a_convolution_on_its_own(part: str, size: list, other: list) -> None:
-    dims = [[], GRADIENT, other, *[[]] * 7]
-    values = [str(size), *[""] * 9]
-    found = of(f"aten::cudnn_convolution_backward_{part}", dims, FLOAT, values)
-    assert found.flops == ONCE
-    assert found.bytes == 4 * sum(math.prod(s) for s in (GRADIENT, INPUT, WEIGHT))
-    assert asked(f"aten::cudnn_convolution_backward_{part}", dims, ["", FLOAT, FLOAT]) == (
-        "shapes incomplete"
-    )
-
-
-def test_both_gradients_where_the_parts_tell_too_little() -> None:
-    dims = [INPUT, GRADIENT, WEIGHT, *[[]] * 8]
-    both = of("aten::cudnn_convolution_backward", dims, FLOAT)
-    assert (both.flops, bool(both.assumed)) == (2 * ONCE, True)
-    values = [*[""] * 10, "[False, True]"]
-    one = of("aten::cudnn_convolution_backward", dims, FLOAT, values)
-    assert (one.flops, one.assumed) == (ONCE, None)
-
-
-def test_gradients_of_a_transposed_convolution() -> None:
-    """Weight [Cin 4, Cout 6, 3, 3]: every element of the input meets 6·9 weights."""
-    into, weight, gradient = [2, 4, 4, 4], [4, 6, 3, 3], [2, 6, 9, 9]
-    once = 2 * (2 * 4 * 16) * 54
-    dims = [[], gradient, into]
-    found = of(
-        "aten::cudnn_convolution_transpose_backward_weight", dims, FLOAT, [str(weight), "", ""]
-    )
-    assert found.flops == once
-    values = ["", "", "[0, 0]", "[2, 2]", "[1, 1]", "1"]
-    back = of(
-        "aten::cudnn_convolution_transpose_backward_input",
-        [gradient, weight, [], [], [], []],
-        FLOAT,
-        values,
-    )
-    assert back.flops == once
-
-
-def test_fourier_transforms() -> None:
-    """8 rows of 64: 5·N·log2(64) for complex numbers, half of it for real ones."""
-    whole = of("aten::_fft_c2c", [[8, 64]], ["c10::complex<float>"], ["", "[1]", "0", "True"])
-    assert (whole.flops, whole.bytes) == (5 * 512 * 6, 2 * 512 * 8)
-    both = of("aten::_fft_c2c", [[8, 64]], ["c10::complex<float>"], ["", "[0, 1]", "0", "True"])
-    assert both.flops == 5 * 512 * 9
-    real = of("aten::_fft_r2c", [[8, 64]], [FLOAT], ["", "[1]", "0", "True"])
-    assert (real.flops, real.bytes) == (2.5 * 512 * 6, 4 * 512 + 8 * 8 * 33)
-    back = of("aten::_fft_c2r", [[8, 33]], ["c10::complex<float>"], ["", "[1]", "0", "64"])
-    assert (back.flops, back.bytes) == (2.5 * 512 * 6, 8 * 8 * 33 + 4 * 512)
-
-
-def test_recurrent_networks() -> None:
-    """One LSTM layer, both ways, 5 steps of 3 sequences: 4 gates of 7 from inputs of 6."""
-    weights = [[28, 6], [28, 7], [28], [28]] * 2
-    dims = [[5, 3, 6], weights, [], [], [2, 3, 7], [2, 3, 7], *[[]] * 10]
-    types = [FLOAT, "TensorList", "", "", FLOAT, FLOAT, *[""] * 10]
-    values = [*[""] * 13, "True", "", ""]
-    found = of("aten::_cudnn_rnn", dims, types, values)
-    held = 2 * (28 * 6 + 28 * 7 + 56)
-    assert found.flops == 15 * 2 * (2 * (28 * 6 + 28 * 7) + 56)
-    assert found.bytes == 4 * (5 * 3 * 6 + held + 15 * 14)
-    backward = of("aten::_cudnn_rnn_backward", dims, types, [*[""] * 16, "True"])
-    assert backward.flops == 2 * found.flops
 
 
 @pytest.mark.parametrize(

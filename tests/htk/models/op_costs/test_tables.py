@@ -1,0 +1,51 @@
+"""Lookups in embedding tables, and what surrounds them."""
+
+import json
+
+from htk.models.op_costs import cost
+from htk.models.op_costs.call import Cost
+from tests.htk.models.test_op_costs import of
+
+
+def lookup(name: str, total: str = "", tables: int = 1, many: int = 10) -> Cost | str:
+    """Indices into 20 rows of 16 halves, for four bags of each table."""
+    dims: list = [[0], [320], [0], [0, 0], [tables], [tables], [tables + 1], [], [], [tables + 1]]
+    dims += [[], [many], [4 * tables + 1], [], [many], [], [0], [], [], [], [20], [0]]
+    longs = {9, 11, 12}
+    types = ["long" if k in longs else "c10::Half" if k == 1 else "float" for k in range(22)]
+    values = [""] * 7 + [total] + [""] * 5 + ["0"]
+    return cost(
+        f"fbgemm::split_embedding_codegen_lookup_{name}_function",
+        json.dumps(dims), json.dumps(types), json.dumps(values),
+    )  # fmt: skip
+
+
+def test_lookups_in_embedding_tables() -> None:
+    """Rows, indices and their factors in, bags of floats out; a multiplication and an addition."""
+    one = lookup("rowwise_adagrad")
+    assert isinstance(one, Cost)
+    assert one.bytes == 10 * 16 * 2 + 10 * 8 + 5 * 8 + 10 * 4 + 4 * 16 * 4
+    assert (one.flops, one.assumed) == (2 * 10 * 16, None)
+    assert lookup("adagrad", "16") == one, "the width as a recorded value"
+    assert lookup("adagrad") == "shapes incomplete"
+    two = lookup("rowwise_adagrad", "48", 2)
+    assert isinstance(two, Cost) and two.assumed
+    assert two.bytes == 10 * 24 * 2 + 10 * 8 + 9 * 8 + 10 * 4 + 8 * 24 * 4
+    often = lookup("rowwise_adagrad", many=1000)
+    assert isinstance(often, Cost)
+    assert often.bytes == 20 * 16 * 2 + 1000 * 8 + 5 * 8 + 1000 * 4 + 4 * 16 * 4, "no row twice"
+
+
+def test_what_surrounds_embedding_tables() -> None:
+    floats = ["float", ""]
+    permuted = of(
+        "fbgemm::permute_2D_sparse_data", [[6], [4, 8], [40], [], []],
+        kind=["int", "int", "long", "", ""],
+    )  # fmt: skip
+    assert permuted.bytes == 2 * (32 * 4 + 40 * 8) * 6 // 4 and permuted.assumed
+    assert of("fbgemm::permute_pooled_embs_auto_grad", [[8, 16]], kind="float").bytes == 2 * 512
+    narrow = of("fbgemm::FloatToFP8RowwiseQuantized", [[4, 256], []], kind=floats)
+    assert narrow.bytes == 4 * 256 * 4 + 4 * 264
+    wide = of("fbgemm::FP8RowwiseQuantizedToFloat", [[4, 264], []], kind=["unsigned char", ""])
+    assert wide.bytes == narrow.bytes
+    assert of("fbgemm::FloatToHFP8Quantized", [[64], []], kind=floats).bytes == 64 * 5
