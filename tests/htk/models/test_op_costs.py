@@ -162,16 +162,6 @@ def test_bytes_where_little_is_computed() -> None:
     assert dilated.bytes == 2 * 3 * 2 * 9 * 8 + 3 * 2 * rows * columns * (2 + 8)
 
 
-def test_lists_of_tensors() -> None:
-    dims = [[[4], [8]], [[4], [8]], [[4], [8]], [[4], [8]]]
-    adam = of("aten::_fused_adam_", dims, kind=["TensorList"] * 4)
-    assert (adam.flops, adam.bytes) == (14 * 12, 2 * 12 * (4 + 3))
-    added = of("aten::_foreach_add_", [[[4], [8]], [[4], [8]], []], kind=["TensorList"] * 2 + [""])
-    assert (added.flops, added.bytes) == (12, 2 * 12 * 3)
-    joined = of("aten::cat", [[[2, 3], [4, 3]], []], kind=["TensorList", "Scalar"])
-    assert joined.bytes == 2 * 2 * 18
-
-
 def test_copies_of_sharded_training() -> None:
     """Out of an all-gather's buffer; into it; into that of a reduce-scatter, in float."""
     assert of("fsdp::split_with_sizes_copy", [[64], [], []]).bytes == 2 * 2 * 64
