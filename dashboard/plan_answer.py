@@ -199,7 +199,7 @@ def _lead(plan: SearchedPlan) -> str:
 def _nothing_fits(plan: SearchedPlan) -> str:
     if not plan.answer.tried:
         return (
-            f"No layout deals a batch of {plan.batch:,} sequences evenly. Try a global batch that"
+            f"No layout divides a batch of {plan.batch:,} sequences evenly. Try a global batch that"
             " is a multiple of the number of GPUs."
         )
     return (
@@ -270,7 +270,7 @@ def opened(visit: Visit) -> Any:
             "Memory by stage",
             plot(plan_plots.stages(planned, visit.dark), "memory by stage", None,
                  max(220, min(160 + 26 * planned.job.pipeline_parallel, 700))),
-            note="What a GPU holds at the peak; dashed: what there is.",
+            note="Memory of a GPU at its peak; dashed: its capacity.",
         ),
     ]  # fmt: skip
     return html.Div(
@@ -281,7 +281,7 @@ def opened(visit: Visit) -> Any:
             section(
                 "What a GPU sends in a step",
                 _ledger(planned),
-                note="One after the other, exposed or not.",
+                note="The sum of all transfers, exposed or not.",
             ),
             *_rests_on(planned),
         ]
@@ -329,7 +329,7 @@ _RISKY = 0.2
 
 def _ledger(planned: Plan) -> Any:
     if not planned.transfers:
-        return empty("Nothing: one GPU has nobody to send to.")
+        return empty("Nothing: a single GPU sends nothing.")
     heads = ("parallelism", "pass", "collective", "GPUs", "handed in", "sent", "time")
     rows = [
         (
@@ -354,7 +354,7 @@ def _rests_on(planned: Plan) -> list[Any]:
         size += f", {model.active_parameters / 1e9:,.2f} of them active"
     lines = [
         ("Model", size),
-        ("Held against measured jobs", "; ".join(certainty.checked)),
+        ("Compared with measured jobs", "; ".join(certainty.checked)),
         ("Never held against any", "; ".join(certainty.unchecked)),
         ("MFU", MFU.removeprefix("MFU: ")),
     ]

@@ -141,7 +141,7 @@ def _bandwidth(visit: Visit) -> Any:
         "yaxis": {"title": "GB/s", "rangemode": "tozero"},
     }
     fig = plots.framed(data, dark=visit.dark, **axes)
-    note = "Dotted, where three sizes or more were measured: the limit for ever larger calls."
+    note = "Dotted, if at least three sizes were measured: the limit for very large calls."
     table = grid(result, visit, {}, rows=6)
     return section(heading, plot(fig, heading), table, *coverage(result)[1:], note=note)
 

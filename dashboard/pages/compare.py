@@ -113,7 +113,7 @@ def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
         html.Div([html.B(title), html.Div(className="twin", **attributes(data_query=query or "?"))])
         for title, query in (("base", base), ("other", new))
     ]
-    note = "What moves one moves the other: both lie from their first step on."
+    note = "Both move together, aligned at their first step."
     # Other queries are other timelines: nothing of the old ones is kept.
     return section("Side by side", html.Div(rows, key=base + new), note=note)
 

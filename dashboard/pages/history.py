@@ -36,7 +36,7 @@ _TILES = {
     "slowdown": "slowdown by stragglers",
 }
 _NO_HISTORY = "No history is kept here: start the dashboard on a folder of one."
-_HOW = "Full points were marked good, crosses bad. Click two to compare them."
+_HOW = "Filled points: runs marked good; crosses: bad. Click two to compare them."
 _WORDS = {
     "step_time": ("Steps take {} longer", "Steps take {} less time"),
     "mfu": ("MFU is {} higher", "MFU is {} lower"),
@@ -256,7 +256,7 @@ def _register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def choose(_points: Any, cell: Any, pathname: str, search: str) -> Any:
-        """The first run that is clicked is the base, the second is held against it."""
+        """The first run that you click is the base; the second is compared with it."""
         view = UrlState.of(pathname, search)
         shown = _shown(Visit(runs, view))
         value = ctx.triggered[0]["value"] if ctx.triggered else None

@@ -113,7 +113,7 @@ def _roofline(visit: Visit) -> Any:
     lines = [line for name in names[:1] if name in catalogue() for line in _peaks(gpu(name))]
     fig = plots.roofs(rows, lines or [("", 1.0, 1.0)], visit.dark)
     table = grid(result, visit, {"n": 100}, rows=10)
-    note = "A point for each operator and shape, as large as its GPU time; lines are dense peaks."
+    note = "One point per operator and shape, sized by GPU time; lines are dense peaks."
     return section(heading, plot(fig, heading, None, 460), table, *coverage(result), note=note)
 
 
@@ -129,7 +129,7 @@ def _occupancy(visit: Visit) -> Any:
     rows = [r for r in result.to_pylist() if r["occupancy_pct"] is not None]
     heading = "How well do kernels fill the GPU?"
     if not rows:
-        return section(heading, empty("The files say nothing of occupancy."), *coverage(result))
+        return section(heading, empty("The files do not record occupancy."), *coverage(result))
     return section(heading, grid(result, visit, {"n": _n(visit)}, rows=10))
 
 

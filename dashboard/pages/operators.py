@@ -47,7 +47,7 @@ def _tree(visit: Visit) -> Any:
     heading = f"Call tree by {words}"
     if not rows:
         return section(heading, empty("No operators under the filters that are set."))
-    note = "Width is time, callees hang below their callers. A click goes in, the bar above out."
+    note = "Width is time; callees are below callers. Click to zoom in, the bar above to zoom out."
     fig = plots.tree(rows, value, visit.dark)
     return section(heading, plot(fig, heading, None, 440), *coverage(result)[1:], note=note)
 

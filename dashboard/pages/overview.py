@@ -227,9 +227,9 @@ def _where(verdict: summary.Verdict) -> list[Any]:
 def _causes(visit: Visit) -> Any:
     verdict = _verdict(visit)
     if not verdict.causes:
-        text = "Nothing that would win back 1 % of the time or more."
+        text = "Nothing that would save 1 % of the time or more."
         if not verdict.shares:
-            text = "No GPU work was recorded, so what a change would win back is not known."
+            text = "No GPU work was recorded, so what a change would save is not known."
         links = [
             html.Li(dcc.Link(f"{command_name(name)}: {why}", href=visit.view.link(name)))
             for name, why in verdict.next

@@ -34,7 +34,7 @@ def layout(visit: Visit) -> Any:
         [
             html.H1("What would training take, and in which layout?"),
             html.P(
-                "By models alone, without any recording: every way to deal the GPUs is planned, "
+                "From models alone, without a recording: every way to divide the GPUs is planned, "
                 "the fastest that fit come first.",
                 className="doc",
             ),

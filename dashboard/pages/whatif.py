@@ -91,7 +91,7 @@ def _bounds(visit: Visit) -> Any:
     if all(r["step_time_ns"] is None for r in rows):
         return section(heading, empty(str(rows[0]["verdict"])))
     fig = whatif_plots.bounds(rows, visit.dark)
-    note = "Each by itself, with its 90 % interval; they overlap. A click tries it."
+    note = "Each on its own, with its 90 % interval; they overlap. Click one to try it."
     return section(heading, plot(fig, heading, {"type": "sweep", "name": "bounds"}, 260), note=note)
 
 

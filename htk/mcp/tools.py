@@ -20,7 +20,9 @@ Recording = Annotated[str, "A file or folder below the roots, or 'sample'."]
 Limit = Annotated[int, "Most rows to return."]
 Ranks = Annotated[str | None, "Only these ranks, e.g. 0,2..5."]
 Steps = Annotated[str | None, "Only these profiler steps, e.g. 3..4 or first:2."]
-Cycles = Annotated[str | None, "Only these of a rank's several recordings, counted from 0, e.g. 1."]
+Cycles = Annotated[
+    str | None, "Only these recordings of a rank that has several, counted from 0, e.g. 1."
+]
 
 
 def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:

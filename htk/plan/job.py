@@ -262,7 +262,7 @@ def _check_layout(job: PlannedJob) -> None:
             f"a pipeline of {job.pipeline_parallel} stages for {job.model.layers} layers"
         )
     if job.virtual_stages > 1 and job.pipeline_parallel == 1:
-        raise UsageError("virtual stages want a pipeline: --pipeline-parallel of at least 2")
+        raise UsageError("virtual stages need a pipeline: --pipeline-parallel of at least 2")
     _check_experts(job)
 
 

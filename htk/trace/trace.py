@@ -147,7 +147,7 @@ class Trace:
         if match is None:
             return frozenset(parse_int_ranges(steps))
         if not self._known_steps:
-            raise MissingTable(f"steps {steps}: the recording holds no steps")
+            raise MissingTable(f"steps {steps}: no steps were recorded")
         return frozenset(sorted(self._known_steps)[: int(match[1])])
 
     def under(self, selection: Selection) -> Self:

@@ -142,7 +142,7 @@ class PlanCommand(click.Command):
             here = _ELSEWHERE.get(error.option_name)
             if here is None:
                 raise
-            raise UsageError(f"no option {error.option_name} here; {here} says that") from None
+            raise UsageError(f"no option {error.option_name}; use {here}") from None
 
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,7 +178,9 @@ def described(arguments: dict[str, Any]) -> "PlannedJob":
     if batch is None:
         return job
     if accumulation is not None:
-        raise UsageError("--global-batch and --accumulation say the same: give one of them")
+        raise UsageError(
+            "--global-batch and --accumulation contradict or repeat each other: give one"
+        )
     return _with_batch(job, batch)
 
 

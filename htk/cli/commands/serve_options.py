@@ -65,9 +65,11 @@ def check_options(context: click.Context, serves: bool) -> None:
             continue
         flag = "--" + name.replace("_", "-")
         if serves and name not in (*_SHARED, *SERVING):
-            raise UsageError(f"{flag} is of training, not of serving: leave it or --serve out")
+            raise UsageError(
+                f"{flag} is an option of training plans: leave out either it or --serve"
+            )
         if not serves and name in SERVING:
-            raise UsageError(f"{flag} is of serving: it wants --serve")
+            raise UsageError(f"{flag} needs --serve")
 
 
 def described_server(arguments: dict[str, Any]) -> "Server":
@@ -107,7 +109,7 @@ def _speculation(arguments: dict[str, Any]) -> Any:
     if tokens is None and share is None and name is None:
         return None
     if tokens is None or share is None:
-        raise UsageError("drafts want --draft-tokens and --acceptance, as was measured")
+        raise UsageError("speculative decoding needs --draft-tokens and --acceptance, as measured")
     return Speculation(tokens, share, decoder(name) if name else None)
 
 

@@ -74,7 +74,7 @@ def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _
     described = decoder(options["model"]) if "model" in options else None
     tensor = positive_integer(options["tp"], "tp") if "tp" in options else 1
     if tensor > 1 and described is None:
-        raise UsageError(f"tp={tensor} wants model=NAME, whose width the GPUs' sums have")
+        raise UsageError(f"tp={tensor} needs model=NAME, for the width of what its GPUs all-reduce")
     return _Asked(new, times["requests"], described, tensor, weights)
 
 

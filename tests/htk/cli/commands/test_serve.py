@@ -48,9 +48,9 @@ def test_parts_tell_prefill_and_decode() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--serve", "--micro-batch", "2"], "--micro-batch is of training"),
-        (["--serve", "--search"], "is of training"),
-        (["--chunk", "512"], "--chunk is of serving: it wants --serve"),
+        (["--serve", "--micro-batch", "2"], "--micro-batch is an option of training"),
+        (["--serve", "--search"], "is an option of training"),
+        (["--chunk", "512"], "--chunk needs --serve"),
         (["--serve", "--requests", "1,x"], "whole numbers from 1"),
         (["--serve", "--requests", "0"], "whole numbers from 1"),
         (["--serve", "--prompt", "9" * 40], "at most 99999999"),
