@@ -56,3 +56,8 @@ def __getattr__(name: str) -> Any:
     module, _, attribute = _HOME[name].partition(":")
     home = importlib.import_module(module)
     return getattr(home, attribute) if attribute else home
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that were not used yet."""
+    return __all__

@@ -51,6 +51,11 @@ def test_examples_run(module: str) -> None:
     assert outcome.attempted > 0 and outcome.failed == 0
 
 
+def test_completion_shows_the_public_names_alone() -> None:
+    assert dir(htk) == sorted(htk.__all__)
+    assert all(getattr(htk, name) is not None for name in dir(htk))
+
+
 def test_run_opens_what_it_is_given() -> None:
     trace = htk.open("sample")
     assert htk.run("sample", "kernel_top", n=3).table.equals(
