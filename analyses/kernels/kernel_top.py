@@ -101,7 +101,7 @@ def _in_order(codes: NDArray[np.int32], dictionary: pa.Array) -> tuple[NDArray[n
     order = np.argsort(np.array(dictionary.to_pylist(), object), kind="stable")
     codes_in_order = np.empty(len(order) + 1, np.int32)
     codes_in_order[order], codes_in_order[-1] = np.arange(len(order)), -1
-    return codes_in_order[codes], dictionary.take(pa.array(order))
+    return codes_in_order[codes], dictionary.take(number(order, pa.int64()))
 
 
 def _others(
@@ -133,7 +133,7 @@ def _labels(
     kernels: pa.Table, groups: Groups, name: NDArray[np.int64], dictionary: pa.Array
 ) -> list[tuple[str, str | None, str | None, str | None, bool | None]]:
     """Name, kind, family, library and tensor-core use of each group."""
-    activity = kernels["activity"].take(pa.array(groups.first_row)).to_pylist()
+    activity = kernels["activity"].take(number(groups.first_row, pa.int64())).to_pylist()
     labels: list[tuple[str, str | None, str | None, str | None, bool | None]] = []
     for code, act in zip(name.tolist(), activity, strict=True):  # a row of the answer each
         if code < 0:

@@ -78,7 +78,7 @@ def idle_breakdown(
         hta_conventions.refuse_steps(per)
         return _like_hta(hta_conventions.kept_kernels(kernels, kernel_links, annotations))
     of_device = ~valid(idle_causes["stream"])
-    pieces = idle_causes.filter(pa.array(of_device if by == "device" else ~of_device))
+    pieces = idle_causes.filter(boolean(of_device if by == "device" else ~of_device))
     cut = cut_to_windows(pieces, windows)
     code, causes = codes_of(pieces["cause"])
     step = numbers(windows["step"], -1).astype(np.int64) if per == "step" else None

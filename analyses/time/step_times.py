@@ -44,7 +44,7 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     before ended; the host's step only launches.
     """
     cpu, finished = host_steps(annotations)
-    gpu = step_windows.filter(pa.array(valid(step_windows["step"])))
+    gpu = step_windows.filter(boolean(valid(step_windows["step"])))
     keys = step_keys(gpu)
     alone = row_of(keys[:, :3], cpu[:, :3]) == _NONE
     if not len(keys) and not alone.any():
@@ -78,7 +78,7 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
         "over_usual_ns": number(length - median, pa.int64(), comparable),
     }
     table = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
-    return table.take(pa.array(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0]))))
+    return table.take(number(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0])), pa.int64()))
 
 
 def _over_ranks(step: Ints, length: Ints, complete: Mask) -> tuple[Ints, Ints]:

@@ -41,6 +41,7 @@ class ParseOptions:
     keep_unknown_arguments: bool = False
     progress: Callable[[int], None] | None = None  # told the stored bytes read so far
     time_unit: str | None = None  # of times whose file does not say it: s, ms, us or ns
+    keep: Callable[[pa.Table], pa.Table] = lambda table: table  # what is ready, out of memory
 
 
 @dataclass(frozen=True)

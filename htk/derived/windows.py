@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, codes_of, number, numbers
-from htk.columns.groups import Groups, rows_by_number
+from htk.columns.groups import Groups, numbered, rows_by_number
 from htk.columns.intervals import Clipped, ConcatenatedTimeline, Spans, clip, union
 from htk.columns.types import NONE, Ints
 from htk.derived.links import steps_of
@@ -170,7 +170,7 @@ def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
     lane, window_lane = _lanes(spans, windows)
     rows, places, starts, ends = [], [], [], []
     spans_of, windows_of = rows_by_number(lane), rows_by_number(window_lane)
-    for lane_id in np.unique(window_lane).tolist():  # one device of one rank after the other
+    for lane_id in numbered(window_lane)[0].tolist():  # one device of one rank after the other
         lane_spans, lane_windows = spans_of(lane_id), windows_of(lane_id)
         lane_windows = lane_windows[np.argsort(from_[lane_windows], kind="stable")]
         cut = clip(start[lane_spans], end[lane_spans], from_[lane_windows], to[lane_windows])

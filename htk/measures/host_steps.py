@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers, truths, valid
+from htk.columns.arrow import boolean, numbers, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 
@@ -26,7 +26,7 @@ class HostSteps(NamedTuple):
 def host_steps(annotations: pa.Table) -> HostSteps:
     """Steps in order of time; a last one less than half as long as the others is a piece."""
     on_host = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
-    keys = step_keys(annotations.filter(pa.array(on_host)))
+    keys = step_keys(annotations.filter(boolean(on_host)))
     keys = keys[np.argsort(keys[:, 3], kind="stable")]
     keys = keys[Groups.by_keys(keys[:, :3]).first_row]
     return HostSteps(keys, ~_pieces(keys))

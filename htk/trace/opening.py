@@ -16,6 +16,7 @@ from htk.core.parser import ParseOptions, Source
 from htk.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
 from htk.io.entry import Entry, MemoryEntry
 from htk.io.sources import content_identity, resolve
+from htk.io.spill import Spill
 from htk.io.store import Store
 from htk.io.table_code import plugin_code
 from htk.spread.mapper import Lost, Mapper, ThreadMapper
@@ -261,8 +262,10 @@ def _entries(
         if store is not None and key is not None:
             store.unknown.add(key)
         raise
-    parsed = parse_with(parser, source, options)
-    if store is not None and key is not None:
+    if store is None or key is None:
+        parsed = parse_with(parser, source, options)
+    else:
+        parsed = parse_with(parser, source, replace(options, keep=Spill(store.root)))
         return store.save_all(key, parsed, source.name)
     return [MemoryEntry(process) for process in (parsed, *parsed.others)]
 

@@ -60,9 +60,9 @@ void take(Lease* lease, int number, T*& block) {  // the lease frees it
   block = nullptr;
 }
 
-void export_dictionary(const Owner& owner, const Dictionary& dictionary, ArrowArray* array) {
+void export_dictionary(const Dictionary& dictionary, ArrowArray* array) {
   size_t n = dictionary.values.size(), filled = 0;
-  Lease* lease = init_array(array, owner, n, 3);
+  Lease* lease = init_array(array, nullptr, n, 3);
   auto* offsets = static_cast<int32_t*>(malloc(4 * (n + 1)));
   auto* text = static_cast<char*>(malloc(dictionary.bytes + 1));
   lease->owned[1] = offsets;
@@ -90,7 +90,7 @@ void export_values(const Owner& owner, const Column& column, ArrowSchema* schema
     init_schema(texts, "u", nullptr);
     init_schema(schema, "i", texts);
     lease->buffers[1] = column.codes.data;
-    export_dictionary(owner, *column.dictionary, &lease->dictionary);
+    export_dictionary(*column.dictionary, &lease->dictionary);
     array->dictionary = &lease->dictionary;
   }
   if (!lease->buffers[1]) lease->buffers[1] = lease;  // an empty array must point somewhere

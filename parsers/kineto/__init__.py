@@ -7,7 +7,7 @@ Not read: the viewer's own metadata events (names and order of rows).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -70,19 +70,25 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     ]
     alone = len(recorded) == 1
     first, *others = [
-        _recording(raw, cycle, base_ns, not position, alone, process)
+        _recording(raw, cycle, base_ns, not position, alone, process, options.keep)
         for position, (process, cycle) in enumerate(recorded)
     ]
     return replace(first, others=tuple(others))
 
 
 def _recording(
-    raw: RawEvents, cycle: Cycle, base_ns: int, first: bool, whole_file: bool, process: int
+    raw: RawEvents,
+    cycle: Cycle,
+    base_ns: int,
+    first: bool,
+    whole_file: bool,
+    process: int,
+    keep: Callable[[pa.Table], pa.Table],
 ) -> Parsed:
     """Return one cycle of a process; damage to the file as a whole is told with the first."""
     events, header = cycle.process.events, cycle.process.header
     facts = header_facts.facts(header)
-    parsed = tables(raw, events, base_ns)
+    parsed = tables(raw, events, base_ns, keep)
     parsed["comm_groups"] = comm_groups(header)
     parsed["collectives"] = collectives(
         parsed["kernels"],

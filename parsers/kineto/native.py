@@ -79,7 +79,15 @@ def _load(parser: Any, name: str, all_rows: int) -> tuple[Rows | None, Values]:
         rows = pa.array(_Lent(lent_rows)).to_numpy()
     elif len(values) < all_rows:  # the first rows have it, the last ones not
         rows = np.arange(len(values), dtype=np.uint32)
-    return rows, values if isinstance(values, pa.DictionaryArray) else values.to_numpy()
+    if not isinstance(values, pa.DictionaryArray):
+        return rows, values.to_numpy()
+    return rows, pa.DictionaryArray.from_arrays(values.indices, _own(values.dictionary))
+
+
+def _own(texts: pa.StringArray) -> pa.StringArray:
+    """Return texts that keep nothing else alive: what is lent keeps all columns of a file."""
+    buffers = [None, *(pa.py_buffer(b.to_pybytes()) for b in texts.buffers()[1:])]
+    return pa.Array.from_buffers(pa.string(), len(texts), buffers)
 
 
 def _issue(offset: int, row: int, column: int, kind: str, text: bytes) -> Issue:

@@ -20,13 +20,18 @@ _COPIES = ("gpu_memcpy", "memcpy")
 _SETS = ("gpu_memset", "memset")
 
 
-def tables(raw: RawEvents, events: Sorted, base_ns: int) -> dict[str, pa.Table]:
-    """Return every table that the events of one file fill (without rank and cycle)."""
+def tables(
+    raw: RawEvents, events: Sorted, base_ns: int, keep: Callable[[pa.Table], pa.Table]
+) -> dict[str, pa.Table]:
+    """Return every table that the events of one file fill (without rank and cycle).
+
+    `keep` is given each one before the next is made, and may return it from somewhere else.
+    """
     filled = {}
     for name, maker in _MAKERS.items():
         rows = events.complete if name == "events" else events.of[name]
         filled[name] = (
-            maker(Columns(raw, rows, base_ns)) if len(rows) else _wanted(name).empty_table()
+            keep(maker(Columns(raw, rows, base_ns))) if len(rows) else _wanted(name).empty_table()
         )
     return filled
 
