@@ -6,6 +6,7 @@ asked before kineto. A log may hold lines of several formats: it is called by th
 """
 
 import importlib
+from collections.abc import Iterator
 from functools import cache
 from typing import cast
 
@@ -40,11 +41,18 @@ ORDER = (
 )
 
 
+def in_turn() -> Iterator[Parser]:
+    """Yield every parser in the order in which they are asked; those of other packages last.
+
+    Each is imported when it is its turn: a file that is recognised needs none of the later ones,
+    and one whose tables are cached needs none at all.
+    """
+    for name in ORDER:
+        yield cast(Parser, importlib.import_module(f"htk.parsers.{name}"))
+    yield from plugins.loaded("htk.parsers")
+
+
 @cache
 def parsers() -> tuple[Parser, ...]:
-    """Return every parser in the order in which they are asked; those of other packages last.
-
-    They are imported here and not before: a file whose tables are cached needs none.
-    """
-    own = (cast(Parser, importlib.import_module(f"htk.parsers.{name}")) for name in ORDER)
-    return (*own, *plugins.loaded("htk.parsers"))
+    """Return every parser in the order in which they are asked."""
+    return tuple(in_turn())

@@ -6,7 +6,7 @@ from htk.core.parser import Head, Parsed, ParseOptions, Parser, Source
 from htk.errors import MalformedTrace, UnknownFormat
 from htk.io.raw_files import reason
 from htk.io.sources import head
-from htk.parsers import parsers
+from htk.parsers import in_turn, parsers
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
@@ -24,7 +24,7 @@ def beginning(source: Source) -> Head:
 
 def parser_of(start: Head) -> Parser:
     """Return the first parser that recognises a file by its first bytes."""
-    for parser in parsers():
+    for parser in in_turn():
         if parser.sniff(start):
             return parser
     names = ", ".join(p.NAME for p in parsers())

@@ -2,6 +2,8 @@
 
 import gzip
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -151,3 +153,15 @@ def test_a_touched_file_of_the_same_content_is_known_by_its_content(tmp_path: Pa
     assert len(Store().list()) == before
     open_trace(path)
     assert len(Store().list()) == before + 1
+
+
+def test_a_file_that_is_recognised_imports_no_later_parser(tmp_path: Path) -> None:
+    file = write(tmp_path / "trace.json", op("a", 1, 1))
+    code = (
+        "import sys; from htk.trace.opening import OpenOptions, open_trace;"
+        f"open_trace({str(file)!r}, OpenOptions(cache=False));"
+        "print({m for m in sys.modules if m.count('.') == 2 and m.startswith('htk.parsers.')})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "'htk.parsers.kineto'" in done.stdout and "'htk.parsers.xplane'" in done.stdout
+    assert "'htk.parsers.nccl_debug'" not in done.stdout and "ras'" not in done.stdout
