@@ -9,7 +9,7 @@ from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_upda
 from htk.analyses import ANALYSES, find
 from htk.core.defer_imports import spare_pandas
 from htk.dashboard import compressed, derived, filters, start
-from htk.dashboard.components import attributes, grouped, problem, rows_and_columns, safely
+from htk.dashboard.components import attributes, problem, rows_and_columns, safely
 from htk.dashboard.files import add_routes as add_file_routes
 from htk.dashboard.filters import IDS, pills
 from htk.dashboard.frame import about, frame, menu, plain_menu, trust
@@ -17,6 +17,7 @@ from htk.dashboard.guard import protect
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.pages import answer, composed, needs_no_run
 from htk.dashboard.runs import Runs
+from htk.dashboard.table_view import grouped
 from htk.dashboard.timeline.routes import add_routes
 from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
@@ -41,6 +42,7 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
     _change(app)
     _tables(app, runs)
     _colours(app)
+    _follow(app, runs)
     start.add_callbacks(app, runs)
     for page in composed().values():
         if page.register:
@@ -76,8 +78,9 @@ def _show(app: Dash, runs: Runs) -> None:
         Input("address", "search"),
         Input("dark", "data"),
         Input("again", "data"),
+        Input("followed", "data"),
     )
-    def show(pathname: str, search: str, dark: bool, _again: Any) -> Sequence[Any]:
+    def show(pathname: str, search: str, dark: bool, _again: Any, _followed: Any) -> Sequence[Any]:
         view = UrlState.of(pathname, search)
         visit = Visit(runs, view, bool(dark))
         here = attributes(data_view=_address(pathname, search))  # whose page it is
@@ -157,15 +160,13 @@ def _change(app: Dash) -> None:
         Input({"type": "by-rank", "name": ALL}, "clickData"),
         Input({"type": "grid", "name": ALL}, "cellDoubleClicked"),
         State({"type": "option", "name": ALL}, "id"),
-        State({"type": "group", "name": ALL}, "value"),
-        State({"type": "group", "name": ALL}, "id"),
         State("filter-time", "max", allow_optional=True),
         State("address", "pathname"),
         State("address", "search"),
         prevent_initial_call=True,
     )
     def change(*states: Any) -> Any:
-        options, _, _, _, _, ids, groups, tables, longest, pathname, search = states[len(IDS) :]
+        options, _, _, _, _, ids, longest, pathname, search = states[len(IDS) :]
         view = UrlState.of(pathname, search)
         trigger, value = ctx.triggered_id, ctx.triggered[0]["value"]
         if isinstance(trigger, dict):
@@ -177,14 +178,13 @@ def _change(app: Dash) -> None:
         query = changed.search()
         if query == (search or ""):
             return no_update
-        kept = {table["name"]: by for table, by in zip(tables, groups, strict=True)}
-        return {"of": _address(pathname, search), "search": changed.grouped(kept).search()}
+        return {"of": _address(pathname, search), "search": query}
 
     # An answer that comes when the visitor has gone elsewhere changes nothing there.
     app.clientside_callback(
         "function(changed, pathname, search){ return changed && "
         "changed.of === (pathname || '/') + (search || '') "
-        "? changed.search : window.dash_clientside.no_update; }",
+        "? window.htkWithTables(changed.search) : window.dash_clientside.no_update; }",
         Output("address", "search"),
         Input("changed", "data"),
         State("address", "pathname"),
@@ -250,11 +250,43 @@ def _tables(app: Dash, runs: Runs) -> None:
 
     # Into the address too, which does not make the page anew.
     app.clientside_callback(
-        "function(groups, tables){ window.htkGrouped(groups, tables); }",
+        "function(groups, columns, filters, tables, grids){"
+        " window.htkTables(groups, columns, filters, tables, grids); }",
         Input({"type": "group", "name": ALL}, "value"),
+        Input({"type": "grid", "name": ALL}, "columnState"),
+        Input({"type": "grid", "name": ALL}, "filterModel"),
         State({"type": "group", "name": ALL}, "id"),
+        State({"type": "grid", "name": ALL}, "id"),
         prevent_initial_call=True,
     )
+
+
+def _follow(app: Dash, runs: Runs) -> None:
+    """What is shown is made anew, under the same filters, when a followed run was read anew."""
+    app.clientside_callback(
+        "function(on){ return !on; }",
+        Output("follow-tick", "disabled"),
+        Input("follow", "checked"),
+    )
+
+    @app.callback(
+        Output("followed", "data"),
+        Output("follow-state", "children"),
+        Input("follow-tick", "n_intervals"),
+        State("followed", "data"),
+        State("address", "search"),
+        prevent_initial_call=True,
+    )
+    def look(_ticks: int, shown: dict[str, Any] | None, search: str) -> Any:
+        key = UrlState.of("", search).run
+        try:
+            news = runs.follow(key)
+        except HtkError as error:
+            return no_update, str(error)
+        if news is None:
+            return no_update, "this run has no files that could change"
+        now = {"run": key, "version": news.version}
+        return (no_update if now == shown or not news.version else now), news.text
 
 
 def _colours(app: Dash) -> None:

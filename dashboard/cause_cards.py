@@ -1,4 +1,4 @@
-"""What to change first: each cause with its gain, its place on the timeline, and what tries it."""
+"""What to change first: each cause with its time, its place on the timeline, and what tries it."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,12 +26,12 @@ TRIES: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 
 def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
-    """Return one cause: what it is, what it would win back, its place, what-ifs that try it."""
+    """Return one cause: what it is, the time that it holds, its place, what-ifs that try it."""
     cause = verdict.causes[number]
     gain: list[Any] = []
     if cause.pct is not None:
         value, _, unit = format_duration(cause.pct / 100 * verdict.total_ns).partition(" ")
-        gain = [f"−{value}", html.Small(unit), meter(100 * cause.pct / best, "accent")]
+        gain = [value, html.Small(unit), meter(100 * cause.pct / best, "accent")]
     row = _finding(visit, cause.finding)
     seen = _costliest(visit, row) or instance(visit, cause.analysis)
     links = [dcc.Link("The numbers", href=visit.view.link(cause.analysis))]

@@ -13,6 +13,7 @@ from dash import dcc, html
 
 from htk.core.analysis import Option
 from htk.dashboard.page import NAMED, Visit
+from htk.dashboard.table_view import TableView, grouped
 from htk.dashboard.url_state import UrlState, shown
 from htk.errors import HtkError, MissingTable
 from htk.output.coverage_text import coverage_lines
@@ -236,15 +237,16 @@ def grid(
     note = f"first {ROWS:,} of {len(result):,} rows" if len(result) > ROWS else ""
     theme = "ag-theme-quartz" + ("-dark" if visit.dark else "")
     shown_rows = min(rows, len(result))
-    by = visit.view.group_of(key)
-    by = by if by in texts else ""
+    view = TableView.of(visit.view, key)
+    by = view.group if view.group in texts else ""
     shown_table = result.table.select(list(only)) if only else result.table
     shown_table = grouped(result.table, by) if by else shown_table
+    view = view.of_table(shown_table)
     return html.Div(
         [
             dmc.Group(
                 [
-                    *exports(name, visit.view, asked),
+                    *exports(name, visit.view, asked, key),
                     dmc.Select(
                         id={"type": "group", "name": key},
                         data=[{"value": t, "label": t.replace("_", " ")} for t in texts],
@@ -266,7 +268,10 @@ def grid(
             ),
             dag.AgGrid(
                 id={"type": "grid", "name": key},
-                **rows_and_columns(shown_table, int(result.coverage.get("origin_ns") or 0)),
+                **rows_and_columns(
+                    shown_table, int(result.coverage.get("origin_ns") or 0), view.sort
+                ),
+                filterModel=dict(view.where),
                 defaultColDef={
                     "sortable": True,
                     "filter": True,
@@ -288,18 +293,26 @@ def grid(
     )
 
 
-def exports(name: str, view: UrlState, asked: Mapping[str, Any]) -> list[Any]:
-    """Return the links to the whole answer as a file."""
+def exports(name: str, view: UrlState, asked: Mapping[str, Any], key: str) -> list[Any]:
+    """Return the links to the answer as a file: with the rows that are seen, in their order."""
     options = {k: shown(v) for k, v in asked.items() if v is not None}
     search = UrlState(name, view.filters, options, view.run).search()
     kinds = (("csv", "CSV"), ("parquet", "Parquet"), ("md", "Markdown"))
     return [
-        html.A(title, href=f"/export/{name}.{form}{search}", className="export")
+        html.A(
+            title,
+            href=f"/export/{name}.{form}{search}",
+            className="export",
+            title="the rows as they are filtered, grouped and sorted here",
+            **attributes(data_table=key),
+        )
         for form, title in kinds
     ]
 
 
-def rows_and_columns(table: pa.Table, origin: int = 0) -> dict[str, Any]:
+def rows_and_columns(
+    table: pa.Table, origin: int = 0, sort: Sequence[tuple[str, bool]] = ()
+) -> dict[str, Any]:
     """A table for AG Grid. Absolute times as the browser can hold them: since the trace began."""
     some = table.slice(0, ROWS).to_pylist()
     times = [name for name in ABSOLUTE_TIMES if name in table.column_names]
@@ -309,6 +322,10 @@ def rows_and_columns(table: pa.Table, origin: int = 0) -> dict[str, Any]:
                 row[name] -= origin
     columns = [_column(field) for field in table.schema if _used(table, field)]
     drawn = next((n for n in _ON_TIMELINE if n in table.column_names), None)
+    by_name = {column["field"]: column for column in columns}
+    for place, (name, descending) in enumerate(sort):
+        if name in by_name:
+            by_name[name] |= {"sort": "desc" if descending else "asc", "sortIndex": place}
     words = [column["headerName"] for column in columns]
     for column in columns:  # of two that differ by their unit only, both keep it
         if words.count(column["headerName"]) > 1:
@@ -334,27 +351,6 @@ def _to_timeline(name: str) -> dict[str, Any]:
         "filter": False,
         "cellClass": "go",
     }
-
-
-def grouped(table: pa.Table, by: str) -> pa.Table:
-    """Return the rows of one group as one: what can be added up, added up."""
-    adds = [f.name for f in table.schema if _adds(f)]
-    plain = table.select([by, *adds])
-    plain = plain.set_column(0, by, plain[by].cast(pa.string()))
-    sums = plain.group_by(by).aggregate([(by, "count"), *((name, "sum") for name in adds)])
-    sums = sums.select([by, f"{by}_count", *(f"{name}_sum" for name in adds)])
-    sums = sums.rename_columns([by, "rows", *adds])
-    return sums.sort_by([(adds[0], "descending")]) if adds else sums
-
-
-def _adds(field: pa.Field) -> bool:
-    """Counts and sums of a thing; no means, extremes, shares, times of day or numbers of things."""
-    name = field.name
-    if not pa.types.is_integer(field.type) or name in ABSOLUTE_TIMES:
-        return False
-    if any(word in name for word in ("mean", "min", "max", "p50", "p95", "std", "size", "per_")):
-        return False
-    return unit_of(name) in ("ns", "bytes") or name in ("count", "kernels", "collectives")
 
 
 def _groups(field: pa.Field) -> bool:

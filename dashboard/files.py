@@ -1,5 +1,6 @@
 """Files that come and go: answers exported, traces uploaded."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,11 +9,15 @@ from flask import Response, request
 from htk.analyses import ANALYSES, find
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import answer
+from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
+from htk.dashboard.table_view import TableView
 from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError, UnknownAnalysis, UsageError
 from htk.output.render import to_bytes
+from htk.output.result import Result
 
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _PLAIN = "text/plain"  # of a text that may hold what somebody else wrote into an address
 _KINDS = {"csv": "text/csv", "md": "text/markdown", "parquet": "application/octet-stream"}
 
@@ -34,8 +39,12 @@ def add_routes(server: Any, runs: Runs) -> None:
             return Response("no such export", 404, mimetype=_PLAIN)
         except HtkError as error:
             return Response(str(error), 400, mimetype=_PLAIN)
-        disposition = {"Content-Disposition": f"attachment; filename={name}.{form}"}
-        return Response(to_bytes(result, form), mimetype=_KINDS[form], headers=disposition)
+        looked_at = TableView.of(view, view.options.get("table", name))
+        origin = int(result.coverage.get("origin_ns") or 0)
+        seen = Result(result.analysis, looked_at.applied(result.table, origin), result.coverage)
+        file = f"{_file_name(runs, view, name)}.{form}"
+        disposition = {"Content-Disposition": f"attachment; filename={file}"}
+        return Response(to_bytes(seen, form), mimetype=_KINDS[form], headers=disposition)
 
     @server.route("/upload", methods=["POST"])
     def upload() -> Response:
@@ -50,3 +59,12 @@ def add_routes(server: Any, runs: Runs) -> None:
         except UsageError as error:
             return Response(str(error), 413, mimetype=_PLAIN)
         return Response(key, mimetype=_PLAIN)
+
+
+def _file_name(runs: Runs, view: UrlState, name: str) -> str:
+    """Return what a file holds, as its name: of which run, what of it, under which filters."""
+    trace = runs.trace(view.run)
+    parts = [run_name(trace, view.run) if trace is not None else "", name]
+    parts += [f"{key}-{value}" for key, value in view.filters.items()]
+    plain = (_UNSAFE.sub("-", part).strip("-.")[:60] for part in parts)
+    return "_".join(part for part in plain if part)

@@ -9,12 +9,14 @@ from htk.dashboard import derived
 from htk.dashboard.components import attributes
 from htk.dashboard.page import WAITING, Page, Visit
 from htk.dashboard.pages import composed
+from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
 from htk.overview.doctor import doctor
 from htk.trace.trace import Trace
 
+FOLLOW_MS = 2000  # between two looks at the files of a run that is followed
 GROUPS = ("", "Dig into", "Ask")
 
 
@@ -29,6 +31,8 @@ def frame() -> Any:
             dcc.Store(id="again"),
             dcc.Store(id="changed"),
             dcc.Store(id="visited"),
+            dcc.Store(id="followed"),
+            dcc.Interval(id="follow-tick", interval=FOLLOW_MS, disabled=True),
             html.A("Skip to the page", href="#page", className="skip"),
             html.Div([_side(), _content()], className="shell"),
         ],
@@ -68,6 +72,14 @@ def _content() -> Any:
                     html.Div(id="filters", className="pills"),
                     html.Div(
                         [
+                            html.Span(id="follow-state", className="coverage", role="status"),
+                            dmc.Switch(
+                                id="follow",
+                                label="follow files",
+                                size="sm",
+                                persistence=True,
+                                persistence_type="session",
+                            ),
                             html.Button("Copy link", id="copy", className="ghost"),
                             dmc.Switch(id="dark-switch", label="dark", size="sm"),
                         ],
@@ -175,12 +187,6 @@ def about(visit: Visit) -> str:
     trace = visit.runs.trace(visit.view.run)
     if trace is None:
         return visit.view.run
-    names = sorted({p.file for p in trace.files})
-    if visit.view.run.startswith("upload/"):
-        return names[0].rsplit("/", 1)[-1]
-    if visit.view.run:
-        return visit.view.run
-    if len(names) == 1:
-        return names[0].rsplit("/", 1)[-1]
-    folder = names[0].rsplit("/", 2)
-    return f"{folder[-2] if len(folder) > 1 else ''} · {len(names)} files"
+    name = run_name(trace, visit.view.run)
+    files = len({p.file for p in trace.files})
+    return name if visit.view.run or files == 1 else f"{name} · {files} files"

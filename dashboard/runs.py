@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from htk.answers.ask import ask
+from htk.dashboard.following import Followed, News
 from htk.dashboard.memo import SingleFlightCache
 from htk.errors import HtkError, UsageError
 from htk.history.archive import History
@@ -79,6 +80,7 @@ class Runs:
         folders: Sequence[Path] = (),
         *,
         trace: Trace | None = None,
+        followed: Followed | None = None,  # the files of that trace, looked at before it was read
         options: OpenOptions | None = None,
         upload_bytes: int = UPLOAD_BYTES,
         history_address: str = "",  # of the facts of many runs; nothing: none are kept
@@ -90,6 +92,7 @@ class Runs:
         self._options = options or OpenOptions()
         self._open: OrderedDict[str, Trace] = OrderedDict()
         self._initial = trace
+        self._followed: dict[str, Followed] = {"": followed} if followed is not None else {}
         self._jobs: dict[str, OpenJob] = {}
         self._lock = threading.Lock()
         self._one_at_a_time: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
@@ -112,6 +115,33 @@ class Runs:
             if key in self._open:
                 self._open.move_to_end(key)
             return self._open.get(key)
+
+    def follow(self, key: str) -> News | None:
+        """Return what is new of a run's files, which are read anew once they rest; nothing of a
+        run that has no folder or file of its own."""
+        trace = self.trace(key)
+        if trace is None or key == "sample" or key.startswith(_UPLOAD):
+            return None
+        with self._lock:
+            if key and key not in self._followed:
+                self._followed[key] = Followed(self.path_of(key))
+            followed = self._followed.get(key)
+        return followed.look(lambda: self._read_anew(key, followed.inputs)) if followed else None
+
+    def _read_anew(self, key: str, inputs: Inputs) -> str:
+        """Put a new reading of a run into the place of the old; return what went wrong."""
+        try:
+            trace = open_trace(inputs, self._options)
+        except HtkError as error:
+            return str(error)
+        with self._lock:
+            if not key:
+                self._initial = trace
+            elif key in self._open:
+                self._open[key] = trace
+        self._let_go(key)
+        gc.collect()
+        return ""
 
     def narrowed(self, key: str, selection: Selection) -> Trace:
         """Return the same object for the same selection: its tables are made once."""

@@ -1,6 +1,5 @@
 """What a page shows, read from its address: a copied link opens the same view."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -12,7 +11,6 @@ from htk.trace.selection import Selection
 
 FILTERS = ("ranks", "cycles", "steps", "from", "to", "name", "annotation")
 _OPTION = "o."  # options of a page, apart from the filters
-_GROUP = "group."  # of them, what a table is grouped by
 
 
 @dataclass(frozen=True)
@@ -61,14 +59,9 @@ class UrlState:
             options[name] = text
         return replace(self, options=options)
 
-    def grouped(self, groups: Mapping[str, str | None]) -> "UrlState":
-        """Return the same page with its tables grouped so, by their places."""
-        kept = {k: v for k, v in self.options.items() if not k.startswith(_GROUP)}
-        return replace(self, options=kept | {_GROUP + k: v for k, v in groups.items() if v})
-
-    def group_of(self, table: str) -> str:
-        """Return what a table is grouped by; nothing where it is not."""
-        return self.options.get(_GROUP + table, "")
+    def table_option(self, kind: str, table: str) -> str:
+        """Return how a table is grouped, sorted or filtered; nothing where it is not."""
+        return self.options.get(f"{kind}.{table}", "")
 
     @property
     def selection(self) -> Selection:

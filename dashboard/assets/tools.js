@@ -28,18 +28,50 @@
     return "";
   };
 
-  /* A copied link opens the tables grouped as they are. */
-  window.htkGrouped = function (groups, tables) {
+  const TABLE = /^o\.(group|sort|where)\./; // how a table is looked at
+
+  /* A copied link opens the tables grouped, sorted and filtered as they are. */
+  window.htkTables = function (groups, columns, filters, tables, grids) {
     const asked = new URLSearchParams(location.search);
     const before = asked.toString();
-    tables.forEach((table, k) => {
-      const name = `o.group.${table.name}`;
-      if (groups[k]) asked.set(name, groups[k]); else asked.delete(name);
+    const put = (kind, table, text) => {
+      const name = `o.${kind}.${table.name}`;
+      if (text) asked.set(name, text); else asked.delete(name);
+    };
+    tables.forEach((table, k) => put("group", table, groups[k]));
+    grids.forEach((table, k) => {
+      if (columns[k]) { // the grid is there
+        const sorted = columns[k].filter((c) => c.sort).sort((a, b) => a.sortIndex - b.sortIndex);
+        put("sort", table, sorted.map((c) => `${c.colId}:${c.sort}`).join(","));
+      }
+      if (filters[k]) put("where", table, Object.keys(filters[k]).length ? JSON.stringify(filters[k]) : "");
     });
     const now = asked.toString();
     if (now === before) return;
     keepSearch(now ? `?${now}` : "");
   };
+
+  /* The address of the same page under other filters: its tables stay as they are looked at. */
+  window.htkWithTables = function (search) {
+    const looks = [...new URLSearchParams(location.search)].filter(([name]) => TABLE.test(name));
+    if (!looks.length) return search;
+    const wanted = new URLSearchParams(search);
+    for (const [name, value] of looks) wanted.set(name, value);
+    return `?${wanted}`;
+  };
+
+  /* What is exported is what is seen. */
+  function exportsWhatIsSeen(link) {
+    const address = new URL(link.href);
+    const shown = new URLSearchParams(location.search);
+    for (const kind of ["group", "sort", "where"]) {
+      const name = `o.${kind}.${link.dataset.table}`;
+      if (shown.has(name)) address.searchParams.set(name, shown.get(name));
+      else address.searchParams.delete(name);
+    }
+    address.searchParams.set("o.table", link.dataset.table);
+    link.href = address.href;
+  }
 
   /* From a row of a table to its longest instance: the address of the timeline there. */
   window.htkRowTimeline = function (cells) {
@@ -105,6 +137,8 @@
       event.preventDefault();
       document.getElementById("page").focus();
     }
+    const link = /** @type {HTMLAnchorElement} */ (target.closest("a[data-table]"));
+    if (link) exportsWhatIsSeen(link);
     const save = /** @type {HTMLElement} */ (target.closest("[data-save]"));
     if (save) {
       const plot = save.closest("figure").querySelector(".js-plotly-plot");

@@ -9,7 +9,6 @@ from dash import dcc, html
 from htk.columns.arrow import numbers, truths
 from htk.columns.groups import Groups
 from htk.core.humanize import command_name, format_bytes, format_duration, pluralize, shorten
-from htk.dashboard import plots
 from htk.dashboard.cause_cards import card
 from htk.dashboard.components import (
     answered,
@@ -19,14 +18,13 @@ from htk.dashboard.components import (
     grid,
     meter,
     picture,
-    plot,
     section,
     spark,
     swatch,
     tile,
 )
 from htk.dashboard.page import Page, Visit, panel
-from htk.dashboard.time_shares import shares
+from htk.dashboard.rank_bars import rank_bars
 from htk.dashboard.utilization_strip import strip
 from htk.errors import HtkError
 from htk.overview import summary
@@ -193,11 +191,6 @@ def _bars(visit: Visit) -> Any:
             *answered(visit, "phase_breakdown"),
         )
     verdict = _verdict(visit)
-    bars = shares(visit)
-    height = 40 + 26 * max(len(bars.ranks), 3)
-    fig = plots.shares(bars.ranks, bars.labels, bars.layers, visit.dark)
-    fig.update_layout(showlegend=False, margin={"l": 8, "r": 8, "t": 4, "b": 28})
-    plot_id = {"type": "by-rank", "name": "shares"}
     unit = "step" if verdict.step_ns else "recording"
     return section(
         f"Where a {unit} goes" if unit == "step" else "Where the time goes",
@@ -205,7 +198,7 @@ def _bars(visit: Visit) -> Any:
         *_where(verdict),
         html.H2("Each rank's time"),
         html.P("all of its recorded window; a click on a bar looks at that rank", className="hint"),
-        plot(fig, "time of each rank", plot_id, min(height, 1600)),
+        rank_bars(visit),
     )
 
 
@@ -235,13 +228,20 @@ def _causes(visit: Visit) -> Any:
             for name, why in verdict.next
         ]
         return section("What to change first", empty(text), html.Ul(links, className="next"))
-    unit = "ms of a step" if verdict.step_ns else "of the recording"
+    unit = "a step" if verdict.step_ns else "the recording"
     best = max((c.pct or 0 for c in verdict.causes), default=0) or 1
     return section(
         "What to change first",
         *(card(visit, verdict, k, best) for k in range(len(verdict.causes))),
-        dcc.Link("All findings", href=visit.view.link("recommendations"), className="act"),
-        note=f"upper bounds, {unit}",
+        html.Div(
+            [
+                dcc.Link("All findings", href=visit.view.link("recommendations")),
+                dcc.Link("What each remedy wins at best", href=visit.view.link("whatif")),
+            ],
+            className="links",
+        ),
+        note=f"Recorded time of {unit} that each cause holds: no part is counted twice. "
+        "What a remedy wins is predicted by its what-if.",
     )
 
 

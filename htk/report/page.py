@@ -107,7 +107,7 @@ def _causes(report: Report) -> str:
         gain = (
             ""
             if cause.pct is None
-            else f"<b>up to {format_duration(cause.pct / 100 * verdict.total_ns)}</b>"
+            else f"<b>{format_duration(cause.pct / 100 * verdict.total_ns)}</b>"
         )
         cards.append(
             f"<li><h3>{escape(cause.finding[:1].upper() + cause.finding[1:])}{gain}</h3>"
@@ -115,7 +115,11 @@ def _causes(report: Report) -> str:
         )
     if not cards:
         return ""
-    note = '<p class="doc">What each would win back at most.</p>'
+    whose = "a step" if verdict.step_ns else "the recording"
+    note = (
+        f'<p class="doc">Recorded time of {whose} that each cause holds: no part is counted twice. '
+        "What a remedy wins is predicted under What if.</p>"
+    )
     return f'<h2>What to change first</h2>{note}<ol class="causes">{"".join(cards)}</ol>'
 
 
@@ -211,15 +215,15 @@ def _bounds(result: Result) -> str:
         if change is None:
             continue
         wide = min(max(-change, 0.0), 100.0)
+        gain = row["measured_step_time_ns"] - row["step_time_ns"]
         lines.append(
             f"<tr><td>{escape(in_words(str(row['whatif'])))}</td>"
-            f'<td class="num">{_signed(change)}</td>'
+            f'<td class="num">{format_duration(gain)}</td>'
             f'<td class="track"><span style="width:{wide:.2f}%"></span></td></tr>'
         )
-    return (
-        '<h3>Best case of each remedy alone</h3><p class="doc">Of the step’s time, each taken '
-        f'away alone.</p><table class="bounds">{"".join(lines)}</table>'
-    )
+    note = '<p class="doc">Of a step, each by itself; they overlap.</p>'
+    table = f'<table class="bounds">{"".join(lines)}</table>'
+    return f"<h3>Best case of each remedy alone</h3>{note}{table}"
 
 
 def _signed(percent: float) -> str:

@@ -52,10 +52,11 @@ def _shares(report: Report) -> list[str]:
 def _causes(report: Report) -> list[str]:
     verdict = report.verdict
     total_ns = verdict.step_ns or verdict.window_ns
+    whose = "a step" if verdict.step_ns else "the recording"
     lines = []
     for number, cause in enumerate(verdict.causes, 1):
         gain = (
-            f" (at most {format_duration((cause.pct or 0) / 100 * total_ns)})"
+            f" ({format_duration((cause.pct or 0) / 100 * total_ns)} of {whose})"
             if cause.pct is not None
             else ""
         )

@@ -1,6 +1,7 @@
 """Every analysis has a page, and every part of the composed pages can be drawn."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,22 @@ def _figures(component: Any) -> list[Any]:
 def test_a_rank_without_a_file_has_a_bar_of_its_own_look(tmp_path: Path) -> None:
     (write_ranks(tmp_path) / "rank0.json").unlink()
     visit = Visit(Runs(trace=open_trace(tmp_path, OpenOptions(cache=False))), UrlState())
-    (figure,) = _figures(json.loads(drawn(composed()[""].parts["bars"](visit))))
-    bars = {trace["name"]: trace for trace in figure["data"]}
-    assert bars["unrecorded"]["y"] == ["rank 1", "rank 0"]
-    assert bars["unrecorded"]["x"] == [0, 100]
-    assert bars["unrecorded"]["marker"]["pattern"]["shape"] == "/"
-    assert all(trace["x"][1] == 0 for name, trace in bars.items() if name != "unrecorded")
+    bars = _of_class(json.loads(drawn(composed()[""].parts["bars"](visit))), "rank-bar")
+    kinds = [
+        [(piece["className"], piece["style"]["width"]) for piece in _of_class(bar, r"k-\w+")]
+        for bar in bars
+    ]
+    assert kinds[0] == [("k-unrecorded", "100.000%")]
+    assert kinds[1] and not [kind for kind, _ in kinds[1] if kind == "k-unrecorded"]
+    assert bars[0]["aria-label"] == "rank 0: no file of this rank"
+    assert bars[1]["aria-label"].startswith("rank 1: ")
+
+
+def _of_class(component: Any, name: str) -> list[dict[str, Any]]:
+    """The properties of all elements of a class, as JSON, in their order."""
+    if isinstance(component, dict):
+        is_one = bool(re.fullmatch(name, str(component.get("className", ""))))
+        return [component] * is_one + [c for v in component.values() for c in _of_class(v, name)]
+    if isinstance(component, list):
+        return [c for value in component for c in _of_class(value, name)]
+    return []

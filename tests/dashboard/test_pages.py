@@ -38,11 +38,14 @@ def test_the_first_screen(page: Any) -> None:
     for words in ("GPU step", "on the host", "Exposed communication", "Each rank's time"):
         assert words in shown
     assert "all 2 ranks" in shown, "what the numbers rest on"
-    until(page, "() => document.querySelector('main .js-plotly-plot')?.data?.length > 1")
-    bars = page.evaluate("document.querySelector('main .js-plotly-plot').data.map(d => [...d.x])")
-    for rank in (0, 1):
-        assert sum(layer[rank] for layer in bars) == pytest.approx(100)
+    bars = page.evaluate(
+        "[...document.querySelectorAll('.rank-bar')].map(bar =>"
+        " [...bar.querySelectorAll('i')].map(piece => parseFloat(piece.style.width)))"
+    )
+    assert [sum(pieces) for pieces in bars] == pytest.approx([100, 100], abs=0.01)
     open_to_all(page)
+    page.click("text=rank 1 >> visible=true")
+    until(page, "() => location.search === '?ranks=1'")
 
 
 @pytest.mark.parametrize("path", PAGES[1:])

@@ -101,6 +101,7 @@ def _runs(
     paths: tuple[str, ...], upload_bytes: int, history: str, arguments: dict[str, Any]
 ) -> "Runs":
     """Return one run that is opened at once, or folders to choose from."""
+    from htk.dashboard.following import Followed
     from htk.dashboard.runs import Runs, holds_runs
 
     folders = [Path(p) for p in paths if Path(p).is_dir()]
@@ -113,7 +114,8 @@ def _runs(
         return Runs([Path.cwd()], **many)
     if len(folders) == len(paths) and any(holds_runs(f) for f in folders):
         return Runs(folders, **many)
-    return Runs(folders, trace=opened(paths, arguments), **many)
+    followed = Followed(paths)  # before they are read: what comes meanwhile is seen
+    return Runs(folders, trace=opened(paths, arguments), followed=followed, **many)
 
 
 def _serve(

@@ -1,0 +1,14 @@
+"""What a run is called: in the corner of every page, in the names of files."""
+
+from htk.trace.trace import Trace
+
+
+def run_name(trace: Trace, key: str) -> str:
+    """Return a run's name: its key, or of what has none the file's or folder's."""
+    names = sorted({p.file for p in trace.files})
+    if key and not key.startswith("upload/"):
+        return key
+    if len(names) == 1 or key:
+        return names[0].rsplit("/", 1)[-1]
+    folders = names[0].rsplit("/", 2)
+    return folders[-2] if len(folders) > 2 else ""
