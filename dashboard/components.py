@@ -340,7 +340,7 @@ def _to_timeline(name: str) -> dict[str, Any]:
     return {
         "colId": "timeline",
         "field": name,
-        "headerName": "",
+        "headerName": "↗",
         "headerTooltip": "the longest instance on the timeline",
         "valueFormatter": {"function": "htkGo(params.value)"},
         "tooltipValueGetter": {"function": "'the longest instance on the timeline'"},

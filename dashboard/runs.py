@@ -29,6 +29,7 @@ from htk.trace.trace import Trace
 
 MOST_OPEN = 4  # open traces; the least recently used is closed
 MOST_UPLOADS = 8
+MOST_TOGETHER = 512  # files of one upload
 MOST_LISTED = 500
 UPLOAD_BYTES = 512 << 20
 _DEPTH = 5
@@ -294,8 +295,25 @@ class Runs:
                     break
         return sorted(runs, key=lambda r: -r.changed)
 
-    def upload(self, name: str, body: IO[bytes]) -> str:
-        """Keeps a file under a key that nobody else can guess; too large a one is refused."""
+    def upload(self, name: str, body: IO[bytes], key: str = "") -> str:
+        """Keeps a file under a key that nobody else can guess, or with the others of a key that was
+        given before; what is too large is refused."""
+        folder = self._folder_of_upload(key) if key else self._new_upload()
+        stored = [file.stat().st_size for file in folder.iterdir()]
+        target = folder / _safe(name)
+        try:
+            if len(stored) >= MOST_TOGETHER:
+                raise UsageError(f"more than {MOST_TOGETHER} files; pack them into an archive")
+            if target.exists():
+                raise UsageError(f"{name[:80]!r} was sent twice")
+            _save(body, target, self.upload_bytes - sum(stored), self.upload_bytes)
+        except UsageError:
+            if not key:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return f"{_UPLOAD}/{folder.name}"
+
+    def _new_upload(self) -> Path:
         with self._lock:
             if self._uploads is None:
                 # It goes with the process at the latest.
@@ -304,15 +322,17 @@ class Runs:
             old = sorted(self._uploads.iterdir(), key=lambda f: f.stat().st_mtime)
             for folder in old[: max(0, len(old) - MOST_UPLOADS + 1)]:
                 shutil.rmtree(folder, ignore_errors=True)
-            token = secrets.token_urlsafe(12)
-            folder = self._uploads / token
+            folder = self._uploads / secrets.token_urlsafe(12)
             folder.mkdir()
-        try:
-            _save(body, folder / _safe(name), self.upload_bytes)
-        except UsageError:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return f"{_UPLOAD}/{token}"
+        return folder
+
+    def _folder_of_upload(self, key: str) -> Path:
+        """Return where the other files of an upload lie; it is not read yet."""
+        names = {f.name: f for f in self._uploads.iterdir()} if self._uploads else {}
+        folder = names.get(key.removeprefix(f"{_UPLOAD}/"))
+        if folder is None or key in self._jobs:
+            raise UsageError("there is no upload that this file could belong to")
+        return folder
 
     def close(self) -> None:
         """Uploaded files go with the server."""
@@ -373,15 +393,17 @@ def _safe(name: str) -> str:
     return plain.lstrip(".")[-120:] or "trace.json"
 
 
-def _save(body: IO[bytes], path: Path, most: int) -> None:
+def _save(body: IO[bytes], path: Path, most: int, allowed: int) -> None:
     size = 0
     with path.open("wb") as file:
         while block := body.read(1 << 20):
             size += len(block)
             if size > most:
-                raise UsageError(f"larger than {most >> 20} MiB, the most that may be uploaded")
+                path.unlink()
+                raise UsageError(f"larger than {allowed >> 20} MiB, the most that may be uploaded")
             file.write(block)
     if not size:
+        path.unlink()
         raise UsageError("the file is empty")
 
 

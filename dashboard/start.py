@@ -145,10 +145,14 @@ def _upload(runs: Runs) -> Any:
     most = format_bytes(runs.upload_bytes)
     return html.Div(
         [
-            html.Label("Upload a trace", htmlFor="upload-file", className="control-label"),
+            html.Label(
+                "Upload a trace: one file, or those of all ranks together",
+                htmlFor="upload-file",
+                className="control-label",
+            ),
             html.Div(id="upload-place", **attributes(data_most=str(runs.upload_bytes))),
             html.P(
-                f"up to {most}; kept until the server ends, seen by who has its address",
+                f"up to {most}; kept until the server ends; who has its address sees it",
                 className="coverage",
             ),
         ],

@@ -174,15 +174,30 @@
     input.id = "upload-file";
     const state = document.createElement("div");
     state.setAttribute("role", "status");
-    input.addEventListener("change", () => input.files.length && send(input.files[0], place, state));
+    input.multiple = true;
+    input.addEventListener("change", () => input.files.length && sendAll([...input.files], place, state));
     place.append(input, state);
   }
 
-  function send(file, place, state) {
-    if (file.size > Number(place.dataset.most)) {
-      state.textContent = `${file.name} is larger than may be uploaded`;
+  /* The files of all ranks, one after the other: together they are one run. */
+  async function sendAll(files, place, state) {
+    const total = files.reduce((sum, file) => sum + file.size, 0);
+    if (total > Number(place.dataset.most)) {
+      const what = files.length > 1 ? `${files.length} files are` : `${files[0].name} is`;
+      state.textContent = `${what} larger than may be uploaded`;
       return;
     }
+    let key = "";
+    for (let k = 0; k < files.length; k++) {
+      const place = files.length > 1 ? `${k + 1} of ${files.length}: ` : "";
+      key = await send(files[k], key, place, state);
+      if (!key) return;
+    }
+    window.location.assign(`/?run=${key}`);
+  }
+
+  /* Sends one file; its upload's key, or nothing where it was not sent, which is said. */
+  function send(file, key, number, state) {
     const request = new XMLHttpRequest();
     const cancel = document.createElement("button");
     cancel.textContent = "Cancel";
@@ -190,17 +205,22 @@
     cancel.onclick = () => request.abort();
     const text = document.createElement("span");
     state.replaceChildren(text, " ", cancel);
-    request.upload.onprogress = (e) => {
-      text.textContent = `sending ${file.name}: ${Math.round((100 * e.loaded) / Math.max(e.total, 1))} %`;
-    };
-    request.onabort = () => { state.textContent = "not sent"; };
-    request.onerror = () => { state.textContent = "the server did not answer; is it still running?"; };
-    request.onload = () => {
-      if (request.status !== 200) { state.textContent = request.responseText; return; }
-      window.location.assign(`/?run=${request.responseText}`);
-    };
-    request.open("POST", `/upload?name=${encodeURIComponent(file.name)}`);
-    request.setRequestHeader("X-Htk-Upload", "1");
-    request.send(file);
+    text.textContent = `sending ${number}${file.name}`;
+    return new Promise((resolve) => {
+      const fail = (words) => { state.textContent = words; resolve(""); };
+      request.upload.onprogress = (e) => {
+        text.textContent = `sending ${number}${file.name}: ${Math.round((100 * e.loaded) / Math.max(e.total, 1))} %`;
+      };
+      request.onabort = () => fail("not sent");
+      request.onerror = () => fail("the server did not answer; is it still running?");
+      request.onload = () => {
+        if (request.status === 200) resolve(request.responseText);
+        else fail(`${file.name}: ${request.responseText}`);
+      };
+      const of = key ? `&key=${encodeURIComponent(key)}` : "";
+      request.open("POST", `/upload?name=${encodeURIComponent(file.name)}${of}`);
+      request.setRequestHeader("X-Htk-Upload", "1");
+      request.send(file);
+    });
   }
 })();

@@ -257,7 +257,7 @@ def _trust(visit: Visit) -> Any:
         )
         for r in wanted
     ]
-    lost = [r["item"] for r in rows if r["section"] == "missing"]
+    lost = [r["item"].replace("_", " ") for r in rows if r["section"] == "missing"]
     if lost:
         text = f"– not recorded: {', '.join(lost[:6])}" + (", …" if len(lost) > 6 else "")
         marks.append(

@@ -3,21 +3,27 @@
 from typing import Any
 
 import dash_mantine_components as dmc
+import pyarrow as pa
 from dash import Dash, Input, Output, State, dcc, html
 
 from htk.analyses import ANALYSES
-from htk.dashboard.components import attributes, coverage, empty, grid, safely, section
+from htk.core.chart import Bar
+from htk.dashboard.components import attributes, coverage, empty, grid, plot, safely, section
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
+from htk.output.figures import figure
 from htk.output.result import Result
 from htk.query.sql import Prepared, prepare
 from htk.query.views import VIEWS
 from htk.query.worker import Limits
 from htk.schema import DERIVED, TABLES, doc_of
+from htk.timeline.row_spans import ends_of
 
 _LIMITS = Limits(seconds=20, memory="2GB")
 _QUERY = "query"
+_MOST_BARS = 60  # more rows are a table
+_IDS = ("rank", "step", "cycle", "device", "stream", "start_ns", "end_ns")
 EXAMPLES = {
     "GPU time by kind": (
         "select kind, count(*) as activities, sum(end_ns - start_ns) as total_ns\n"
@@ -133,8 +139,29 @@ def _asked(visit: Visit) -> Result:
 
 def _answer(visit: Visit) -> Any:
     result = _asked(visit)
-    shown = grid(result, visit, {_QUERY: visit.option(_QUERY, "")}, rows=16)
-    return html.Div([shown, *coverage(result)])
+    text = visit.option(_QUERY, "")
+    shown = grid(result, visit, {_QUERY: text}, rows=16)
+    links: list[Any] = []
+    if len(result) and ends_of(result.table) is not None:
+        view = UrlState("timeline", visit.view.filters, {_QUERY: text}, visit.view.run)
+        link = dcc.Link("These rows as a track of the timeline", href=f"/timeline{view.search()}")
+        links = [html.Div(link, className="links")]
+    return html.Div([*links, _drawn(result, visit), shown, *coverage(result)])
+
+
+def _drawn(result: Result, visit: Visit) -> Any:
+    """Return a picture of an answer of few rows: its first number, by what comes before it."""
+    schema = result.table.schema
+    is_number = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in schema]
+    names = [f.name for f in schema]
+    texts = [name for name, number in zip(names, is_number, strict=True) if not number]
+    x = texts[0] if texts else names[0]
+    told = [n for n, number in zip(names, is_number, strict=True) if number and n not in _IDS]
+    values = [name for name in told if name != x]
+    if not values or not 1 < len(result) <= _MOST_BARS:
+        return html.Div()
+    drawn = figure(result.table, Bar(x, values[0], horizontal=bool(texts)), dark=visit.dark)
+    return plot(drawn, f"{values[0]} by {x}".replace("_", " "))
 
 
 def _register(app: Dash, runs: Runs) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from flask import Response, request
 
 from htk.dashboard.memo import SingleFlightCache
+from htk.dashboard.page import Visit
+from htk.dashboard.pages import answer
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError, UsageError
@@ -25,8 +27,15 @@ def add_routes(server: Any, runs: Runs) -> None:
     def timeline(view: UrlState) -> TraceTimeline:
         trace = runs.narrowed(view.run, view.selection.of_files)
         aligned = request.args.get("aligned") != "0"
+        query = view.options.get("query", "")
+
+        def make() -> TraceTimeline:
+            visit = Visit(runs, view)
+            rows = answer(visit, "sql", {"query": query}).table if query else None
+            return TraceTimeline(trace, aligned=aligned, rows=rows)
+
         # A timeline holds its trace: as long as it is kept, no other trace has that identity.
-        return kept.get((id(trace), aligned), lambda: TraceTimeline(trace, aligned=aligned))
+        return kept.get((id(trace), aligned, query and view), make)
 
     @server.route("/timeline/<question>")
     def ask(question: str) -> Response:

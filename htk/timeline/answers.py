@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.intervals import union_lengths
@@ -18,7 +19,8 @@ from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
 from htk.timeline.lanes import lanes_of
 from htk.timeline.matches import matching
-from htk.timeline.sources import KINDS, DisplayClock
+from htk.timeline.row_spans import row_spans
+from htk.timeline.sources import KINDS, DisplayClock, SpanSource
 from htk.trace.trace import Trace
 
 MOST_FOUND = 200
@@ -30,11 +32,12 @@ _MOST_LIT = 3  # searches in memory; one of a million spans takes 60 MB
 class TraceTimeline:
     """The lanes of a trace with everything that can be asked of them."""
 
-    def __init__(self, trace: Trace, *, aligned: bool = True) -> None:
+    def __init__(self, trace: Trace, *, aligned: bool = True, rows: pa.Table | None = None) -> None:
         self.trace, self.aligned = trace, aligned
-        self.detail = Detail(lanes_of(trace, aligned=aligned))
+        spans = None if rows is None else _within(trace, row_spans(rows, "query", "query"))
+        self.detail = Detail(lanes_of(trace, aligned=aligned, rows=spans))
         self.lanes = self.detail.lanes
-        self.facts = Facts(trace, self.lanes)
+        self.facts = Facts(trace, self.lanes, rows)
 
     def about(self) -> dict[str, Any]:
         """Return what there is: lanes, names, kinds, steps, ranks."""
@@ -326,3 +329,16 @@ class TraceTimeline:
             [-1 if r["rank"] is None else r["rank"], r["device_name"] or "", r["host"] or ""]
             for r in table.select(list(columns)).to_pylist()
         ]
+
+
+def _within(trace: Trace, spans: SpanSource) -> SpanSource:
+    """Return the spans, all of which lie within the recording: others would stretch the picture
+    beyond sense."""
+    table = trace.tables["ranks"]
+    low = int(numbers(table["start_ns"], 0)[valid(table["start_ns"])].min(initial=trace.origin_ns))
+    high = int(numbers(table["end_ns"], 0)[valid(table["end_ns"])].max(initial=trace.origin_ns))
+    outside = int(((spans.end < low) | (spans.start > high)).sum())
+    if outside:
+        rows = f"{outside:,} of {len(spans):,} rows lie outside the recording"
+        raise UsageError(f"{rows}; select start_ns and end_ns as the tables hold them")
+    return spans

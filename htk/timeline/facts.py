@@ -29,6 +29,7 @@ class Facts:
 
     trace: Trace
     lanes: Lanes
+    rows: pa.Table | None = None  # of the spans that are an answer's
 
     def of(self, span: int) -> dict[str, Any]:
         """Return one span: what it is, the columns of its row, what it belongs to, its arrows."""
@@ -36,6 +37,8 @@ class Facts:
         table, row = self.where(span)
         if row < 0:
             return {**brief, "facts": [], "arrows": [], "pages": []}
+        if table == "rows":
+            return {**brief, "ref": "", "facts": self._of_answer(row), "arrows": [], "pages": []}
         facts = [*self._around(table, row), *self._columns(table, row)]
         facts = [fact for k, fact in enumerate(facts) if fact not in facts[:k]]
         return {
@@ -45,6 +48,12 @@ class Facts:
             "arrows": self.arrows(span),
             "pages": self._pages(table, brief),
         }
+
+    def _of_answer(self, row: int) -> list[list[str]]:
+        """Return every column of a row of an answer."""
+        assert self.rows is not None
+        values = {field.name: self.rows[field.name][row].as_py() for field in self.rows.schema}
+        return [[name, format_value(value, unit_of(name))] for name, value in values.items()]
 
     def brief(self, span: int) -> dict[str, Any]:
         """Return what the picture itself needs to show a span."""
@@ -77,7 +86,12 @@ class Facts:
     def find(self, ref: str) -> int:
         """Return the span of an event by that name; -1: there is none."""
         table, rank, event = (*ref.split(":"), "", "")[:3]
-        if table not in TABLES or not rank.isdigit() or not event.isdigit():
+        if (
+            table not in TABLES
+            or table not in self.trace.tables
+            or not rank.isdigit()
+            or not event.isdigit()
+        ):
             return -1
         rows = self._rows_of_events(table, int(rank), np.array([int(event)], np.int64))
         return int(self.lanes.spans_of(table, rows)[0])

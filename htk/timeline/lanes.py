@@ -1,7 +1,7 @@
 """A trace as lanes of spans that do not overlap: streams, groups, threads by depth."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.nesting import nest
 from htk.columns.types import Ints
-from htk.timeline.sources import SECTIONS, TABLES, SpanSource, sources
+from htk.timeline.sources import SECTIONS, TABLES, DisplayClock, SpanSource, sources
 from htk.trace.trace import Trace
 
 _FIRST = ("main", "steps", "backward")  # of the threads, as `_threads_of` calls them
@@ -73,9 +73,14 @@ class Lanes:
         return np.where((own_rows[position] == rows) & (rows >= 0), spans[position], -1)
 
 
-def lanes_of(trace: Trace, *, aligned: bool = False) -> Lanes:
-    """Return all that a trace holds of spans; on one clock for all ranks, where asked."""
-    return assembled(sources(trace, aligned), trace.origin_ns, _threads_of(trace))
+def lanes_of(trace: Trace, *, aligned: bool = False, rows: SpanSource | None = None) -> Lanes:
+    """Return all that a trace holds of spans, and rows of an answer; on one clock for all ranks,
+    where asked."""
+    every = sources(trace, aligned)
+    if rows is not None:
+        start, end = DisplayClock(trace, aligned).span(rows.rank, rows.start, rows.end)
+        every.append(replace(rows, start=start, end=end))
+    return assembled(every, trace.origin_ns, _threads_of(trace))
 
 
 def assembled(

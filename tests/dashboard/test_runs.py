@@ -111,6 +111,15 @@ def test_uploads(tmp_path: Path) -> None:
     for body, why in ((b" " * 101, "larger than"), (b"", "empty")):
         with pytest.raises(UsageError, match=why):
             runs.upload("x.json", io.BytesIO(body))
+    with pytest.raises(UsageError, match="sent twice"):
+        runs.upload("x y.json", io.BytesIO(b"{}"), key)
+    assert runs.upload("rank1.json", io.BytesIO(b" " * 90), key) == key
+    with pytest.raises(UsageError, match="larger than"):
+        runs.upload("rank2.json", io.BytesIO(b" " * 9), key)  # all of them together
+    assert sorted(f.name for f in path.iterdir()) == ["rank1.json", "x_y.json"]
+    for other in ("upload/none", "upload/..", "upload/", "sample"):
+        with pytest.raises(UsageError, match="no upload"):
+            runs.upload("rank2.json", io.BytesIO(b"{}"), other)
     for _ in range(20):
         runs.upload("x.json", io.BytesIO(b"{}"))
     assert len(list(path.parent.iterdir())) <= 9, "old ones make room"

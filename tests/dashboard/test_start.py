@@ -45,9 +45,17 @@ def test_a_damaged_run_says_what_and_what_next(page: Any, address: str, folder: 
     assert page.locator("text=Choose another run").count()
 
 
+def test_a_damaged_run_says_what_and_what_next(page: Any, address: str, folder: Path) -> None:
+    page.goto(f"{address}/?run={folder.name}/damaged")
+    page.wait_for_selector(".problem >> text=rank0.json")
+    assert "rank0.json" in page.inner_text(".problem")
+    assert page.locator("text=Choose another run").count()
+
+
 def test_a_good_file_is_uploaded(page: Any, address: str, folder: Path) -> None:
     page.goto(f"{address}/runs")
-    page.set_input_files("#upload-file", str(folder / "two" / "rank1.json"))
+    ranks = [str(folder / "two" / f"rank{rank}.json") for rank in (0, 1)]
+    page.set_input_files("#upload-file", ranks)
     page.wait_for_url("**/?run=upload/*")
     settled(page)
     shows(page, "GPU step")

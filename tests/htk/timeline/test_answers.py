@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -197,6 +198,44 @@ def test_the_rows_of_an_answer(timeline: TraceTimeline) -> None:
     assert dict(made.event(id=0)["facts"])["step"] == "0"
     with pytest.raises(UsageError, match="no start and end"):
         RowsTimeline(ask(timeline.trace, "kernel_top").table, "kernel_top")
+
+
+def test_rows_of_a_query_are_a_track_of_their_rank(timeline: TraceTimeline) -> None:
+    origin = timeline.trace.origin_ns
+    rows = pa.table(
+        {
+            "rank": [1, 0, 1],
+            "name": ["late", "early", None],
+            "start_ns": [origin + t for t in (60_000, 10_000, 90_000)],
+            "duration_ns": [5_000, 7_000, 1_000],
+        }
+    )
+    shown = TraceTimeline(timeline.trace, rows=rows)
+    tracks = {lane.rank: k for k, lane in enumerate(shown.lanes.lanes) if lane.section == "query"}
+    assert sorted(tracks) == [0, 1]
+    assert len(shown.lanes.start) == len(timeline.lanes.start) + 3
+    found = {
+        (lane, shown.lanes.names[name], start, end)
+        for lane, name, start, end in zip(
+            shown.lanes.lane.tolist(),
+            shown.lanes.name.tolist(),
+            shown.lanes.start.tolist(),
+            shown.lanes.end.tolist(),
+            strict=True,
+        )
+        if lane in tracks.values()
+    }
+    assert found == {
+        (tracks[1], "late", 60_000, 65_000),
+        (tracks[0], "early", 10_000, 17_000),
+        (tracks[1], "(no name)", 90_000, 91_000),
+    }
+    span = next(s for s in np.flatnonzero(shown.lanes.lane == tracks[1]).tolist()
+                if shown.lanes.start[s] == 60_000)  # fmt: skip
+    assert dict(shown.event(id=span)["facts"])["name"] == "late"
+    relative = rows.set_column(2, "start_ns", pa.array([-(10**9), -(10**8), -(10**7)]))
+    with pytest.raises(UsageError, match="3 of 3 rows lie outside the recording"):
+        TraceTimeline(timeline.trace, rows=relative)
 
 
 def test_a_widget_s_messages(timeline: TraceTimeline) -> None:
