@@ -323,9 +323,9 @@ def rows_and_columns(
     columns = [_column(field) for field in table.schema if _used(table, field)]
     drawn = next((n for n in _ON_TIMELINE if n in table.column_names), None)
     by_name = {column["field"]: column for column in columns}
-    for place, (name, descending) in enumerate(sort):
+    for priority, (name, descending) in enumerate(sort):
         if name in by_name:
-            by_name[name] |= {"sort": "desc" if descending else "asc", "sortIndex": place}
+            by_name[name] |= {"sort": "desc" if descending else "asc", "sortIndex": priority}
     words = [column["headerName"] for column in columns]
     for column in columns:  # of two that differ by their unit only, both keep it
         if words.count(column["headerName"]) > 1:

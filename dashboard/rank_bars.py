@@ -19,7 +19,7 @@ def rank_bars(visit: Visit) -> Any:
 
 
 def _bar(visit: Visit, bars: Shares, number: int) -> Any:
-    pieces, said = [], []
+    pieces, texts = [], []
     for layer in bars.layers:
         share = layer.values[number]
         if not share:
@@ -29,10 +29,10 @@ def _bar(visit: Visit, bars: Shares, number: int) -> Any:
             text = layer.texts[number]
         kind = "wait" if is_waiting(layer.name) else layer.meaning
         pieces.append(html.I(className=f"k-{kind}", style={"width": f"{share:.3f}%"}, title=text))
-        said.append(text)
+        texts.append(text)
     label = bars.labels[number]
     inside = [html.Span(label), html.Div(pieces, className="stack")]
-    facts = attributes(aria_label=f"{label}: {'; '.join(said)}")
+    facts = attributes(aria_label=f"{label}: {'; '.join(texts)}")
     if any(layer.meaning == "unrecorded" and layer.values[number] for layer in bars.layers):
         return html.Div(inside, className="rank-bar", role="img", **facts)
     narrowed = visit.view.with_filters(ranks=str(bars.ranks[number]))

@@ -182,5 +182,5 @@ def _met(column: pa.ChunkedArray, condition: Mapping[str, Any], kind: str, shift
 
 
 def _shifted(value: Any, shift: int) -> pa.Scalar:
-    whole = isinstance(value, int) or float(value).is_integer()
-    return pa.scalar(int(value) + shift if whole else float(value) + shift)
+    is_integer = isinstance(value, int) or float(value).is_integer()
+    return pa.scalar(int(value) + shift if is_integer else float(value) + shift)

@@ -156,8 +156,8 @@ def _drawn(result: Result, visit: Visit) -> Any:
     names = [f.name for f in schema]
     texts = [name for name, number in zip(names, is_number, strict=True) if not number]
     x = texts[0] if texts else names[0]
-    told = [n for n, number in zip(names, is_number, strict=True) if number and n not in _IDS]
-    values = [name for name in told if name != x]
+    numeric = [n for n, number in zip(names, is_number, strict=True) if number and n not in _IDS]
+    values = [name for name in numeric if name != x]
     if not values or not 1 < len(result) <= _MOST_BARS:
         return html.Div()
     drawn = figure(result.table, Bar(x, values[0], horizontal=bool(texts)), dark=visit.dark)

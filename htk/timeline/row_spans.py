@@ -19,13 +19,13 @@ def ends_of(table: pa.Table) -> str | None:
     return next((c for c in ("end_ns", "duration_ns") if c in table.column_names), None)
 
 
-def row_spans(whole: pa.Table, name: str, section: str = "streams") -> SpanSource:
+def row_spans(answer: pa.Table, name: str, section: str = "streams") -> SpanSource:
     """Return the rows that have a start and an end, on a track for each rank."""
-    until = ends_of(whole)
+    until = ends_of(answer)
     if until is None:
         raise UsageError(f"the rows of {name} have no start and end; trace.timeline() shows all")
-    rows = np.flatnonzero(valid(whole["start_ns"]) & valid(whole[until]))
-    table = _encoded(whole.take(pa.array(rows)))
+    rows = np.flatnonzero(valid(answer["start_ns"]) & valid(answer[until]))
+    table = _encoded(answer.take(pa.array(rows)))
     count = len(rows)
     rank = numbers(table["rank"], -1) if "rank" in table.column_names else np.full(count, -1)
     texts = [f.name for f in table.schema if f.type == TEXT]
@@ -63,8 +63,8 @@ def row_spans(whole: pa.Table, name: str, section: str = "streams") -> SpanSourc
 
 def _encoded(table: pa.Table) -> pa.Table:
     """Return the table with its texts as those of a trace: a query's come plain."""
-    for place, field in enumerate(table.schema):
+    for number, field in enumerate(table.schema):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
             column = table[field.name].cast(pa.string()).dictionary_encode().cast(TEXT)
-            table = table.set_column(place, field.name, column)
+            table = table.set_column(number, field.name, column)
     return table

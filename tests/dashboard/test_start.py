@@ -45,20 +45,15 @@ def test_a_damaged_run_says_what_and_what_next(page: Any, address: str, folder: 
     assert page.locator("text=Choose another run").count()
 
 
-def test_a_damaged_run_says_what_and_what_next(page: Any, address: str, folder: Path) -> None:
-    page.goto(f"{address}/?run={folder.name}/damaged")
-    page.wait_for_selector(".problem >> text=rank0.json")
-    assert "rank0.json" in page.inner_text(".problem")
-    assert page.locator("text=Choose another run").count()
-
-
-def test_a_good_file_is_uploaded(page: Any, address: str, folder: Path) -> None:
+def test_the_files_of_all_ranks_are_uploaded_together(
+    page: Any, address: str, folder: Path
+) -> None:
     page.goto(f"{address}/runs")
     ranks = [str(folder / "two" / f"rank{rank}.json") for rank in (0, 1)]
     page.set_input_files("#upload-file", ranks)
     page.wait_for_url("**/?run=upload/*")
     settled(page)
-    shows(page, "GPU step")
+    shows(page, "all 2 ranks")
 
 
 def test_a_damaged_upload_is_no_traceback(page: Any, address: str, tmp_path: Path) -> None:
