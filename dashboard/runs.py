@@ -6,9 +6,6 @@ A run is named by a key that stands in the address: nothing for the run of the c
 
 import gc
 import os
-import secrets
-import shutil
-import tempfile
 import threading
 import time
 from collections import OrderedDict, defaultdict
@@ -20,6 +17,7 @@ from typing import IO, Any
 from htk.answers.ask import ask
 from htk.dashboard.following import Followed, News
 from htk.dashboard.memo import SingleFlightCache
+from htk.dashboard.uploads import Uploads
 from htk.errors import HtkError, UsageError
 from htk.history.archive import History
 from htk.output.result import Result
@@ -28,8 +26,6 @@ from htk.trace.selection import Selection
 from htk.trace.trace import Trace
 
 MOST_OPEN = 4  # open traces; the least recently used is closed
-MOST_UPLOADS = 8
-MOST_TOGETHER = 512  # files of one upload
 MOST_LISTED = 500
 UPLOAD_BYTES = 512 << 20
 _DEPTH = 5
@@ -100,8 +96,7 @@ class Runs:
         self._narrowed: SingleFlightCache[Trace] = SingleFlightCache(6)
         self._answers: SingleFlightCache[Any] = SingleFlightCache(160)
         self._drawn: SingleFlightCache[Any] = SingleFlightCache(400)  # some 50 kB each
-        self._uploads: Path | None = None
-        self._kept_uploads: tempfile.TemporaryDirectory[str] | None = None
+        self._uploads = Uploads(upload_bytes)
 
     @property
     def has_initial(self) -> bool:
@@ -253,7 +248,7 @@ class Runs:
         if key == "sample":
             return SAMPLE
         name, _, rest = key.partition("/")
-        root = self._uploads if name == _UPLOAD and self._uploads else self.roots.get(name)
+        root = self._uploads.folder if name == _UPLOAD else self.roots.get(name)
         if root is None or "\0" in key:
             raise UsageError(f"{key!r} lies in no folder that this dashboard may read")
         root = root.resolve()
@@ -298,46 +293,14 @@ class Runs:
     def upload(self, name: str, body: IO[bytes], key: str = "") -> str:
         """Keeps a file under a key that nobody else can guess, or with the others of a key that was
         given before; what is too large is refused."""
-        folder = self._folder_of_upload(key) if key else self._new_upload()
-        stored = [file.stat().st_size for file in folder.iterdir()]
-        target = folder / _safe(name)
-        try:
-            if len(stored) >= MOST_TOGETHER:
-                raise UsageError(f"more than {MOST_TOGETHER} files; pack them into an archive")
-            if target.exists():
-                raise UsageError(f"{name[:80]!r} was sent twice")
-            _save(body, target, self.upload_bytes - sum(stored), self.upload_bytes)
-        except UsageError:
-            if not key:
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return f"{_UPLOAD}/{folder.name}"
-
-    def _new_upload(self) -> Path:
-        with self._lock:
-            if self._uploads is None:
-                # It goes with the process at the latest.
-                self._kept_uploads = tempfile.TemporaryDirectory(prefix="htk-uploads-")
-                self._uploads = Path(self._kept_uploads.name)
-            old = sorted(self._uploads.iterdir(), key=lambda f: f.stat().st_mtime)
-            for folder in old[: max(0, len(old) - MOST_UPLOADS + 1)]:
-                shutil.rmtree(folder, ignore_errors=True)
-            folder = self._uploads / secrets.token_urlsafe(12)
-            folder.mkdir()
-        return folder
-
-    def _folder_of_upload(self, key: str) -> Path:
-        """Return where the other files of an upload lie; it is not read yet."""
-        names = {f.name: f for f in self._uploads.iterdir()} if self._uploads else {}
-        folder = names.get(key.removeprefix(f"{_UPLOAD}/"))
-        if folder is None or key in self._jobs:
+        token = key.removeprefix(f"{_UPLOAD}/")
+        if key and (token in ("", key) or key in self._jobs):  # its files are being read
             raise UsageError("there is no upload that this file could belong to")
-        return folder
+        return f"{_UPLOAD}/{self._uploads.keep(name, body, token)}"
 
     def close(self) -> None:
         """Uploaded files go with the server."""
-        if self._kept_uploads is not None:
-            self._kept_uploads.cleanup()
+        self._uploads.close()
 
 
 def _without_place(text: str, path: Inputs) -> str:
@@ -385,26 +348,6 @@ def _files(path: Path) -> Iterator[Path]:
     if path.is_dir():
         for directory, _, files in os.walk(path):
             yield from (Path(directory) / f for f in files)
-
-
-def _safe(name: str) -> str:
-    """Return the last part of a file's name, with nothing in it that a path could mean."""
-    plain = "".join(c if c.isalnum() or c in "._-" else "_" for c in Path(name).name)
-    return plain.lstrip(".")[-120:] or "trace.json"
-
-
-def _save(body: IO[bytes], path: Path, most: int, allowed: int) -> None:
-    size = 0
-    with path.open("wb") as file:
-        while block := body.read(1 << 20):
-            size += len(block)
-            if size > most:
-                path.unlink()
-                raise UsageError(f"larger than {allowed >> 20} MiB, the most that may be uploaded")
-            file.write(block)
-    if not size:
-        path.unlink()
-        raise UsageError("the file is empty")
 
 
 def holds_runs(folder: Path) -> bool:
