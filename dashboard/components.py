@@ -378,7 +378,7 @@ def _column(field: pa.Field) -> dict[str, Any]:
         "headerName": heading_of(field.name) + (f" {unit}" if shape == "htkPlain" and unit else ""),
         "headerTooltip": doc_of(field),
         "tooltipField": field.name,
-        **({"pinned": "left"} if field.name in NAMED else {}),
+        **({"pinned": "left", "maxWidth": 340} if field.name in NAMED else {}),
         **(_SENTENCES if field.name in PROSE else {}),
         **({} if _is_text(field) else numeric),
     }

@@ -83,19 +83,11 @@ def layout(visit: Visit) -> Any:
         [
             html.H1("Ask in SQL"),
             html.Div(
-                [
-                    html.Div(
-                        [
-                            box,
-                            buttons,
-                            dcc.Loading(
-                                html.Div(answer, id="sql-answer"), delay_show=300, **WAITING
-                            ),
-                        ]
-                    ),
-                    _schema(),
-                ],
+                [html.Div([box, buttons]), _schema()],
                 className="two",
+            ),
+            dcc.Loading(
+                html.Div(answer, id="sql-answer", className="answer"), delay_show=300, **WAITING
             ),
             dcc.Store(id="sql-address"),
         ]
@@ -122,7 +114,7 @@ def _schema() -> Any:
     return html.Div(
         [section("Tables", *tables), section("Analyses", *asks)],
         className="coverage",
-        style={"maxHeight": "75vh", "overflowY": "auto"},
+        style={"maxHeight": "300px", "overflowY": "auto"},
         tabIndex=0,
         **attributes(aria_label="what can be read"),
     )
