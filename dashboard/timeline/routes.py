@@ -35,7 +35,7 @@ def add_routes(server: Any, runs: Runs) -> None:
             return TraceTimeline(trace, aligned=aligned, rows=rows)
 
         # A timeline holds its trace: as long as it is kept, no other trace has that identity.
-        return kept.get((id(trace), aligned, query and view), make)
+        return kept.get((id(trace), aligned, query and view.search()), make)
 
     @server.route("/timeline/<question>")
     def ask(question: str) -> Response:

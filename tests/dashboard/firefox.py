@@ -1,11 +1,12 @@
 """A Firefox as its maker ships it, driven over WebDriver BiDi: no driver of another project."""
 
+import asyncio
 import json
 import queue
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,16 @@ class Firefox:
     """One tab of it."""
 
     def __init__(self, address: str) -> None:
-        from tornado.ioloop import IOLoop
         from tornado.websocket import websocket_connect
 
-        self._loop = IOLoop(make_current=False)
-        self._connect = lambda: websocket_connect(f"{address}/session", max_message_size=1 << 28)
-        self._socket: Any = self._loop.run_sync(self._connect, timeout=PATIENCE_MS / 1000)
+        # A loop of its own: another browser's driver may run one in the thread of the tests.
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+        async def connected() -> Any:
+            return await websocket_connect(f"{address}/session", max_message_size=1 << 28)
+
+        self._socket: Any = self._waited(connected())
         self._last = 0
         self.errors: list[str] = []
         self.ask("session.new", capabilities={})
@@ -41,11 +46,17 @@ class Firefox:
     def ask(self, method: str, **params: Any) -> Any:
         """Send a command and return its result; errors of the page met meanwhile are noted."""
         self._last += 1
-        self._socket.write_message(
-            json.dumps({"id": self._last, "method": method, "params": params})
-        )
+        question = json.dumps({"id": self._last, "method": method, "params": params})
+
+        async def asked() -> None:
+            await self._socket.write_message(question)
+
+        async def heard() -> Any:
+            return await self._socket.read_message()
+
+        self._waited(asked())
         while True:
-            text = self._loop.run_sync(self._socket.read_message, timeout=PATIENCE_MS / 1000)
+            text = self._waited(heard())
             assert text is not None, "Firefox closed the connection"
             answer = json.loads(text)
             if answer.get("id") == self._last:
@@ -84,8 +95,12 @@ class Firefox:
         self.ask("input.performActions", context=self._tab, actions=[source])
 
     def close(self) -> None:
-        self._socket.close()
-        self._loop.close()
+        self._loop.call_soon_threadsafe(self._socket.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _waited(self, work: Coroutine[Any, Any, Any]) -> Any:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result(PATIENCE_MS / 1000)
 
 
 @contextmanager

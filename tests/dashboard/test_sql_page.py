@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -65,3 +66,17 @@ def test_a_query_that_does_not_end_leaves_the_dashboard_live(
     other.click("#sql-run")
     until(other, "() => document.querySelector('main .ag-row .ag-cell-value')?.innerText === '16'")
     other.close()
+
+
+def test_rows_with_a_start_and_an_end_are_a_track_of_the_timeline(page: Any, address: str) -> None:
+    query = "select rank, name, start_ns, end_ns from kernels where name = 'gemm'"
+    page.goto(f"{address}/sql?ranks=1&o.query={quote(query)}")
+    page.click("text=These rows as a track of the timeline")
+    until(page, "() => !!window.htkHandle && window.htkHandle.count() > 0")
+    counted = """() => {
+      const { state } = window.htkHandle;
+      const row = state.rows.list.find(r => r.section === 'query');
+      const { shown } = state;
+      return row && [row.rank, [...shown.lane].filter(k => shown.lanes[k] === row.lane).length];
+    }"""
+    assert page.evaluate(counted) == [1, 4]
