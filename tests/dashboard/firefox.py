@@ -70,14 +70,14 @@ class Firefox:
 
     def evaluate(self, expression: str) -> Any:
         """Return what an expression gives in the page, by way of JSON."""
-        found = self.ask(
+        answer = self.ask(
             "script.evaluate",
             expression=f"JSON.stringify({expression})",
             target={"context": self._tab},
             awaitPromise=True,
         )
-        assert found["type"] == "success", found["exceptionDetails"]["text"]
-        text = found["result"].get("value")
+        assert answer["type"] == "success", answer["exceptionDetails"]["text"]
+        text = answer["result"].get("value")
         return None if text is None else json.loads(text)
 
     def until(self, expression: str) -> None:
@@ -131,13 +131,13 @@ def opened(profile: Path) -> Iterator[Firefox]:
 
 def _address(process: "subprocess.Popen[str]") -> str:
     """Return where it listens, as it says itself; what else it says is read and dropped."""
-    told: queue.Queue[str] = queue.Queue()
+    addresses: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
         assert process.stderr is not None
         for line in process.stderr:
             if _LISTENING in line:
-                told.put(line.partition(_LISTENING)[2].strip())
+                addresses.put(line.partition(_LISTENING)[2].strip())
 
     threading.Thread(target=read, daemon=True).start()
-    return told.get(timeout=PATIENCE_MS / 1000)
+    return addresses.get(timeout=PATIENCE_MS / 1000)
