@@ -11,6 +11,8 @@ the step repeats itself until its period is steady.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +28,11 @@ from htk.graph.edges import KINDS, Edges, edges_of
 from htk.graph.lone_step import repeat_lone_step
 from htk.graph.nodes import Activities, LaunchCalls, Steps, activities_of, calls_of, steps_of_all
 
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
+
+_EARLIEST = -(1 << 61)
 _DAY_NS = 86_400_000_000_000  # ranks of one job do not run a step further apart
 
 
@@ -63,13 +70,56 @@ class Graph:
     def period_ns(self) -> int:
         return self.window[1] - self.window[0]
 
-    @property
+    @cached_property
     def ranks(self) -> list[int]:
-        return sorted({int(r) for r in np.unique(self.activities.rank)})
+        return [int(rank) for rank in np.unique(self.activities.rank)]
 
     def edges(self, *kinds: str) -> Mask:
-        """Return which edges are of these kinds."""
-        return np.isin(self.kind, [KINDS.index(k) for k in kinds])
+        """Return which edges are of these kinds, made once for all who ask."""
+        if kinds not in self._edges_of:
+            of_kind = np.array([kind in kinds for kind in KINDS])
+            self._edges_of[kinds] = _kept(of_kind[self.kind])
+        return self._edges_of[kinds]
+
+    @cached_property
+    def _edges_of(self) -> dict[tuple[str, ...], Mask]:
+        return {}
+
+    @cached_property
+    def run_edge(self) -> Ints:
+        """The edge that holds each activity's length; -1: none."""
+        edge = np.full(len(self.time), -1, np.int64)
+        own = np.flatnonzero(self.edges("run", "transfer"))
+        edge[self.dst[own]] = own
+        return _kept(edge[self.end])
+
+    @cached_property
+    def categories(self) -> NDArray[np.int8]:
+        """The cause that a change of each edge counts for, into CATEGORIES."""
+        by_kind = np.full(len(KINDS), CATEGORIES.index("dependencies"), np.int8)
+        for kind in ("call", "host_gap", "handover", "launch"):
+            by_kind[KINDS.index(kind)] = CATEGORIES.index("host")
+        category = by_kind[self.kind]
+        of_node = np.zeros(len(self.time), np.int8)
+        of_node[self.end] = np.array([0, 2, 1])[self.activities.kind]  # compute, comm, memory
+        runs = np.flatnonzero(self.edges("run", "transfer"))
+        category[runs] = of_node[self.dst[runs]]
+        return _kept(category)
+
+    @cached_property
+    def pinned(self) -> Ints:
+        """Return the times that a replay begins with: nodes that nothing leads to begin when they
+        did; if a step repeats, only those that no wrap leads to."""
+        led = np.zeros(len(self.time), bool)
+        led[self.dst] = True
+        led[self.wrap_dst] = True
+        return _kept(np.where(led, _EARLIEST, self.time))
+
+
+def _kept(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    """Return values that many share, which nobody may write to."""
+    values.flags.writeable = False
+    return values
 
 
 READS = (

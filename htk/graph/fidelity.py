@@ -181,20 +181,18 @@ def _remarks(tables: Mapping[str, pa.Table], graph: Graph) -> tuple[str, ...]:
 def exposed(graph: Graph, time: Ints) -> float:
     """Communication that no compute hides, mean over devices, ns."""
     start, end = time[graph.start], time[graph.end]
-    kind, device = graph.activities.kind, graph.activities.device
-    devices = np.unique(device)
+    devices = graph.activities.of_devices
     total = 0
-    for number in devices.tolist():  # a few
-        comm, compute = (device == number) & (kind == 1), (device == number) & (kind == 0)
+    for _, compute, comm in devices:
         total += subtract(union(start[comm], end[comm]), union(start[compute], end[compute])).total
     return total / max(len(devices), 1)
 
 
 def idle(graph: Graph, time: Ints, period: int) -> float:
     """Time of a step in which a device runs nothing, mean over devices, ns."""
-    start, end, device = time[graph.start], time[graph.end], graph.activities.device
-    devices = np.unique(device)
-    busy = sum(union(start[device == d], end[device == d]).total for d in devices.tolist())
+    start, end = time[graph.start], time[graph.end]
+    devices = graph.activities.of_devices
+    busy = sum(union(start[rows], end[rows]).total for rows, _, _ in devices)
     return max(period - busy / max(len(devices), 1), 0.0)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -111,6 +112,15 @@ class Activities:
     @property
     def length(self) -> Ints:
         return self.end - self.start
+
+    @cached_property
+    def of_devices(self) -> list[tuple[Ints, Ints, Ints]]:
+        """Return the rows of each device: all, those that compute, those that communicate."""
+        order = np.argsort(self.device, kind="stable")
+        begins = np.flatnonzero(np.diff(self.device[order])) + 1
+        of_device = np.split(order, begins) if len(order) else []
+        kind = self.kind
+        return [(rows, rows[kind[rows] == 0], rows[kind[rows] == 1]) for rows in of_device]
 
 
 @dataclass(frozen=True)

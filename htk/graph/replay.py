@@ -13,7 +13,6 @@ from htk.columns.types import Ints
 from htk.graph.build import Graph
 
 NEVER = -(1 << 62)  # the weight of an edge that an edit removed
-_EARLIEST = -(1 << 61)
 _PASSES = 24
 _STEADY = 1e-4  # of the period
 
@@ -37,8 +36,11 @@ def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = 
         moved = begin - int(graph.time[graph.start].min())
         return Replay(time, end, end - graph.window[0] - moved, time)
     first_time, last, period = time, end, end - graph.window[0]
+    time = np.empty_like(time)
+    seen = first_time[graph.wrap_src]
     for _ in range(_PASSES):
-        time = once(graph, weight, wraps, time[graph.wrap_src])
+        once(graph, weight, wraps, seen, time)
+        seen = time[graph.wrap_src]
         end = int(time[graph.end].max())
         before, period, last = period, end - last, end
         if abs(period - before) <= _STEADY * max(period, 1):
@@ -47,21 +49,14 @@ def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = 
     return Replay(first_time, int(first_time[graph.end].max()), period, steady)
 
 
-def once(graph: Graph, weight: Ints, wrap_weight: Ints, seen: Ints) -> Ints:
-    """Return one step, after one whose last instants came when `seen` says."""
-    time = _pinned(graph)
+def once(
+    graph: Graph, weight: Ints, wrap_weight: Ints, seen: Ints, into: Ints | None = None
+) -> Ints:
+    """Return one step, after one whose last instants came when `seen` says; in `into`, if given."""
+    time = np.empty(len(graph.time), np.int64) if into is None else into
+    time[:] = graph.pinned
     np.maximum.at(time, graph.wrap_dst, seen + wrap_weight)
     longest(time, graph.src, graph.dst, weight)
-    return time
-
-
-def _pinned(graph: Graph) -> Ints:
-    """Nodes that nothing leads to begin when they did; if a step repeats, only what has no wrap."""
-    time = np.full(len(graph.time), _EARLIEST, np.int64)
-    led = np.zeros(len(time), bool)
-    led[graph.dst] = True
-    led[graph.wrap_dst] = True
-    time[~led] = graph.time[~led]
     return time
 
 

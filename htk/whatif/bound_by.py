@@ -13,9 +13,8 @@ _MATRIX = ("gemm", "attention", "convolution")
 def launch_bound(edited: StepModel, here: int) -> bool:
     """Does the step get longer when the host is slower?"""
     on_cpu = edited.graph.edges("call", "host_gap", "handover") & (edited.weight > 0)
-    slower = edited.weight + np.where(on_cpu, np.rint(edited.weight * _SLOWER_HOST), 0).astype(
-        np.int64
-    )
+    slower, own = edited.weight.copy(), np.flatnonzero(on_cpu)
+    slower[own] += np.rint(slower[own] * _SLOWER_HOST).astype(np.int64)
     wraps = edited.wrap_weight.copy()
     between = np.isin(edited.graph.wrap_dst, edited.graph.call_start)
     wraps[between] = np.rint(wraps[between] * (1 + _SLOWER_HOST))

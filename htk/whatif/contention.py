@@ -63,10 +63,8 @@ def share(model: StepModel, time: Ints) -> Floats:
     graph = model.graph
     start, end = time[graph.start], time[graph.end]
     phi = np.zeros(len(start))
-    for device in np.unique(graph.activities.device).tolist():  # a few
-        on_device = graph.activities.device == device
-        comm = union(start[on_device & model.is_comm], end[on_device & model.is_comm])
-        own = np.flatnonzero(on_device & model.is_compute)
+    for _, own, transfers in graph.activities.of_devices:
+        comm = union(start[transfers], end[transfers])
         both = covered(comm, end[own]) - covered(comm, start[own])
         phi[own] = both / np.maximum(end[own] - start[own], 1)
     return phi

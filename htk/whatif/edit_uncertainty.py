@@ -22,9 +22,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.columns.types import Floats, Ints
+from htk.columns.types import Floats, Ints, Mask
+from htk.graph.build import CATEGORIES
 from htk.graph.replay import NEVER
-from htk.whatif.step_model import CATEGORIES, StepModel
+from htk.whatif.step_model import StepModel
 
 DISTANCE = 0.03  # of the step, for each factor of e in batch or ranks: from measured jobs
 _LOW_CONFIDENCE = 1.5  # times wider
@@ -50,15 +51,18 @@ def accumulated(before: StepModel, after: StepModel, name: str, distance: float)
     old, new = after.weight_before, after.weight
     step = dict(after.step_sigma)
     edges = {key: _scaled(sigma, old, new) for key, sigma in after.edge_sigma.items()}
-    categories = after.categories
+    changed = old != new
+    moved = _displaced(after, changed)
     for cause, sigma in after.spread.items():
         if cause not in CATEGORIES:
             step[cause] = math.hypot(step.get(cause, 0.0), wide * sigma)
             continue
-        displaced = (categories == CATEGORIES.index(cause)) & (new > NEVER)
-        moved = np.abs(np.maximum(new, 0) - np.maximum(old, 0)).astype(np.float64)
+        own = moved[after.graph.categories[moved] == CATEGORIES.index(cause)]
         key = (cause, _model(cause, name))
-        edges[key] = edges.get(key, 0.0) + np.where(displaced, moved * wide * sigma, 0.0)
+        total_sigma = edges[key].copy() if key in edges else np.zeros(len(new))
+        displacement = np.abs(np.maximum(new[own], 0) - np.maximum(old[own], 0))
+        total_sigma[own] += displacement.astype(np.float64) * wide * sigma
+        edges[key] = total_sigma
     if len(after.unexplained):
         kept = after.unexplained * abs(_compute_ns(after) / max(_compute_ns(before), 1) - 1)
         key = ("structure", "unexplained")
@@ -66,8 +70,8 @@ def accumulated(before: StepModel, after: StepModel, name: str, distance: float)
     far = max(distance, abs(math.log(after.devices / before.devices)))
     if far:
         step["distance"] = math.hypot(step.get("distance", 0.0), DISTANCE * far)
-    everywhere = after.added != before.added  # made of all that the step does
-    changed = np.full(len(new), True) if everywhere else old != new
+    if after.added != before.added:  # made of all that the step does
+        changed = np.full(len(new), True)
     return replace(
         after,
         edge_sigma=edges,
@@ -75,6 +79,12 @@ def accumulated(before: StepModel, after: StepModel, name: str, distance: float)
         touched={**after.touched, name: changed | after.touched.get(name, np.array(False))},
         low_confidence=before.low_confidence or after.low_confidence,
     )
+
+
+def _displaced(after: StepModel, changed: Mask) -> Ints:
+    """Return the edges that an edit changes, and leaves in the step."""
+    edges = np.flatnonzero(changed)
+    return edges[after.weight[edges] > NEVER]
 
 
 def _compute_ns(model: StepModel) -> int:

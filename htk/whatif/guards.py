@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.columns.intervals import union
-from htk.columns.types import Floats
+from htk.columns.intervals import union_lengths
+from htk.columns.types import Floats, Ints
 from htk.graph.replay import NEVER
 from htk.models.bandwidth import factor
 from htk.models.detected import detected
@@ -69,10 +69,7 @@ def _load(model: StepModel, busy: Floats, period: int, step: int, rates: Rates) 
     lanes[: len(busy)] = lanes[: len(busy)] * busy
     each = model.samples / model.devices / model.peak
     mfu = (rates.mfu_pct(each, step) or 0.0) / 100
-    compute = max(
-        (int(length[model.is_compute & (acts.rank == r)].sum()) for r in model.graph.ranks),
-        default=0,
-    )
+    compute = int(_by_rank(model, np.where(model.is_compute, length, 0)).max(initial=0))
     busiest = compute / once * step
     return _Load(
         stream=float(lanes.max(initial=0)) / period,
@@ -88,15 +85,16 @@ def _overlap(recorded: StepModel) -> Floats:
     Neighbours on a stream may overlap (programmatic launches).
     """
     acts, length = recorded.graph.activities, np.maximum(recorded.lengths(), 0)
-    busy_share = np.ones(int(acts.lane.max(initial=-1)) + 1)
-    for lane in range(len(busy_share)):  # a few a rank
-        own = acts.lane == lane
-        total = int(length[own].sum())
-        if total:
-            busy_share[lane] = min(
-                union(acts.end[own] - length[own], acts.end[own]).total / total, 1.0
-            )
-    return busy_share
+    lanes = int(acts.lane.max(initial=-1)) + 1
+    total = np.bincount(acts.lane, length, lanes)
+    busy = union_lengths(acts.lane, acts.end - length, acts.end, lanes)
+    return np.asarray(np.where(total > 0, np.minimum(busy / np.maximum(total, 1), 1.0), 1.0))
+
+
+def _by_rank(model: StepModel, values: Floats | Ints) -> Floats:
+    """Return the sum of values over the activities of each rank."""
+    number = np.searchsorted(model.graph.ranks, model.graph.activities.rank)
+    return np.bincount(number, values).astype(np.float64)
 
 
 def _links(model: StepModel, step: int) -> float:
@@ -104,7 +102,7 @@ def _links(model: StepModel, step: int) -> float:
     gpu = detected(model.device_name)
     if gpu is None:
         return 0.0
-    acts, edge = model.graph.activities, model.run_edge
+    edge = model.run_edge
     sent = _sent(model)
     sent[(edge < 0) | (model.weight[edge] <= NEVER)] = 0.0
     across = model.facts.crosses
@@ -114,9 +112,9 @@ def _links(model: StepModel, step: int) -> float:
     )
     fullest = 0.0
     for level, rate, load in levels:
-        for rank in model.graph.ranks if rate else ():
-            own = model.is_comm & level & (acts.rank == rank)
-            fullest = max(fullest, float(load[own].sum()) / (rate * model.links * step))
+        if rate:
+            carried = _by_rank(model, np.where(model.is_comm & level, load, 0.0))
+            fullest = max(fullest, float(carried.max(initial=0.0)) / (rate * model.links * step))
     return fullest
 
 
@@ -127,10 +125,10 @@ def _sent(model: StepModel) -> Floats:
     """
     facts = model.facts
     full_size = np.maximum(np.maximum(facts.in_bytes, facts.out_bytes), 0)
-    kinds = np.array([kind if kind in _WHOLE else "" for kind in facts.collective])
     sent = np.zeros(len(full_size))
     for kind in _WHOLE:
-        for ranks in np.unique(facts.group_size[kinds == kind]).tolist():  # a few groups
-            own = (kinds == kind) & (facts.group_size == ranks)
-            sent[own] = full_size[own] * ((factor(kind, ranks) or 0.0) if ranks > 1 else 0.0)
+        own = np.flatnonzero(facts.collective.isin(kind))
+        groups, of_group = np.unique(facts.group_size[own], return_inverse=True)
+        share = [(factor(kind, ranks) or 0.0) if ranks > 1 else 0.0 for ranks in groups.tolist()]
+        sent[own] = full_size[own] * np.array(share)[of_group]
     return sent

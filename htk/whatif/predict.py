@@ -292,7 +292,13 @@ def predict(
         devices_ratio=edited.devices,
         launch_bound=launch_bound(edited, replayed.period_ns),
         under_a_wave=under_a_wave(edited, each),
-        waterfall=waterfall(edited, start.replayed.period_ns, change, measured / start.step_ns),
+        waterfall=waterfall(
+            edited,
+            start.replayed.period_ns,
+            change,
+            measured / start.step_ns,
+            replayed.period_ns,
+        ),
         assumptions=edited.assumptions,
         narrow=narrowing(asked, sigmas),
     )

@@ -24,8 +24,6 @@ from htk.models.link_rates import scale_up_gbps
 from htk.models.site_rates import NO_SITE, SiteByGpu, SiteRates
 from htk.whatif.served_iteration import ServedIteration
 
-CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
-
 
 @dataclass(frozen=True)
 class StepFacts:
@@ -122,27 +120,20 @@ class StepModel:
 
     # Edges that edits change.
 
-    @cached_property
+    @property
     def run_edge(self) -> Ints:
         """The edge that holds each activity's length; -1: none."""
-        return self._into(self.graph.end, "run", "transfer")
-
-    @cached_property
-    def categories(self) -> Ints:
-        """The cause that a change of each edge counts for, into CATEGORIES."""
-        graph = self.graph
-        category = np.full(len(graph.src), CATEGORIES.index("dependencies"))
-        category[graph.edges("call", "host_gap", "handover", "launch")] = CATEGORIES.index("host")
-        by_kind = np.array([0, 2, 1])  # compute, communication, memory
-        kind = np.zeros(len(graph.time), np.int64)
-        kind[graph.end] = by_kind[graph.activities.kind]
-        runs = graph.edges("run", "transfer")
-        category[runs] = kind[graph.dst[runs]]
-        return category
+        return self.graph.run_edge
 
     def lengths(self) -> Ints:
         """Length of each activity as it stands; of a joined collective its transfer."""
-        return np.where(self.run_edge >= 0, self.weight[self.run_edge], 0)
+        return self._lengths
+
+    @cached_property
+    def _lengths(self) -> Ints:
+        length = np.where(self.run_edge >= 0, self.weight[self.run_edge], 0)
+        length.flags.writeable = False  # many share it
+        return length
 
     def with_lengths(
         self, activities: Mask, length: NDArray[np.floating] | Ints | int
@@ -244,12 +235,6 @@ class StepModel:
     @property
     def is_compute(self) -> Mask:
         return np.asarray(self.graph.activities.kind == 0)
-
-    def _into(self, nodes: Ints, *kinds: str) -> Ints:
-        edge = np.full(len(self.graph.time), -1, np.int64)
-        own = np.flatnonzero(self.graph.edges(*kinds))
-        edge[self.graph.dst[own]] = own
-        return edge[nodes]
 
 
 def step_model(

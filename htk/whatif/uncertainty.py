@@ -90,7 +90,8 @@ def _moved(edited: StepModel, change: NDArray[np.float64], step: int, here: int)
     Time that an edit adds to the step as a whole (more micro-batches, a bubble) is made of the
     same activities and moves with them.
     """
-    weight = edited.weight + np.rint(change).astype(np.int64)
+    weight, own = edited.weight.copy(), np.flatnonzero(change)
+    weight[own] += np.rint(change[own]).astype(np.int64)
     other = replay(edited.graph, weight, edited.wrap_weight).period_ns
     repeated = here / max(here - max(sum(edited.added.values()), 0), 1)
     return math.log(max(step + round((other - here) * repeated * step / here), 1) / step)

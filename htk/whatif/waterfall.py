@@ -2,13 +2,17 @@
 
 import numpy as np
 
+from htk.graph.build import CATEGORIES
 from htk.graph.replay import replay
-from htk.whatif.step_model import CATEGORIES, StepModel
+from htk.whatif.step_model import StepModel
 
 
-def waterfall(edited: StepModel, untouched: int, change: int, scale: float) -> dict[str, int]:
-    """By cause, which sums to the whole. `scale`: ns of the answer for one of the replay."""
-    by_cause = _by_substitution(edited, untouched)
+def waterfall(
+    edited: StepModel, untouched: int, change: int, scale: float, replayed: int | None = None
+) -> dict[str, int]:
+    """By cause, which sums to the whole. `scale`: ns of the answer for one of the replay;
+    `replayed`: what the edited step was replayed to take, where that was done."""
+    by_cause = _by_substitution(edited, untouched, replayed)
     for cause, ns in edited.added.items():
         by_cause[cause] = by_cause.get(cause, 0) + ns
     rest = change - sum(by_cause.values())
@@ -22,16 +26,20 @@ def waterfall(edited: StepModel, untouched: int, change: int, scale: float) -> d
     return {cause: ns for cause, ns in scaled.items() if ns}
 
 
-def _by_substitution(edited: StepModel, untouched: int) -> dict[str, int]:
+def _by_substitution(edited: StepModel, untouched: int, replayed: int | None) -> dict[str, int]:
     """One cause after the other takes its new lengths; the graph's own are the untouched ones."""
-    weight = edited.graph.weight
+    graph = edited.graph
+    changed = np.flatnonzero(edited.weight != graph.weight)
+    category = graph.categories[changed]
+    if not np.array_equal(edited.wrap_weight, graph.wrap_weight):
+        replayed = None
+    weight, last = graph.weight.copy(), int(category.max(initial=-1))
     before, by_cause = untouched, {}
-    for code, cause in enumerate(CATEGORIES):
-        of_cause = edited.categories == code
-        if not (edited.weight[of_cause] != edited.graph.weight[of_cause]).any():
-            continue
-        weight = np.where(of_cause, edited.weight, weight)
-        now = replay(edited.graph, weight).period_ns
-        by_cause[cause] = now - before
+    for code in np.unique(category).tolist():
+        of_cause = changed[category == code]
+        weight[of_cause] = edited.weight[of_cause]
+        now = replayed if code == last else None
+        now = replay(graph, weight).period_ns if now is None else now
+        by_cause[CATEGORIES[code]] = now - before
         before = now
     return by_cause
