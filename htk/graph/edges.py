@@ -13,9 +13,10 @@ import pyarrow as pa
 from htk.columns.arrow import numbers, valid
 from htk.columns.groups import Groups, event_keys, paired, row_of
 from htk.columns.types import NO_TIME, Ints, Mask
+from htk.graph.handovers import handovers
 from htk.graph.nodes import Activities, LaunchCalls
 from htk.graph.sm_contention import waits_for_room
-from htk.graph.waits import Wait, communicators, handovers, synchronised, waits_for_events
+from htk.graph.waits import Wait, communicators, synchronised, waits_for_events
 
 KINDS = (
     "run",  # an activity's own length

@@ -1,18 +1,18 @@
-"""Who waited for whom: streams for events, calls for the GPU, threads for each other.
+"""Who waited for whom: streams for events, calls for the GPU.
 
 Taken from recorded synchronisation events where there are any; else from when things ended and
 began, and then marked as inferred.
 """
 
 import re
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, numbers, valid
+from htk.columns.groups import Groups, row_of
 from htk.columns.types import Ints, Mask
 from htk.graph.nodes import (
     SYNCHRONISES,
@@ -30,8 +30,6 @@ _EVENT_NS = 5_000  # a longer lag after an event has another cause
 _SOON = 64  # launches: what a wait is for follows it this soon
 _INSTANCES = 3  # so often must one stream be seen to wait for another, before it is believed
 _RETURNS_NS = 200_000  # a call returns this soon after what it waited for
-_HANDED_NS = 100_000  # shorter pauses of a thread are not looked at for a handover
-_HANDED_SHARE = 0.5  # of the pause, in which the other thread was at work
 
 
 @dataclass(frozen=True)
@@ -49,16 +47,6 @@ class Wait:
         return cls(columns[0], columns[1], columns[2], columns[3] > 0)
 
 
-@dataclass(frozen=True)
-class Handovers:
-    """Call `dst` of one thread begins once call `src` of another is done."""
-
-    src: Ints
-    dst: Ints
-    observed: Mask
-    cut: Ints  # calls that no longer follow the one before on their own thread
-
-
 def waits_for_events(
     tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls, origin: int
 ) -> Wait:
@@ -68,43 +56,42 @@ def waits_for_events(
     """
     launched = _Launched.of(activities, calls)
     recorded = _recorded_waits(tables, activities, calls)
-    rows: dict[tuple[int, int], tuple[int, int, int, bool]] = {}
-    for wait, recording in recorded.items():  # one for each wait of the recording
-        target = launched.next_on(recording.lane, wait)
-        source = launched.last_on(recording.waited_lane, recording.record)
-        if source >= 0 and target >= 0 and source != target:
-            rows[source, target] = _event(activities, source, target, True)
-    for source, target in _believed(tables, launched, recorded.keys(), origin):
-        rows.setdefault((source, target), _event(activities, source, target, False))
-    return Wait.of(list(rows.values()))
-
-
-def _event(
-    activities: Activities, source: int, target: int, seen: bool
-) -> tuple[int, int, int, bool]:
-    lag = int(activities.start[target] - activities.end[source])
-    return source, target, lag if 0 <= lag < _EVENT_NS else 0, seen
+    target = launched.next_on(recorded.lane, recorded.wait)
+    source = launched.last_on(recorded.waited_lane, recorded.record)
+    is_seen = (source >= 0) & (target >= 0) & (source != target)
+    believed = _believed(tables, launched, recorded.wait, origin)
+    pairs = np.concatenate([np.column_stack([source, target])[is_seen], believed])
+    observed = np.arange(len(pairs)) < is_seen.sum()
+    first = np.sort(Groups.by_keys(pairs).first_row)  # what was recorded comes before guesses
+    source, target = pairs[first].T
+    lag = activities.start[target] - activities.end[source]
+    lag = np.where((lag >= 0) & (lag < _EVENT_NS), lag, 0)
+    return Wait(source, target, lag, observed[first])
 
 
 def _believed(
-    tables: Mapping[str, pa.Table], launched: "_Launched", recorded: Collection[int], origin: int
-) -> list[tuple[int, int]]:
+    tables: Mapping[str, pa.Table], launched: "_Launched", recorded: Ints, origin: int
+) -> Ints:
     """Waits without a choice, and those of streams that were seen to wait in three instances.
 
     Instances are those of the step, and if they do not suffice of the whole recording.
     """
-    guesses = launched.guesses(recorded)
-    aligned = launched.aligned(guesses)
-    unsure = [launched.lanes_of(s, t) for s, t, sure in guesses if not sure]
-    if any(aligned[lanes] < _INSTANCES for lanes in unsure):
+    pairs, sure = launched.guesses(recorded)
+    lanes = launched.activities.lane[pairs]
+    often = _often(lanes, lanes[launched.aligned(pairs)])
+    if not (sure | often).all():
         calls = calls_of(tables, None, origin)
         everything = _Launched.of(activities_of(tables, calls, None, origin), calls)
-        aligned = everything.aligned(everything.guesses(()))
-    return [
-        (source, target)
-        for source, target, sure in guesses
-        if sure or aligned[launched.lanes_of(source, target)] >= _INSTANCES
-    ]
+        every, _ = everything.guesses(np.empty(0, np.int64))
+        often = _often(lanes, everything.activities.lane[every[everything.aligned(every)]])
+    return pairs[sure | often]
+
+
+def _often(lanes: Ints, aligned: Ints) -> Mask:
+    """Return which pairs of streams were seen in enough instances."""
+    both = Groups.by_keys(np.concatenate([lanes, aligned]))
+    seen = np.bincount(both.group_ids[len(lanes) :], minlength=len(both))
+    return np.asarray(seen[both.group_ids[: len(lanes)]] >= _INSTANCES)
 
 
 @dataclass(frozen=True)
@@ -116,23 +103,24 @@ class _Launched:
     order: Ints  # activities by launch
     launched_ns: Ints  # launch start of each of those
     lanes: dict[int, tuple[Ints, Ints]]  # the same of one stream, as asked for
+    ranks: dict[int, tuple[Ints, Ints, Ints]]  # of one rank, by end
 
     @classmethod
     def of(cls, activities: Activities, calls: LaunchCalls) -> "_Launched":
         linked = np.flatnonzero(activities.call >= 0)
         issued = calls.start[activities.call[linked]]
         order = np.argsort(issued, kind="stable")
-        return cls(activities, calls, linked[order], issued[order], {})
+        return cls(activities, calls, linked[order], issued[order], {}, {})
 
-    def guesses(self, recorded: Collection[int]) -> list[tuple[int, int, bool]]:
+    def guesses(self, recorded: Ints) -> tuple[Ints, Mask]:
         """Source and target of each wait but the known ones, and whether there was no choice."""
         waits = np.flatnonzero(self.calls.named(_WAIT_EVENT))
-        waits = waits[~np.isin(waits, np.array([*recorded], np.int64))]
+        waits = waits[~np.isin(waits, recorded)]
         target = self._next_of_thread(waits)
         waits, target = waits[target >= 0], target[target >= 0]
         source, choices = self._ended_last(waits, target)
-        guesses = zip(source.tolist(), target.tolist(), (choices == 1).tolist(), strict=True)
-        return [(s, t, sure) for s, t, sure in guesses if s >= 0]
+        some = source >= 0
+        return np.column_stack([source, target])[some], choices[some] == 1
 
     def _next_of_thread(self, waits: Ints) -> Ints:
         """The first activity that the same thread launches soon after each call; -1: none."""
@@ -170,28 +158,54 @@ class _Launched:
             best[elsewhere[better]], ended[elsewhere[better]] = last[better], end[better]
         return best, choices
 
-    def aligned(self, guesses: list[tuple[int, int, bool]]) -> Counter[tuple[int, int]]:
-        """Return how often a stream began when another had just ended, by the two."""
-        act, counts = self.activities, Counter[tuple[int, int]]()
-        for source, target, _ in guesses:
-            if act.start[target] - act.end[source] <= _ALIGNED_NS:
-                counts[self.lanes_of(source, target)] += 1
-        return counts
+    def aligned(self, pairs: Ints) -> Mask:
+        """Return which targets began when their source had just ended."""
+        source, target = pairs.T
+        return np.asarray(
+            self.activities.start[target] - self.activities.end[source] <= _ALIGNED_NS
+        )
 
-    def lanes_of(self, source: int, target: int) -> tuple[int, int]:
-        return int(self.activities.lane[source]), int(self.activities.lane[target])
+    def next_on(self, lane: Ints, call: Ints) -> Ints:
+        """Return the first activity launched on a stream after each call; -1: none."""
+        return self._beside(lane, call, 0)
 
-    def next_on(self, lane: int, call: int) -> int:
-        """Return the first activity launched on a stream after a call."""
-        rows, issued = self._by_lane(lane)
-        position = int(np.searchsorted(issued, self.calls.start[call]))
-        return int(rows[position]) if position < len(rows) else -1
+    def last_on(self, lane: Ints, call: Ints) -> Ints:
+        """Return the last activity launched on a stream before each call; -1: none."""
+        return self._beside(lane, call, -1)
 
-    def last_on(self, lane: int, call: int) -> int:
-        """Return the last activity launched on a stream before a call."""
-        rows, issued = self._by_lane(lane)
-        position = int(np.searchsorted(issued, self.calls.start[call])) - 1
-        return int(rows[position]) if position >= 0 else -1
+    def _beside(self, lane: Ints, call: Ints, step: int) -> Ints:
+        activity = np.full(len(call), -1, np.int64)
+        for number in np.unique(lane[lane >= 0]).tolist():  # some streams
+            own = np.flatnonzero(lane == number)
+            rows, issued = self._by_lane(number)
+            position = np.searchsorted(issued, self.calls.start[call[own]]) + step
+            inside = (position >= 0) & (position < len(rows))
+            activity[own[inside]] = rows[position[inside]]
+        return activity
+
+    def ended_before(self, call: int) -> int:
+        """Return what ended last before the end of a call, of what its rank had launched before;
+        -1: nothing. Of several, what was launched first."""
+        rank, issued = int(self.calls.rank[call]), int(self.calls.start[call])
+        rows, ends, launched = self._by_end(rank)
+        last, latest = -1, 0
+        over = int(np.searchsorted(ends, self.calls.end[call], "right"))
+        for position in range(over - 1, -1, -1):  # few are launched behind what ended later
+            if last >= 0 and ends[position] < latest:
+                break
+            if launched[position] < issued:
+                last, latest = int(rows[position]), int(ends[position])
+        return last
+
+    def _by_end(self, rank: int) -> tuple[Ints, Ints, Ints]:
+        """Return the activities of a rank in the order of their ends, these, and their launches."""
+        if rank not in self.ranks:
+            own = np.flatnonzero(self.activities.rank[self.order] == rank)
+            end = self.activities.end[self.order[own]]
+            own = own[np.argsort(end, kind="stable")]
+            rows = self.order[own]
+            self.ranks[rank] = rows, self.activities.end[rows], self.launched_ns[own]
+        return self.ranks[rank]
 
     def _by_lane(self, lane: int) -> tuple[Ints, Ints]:
         if lane not in self.lanes:
@@ -202,41 +216,43 @@ class _Launched:
 
 @dataclass(frozen=True)
 class _Recorded:
-    lane: int  # the stream that waits
-    waited_lane: int
-    record: int  # the call that recorded the event
+    """Recorded waits: columns of one row each."""
+
+    wait: Ints  # the call that waits
+    lane: Ints  # the stream that waits; -1: it runs nothing in the step
+    waited_lane: Ints
+    record: Ints  # the call that recorded the event
 
 
 def _recorded_waits(
     tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls
-) -> dict[int, _Recorded]:
+) -> _Recorded:
     """For calls of cudaStreamWaitEvent: who waits for what, where that was profiled."""
     syncs = tables["syncs"]
-    if not syncs.num_rows:
-        return {}
     is_complete = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
     is_complete &= valid(syncs["stream"]) & valid(syncs["wait_stream"])
-    rank = numbers(syncs["rank"], -1)
-    call_rows = {
-        (int(r), int(c)): k
-        for k, (r, c) in enumerate(zip(calls.rank, calls.correlation, strict=True))
-    }
+    rank, own, other, waits, waited = (
+        numbers(syncs[c], -1)[is_complete].astype(np.int64)
+        for c in ("rank", "correlation", "wait_correlation", "stream", "wait_stream")
+    )
+    by_call = np.column_stack([calls.rank, calls.correlation])
+    wait, record = (_last_row(by_call, np.column_stack([rank, c])) for c in (own, other))
     stream = numbers(tables["kernels"]["stream"], -1)[activities.row]
     first = np.unique(activities.lane, return_index=True)[1]
-    lanes = {(int(activities.rank[k]), int(stream[k])): int(activities.lane[k]) for k in first}
+    by_stream = np.column_stack([activities.rank, stream])[first]
     columns = [
-        numbers(syncs[c], -1) for c in ("correlation", "wait_correlation", "stream", "wait_stream")
+        np.append(activities.lane[first], -1)[_last_row(by_stream, np.column_stack([rank, s]))]
+        for s in (waits, waited)
     ]
-    waits_by_call: dict[int, _Recorded] = {}
-    for row in np.flatnonzero(is_complete).tolist():  # one for each wait of the recording
-        who = int(rank[row])
-        own, other, waits, waited = (int(c[row]) for c in columns)
-        wait, record = call_rows.get((who, own)), call_rows.get((who, other))
-        if wait is not None and record is not None:
-            waits_by_call[wait] = _Recorded(
-                lanes.get((who, waits), -1), lanes.get((who, waited), -1), record
-            )
-    return waits_by_call
+    complete = np.flatnonzero((wait >= 0) & (record >= 0))
+    last = complete[::-1][np.sort(Groups.by_keys(wait[complete][::-1]).first_row)][::-1]
+    return _Recorded(wait[last], columns[0][last], columns[1][last], record[last])
+
+
+def _last_row(keys: Ints, wanted: Ints) -> Ints:
+    """Return the last row of `keys` that each wanted key is; -1: none."""
+    row = row_of(keys[::-1], wanted)
+    return np.where(row >= 0, len(keys) - 1 - row, -1)
 
 
 def communicators(
@@ -269,13 +285,9 @@ def synchronised(activities: Activities, calls: LaunchCalls) -> Wait:
     launched = _Launched.of(activities, calls)
     rows: list[tuple[int, int, int, bool]] = []
     for call in np.flatnonzero(calls.named(SYNCHRONISES)).tolist():  # some tens in a step
-        earlier = launched.order[: int(np.searchsorted(launched.launched_ns, calls.start[call]))]
-        earlier = earlier[activities.rank[earlier] == calls.rank[call]]
-        earlier = earlier[activities.end[earlier] <= calls.end[call]]
-        if not len(earlier):
-            continue
-        last = int(earlier[np.argmax(activities.end[earlier])])
-        rows += _returned(activities, calls, last, call)
+        last = launched.ended_before(call)
+        if last >= 0:
+            rows += _returned(activities, calls, last, call)
     copies = np.flatnonzero((activities.kind == 2) & (activities.call >= 0))
     copies = copies[calls.named(_COPY)[activities.call[copies]]]
     for copy in copies[activities.end[copies] <= calls.end[activities.call[copies]]].tolist():
@@ -292,59 +304,3 @@ def _returned(
     if not waited:
         return [(activity, call, 0, True)]
     return [(activity, call, lag, True)] if lag <= _RETURNS_NS else []
-
-
-def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
-    """Return a thread pauses while another works: it started that one and waits for its end.
-
-    Main and autograd threads in backward; observed where the other thread runs operators that
-    autograd tied to a forward one.
-    """
-    backward = _backward_threads(tables, calls)
-    src, dst, seen, cut = [], [], [], []
-    pause = calls.start[1:] - calls.end[:-1]
-    same = calls.lane[1:] == calls.lane[:-1]
-    for before in np.flatnonzero(same & (pause > _HANDED_NS)).tolist():  # some tens in a step
-        left, again = int(calls.end[before]), int(calls.start[before + 1])
-        for lane in np.unique(calls.lane[calls.rank == calls.rank[before]]).tolist():
-            if lane == calls.lane[before] or (backward and lane not in backward):
-                continue
-            inside = (calls.lane == lane) & (calls.start >= left) & (calls.end <= again)
-            others = np.flatnonzero(inside)
-            if not len(others):
-                continue
-            worked = int(calls.end[others[-1]] - calls.start[others[0]])
-            if worked < _HANDED_SHARE * (again - left):
-                continue
-            src += [before, int(others[-1])]
-            dst += [int(others[0]), before + 1]
-            seen += [lane in backward] * 2
-            cut += [int(others[0]), before + 1]
-    return Handovers(
-        np.array(src, np.int64),
-        np.array(dst, np.int64),
-        np.array(seen, bool),
-        np.array(cut, np.int64),
-    )
-
-
-def _backward_threads(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> set[int]:
-    """Lanes of the calls whose threads run backward operators and not most of the forward ones."""
-    ops, links = tables["cpu_ops"], tables["op_links"]
-    tied = valid(links["forward_row"])
-    if not tied.any():
-        return set()
-    launches = tables["launches"]
-    thread, names = codes_of(launches["thread"])
-    op_thread, op_names = codes_of(ops["thread"])
-    rank, op_rank = numbers(launches["rank"], -1), numbers(ops["rank"], -1)
-    wanted = {
-        (int(r), op_names[int(t)].as_py())
-        for r, t in np.unique(np.column_stack([op_rank[tied], op_thread[tied]]), axis=0).tolist()
-    }
-    lanes = set()
-    for lane in np.unique(calls.lane).tolist():  # a few threads
-        row = calls.row[int(np.argmax(calls.lane == lane))]
-        if (int(rank[row]), names[int(thread[row])].as_py()) in wanted:
-            lanes.add(int(lane))
-    return lanes

@@ -1,0 +1,112 @@
+"""Threads that wait for each other: one pauses while another that it started works.
+
+Nothing records this. It is inferred from when each ran, and counts as observed where operators of
+the other thread are tied to forward ones, as autograd's are.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.columns.arrow import codes_of, numbers, valid
+from htk.columns.groups import Groups
+from htk.columns.types import Ints, Mask
+from htk.graph.nodes import LaunchCalls
+
+_HANDED_NS = 100_000  # shorter pauses of a thread are not looked at for a handover
+_HANDED_SHARE = 0.5  # of the pause, in which the other thread was at work
+
+
+@dataclass(frozen=True)
+class Handovers:
+    """Call `dst` of one thread begins once call `src` of another is done."""
+
+    src: Ints
+    dst: Ints
+    observed: Mask
+    cut: Ints  # calls that no longer follow the one before on their own thread
+
+
+@dataclass(frozen=True)
+class _Threads:
+    """Calls of each thread, which are ordered by thread and start."""
+
+    calls: LaunchCalls
+    of_rank: dict[int, list[int]]
+    rows: dict[int, tuple[int, int]]  # from the first to behind the last of each thread
+
+    @classmethod
+    def of(cls, calls: LaunchCalls) -> "_Threads":
+        lanes, first = np.unique(calls.lane, return_index=True)
+        of_rank: dict[int, list[int]] = defaultdict(list)
+        for lane, rank in zip(lanes.tolist(), calls.rank[first].tolist(), strict=True):
+            of_rank[rank].append(lane)
+        over = np.append(first[1:], len(calls.lane)).tolist()
+        bounds = zip(first.tolist(), over, strict=True)
+        return cls(calls, of_rank, dict(zip(lanes.tolist(), bounds, strict=True)))
+
+    def between(self, lane: int, left: int, again: int) -> Ints:
+        """Return the calls of a thread that begin and end between two times."""
+        first, over = self.rows[lane]
+        low, high = np.searchsorted(self.calls.start[first:over], [left, again + 1])
+        inside = np.arange(first + low, first + high)
+        return inside[self.calls.end[inside] <= again]
+
+
+def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
+    """Return a thread pauses while another works: it started that one and waits for its end.
+
+    Main and autograd threads in backward; observed where the other thread runs operators that
+    autograd tied to a forward one.
+    """
+    backward = _backward_threads(tables, calls)
+    src, dst, seen, cut = [], [], [], []
+    pause = calls.start[1:] - calls.end[:-1]
+    same = calls.lane[1:] == calls.lane[:-1]
+    threads = _Threads.of(calls)
+    for before in np.flatnonzero(same & (pause > _HANDED_NS)).tolist():  # some tens in a step
+        left, again = int(calls.end[before]), int(calls.start[before + 1])
+        for lane in threads.of_rank[int(calls.rank[before])]:
+            if lane == calls.lane[before] or (backward and lane not in backward):
+                continue
+            others = threads.between(lane, left, again)
+            if not len(others):
+                continue
+            worked = int(calls.end[others[-1]] - calls.start[others[0]])
+            if worked < _HANDED_SHARE * (again - left):
+                continue
+            src += [before, int(others[-1])]
+            dst += [int(others[0]), before + 1]
+            seen += [lane in backward] * 2
+            cut += [int(others[0]), before + 1]
+    return Handovers(
+        np.array(src, np.int64),
+        np.array(dst, np.int64),
+        np.array(seen, bool),
+        np.array(cut, np.int64),
+    )
+
+
+def _backward_threads(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> set[int]:
+    """Lanes of the calls whose threads run backward operators and not most of the forward ones."""
+    ops, links = tables["cpu_ops"], tables["op_links"]
+    tied = valid(links["forward_row"])
+    if not tied.any():
+        return set()
+    launches = tables["launches"]
+    thread, names = codes_of(launches["thread"])
+    op_thread, op_names = codes_of(ops["thread"])
+    rank, op_rank = numbers(launches["rank"], -1), numbers(ops["rank"], -1)
+    wanted = {
+        (int(r), op_names[int(t)].as_py())
+        for r, t in Groups.by_keys(np.column_stack([op_rank[tied], op_thread[tied]])).keys.tolist()
+    }
+    lanes = set()
+    for lane in np.unique(calls.lane).tolist():  # a few threads
+        row = calls.row[int(np.argmax(calls.lane == lane))]
+        if (int(rank[row]), names[int(thread[row])].as_py()) in wanted:
+            lanes.add(int(lane))
+    return lanes
