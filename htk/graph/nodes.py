@@ -113,6 +113,25 @@ class Activities:
     def length(self) -> Ints:
         return self.end - self.start
 
+    def compute_lane(self, rank: int) -> Ints:
+        """Return the activities of the rank's busiest compute stream, in order; looked for once."""
+        if rank not in self._compute_lanes:
+            compute = (self.rank == rank) & (self.kind == 0) & (self.call >= 0)
+            lanes = np.unique(self.lane[compute])
+            busy = [int(self.length[compute & (self.lane == k)].sum()) for k in lanes.tolist()]
+            rows = np.empty(0, np.int64)
+            if busy:
+                on_lane = (self.lane == lanes[int(np.argmax(busy))]) & (self.rank == rank)
+                rows = np.flatnonzero(on_lane)
+                rows = rows[np.argsort(self.start[rows], kind="stable")]
+            rows.flags.writeable = False
+            self._compute_lanes[rank] = rows
+        return self._compute_lanes[rank]
+
+    @cached_property
+    def _compute_lanes(self) -> dict[int, Ints]:
+        return {}
+
     @cached_property
     def of_devices(self) -> list[tuple[Ints, Ints, Ints]]:
         """Return the rows of each device: all, those that compute, those that communicate."""

@@ -20,14 +20,7 @@ class Region:
 
 def compute_lane(model: StepModel, rank: int) -> Ints:
     """Return the activities of the rank's busiest compute stream, in order."""
-    acts = model.graph.activities
-    compute = (acts.rank == rank) & model.is_compute & (acts.call >= 0)
-    lanes = np.unique(acts.lane[compute])
-    busy = [int(acts.length[compute & (acts.lane == lane)].sum()) for lane in lanes.tolist()]
-    if not busy:
-        return np.empty(0, np.int64)
-    rows = np.flatnonzero((acts.lane == lanes[int(np.argmax(busy))]) & (acts.rank == rank))
-    return rows[np.argsort(acts.start[rows], kind="stable")]
+    return model.graph.activities.compute_lane(rank)
 
 
 def waited_for(model: StepModel, activity: int, lane: Ints) -> int:
@@ -148,6 +141,10 @@ def _passed_on(codes: Ints, as_wide: Mask) -> Mask:
 
 def of_weights(model: StepModel) -> Mask:
     """Products that make gradients of weights: all that sum over tokens, if no pass is told."""
+    return model.once("of_weights", lambda: _of_weights(model))
+
+
+def _of_weights(model: StepModel) -> Mask:
     if not model.facts.backward.any():
         return sums_over_tokens(model)
     chosen = np.zeros(len(model.facts.dims), bool)

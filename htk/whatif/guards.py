@@ -6,6 +6,8 @@ GPU or link that was recognised wrongly) says nothing of its predictions.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +34,14 @@ class _Load:
     links: float
 
 
+class Carried(NamedTuple):
+    """What a step carries: shares of its period."""
+
+    stream: float  # the busiest
+    compute: float  # of the rank that computes longest
+    links: float  # of what the fullest could
+
+
 _WORDS = {
     "stream": "the busiest stream needs {:.3g} times the predicted step",
     "mfu": "MFU would be {:.0%}",
@@ -40,20 +50,32 @@ _WORDS = {
 }
 
 
+@dataclass(frozen=True)
+class RecordedLoad:
+    """What the recorded step holds, found out once for all predictions."""
+
+    model: StepModel
+    period: int  # of its replay
+
+    @cached_property
+    def busy_share(self) -> Floats:
+        return _overlap(self.model)
+
+    @cached_property
+    def carried(self) -> Carried:
+        return _carried(self.model, self.busy_share, self.period)
+
+
 def violated(
-    recorded: StepModel,
-    edited: StepModel,
-    periods: tuple[int, int],
-    steps: tuple[int, int],
-    rates: Rates,
+    recorded: RecordedLoad, edited: StepModel, period: int, steps: tuple[int, int], rates: Rates
 ) -> str | None:
     """Return which bound a prediction passes, in words; None: none.
 
-    `periods`: of the replayed step before and after the edits; `steps`: of the answers.
+    `period`: of the replayed step after the edits; `steps`: of the answers, before and after.
     """
-    busy = _overlap(recorded)
-    before = _load(recorded, busy, periods[0], steps[0], rates)
-    after = _load(edited, busy, periods[1], steps[1], rates)
+    before = _load(recorded.model, recorded.carried, steps[0], rates)
+    carried = _carried(edited, recorded.busy_share, period)
+    after = _load(edited, carried, steps[1], rates)
     for guard, words in _WORDS.items():
         share = getattr(after, guard)
         if share > 1 + _TOLERANCE and share > (1 + _TOLERANCE) * getattr(before, guard):
@@ -61,21 +83,26 @@ def violated(
     return None
 
 
-def _load(model: StepModel, busy: Floats, period: int, step: int, rates: Rates) -> _Load:
-    """Return how full streams, the GPU and links are."""
+def _carried(model: StepModel, busy: Floats, period: int) -> Carried:
+    """Return what a step carries, whatever it takes. `busy`: share of each stream's activities."""
     once = max(period - max(sum(model.added.values()), 0), 1)  # without micro-batches added
     acts, length = model.graph.activities, np.maximum(model.lengths(), 0)
     lanes = np.bincount(acts.lane, length)
     lanes[: len(busy)] = lanes[: len(busy)] * busy
+    compute = int(_by_rank(model, np.where(model.is_compute, length, 0)).max(initial=0))
+    return Carried(float(lanes.max(initial=0)) / period, compute / once, _links(model, once))
+
+
+def _load(model: StepModel, carried: Carried, step: int, rates: Rates) -> _Load:
+    """Return how full streams, the GPU and links are."""
     each = model.samples / model.devices / model.peak
     mfu = (rates.mfu_pct(each, step) or 0.0) / 100
-    compute = int(_by_rank(model, np.where(model.is_compute, length, 0)).max(initial=0))
-    busiest = compute / once * step
+    busiest = carried.compute * step
     return _Load(
-        stream=float(lanes.max(initial=0)) / period,
+        stream=carried.stream,
         mfu=mfu,
         roofline=mfu * step / busiest if busiest else 0.0,
-        links=_links(model, once),
+        links=carried.links,
     )
 
 

@@ -29,6 +29,10 @@ class Sharded:
 
 def sharded(model: StepModel) -> Sharded | None:
     """From all_gathers (out bytes) and reduce_scatters (in bytes); None: no FSDP."""
+    return model.once("sharded", lambda: _sharded(model))
+
+
+def _sharded(model: StepModel) -> Sharded | None:
     gathers = model.is_collective("all_gather") & (model.facts.out_bytes > 0)
     reduces = model.is_collective("reduce_scatter") & (model.facts.in_bytes > 0)
     if not gathers.any() or not reduces.any():
@@ -77,6 +81,10 @@ def replicated(model: StepModel) -> Sharded | None:
 
 def replicating(model: StepModel) -> Mask:
     """Return all-reduces of gradients: of some size, and none of them in the forward pass."""
+    return model.once("replicating", lambda: _replicating(model)).copy()
+
+
+def _replicating(model: StepModel) -> Mask:
     reduces = model.is_collective("all_reduce") & (model.facts.in_bytes >= _GRADIENTS)
     if not reduces.any():
         return reduces

@@ -22,7 +22,7 @@ from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
 from htk.whatif.edit_uncertainty import accumulated, apart, total
 from htk.whatif.edits import EDITS, REPEATABLE, edit
 from htk.whatif.edits.sharding import strategy
-from htk.whatif.guards import violated
+from htk.whatif.guards import RecordedLoad, violated
 from htk.whatif.memory import Held, after
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
@@ -79,6 +79,10 @@ class Baseline:
     @cached_property
     def rates(self) -> Rates:
         return rates(self.tables, self.model)
+
+    @cached_property
+    def recorded_load(self) -> RecordedLoad:
+        return RecordedLoad(self.model, self.replayed.period_ns)
 
     @cached_property
     def launch_bound(self) -> bool:
@@ -247,13 +251,7 @@ def predict(
         here = round(here + _missed_ns(start, start.curves, asked))
     change = here - start.replayed.period_ns
     step = max(measured + round(change * measured / start.step_ns), 1)
-    guard = violated(
-        start.model,
-        edited,
-        (start.replayed.period_ns, replayed.period_ns),
-        (measured, step),
-        start.rates,
-    )
+    guard = violated(start.recorded_load, edited, replayed.period_ns, (measured, step), start.rates)
     if guard is not None:
         return replace(refused(start, asked, measured), verdict=f"refused: {guard}; {_OURS}")
     sigmas = _sigmas(start, edited, step, replayed.period_ns, measured_ns)

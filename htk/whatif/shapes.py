@@ -21,6 +21,10 @@ class Inputs(NamedTuple):
 def inputs(model: StepModel) -> Inputs:
     """From embeddings (indices are batch by length), else from convolutions; of as many votes the
     first counts."""
+    return model.once("inputs", lambda: _inputs(model))
+
+
+def _inputs(model: StepModel) -> Inputs:
     votes: Counter[tuple[int, int | None]] = Counter()
     for op, dims in model.facts.op.pairs_with(model.facts.dims):
         if not dims:

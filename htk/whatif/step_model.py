@@ -2,10 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.coded_texts import CodedTexts
 from htk.columns.types import Floats, Ints, Mask
 from htk.graph.build import Graph
-from htk.graph.nodes import collective_rows
+from htk.graph.nodes import Activities, collective_rows
 from htk.graph.replay import NEVER
 from htk.measures.passes import is_backward
 from htk.models.detected import detected, devices
@@ -23,6 +23,8 @@ from htk.models.hardware import Gpu
 from htk.models.link_rates import scale_up_gbps
 from htk.models.site_rates import NO_SITE, SiteByGpu, SiteRates
 from htk.whatif.served_iteration import ServedIteration
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class StepFacts:
     def crosses(self) -> Mask:
         """Communication of a group with members in several nodes."""
         return (self.per_node > 0) & (self.per_node < self.group_size)
+
+    @cached_property
+    def kept(self) -> dict[str, tuple[Activities, Any]]:
+        """What was asked of these facts, and of which activities: see `StepModel.once`."""
+        return {}
 
     @cached_property
     def op_row(self) -> Ints:
@@ -117,6 +124,17 @@ class StepModel:
     step_sigma: Mapping[str, float] = field(default_factory=dict)
     touched: Mapping[str, Mask] = field(default_factory=dict)
     unexplained: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # ns of each edge
+
+    def once(self, what: str, make: Callable[[], _T]) -> _T:
+        """Return what activities and facts tell, whatever edits make of times; found out once.
+
+        Who asks must not write to it.
+        """
+        activities, answer = self.facts.kept.get(what, (None, None))
+        if activities is not self.graph.activities:
+            answer = make()
+            self.facts.kept[what] = self.graph.activities, answer
+        return cast("_T", answer)
 
     # Edges that edits change.
 

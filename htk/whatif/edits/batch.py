@@ -75,6 +75,10 @@ def apply(model: StepModel, value: str) -> StepModel:
 
 def grows(model: StepModel) -> NDArray[np.bool_]:
     """Return the kernels that work on activations."""
+    return model.once("grows", lambda: _grows(model)).copy()
+
+
+def _grows(model: StepModel) -> NDArray[np.bool_]:
     of_parameters = model.facts.op.where(_OF_PARAMETERS.search)
     optimizer = model.facts.family.isin("optimizer", "communication")
     return np.asarray(model.is_compute & ~of_parameters & ~optimizer)

@@ -6,7 +6,7 @@ from htk.graph.replay import replay
 from htk.models.detected import detected
 from htk.whatif import predict as predicting
 from htk.whatif.edits import replace as kernels
-from htk.whatif.guards import violated
+from htk.whatif.guards import RecordedLoad, violated
 from htk.whatif.predict import baseline, predict
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel
@@ -30,7 +30,7 @@ def step() -> StepModel:
 
 def judged(edited: StepModel, period: int, rates: Rates = UNKNOWN) -> str | None:
     now = replay(step().graph).period_ns
-    return violated(step(), edited, (now, period), (now, period), rates)
+    return violated(RecordedLoad(step(), now), edited, period, (now, period), rates)
 
 
 def test_a_step_is_never_shorter_than_a_stream_is_busy() -> None:
@@ -60,15 +60,15 @@ def test_a_step_does_no_more_than_the_peak() -> None:
     only = small_model([Act("a", 1_000_000)])
     rates = Rates(1, None, 0.6e9, 1e12)  # 0.6 ms at the peak
     half = kernels.apply(only, "a=2x")
-    assert violated(only, only, (1_000_000,) * 2, (1_000_000,) * 2, rates) is None
-    found = violated(only, half, (1_000_000, 500_000), (1_000_000, 500_000), rates)
+    assert violated(RecordedLoad(only, 1_000_000), only, 1_000_000, (1_000_000,) * 2, rates) is None
+    found = violated(RecordedLoad(only, 1_000_000), half, 500_000, (1_000_000, 500_000), rates)
     assert found is not None and found.startswith("guard mfu: MFU would be 120%")
 
 
 def test_a_recording_that_passes_a_bound_says_nothing_of_predictions() -> None:
     only = small_model([Act("a", 1_000_000)])
     wrong = Rates(1, None, 1.2e9, 1e12)  # a peak that is too low
-    assert violated(only, only, (1_000_000,) * 2, (1_000_000,) * 2, wrong) is None
+    assert violated(RecordedLoad(only, 1_000_000), only, 1_000_000, (1_000_000,) * 2, wrong) is None
 
 
 def test_the_answer_is_refused_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_adapters_of_a_node_carry_no_more_than_their_rate() -> None:
     now = replay(model.graph).period_ns
 
     def found(period: int) -> str | None:
-        return violated(model, faster, (now, period), (now, period), UNKNOWN)
+        return violated(RecordedLoad(model, now), faster, period, (now, period), UNKNOWN)
 
     gpu = detected("NVIDIA A100-SXM4-80GB")
     assert gpu is not None
