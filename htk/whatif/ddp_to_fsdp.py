@@ -21,6 +21,7 @@ from htk.whatif.fsdp_units import (
     compute_lane,
     layers,
     next_of,
+    position_on,
     weights_between,
 )
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, operator_ns, removed
@@ -308,5 +309,5 @@ def summed(
 
 def _held(lane: Ints, before: int) -> tuple[int, ...]:
     """Return the activity in front of one on its stream."""
-    position = int(np.flatnonzero(lane == before)[0])
+    position = position_on(lane, before)
     return (int(lane[position - 1]),) if position else ()

@@ -31,14 +31,16 @@ def waited_for(model: StepModel, activity: int, lane: Ints) -> int:
 def all_waited_for(model: StepModel, each: list[int], lane: Ints) -> list[int]:
     """Return the same of several."""
     graph, acts = model.graph, model.graph.activities
+    position = np.full(len(graph.time), -1, np.int64)
+    position[graph.end[lane]] = np.arange(len(lane))
+    latest = np.full(len(graph.time), -1, np.int64)
     events = np.flatnonzero(graph.edges("event"))
-    src, dst = graph.src[events], graph.dst[events]
-    dependencies = []
-    for activity in each:  # some tens of units
-        recorded = np.isin(graph.end[lane], src[dst == graph.start[activity]])
-        done = lane[recorded] if recorded.any() else lane[acts.end[lane] <= acts.start[activity]]
-        dependencies.append(int(done[-1]) if len(done) else -1)
-    return dependencies
+    np.maximum.at(latest, graph.dst[events], position[graph.src[events]])
+    recorded = latest[graph.start[each]]
+    # The last that was over by then: behind it nothing is.
+    over = np.minimum.accumulate(acts.end[lane][::-1])[::-1]
+    done = np.searchsorted(over, acts.start[each], "right") - 1
+    return [int(k) for k in np.append(lane, -1)[np.where(recorded >= 0, recorded, done)]]
 
 
 def backward_regions(model: StepModel, lane: Ints, ready: list[int]) -> list[Region]:
@@ -169,5 +171,12 @@ def weights_between(model: StepModel, lane: Ints, region: Region) -> int:
 
 def next_of(lane: Ints, activity: int) -> int:
     """Return the activity behind one on its stream; of the last one itself."""
-    position = int(np.flatnonzero(lane == activity)[0])
-    return int(lane[min(position + 1, len(lane) - 1)])
+    return int(lane[min(position_on(lane, activity) + 1, len(lane) - 1)])
+
+
+def position_on(lane: Ints, activity: int) -> int:
+    """Return the place of an activity on its stream, which mostly holds them by number."""
+    position = int(np.searchsorted(lane, activity))
+    if position < len(lane) and lane[position] == activity:
+        return position
+    return int(np.flatnonzero(lane == activity)[0])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from htk.columns.types import Mask
 from htk.errors import UsageError
 from htk.models.network import LATENCY_NS
-from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers
+from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers, position_on
 from htk.whatif.host_cost import delayed, usual_ns
 from htk.whatif.network_tiers import network
 from htk.whatif.operator_shapes import operator_shapes
@@ -156,6 +156,5 @@ def each_layer(
 
 
 def _place(lane: NDArray[np.int64], region: Region, share: float) -> int:
-    low = int(np.flatnonzero(lane == region.first)[0])
-    high = int(np.flatnonzero(lane == region.last)[0])
+    low, high = position_on(lane, region.first), position_on(lane, region.last)
     return min(low + int((high - low) * share), len(lane) - 2)

@@ -1,7 +1,10 @@
 """Transfers of a step: their latency, their bytes on the wire, and what makes them longer."""
 
+import math
+
 import numpy as np
 
+from htk.columns.groups import Groups
 from htk.columns.types import Floats, Mask
 from htk.models.bandwidth import algorithm_bytes, factor
 from htk.models.network import LATENCY_NS
@@ -38,13 +41,20 @@ def wire(model: StepModel) -> Floats:
     """Return the bytes that a rank sends in each collective; NaN: not known."""
     facts = model.facts
     sent = np.full(len(facts.collective), np.nan)
-    for k in np.flatnonzero(model.is_comm).tolist():  # some hundreds
-        kind, ranks = facts.collective[k] or "", int(facts.group_size[k])
-        size = algorithm_bytes(kind, int(facts.in_bytes[k]), int(facts.out_bytes[k]), ranks)
-        share = factor(kind, ranks) if ranks > 0 else None
-        if size is not None and share is not None:
-            sent[k] = size * share
+    own = np.flatnonzero(model.is_comm)
+    columns = (facts.collective.codes, facts.in_bytes, facts.out_bytes, facts.group_size)
+    alike = Groups.by_keys(np.column_stack([column[own] for column in columns]))
+    of_alike = [
+        _sent(facts.collective.distinct[code] or "", *rest) for code, *rest in alike.keys.tolist()
+    ]
+    sent[own] = np.array(of_alike, np.float64)[alike.group_ids]
     return sent
+
+
+def _sent(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> float:
+    size = algorithm_bytes(kind, in_bytes, out_bytes, ranks)
+    share = factor(kind, ranks) if ranks > 0 else None
+    return math.nan if size is None or share is None else size * share
 
 
 def part(model: StepModel, across: bool) -> Floats:

@@ -22,6 +22,7 @@ from htk.whatif.fsdp_units import (
     backward_regions,
     compute_lane,
     next_of,
+    position_on,
 )
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed, unsynchronised
 from htk.whatif.network_tiers import network
@@ -284,5 +285,4 @@ def _ordered(model: StepModel, chosen: Mask) -> list[int]:
 
 
 def _before(lane: Ints, activity: int) -> int:
-    position = int(np.flatnonzero(lane == activity)[0])
-    return int(lane[max(position - 1, 0)])
+    return int(lane[max(position_on(lane, activity) - 1, 0)])

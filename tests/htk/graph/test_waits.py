@@ -5,8 +5,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from htk.graph.build import Graph, build
+from htk.graph.nodes import Activities, LaunchCalls
+from htk.graph.waits import _Launched
 from tests.htk.graph.small_step import rebuilt, step_tables
 
 _LATE = 400_000
@@ -75,3 +79,25 @@ def test_a_kernel_waits_for_room_that_one_launched_earlier_holds() -> None:
 
 def test_a_step_of_one_stream_waits_for_no_room() -> None:
     assert not build(step_tables(), 1).edges("capacity").any()
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 1)), min_size=1, max_size=9
+    )
+)
+def test_what_ended_before_a_call_as_a_look_at_all_tells(drawn: list[tuple[int, int, int]]) -> None:
+    """Activities by launch, length and rank; each call is asked for what ended last before it."""
+    issued, length, rank = np.array(drawn).T
+    start, many = issued + 1, len(drawn)
+    every, none = np.arange(many), np.full(many, -1)
+    calls = LaunchCalls(every, rank, rank, issued, issued + 4, none, ["c"], none, none)
+    activities = Activities(
+        every, rank, rank, rank, start, start + length, none, ["k"], none * 0, every, none
+    )
+    launched = _Launched.of(activities, calls)
+    for call in range(many):
+        over = activities.end <= calls.end[call]
+        own = np.flatnonzero((rank == rank[call]) & (issued < issued[call]) & over)
+        own = own[np.lexsort((own, issued[own], -activities.end[own]))]
+        assert launched.ended_before(call) == (own[0] if len(own) else -1)

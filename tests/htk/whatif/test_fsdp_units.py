@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from htk.whatif.fsdp_units import (
     Region,
+    _passed_on,
     all_waited_for,
     backward_layers,
     backward_regions,
@@ -15,6 +16,7 @@ from htk.whatif.fsdp_units import (
     layers,
     next_of,
     of_weights,
+    position_on,
     waited_for,
     weights_between,
 )
@@ -187,3 +189,23 @@ def test_elements_of_a_region_s_weights() -> None:
     assert weights_between(model, lane, Region(0, 6)) == 512 * 2048 + 2048 * 8 + 15
     assert weights_between(model, lane, Region(1, 5)) == 2048 * 8
     assert weights_between(model, lane, Region(6, 6)) == 15
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12))
+def test_products_in_a_row_count_as_they_do_one_by_one(drawn: list[tuple[int, bool]]) -> None:
+    wide = dict(drawn)  # shapes are as wide as there are tokens, or are not
+    codes = [code for code, _ in drawn]
+    counted: list[int] = []
+    before = -1
+    for k, code in enumerate(codes):
+        second = wide[code] and code == before
+        counted = [*counted[:-1], k] if second else [*counted, k]
+        before = -1 if second else code
+    as_wide = np.array([wide[code] for code in codes], bool)
+    assert np.flatnonzero(_passed_on(np.array(codes, np.int64), as_wide)).tolist() == counted
+
+
+@given(st.permutations(range(8)))
+def test_a_place_on_a_stream_is_found_in_any_order(order: list[int]) -> None:
+    lane = np.array(order)
+    assert [position_on(lane, activity) for activity in order] == list(range(8))
