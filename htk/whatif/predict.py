@@ -73,6 +73,11 @@ class Baseline:
         return {}
 
     @cached_property
+    def memory_edges(self) -> dict[tuple[tuple[str, str], ...], str | None]:
+        """Largest batches that fit, by the edits beside the batch."""
+        return {}
+
+    @cached_property
     def memory(self) -> Held | None:
         return held(self.tables, self.model)
 

@@ -145,8 +145,16 @@ def _following(answers: list[Answer], index: int) -> Answer | None:
 
 
 def memory_edge(start: Baseline, edits: Edits) -> str | None:
-    """Return the largest batch of a rank that is more likely to fit than not."""
-    held, edits = start.memory, ordered(edits)
+    """Return the largest batch of a rank that is more likely to fit than not; found once for what
+    else is asked for."""
+    rest = tuple(edit for edit in ordered(edits) if edit[0] != "batch")  # all are tried
+    if rest not in start.memory_edges:
+        start.memory_edges[rest] = _memory_edge(start, rest)
+    return start.memory_edges[rest]
+
+
+def _memory_edge(start: Baseline, edits: Edits) -> str | None:
+    held = start.memory
     if held is None or after(held, edits, 1.0)[1] is None:
         return None
     ratios = np.append(np.geomspace(1 / 64, _MOST_BATCH, 800)[:-1], _MOST_BATCH)
