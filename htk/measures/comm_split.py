@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.types import Ints
+from htk.columns.arrow import valid
+from htk.columns.types import NONE, Ints
 from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.exposure import comm_shares, lanes_of
 
@@ -40,12 +41,11 @@ def comm_split(calls: CollectiveCalls, activities: pa.Table) -> CommShares:
     lane = lanes_of(calls.table)
     lane[:, 0] = calls.rows.rank
     lane = np.tile(lane[rows], (3, 1))
-    device = lane[:, 2]
+    on_gpu = (lane[: len(rows), 2] != NONE) | valid(calls.table["stream"])[rows]
     begin, finish = np.concatenate(edges[:3]), np.concatenate(edges[1:])
-    finish = np.where(device < 0, begin, finish)
+    finish = np.where(np.tile(on_gpu, 3), finish, begin)
     shares = comm_shares(activities, lane, begin, finish)
     waiting, unknown, moving = shares.reshape(3, len(rows), 2)
-    on_gpu = device[: len(rows)] >= 0
     return CommShares(
         rows,
         waiting[:, 0] + unknown[:, 0] + moving[:, 0],

@@ -105,11 +105,14 @@ class Subject:
         read_bytes = 0
         kinds = self._kinds()
         cycles = Counter((row["file"], row["rank"]) for row in self.profiles)
+        ranks_within = Counter(file for file, _ in cycles)
         for row in self.profiles:
             source = self.sources.get(row["file"])
             try:
                 if source is None:
                     raise NotApplicable(f"{row['file']} cannot be read twice")
+                if ranks_within[row["file"]] > 1:
+                    raise NotApplicable(f"{row['file']} holds several ranks, not told apart here")
                 if cycles[row["file"], row["rank"]] > 1:
                     raise NotApplicable(f"{row['file']} holds several cycles, which are not cut")
                 recording = read(source, self.largest_bytes)

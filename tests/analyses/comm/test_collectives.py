@@ -392,3 +392,14 @@ def test_the_limit_of_a_group_over_nodes_is_its_share_of_the_adapters(ask: Ask, 
     assert ask(comm_summary, tables)["link_pct_p50"].to_pylist() == [None]
     assert ask(comm_summary, tables, inter_gbps=40.0)["link_pct_p50"].to_pylist() == [50.0]
     assert ask(comm_summary, tables, intra_gbps=100.0)["link_pct_p50"].to_pylist() == [10.0]
+
+
+def test_a_kernel_of_an_unknown_gpu_has_a_part_of_the_time(ask: Ask, call: Call) -> None:
+    """The first ran on a stream of a GPU that was not recorded; the second on the host, as gloo's
+    do."""
+    rows = [
+        call(0, 100, 150, device=None, stream=7, group="a"),
+        call(0, 200, 230, device=None, group="b"),
+    ]
+    answer = ask(comm_overlap_by_group, {"collectives": rows}).to_pylist()
+    assert {row["group"]: row["shared_ns"] for row in answer} == {"a": 50, "b": 0}

@@ -14,6 +14,7 @@ from htk.core.analysis import Analysis
 from htk.verify.outcome import DIFFERS, Outcome, all_checks, outcomes
 from htk.verify.subject import Subject
 from tests.htk.verify.two_busy_ranks import write_ranks
+from tests.kineto_file import kernel, launch, op, write
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
 Rows = list[dict[str, Any]]
@@ -191,3 +192,16 @@ def test_a_wrong_answer_is_noticed(
         assert outcome.state == DIFFERS, f"{name}: {outcome.finding}"
         named = {analysis, analysis.replace("_", "-")}
         assert any(n in outcome.finding for n in named) or name in ("communication", "window")
+
+
+def test_a_file_of_two_processes_is_not_read_once_for_each(tmp_path: Path) -> None:
+    """Its second reading does not tell processes apart; adding it up twice would find a difference
+    where none is."""
+    events = [op("aten::mm", 0, 10), launch(1, 2), kernel("a", 20, 5, 1)]
+    other = [{**event, "pid": event["pid"] + 1} for event in events]
+    other[2] = {**other[2], "args": {**other[2]["args"], "device": 1}}
+    write(tmp_path / "both.json", *events, *other)
+    subject = Subject(str(tmp_path))
+    assert subject.trace.ranks == [0, 1]
+    assert "several ranks" in only(subject, "kernels").finding
+    assert not differing(subject)
