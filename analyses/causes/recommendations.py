@@ -18,9 +18,11 @@ from htk.columns.arrow import number, numbers, texts, truths
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.errors import MissingTable
+from htk.measures.collective_calls import with_nccl_facts
 from htk.measures.common_steps import comparable_compute
 from htk.measures.host_time import has_next_to_no_gpu_work
 from htk.measures.kernel_changes import kernel_changes
+from htk.measures.slow_links import NcclRecords
 from htk.measures.stalls import Stalls
 from htk.models.detected import common_device
 from htk.schema import TEXT, table
@@ -58,6 +60,9 @@ def recommendations(
     activities: pa.Table,
     aligned_matches: pa.Table,
     collectives: pa.Table,
+    collective_facts: pa.Table,
+    comm_transports: pa.Table,
+    comm_inits: pa.Table,
     launches: pa.Table,
     cpu_ops: pa.Table,
     op_links: pa.Table,
@@ -101,7 +106,8 @@ def recommendations(
     if not time_breakdown.num_rows:
         raise MissingTable("advice needs operators or GPU work; neither was recorded", "kernels")
     idle = Idle.of(idle_causes, rank_windows, step_windows, Stalls.of(stalls))
-    exposed = Exposed.of(collectives, aligned_matches, ranks, activities)
+    named = with_nccl_facts(collectives, collective_facts)
+    exposed = Exposed.of(named, aligned_matches, ranks, activities)
     waits = exposed.waits(activities, idle_causes, stalls)
     work = UnclaimedTime(kernels, time_breakdown)
     changes = kernel_changes(kernels, kernel_links, step_windows)
@@ -110,7 +116,8 @@ def recommendations(
     exposed_ns, comm_ns = (
         int(numbers(time_breakdown[c]).sum()) for c in ("exposed_comm_ns", "comm_ns")
     )
-    transfers, held_up = transfer_findings(exposed, waits, exposed_ns, comm_ns, gpus)
+    records = NcclRecords(collectives, collective_facts, comm_transports, comm_inits)
+    transfers, held_up = transfer_findings(exposed, waits, (exposed_ns, comm_ns), gpus, records)
     waits = waits.without(held_up)
     advice = launch_advice(cpu_ops, op_links, launches, ranks)
     comparable = comparable_compute(time_breakdown, activities, step_windows)

@@ -43,6 +43,10 @@ RETURNS = table(
     span_ns=(_I64, "From last start to last end, added up; its share, by rank, rail and node."),
     expected_ns=(_I64, "The same by the baseline."),
     excess_ns=(_I64, "What it takes longer; negative: it was faster."),
+    excess_ns_sigma=(
+        _I64,
+        "Standard deviation of it that the clocks leave, at most; null: unknown.",
+    ),
     excess_pct=(_F64, "Excess, of what was expected."),
     busbw_gbps=(_F64, "Bus bandwidth over that time."),
     expected_gbps=(_F64, "Bus bandwidth by the baseline."),
@@ -212,6 +216,7 @@ def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _P
         "span_ns": number(span, _I64, some),
         "expected_ns": number(expected, _I64, some),
         "excess_ns": number(span - expected, _I64, some),
+        "excess_ns_sigma": _sigma(complete, compared, groups, collective, share),
         "excess_pct": _ratio(100 * (sums["span"] - sums["expected"]), sums["expected"]),
         "busbw_gbps": _ratio(sums["moved"], sums["span"]),
         "expected_gbps": _ratio(sums["moved"], sums["expected"]),
@@ -222,6 +227,21 @@ def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _P
     arrays = [columns.get(f.name, empty[f.name]) for f in RETURNS]
     order = np.argsort(expected - span, kind="stable")
     return pa.table(arrays, schema=RETURNS).take(pa.array(order))
+
+
+def _sigma(
+    complete: CompleteCollectives,
+    compared: TransferBaseline,
+    groups: Groups,
+    collective: Ints,
+    share: Floats,
+) -> pa.Array:
+    """Return what the clocks leave to each row's excess. A clock is off by as much in all of its
+    collectives, so that deviations add up."""
+    each = np.hypot(complete.sigma_ns, compared.sigma_ns)[collective] * share
+    total = np.bincount(groups.group_ids, each, len(groups))
+    has_sigma = ~np.isnan(total)
+    return number(np.rint(np.where(has_sigma, total, 0)).astype(np.int64), _I64, has_sigma)
 
 
 def _most(groups: Groups, compared: TransferBaseline, collective: Ints, share: Floats) -> pa.Array:

@@ -1,7 +1,6 @@
 """Adapters, links, nodes or GPUs that slow communication down."""
 
 import json
-from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -10,9 +9,8 @@ import pyarrow as pa
 from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.humanize import format_int_ranges, pluralize
-from htk.measures.channel_hops import hops_between_nodes, paired_communicators
 from htk.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
-from htk.measures.link_paces import UNKNOWN, USUAL, LinkPaces, LinkRates, link_paces
+from htk.measures.link_paces import UNKNOWN, USUAL, LinkPaces, LinkRates
 from htk.measures.slow_links import (
     ADAPTER,
     ADAPTERS,
@@ -21,7 +19,9 @@ from htk.measures.slow_links import (
     NODE,
     PAIR,
     Alike,
+    NcclRecords,
     Suspect,
+    logged_paces,
     suspected,
 )
 from htk.schema import table
@@ -75,10 +75,8 @@ def slow_links(
     matches = aligned_matches if align else collective_matches
     named = with_nccl_facts(collectives, collective_facts)
     calls = CollectiveCalls.of_one_source(named, matches, ranks)
-    paces = link_paces(calls, LinkRates.of(calls, intra_gbps, inter_gbps))
-    paired = paired_communicators(collectives, collective_facts)
-    hops = hops_between_nodes(calls, paces.members, paired, comm_transports, comm_inits)
-    paces = replace(paces, hops=hops)
+    records = NcclRecords(collectives, collective_facts, comm_transports, comm_inits)
+    paces = logged_paces(calls, LinkRates.of(calls, intra_gbps, inter_gbps), records)
     classes, nothing = suspected(paces, calls.hosts.of_rank)
     shown = [c for c in classes if c.probability >= _LEAST] if nothing < _DECIDED else []
     rows = [_row(paces, alike) for alike in shown]
@@ -86,7 +84,7 @@ def slow_links(
         "groups": len(paces),
         "collectives": int(paces.collectives.sum()),
         "probability_that_nothing_is_slow": round(nothing, 3),
-        "rings_from_nccl_log": sum(h is not None for h in hops),
+        "rings_from_nccl_log": sum(h is not None for h in paces.hops or ()),
         "verdict": _verdict(shown, nothing) if len(paces) else "no collective of known size",
         **calls.hosts.facts(),
         **clock_facts(align),

@@ -55,6 +55,7 @@ def collective_facts(
         joined.source[there] = joined.pairs.row[there] = pairs.row[there]
         joined.pairs.by[there] = pairs.by[there]
         joined.pairs.guessed[there] = pairs.guessed[there]
+        joined.pairs.comm_guessed[there] = pairs.comm_guessed[there]
         for comm, named in taken_for.items():
             _by_size(rows, ours, theirs, (named.group, comm), joined)
     return _facts(collectives, comm_channels, joined)
@@ -99,6 +100,7 @@ def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Tab
     columns = {
         "joined_by": text(pairs.by, pa.array(BY)),
         "guessed": boolean(pairs.guessed, has_record),
+        "comm_guessed": boolean(pairs.comm_guessed, has_record),
         "facts_from": text(np.append(names, -1)[joined.source], listed),
         "channel_ns_min": number(low, pa.int64(), low >= 0),
         "channel_ns_max": number(high, pa.int64(), high >= 0),

@@ -39,11 +39,12 @@ class RecordPairs:
     row: Ints  # of the source; NONE: none
     by: Ints  # a number into BY
     guessed: Mask
+    comm_guessed: Mask  # other groups fit the record's communicator as well
 
     @classmethod
     def none(cls, length: int) -> "RecordPairs":
         row, by = (np.full(length, NONE, np.int64) for _ in range(2))
-        return cls(row, by, np.zeros(length, bool))
+        return cls(row, by, np.zeros(length, bool), np.zeros(length, bool))
 
 
 @dataclass
@@ -110,6 +111,7 @@ def paired(
         comm[target], comm_rank[target] = communicator, member
         _pair(rows, target, source, pairs)
         pairs.guessed[target] |= named.guessed
+        pairs.comm_guessed[target] = named.guessed
     _by_sequence(rows, match, (comm, comm_rank), theirs, pairs)
     return pairs
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, numbers, valid
+from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.types import NONE
 from htk.derived.match import CollectiveRows
 from htk.measures.collective_calls import CollectiveCalls
@@ -83,10 +83,11 @@ def _between(
 
 
 def paired_communicators(collectives: pa.Table, facts: pa.Table) -> dict[tuple[int, ...], int]:
-    """Return the communicator that the calls of each group were paired with: one alone."""
+    """Return the communicator that the calls of each group were paired with: one alone, and no
+    other group's as well."""
     codes, listed = CollectiveRows(collectives).group_ranks
     hashed = facts["comm_hash"]
-    rows = np.flatnonzero(valid(hashed) & (codes != NONE))
+    rows = np.flatnonzero(valid(hashed) & ~truths(facts["comm_guessed"]) & (codes != NONE))
     values = numbers(hashed, 0)
     seen: dict[int, set[int]] = defaultdict(set)
     for code, value in set(zip(codes[rows].tolist(), values[rows].tolist(), strict=True)):

@@ -8,13 +8,15 @@ the adapters and links of its hops alone.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from htk.columns.types import Floats, Ints
-from htk.measures.channel_hops import Hops
-from htk.measures.link_paces import LinkPaces
+from htk.measures.channel_hops import Hops, hops_between_nodes, paired_communicators
+from htk.measures.collective_calls import CollectiveCalls
+from htk.measures.link_paces import LinkPaces, LinkRates, link_paces
 
 ADAPTER, ADAPTERS = "network adapter", "node's network adapters"
 NETWORK, PAIR = "network between nodes", "link between two nodes"
@@ -49,6 +51,25 @@ class Alike:
     @property
     def probability(self) -> float:
         return sum(suspect.probability for suspect in self.suspects)
+
+
+@dataclass(frozen=True)
+class NcclRecords:
+    """Tables of NCCL's log: what of it belongs to the collectives, its connections and inits."""
+
+    collectives: pa.Table  # all that were recorded, of all sources
+    facts: pa.Table  # of those, row by row
+    transports: pa.Table
+    inits: pa.Table
+
+
+def logged_paces(calls: CollectiveCalls, rates: LinkRates, records: NcclRecords) -> LinkPaces:
+    """Return the pace of each group, with the hops of its rings and trees where they are logged."""
+    paces = link_paces(calls, rates)
+    paired = paired_communicators(records.collectives, records.facts)
+    members, transports = paces.members, records.transports
+    hops = hops_between_nodes(calls, members, paired, transports, records.inits)
+    return replace(paces, hops=hops)
 
 
 def suspected(paces: LinkPaces, hosts: dict[int, str]) -> tuple[list[Alike], float]:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of
+from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints
 from htk.measures.collective_calls import CollectiveCalls
@@ -50,6 +50,18 @@ class CompleteCollectives:
         return len(self.row)
 
     @cached_property
+    def sigma_ns(self) -> Floats:
+        """Standard deviation of each time that the clocks leave (NaN: not known): its last start
+        and last end may be on any two of its clocks."""
+        recorded = numbers(self.calls.matches["wait_ns_sigma"], NONE).astype(np.int64)
+        matched = np.flatnonzero(self.calls.match != NONE)
+        members = Groups.by_keys(self.calls.match[matched])
+        least, most = (f(recorded[matched]) for f in (members.min, members.max))
+        of_row = np.full(self.calls.rows.length, np.nan)
+        of_row[matched] = np.where(least == NONE, np.nan, most)[members.group_ids]
+        return of_row[self.row]
+
+    @cached_property
     def nodes(self) -> list[tuple[str, ...]]:
         """Nodes of each group; empty: some are not known."""
         hosts = self.calls.hosts.of_rank
@@ -78,6 +90,7 @@ class TransferBaseline:
     expected_ns: Floats
     basis: Ints  # number of BASELINES, NONE: none
     with_themselves: int  # collectives compared with those of their own group alone
+    sigma_ns: Floats  # standard deviation of what is expected that the clocks leave
 
 
 def baseline_of(
@@ -96,7 +109,8 @@ def baseline_of(
         times = makers[number]()
         new = np.isnan(expected) & ~np.isnan(times)
         expected[new], basis[new] = times[new], number
-    return TransferBaseline(expected, basis, _with_themselves(collectives, basis))
+    alone = _with_themselves(collectives, basis)
+    return TransferBaseline(expected, basis, alone, _sigma(collectives, basis))
 
 
 def _with_themselves(collectives: CompleteCollectives, basis: Ints) -> int:
@@ -107,6 +121,17 @@ def _with_themselves(collectives: CompleteCollectives, basis: Ints) -> int:
         alone = (alike.distinct(collectives.group) == 1)[alike.group_ids]
         count += int((alone & (basis == number)).sum())
     return count
+
+
+def _sigma(collectives: CompleteCollectives, basis: Ints) -> Floats:
+    """Return that of the collectives of the trace that a baseline is made of, on average."""
+    sigma = np.zeros(len(collectives))
+    for number, keys in ((LIKE_CALLS, _sized(collectives)), (OTHER_SIZES, collectives.like)):
+        alike = Groups.by_keys(keys)
+        total = np.bincount(alike.group_ids, collectives.sigma_ns, len(alike))
+        chosen = basis == number
+        sigma[chosen] = (total / np.maximum(alike.count, 1))[alike.group_ids[chosen]]
+    return sigma
 
 
 def _sized(collectives: CompleteCollectives) -> Ints:

@@ -245,6 +245,7 @@ COLLECTIVE_FACTS = table(
     facts_from=(TEXT, "The source that algorithm, protocol and channels come from."),
     comm_hash=(_U64, "NCCL's hash of the communicator, where that source has this very call."),
     comm_rank=(_I32, "Rank within that communicator."),
+    comm_guessed=(_BOOL, "Other process groups fit that communicator as well."),
     record_from=(TEXT, "The source that has this very call."),
     record_event=(_I64, "`event` of its record."),
     seq=(_I64, "Sequence number of the call in that source."),

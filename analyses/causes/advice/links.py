@@ -9,8 +9,8 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints, Mask
 from htk.core.humanize import format_duration, format_int_ranges, pluralize
 from htk.measures.collective_calls import CollectiveCalls
-from htk.measures.link_paces import LinkPaces, LinkRates, link_paces
-from htk.measures.slow_links import Alike, suspected
+from htk.measures.link_paces import LinkPaces, LinkRates
+from htk.measures.slow_links import Alike, NcclRecords, logged_paces, suspected
 
 SLOW_LINK = "a link is slow"
 EXPOSED = "communication is exposed"
@@ -18,15 +18,16 @@ _LIKELY = 0.5  # probability of what is named
 
 
 def transfer_findings(
-    exposed: Exposed, waits: BlamedWaits, exposed_ns: int, comm: int, gpus: int
+    exposed: Exposed, waits: BlamedWaits, totals: tuple[int, int], gpus: int, records: NcclRecords
 ) -> tuple[list[Advice], Mask]:
-    """Return findings on exposed transfers, of `exposed_ns` of exposed and `comm` of all
-    communication, and the waits that they explain: for ranks that a slow link held up."""
+    """Return findings on exposed transfers, and the waits that they explain: for ranks that a slow
+    link held up. `totals`: exposed communication, and all of it."""
+    exposed_ns, comm = totals
     calls, split = exposed.calls, exposed.split
     transfer = np.zeros(calls.rows.length, np.int64)
     transfer[split.rows] = split.exposed_transfer
     rest = max(exposed_ns - int(split.exposed_wait.sum() + split.exposed_undetermined.sum()), 0)
-    paces = link_paces(calls, LinkRates.of(calls, None, None))
+    paces = logged_paces(calls, LinkRates.of(calls, None, None), records)
     classes, nothing = suspected(paces, calls.hosts.of_rank)
     held_up = np.zeros(len(waits.row), bool)
     findings = []
@@ -72,10 +73,12 @@ def _slow_link(
     groups = [f"ranks {format_int_ranges(paces.members[k])}" for k in alike.groups.tolist()]
     if len(groups) > 2:
         groups = [*groups[:2], pluralize(len(groups) - 2, "other group")]
+    logged = all(paces.hops[k] is not None for k in alike.groups.tolist()) if paces.hops else False
+    rings = "; by the rings and trees of NCCL's log" if logged else ""
     return Advice(
         SLOW_LINK,
         f"{names_of(alike.suspects)}: transfers among {'; '.join(groups)} at {pace:.3g} GB/s"
-        f"{against}",
+        f"{against}{rings}",
         "htk slow-links says what would decide it; look at adapters and cables (ibstat, ethtool), "
         "NVLink (nvidia-smi nvlink -s), PCIe width, NCCL_DEBUG=INFO for the path that NCCL chose",
         int(transfer.sum() * (1 - 1 / alike.slowdown)) + wait,

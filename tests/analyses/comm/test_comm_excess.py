@@ -70,6 +70,42 @@ def test_a_calm_job_has_little_excess_and_waiting_is_none(tmp_path: Path) -> Non
         assert all(r["excess_pct"] < 6 for r in rows)
 
 
+def keyed(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Rows by what they stand for; calls by their order, as clocks number them differently."""
+    columns = ("group_ranks", "scope", "type", "size_bytes", "rail")
+    by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda r: r["aligned_start_ns"] or 0):
+        key = tuple(row[c] for c in columns)
+        by_key[*key, sum(other[:-1] == key for other in by_key)] = row
+    return by_key
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_clocks_leave_as_much_uncertainty_as_is_said(seed: int, tmp_path: Path) -> None:
+    """The same job with one clock for all has no error of clocks; within nodes there is none."""
+    skew = {"clock_offset_us": 10_000.0, "clock_drift_ppm": 20.0}
+    traces = []
+    for name, more in (("true", {}), ("skewed", skew)):
+        folder = tmp_path / name
+        folder.mkdir()
+        traces.append(job(folder, seed=seed, stagger_us=500.0, nodes=3, layers=2, **more))
+    for by in ("call", "group", "size", "rail"):
+        true, skewed = (keyed(ask_trace(t, "comm_excess", by=by, n=0).to_pylist()) for t in traces)
+        assert true.keys() == skewed.keys() and len(true) > 2
+        for key, row in skewed.items():
+            error = abs(row["excess_ns"] - true[key]["excess_ns"])
+            drifted = 2e-5 * (row["span_ns"] + row["expected_ns"])
+            assert error <= drifted + 8 * row["collectives"] + 3 * row["excess_ns_sigma"]
+            assert (row["excess_ns_sigma"] == 0) == (row["scope"] == "node")
+            assert row["excess_ns_sigma"] < 5000 * row["collectives"]
+
+
+def test_without_one_clock_the_uncertainty_is_not_known(tmp_path: Path) -> None:
+    trace = job(tmp_path, clock_offset_us=10_000.0)
+    rows = ask_trace(trace, "comm_excess", align=False).to_pylist()
+    assert rows and {r["excess_ns_sigma"] for r in rows} == {None}
+
+
 def test_what_is_compared_with_itself_is_said(tmp_path: Path) -> None:
     """All ranks are one group: a network that is slow for all is not seen in the trace alone."""
     alone = job(tmp_path, strategy="full_shard", plants=("slow_link",))

@@ -83,6 +83,42 @@ def test_no_straggler_is_named_for_a_slow_adapter(seed: int, tmp_path: Path) -> 
     assert not [words for words in waits if "for rank 2" in words or "for rank 6" in words]
 
 
+def rails_log(adapters: dict[int, str]) -> str:
+    """NCCL's log of the four pairs of ranks that join two nodes, with the adapter of each rank."""
+    lines = []
+    for pair in range(4):
+        for own, rank in enumerate((pair, pair + 4)):
+            head = f"node-{own}:{100 + rank}:9 [{pair}] NCCL INFO "
+            init = (
+                f"comm 0x{rank}a rank {own} nranks 2 cudaDev {pair} busId 1 commId 0xabc{pair} - "
+            )
+            lines += [
+                head + init + "Init START",
+                f"{head}Ring 00 : {1 - own} -> {own} -> {1 - own}",
+            ]
+            for sender, receiver, way in ((own, 1 - own, "send"), (1 - own, own, "receive")):
+                via = f"NET/IB/{adapters[rank]}/GDRDMA"
+                lines.append(f"{head}Channel 00/0 : {sender}[0] -> {receiver}[0] [{way}] via {via}")
+            lines.append(head + init + "Init COMPLETE")
+    return "\n".join(lines) + "\n"
+
+
+def test_recommendations_read_rings_and_adapters_from_nccls_log(tmp_path: Path) -> None:
+    """Ranks 1 and 2 of node 0 share an adapter, so that it is not what slows rank 2 and 6 alone."""
+    plants = ("slow_link:node=1,nic=2",)
+    simulate(checked(Config(**(JOB | RAILS | {"seed": 3, "plants": plants}))), tmp_path)
+    adapters = {0: "0", 1: "1", 2: "1", 3: "3", 4: "0", 5: "1", 6: "2", 7: "3"}
+    (tmp_path / "nccl.log").write_text(rails_log(adapters))
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    findings = ask(trace, "recommendations").to_pylist()
+    (link,) = [f["evidence"] for f in findings if f["finding"] == "a link is slow"]
+    (first, *_) = ask(trace, "slow_links").to_pylist()
+    assert first["suspect"].startswith("network adapter IB/2 of rank 6 on node-1")
+    assert link.startswith(f"{first['suspect']}: transfers among ranks 2, 6 ")
+    assert link.endswith("; by the rings and trees of NCCL's log")
+    assert "IB/1" not in link
+
+
 def test_the_rate_of_the_adapters_decides_where_all_groups_are_alike(tmp_path: Path) -> None:
     """A network that was bought slow is not slow."""
     simulate(checked(Config(**(JOB | TWO | {"seed": 3, "plants": ("slow_link",)}))), tmp_path)
