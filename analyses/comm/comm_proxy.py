@@ -13,7 +13,6 @@ from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.humanize import format_int_ranges
 from htk.derived.nccl_pairs import PROFILER
-from htk.errors import MissingTable
 from htk.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.measures.proxy_time import DIRECTIONS, PARTS, ProxySteps, ProxyTime, proxy_time
 from htk.schema import table
@@ -49,7 +48,7 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("rank", "proxy_ns", "direction"), needs=("collectives",))
+@analysis(returns=RETURNS, chart=Bar("rank", "proxy_ns", "direction"), needs=("proxy_steps",))
 def comm_proxy(
     proxy_steps: pa.Table,
     collectives: pa.Table,
@@ -73,12 +72,6 @@ def comm_proxy(
     order alone tells is marked as a guess. Each rank's proxy has a clock of its own: only its
     durations are used. Without the profiler, the plugin's own collectives.
     """
-    if not proxy_steps.num_rows:
-        raise MissingTable(
-            "no proxy steps were recorded: put the files of NCCL's example profiler plugin beside "
-            "the trace (NCCL_PROFILE_EVENT_MASK=94: collectives, messages, proxies, their steps, "
-            "channels)"
-        )
     profiled = pc.any(pc.equal(collectives["source"].cast(pa.string()), PROFILER)).as_py()
     source = PROFILER if profiled else PLUGIN
     of_source = pa.array(matching(collectives["source"], source.__eq__))

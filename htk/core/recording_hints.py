@@ -21,6 +21,7 @@ _CONTENTS = {  # table -> what it holds
     "job_operations": "operation-level rows",
     "execution_nodes": "nodes of an execution trace",
     "link_metrics": "counters of links",
+    "proxy_steps": "steps of NCCL's proxies",
 }
 _TORCH = {
     "kernels": "profile with ProfilerActivity.CUDA (or the vendor's) on",
@@ -38,6 +39,7 @@ _TORCH = {
     "job_operations": "record all ranks with htk.capture(operations=True)",
     "execution_nodes": "run torch.profiler.ExecutionTraceObserver beside the profiler",
     "link_metrics": "save what dcgm-exporter or node_exporter serve beside the trace",
+    "proxy_steps": "run with NCCL's example profiler plugin, NCCL_PROFILE_EVENT_MASK=94",
 }
 _ONLY_TORCH = dict.fromkeys(
     ("memory", "python_calls", "shapes"), "only torch.profiler records them"

@@ -9,6 +9,7 @@ import pytest
 
 from htk.answers.ask import ask
 from htk.errors import MissingTable
+from htk.measures.channel_hops import paired_communicators
 from htk.output.result import Result
 from htk.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm.proxied_job import (
@@ -136,6 +137,17 @@ def test_waits_are_those_on_the_common_clock(
         assert row["wait_ns"] + row["transfer_ns"] == row["duration_ns"]
 
 
+def communicators(folder: Path) -> dict[tuple[int, ...], int]:
+    """The communicator of each group, as the rings of NCCL's log are put on groups by it."""
+    tables = open_trace([str(folder)], OpenOptions(cache=False)).tables
+    return paired_communicators(tables["collectives"], tables["collective_facts"])
+
+
+def test_each_group_has_its_own_communicator(folder: Path) -> None:
+    wanted = {members: number for members, number in HASHES.items() if members != (2, 6)}
+    assert communicators(folder) == wanted
+
+
 def test_channels_and_links_name_the_peer_by_its_global_rank(
     folder: Path, calls: list[Call]
 ) -> None:
@@ -210,6 +222,7 @@ def test_without_clocks_groups_that_are_alike_are_guesses_too(
     rows = found.to_pylist()
     assert rows and all(r["guessed"] for r in rows)
     assert len({r["rank"] for r in rows}) == 8
+    assert communicators(tmp_path) == {}
 
 
 def test_a_communicator_of_ranks_that_were_not_profiled_is_no_other(
