@@ -36,6 +36,7 @@ def layout(visit: Visit) -> Any:
             ),
             panel("communication", "groups", 420),
             panel("communication", "waits", 420),
+            panel("communication", "steps", 420),
             panel("communication", "bandwidth", 460),
             panel("communication", "summary", 300),
             html.Div(
@@ -102,6 +103,11 @@ def _waits(visit: Visit) -> Any:
     note = "A pale row among dark ones is the rank that the others wait for."
     note += f" The {_MOST_COLUMNS} with most waiting, {left} left out." if left else ""
     return section(heading, plot(fig, heading, None, 160 + 26 * max(len(ranks), 4)), note=note)
+
+
+def _steps(visit: Visit) -> Any:
+    heading = "Is it the same rank that is late in every step?"
+    return section(heading, *answered(visit, "straggler_steps", rows=6))
 
 
 def _bandwidth(visit: Visit) -> Any:
@@ -177,6 +183,7 @@ PAGE = Page(
         "overlap": _overlap,
         "groups": _groups,
         "waits": _waits,
+        "steps": _steps,
         "bandwidth": _bandwidth,
         "summary": _summary,
         "late": _late,

@@ -88,6 +88,26 @@ def _figures(component: Any) -> list[Any]:
     return []
 
 
+def test_the_page_of_communication_shows_who_is_late_in_which_step(tmp_path: Path) -> None:
+    """Rank 1 is 10 µs late in both steps; how late in the first is not known, as nothing before it
+    was recorded."""
+    visit = Visit(
+        Runs(trace=open_trace(write_ranks(tmp_path), OpenOptions(cache=False))), UrlState()
+    )
+    (figure,) = _figures(json.loads(drawn(composed()["communication"].parts["steps"](visit))))
+    (cells,) = figure["data"]
+    assert cells["type"] == "heatmap"
+    late = {
+        (rank, step): ms for rank, step, ms in zip(cells["y"], cells["x"], cells["z"], strict=True)
+    }
+    assert late == {
+        ("rank 0", "step 0"): 0,
+        ("rank 0", "step 1"): 0,
+        ("rank 1", "step 0"): 0,
+        ("rank 1", "step 1"): pytest.approx(0.01),
+    }
+
+
 def test_a_rank_without_a_file_has_a_bar_of_its_own_look(tmp_path: Path) -> None:
     (write_ranks(tmp_path) / "rank0.json").unlink()
     visit = Visit(Runs(trace=open_trace(tmp_path, OpenOptions(cache=False))), UrlState())
