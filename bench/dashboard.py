@@ -90,6 +90,7 @@ def _frame_inputs(path: str, search: str) -> list[Any]:
         _value("address", "search", search),
         _value("dark", "data", False),
         _value("again", "data", None),
+        _value("followed", "data", None),
     ]
 
 
