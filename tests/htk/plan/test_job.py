@@ -50,7 +50,7 @@ def test_strategies_by_the_names_of_frameworks(name: str, canonical: str) -> Non
     [
         ({"tensor_parallel": 3}, "does not divide"),
         ({"pipeline_parallel": 128, "nodes": 64}, "stages for 80 layers"),
-        ({"pipeline_parallel": 1, "virtual_stages": 2}, "want a pipeline"),
+        ({"pipeline_parallel": 1, "virtual_stages": 2}, "need a pipeline"),
         ({"expert_parallel": 2}, "does not divide 1 experts"),
         ({"precision": "fp4"}, "no matrix products in fp4"),
         ({"precision": "int3"}, "one of bf16"),
