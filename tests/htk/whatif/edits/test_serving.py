@@ -90,7 +90,7 @@ def test_gpus_that_share_a_model_sum_its_activations() -> None:
     sums = ServerCompute(own).communication_ns(8)
     assert period(shared) == pytest.approx(52_500 + 27_500 + 12_500 + sums, abs=2)
     assert any("which fits" in words for words in shared.assumptions)
-    with pytest.raises(UsageError, match="wants model="):
+    with pytest.raises(UsageError, match="needs model="):
         lengths("tp=2", model)
 
 
