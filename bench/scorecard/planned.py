@@ -21,6 +21,8 @@ def planned_ns(
             "full" if job.checkpointing else "none",
             accumulation=micro_batches,
             tensor_parallel=job.tensor_parallel,
+            context_parallel=job.context_parallel,
+            expert_parallel=job.expert_parallel,
             strategy=job.strategy,
             sequence_parallel=sequence_parallel,
             precision=precision,

@@ -14,7 +14,7 @@ from bench.scorecard.jobs import Change, Job, staged, step_ns
 from bench.scorecard.planned import planned_change, planned_ns
 from bench.scorecard.score import Prediction, predicted
 from htk.errors import HtkError
-from htk.simulate.instructions import COMPUTE, COPY_IN, GATHER, MAIN, Do, RankProgram, StreamEvent
+from htk.simulate.instructions import Do, RankProgram
 from htk.whatif.edits import EDITS
 from htk.whatif.predict import Baseline, predict
 
@@ -23,6 +23,13 @@ MODELS = (
     {"model": "llama2-7b", "seq": 512, "layers": 8},
     {"model": "llama3-8b", "seq": 512, "layers": 4},
 )
+MIXTURES: tuple[dict[str, Any], ...] = (
+    {"model": "gpt3-126m", "layers": 6, "ffn": 1536, "seq": 512, "experts": 8, "active_experts": 2},
+    {
+        "model": "mixture", "layers": 3, "hidden": 2048, "heads": 16, "kv_heads": 8, "ffn": 4096,
+        "vocab": 32000, "seq": 512, "experts": 8, "active_experts": 2,
+    },
+)  # fmt: skip
 _BASE = Job(nodes=2, gpus_per_node=4, strategy="full_shard", micro_batch=8, steps=4)
 _COMPUTE = "gemm|nvjet|flash|elementwise|multi_tensor|CatArray|copy_out|chunk_cat"
 
@@ -65,15 +72,13 @@ def captured(program: RankProgram) -> RankProgram:
 
 
 def never_blocked(program: RankProgram) -> RankProgram:
-    """No call waits for the GPU; parameters are gathered once the optimizer is done with them."""
+    """No call waits for the GPU."""
     kept = [do != Do.SYNC for do in program.do]
-    updated = StreamEvent(0, COMPUTE)
-    waits = [(updated, stream, MAIN) for stream in (COPY_IN, GATHER)]
     return replace(
         program,
-        do=[Do.RECORD, Do.WAIT, Do.WAIT, *compress(program.do, kept)],
-        cost=[0, 0, 0, *compress(program.cost, kept)],
-        what=[(updated, MAIN), *waits, *compress(program.what, kept)],
+        do=list(compress(program.do, kept)),
+        cost=list(compress(program.cost, kept)),
+        what=list(compress(program.what, kept)),
     )
 
 
@@ -125,6 +130,8 @@ def predictions(seeds: range, models: int = len(MODELS)) -> Iterator[Prediction]
             yield from from_host_bound(job)
             yield from from_straggler(job)
             yield from from_others(job)
+        for sizes in MIXTURES[:models]:
+            yield from from_mixture(replace(_BASE, **sizes, strategy="ddp").drawn(seed))
 
 
 def from_full_shard(job: Job, cases: Sequence[Case] = CASES) -> Iterator[Prediction]:
@@ -168,6 +175,7 @@ def from_others(job: Job) -> Iterator[Prediction]:
     yield from _held(split, start, Case("batch", "32", {"micro_batch": 32}))
     yield from _held(split, start, Case("tp", "4", {"tensor_parallel": 4}))
     yield from from_small_steps(job)
+    yield from from_long_sequences(job)
     many = replace(job, accumulation=2)
     more = Case("accumulation", "4", {"accumulation": 4})
     yield from _held(many, staged(many), more)
@@ -177,6 +185,26 @@ def from_others(job: Job) -> Iterator[Prediction]:
     start = staged(first)
     for case in (hybrid, batch):
         yield from _held(first, start, case)
+
+
+def from_mixture(job: Job) -> Iterator[Prediction]:
+    """Experts over four ranks: what if over others, or if all of them got as many tokens?"""
+    even = replace(job, expert_parallel=4)
+    start = staged(even)
+    for ranks in (2, 8):
+        yield from _held(even, start, Case("ep", str(ranks), {"expert_parallel": ranks}))
+    yield from _held(even, start, Case("batch", "16", {"micro_batch": 16}))
+    uneven = replace(even, expert_skew=0.4)
+    alike = Case("balanced_experts", "on", {"expert_skew": 0.0})
+    yield from _held(uneven, staged(uneven), alike)
+
+
+def from_long_sequences(job: Job) -> Iterator[Prediction]:
+    """What if ranks shared them?"""
+    long = replace(job, seq=4 * job.seq, micro_batch=2)
+    start = staged(long)
+    for ranks in (2, 4):
+        yield from _held(long, start, Case("cp", str(ranks), {"context_parallel": ranks}))
 
 
 def from_small_steps(job: Job) -> Iterator[Prediction]:

@@ -60,6 +60,19 @@ class Network:
         alone = outside * self.node / max(min(per_node, self.node), 1)
         return alone if inside is None else max(alone, inside)
 
+    def exchange_pace(self, ranks: int, per_node: int) -> float:
+        """Return ns for a byte on the wire of an all-to-all of so many ranks.
+
+        What leaves the node goes through each GPU's own share of its adapters, while the links
+        within it take the rest.
+        """
+        if ranks <= per_node:
+            return self.pace(ranks, per_node)
+        inside = self.within.ns_per_byte or self.links or 0.0
+        alone = self.pace(ranks, 1)  # a GPU's own share of its node's adapters
+        away = leaving(ranks, per_node)
+        return max((1 - away) * inside, away * alone)
+
     def spread_pace(self, ranks: int, stride: int) -> float:
         """Return ns for a byte on the wire of a group whose ranks are so far from each other."""
         near = self.pace(ranks, self.members(ranks, stride))
@@ -83,6 +96,11 @@ class Network:
             return 0.0
         per_node = max(self.node // shards, 1) if world > self.node else replicas
         return 2 * (replicas - 1) / replicas / shards * self.pace(replicas, per_node)
+
+
+def leaving(ranks: int, per_node: int) -> float:
+    """Return the share of an all-to-all's messages that leave the sender's node."""
+    return (ranks - per_node) / (ranks - 1) if ranks > per_node else 0.0
 
 
 def usual_links(scale_up_gbps: float | None) -> float | None:

@@ -59,12 +59,17 @@ class Config:
     kv_heads: int | None = None
     ffn: int | None = None
     vocab: int | None = None
+    experts: int | None = None  # feed-forwards of a layer
+    active_experts: int | None = None  # that each token takes
     gpu: str = "a100-80gb"
     nodes: int = 1
     gpus_per_node: int = 8
     strategy: str = "full_shard"
     fsdp: int = 2
     tensor_parallel: int = 1
+    context_parallel: int = 1  # ranks that share each sequence
+    expert_parallel: int = 1  # ranks of data parallelism that experts are spread over
+    expert_skew: float = 0.0  # spread of the tokens that ranks' experts get, logarithmic
     micro_batch: int = 1
     seq: int = 2048
     accumulation: int = 1
@@ -109,6 +114,25 @@ class Config:
     @property
     def data_parallel(self) -> int:
         return self.ranks // self.tensor_parallel
+
+    @property
+    def tokens(self) -> int:
+        """Of a micro-batch, on a rank."""
+        return self.micro_batch * self.seq // self.context_parallel
+
+    @property
+    def own_expert_parameters(self) -> int:
+        """Of the experts that a rank holds."""
+        model = self.decoder
+        every = model.moe_layers * model.experts * model.expert_parameters
+        return every // self.expert_parallel // self.tensor_parallel
+
+    @property
+    def held_parameters(self) -> int:
+        """Of a rank before sharding: of experts, its own."""
+        model, split = self.decoder, self.tensor_parallel
+        every = model.moe_layers * model.experts * model.expert_parameters
+        return (model.parameters - every) // split + self.own_expert_parameters
 
     @property
     def shards(self) -> int:
@@ -157,6 +181,7 @@ class Config:
     @property
     def decoder(self) -> Decoder:
         sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
+        sizes += ("experts", "active_experts")
         overrides = {k: getattr(self, k) for k in sizes if getattr(self, k) is not None}
         if preset(self.model) is None:  # its layers are those of LLaMA
             overrides["gated"] = True
@@ -203,6 +228,8 @@ class Config:
             self.shards,
             self.replicas,
             self.tensor_parallel,
+            context=self.context_parallel,
+            expert=self.expert_parallel,
             micro_batch=self.micro_batch,
             seq=self.seq,
             checkpointing="full" if self.checkpointing else "none",
@@ -237,6 +264,7 @@ def checked(config: Config) -> Config:
     model = config.decoder
     if model.kv_heads % config.tensor_parallel or model.ffn % config.tensor_parallel:
         raise UsageError("tensor_parallel must divide kv_heads and ffn")
+    _must_share_out(config)
     if config.precision not in ("bf16", "fp32"):
         raise UsageError(f"no precision {config.precision!r}; there are bf16, fp32")
     if config.fsdp not in (1, 2):
@@ -271,6 +299,21 @@ def from_toml(path: Path, **overrides: Any) -> Config:
     for name, value in values.items():
         _must_suit(path, name, value)
     return checked(replace(Config(**values), **overrides))
+
+
+def _must_share_out(config: Config) -> None:
+    """Ranks that share sequences or experts must come out even."""
+    experts, context = config.expert_parallel, config.context_parallel
+    if min(experts, context) < 1 or not 0 <= config.expert_skew < 2:
+        raise UsageError("expert_parallel and context_parallel must be ≥ 1, expert_skew 0 to 2")
+    if config.data_parallel % experts or config.decoder.experts % experts:
+        raise UsageError("expert_parallel must divide the ranks of data parallelism and experts")
+    if config.data_parallel % context or config.seq % context:
+        raise UsageError("context_parallel must divide the ranks of data parallelism and seq")
+    if experts > 1 and (config.strategy != "ddp" or config.graphs):
+        raise UsageError("expert_parallel goes with strategy ddp, without graphs")
+    if context > 1 and (config.tensor_parallel > 1 or config.graphs):
+        raise UsageError("context_parallel goes with tensor_parallel 1, without graphs")
 
 
 _LARGEST = 1e15  # of any number of a job

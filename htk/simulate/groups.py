@@ -40,7 +40,7 @@ class Group:
 
 
 def process_groups(config: Config) -> dict[str, Group]:
-    """By kind: shard, replicate, tensor, data."""
+    """By kind: shard, replicate, tensor, data, and where there are any context and expert."""
     tensor, shards, replicas = config.tensor_parallel, config.shards, config.replicas
     grid = np.arange(config.ranks).reshape(replicas, shards, tensor)
     data = np.arange(config.ranks).reshape(-1, tensor)
@@ -50,6 +50,13 @@ def process_groups(config: Config) -> dict[str, Group]:
         "replicate": grid.transpose(1, 2, 0).reshape(-1, replicas),
         "tensor": data,
     }
+    if config.context_parallel > 1:
+        kinds["context"] = _neighbours(config, config.context_parallel)
+    if config.expert_parallel > 1:
+        kinds["expert"] = _neighbours(config, config.expert_parallel)
+        spread = np.arange(config.ranks).reshape(-1, config.expert_parallel, tensor)
+        copies = config.data_parallel // config.expert_parallel
+        kinds["expert_replicate"] = spread.transpose(1, 2, 0).reshape(-1, copies)
     groups, number = {}, 1
     for kind, table in kinds.items():
         members = tuple(tuple(row) for row in table.tolist())
@@ -62,3 +69,10 @@ def process_groups(config: Config) -> dict[str, Group]:
         description = "default_pg" if names == ("0",) else f"mesh_{kind}"
         groups[kind] = Group(members, names, description, nodes, config.gpus_per_node)
     return groups
+
+
+def _neighbours(config: Config, many: int) -> Ints:
+    """Return groups of so many neighbours in data parallelism."""
+    tensor = config.tensor_parallel
+    ranks = np.arange(config.ranks).reshape(-1, many, tensor)
+    return ranks.transpose(0, 2, 1).reshape(-1, many)

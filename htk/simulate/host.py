@@ -9,6 +9,7 @@ from htk.simulate.config import Config
 from htk.simulate.groups import Group, process_groups
 from htk.simulate.instructions import (
     COMPUTE,
+    CONTEXT,
     GATHER,
     MAIN,
     REDUCE,
@@ -34,11 +35,14 @@ _RECORDS = {
         "nccl:_reduce_scatter_base",
     ),
     "all_reduce": ("allreduce", "c10d::allreduce_", "nccl:all_reduce"),
+    "all_to_all": ("all_to_allv", "c10d::alltoall_base_", "nccl:all_to_all"),
 }
+Load = tuple[float, ...]
 _KERNELS = {
     "all_gather": "ncclDevKernel_AllGather_RING_LL",
     "reduce_scatter": "ncclDevKernel_ReduceScatter_Sum_{}_RING_LL",
     "all_reduce": "ncclDevKernel_AllReduce_Sum_{}_{}_LL",
+    "all_to_all": "ncclDevKernel_SendRecv",
 }
 
 
@@ -150,8 +154,21 @@ class SimulatedHost:
         self.program.sequences += 1
         return self.program.sequences - 1
 
-    def collective(self, kind: str, elements: int, group: str, stream: int) -> None:
-        """A collective over a kind of group; `elements` of the whole buffer."""
+    def collective(
+        self,
+        kind: str,
+        elements: int,
+        group: str,
+        stream: int,
+        *,
+        in_load: Load = (),
+        out_load: Load = (),
+        to_next: bool = False,
+    ) -> None:
+        """A collective over a kind of group; `elements` of the whole buffer.
+
+        `to_next`: an all-to-all in which each rank sends all that it has to its neighbour.
+        """
         members = self.groups[group]
         n = members.size
         if n == 1:
@@ -163,8 +180,9 @@ class SimulatedHost:
             self.config.element_type,
             self._on(stream),
         )
-        wire = wire_bytes(kind, into * size, out * size, n) or 0
-        transfer = self.times.collective(kind, wire, n, members.nodes, members.per_node)
+        wire = into * size if to_next else wire_bytes(kind, into * size, out * size, n) or 0
+        how = "to_next" if to_next else kind
+        transfer = self.times.collective(how, wire, n, members.nodes, members.per_node)
         record, op, note = _RECORDS[kind]
         number = self.program.collectives.get(group, 0)
         self.program.collectives[group] = number + 1
@@ -180,11 +198,14 @@ class SimulatedHost:
             transfer.algorithm,
             number,
             stream == COMPUTE,
+            in_load,
+            out_load,
         )
         called = {
             "all_gather": arguments(element, (out,), (into,), None, "False", "-1"),
             "reduce_scatter": arguments(element, (out,), (into,), None, None, "False", "-1"),
             "all_reduce": arguments(element, Tensors(((into,),)), None, None, None, None, "-1"),
+            "all_to_all": arguments(element, (out,), (into,), None, "[]", "[]", "False", "-1"),
         }[kind]
         with (
             self.range(op, inputs=called),
@@ -196,7 +217,7 @@ class SimulatedHost:
 
     def _on(self, stream: int) -> int:
         """Synchronous collectives have no stream of their own."""
-        own = stream in (GATHER, REDUCE, REPLICATE)
+        own = stream in (GATHER, REDUCE, REPLICATE, CONTEXT)
         return COMPUTE if own and self.config.synchronous else stream
 
     def _kernel(self, call: Collective, stream: int) -> Activity:

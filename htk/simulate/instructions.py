@@ -24,7 +24,7 @@ class Do(IntEnum):
 
 
 MAIN, AUTOGRAD = 0, 1
-COMPUTE, COPY_IN, GATHER, REDUCE, REPLICATE = 7, 16, 20, 24, 28  # streams
+COMPUTE, COPY_IN, GATHER, REDUCE, REPLICATE, CONTEXT = 7, 16, 20, 24, 28, 32  # streams
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,20 @@ class Collective:
     out_elements: int
     element_bytes: int
     group: str  # which kind of process group: shard, replicate, tensor
-    wire: int  # bytes that a rank sends
+    wire: int  # bytes that a rank sends, the mean over ranks
     transfer_ns: int
     algorithm: str
     sequence: int  # within the step and kind of group
     synchronous: bool
+    # Of tokens that go in or come out, by rank: times the mean. Empty: as many everywhere.
+    in_load: tuple[float, ...] = ()
+    out_load: tuple[float, ...] = ()
+
+    def elements(self, rank: int) -> tuple[int, int]:
+        """Return what goes in and comes out on a rank."""
+        into = self.in_load[rank] if self.in_load else 1.0
+        out = self.out_load[rank] if self.out_load else 1.0
+        return round(self.in_elements * into), round(self.out_elements * out)
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,7 @@ class Activity:
     graph: int = 0  # 0: in none
     node: int = 0  # of that graph
     collective: Collective | None = None
+    load: tuple[float, ...] = ()  # of each rank, times the mean; empty: as much everywhere
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from htk.models.decoder import attention_pairs, model_flops
 from htk.models.memory import model_size, whole_layer
-from htk.simulate.host import SimulatedHost
-from htk.simulate.instructions import COMPUTE, Activity
+from htk.simulate.host import Load, SimulatedHost
+from htk.simulate.instructions import COMPUTE, CONTEXT, Activity
 from htk.simulate.modules import Modules
 from htk.simulate.operator_inputs import Argument, OperatorInputs, Shape, TypedTensor, arguments
 
@@ -34,17 +34,21 @@ class Layers:
         self.model = host.config.decoder
         self.kind = host.config.element_type
         self.split = host.config.tensor_parallel
-        self.tokens = host.config.micro_batch * host.config.seq
+        self.tokens = host.config.tokens
+        self.load: Load = ()  # by rank, of what is computed now, times the mean
         self.gradient_ready: Callable[[int], None] = lambda elements: None
         batch = host.config.micro_batch
         host.program.flops = (
-            model_flops(self.model, batch, host.config.seq) * host.config.accumulation // self.split
+            model_flops(self.model, batch, host.config.seq)
+            * host.config.accumulation
+            // (self.split * host.config.context_parallel)
         )
 
     def embed(self) -> None:
         hidden = self.model.hidden
         rows = self.model.vocab // self.split
-        tokens = TypedTensor((self.config.micro_batch, self.config.seq), "long int")
+        shape = (self.config.micro_batch, self.tokens // self.config.micro_batch)
+        tokens = TypedTensor(shape, "long int")
         called = arguments(self.kind, (rows, hidden), tokens, "-1", "False", "False")
         with self.modules.library("Embedding", "embed_tokens"):
             self._pointwise(
@@ -168,11 +172,11 @@ class Layers:
         host, config, model = self.host, self.config, self.model
         heads, batch = model.heads // self.split, config.micro_batch
         pairs = attention_pairs(config.seq, config.seq, causal=True)
-        flops = 4 * batch * heads * model.head_dim * pairs
+        flops = 4 * batch * heads * model.head_dim * pairs // config.context_parallel
         moved = 2 * self.tokens * (model.hidden + model.kv_width) * config.element_bytes
         moved //= self.split
         sequence = host.next_sequence()
-        grid = (-(-config.seq // 128), batch, heads)
+        grid = (-(-self.tokens // batch // 128), batch, heads)
         attention, flash, forward, gradient = self._attention_arguments(heads)
         name = "aten::_scaled_dot_product_flash_attention"
         with (
@@ -180,8 +184,7 @@ class Layers:
             host.range(name, inputs=flash, sequence=sequence, flow=1),
             host.range("aten::_flash_attention_forward", inputs=forward),
         ):
-            ns = host.times.attention(flops, moved)
-            host.launch(_flash("flash_fwd_kernel", ns, grid, flops))
+            self._round_the_ring("flash_fwd_kernel", flops, moved, grid)
 
         def backward() -> None:
             with (
@@ -189,15 +192,38 @@ class Layers:
                 host.range("aten::_flash_attention_backward", inputs=gradient),
             ):
                 work = flops * 5 // 2  # one of the products is computed again
-                ns = host.times.attention(work, 2 * moved)
                 kernel = "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel"
-                host.launch(_flash(kernel, ns, grid, work))
+                self._round_the_ring(kernel, work, 2 * moved, grid)
 
         host.tape.append(backward)
 
+    def _round_the_ring(
+        self, kernel: str, flops: int, moved: int, grid: tuple[int, int, int]
+    ) -> None:
+        """Attend to the keys and values of each rank in turn, while the next ones come.
+
+        In the backward pass their gradients go with them. Every part is as large: sequences are
+        shared out so that each rank has an early and a late piece.
+        """
+        host, ranks = self.host, self.config.context_parallel
+        sent = 2 * self.tokens * self.model.kv_width * (2 if "bwd" in kernel else 1)
+        ns = host.times.attention(flops // ranks, moved)
+        if ranks > 1:
+            host.order(COMPUTE, CONTEXT)
+        for part in range(ranks):
+            more = part < ranks - 1
+            if more:
+                host.collective("all_to_all", sent, "context", CONTEXT, to_next=True)
+            host.launch(_flash(kernel, ns, grid, flops // ranks))
+            if part:
+                host.launch(self._pass("merge", self.tokens * self.model.hidden, 4, ()))
+            if more:
+                host.wait(COMPUTE, host.record(CONTEXT))
+
     def _attention_arguments(self, heads: int) -> list[OperatorInputs]:
         """Of the four operators: causal, no dropout; heads first, and tokens first in the last."""
-        batch, seq, size = self.config.micro_batch, self.config.seq, self.model.head_dim
+        batch, size = self.config.micro_batch, self.model.head_dim
+        seq = self.tokens // batch
         first, last = (batch, heads, seq, size), (batch, seq, heads, size)
         longest, sums = str(seq), TypedTensor((batch, heads, seq), "float")
         random = TypedTensor((), "unsigned long int")
@@ -231,15 +257,15 @@ class Layers:
         sequence = host.next_sequence()
         width = width or self.model.hidden
         shape = (max(1, elements // width), width)
-        called = called or self._called(name, shape)
+        called, load = called or self._called(name, shape), self.load
         with host.range(f"aten::{name}", inputs=called, sequence=sequence, flow=1):
-            host.launch(self._pass(name, elements, reads))
+            host.launch(self._pass(name, elements, reads, load))
 
         def backward() -> None:
             with self._node(node, sequence):
                 if back:
                     with host.range(f"aten::{gradient}", inputs=self._called(gradient, shape)):
-                        host.launch(self._pass(gradient, elements, back))
+                        host.launch(self._pass(gradient, elements, back, load))
 
         host.tape.append(backward)
 
@@ -249,7 +275,7 @@ class Layers:
             more = (f"[{shape[1]}]", shape[1:], shape[1:], "1e-05")
         return arguments(self.kind, shape, *(shape if m == _SAME else m for m in more))
 
-    def _pass(self, name: str, elements: int, tensors: int) -> Activity:
+    def _pass(self, name: str, elements: int, tensors: int, load: Load) -> Activity:
         blocks = max(1, elements // 512)
         return Activity(
             _ELEMENTWISE.format(f"{name.strip('_')}_functor") + "(int, std::array<char*, 3ul>)",
@@ -257,6 +283,7 @@ class Layers:
             COMPUTE,
             self.host.times.elementwise(self.config.element_bytes * tensors * elements),
             grid=(blocks, 1, 1),
+            load=load,
         )
 
     @contextmanager

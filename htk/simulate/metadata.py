@@ -18,11 +18,12 @@ def metadata(
     ranks, name = group.members[own], group.names[own]
     first, *others = ranks
     stride = others[0] - first if others else 1
+    into, out = what.elements(rank)
     facts: dict[str, Any] = {
         "Collective name": what.record,
         "dtype": _NAMES[kind],
-        "In msg nelems": what.in_elements,
-        "Out msg nelems": what.out_elements,
+        "In msg nelems": into,
+        "Out msg nelems": out,
         "In split size": "[]",
         "Out split size": "[]",
         "Group size": group.size,
@@ -48,7 +49,7 @@ def metadata(
         facts["Concrete Inputs"] = values
         facts["Input type"] = types
         facts["Input Strides"] = [[1], *empty]
-        facts["Input Dims"] = [[what.in_elements], *empty]
+        facts["Input Dims"] = [[into], *empty]
     return json.dumps(facts)[1:-1]
 
 

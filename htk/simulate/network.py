@@ -50,12 +50,15 @@ class ClusterNetwork:
             _Protocol("LL128", rng.uniform(1.6, 2.0), rng.uniform(0.80, 0.92)),
             _Protocol("Simple", rng.uniform(3.5, 5.0), 1.0),
         )
+        self._more = rng.uniform(0.1, 0.3)  # hops that each further peer of an all-to-all costs
 
     def transfer(self, kind: str, wire: int, ranks: int, nodes: int, per_node: int) -> Transfer:
         """Return the time of a collective in which each rank sends `wire` bytes.
 
         `per_node`: members of its group in each of the nodes.
         """
+        if kind == "all_to_all":
+            return self._all_to_all(wire, ranks, nodes, per_node)
         rate = self._intra
         if nodes > 1:
             rate = min(rate, self._inter * per_node / self._gpus_per_node)
@@ -77,9 +80,29 @@ class ClusterNetwork:
     def _ring_ns(self, kind: str, ranks: int, nodes: int) -> float:
         """A ring enters each node once, so that a part of its hops is as long as links between
         nodes are."""
-        steps = (2 if kind == "all_reduce" else 1) * (ranks - 1)
+        steps = {"all_reduce": 2 * (ranks - 1), "to_next": 1}.get(kind, ranks - 1)
         far = steps * nodes / ranks if nodes > 1 else 0.0
         return far * self._far_hop_ns + (steps - far) * self._hop_ns
+
+    def _all_to_all(self, wire: int, ranks: int, nodes: int, per_node: int) -> Transfer:
+        """Messages to all others at once: each GPU's own share of the adapters takes those that
+        leave the node, while its links take the rest."""
+        away = (ranks - per_node) / (ranks - 1)
+        within = wire * (1 - away) / self._intra
+        across = wire * away / (self._inter / self._gpus_per_node)
+        hop = self._far_hop_ns if nodes > 1 else self._hop_ns
+        return min(
+            Transfer(
+                round(
+                    self._begin_ns
+                    + protocol.step * hop * (1 + self._more * (ranks - 2))
+                    + max(within, across) / protocol.share
+                ),
+                "P2P",
+                protocol.name,
+            )
+            for protocol in self._protocols
+        )
 
     def _tree_ns(self, nodes: int, per_node: int) -> float:
         return 2 * ((per_node - 1) * self._hop_ns + log2(nodes) * self._far_hop_ns)

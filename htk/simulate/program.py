@@ -7,6 +7,7 @@ own. FSDP1: flat parameters, at most two all-gathers ahead, the next one before 
 
 from htk.models.memory import layer_input, model_size
 from htk.simulate.config import Config
+from htk.simulate.experts import MixtureLayers
 from htk.simulate.host import SimulatedHost
 from htk.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, RankProgram
 from htk.simulate.layers import Layers
@@ -25,9 +26,8 @@ _OPTIMIZE = "torch/optim/optimizer.py(504): wrapper"
 def program(config: Config) -> RankProgram:
     """Return one step, the same for all ranks."""
     host = SimulatedHost(config)
-    layers = Layers(host)
     strategy = strategy_of(host)
-    layers.gradient_ready = strategy.gradient_ready
+    layers = _layers(host, strategy)
     with host.function(_STEP):
         for micro_batch in range(config.accumulation):
             strategy.last = micro_batch == config.accumulation - 1
@@ -44,12 +44,21 @@ def program(config: Config) -> RankProgram:
     return host.program
 
 
+def _layers(host: SimulatedHost, strategy: Strategy) -> Layers:
+    mixture = MixtureLayers(host) if host.config.decoder.moe_layers else None
+    if mixture is not None:
+        mixture.expert_gradient_ready = strategy.expert_gradient_ready
+    layers = mixture or Layers(host)
+    layers.gradient_ready = strategy.gradient_ready
+    return layers
+
+
 def _load(host: SimulatedHost) -> None:
     fetch = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     with host.range(fetch, annotation=True), host.function(_FETCH):
         host.think(400_000, "data")
-    moved = 8 * host.config.micro_batch * host.config.seq
-    tokens = TypedTensor((host.config.micro_batch, host.config.seq), "long int")
+    moved, batch = 8 * host.config.tokens, host.config.micro_batch
+    tokens = TypedTensor((batch, host.config.tokens // batch), "long int")
     with host.range("aten::copy_", inputs=arguments("", tokens, tokens, "True")):
         ns = host.times.copy(moved)
         host.launch(_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))
@@ -155,7 +164,7 @@ def _replay(host: SimulatedHost) -> None:
 def _optimize(host: SimulatedHost) -> None:
     """Fused AdamW: reads and writes the state of the parameters that this rank holds."""
     config = host.config
-    held = int(config.decoder.parameters // config.tensor_parallel // config.owners)
+    held = int(config.held_parameters // config.owners)
     kernels = max(1, min(24, held // 40_000_000 + 1))
     moved = 30 * held // kernels  # of a parameter: weight, two moments and gradient, both ways
     step = Activity(

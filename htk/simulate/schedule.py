@@ -327,6 +327,8 @@ class Schedule:
         links = self._random.normal(0, self.config.noise, (len(group.members), group.nodes))
         noise = np.exp(links.max(axis=1))  # a ring is as fast as its slowest link
         took = what.transfer_ns * noise * self.plants.link_factor(group)
+        for load in filter(None, (what.in_load, what.out_load)):  # as long as its fullest member
+            took = took * np.array(load)[table].max(axis=1)
         if share is not None:
             took = took * (1 + self._shared * share[table[:, 0]].astype(np.float64))
         transfer = np.empty_like(start)
@@ -337,6 +339,8 @@ class Schedule:
     def _alone(self, activity: Activity, start: Ints, share: NDArray[np.float32] | None) -> Ints:
         factor = self._speed * self._lognormal(self.config.noise)
         factor = factor * self.plants.kernel_factor(activity, self._at)
+        if activity.load:
+            factor = factor * np.array(activity.load)
         length = np.maximum(1, (activity.ns * factor).astype(np.int64))
         if share is not None and activity.kind == "compute":
             length = length + (self._slowed * share * length).astype(np.int64)

@@ -45,6 +45,10 @@ class Strategy:
     def gradient_ready(self, elements: int) -> None:
         """One gradient is there."""
 
+    def expert_gradient_ready(self, elements: int) -> None:
+        """One gradient of the experts that this rank holds is there."""
+        self.gradient_ready(elements)
+
     def finish(self) -> None:
         """The backward pass is over."""
 
@@ -54,26 +58,35 @@ class DataParallel(Strategy):
 
     def __init__(self, host: SimulatedHost) -> None:
         super().__init__(host)
-        self._filled = 0
+        self._filled = {"data": 0, "expert_replicate": 0}  # elements, by the group that reduces
         self._sent: StreamEvent | None = None
 
     def gradient_ready(self, elements: int) -> None:
-        self._filled += elements
-        if self.size * self._filled >= self.host.config.bucket_bytes:
-            self._send()
+        self._fill("data", elements)
+
+    def expert_gradient_ready(self, elements: int) -> None:
+        """Those that hold the same experts reduce them."""
+        spread = self.host.config.expert_parallel > 1
+        self._fill("expert_replicate" if spread else "data", elements)
 
     def finish(self) -> None:
-        self._send()
+        for group in self._filled:
+            self._send(group)
         if self._sent:
             self.host.wait(COMPUTE, self._sent)
             self._sent = None
 
-    def _send(self) -> None:
-        if self._filled and self.last:
+    def _fill(self, group: str, elements: int) -> None:
+        self._filled[group] += elements
+        if self.size * self._filled[group] >= self.host.config.bucket_bytes:
+            self._send(group)
+
+    def _send(self, group: str) -> None:
+        if self._filled[group] and self.last and self.host.groups[group].size > 1:
             self.host.order(COMPUTE, REDUCE)
-            self.host.collective("all_reduce", self._filled, "data", REDUCE)
+            self.host.collective("all_reduce", self._filled[group], group, REDUCE)
             self._sent = self.host.record(REDUCE)
-        self._filled = 0
+        self._filled[group] = 0
 
 
 class FullyShard(Strategy):
@@ -91,6 +104,8 @@ class FullyShard(Strategy):
     def before_forward(self, unit: int) -> None:
         with self.host.range("FSDP::pre_forward", annotation=True):
             self.host.think(35_000)
+            if unit == self.root:
+                self._wait_for_optimizer()
             self._unshard(unit)
 
     def after_forward(self, unit: int) -> None:
@@ -117,6 +132,12 @@ class FullyShard(Strategy):
             if event:
                 self.host.wait(COMPUTE, event)
         self._reduced = self._replicated = None
+
+    def _wait_for_optimizer(self) -> None:
+        """Parameters are not gathered before they were updated."""
+        updated = self.host.record(COMPUTE)
+        for stream in (COPY_IN, GATHER):
+            self.host.wait(stream, updated)
 
     def _unshard(self, unit: int) -> None:
         if unit in self._whole:

@@ -101,20 +101,31 @@ class Truth:
         }
 
     def _ledger(self) -> dict[str, float]:
+        """Of parameters and gradients; those of experts are reduced by the ranks that hold them."""
         config = self.config
         size = config.element_bytes
-        shared = Sharding(config.strategy, config.shards, config.replicas, size, size)
         kept = config.decoder.root_parameters if config.strategy != "shard_grad_op" else 0
         split = config.tensor_parallel
         synced = 1 if config.strategy == "ddp" else config.accumulation
-        amounts = ledger(
-            config.decoder.parameters // split,
-            shared,
-            kept=kept // split,
-            micro_batches=config.accumulation,
-            syncs=synced,
+        experts = config.own_expert_parameters if config.expert_parallel > 1 else 0
+        copies = config.replicas // config.expert_parallel
+        parts = (
+            (config.held_parameters - experts, config.replicas, kept // split),
+            (experts, copies, 0),
         )
-        return asdict(amounts)
+        amounts = [
+            asdict(
+                ledger(
+                    parameters,
+                    Sharding(config.strategy, config.shards, replicas, size, size),
+                    kept=kept_here,
+                    micro_batches=config.accumulation,
+                    syncs=synced,
+                )
+            )
+            for parameters, replicas, kept_here in parts
+        ]
+        return {name: sum(each[name] for each in amounts) for name in amounts[0]}
 
     def _add_collectives(self, timed: Timed, rows: list[int]) -> None:
         column_of = {rank: column for column, rank in enumerate(self._ranks)}

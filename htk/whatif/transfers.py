@@ -58,8 +58,16 @@ def _sent(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> float:
 
 
 def part(model: StepModel, across: bool) -> Floats:
-    """Of its nodes' adapters that the group of each collective has."""
+    """Of its nodes' adapters that the group of each collective has.
+
+    A ring passes from node to node through all of its members' adapters at once; of an all-to-all
+    each member's own takes what it sends out of the node.
+    """
+    facts = model.facts
     if not across:
-        return np.ones(len(model.facts.per_node))
+        return np.ones(len(facts.per_node))
     node = gpus_of_a_node(model)
-    return np.asarray(np.clip(model.facts.per_node, 1, node) / node)
+    ring = np.clip(facts.per_node, 1, node) / node
+    leave = (facts.group_size - facts.per_node) / np.maximum(facts.group_size - 1, 1)
+    alone = 1 / (node * np.where(facts.crosses, leave, 1.0))
+    return np.where(model.is_collective("all_to_all"), alone, ring)

@@ -5,8 +5,10 @@ import numpy as np
 from htk.columns.types import Ints
 from htk.errors import UsageError
 from htk.whatif.edit_arguments import switched_on
+from htk.whatif.experts import exchanges, fullest_over_mean
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
+from htk.whatif.transfers import rescaled
 
 NAME = "balanced_experts"
 HELP = "All ranks' experts get equally many tokens: on. A bound."
@@ -29,8 +31,17 @@ def apply(model: StepModel, value: str) -> StepModel:
         for segment, total in zip(layer, totals, strict=True):
             new[segment] = length[segment] * (mean / total if total else 1.0)
             chosen[segment] = True
-    return model.with_lengths(chosen, new).with_assumption(
-        "what each rank computes between the all-to-alls of a layer takes the mean over ranks"
+    sent = exchanges(model)
+    changed = model.with_lengths(chosen, new)
+    balanced = rescaled(changed, sent, 1 / fullest_over_mean(model))
+    return (
+        changed.with_lengths(sent, balanced)
+        .with_uncertainty("compute", 0.1)
+        .with_uncertainty("communication", 0.2)
+        .with_assumption(
+            "what each rank computes between the all-to-alls of a layer takes the mean over ranks; "
+            "all-to-alls take as long as their mean member sends, where sizes were recorded"
+        )
     )
 
 

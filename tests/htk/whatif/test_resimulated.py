@@ -51,6 +51,37 @@ def some_of_many(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
     return baseline(open_trace(str(written(tmp_path_factory.mktemp("some"), **MANY))).tables)
 
 
+MIXTURE = {
+    "nodes": 2, "gpus_per_node": 2, "seq": 512, "strategy": "ddp", "ffn": 1536, "experts": 8,
+    "active_experts": 2, "expert_parallel": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("base", "edit", "change", "off"),
+    [
+        (MIXTURE, ("ep", "2"), {"expert_parallel": 2}, 0.05),
+        (MIXTURE | {"expert_parallel": 2}, ("ep", "4"), {"expert_parallel": 4}, 0.05),
+        (MIXTURE | {"expert_skew": 0.5}, ("balanced_experts", "on"), {"expert_skew": 0.0}, 0.03),
+        (MIXTURE, ("batch", "16"), {"micro_batch": 16}, 0.05),
+        ({"seq": 2048, "micro_batch": 4}, ("cp", "2"), {"context_parallel": 2}, 0.05),
+        ({"seq": 2048, "micro_batch": 4}, ("cp", "4"), {"context_parallel": 4}, 0.10),
+    ],
+)
+def test_experts_and_sequences_on_other_ranks(
+    tmp_path: Path,
+    base: dict[str, object],
+    edit: tuple[str, str],
+    change: dict[str, object],
+    off: float,
+) -> None:
+    start = baseline(open_trace(str(written(tmp_path / "base", **base))).tables)
+    truth = step_ns(written(tmp_path / "changed", **(base | change)))
+    found = predict(start, [edit])
+    assert abs(truth / found.measured_ns - 1) > 0.1
+    assert found.step_ns == pytest.approx(truth, rel=off)
+
+
 # Much of the communication is exposed.
 SLOW = {"inter_gbps": 100.0, "micro_batch": 2, "steps": 3}
 

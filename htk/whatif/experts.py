@@ -1,0 +1,138 @@
+"""Experts of a step: the weights that each rank holds, and who reduces their gradients."""
+
+import numpy as np
+
+from htk.columns.types import Floats, Ints, Mask
+from htk.whatif.fsdp_to_ddp import BUCKET_BYTES
+from htk.whatif.network_tiers import network
+from htk.whatif.operator_shapes import operator_shapes
+from htk.whatif.parallelism import owned, replicating, sharded
+from htk.whatif.step_model import StepModel
+from htk.whatif.synthetic_ops import Work, inserted
+from htk.whatif.transfers import gpus_of_a_node, rescaled
+
+_GRADIENT_BYTES = 2
+
+
+def exchanges(model: StepModel) -> Mask:
+    """Return the all-to-alls of several ranks."""
+    return model.is_collective("all_to_all") & (model.facts.group_size > 1)
+
+
+def fullest_over_mean(model: StepModel) -> Floats:
+    """Return how many times the mean the fullest member of each all-to-all sends or receives.
+
+    1 where sizes are not known, or the same on every rank.
+    """
+    facts, graph = model.facts, model.graph
+    sizes = np.maximum(facts.in_bytes, facts.out_bytes).astype(np.float64)
+    node = np.where(model.run_edge >= 0, graph.src[model.run_edge], -1)
+    chosen = exchanges(model) & (node >= 0) & (facts.in_bytes > 0) & (facts.out_bytes > 0)
+    largest, total, members = (np.zeros(len(graph.time)) for _ in range(3))
+    np.maximum.at(largest, node[chosen], sizes[chosen])
+    np.add.at(total, node[chosen], facts.in_bytes[chosen])
+    np.add.at(members, node[chosen], 1)
+    ratio = np.ones(len(sizes))
+    mean = total[node[chosen]] / members[node[chosen]]
+    ratio[chosen] = np.maximum(largest[node[chosen]] / mean, 1.0)
+    return ratio
+
+
+def spread_gradients(model: StepModel, now: int, ranks: int) -> tuple[StepModel, list[str]]:
+    """Return the model with the experts of `now` ranks spread over `ranks`: what each holds of
+    them, reduces of their gradients and updates. In words, what was assumed of that."""
+    if sharded(model) is not None:
+        return model, ["experts are sharded over as many ranks as now"]
+    reduces = replicating(model)
+    world = int(model.facts.group_size[reduces].max(initial=0))
+    held = _expert_bytes(model)
+    if not held or world < now:
+        return model, ["what ranks hold of experts, and reduce of it, is not known and stays"]
+    after = held * now / ranks
+    own = reduces & (model.facts.group_size == world // now) & (now > 1)
+    rest = reduces & ~own
+    per_rank = len(model.graph.ranks)
+    others = float(model.facts.in_bytes[rest].sum()) / per_rank - (held if now == 1 else 0.0)
+    changed = owned(model, (others + after) / (others + held))
+    old_ns, new_ns = (
+        _reduce_ns(model, size, world, spread) for size, spread in ((held, now), (after, ranks))
+    )
+    if own.any():
+        moved = rescaled(changed, own, new_ns / old_ns)
+        changed = changed.with_lengths(own, moved if world > ranks else np.zeros(len(moved)))
+        changed = changed.with_groups(own, max(world // ranks, 1), _in_node(model, world, ranks))
+    elif rest.any():
+        changed = inserted(changed, _reductions(model, rest, after, new_ns, world, ranks))
+    words = [
+        f"each rank holds {after / 1e6:.0f} MB of experts' weights in place of {held / 1e6:.0f}, "
+        f"which {max(world // ranks, 1)} ranks reduce"
+    ]
+    return changed, words
+
+
+def _expert_bytes(model: StepModel) -> float:
+    """Return the bytes of gradients of the experts that a rank holds, by the shapes of grouped
+    products of its forward pass; 0: not known."""
+    first = model.graph.activities.rank == model.graph.ranks[0]
+    forward = first & model.is_compute & ~model.facts.backward & ~model.facts.recomputed
+    elements = 0
+    for k in np.flatnonzero(forward).tolist():  # some thousand
+        if "grouped_mm" in (model.facts.op[k] or ""):
+            stacked = [s for s in operator_shapes(model.facts.dims[k]) if len(s) == 3]
+            elements += int(np.prod(stacked[0])) if stacked else 0
+    return _GRADIENT_BYTES * float(elements)
+
+
+def _reductions(
+    model: StepModel, reduces: Mask, size: float, ns: float, world: int, ranks: int
+) -> list[Work]:
+    """Return the reductions of experts' gradients, in buckets, beside those of all others: each
+    once its last product is done, in turn with those, and before the optimizer."""
+    acts, works = model.graph.activities, list[Work]()
+    grouped = np.array(["grouped_mm" in (op or "") for op in model.facts.op], bool)
+    updates = np.array([f == "optimizer" for f in model.facts.family], bool)
+    count = max(round(size / BUCKET_BYTES), 1)
+    for rank in model.graph.ranks:
+        of_rank = acts.rank == rank
+        products = _in_order(model, grouped & model.facts.backward & of_rank)
+        others, optimizer = _in_order(model, reduces & of_rank), _in_order(model, updates & of_rank)
+        for number, ready in enumerate(np.array_split(products, count)):
+            if not len(ready):
+                continue
+            done = int(ready[-1])
+            earlier = others[acts.start[others] <= acts.end[done]][-1:].tolist()
+            later = others[acts.start[others] > acts.end[done]][:1].tolist()
+            works.append(
+                Work(
+                    int(others[0]),
+                    ns / count,
+                    (done, *earlier),
+                    (*later, *optimizer[acts.start[optimizer] > acts.end[done]][:1].tolist()),
+                    collective="all_reduce",
+                    in_bytes=round(size / count),
+                    out_bytes=round(size / count),
+                    group_size=world // ranks,
+                    per_node=_in_node(model, world, ranks),
+                    joined=() if len(model.graph.ranks) < 2 else (number, rank % ranks),
+                )
+            )
+    return works
+
+
+def _in_order(model: StepModel, chosen: Mask) -> Ints:
+    rows = np.flatnonzero(chosen)
+    return rows[np.argsort(model.graph.activities.start[rows], kind="stable")]
+
+
+def _in_node(model: StepModel, world: int, spread: int) -> int:
+    """Return how many of those that hold the same experts are in one node."""
+    return max(min(gpus_of_a_node(model), world) // spread, 1)
+
+
+def _reduce_ns(model: StepModel, size: float, world: int, spread: int) -> float:
+    """Return the time to reduce so many bytes by those that hold the same experts."""
+    copies = world // spread
+    if copies < 2:
+        return 0.0
+    pace = network(model).pace(copies, min(_in_node(model, world, spread), copies))
+    return 2 * (copies - 1) / copies * size * pace
