@@ -3,6 +3,7 @@ took, and goes the same road as any trace: gate, edit, replay.
 """
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import exp, log
@@ -16,6 +17,7 @@ from htk.whatif.edits import EDITS
 from htk.whatif.predict import Baseline, predict
 
 _ROUNDS = 4
+_FEW = 50  # pairs of a kind: so many are no sample
 _CLOSE = 0.003
 _SPEEDS = (-2.5, 1.5)  # logarithm, at most
 
@@ -40,16 +42,18 @@ def _at(job: Job, speed: float) -> Job:
 
 
 def sampled(pairs: Sequence[Pair], starts: int | None) -> list[Pair]:
-    """The pairs of so many starts of each kind and source, drawn once and for all."""
+    """Return the pairs of so many starts of each kind and source, drawn once and for all; kinds of
+    few pairs whole."""
     if starts is None:
         return list(pairs)
-    chosen: list[Pair] = []
-    kinds = sorted({(p.kind, p.start.source) for p in pairs})
+    few = {kind for kind, n in Counter(p.kind for p in pairs).items() if n <= _FEW}
+    chosen = [p for p in pairs if p.kind in few]
+    kinds = sorted({(p.kind, p.start.source) for p in pairs if p.kind not in few})
     for kind, source in kinds:
-        of_source = [p for p in pairs if (p.kind, p.start.source) == (kind, source)]
-        rows = sorted({p.start for p in of_source}, key=repr)
+        alike = [p for p in pairs if (p.kind, p.start.source) == (kind, source)]
+        rows = sorted({p.start for p in alike}, key=repr)
         kept = set(random.Random(7).sample(rows, min(starts, len(rows))))
-        chosen += [p for p in of_source if p.start in kept]
+        chosen += [p for p in alike if p.start in kept]
     return chosen
 
 
