@@ -180,8 +180,10 @@ class Config:
 
     @property
     def decoder(self) -> Decoder:
-        sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
-        sizes += ("experts", "active_experts")
+        sizes = (
+            *("layers", "hidden", "heads", "kv_heads", "ffn", "vocab"),
+            *("experts", "active_experts"),
+        )
         overrides = {k: getattr(self, k) for k in sizes if getattr(self, k) is not None}
         if preset(self.model) is None:  # its layers are those of LLaMA
             overrides["gated"] = True

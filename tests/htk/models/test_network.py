@@ -54,3 +54,9 @@ def test_links_achieve_three_quarters_of_their_rate() -> None:
     assert usual.pace(16, 8) == pytest.approx(
         max(1 / (0.75 * 8 * a100.scale_out_gbps), 1 / (0.75 * a100.scale_up_gbps))
     )
+
+
+def test_an_all_to_all_leaves_the_node_through_each_gpu_s_own_share() -> None:
+    """Of eight ranks on two nodes of four, four of seven others are on the other node."""
+    assert SHOWN.exchange_pace(4, 4) == pytest.approx(0.01)
+    assert SHOWN.exchange_pace(8, 4) == pytest.approx(4 / 7 * 4 * 0.02)

@@ -65,3 +65,12 @@ def test_a_group_has_the_adapters_of_its_members() -> None:
 
 def test_nodes_have_eight_gpus_where_nothing_tells() -> None:
     assert gpus_of_a_node(step()) == 4 and gpus_of_a_node(step(0)) == 8
+
+
+def test_all_to_alls_leave_the_node_through_each_member_s_own_adapter() -> None:
+    """Of eight ranks on two nodes of four a rank sends 4/7 away, by a quarter of its node's."""
+    model = small_model(
+        [Act("a", 1), comm("x", 9, "all_to_all", in_bytes=8, out_bytes=8, group=8, per_node=4)],
+        gpus_per_node=4,
+    )
+    assert by_name(model, part(model, True))["x"] == pytest.approx(1 / 4 / (4 / 7))
