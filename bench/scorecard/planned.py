@@ -10,6 +10,8 @@ def planned_ns(
     job: Job, micro_batches: int, *, precision: str = "bf16", sequence_parallel: bool = False
 ) -> float | None:
     """Return the step that a plan expects, of so many micro-batches; None: it takes no such job."""
+    if job.requests:
+        return None
     try:
         described = PlannedJob(
             job.decoder,

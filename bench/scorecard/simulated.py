@@ -30,6 +30,8 @@ MIXTURES: tuple[dict[str, Any], ...] = (
         "vocab": 32000, "seq": 512, "experts": 8, "active_experts": 2,
     },
 )  # fmt: skip
+SERVED = {"model": "llama3-8b", "layers": 16, "requests": 32, "context": 1024}
+_SERVER = Job(gpus_per_node=1, strategy="ddp", gpu="h100", steps=4)
 _BASE = Job(nodes=2, gpus_per_node=4, strategy="full_shard", micro_batch=8, steps=4)
 _COMPUTE = "gemm|nvjet|flash|elementwise|multi_tensor|CatArray|copy_out|chunk_cat"
 
@@ -132,6 +134,7 @@ def predictions(seeds: range, models: int = len(MODELS)) -> Iterator[Prediction]
             yield from from_others(job)
         for sizes in MIXTURES[:models]:
             yield from from_mixture(replace(_BASE, **sizes, strategy="ddp").drawn(seed))
+        yield from from_server(replace(_SERVER, **SERVED).drawn(seed))
 
 
 def from_full_shard(job: Job, cases: Sequence[Case] = CASES) -> Iterator[Prediction]:
@@ -193,10 +196,22 @@ def from_mixture(job: Job) -> Iterator[Prediction]:
     start = staged(even)
     for ranks in (2, 8):
         yield from _held(even, start, Case("ep", str(ranks), {"expert_parallel": ranks}))
-    yield from _held(even, start, Case("batch", "16", {"micro_batch": 16}))
     uneven = replace(even, expert_skew=0.4)
     alike = Case("balanced_experts", "on", {"expert_skew": 0.0})
     yield from _held(uneven, staged(uneven), alike)
+
+
+def from_server(job: Job) -> Iterator[Prediction]:
+    """Answers to other numbers of requests, of other lengths."""
+    start = staged(job)
+    cases: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("requests=2x", {"requests": 2 * job.requests}),
+        ("requests=8x", {"requests": 8 * job.requests}),
+        ("requests=0.25x", {"requests": job.requests // 4}),
+        ("context=4x", {"context": 4 * job.context}),
+    )
+    for value, change in cases:
+        yield from _held(job, start, Case("serving", value, change))
 
 
 def from_long_sequences(job: Job) -> Iterator[Prediction]:

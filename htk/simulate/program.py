@@ -12,6 +12,7 @@ from htk.simulate.host import SimulatedHost
 from htk.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, RankProgram
 from htk.simulate.layers import Layers
 from htk.simulate.operator_inputs import Tensors, TypedTensor, arguments
+from htk.simulate.served import iteration
 from htk.simulate.sharding import Strategy, strategy_of
 
 # Python functions, as a profiler with stacks names them.
@@ -24,7 +25,9 @@ _OPTIMIZE = "torch/optim/optimizer.py(504): wrapper"
 
 
 def program(config: Config) -> RankProgram:
-    """Return one step, the same for all ranks."""
+    """Return one step, or a server's iteration, the same for all ranks."""
+    if config.requests:
+        return iteration(config)
     host = SimulatedHost(config)
     strategy = strategy_of(host)
     layers = _layers(host, strategy)

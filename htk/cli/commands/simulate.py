@@ -42,6 +42,8 @@ PLANTED = (
     default=None,
     help="Recompute activations in the backward pass.",
 )
+@click.option("--requests", type=int, help="Requests that a server answers at once, e.g. 32.")
+@click.option("--context", type=int, help="Tokens that each request looks back on. [1024]")
 @click.option("--precision", help="Type of matrix products: bf16 or fp32.")
 @click.option("--steps", type=int, help="Number of recorded steps. [3]")
 @click.option(

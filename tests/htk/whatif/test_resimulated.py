@@ -82,6 +82,28 @@ def test_experts_and_sequences_on_other_ranks(
     assert found.step_ns == pytest.approx(truth, rel=off)
 
 
+SERVER = {
+    "model": "llama3-8b", "nodes": 1, "gpus_per_node": 1, "strategy": "ddp", "gpu": "h100",
+    "requests": 32, "context": 1024,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "change", "off"),
+    [
+        ("requests=2x", {"requests": 64}, 0.08),
+        ("requests=0.25x", {"requests": 8}, 0.08),
+        ("context=4x", {"context": 4096}, 0.05),
+    ],
+)
+def test_a_server_with_other_requests(
+    tmp_path: Path, value: str, change: dict[str, object], off: float
+) -> None:
+    start = baseline(open_trace(str(written(tmp_path / "base", **SERVER))).tables)
+    truth = step_ns(written(tmp_path / "changed", **(SERVER | change)))
+    assert predict(start, [("serving", value)]).step_ns == pytest.approx(truth, rel=off)
+
+
 # Much of the communication is exposed.
 SLOW = {"inter_gbps": 100.0, "micro_batch": 2, "steps": 3}
 
