@@ -54,9 +54,10 @@ _END = """## How
 - *tp*, *hardware*, *precision*, *cp*, *ep*, *pp*, *serving* are edits of low confidence and say
   so. Pipelines are not simulated.
 - *ep*, *balanced_experts*: the 126M GPT with 6 layers, and 3 layers of width 2048, each with eight
-  experts of which a token takes two, on four of eight ranks, ddp. *cp*: sequences four times as long.
-- *serving*: 16 layers of Llama 3 8B on an H100 that answer 32 requests of 1024 tokens. Recordings of
-  servers that are public hold one iteration each, so that none could be held against another. Eight
+  experts of which a token takes two, on four of eight ranks, ddp. *cp*: sequences are four times
+  as long.
+- *serving*: 16 layers of Llama 3 8B on an H100 that answer 32 requests of 1024 tokens. Public
+  recordings of servers hold one iteration each, so that none could be held against another. Eight
   times the requests are said to take 14 to 15 % less than they do: near the balance of a GPU both
   reading weights and computing cost, and the prediction takes the larger of the two.
 - *Global batch, from two*: both steps are recordings, as `--with` takes them.
@@ -75,9 +76,9 @@ _END = """## How
   the last stage of *pp* holds the output, after errors of these. No constant was fitted to them.
 - Where *plan* is as good, the trace adds nothing that decides: *tp* of published rows changes how
   many ranks reduce gradients too, which neither a stand-in of one group nor a plan of it holds.
-  Nor do these rows follow one law: on 512 GPUs of vTrain's a micro-batch through a stage takes 1.66 to
-  2.27 times as long with half of tp 8, 1.84 to 2.93 with half of 4, and 1.16 with half of 2; more
-  than 2 means that a GPU with less to send does less.
+  Nor do these rows follow one law: on 512 GPUs of vTrain's a micro-batch through a stage takes
+  1.66 to 2.27 times as long with half of tp 8, 1.84 to 2.93 with half of 4, and 1.16 with half of
+  2; more than 2 means that a GPU with less to send does less.
 """
 _COLUMNS = (
     "| what-if | n | refused | median | mean | 90th | wrong way | held | no change | linear "
