@@ -68,6 +68,7 @@ MOST_LINES = 400  # of a module: what is longer holds several things
 # Options have one name for a meaning: how its help begins, and what it is by default.
 OPTIONS: dict[str, tuple[str, object]] = {
     "accumulation": ("Micro-batches per step", 1),
+    "active_experts": ("Experts per token", None),
     "align": ("Align the clocks of all ranks", True),
     "annotation": ("Only inside user ranges whose name matches", None),
     "attention": ("flash, or materialised", "flash"),
@@ -78,6 +79,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "compat": ("Count as HTA does", None),
     "context_parallel": ("GPUs that share each sequence", 1),
     "cycles": ("Only these recordings of a rank that has several", None),
+    "experts": ("Experts per layer", None),
     "expert_parallel": ("GPUs that the experts are spread over", 1),
     "failures": ("Interruptions counted", None),
     "ffn": ("Width of the feed-forward layer", None),

@@ -10,7 +10,7 @@ def planned_ns(
     job: Job, micro_batches: int, *, precision: str = "bf16", sequence_parallel: bool = False
 ) -> float | None:
     """Return the step that a plan expects, of so many micro-batches; None: it takes no such job."""
-    if job.requests:
+    if job.decode_requests:
         return None
     try:
         described = PlannedJob(

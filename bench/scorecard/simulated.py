@@ -30,7 +30,7 @@ MIXTURES: tuple[dict[str, Any], ...] = (
         "vocab": 32000, "seq": 512, "experts": 8, "active_experts": 2,
     },
 )  # fmt: skip
-SERVED = {"model": "llama3-8b", "layers": 16, "requests": 32, "context": 1024}
+SERVED = {"model": "llama3-8b", "layers": 16, "decode_requests": 32, "context": 1024}
 _SERVER = Job(gpus_per_node=1, strategy="ddp", gpu="h100", steps=4)
 _BASE = Job(nodes=2, gpus_per_node=4, strategy="full_shard", micro_batch=8, steps=4)
 _COMPUTE = "gemm|nvjet|flash|elementwise|multi_tensor|CatArray|copy_out|chunk_cat"
@@ -205,9 +205,9 @@ def from_server(job: Job) -> Iterator[Prediction]:
     """Answers to other numbers of requests, of other lengths."""
     start = staged(job)
     cases: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("requests=2x", {"requests": 2 * job.requests}),
-        ("requests=8x", {"requests": 8 * job.requests}),
-        ("requests=0.25x", {"requests": job.requests // 4}),
+        ("requests=2x", {"decode_requests": 2 * job.decode_requests}),
+        ("requests=8x", {"decode_requests": 8 * job.decode_requests}),
+        ("requests=0.25x", {"decode_requests": job.decode_requests // 4}),
         ("context=4x", {"context": 4 * job.context}),
     )
     for value, change in cases:

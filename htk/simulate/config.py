@@ -75,7 +75,7 @@ class Config:
     accumulation: int = 1
     checkpointing: bool = False
     precision: str = "bf16"
-    requests: int = 0  # that a server answers at once; 0: a step of training
+    decode_requests: int = 0  # that a server answers at once; 0: a step of training
     context: int = 1024  # tokens that each of them looks back on
     steps: int = 3
     first_step: int = 10  # 0: the recording begins with the job's start-up
@@ -269,7 +269,11 @@ def checked(config: Config) -> Config:
     if model.kv_heads % config.tensor_parallel or model.ffn % config.tensor_parallel:
         raise UsageError("tensor_parallel must divide kv_heads and ffn")
     _must_share_out(config)
-    if config.requests < 0 or config.context < 1 or (config.requests and config.data_parallel > 1):
+    if (
+        config.decode_requests < 0
+        or config.context < 1
+        or (config.decode_requests and config.data_parallel > 1)
+    ):
         raise UsageError(
             "a server answers requests ≥ 1 of context ≥ 1 on one tensor-parallel group"
         )

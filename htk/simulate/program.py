@@ -26,7 +26,7 @@ _OPTIMIZE = "torch/optim/optimizer.py(504): wrapper"
 
 def program(config: Config) -> RankProgram:
     """Return one step, or a server's iteration, the same for all ranks."""
-    if config.requests:
+    if config.decode_requests:
         return iteration(config)
     host = SimulatedHost(config)
     strategy = strategy_of(host)

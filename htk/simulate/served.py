@@ -17,11 +17,11 @@ class AnsweringLayers(Layers):
 
     def __init__(self, host: SimulatedHost) -> None:
         super().__init__(host)
-        self.tokens = self.config.requests
+        self.tokens = self.config.decode_requests
 
     def _attention(self) -> None:
         config, model = self.config, self.model
-        looked = config.requests * config.context
+        looked = config.decode_requests * config.context
         heads = model.heads // self.split
         flops = 4 * looked * heads * model.head_dim
         moved = 2 * looked * model.kv_width * config.element_bytes // self.split
@@ -31,7 +31,7 @@ class AnsweringLayers(Layers):
                 "compute",
                 COMPUTE,
                 self.host.times.attention(flops, moved),
-                grid=(-(-config.context // 1024), config.requests, heads),
+                grid=(-(-config.context // 1024), config.decode_requests, heads),
                 registers=255,
                 shared_bytes=81920,
                 flops=flops,
@@ -43,7 +43,7 @@ def iteration(config: Config) -> RankProgram:
     """Return one iteration, the same for all ranks that share the model."""
     host = SimulatedHost(config)
     layers = AnsweringLayers(host)
-    many = config.requests
+    many = config.decode_requests
     name = f"execute_context_0(0)_generation_{many}(sq{many}sk{many * config.context})"
     with host.annotation(name):
         host.think(60_000)  # the scheduler

@@ -30,9 +30,9 @@ PLANTED = (
 @click.option("--fsdp", type=int, help="Version of FSDP, which orders the streams: 1 or 2.")
 @click.option("--tensor-parallel", type=int, help="GPUs that share each layer.")
 @click.option("--context-parallel", type=int, help="GPUs that share each sequence.")
-@click.option("--experts", type=int, help="Experts of a layer; --ffn is the width of one.")
-@click.option("--active-experts", type=int, help="Experts that each token takes.")
-@click.option("--expert-parallel", type=int, help="GPUs that experts are spread over.")
+@click.option("--experts", type=int, help="Experts per layer; --ffn is the width of one.")
+@click.option("--active-experts", type=int, help="Experts per token.")
+@click.option("--expert-parallel", type=int, help="GPUs that the experts are spread over.")
 @click.option("--expert-skew", type=float, help="Spread of tokens over experts' GPUs. [0]")
 @click.option("--micro-batch", type=int, help="Sequences per micro-batch and GPU.")
 @click.option("--seq", type=int, help="Tokens per sequence.")
@@ -42,7 +42,9 @@ PLANTED = (
     default=None,
     help="Recompute activations in the backward pass.",
 )
-@click.option("--requests", type=int, help="Requests that a server answers at once, e.g. 32.")
+@click.option(
+    "--decode-requests", type=int, help="Requests that a server answers at once, e.g. 32."
+)
 @click.option("--context", type=int, help="Tokens that each request looks back on. [1024]")
 @click.option("--precision", help="Type of matrix products: bf16 or fp32.")
 @click.option("--steps", type=int, help="Number of recorded steps. [3]")

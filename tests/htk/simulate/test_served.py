@@ -12,7 +12,7 @@ from htk.simulate.job import simulate
 from htk.trace.opening import OpenOptions, open_trace
 
 SERVER = Config(
-    model="llama2-7b", layers=2, gpus_per_node=1, strategy="ddp", requests=16, context=2048,
+    model="llama2-7b", layers=2, gpus_per_node=1, strategy="ddp", decode_requests=16, context=2048,
     steps=3, noise=0.0, contention=False,
 )  # fmt: skip
 
@@ -41,7 +41,7 @@ def test_few_tokens_cost_what_reading_the_weights_takes(tmp_path: Path) -> None:
     """Products of 16 tokens take no less than their weights at the peak rate of memory, and twice
     as many tokens cost hardly more; attention reads the keys and values of each."""
     one = kernels_ns(SERVER, tmp_path / "one")
-    two = kernels_ns(replace(SERVER, requests=32), tmp_path / "two")
+    two = kernels_ns(replace(SERVER, decode_requests=32), tmp_path / "two")
     model = SERVER.decoder
     read = 2 * (model.matrices + model.vocab * model.hidden)
     assert read / SERVER.device.memory_gbps < one["gemm"] < 1.5 * read / SERVER.device.memory_gbps

@@ -84,15 +84,15 @@ def test_experts_and_sequences_on_other_ranks(
 
 SERVER = {
     "model": "llama3-8b", "nodes": 1, "gpus_per_node": 1, "strategy": "ddp", "gpu": "h100",
-    "requests": 32, "context": 1024,
+    "decode_requests": 32, "context": 1024,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("value", "change", "off"),
     [
-        ("requests=2x", {"requests": 64}, 0.08),
-        ("requests=0.25x", {"requests": 8}, 0.08),
+        ("requests=2x", {"decode_requests": 64}, 0.08),
+        ("requests=0.25x", {"decode_requests": 8}, 0.08),
         ("context=4x", {"context": 4096}, 0.05),
     ],
 )
@@ -153,6 +153,13 @@ def test_within_five_percent(
         (("batch", "4"), {"micro_batch": 4}),
         (("sharding", "ddp"), {"strategy": "ddp"}),
         (("network", "inter_bandwidth=0.2x"), {"inter_gbps": 20.0}),
+        (("checkpointing", "on"), {"checkpointing": True}),
+        (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
+        (("tp", "2"), {"tensor_parallel": 2}),
+        (("cp", "2"), {"context_parallel": 2}),
+        (("seq", "2048"), {"seq": 2048}),
+        (("overlap", "serial"), {"synchronous": True}),
+        (("no_skew", "on"), {"noise": 0.0, "jitter_ns": 0}),
     ],
 )
 def test_parts_of_the_step_are_those_of_the_changed_job(
