@@ -1,7 +1,8 @@
 """Context parallelism: ranks share a sequence, and keys and values go round a ring.
 
-All work on activations is split. A layer sends 2 (c-1) · x_kv forward and twice that backward, with
-x_kv the keys (or values) of a rank's part; attention hides what it lasts.
+All work on activations is split, and what the parts of a sequence give is added up. A layer sends
+2 (c-1) · x_kv forward and twice that backward, with x_kv the keys (or values) of a rank's part;
+attention hides what it lasts.
 """
 
 from dataclasses import replace
@@ -10,11 +11,13 @@ import numpy as np
 
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.edits.batch import grows
-from htk.whatif.parallel import ELEMENT, activation_ns, each_layer, sizes, split
+from htk.whatif.parallel import ELEMENT, Sizes, activation_ns, each_layer, pointwise, sizes, split
 from htk.whatif.step_model import StepModel
 
 NAME = "cp"
 HELP = "Ranks of context parallelism, from none: 2. Low confidence."
+
+_MERGED, _RESIDUAL = 4, 3  # tensors that are read and written
 
 
 def apply(model: StepModel, value: str) -> StepModel:
@@ -22,7 +25,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     if ranks == 1:
         return model
     of = sizes(model, NAME)
-    changed = split(model, grows(model), ranks)
+    changed = _merged(split(model, grows(model), ranks), of, ranks)
     part = ELEMENT * of.tokens / ranks * of.hidden * of.kv_share
     sent = 2 * (ranks - 1) * part
     forward, backward = (_attention(changed, back) for back in (False, True))
@@ -44,6 +47,18 @@ def apply(model: StepModel, value: str) -> StepModel:
             "reduced over all ranks as before"
         )
     )
+
+
+def _merged(model: StepModel, of: Sizes, ranks: int) -> StepModel:
+    """Return the model whose attention adds up what each rank's keys and values gave: a pass over
+    four tensors, where a residual is one over three."""
+    attends = np.array([f == "attention" for f in model.facts.family], bool)
+    residuals = pointwise(model, of) & np.array([f == "elementwise" for f in model.facts.family])
+    if not residuals.any():
+        return model
+    length = model.lengths()
+    merge = _MERGED / _RESIDUAL * float(np.median(length[residuals]))
+    return model.with_lengths(attends, length + (ranks - 1) * merge)
 
 
 def _attention(model: StepModel, backward: bool) -> float:
