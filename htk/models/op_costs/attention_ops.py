@@ -1,5 +1,6 @@
 """Where the operators of attention have their arguments, by the schemas of their libraries."""
 
+from dataclasses import replace
 from functools import partial
 
 from htk.models.op_costs.attention import Corner, Places, attention, mask_of, ragged, work
@@ -14,13 +15,22 @@ def _tokens_first(places: Places) -> Model:
     return partial(attention, places=places)
 
 
-_QUANTIZED_ARGUMENTS = 10  # its scales stand between the values and the probability of dropout
+# Two schemas of one name each: profilers do not record which overload ran. The quantized one has
+# three scales more: between the values and the probability of dropout, or before the windows.
+_QUANTIZED_ARGUMENTS = 10
+_FLASH_FORWARD = Places("tokens first", 8, lengths=(3, 4), longest=(5, 6), windows=(11, 12))
 
 
 def _flash(call: OperatorCall) -> Cost:
-    """Two schemas of one name: profilers do not record which overload ran."""
     quantized = max(len(call.arguments), len(call.values)) >= _QUANTIZED_ARGUMENTS
     return attention(call, Places("heads first", 7 if quantized else 4))
+
+
+def _flash_forward(call: OperatorCall) -> Cost:
+    quantized = call.maybe(11) is not None
+    return attention(
+        call, replace(_FLASH_FORWARD, windows=(14, 15)) if quantized else _FLASH_FORWARD
+    )
 
 
 def _paged_by_indices(call: OperatorCall) -> Cost:
@@ -57,9 +67,6 @@ _XFORMERS = Places("tokens first", 9, lengths=(4, 5), mask_type=True, window=12)
 _AITER = Places("tokens first", 5, _CORNER, windows=(6, 7))
 _AITER_BACKWARD = Places("tokens first", 8, _CORNER, True, windows=(9, 10))
 _TOKENS_FIRST = {
-    "aten::_flash_attention_forward": Places(
-        "tokens first", 8, lengths=(3, 4), longest=(5, 6), windows=(11, 12)
-    ),
     "aten::_flash_attention_backward": Places(
         "tokens first", 11, backward=True, lengths=(6, 7), longest=(8, 9), windows=(15, 16)
     ),
@@ -135,8 +142,9 @@ MODELS: dict[str, Model] = {
     f"{_SDPA}flash_attention_backward": _heads_first(11, backward=True),
     f"{_SDPA}efficient_attention_backward": _heads_first(11, backward=True),
     f"{_SDPA}cudnn_attention_backward": _heads_first(14, backward=True),
+    "aten::_flash_attention_forward": _flash_forward,
     "aten::_cudnn_attention_forward": partial(
-        attention, places=Places("heads first", 9, lengths=(4, 5), longest=(6, 7))
+        attention, places=Places("heads first", 10, lengths=(4, 5), longest=(6, 7))
     ),
     "aiter::mha_batch_prefill": _paged_by_indices,
     **{name: _tokens_first(places) for name, places in _TOKENS_FIRST.items()},
