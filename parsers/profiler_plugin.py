@@ -151,7 +151,8 @@ class _Rows:
             event = len(self.tables["collectives"]) - 1  # what the file's records are numbered by
             call = {key: row.get(key) for key in keys} | {"event": event}
         elif node.category == "GPU":
-            self.tables["comm_channels"].append(self._channel(node, call))
+            of_call = {key: value for key, value in call.items() if key != "event"}
+            self.tables["comm_channels"].append(self._channel(node, of_call))
         elif node.category in _STEPS and node.name not in ("Idle", "Sleep", "Append"):
             self.tables["proxy_steps"].append(self._step(node, call, around))
         return call
