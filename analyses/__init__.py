@@ -76,7 +76,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "pipeline_bubble": MenuEntry("run.pipeline_bubble", "How much of a step does each stage of a pipeline stand still?"),
     "python_hotspots": MenuEntry("ops.python_hotspots", "Which Python functions take the time?"),
     "queue_length": MenuEntry("kernels.queue_length", "How much launched work waits, and is the CPU held up by a full queue?"),
-    "recommendations": MenuEntry("causes.recommendations", "What should be changed first, and how much time would it win back at most?"),
+    "recommendations": MenuEntry("causes.recommendations", "What should be changed first, and how much recorded time does each cause hold?"),
     "roofline": MenuEntry("ops.roofline", "How near does each operator come to what its GPU can do?"),
     "serving_iterations": MenuEntry("run.serving_iterations", "What does each iteration of an inference server do, and how long does it take?"),
     "short_kernels": MenuEntry("kernels.short_kernels", "How much runs in kernels too short to pay for their launch?"),

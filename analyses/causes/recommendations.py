@@ -35,7 +35,10 @@ RETURNS = table(
     finding=(TEXT, "What is wrong."),
     evidence=(TEXT, "What shows it."),
     advice=(TEXT, "What to try."),
-    gain_ns=(pa.int64(), "At most so much of a rank's recorded time; null: not a matter of time."),
+    gain_ns=(
+        pa.int64(),
+        "A rank's recorded time that the cause holds; null: not a matter of time.",
+    ),
     gain_pct=(pa.float64(), "That, of the recorded window."),
     overlaps=(TEXT, "What other gain its time may be part of too; null: it is its own."),
     analysis=(TEXT, "The analysis that shows it."),
@@ -78,13 +81,13 @@ def recommendations(
         float, "Leave out what is smaller, in %: gains by their share of the time."
     ] = 1.0,
 ) -> pa.Table:
-    """What should be changed first, and how much time would it win back at most?
+    """What should be changed first, and how much recorded time does each cause hold?
 
-    Gains are upper bounds, each the mean over ranks of time in the recorded window, and disjoint:
-    together they are never more than that window. A cause has all of its time: what the GPU is idle
-    for it, and what other ranks wait because of it. Where a gain may be part of another one,
-    `overlaps` says so. With next to no GPU work the host's time is looked at: its loader, waits for
-    other ranks, Python functions, operators.
+    Gains are means over ranks of time in the recorded window, and disjoint: together they are never
+    more than that window. A cause has all of its time: what the GPU is idle for it, and what other
+    ranks wait because of it. Where a gain may be part of another one, `overlaps` says so. What a
+    step would take without a cause is asked of `htk whatif`. With next to no GPU work the host's
+    time is looked at: its loader, waits for other ranks, Python functions, operators.
     """
     gpus = max(time_breakdown.num_rows, 1)
     window = int(numbers(time_breakdown["total_ns"]).sum())

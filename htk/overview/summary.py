@@ -45,7 +45,10 @@ _RECORDS = (
 RETURNS = table(
     part=(TEXT, "time: where the time goes; cause: what to change first; next: what to ask next."),
     name=(TEXT, "What."),
-    total_ns=(pa.int64(), "Mean over ranks: of the recorded window, or recoverable at most."),
+    total_ns=(
+        pa.int64(),
+        "Mean over ranks: of the recorded window; of a cause, the time that it holds.",
+    ),
     step_ns=(pa.int64(), "The same, of a step of median length; null without steps."),
     share_pct=(pa.float64(), "Of the recorded window. Rows of `time` add up to 100."),
     text=(TEXT, "What shows it, and what to try."),

@@ -74,7 +74,7 @@ def _causes(verdict: "Verdict") -> list[str]:
 
     if not verdict.causes:
         return []
-    lines = ["First causes (recoverable at most)"]
+    lines = ["First causes (recorded time that each holds)"]
     for number, cause in enumerate(verdict.causes, 1):
         gain = (
             f"{format_duration((cause.pct or 0) / 100 * verdict.total_ns)}: "
