@@ -11,14 +11,9 @@ from htk.answers.ask import ask
 from htk.columns.arrow import numbers
 from htk.columns.nesting import nest
 from htk.compare.runs import compare
-from htk.measures.hta_conventions import kept_kernels, kind_of
 from htk.trace.opening import OpenOptions, open_trace
+from tests.hta_truth import asserted, hta_truth
 from tests.kineto_file import kernel, launch, op, write
-
-
-def asserted(shared: Path, name: str) -> Any:
-    known = json.loads((shared / "truth/hta_expected.json").read_text())["asserted"]
-    return next(k["expect"] for k in known if k["id"] == name)
 
 
 def opened(shared: Path, name: str) -> Any:
@@ -33,12 +28,6 @@ def test_user_ranges(shared: Path) -> None:
     assert len(on_gpu) == asserted(shared, "ns.gpu_user_annotation")["rows"]
     steps = {r["name"]: r["count"] for r in rows}["ProfilerStep"]
     assert len(rows) - 1 + steps - 1 == asserted(shared, "ns.cpu_user_annotation")["rows"]
-
-
-def test_kernels_that_it_keeps(shared: Path) -> None:
-    tables = opened(shared, "ns_resolution_trace").tables
-    kept = kept_kernels(tables["kernels"], tables["kernel_links"], tables["annotations"])
-    assert kept.num_rows == asserted(shared, "ns.kernels_with_annotations")["rows"]
 
 
 def test_metadata_of_collectives(shared: Path) -> None:
@@ -161,14 +150,6 @@ def test_an_operator_without_length_is_of_the_one_that_calls_it(shared: Path) ->
     assert (parents[names == "aten::as_strided"] == "aten::transpose").sum() > 1000
 
 
-def test_classes_of_names(shared: Path) -> None:
-    words = {"OTHER": "other", "COMMUNICATION": "comm", "MEMORY": "memory"}
-    words["COMPUTATION"] = "compute"
-    for name, kind in asserted(shared, "kernel_types").items():
-        if isinstance(kind, str) and kind in words:
-            assert kind_of(name) == words[kind], name
-
-
 @pytest.mark.parametrize("name", ["cuda_event_sync", "cuda_event_sync_multi_stream", "alexnet"])
 def test_critical_paths(shared: Path, name: str) -> None:
     found = ask(opened(shared, f"critical_path/{name}"), "critical_path").to_pylist()
@@ -178,7 +159,7 @@ def test_critical_paths(shared: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["ns_resolution_trace", "amd_trace"])
 def test_critical_paths_of_steps(shared: Path, name: str) -> None:
     """Bound by the same side as there: the GPU, and the host."""
-    summaries = json.loads((shared / "truth/hta_expected.json").read_text())["hta_critical_path"]
+    summaries = hta_truth(shared)["hta_critical_path"]
     (theirs,) = (s["summary_pct"] for s in summaries.values() if s.get("trace") == name)
     found = ask(opened(shared, name), "critical_path").to_pylist()
     host = sum(r["path_pct"] for r in found if r["what"].startswith("host"))

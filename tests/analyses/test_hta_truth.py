@@ -13,6 +13,7 @@ from htk.columns.arrow import valid
 from htk.errors import HtkError, MissingTable
 from htk.names.kinds import kind_of
 from htk.trace.opening import OpenOptions, open_trace
+from tests.hta_truth import hta_truth
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
 WHOLE_MICROSECONDS = (
@@ -29,12 +30,6 @@ LABELS = {"compute": "COMPUTATION", "comm": "COMMUNICATION", "memory": "MEMORY"}
 
 
 @cache
-def truth(shared: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((shared / "truth/hta_expected.json").read_text())
-    return found
-
-
-@cache
 def opened(path: Path) -> Any:
     return open_trace(path)
 
@@ -46,7 +41,7 @@ def rows(trace: Any, name: str, **options: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", EXACT)
 def test_its_kernels_to_the_nanosecond(shared: Path, name: str) -> None:
     """Figures of an exact reading of the kernels that HTA keeps, in its classes."""
-    trace, right = opened(shared / "traces/hta" / name), truth(shared)["exact_ns"][name]
+    trace, right = opened(shared / "traces/hta" / name), hta_truth(shared)["exact_ns"][name]
     (times,) = rows(trace, "time_breakdown", compat="hta")
     (overlap,) = rows(trace, "comm_compute_overlap", compat="hta")
     assert times["total_ns"] == right["kernel_time_ns"]
@@ -59,7 +54,7 @@ def test_its_kernels_to_the_nanosecond(shared: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", WHOLE_MICROSECONDS)
 def test_what_it_prints_of_whole_microseconds(shared: Path, name: str) -> None:
-    trace, printed = opened(shared / "traces/hta" / name), truth(shared)["hta_output"][name]
+    trace, printed = opened(shared / "traces/hta" / name), hta_truth(shared)["hta_output"][name]
     times = {r["rank"]: r for r in rows(trace, "time_breakdown", compat="hta")}
     for told in printed["temporal_breakdown"]:
         mine = times[told["rank"]]
@@ -80,7 +75,7 @@ def test_what_it_prints_of_whole_microseconds(shared: Path, name: str) -> None:
 @pytest.mark.parametrize("name", [*WHOLE_MICROSECONDS, *OLD_SENTINEL])
 def test_its_classes_of_kernels(shared: Path, name: str) -> None:
     """Each instant in one class, summed over ranks; HTA names the first class first."""
-    trace, printed = opened(shared / "traces/hta" / name), truth(shared)["hta_output"][name]
+    trace, printed = opened(shared / "traces/hta" / name), hta_truth(shared)["hta_output"][name]
     told = printed["kernel_breakdown_default_num_kernels_10"]["kernel_type"]
     mine = {
         " overlapping ".join(LABELS[k] for k in r["kinds"].split("+")): r["total_ns"]
@@ -149,7 +144,7 @@ def test_waits_of_mtia_are_no_work(shared: Path) -> None:
     names = {r["name"] for r in rows(trace, "kernel_top")}
     assert names == {"merge", "pe_exe", "remote", "dma_request"}
     (theirs,) = rows(trace, "time_breakdown", compat="hta")
-    printed = truth(shared)["hta_output"]["mtia_inference_trace"]["temporal_breakdown"][0]
+    printed = hta_truth(shared)["hta_output"]["mtia_inference_trace"]["temporal_breakdown"][0]
     # It rounds each of 1,313 activities to microseconds; where they overlap that does not add up.
     for mine_ns, its in (("idle_ns", "idle_time(us)"), ("compute_ns", "compute_time(us)")):
         assert theirs[mine_ns] / 1000 == pytest.approx(printed[its], abs=200)

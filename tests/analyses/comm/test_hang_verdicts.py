@@ -11,7 +11,6 @@ import pytest
 
 from htk.answers.ask import ask
 from htk.core.analysis import coverage_of
-from htk.measures.desync import listed
 from htk.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm.test_hang import Dump, Job, Step, _entry, answer, sample, verdicts
 
@@ -300,21 +299,6 @@ def test_sizes_differ_where_calls_are_alike() -> None:
 )
 def test_order(scenario: Callable[[], Dumps], words: str) -> None:
     assert words in first(scenario())["text"]
-
-
-@pytest.mark.parametrize(
-    ("ranks", "text"),
-    [
-        (range(0, 512, 8), "0..504:8"),
-        ((0, 2, 4), "0,2,4"),
-        ((0, 1, 2, 7), "0-2,7"),
-        ((1, 3, 5, 7, 8, 9), "1..7:2,8-9"),
-        ((3,), "3"),
-        ((), ""),
-    ],
-)
-def test_ranks_in_words(ranks: Any, text: str) -> None:
-    assert listed(tuple(ranks)) == text
 
 
 def test_members_are_known_from_another_dump() -> None:

@@ -1,6 +1,5 @@
 """The part of a trace that HTA keeps: what is launched before the last step begins."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pyarrow as pa
 from htk.columns.arrow import boolean, numbers, valid
 from htk.derived.links import steps_of
 from htk.trace.opening import open_trace
+from tests.hta_truth import hta_truth
 
 
 def kept(shared: Path, trace: str) -> dict[str, pa.Table]:
@@ -29,6 +29,5 @@ def kept(shared: Path, trace: str) -> dict[str, pa.Table]:
 
 
 def expected(shared: Path, trace: str) -> dict[str, Any]:
-    truth = json.loads((shared / "truth/hta_expected.json").read_text())
-    output: dict[str, Any] = truth["hta_output"][trace]
+    output: dict[str, Any] = hta_truth(shared)["hta_output"][trace]
     return output

@@ -1,16 +1,13 @@
 """Kernels of a CUDA graph and the operators that were captured."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from htk.answers.ask import ask
 from htk.derived.captures import captured_ops
-from htk.models.op_costs.attention import pairs
-from htk.models.op_costs.serving import Tokens, tokens_of
 from htk.trace.opening import OpenOptions, open_trace
-from tests.kineto_file import Event, kernel, launch, of_rank, op, span, write
+from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 
 
 def call(name: str, ts: float, correlation: int) -> Event:
@@ -69,35 +66,6 @@ def test_a_replayed_product_counts_at_each_replay(tmp_path: Path) -> None:
     assert found.coverage["told_by_graph_captures_ns"] == 2000
     (line,) = ask(trace, "roofline").to_pylist()
     assert (line["op"], line["count"], line["flops_per_call"]) == ("aten::mm", 2, 384)
-
-
-def test_tokens_of_an_iteration() -> None:
-    """Requests of 3 queries on 5 keys and of 2 on 2 are read; two are answered on 4 and 6 keys."""
-    name = "execute_8_context_2(sq5sk7sqsq13sqsk19)_generation_2(sq2sk10sqsq2sqsk10)"
-    expected = pairs(3, 5, "bottom right") + pairs(2, 2, "bottom right") + 4 + 6
-    assert tokens_of(name) == Tokens(7, 17, expected)
-    assert tokens_of("execute_context_1(3)_generation_0(0)") is None
-    alone = pairs(3, 3, "bottom right") + pairs(5, 5, "bottom right")
-    assert tokens_of("execute_context_2(8_34)_generation_0(0)") == Tokens(8, 8, alone)
-    assert tokens_of("execute_context_2(8_34)_generation_1(4)") is None, "of how many keys"
-
-
-def test_attention_over_pages_takes_lengths_from_its_iteration(tmp_path: Path) -> None:
-    made = op("vllm::unified_attention_with_output", 1, 5)
-    shapes: list[Any] = [[64, 2, 8], [64, 1, 8], [64, 1, 8], [64, 2, 8]]
-    made["args"] |= {"Input Dims": shapes, "Input type": ["c10::BFloat16"] * 4}
-    work = [made, launch(1, 2), kernel("attention", 4, 3, 1)]
-    plain = open_trace(
-        write(tmp_path / "plain.json", *work, **of_rank(0)), OpenOptions(cache=False)
-    )
-    assert ask(plain, "roofline").to_pylist()[0]["note"] == "lengths of requests not recorded"
-    name = "execute_64_context_1(sq3sk5sqsq9sqsk15)_generation_1(sq1sk4sqsq1sqsk4)"
-    told = [span(name, 0, 20), *work]
-    trace = open_trace(write(tmp_path / "t.json", *told, **of_rank(0)), OpenOptions(cache=False))
-    (row,) = ask(trace, "roofline").to_pylist()
-    assert row["flops_per_call"] == 4 * 2 * 8 * (3 + 4 + 5 + 4)
-    assert row["bytes_per_call"] == 2 * 4 * 2 * 8 * 2 + 2 * 9 * 1 * 8 * 2
-    assert "iteration" in row["note"]
 
 
 INFERENCE = {

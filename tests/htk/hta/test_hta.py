@@ -13,12 +13,8 @@ import htk
 from htk.errors import UsageError
 from htk.hta import TimeSeriesTypes, TraceAnalysis
 from htk.hta.frames import short_name
+from tests.hta_truth import hta_truth
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
-
-
-def _truth(shared: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((shared / "truth/hta_expected.json").read_text())
-    return found
 
 
 def _open(shared: Path, name: str, **options: Any) -> TraceAnalysis:
@@ -279,7 +275,7 @@ def test_its_own_trace_holds_the_chosen_steps(tmp_path: Path) -> None:
 
 
 def test_exact_times_on_its_traces(shared: Path) -> None:
-    for name, right in _truth(shared)["exact_ns"].items():
+    for name, right in hta_truth(shared)["exact_ns"].items():
         if not isinstance(right, dict) or "idle_ns" not in right:
             continue
         (row,) = _open(shared, name).get_temporal_breakdown(visualize=False).to_dict("records")
@@ -346,7 +342,7 @@ def test_cupti_counters_on_its_trace(shared: Path) -> None:
 
 def test_whole_microseconds_of_its_two_ranks(shared: Path) -> None:
     analysis = _open(shared, "trace_filter")
-    right = _truth(shared)["hta_output"]["trace_filter"]
+    right = hta_truth(shared)["hta_output"]["trace_filter"]
     busy = analysis.get_temporal_breakdown(visualize=False).to_dict("records")
     assert busy == right["temporal_breakdown"]
     overlap = analysis.get_comm_comp_overlap(visualize=False).to_dict("records")
@@ -354,7 +350,7 @@ def test_whole_microseconds_of_its_two_ranks(shared: Path) -> None:
 
 
 def test_its_frequent_sequence(shared: Path, tmp_path: Path) -> None:
-    (right,) = _truth(shared)["hta_frequent_sequences"]["trace_diff/control|aten::linear"]["top"]
+    (right,) = hta_truth(shared)["hta_frequent_sequences"]["trace_diff/control|aten::linear"]["top"]
     analysis = _open(shared, "trace_diff/control")
     (rank,) = analysis._frames.ranks
     (row,) = analysis.get_frequent_cuda_kernel_sequences(

@@ -1,6 +1,5 @@
 """HTA's TraceDiff: a hand-worked pair, and what HTA itself answers on its traces."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 import htk
 from htk.errors import UsageError
 from htk.hta import DeviceType, LabeledTrace, TraceDiff
+from tests.hta_truth import hta_truth
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 
@@ -61,7 +61,7 @@ def test_what_is_not_in_the_trace_is_named(pair: tuple[Path, Path]) -> None:
 
 
 def test_what_hta_answers_on_its_traces(shared: Path) -> None:
-    truth = json.loads((shared / "truth/hta_expected.json").read_text())
+    truth = hta_truth(shared)
     folders = [str(shared / "traces/hta/trace_diff" / name) for name in ("control", "test")]
     first, second = (LabeledTrace(f"t{k}", trace_dir=f) for k, f in enumerate(folders))
     for device in DeviceType:

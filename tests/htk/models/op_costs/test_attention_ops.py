@@ -8,8 +8,6 @@ from htk.models.op_costs import cost
 from htk.models.op_costs.call import Cost
 
 BF16, FP8 = "c10::BFloat16", "c10::Float8_e4m3fn"
-
-
 HEADS, HEAD = 3, 8
 
 
@@ -31,14 +29,8 @@ def counted(queries: int, keys: int, left: int) -> int:
 
 
 TOKENS = [2, 6, HEADS, HEAD]  # batch, tokens, heads, size
-
-
 KEYS = [2, 9, 1, HEAD]
-
-
 WINDOW = 2 * HEADS * counted(6, 9, 3)
-
-
 FORWARD = {
     "flash_attn::_flash_attn_forward": (5, 6, 7, 11),
     "flash_attn_3::fwd": (24, 25, 26, 34),

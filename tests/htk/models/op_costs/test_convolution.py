@@ -7,8 +7,6 @@ import pytest
 from tests.htk.models.op_costs.test_matmul import FLOAT, asked, of
 
 GRADIENT, INPUT, WEIGHT = [2, 6, 4, 4], [2, 4, 8, 8], [6, 4, 3, 3]
-
-
 ONCE = 2 * (2 * 6 * 16) * 36  # every element of the gradient meets 4·9 weights
 
 

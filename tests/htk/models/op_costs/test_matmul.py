@@ -10,8 +10,6 @@ from htk.models.op_costs import cost
 from htk.models.op_costs.call import Cost
 
 BF16, FP8, BYTE, FLOAT = "c10::BFloat16", "c10::Float8_e4m3fn", "unsigned char", "float"
-
-
 M, K, N = 16, 32, 24
 
 
