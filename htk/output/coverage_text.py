@@ -29,8 +29,7 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
         parts.append(f"{coverage['carry_in_activities']:,} carried in ({carried})")
     if coverage.get("unlinked_activities"):
         parts.append(f"{coverage['unlinked_activities']:,} unlinked")
-    if coverage.get("dropped"):
-        parts.append(f"{pluralize(coverage['dropped'], 'parse issue')} (htk doctor shows them)")
+    parts += _losses(coverage)
     if changed := (coverage.get("issues") or {}).get("wrong_checksum"):
         parts.append(f"{pluralize(changed, 'file')} with a wrong checksum")
     for name in ("failed", "unread"):
@@ -50,6 +49,22 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _losses(coverage: Mapping[str, Any]) -> list[str]:
+    """Return what files lost, and what of them was left out or is told apart."""
+    issues = coverage.get("issues") or {}
+    parts = [
+        f"{pluralize(issues[kind], what)} {fate}"
+        for kind, (what, fate) in _NAMED_LOSSES.items()
+        if kind in issues
+    ]
+    others = coverage.get("dropped", 0) - sum(issues.get(kind, 0) for kind in _NAMED_LOSSES)
+    if others:
+        parts.append(pluralize(others, "parse issue"))
+    if parts:
+        parts[-1] += " (htk doctor shows them)"
+    return parts
+
+
 def _clocks(coverage: Mapping[str, Any]) -> list[str]:
     """Return whether ranks were put on one clock, and what that leaves."""
     word = coverage.get("clock_alignment")
@@ -61,6 +76,12 @@ def _clocks(coverage: Mapping[str, Any]) -> list[str]:
     return [f"clock alignment {word}: offsets up to {offset}, residual up to {left}"]
 
 
+_NAMED_LOSSES = {
+    "older_recording": ("older recording", "left out"),
+    "copy_of_a_file": ("copied file", "left out"),
+    "same_rank": ("second process", "of one rank kept"),
+    "stray_time": ("stray time", "left out"),
+}
 _GENERIC = {
     "cycles_of_steps",
     "clock_alignment",

@@ -213,7 +213,10 @@ def _damage(trace: Trace) -> Iterator[Row]:
     for kind in dict.fromkeys(issues["kind"].to_pylist()):  # a few kinds
         of_kind = issues.filter(pa.array(np.array(issues["kind"].to_pylist()) == kind))
         first = of_kind.slice(0, 1).to_pylist()[0]
-        where = "" if first["offset"] is None else f", first at byte {first['offset']:,}"
+        files = of_kind["file"].unique().drop_null().to_pylist()
+        where = "" if not files else f" in {files[0].rsplit('/', 1)[-1]}"
+        where += f" and {pluralize(len(files) - 1, 'other file')}" if len(files) > 1 else ""
+        where += "" if first["offset"] is None else f", first at byte {first['offset']:,}"
         text = (
             f"{pluralize(int(numbers(of_kind['count'], 1).sum()), 'time')}{where}: {first['text']}"
         )

@@ -67,7 +67,9 @@ def _collectives(trace: Trace) -> str:
     rank = Groups.by_keys(hosts(rows))
     start, end = (numbers(rows[name]) for name in ("start_ns", "end_ns"))
     spent = int(union_lengths(rank.group_ids, start, end, len(rank)).sum())
-    total = measure.host_extent(trace.tables["cpu_ops"], trace.tables["annotations"])
+    extent = ("rank", "cycle", "start_ns", "end_ns")  # collectives go on where no operator runs
+    spans = pa.concat_tables([trace.tables["cpu_ops"].select(extent), rows.select(extent)])
+    total = measure.host_extent(spans, trace.tables["annotations"])
     share = 100.0 * spent / max(total, 1)
     named = f"collectives ({', '.join(libraries)})" if libraries else "collectives"
     return f"{named} run in {share:.0f} % of the time"

@@ -116,6 +116,14 @@ def test_the_summary_gives_the_same(tmp_path: Path) -> None:
     assert dict(summary.next)["comm_summary"] == "collectives (gloo) run in 22 % of the time"
 
 
+def test_collectives_that_go_on_after_the_last_operator(tmp_path: Path) -> None:
+    """Operators for 100 us of 400; gloo runs from 50 to 250 and from 200 to 400: 350 of 400."""
+    events = [op("aten::mm", 0, 100), *_gloo(50, 200), *_gloo(200, 200)]
+    write(tmp_path / "rank0.json", *events, **of_rank(0, 1))
+    told = dict(verdict(htk.open(tmp_path)).next)
+    assert told["comm_summary"] == "collectives (gloo) run in 88 % of the time"
+
+
 def test_a_sliver_of_gpu_work(tmp_path: Path) -> None:
     """2 us of GPU work in a step of 10 s: the host's operators, not the idle GPU."""
     events = [step(1, 0, 10e6), op("aten::mm", 0, 9e6), launch(1, 5), kernel("fill", 20, 2, 1)]

@@ -105,6 +105,23 @@ def test_the_ending_of_a_file_says_its_form(output: str | None, form: str) -> No
     assert form_by_name(output) == form
 
 
+@pytest.mark.parametrize(
+    ("issues", "text"),
+    [
+        ({"truncated": 2}, "2 parse issues (htk doctor shows them)"),
+        (
+            {"stray_time": 3, "older_recording": 1, "truncated": 1},
+            "1 older recording left out, 3 stray times left out, "
+            "1 parse issue (htk doctor shows them)",
+        ),
+        ({"same_rank": 1}, "1 second process of one rank kept (htk doctor shows them)"),
+    ],
+)
+def test_what_was_left_out_is_named_in_the_coverage(issues: dict[str, int], text: str) -> None:
+    facts = {"dropped": sum(issues.values()), "issues": issues}
+    assert coverage_lines(facts) == [f"coverage: {text}"]
+
+
 def test_a_table_within_the_coverage_is_counted_not_printed() -> None:
     lines = coverage_lines({"ledger": [{"kind": "data", "input_gib": 2.05}] * 4, "sigma": 0.2})
     assert lines == ["          ledger: 4 rows, sigma: 0.2"]

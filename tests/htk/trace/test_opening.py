@@ -10,6 +10,7 @@ import pytest
 
 from htk.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank
 from htk.io.store import Store
+from htk.overview.doctor import doctor
 from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, of_rank, op, step, write
 
@@ -85,6 +86,8 @@ def test_of_two_recordings_whose_steps_begin_anew_the_newer_is_taken(tmp_path: P
     assert [o["name"] for o in trace.tables["cpu_ops"].to_pylist()] == ["new"]
     (issue,) = trace.tables["parse_issues"].to_pylist()
     assert issue["kind"] == "older_recording" and issue["file"].endswith("old.json")
+    (damage,) = (row for row in doctor(trace).to_pylist() if row["section"] == "damage")
+    assert damage["finding"].startswith("1 time in old.json: an older recording of the rank of ")
 
 
 def test_one_bad_file_does_not_spoil_the_others(tmp_path: Path) -> None:
