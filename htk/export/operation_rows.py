@@ -1,11 +1,10 @@
-"""Operation-level rows of a data-parallel job, cut from its profiles.
+"""Operation-level rows of a job, cut from its profiles.
 
 A forward or backward is what the GPU computes from its first to its last kernel, in the order of
 launches, on the stream that computes most; each all-reduce of the gradients is a row, so is the
 optimizer. Where parameters are sharded, each gather and reduction is a row, and ends the piece of
-the pass that was launched before it: a unit of FSDP. Ranks that share layers are one worker. Times
-are on one clock. Jobs with pipelines need rows that they log themselves: their kernels do not tell
-which micro-batch they carry.
+the pass that was launched before it: a unit of FSDP. In a pipeline each send and receive is a row
+and ends the pass of a micro-batch. Ranks that share layers are one worker. Times are on one clock.
 """
 
 import re
@@ -17,10 +16,11 @@ import pyarrow as pa
 
 from htk.columns.arrow import matching, number, numbers, text
 from htk.columns.groups import Groups, event_keys, row_of
-from htk.columns.types import Ints, Mask
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.humanize import format_int_ranges
 from htk.derived.clocks import corrections
 from htk.errors import MissingTable
+from htk.export.pipeline_rows import CUTTING, pipeline_rows
 from htk.export.worker_groups import WorkerGroups
 from htk.measures.passes import phase_codes
 from htk.names.phases import BACKWARD, FORWARD, OPTIMIZER
@@ -34,7 +34,7 @@ _TYPE = {
     OPTIMIZER: CODES["optimizer"],
 }
 _REDUCTION = CODES["grads_all_reduce"]
-_GATHER, _SCATTER = CODES["params_all_gather"], CODES["grads_reduce_scatter"]
+_SHARDING = (CODES["params_all_gather"], CODES["grads_reduce_scatter"])
 # What FSDP copies into and out of its buffers, on the stream that computes.
 _OF_SHARDING = re.compile(r"split_with_sizes_copy|chunk_cat")
 _NEVER = np.iinfo(np.int64).min
@@ -58,7 +58,7 @@ def cut_operations(trace: Trace) -> pa.Table:
     _refuse_repeated_steps(trace)
     rank, step = numbers(kernels["rank"], -1), numbers(links["step"], -1)
     phase = phase_codes(trace.tables["kernel_passes"])
-    comm = _Collectives.of(trace, phase)
+    comm = _Collectives.of(trace, phase, step)
     inside = (rank >= 0) & (step >= 0) & np.isin(rank, comm.groups.workers)
     inside[comm.within] = False
     compute = matching(kernels["kind"], "compute".__eq__) & np.isin(phase, list(_TYPE)) & inside
@@ -74,20 +74,24 @@ def cut_operations(trace: Trace) -> pa.Table:
     shift = corrections(trace.tables["rank_clocks"], rank, start)
     start, end = start + shift, end + shift
     launched = numbers(links["launch_start_ns"], _NEVER)
-    cuts = np.flatnonzero((comm.type != _REDUCTION) & reduction)
-    copies = comm.is_sharded & matching(kernels["name"], lambda n: bool(_OF_SHARDING.search(n)))
-    runs = _runs(rank, step, phase, launched, compute, cuts, copies)
-    single = np.flatnonzero(reduction)
+    cuts = np.flatnonzero(np.isin(comm.type, comm.cutting) & reduction)
+    copies = comm.by_unit & matching(kernels["name"], lambda n: bool(_OF_SHARDING.search(n)))
+    runs = _runs(rank, step, phase, launched, compute, cuts, copies, by_unit=comm.by_unit)
+    single = np.flatnonzero(reduction & (comm.type != NONE))
     columns = {
         "rank": np.append(rank[runs.first], rank[single]),
         "step": np.append(step[runs.first], step[single]),
         "type": np.append(runs.type, comm.type[single]),
         "micro_batch": np.append(runs.batch, np.full(len(single), -1)),
         "chunk": np.append(runs.piece, np.zeros(len(single), np.int64)),
+        "launched": np.append(launched[runs.first], launched[single]),
         "start_ns": np.append(runs.over(start, np.minimum), start[single]),
         "end_ns": np.append(runs.over(end, np.maximum), end[single]),
     }
-    columns["dp_rank"] = np.searchsorted(comm.groups.workers, columns["rank"])
+    worker = np.searchsorted(comm.groups.workers, columns["rank"])
+    columns["dp_rank"], columns["stage"] = comm.groups.replica[worker], comm.groups.stage[worker]
+    if comm.groups.has_pipelines:
+        columns = pipeline_rows(columns, int(comm.groups.stage.max()) + 1)
     return _table(columns)
 
 
@@ -96,25 +100,37 @@ class _Collectives:
     """What the kernels that communicate are, row by row of the kernels."""
 
     groups: WorkerGroups
-    type: Ints
+    type: Ints  # of operation; NONE: it is none
     within: Ints  # kernels that are part of a layer's computation
 
     @classmethod
-    def of(cls, trace: Trace, phase: Ints) -> "_Collectives":
+    def of(cls, trace: Trace, phase: Ints, step: Ints) -> "_Collectives":
         kernels, table = trace.tables["kernels"], trace.tables["collectives"]
-        kernel = np.append(np.arange(len(phase)), -1)[
+        kernel = np.append(np.arange(len(phase)), NONE)[
             row_of(event_keys(kernels), event_keys(table))
         ]
-        in_forward = (kernel >= 0) & (phase[kernel] == FORWARD)
-        groups = WorkerGroups.of(table, in_forward, trace.ranks)
-        type_ = np.full(len(phase), _REDUCTION)
-        for chosen, code in ((groups.gathers, _GATHER), (groups.scatters, _SCATTER)):
-            type_[kernel[chosen & (kernel >= 0)]] = code
-        return cls(groups, type_, kernel[groups.within & (kernel >= 0)])
+        launched = kernel != NONE
+        in_forward = launched & (phase[kernel] == FORWARD)
+        groups = WorkerGroups.of(
+            table, in_forward, np.where(launched, step[kernel], NONE), trace.ranks
+        )
+        type_ = np.full(len(phase), NONE if groups.has_pipelines else _REDUCTION)
+        type_[kernel[launched]] = groups.type[launched]
+        return cls(groups, type_, kernel[groups.within & launched])
 
     @property
     def is_sharded(self) -> bool:
-        return bool(self.groups.gathers.any() or self.groups.scatters.any())
+        return bool(np.isin(self.type, _SHARDING).any())
+
+    @property
+    def by_unit(self) -> bool:
+        """Whether gathers and reductions end the pieces of a pass."""
+        return self.is_sharded and not self.groups.has_pipelines
+
+    @property
+    def cutting(self) -> tuple[int, ...]:
+        """Return the types of operation that end a run of kernels."""
+        return CUTTING if self.groups.has_pipelines else _SHARDING
 
 
 def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:
@@ -155,17 +171,26 @@ class _Runs:
 
 
 def _runs(
-    rank: Ints, step: Ints, phase: Ints, launched: Ints, chosen: Mask, cuts: Ints, copies: Mask
+    rank: Ints,
+    step: Ints,
+    phase: Ints,
+    launched: Ints,
+    chosen: Mask,
+    cuts: Ints,
+    copies: Mask,
+    *,
+    by_unit: bool,
 ) -> _Runs:
     """Return the runs; a collective of `cuts` that was launched in between ends one, and copies
-    are runs of their own, since they wait for collectives."""
+    are runs of their own, since they wait for collectives. Runs by unit are pieces of a pass, all
+    others passes."""
     rows = np.append(np.flatnonzero(chosen), cuts)
     is_cut = np.append(np.zeros(len(rows) - len(cuts), bool), np.ones(len(cuts), bool))
     merged = np.lexsort((launched[rows], step[rows], rank[rows]))
     order, passed = rows[merged], np.cumsum(is_cut[merged])
     order, passed = order[~is_cut[merged]], passed[~is_cut[merged]]
     keys = np.stack([rank[order], step[order], phase[order], passed, copies[order]])
-    passes = np.append(True, (np.diff(keys[:3]) != 0).any(axis=0))
+    passes = np.append(True, (np.diff(keys[: 3 if by_unit else 4]) != 0).any(axis=0))
     starts = np.flatnonzero(np.append(True, (np.diff(keys) != 0).any(axis=0)))
     of_rank, of_step, of_phase = keys[:3, starts]
     type_ = np.array([_TYPE.get(k, -1) for k in range(int(phase.max()) + 1)])[of_phase]
@@ -189,7 +214,7 @@ def _table(columns: dict[str, Ints]) -> pa.Table:
         "rank": number(columns["rank"], pa.int32()),
         "cycle": number(np.zeros(length, np.int64), pa.int32()),
         "dp_rank": number(columns["dp_rank"], pa.int32()),
-        "stage": number(np.zeros(length, np.int64), pa.int32()),
+        "stage": number(columns["stage"], pa.int32()),
         "chunk": number(columns["chunk"], pa.int32()),
         "micro_batch": number(columns["micro_batch"], pa.int32(), columns["micro_batch"] >= 0),
         "step": number(columns["step"], pa.int32()),

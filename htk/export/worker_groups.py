@@ -2,7 +2,8 @@
 
 Groups whose ranks reduce activations within the forward pass share layers (tensor and sequence
 parallelism). Of such a group the lowest rank speaks for all: they run in step. All other groups
-have to hold one rank of each worker: parameters are gathered and gradients reduced over them.
+have to hold one rank of each worker: parameters are gathered and gradients reduced over them. Ranks
+that send each other messages are stages of pipelines.
 """
 
 from dataclasses import dataclass
@@ -10,13 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.types import Ints, Mask
+from htk.columns.arrow import numbers
+from htk.columns.types import NONE, Ints, Mask
 from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
+from htk.export.pipelines import FEW_ELEMENTS, MESSAGES, Messages, Pipelines
+from htk.schema.operation_types import CODES
 
 _IN_LAYERS = ("all_reduce", "reduce_scatter")
-_GATHERS, _SCATTERS = ("all_gather",), ("reduce_scatter",)
-_OTHER = ("all_to_all", "send", "recv", "send_recv")
+_REDUCTION = CODES["grads_all_reduce"]
+_SHARDING = {"all_gather": "params_all_gather", "reduce_scatter": "grads_reduce_scatter"}
 
 
 @dataclass(frozen=True)
@@ -24,35 +28,52 @@ class WorkerGroups:
     """The workers of a job, and what each collective is to them."""
 
     workers: Ints  # the rank that speaks for each, in order
+    replica: Ints  # of each worker
+    stage: Ints
     within: Mask  # of each collective: it is part of a layer's computation
-    gathers: Mask  # … of parameters
-    scatters: Mask  # … of gradients
+    type: Ints  # … its type of operation; NONE: it is none
+    has_pipelines: bool
 
     @classmethod
-    def of(cls, collectives: pa.Table, in_forward: Mask, ranks: list[int]) -> "WorkerGroups":
-        """Tell them; `in_forward` says which collectives were launched in the forward pass."""
+    def of(
+        cls, collectives: pa.Table, in_forward: Mask, step: Ints, ranks: list[int]
+    ) -> "WorkerGroups":
+        """Tell them; `in_forward` says which collectives were launched in the forward pass, and
+        `step` in which step (NONE: in none)."""
         rows = CollectiveRows(collectives)
         codes, listed = rows.group_ranks
-        sharing = rows.is_type(*_IN_LAYERS) & in_forward & (codes >= 0)
+        elements = numbers(collectives["in_elements"], NONE)
+        few = (elements >= 0) & (elements <= FEW_ELEMENTS)  # a loss is no activation
+        sharing = rows.is_type(*_IN_LAYERS) & in_forward & (codes >= 0) & ~few
         size = np.array([*(len(members) for members in listed), 0])[codes]
         sharing &= (size > 1) & (size < len(ranks))
         sets = sorted({listed[code] for code in np.unique(codes[sharing]).tolist()})
         _refuse_overlaps(sets)
         lowest = {rank: min(members) for members in sets for rank in members}
-        workers = sorted({lowest.get(rank, rank) for rank in ranks})
+        workers = np.array(sorted({lowest.get(rank, rank) for rank in ranks}), np.int64)
         within = np.isin(codes, [k for k, members in enumerate(listed) if members in sets])
-        _refuse_other_parallelism(rows, within, len(workers), len(ranks))
-        missing = sorted(set(workers) - set(ranks))
-        if missing:
-            raise MissingTable(
-                f"rank {missing[0]} was not recorded, which speaks for the ranks that share its "
-                "layers; record the first rank of each tensor-parallel group"
-            )
-        return cls(
-            np.array(workers, np.int64),
-            within,
-            rows.is_type(*_GATHERS) & ~within,
-            rows.is_type(*_SCATTERS) & ~within,
+        if has_pipelines := bool(rows.is_type(*MESSAGES).any()):
+            _refuse_missing(workers, ranks)
+            messages = Messages.of(rows, step, lowest, ranks)
+            pipelines = Pipelines.of(messages, workers)
+            replica, stage = pipelines.replica_and_stage(workers)
+            type_ = pipelines.types(rows, messages, within | (few & in_forward), ranks)
+        else:
+            _refuse_other_parallelism(rows, within, len(workers), len(ranks))
+            _refuse_missing(workers, ranks)
+            replica, stage = np.arange(len(workers)), np.zeros(len(workers), np.int64)
+            type_ = np.full(rows.length, _REDUCTION)
+            for name, operation in _SHARDING.items():
+                type_[rows.is_type(name) & ~within] = CODES[operation]
+        return cls(workers, replica, stage, within, type_, has_pipelines)
+
+
+def _refuse_missing(workers: Ints, recorded: list[int]) -> None:
+    missing = sorted(set(workers.tolist()) - set(recorded))
+    if missing:
+        raise MissingTable(
+            f"rank {missing[0]} was not recorded, which speaks for the ranks that share its "
+            "layers; record the first rank of each tensor-parallel group"
         )
 
 
@@ -66,13 +87,13 @@ def _refuse_other_parallelism(
             f"collectives have {int(rows.group_size[beyond].max())} ranks and {recorded} recorded "
             "a profile; rows of a job need the profiles of all ranks"
         )
-    other = rows.is_type(*_OTHER) | ((rows.group_size > 1) & (rows.group_size != workers))
+    other = rows.is_type("all_to_all") | ((rows.group_size > 1) & (rows.group_size != workers))
     if (other & ~within).any():
         row = int(np.argmax(other & ~within))
         raise MissingTable(
             f"this job has {rows.types[rows.type[row]]}{_among(int(rows.group_size[row]), workers)}"
-            "; rows can be cut from profiles of data parallelism, sharded or not, and "
-            "tensor parallelism. For pipelines, experts and replicas of shards log them with "
+            "; rows can be cut from profiles of data parallelism, sharded or not, tensor "
+            "parallelism and pipelines. For experts and replicas of shards log them with "
             "htk.capture(operations=True)"
         )
 

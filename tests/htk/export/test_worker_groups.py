@@ -10,6 +10,7 @@ import pytest
 from htk.errors import MissingTable
 from htk.export.worker_groups import WorkerGroups
 from htk.schema import TABLES
+from htk.schema.operation_types import NAMES
 
 TENSOR = ([3, 4, 5], [0, 1, 2])
 DATA = ([0, 3], [1, 4], [2, 5])
@@ -32,7 +33,7 @@ def groups(*calls: tuple[str, list[int], bool], ranks: int = 6) -> WorkerGroups:
     """Each call with whether it is launched in the forward pass."""
     forward = [in_forward for _, members, in_forward in calls for _ in members]
     table = collectives(*((type_, members) for type_, members, _ in calls))
-    return WorkerGroups.of(table, np.array(forward), list(range(ranks)))
+    return WorkerGroups.of(table, np.array(forward), np.zeros(len(forward)), list(range(ranks)))
 
 
 def test_ranks_that_reduce_activations_are_one_worker() -> None:
@@ -43,8 +44,9 @@ def test_ranks_that_reduce_activations_are_one_worker() -> None:
     found = groups(*calls)
     assert found.workers.tolist() == [0, 3]
     assert found.within.tolist() == [True] * 12 + [False] * 12
-    assert found.gathers.tolist() == [False] * 12 + [True] * 6 + [False] * 6
-    assert found.scatters.tolist() == [False] * 18 + [True] * 6
+    types = [NAMES[code] for code in found.type[12:]]
+    assert types == ["params_all_gather"] * 6 + ["grads_reduce_scatter"] * 6
+    assert found.replica.tolist() == [0, 1] and found.stage.tolist() == [0, 0]
 
 
 def test_gradients_and_a_loss_over_all_ranks_make_no_worker() -> None:
@@ -56,7 +58,9 @@ def test_gradients_and_a_loss_over_all_ranks_make_no_worker() -> None:
 @pytest.mark.parametrize(
     ("calls", "ranks", "said"),
     [
-        ([("send", [0, 3], True)], 6, "send among 2 of 6 workers"),
+        ([("all_to_all", [0, 3], True)], 6, "all_to_all among 2 of 6 workers"),
+        ([("send", [0, 3], True)], 6, "rank 0 has a send whose peer was not recorded"),
+        ([("send_recv", [0, 3], True)], 6, "rank 0 has a kernel that sends and receives several"),
         ([("reduce_scatter", [0, 3], False)], 6, "reduce_scatter among 2 of 6 workers"),
         ([("all_reduce", list(range(8)), False)], 6, "have 8 ranks and 6 recorded"),
         ([("all_reduce", [0, 1], True), ("all_reduce", [1, 2], True)], 6, "several groups"),

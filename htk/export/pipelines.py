@@ -1,0 +1,195 @@
+"""The pipelines of a profiled job: which rank is which stage of which replica, told by messages.
+
+Between two neighbours the first message that arrives in a step is an activation, so its sender is
+the stage before. What collectives mean follows from the stages of their ranks: one stage reduces
+gradients over its replicas; several stages reduce the gradient of a shared embedding or the norm
+of all gradients, which is a few numbers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from htk.columns.arrow import numbers
+from htk.columns.types import NONE, Ints, Mask
+from htk.derived.match import CollectiveRows
+from htk.errors import MissingTable
+from htk.schema.operation_types import CODES
+
+MESSAGES = ("send", "recv", "send_recv")
+FEW_ELEMENTS = 16  # a loss or a norm, neither activations nor gradients
+_LOG_THEM = "log rows with htk.capture(operations=True)"
+_OF_REPLICAS = {
+    "all_gather": CODES["params_all_gather"],
+    "reduce_scatter": CODES["grads_reduce_scatter"],
+    "all_reduce": CODES["grads_all_reduce"],
+}
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Sends and receives of the ranks that stand for a worker, within steps."""
+
+    row: Ints  # of the collectives
+    rank: Ints
+    peer: Ints
+    sends: Mask
+    step: Ints
+    end: Ints
+
+    @classmethod
+    def of(
+        cls, rows: CollectiveRows, step: Ints, speakers: dict[int, int], recorded: list[int]
+    ) -> "Messages":
+        """Collect them; ranks that share layers are the one that stands for them."""
+        several = rows.is_type("send_recv")
+        unknown = rows.is_type(*MESSAGES) & (several | (rows.peer < 0))
+        if unknown.any():
+            row = int(np.argmax(unknown))
+            reason = (
+                "a kernel that sends and receives several messages at once (batch_isend_irecv)"
+                if several[row]
+                else f"a {rows.types[rows.type[row]]} whose peer was not recorded"
+            )
+            raise MissingTable(
+                f"rank {rows.rank[row]} has {reason}, so that stages cannot be told; {_LOG_THEM}"
+            )
+        missing = rows.is_type(*MESSAGES) & ~np.isin(rows.peer, recorded)
+        if missing.any():
+            row = int(np.argmax(missing))
+            raise MissingTable(
+                f"rank {rows.peer[row]} was not recorded, with which rank {rows.rank[row]} "
+                "exchanges activations; rows of a job need the profiles of all ranks"
+            )
+        spoken = [rank for rank in recorded if speakers.get(rank, rank) == rank]
+        chosen = np.flatnonzero(
+            rows.is_type(*MESSAGES) & np.isin(rows.rank, spoken) & (step >= 0) & rows.timed
+        )
+        return cls(
+            chosen,
+            rows.rank[chosen],
+            np.array([speakers.get(p, p) for p in rows.peer[chosen].tolist()], np.int64),
+            rows.is_type("send")[chosen],
+            step[chosen],
+            rows.end[chosen],
+        )
+
+
+@dataclass(frozen=True)
+class Pipelines:
+    """The rank of each [replica, stage]."""
+
+    ranks: Ints
+
+    @classmethod
+    def of(cls, messages: Messages, workers: Ints) -> "Pipelines":
+        following = _following(messages)
+        heads = sorted(set(workers.tolist()) - set(following.values()))
+        lines = []
+        for rank in heads:  # a loop over ranks
+            line = [rank]
+            while line[-1] in following:
+                line.append(following[line[-1]])
+            lines.append(line)
+        if (
+            not lines
+            or len({len(line) for line in lines}) > 1
+            or sum(map(len, lines)) < len(workers)
+        ):
+            raise MissingTable(
+                "ranks pass activations on in a circle or in lines of different length (an "
+                f"interleaved schedule, say), so that stages cannot be told; {_LOG_THEM}"
+            )
+        return cls(np.array(lines, np.int64))
+
+    def replica_and_stage(self, rank: Ints) -> tuple[Ints, Ints]:
+        """Return both for each of these ranks; NONE for a rank of no pipeline."""
+        order = np.argsort(self.ranks, axis=None)
+        ordered = self.ranks.ravel()[order]
+        position = np.minimum(np.searchsorted(ordered, rank), len(ordered) - 1)
+        cell = order[position]
+        stages = self.ranks.shape[1]
+        present = ordered[position] == rank
+        return np.where(present, cell // stages, NONE), np.where(present, cell % stages, NONE)
+
+    def types(
+        self,
+        rows: CollectiveRows,
+        messages: Messages,
+        ignored: Mask,
+        recorded: list[int],
+    ) -> Ints:
+        """Return the type of operation of each collective; NONE for those that are none."""
+        type_ = np.full(rows.length, NONE)
+        of_sender, of_peer = (self.replica_and_stage(r)[1] for r in (messages.rank, messages.peer))
+        onward = (of_peer > of_sender) == messages.sends
+        for forward, way in ((True, "forward"), (False, "backward")):
+            for sends, side in ((True, "send"), (False, "recv")):
+                chosen = (onward == forward) & (messages.sends == sends)
+                type_[messages.row[chosen]] = CODES[f"{way}_{side}"]
+        spoken = np.isin(rows.rank, self.ranks) & (rows.group_size != 1)
+        codes, listed = rows.group_ranks
+        elements = numbers(rows.table["in_elements"], NONE)
+        chosen = spoken & ~ignored & rows.is_type("all_to_all", *_OF_REPLICAS)
+        for code in np.unique(codes[chosen]).tolist():  # few groups beside the collectives
+            members = listed[code] if code >= 0 else ()
+            own = chosen & (codes == code)
+            _refuse_unknown(rows, own, members, recorded)
+            _, stage = self.replica_and_stage(np.array(members, np.int64))
+            stages = np.unique(stage)
+            if len(stages) == 1 and len(members) == len(self.ranks):
+                for name, operation in _OF_REPLICAS.items():
+                    type_[own & rows.is_type(name)] = operation
+                self._refuse(rows, own & rows.is_type("all_to_all"))
+                continue
+            few = rows.is_type("all_reduce") & (elements >= 0) & (elements <= FEW_ELEMENTS)
+            type_[own & few] = CODES["clip_grads"]
+            if sorted(stage.tolist()) == [0, self.ranks.shape[1] - 1]:
+                shared = own & ~few & rows.is_type("all_reduce") & (elements >= 0)
+                type_[shared] = CODES["embedding_grads_all_reduce"]
+            self._refuse(rows, own & (type_ == NONE))
+        return type_
+
+    def _refuse(self, rows: CollectiveRows, other: Mask) -> None:
+        if other.any():
+            row = int(np.argmax(other))
+            replicas, stages = self.ranks.shape
+            raise MissingTable(
+                f"this job has {rows.types[rows.type[row]]} among {rows.group_size[row]} ranks, "
+                f"which are not the {replicas} replicas of one of its {stages} pipeline stages; "
+                f"{_LOG_THEM}"
+            )
+
+
+def _refuse_unknown(
+    rows: CollectiveRows, own: Mask, members: tuple[int, ...], recorded: list[int]
+) -> None:
+    row = int(np.argmax(own))
+    if not members:
+        raise MissingTable(
+            f"the ranks of rank {rows.rank[row]}'s {rows.types[rows.type[row]]} were not recorded, "
+            f"so that it cannot be told whether they share a pipeline stage; {_LOG_THEM}"
+        )
+    missing = sorted(set(members) - set(recorded))
+    if missing:
+        raise MissingTable(
+            f"rank {missing[0]} was not recorded, with which rank {rows.rank[row]} shares a "
+            f"{rows.types[rows.type[row]]}; rows of a job need the profiles of all ranks"
+        )
+
+
+def _following(messages: Messages) -> dict[int, int]:
+    """Return the next stage's rank for each rank that has one, as both tell it in every step."""
+    keys = np.stack([messages.rank, messages.peer, messages.step])
+    order = np.lexsort((messages.end, *keys[::-1]))
+    fresh = np.append(True, (np.diff(keys[:, order]) != 0).any(axis=0))[: len(order)]
+    first = order[fresh]
+    onward = set(zip(*(c[first][messages.sends[first]].tolist() for c in keys[:2]), strict=True))
+    back = set(zip(*(c[first][~messages.sends[first]].tolist() for c in keys[1::-1]), strict=True))
+    following = dict(onward)
+    if onward != back or len(following) < len(onward) or len(set(following.values())) < len(onward):
+        raise MissingTable(
+            "ranks exchange messages with others than a stage before and one after, in the same "
+            f"order in each step, so that stages cannot be told; {_LOG_THEM}"
+        )
+    return following
