@@ -11,28 +11,18 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from htk.compare.baseline import RecordedBaseline, Series, baseline, from_json, to_json
-from htk.compare.gate_markdown import markdown
+from htk.compare.baseline import RecordedBaseline, Series, baseline, to_json
 from htk.compare.regression import judge
 from htk.compare.rules import rule
-from htk.compare.runs import changes
-from htk.errors import MalformedTrace, UsageError
+from htk.errors import UsageError
 from htk.measures.chance import shared as shared_chance
 from htk.measures.chance import student, tail
 from htk.simulate.config import Config
 from htk.simulate.job import simulate
 from htk.trace.opening import open_trace
-from tests.htk.graph.simulated_steps import steps_in_memory
+from tests.htk.compare.equal_runs import RULES, run
 
-RULES = [rule(t) for t in ("step_time>5%", "exposed_comm>2pp", "kernel:flash_fwd>10%")]
 TIGHT = [rule(t) for t in ("step_time>1%", "exposed_comm>0.5pp", "kernel:flash_fwd>1%")]
-TWO_LAYERS = Config(model="gpt3-126m", layers=2, gpus_per_node=2, steps=10, noise=0.02)
-
-
-def run(number: int, **slower: float) -> RecordedBaseline:
-    """A run of one cluster; its numbers differ by chance alone, but for what is planted."""
-    config = Config(**{**TWO_LAYERS.__dict__, "run": number})
-    return baseline(steps_in_memory(config, slower), ("time", "kernel"))
 
 
 @pytest.fixture(scope="module")
@@ -151,36 +141,6 @@ def test_holm_by_hand() -> None:
     falls, level = shared_chance(np.array([0.004, 0.002, 0.5, 0.012]), 0.03)
     assert falls.tolist() == [True, True, False, True]
     assert level == pytest.approx([0.01, 0.0075, 0.03, 0.015])
-
-
-def test_a_baseline_comes_back_small_and_whole(runs: list[RecordedBaseline]) -> None:
-    text = to_json(runs[0])
-    assert len(text) < 20_000
-    again = from_json(text.encode(), "perf.json")
-    assert to_json(again) == text
-    assert [j.verdict for j in judge(runs[0], again, RULES)] == ["passed"] * 3
-    with pytest.raises(MalformedTrace, match="damaged"):
-        from_json(text.replace("[1.0,", '["1.0",').encode(), "perf.json")
-    with pytest.raises(MalformedTrace, match="make it anew"):
-        from_json(text.replace("baseline/2", "baseline/9").encode(), "perf.json")
-
-
-def test_many_steps_and_ranks_are_kept_as_means_of_neighbours() -> None:
-    config = Config(model="gpt3-126m", layers=1, gpus_per_node=2, steps=130, noise=0.0)
-    found = baseline(steps_in_memory(config), ("time",))
-    assert found.steps == 130 and len(found.kinds["time"]["total"].by_step) == 130
-    again = from_json(to_json(found).encode(), "perf.json")
-    assert again.steps == 130 and len(again.kinds["time"]["total"].by_step) == 64
-    assert judge(again, found, [rule("step_time>20%")])[0].verdict == "passed"
-
-
-def test_markdown_for_a_pull_request(runs: list[RecordedBaseline]) -> None:
-    slower = run(200, flash_fwd=1.5)
-    judged = judge(runs[0], slower, RULES)
-    text = markdown(judged, changes(runs[0], slower, ("kernel",), 5), runs[0], slower)
-    assert text.startswith("### ❌ htk gate: 1 of 3 limits exceeded")
-    assert "| `kernel:flash_fwd>10%` |" in text and "<details>" in text
-    assert "flash_fwd_kernel" in text.partition("<details>")[2]
 
 
 @pytest.fixture(scope="module")

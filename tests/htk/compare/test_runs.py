@@ -8,20 +8,8 @@ import pytest
 from htk.compare.items import EACH
 from htk.compare.runs import compare
 from htk.trace.opening import open_trace
-from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
-
-
-def recording(path: Path, steps: list[list[tuple[str, float]]]) -> Any:
-    """Steps of 100 us, each running kernels of these names and lengths."""
-    events: list[Event] = []
-    for k, kernels in enumerate(steps):
-        at = 100.0 * k
-        events += [step(k, at, 100), op("aten::mm", at, 90)]
-        for name, length in kernels:
-            correlation = len(events)
-            events += [launch(correlation, at + 1), kernel(name, at + 5, length, correlation)]
-            at += length + 1
-    return open_trace(write(path, *events)).tables
+from tests.htk.compare.small_recording import recording
+from tests.kineto_file import kernel, launch, of_rank, op, write
 
 
 def rows(base: Any, new: Any, by: str) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,6 @@ from htk.errors import UsageError
 from htk.trace.trace import Trace
 from htk.whatif.api import WhatIf
 from htk.whatif.label import RETURNS
-from htk.whatif.text import error
 from tests.kineto_file import kernel, launch, op, write
 
 
@@ -117,13 +116,6 @@ def test_the_command_prints_for_people_and_machines() -> None:
     assert "reduce_scatter" in ledger
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0 %"), (4e-7, "< 0.1 %"), (0.3, "0.3 %"), (12.34, "12.3 %")]
-)
-def test_how_far_off_a_replay_is_reads_well(value: float, text: str) -> None:
-    assert error(value) == text
-
-
 def test_what_is_won_at_most_is_said_to_be_that() -> None:
     said = CliRunner().invoke(main, ["whatif", "sample"]).output
     assert "what could be won at most, each cause alone:" in said
@@ -197,29 +189,6 @@ def test_what_cannot_be_meant_is_a_usage_error(given: list[str], message: str) -
 )
 def test_pytorchs_names_of_strategies(asked: WhatIf, name: str, ours: str) -> None:
     assert asked.sharding(name).run().to_pylist() == asked.sharding(ours).run().to_pylist()
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        ["--sweep", "batch=1x,256x", "--sweep", "sharding=all", "--price", "2.5"],
-        ["--batch", "2x", "--hardware", "h100", "--network", "inter_bandwidth=2x,latency=0.5x"],
-        ["--recommend"],
-        [],
-    ],
-)
-def test_the_table_fits_a_terminal_unless_all_is_asked_for(given: list[str]) -> None:
-    short = CliRunner().invoke(main, ["whatif", "sample", *given]).output
-    assert max(len(line.rstrip()) for line in short.splitlines()) <= 100
-    for heading in ("what if", "step time", "90 % interval"):
-        assert heading in short
-    assert ("per M tokens" in short) == ("--price" in given)
-    assert ("out of memory" in short) == ("--sweep" in given)
-    assert "linear says" not in short
-    wide = CliRunner().invoke(main, ["whatif", "sample", "--wide", *given]).output
-    for heading in ("exposed comm", "idle", "gain/sigma", "50 % interval", "linear says"):
-        assert heading in wide
-    assert ("gain/sigma" in short) == ("--recommend" in given)
 
 
 def test_shapes_come_before_a_batch_that_they_contradict(asked: WhatIf) -> None:

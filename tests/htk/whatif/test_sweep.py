@@ -1,12 +1,8 @@
 """Marks of a sweep, the order of advice, what an answer's doubt is made of."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
-from htk.errors import UsageError
-from htk.whatif.predict import Answer, baseline
+from htk.whatif.predict import baseline
 from htk.whatif.predict import predict as answered
 from htk.whatif.sweep import (
     LAST_LAUNCH_BOUND,
@@ -18,22 +14,9 @@ from htk.whatif.sweep import (
     bounds,
     marked,
 )
-from htk.whatif.table import Terms, rows
 from htk.whatif.uncertainty import by_source, narrowing
 from tests.htk.graph.small_step import step_tables
-
-
-def answer(batch: float, **given: Any) -> Answer:
-    spread: Mapping[str, float] = {"replay": 0.01}
-    return Answer(
-        (("batch", f"{batch:g}x"),),
-        100,
-        "trusted",
-        step_ns=round(100 * batch**0.9),
-        sigma_by_cause=spread,
-        samples_ratio=batch,
-        **given,
-    )
+from tests.htk.whatif.answers import answer
 
 
 def test_edges_and_knees_of_a_sweep_are_marked() -> None:
@@ -80,30 +63,6 @@ def test_bands_nest_and_hold_the_answer() -> None:
     lo50, hi50, lo90, hi90 = answer(2).intervals
     assert lo90 is not None and lo50 is not None and hi50 is not None and hi90 is not None
     assert lo90 < lo50 < 187 < hi50 < hi90
-
-
-def test_money_energy_and_failures() -> None:
-    # 1000 tokens/s on 4 GPUs at 3 an hour: 12 an hour for 3.6 million tokens.
-    one = answer(1, tokens_per_s=1000.0, gpus=4.0, watts=500.0)
-    terms = Terms(price=3.0, run_tokens=36e6)
-    found = rows([one], terms).to_pylist()[0]
-    assert found["cost_per_million_tokens"] == pytest.approx(12 / 3.6)
-    assert found["run_hours"] == pytest.approx(10.0)
-    assert found["cost_per_run"] == pytest.approx(120.0)
-    assert found["energy_j_per_token"] == pytest.approx(2.0)
-    assert found["goodput_pct"] is None
-    often = Terms(run_tokens=36e6, gpu_mtbf_s=100 * 3600.0, restart_s=600.0, checkpoint_s=60.0)
-    worse = rows([one], often).to_pylist()[0]
-    assert worse["goodput_pct"] < 100
-    assert worse["run_hours"] == pytest.approx(10.0 * 100 / worse["goodput_pct"])
-    with pytest.raises(UsageError, match="--restart 10min"):
-        rows([one], Terms(gpu_mtbf_s=3600.0, checkpoint_s=60.0))
-
-
-def test_without_tokens_or_price_nothing_is_made_up() -> None:
-    found = rows([answer(1)], Terms(price=3.0)).to_pylist()[0]
-    assert found["cost_per_million_tokens"] is None
-    assert found["energy_j_per_token"] is None
 
 
 def test_a_step_that_its_host_bounds_is_doubted_for_the_profiler() -> None:

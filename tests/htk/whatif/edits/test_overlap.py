@@ -2,8 +2,8 @@
 
 import pytest
 
-from htk.whatif.contention import of_transfers
 from htk.whatif.edits import overlap
+from tests.htk.whatif.beside import every_other_beside
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 # a 100, then b 100 which waits for g; g 150 from the start: 150 + 100
@@ -68,22 +68,8 @@ def test_serial_leaves_waiting_for_late_ranks_where_it_is() -> None:
     assert period(overlap.apply(small_model([*early, *late]), "serial")) == 170
 
 
-def test_transfers_are_quicker_with_no_compute_beside_them() -> None:
-    """Every other one of 16 gathers has compute beside it and takes a tenth longer."""
-    step = []
-    for k in range(16):
-        beside = k % 2 == 0
-        length = 1100 if beside else 1000
-        before = (f"a{k - 1}",) if k else ()
-        step.append(Act(f"i{k}", 10, waits=before))
-        step.append(comm(f"g{k}", length, "all_gather", waits=(f"i{k}",), in_bytes=1 << 20))
-        waits = (f"i{k}",) if beside else (f"g{k}",)
-        step.append(Act(f"a{k}", 1100, waits=(*waits,)))
-    model = small_model(step)
-    slower, share = of_transfers(model)
-    assert slower == pytest.approx(0.0953, abs=0.001)  # ln 1.1
-    assert share[model.is_comm].tolist() == [1.0, 0.0] * 8
-    serial = period(overlap.apply(model, "serial"))
+def test_serial_takes_transfers_as_long_as_with_no_compute_beside_them() -> None:
+    serial = period(overlap.apply(every_other_beside(), "serial"))
     assert serial == pytest.approx(16 * (10 + 1000 + 1100), rel=0.001)
 
 
