@@ -11,10 +11,10 @@ def recording(path: Path, steps: list[list[tuple[str, float]]]) -> Any:
     """Steps of 100 us, each running kernels of these names and lengths."""
     events: list[Event] = []
     for k, kernels in enumerate(steps):
-        at = 100.0 * k
-        events += [step(k, at, 100), op("aten::mm", at, 90)]
+        ts = 100.0 * k
+        events += [step(k, ts, 100), op("aten::mm", ts, 90)]
         for name, length in kernels:
             correlation = len(events)
-            events += [launch(correlation, at + 1), kernel(name, at + 5, length, correlation)]
-            at += length + 1
+            events += [launch(correlation, ts + 1), kernel(name, ts + 5, length, correlation)]
+            ts += length + 1
     return open_trace(write(path, *events)).tables

@@ -6,7 +6,7 @@ from typing import Any
 from htk.whatif.predict import Answer
 
 
-def answer(batch: float, **given: Any) -> Answer:
+def answer(batch: float, **more: Any) -> Answer:
     spread: Mapping[str, float] = {"replay": 0.01}
     return Answer(
         (("batch", f"{batch:g}x"),),
@@ -15,5 +15,5 @@ def answer(batch: float, **given: Any) -> Answer:
         step_ns=round(100 * batch**0.9),
         sigma_by_cause=spread,
         samples_ratio=batch,
-        **given,
+        **more,
     )

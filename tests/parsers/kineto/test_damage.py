@@ -6,25 +6,7 @@ import tracemalloc
 
 import pytest
 
-from htk.core.engine import engine
-from htk.errors import UsageError
-from htk.parsers.kineto import pure
-from htk.parsers.kineto.read import read_events
-
-EVENT = b'{"ph":"X","name":"a","pid":1,"tid":2,"ts":1.5,"dur":2,"args":{"correlation":%d}}'
-
-
-def event(correlation: int) -> bytes:
-    return EVENT % correlation
-
-
-def trace(*events: bytes, before: bytes = b"", after: bytes = b'],"x":1}') -> bytes:
-    return b"{" + before + b'"traceEvents":[' + b",".join(events) + after
-
-
-def correlations(raw) -> list[int]:
-    return raw.values("correlation").tolist()
-
+from tests.parsers.kineto.written_events import correlations, event, trace
 
 WHOLE = {  # nothing is lost, and nothing need be said
     "byte order mark": b"\xef\xbb\xbf" + trace(event(1), event(3)),
@@ -237,16 +219,6 @@ def test_unread_arguments_are_kept_on_request(read):
     assert raw.column_rows("args_rest").tolist() == [0]
 
 
-def test_an_event_of_endless_length_is_given_up(both, monkeypatch):
-    """Neither engine keeps more than 64 MB in the hope of an end (pure: 1 MB, to be quick)."""
-    monkeypatch.setattr(pure, "_LONGEST", 1 << 20)
-    for read, length in zip(both, (66 << 20, 2 << 20), strict=True):
-        endless = b'{"ph":"X","name":"' + b"x" * length + b'"}'
-        raw = read(trace(event(1), endless, event(3)))
-        assert correlations(raw) == [1, 3]
-        assert set(raw.issue_counts) == {"broken_event"}
-
-
 def test_spaces_without_end_are_not_kept(truth, read):
     """200 MB of white space between two events, in a memory that stays small."""
     first, last = trace(event(1), event(2)).split(b",{")
@@ -259,47 +231,12 @@ def test_spaces_without_end_are_not_kept(truth, read):
     assert most < 20 << 20
 
 
-def test_the_engine_can_be_forced(truth, monkeypatch):
-    monkeypatch.setenv("HTK_ENGINE", "pure")
-    assert engine() == "pure"
-    assert read_events(truth.Pieces(trace(event(1)))).rows == 1
-    monkeypatch.setenv("HTK_ENGINE", "fast")
-    with pytest.raises(UsageError, match="expected 'compiled' or 'pure'"):
-        engine()
-
-
-def test_a_missing_compiled_engine_is_said(monkeypatch):
-    monkeypatch.setattr("htk.core.engine.core", lambda: None)
-    monkeypatch.setenv("HTK_ENGINE", "compiled")
-    with pytest.raises(UsageError, match=r"reinstall htk-trace where there is a C\+\+17 compiler"):
-        engine()
-    monkeypatch.delenv("HTK_ENGINE")
-    assert engine() == "pure"
-
-
 def test_progress_is_told_the_bytes(read):
     told: list[int] = []
     text = trace(*map(event, range(9999)))
     read(text, progress=told.append)
     assert told[-1] == len(text)
     assert told == sorted(told)
-
-
-def test_small_batches_make_no_difference(both, monkeypatch):
-    compiled, slow = both
-    text = trace(*map(event, range(300)))
-    monkeypatch.setattr(pure, "_BATCH", 500)
-    assert correlations(slow(text)) == correlations(compiled(text)) == list(range(300))
-
-
-def test_what_the_engines_say_differently(both):
-    """All that may differ, as the docstring of the pure engine lists it."""
-    mistyped = b'{"ph":"X","ts":"later","name":"a"}'
-    compiled, slow = (read(trace(event(1), mistyped)) for read in both)
-    assert [issue.text for issue in compiled.issues] == ['ts: "later"']
-    assert [issue.text for issue in slow.issues] == ['ts: "later"']
-    assert compiled.issues[-1].offset is not None
-    assert slow.issues[-1].offset is None
 
 
 def test_mistyped_values_of_an_event_that_breaks_are_not_counted(read):

@@ -1,9 +1,11 @@
-"""The core without SSE2 (aarch64, macOS) reads what the core with it reads."""
+"""The compiled core: without SSE2 (aarch64, macOS) it reads what it reads with it, and misuse is an
+exception, never the end of the process."""
 
 import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from random import Random
@@ -18,6 +20,7 @@ EVENT = (
     '  "args":{{"External id":{pid},"Input Dims":[[{pid}, 2],[]],"unread":"{name}",'
     '"memory bandwidth (GB/s)":{ts}{pid},"grid":[1,1,{pid}]}}}}'
 )
+HEAD = "from htk import _kineto as k; from htk.parsers.kineto.native import _DESCRIPTION as d\n"
 NAMES = ["a", "aten::" + "x" * 40, 'say \\"}],[{\\" now', "é😀", "back\\\\slash", "", "\\u00e9" * 9]
 
 
@@ -80,3 +83,30 @@ def test_public_traces(scalar, truth, shared):
             wide, narrow = native.read(one), native.read(other, core=scalar)
         assert wide.rows > 1000
         assert truth.cells(wide) == truth.cells(narrow)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("k.Parser.__new__(k.Parser).result()", "RuntimeError"),
+        ("k.Parser.__new__(k.Parser).lend(0, False)", "ValueError"),
+        ("k.Parser.__new__(k.Parser).feed(b'')", "RuntimeError"),
+        ("k.Parser(d).lend(len(d), True)", "ValueError"),
+        ("k.Parser(d).lend(-1, True)", "ValueError"),
+        ("k.Parser.__new__(k.Parser).select(0, b'', 'l')", "ValueError"),
+        ("k.Parser(d).select(len(d), b'', 'l')", "ValueError"),
+        ("k.Parser(d).select(0, b'1234567', 'u')", "ValueError"),
+        ("k.Parser(d).select(0, bytes(8), 'u')", "ValueError"),
+        ("k.Parser(d).select(0, b'', 'l')", "ValueError"),
+        ("k.Parser(d).select(0, b'', '\\u4e00')", "ValueError"),
+        ("k.Parser([(0, 'a', 9)])", "ValueError"),
+        ("k.Parser([(0, 'a', 3), (0, 'a', 3), (2, '', 4)])", "ValueError"),
+        ("k.nest(b'1234', b'12345678', b'1234567')", "ValueError"),
+    ],
+)
+def test_misuse_is_an_exception(code: str, error: str) -> None:
+    if core() is None:
+        pytest.skip("the compiled core is not built here")
+    done = subprocess.run([sys.executable, "-c", HEAD + code], capture_output=True, text=True)
+    assert done.returncode == 1, "no crash"
+    assert done.stderr.strip().splitlines()[-1].startswith(error)
