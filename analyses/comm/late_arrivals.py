@@ -34,7 +34,7 @@ RETURNS = table(
     lateness_ns=(_I64, "The late rank's own time, less the smallest; null at the first one."),
     wait_total_ns=(_I64, "What all ranks waited."),
     wait_ns_max=(_I64, "What the first one waited."),
-    span_ns=(_I64, "Last end less last start."),
+    span_ns=(_I64, "Last end less last start; null where ranks are not recorded."),
     wait_ns_sigma=(_I64, "Standard deviation of the first one's wait that the clocks leave."),
     start_ns=(_I64, "Start on the rank that started last, as recorded."),
     aligned_start_ns=(_I64, "The same on the common clock: the latest start."),
@@ -74,7 +74,7 @@ def late_arrivals(
     who = rank[np.append(blames.cause, -1)[guilty]]
     late = np.where(np.append(blames.held_up, False)[guilty], rank[guilty], -1)
     by = np.append(numbers(calls.matches["lateness_ns"], -1), -1)[guilty]
-    last = calls.waits.last_rank[first]
+    last, span = calls.waits.last_rank[first], calls.waits.span[first]
     total = members.sum(wait)
     aligned = calls.rows.start + calls.correction
     latest, longest = (_largest(members, chosen, v[chosen]) for v in (aligned, calls.waits.wait))
@@ -92,7 +92,7 @@ def late_arrivals(
         "lateness_ns": number(by, _I64, by >= 0),
         "wait_total_ns": number(total, _I64),
         "wait_ns_max": number(members.max(wait), _I64),
-        "span_ns": number(calls.waits.span[first], _I64),
+        "span_ns": number(span, _I64, span >= 0),
         "wait_ns_sigma": number(sigma[longest], _I64, sigma[longest] >= 0),
         "start_ns": number(calls.rows.start[latest], _I64),
         "aligned_start_ns": number(aligned[latest], _I64),

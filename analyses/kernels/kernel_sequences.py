@@ -94,7 +94,7 @@ def _wanted(cpu_ops: pa.Table, match: str | None) -> Mask:
     try:
         rule = re.compile(match or "")
     except re.error as error:
-        raise UsageError(f"match {match!r} is no regular expression: {error}") from None
+        raise UsageError(f"match {match!r} is not a regular expression: {error}") from None
     return matching(cpu_ops["name"], lambda name: bool(rule.search(name)))
 
 

@@ -130,7 +130,7 @@ def _compiled(match: str) -> re.Pattern[str]:
     try:
         return re.compile(match)
     except re.error as error:
-        raise UsageError(f"--match is no regular expression: {error}") from None
+        raise UsageError(f"--match is not a regular expression: {error}") from None
 
 
 def _facts(read: re.Pattern[str], name: str) -> dict[str, int | str]:

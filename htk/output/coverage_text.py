@@ -79,7 +79,7 @@ def _clocks(coverage: Mapping[str, Any]) -> list[str]:
 _NAMED_LOSSES = {
     "older_recording": ("older recording", "left out"),
     "copy_of_a_file": ("copied file", "left out"),
-    "same_rank": ("second process", "of one rank kept"),
+    "same_rank": ("overlapping file", "of one rank kept"),
     "stray_time": ("stray time", "left out"),
 }
 _GENERIC = {

@@ -48,6 +48,10 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     if isinstance(chart, Bar):
         _arrange(fig, shown, chart)
         fig.update_layout(showlegend=chart.color != chart.x and len(drawn) > 1)
+    if not any(len(trace.x) for trace in fig.data if trace.x is not None):
+        fig.add_annotation(
+            text="no rows", showarrow=False, x=0.5, y=0.5, xref="paper", yref="paper"
+        )
     return with_plain_names(fig)
 
 

@@ -53,7 +53,8 @@ def pattern(annotation: str) -> re.Pattern[str]:
     try:
         return re.compile(annotation)
     except re.error as error:
-        raise UsageError(f"annotation {annotation!r} is no regular expression: {error}") from None
+        why = f"annotation {annotation!r} is not a regular expression: {error}"
+        raise UsageError(why) from None
 
 
 @dataclass(frozen=True)

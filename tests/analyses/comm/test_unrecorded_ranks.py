@@ -94,6 +94,8 @@ def test_three_files_of_eight(shared: Path, tmp_path: Path) -> None:
         assert row["transfer_overlap_pct"] is None
     assert ask(part, "comm_wait").coverage["unrecorded_ranks"] == "5 of 8"
     assert all(r["busbw_gbps"] is None for r in ask(part, "collective_times").to_pylist())
+    spans = [[r["span_ns"] for r in ask(t, "late_arrivals").to_pylist()] for t in (whole, part)]
+    assert min(spans[0]) > 0 and set(spans[1]) == {None}
     assert {r["basis"] for r in ask(part, "comm_model").to_pylist()} <= {"fastest tenth"}
     advice = {r["finding"]: r for r in ask(part, "recommendations", min_pct=0.5).to_pylist()}
     unknown = advice["exposed communication: wait or transfer, cannot be told"]

@@ -44,7 +44,7 @@ def test_by_hand(tmp_path: Path) -> None:
         ("aten::addmm", 1),
     ]
     assert ask(trace, "kernel_sequences", match="conv").to_pylist() == []
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a regular expression"):
         ask(trace, "kernel_sequences", match="(")
 
 

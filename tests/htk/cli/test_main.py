@@ -69,7 +69,7 @@ def test_machine_formats_hold_the_same_rows(
         (["kernel_top", "{path}", "--steps", "2..1"], 2, "write it as 1..2"),
         (["kernel_top", "{path}", "--ranks", "5,6"], 3, "within ranks 5..6 (of 0)"),
         (["kernel_top", "{path}", "--from", "5ms", "--to", "3ms"], 2, "ends before it begins"),
-        (["kernel_top", "{path}", "--annotation", "("], 2, "no regular expression"),
+        (["kernel_top", "{path}", "--annotation", "("], 2, "not a regular expression"),
         (["convert", "{path}", "-o", "{path}.d", "--table", "nonsense"], 2, "no table"),
     ],
 )

@@ -1,6 +1,7 @@
 """What a picture shows, as the numbers that plotly is given."""
 
 import pyarrow as pa
+import pytest
 
 from htk.analyses import find
 from htk.core.chart import Bar, Heatmap, Line
@@ -15,6 +16,15 @@ def test_bars_that_ranks_would_share_are_their_mean() -> None:
     assert fig.layout.yaxis.title.text == "idle [ms] (mean over ranks)"
     by_rank = figure(table, Bar("rank", "idle_ns", "cause"))
     assert [list(t.x) for t in by_rank.data] == [["rank 0", "rank 1"], ["rank 0"]]
+
+
+@pytest.mark.parametrize(
+    "chart", [Bar("cause", "idle_ns"), Line("rank", "idle_ns"), Heatmap("rank", "cause", "idle_ns")]
+)
+def test_a_picture_without_rows_says_so(chart: Bar | Line | Heatmap) -> None:
+    table = pa.table({"rank": [0], "cause": ["a"], "idle_ns": [2e6]})
+    notes = [figure(t, chart).layout.annotations for t in (table.slice(0, 0), table)]
+    assert [[n.text for n in of] for of in notes] == [["no rows"], []]
 
 
 def test_a_line_stays_with_its_rank_and_time_begins_at_nothing() -> None:

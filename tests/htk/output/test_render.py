@@ -110,11 +110,11 @@ def test_the_ending_of_a_file_says_its_form(output: str | None, form: str) -> No
     [
         ({"truncated": 2}, "2 parse issues (htk doctor shows them)"),
         (
-            {"stray_time": 3, "older_recording": 1, "truncated": 1},
-            "1 older recording left out, 3 stray times left out, "
+            {"stray_time": 1, "older_recording": 2, "truncated": 1},
+            "2 older recordings left out, 1 stray time left out, "
             "1 parse issue (htk doctor shows them)",
         ),
-        ({"same_rank": 1}, "1 second process of one rank kept (htk doctor shows them)"),
+        ({"same_rank": 2}, "2 overlapping files of one rank kept (htk doctor shows them)"),
     ],
 )
 def test_what_was_left_out_is_named_in_the_coverage(issues: dict[str, int], text: str) -> None:
