@@ -90,8 +90,9 @@ def cut_operations(trace: Trace) -> pa.Table:
     }
     worker = np.searchsorted(comm.groups.workers, columns["rank"])
     columns["dp_rank"], columns["stage"] = comm.groups.replica[worker], comm.groups.stage[worker]
-    if comm.groups.has_pipelines:
-        columns = pipeline_rows(columns, int(comm.groups.stage.max()) + 1)
+    if (pipelines := comm.groups.pipelines) is not None:
+        stages = pipelines.ranks.shape[1]
+        columns = pipeline_rows(columns, stages, is_interleaved=pipelines.is_interleaved)
     return _table(columns)
 
 
@@ -114,7 +115,7 @@ class _Collectives:
         groups = WorkerGroups.of(
             table, in_forward, np.where(launched, step[kernel], NONE), trace.ranks
         )
-        type_ = np.full(len(phase), NONE if groups.has_pipelines else _REDUCTION)
+        type_ = np.full(len(phase), _REDUCTION if groups.pipelines is None else NONE)
         type_[kernel[launched]] = groups.type[launched]
         return cls(groups, type_, kernel[groups.within & launched])
 
@@ -125,12 +126,12 @@ class _Collectives:
     @property
     def by_unit(self) -> bool:
         """Whether gathers and reductions end the pieces of a pass."""
-        return self.is_sharded and not self.groups.has_pipelines
+        return self.is_sharded and self.groups.pipelines is None
 
     @property
     def cutting(self) -> tuple[int, ...]:
         """Return the types of operation that end a run of kernels."""
-        return CUTTING if self.groups.has_pipelines else _SHARDING
+        return _SHARDING if self.groups.pipelines is None else CUTTING
 
 
 def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:

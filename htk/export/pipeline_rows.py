@@ -1,8 +1,9 @@
 """Rows cut from a pipeline's profiles, held against its schedule before anybody reads them.
 
-Each micro-batch has one forward and one backward on each stage, one message to or from each
-neighbour for each, sent once it is computed and received before it is. What does not agree is
-another schedule, or another use of the messages, and is refused.
+Each micro-batch has one forward and one backward on each stage (in interleaved schedules: of each
+chunk of the model), one message to or from each neighbour for each, sent once it is computed and
+received before it is. What does not agree is another schedule, or another use of the messages, and
+is refused.
 """
 
 import numpy as np
@@ -22,14 +23,16 @@ CUTTING = (_CLIP, *(CODES[f"{w}_{s}"] for w in ("forward", "backward") for s in 
 Columns = dict[str, Ints]
 
 
-def pipeline_rows(columns: Columns, stages: int) -> Columns:
+def pipeline_rows(columns: Columns, stages: int, *, is_interleaved: bool) -> Columns:
     """Return the rows that a pipeline's schedule has, or refuse them; `launched` says when the
     host launched each."""
     order = np.lexsort((columns["launched"], columns["step"], columns["rank"]))
     rows = {name: values[order] for name, values in columns.items()}
     steps = Groups.by_keys(np.column_stack([rows["rank"], rows["step"]]))
-    _refuse_other_schedules(rows, steps, stages)
     _refuse_between_micro_batches(rows, steps)
+    chunks = _chunks(rows, steps, stages) if is_interleaved else 1
+    _number_chunks(rows, stages, chunks)
+    _match_messages(rows, steps, stages, chunks)
     return _with_a_clip_a_step(rows, steps)
 
 
@@ -37,32 +40,59 @@ def _of(rows: Columns, way: str, kind: str) -> Mask:
     return np.asarray(rows["type"] == CODES[f"{way}_{kind}"])
 
 
-def _refuse_other_schedules(rows: Columns, steps: Groups, stages: int) -> None:
-    stage = steps.max(rows["stage"])
+def _chunks(rows: Columns, steps: Groups, stages: int) -> int:
+    """Return how many chunks each stage runs: the first one's forwards receive nothing on stage 0,
+    and micro-batches come in groups of as many as there are stages."""
+    first = rows["stage"] == 0
+    forwards = int((first & _of(rows, "forward", "compute")).sum())
+    batches = forwards - int((first & _of(rows, "forward", "recv")).sum())
+    chunks = forwards // max(batches, 1)
+    if chunks < 2 or forwards != batches * chunks:
+        raise MissingTable(
+            f"the first stage has {forwards} forwards and receives {forwards - batches} of them, "
+            f"which is no whole number of model chunks; {_EXPECTED}"
+        )
+    passes = _counts(steps, _of(rows, "forward", "compute"))
+    if (passes % (stages * chunks)).any():
+        raise MissingTable(
+            f"micro-batches of an interleaved step are no multiple of its {stages} stages; "
+            f"{_EXPECTED}"
+        )
+    return chunks
+
+
+def _number_chunks(rows: Columns, stages: int, chunks: int) -> None:
+    """Number chunks and micro-batches: until here passes of a step and worker are counted."""
+    backward = _of(rows, "backward", "compute")
+    passes = backward | _of(rows, "forward", "compute")
+    group, within = np.divmod(rows["micro_batch"][passes], stages * chunks)
+    chunk, batch = np.divmod(within, stages)
+    rows["chunk"][passes] = np.where(backward[passes], chunks - 1 - chunk, chunk)
+    rows["micro_batch"][passes] = group * stages + batch
+
+
+def _match_messages(rows: Columns, steps: Groups, stages: int, chunks: int) -> None:
+    """The n-th message is of the n-th pass that has one: it gets the chunk, unless it cannot be."""
+    position, last = rows["chunk"] * stages + rows["stage"], chunks * stages - 1
     passes = _counts(steps, _of(rows, "forward", "compute"))
     _expect(rows, steps, _of(rows, "backward", "compute"), passes, "backwards", passes)
-    for way, before in (("forward", stage > 0), ("backward", stage < stages - 1)):
-        after = stage < stages - 1 if way == "forward" else stage > 0
+    for way in ("forward", "backward"):
         compute = _of(rows, way, "compute")
-        for side, has in (("recv", before), ("send", after)):
+        for side in ("recv", "send"):
+            to_later = (way == "forward") == (side == "send")
+            own = compute & (position < last if to_later else position > 0)
             messages = _of(rows, way, side)
-            _expect(rows, steps, messages, passes * has, f"rows of {way}_{side}", passes)
-            own = compute & has[steps.group_ids]
-            if side == "recv":
-                early = rows["start_ns"][own] + _SLACK_NS < rows["end_ns"][messages]
-            else:
-                early = rows["start_ns"][messages] + _SLACK_NS < rows["end_ns"][own]
+            _expect(rows, steps, messages, _counts(steps, own), f"rows of {way}_{side}", passes)
+            before, after = (messages, own) if side == "recv" else (own, messages)
+            early = rows["start_ns"][after] + _SLACK_NS < rows["end_ns"][before]
             if early.any():
                 row = int(np.flatnonzero(own)[np.argmax(early)])
-                reason = (
+                reason = "starts before it is received" if side == "recv" else "is sent too early"
+                raise MissingTable(
                     f"rank {rows['rank'][row]} has, in step {rows['step'][row]}, a {way} that "
-                    + (
-                        "starts before it is received"
-                        if side == "recv"
-                        else "is sent before its end"
-                    )
+                    f"{reason}; {_EXPECTED}"
                 )
-                raise MissingTable(f"{reason}; {_EXPECTED}")
+            rows["chunk"][messages] = rows["chunk"][own]
 
 
 def _counts(steps: Groups, chosen: Mask) -> Ints:
@@ -83,8 +113,8 @@ def _expect(
 
 
 _EXPECTED = (
-    "rows can be cut from profiles of 1F1B and GPipe with one message for each pass; for other "
-    "schedules log rows with htk.capture(operations=True)"
+    "rows can be cut from profiles of GPipe, 1F1B and (from three stages on) interleaved 1F1B with "
+    "one message for each pass; for other schedules log rows with htk.capture(operations=True)"
 )
 
 

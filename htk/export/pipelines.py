@@ -1,9 +1,12 @@
 """The pipelines of a profiled job: which rank is which stage of which replica, told by messages.
 
 Between two neighbours the first message that arrives in a step is an activation, so its sender is
-the stage before. What collectives mean follows from the stages of their ranks: one stage reduces
-gradients over its replicas; several stages reduce the gradient of a shared embedding or the norm
-of all gradients, which is a few numbers.
+the stage before. In interleaved schedules the last stage sends to the first: that is the rank which
+sends before it receives. Of two stages that send both ways it cannot be told.
+
+What collectives mean follows from the stages of their ranks: one stage reduces gradients over its
+replicas; several stages reduce the gradient of a shared embedding or the norm of all gradients,
+which is a few numbers.
 """
 
 from dataclasses import dataclass
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.columns.arrow import numbers
+from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
@@ -80,27 +84,25 @@ class Pipelines:
     """The rank of each [replica, stage]."""
 
     ranks: Ints
+    following: dict[int, int]  # the rank that activations go to
+    is_interleaved: bool  # the last stage sends activations to the first
 
     @classmethod
     def of(cls, messages: Messages, workers: Ints) -> "Pipelines":
         following = _following(messages)
         heads = sorted(set(workers.tolist()) - set(following.values()))
-        lines = []
-        for rank in heads:  # a loop over ranks
-            line = [rank]
-            while line[-1] in following:
-                line.append(following[line[-1]])
-            lines.append(line)
-        if (
-            not lines
-            or len({len(line) for line in lines}) > 1
-            or sum(map(len, lines)) < len(workers)
+        is_interleaved = not heads
+        if is_interleaved:
+            heads = _sending_first(messages, following)
+        lines = [_line(rank, following) for rank in heads]  # a loop over ranks
+        if {rank for line in lines for rank in line} != set(workers.tolist()) or (
+            len({len(line) for line in lines}) > 1 or sum(map(len, lines)) > len(workers)
         ):
             raise MissingTable(
-                "ranks pass activations on in a circle or in lines of different length (an "
-                f"interleaved schedule, say), so that stages cannot be told; {_LOG_THEM}"
+                "ranks pass activations on in lines of different length, or in a circle without a "
+                f"first stage, so that stages cannot be told; {_LOG_THEM}"
             )
-        return cls(np.array(lines, np.int64))
+        return cls(np.array(lines, np.int64), following, is_interleaved)
 
     def replica_and_stage(self, rank: Ints) -> tuple[Ints, Ints]:
         """Return both for each of these ranks; NONE for a rank of no pipeline."""
@@ -121,8 +123,7 @@ class Pipelines:
     ) -> Ints:
         """Return the type of operation of each collective; NONE for those that are none."""
         type_ = np.full(rows.length, NONE)
-        of_sender, of_peer = (self.replica_and_stage(r)[1] for r in (messages.rank, messages.peer))
-        onward = (of_peer > of_sender) == messages.sends
+        onward = _are_activations(messages, self.following)
         for forward, way in ((True, "forward"), (False, "backward")):
             for sends, side in ((True, "send"), (False, "recv")):
                 chosen = (onward == forward) & (messages.sends == sends)
@@ -176,6 +177,32 @@ def _refuse_unknown(
             f"rank {missing[0]} was not recorded, with which rank {rows.rank[row]} shares a "
             f"{rows.types[rows.type[row]]}; rows of a job need the profiles of all ranks"
         )
+
+
+def _line(first: int, following: dict[int, int]) -> list[int]:
+    line = [first]
+    while following.get(line[-1], first) not in line:
+        line.append(following[line[-1]])
+    return line
+
+
+def _are_activations(messages: Messages, following: dict[int, int]) -> Mask:
+    """Return which messages go to the next stage, or come from the one before."""
+    source = np.where(messages.sends, messages.rank, messages.peer)
+    target = np.where(messages.sends, messages.peer, messages.rank)
+    pairs = Groups.by_keys(np.column_stack([source, target]))
+    onward = np.array([following.get(a) == b for a, b in pairs.keys.tolist()], bool)
+    return np.asarray(onward[pairs.group_ids])
+
+
+def _sending_first(messages: Messages, following: dict[int, int]) -> list[int]:
+    """Return the ranks whose first activation of each step is one that they send."""
+    rows = np.flatnonzero(_are_activations(messages, following))
+    order = rows[np.lexsort((messages.end[rows], messages.step[rows], messages.rank[rows]))]
+    keys = np.stack([messages.rank[order], messages.step[order]])
+    first = order[np.append(True, (np.diff(keys) != 0).any(axis=0))[: len(order)]]
+    sending = set(messages.rank[first[messages.sends[first]]].tolist())
+    return sorted(sending - set(messages.rank[first[~messages.sends[first]]].tolist()))
 
 
 def _following(messages: Messages) -> dict[int, int]:

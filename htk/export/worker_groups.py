@@ -32,7 +32,7 @@ class WorkerGroups:
     stage: Ints
     within: Mask  # of each collective: it is part of a layer's computation
     type: Ints  # … its type of operation; NONE: it is none
-    has_pipelines: bool
+    pipelines: Pipelines | None
 
     @classmethod
     def of(
@@ -52,7 +52,8 @@ class WorkerGroups:
         lowest = {rank: min(members) for members in sets for rank in members}
         workers = np.array(sorted({lowest.get(rank, rank) for rank in ranks}), np.int64)
         within = np.isin(codes, [k for k, members in enumerate(listed) if members in sets])
-        if has_pipelines := bool(rows.is_type(*MESSAGES).any()):
+        pipelines = None
+        if rows.is_type(*MESSAGES).any():
             _refuse_missing(workers, ranks)
             messages = Messages.of(rows, step, lowest, ranks)
             pipelines = Pipelines.of(messages, workers)
@@ -65,7 +66,7 @@ class WorkerGroups:
             type_ = np.full(rows.length, _REDUCTION)
             for name, operation in _SHARDING.items():
                 type_[rows.is_type(name) & ~within] = CODES[operation]
-        return cls(workers, replica, stage, within, type_, has_pipelines)
+        return cls(workers, replica, stage, within, type_, pipelines)
 
 
 def _refuse_missing(workers: Ints, recorded: list[int]) -> None:

@@ -44,8 +44,8 @@ def command(
     as Holistic Trace Analysis finds the ranks. perfetto: OUTPUT/trace.pftrace, all ranks as
     Perfetto's protobuf, of any format read. folded, speedscope: time by call stack for flame
     graphs: OUTPUT/cpu.folded and gpu.folded, or OUTPUT/stacks.speedscope.json. operations:
-    OUTPUT/operations.parquet, a row for each forward, backward, reduction and optimizer of a
-    data-parallel job (sharded or tensor parallel too), for questions on stragglers of whole jobs.
+    OUTPUT/operations.parquet, a row for each forward, backward, message, reduction and optimizer
+    of a job (data, tensor or pipeline parallel), for questions on stragglers of whole jobs.
     """
     raw = is_raw(click.get_current_context())
     if raw and form != "csv":

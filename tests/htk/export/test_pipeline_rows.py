@@ -23,6 +23,12 @@ PLANS = {
     "four stages, a long last stage": JobPlan(
         replicas=3, stages=4, micro_batches=6, steps=2, noise=0.05, seed=3, stage={3: 1.6}
     ),
+    "interleaved": JobPlan(
+        replicas=2, stages=3, chunks=2, micro_batches=6, steps=2, noise=0.05, seed=11
+    ),
+    "interleaved, three chunks, a slow worker": JobPlan(
+        replicas=2, stages=4, chunks=3, micro_batches=8, steps=1, seed=12, worker={(0, 2): 1.5}
+    ),
     "fewer micro-batches than stages": JobPlan(
         replicas=2, stages=4, micro_batches=2, steps=2, noise=0.05, seed=4, lengths=0.4
     ),
@@ -147,12 +153,18 @@ def test_what_cannot_be_told_is_refused(change: Any, said: str, tmp_path: Path) 
         cut_operations(htk.open(tmp_path))
 
 
-@pytest.mark.parametrize(("stages", "said"), [(2, r"has \d+ rows of forward_"), (4, "in a circle")])
-def test_interleaved_schedules_are_refused(stages: int, said: str, tmp_path: Path) -> None:
-    plan = JobPlan(replicas=2, stages=stages, chunks=2, micro_batches=8, steps=1, seed=10)
+def test_two_interleaved_stages_are_refused(tmp_path: Path) -> None:
+    plan = JobPlan(replicas=2, stages=2, chunks=2, micro_batches=8, steps=1, seed=10)
     JobProfiles(simulate(plan)).write(tmp_path)
-    with pytest.raises(MissingTable, match=said):
+    with pytest.raises(MissingTable, match=r"has \d+ rows of forward_"):
         cut_operations(htk.open(tmp_path))
+
+
+def test_a_slow_worker_of_an_interleaved_job_is_named(tmp_path: Path) -> None:
+    plan = JobPlan(replicas=2, stages=3, chunks=2, micro_batches=6, steps=3, noise=0.01, seed=13)
+    plan.worker = {(0, 1): 1.5}
+    (cause,) = causes_of(plan, tmp_path)
+    assert cause["cause"] == "worker" and "dp rank 0, stage 1 (rank 2)" in cause["evidence"]
 
 
 STEP = (  # of the only stage: what the host launches in order, its micro-batch, start and end
@@ -173,12 +185,13 @@ def by_hand(*step: tuple[str, int, int, int]) -> dict[str, Any]:
     types, batch, start, end = (np.array(column) for column in zip(*step, strict=True))
     zeros, order = np.zeros(len(step), np.int64), np.arange(len(step))
     codes = np.array([CODES[name] for name in types.tolist()])
-    columns = {"rank": zeros, "step": zeros, "stage": zeros, "launched": order, "type": codes}
+    columns = {name: zeros.copy() for name in ("rank", "step", "stage", "chunk")}
+    columns |= {"launched": order, "type": codes}
     return columns | {"micro_batch": batch, "start_ns": start * 1000, "end_ns": end * 1000}
 
 
 def test_reductions_of_the_norm_are_a_row_and_the_optimizer_begins_after_them() -> None:
-    rows = pipeline_rows(by_hand(*STEP), 1)
+    rows = pipeline_rows(by_hand(*STEP), 1, is_interleaved=False)
     kept = [
         (NAMES[code], start // 1000, end // 1000)
         for code, start, end in zip(rows["type"], rows["start_ns"], rows["end_ns"], strict=True)
@@ -192,9 +205,9 @@ def test_reductions_of_the_norm_are_a_row_and_the_optimizer_begins_after_them() 
 def test_what_belongs_to_units_of_a_stage_is_refused(type_: str) -> None:
     amid = (*STEP[:4], (type_, -1, 58, 59), *STEP[4:])
     with pytest.raises(MissingTable, match="between the micro-batches of step 0"):
-        pipeline_rows(by_hand(*amid), 1)
+        pipeline_rows(by_hand(*amid), 1, is_interleaved=False)
 
 
 def test_a_pass_without_its_message_is_refused() -> None:
     with pytest.raises(MissingTable, match="0 rows of forward_send in step 0 and 2 forwards"):
-        pipeline_rows(by_hand(*STEP), 2)
+        pipeline_rows(by_hand(*STEP), 2, is_interleaved=False)
