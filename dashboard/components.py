@@ -9,6 +9,7 @@ from typing import Any
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
 import pyarrow as pa
+import pyarrow.compute as pc
 from dash import dcc, html
 
 from htk.core.analysis import Option
@@ -31,6 +32,7 @@ _FILES = re.compile(r"^.*?: (?=no )")  # the page is of these files alone
 _ON_TIMELINE = ("name", "op", "launched_by")  # columns whose values are names of spans
 _KEY = re.compile(r"\b[a-z0-9]+(_[a-z0-9]+)+(?=: )")
 _UNIT_SUFFIX = re.compile(r"_(ns|bytes|pct|gbps|points)$")
+_USUAL = {"complete": True, "cycle": 0, "device_kind": "gpu"}
 _SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
 
 
@@ -225,9 +227,10 @@ def grid(
     rows: int = 18,
     key: str = "",
     only: tuple[str, ...] = (),
+    spans: bool = True,
 ) -> Any:
     """Return a table that sorts, filters, groups and exports. `key` tells two of a page apart; of a
-    small one `only` some columns are shown."""
+    small one `only` some columns are shown. Rows lead to the timeline where they name `spans`."""
     name = result.analysis.name
     key = key or name
     if not len(result):
@@ -269,7 +272,7 @@ def grid(
             dag.AgGrid(
                 id={"type": "grid", "name": key},
                 **rows_and_columns(
-                    shown_table, int(result.coverage.get("origin_ns") or 0), view.sort
+                    shown_table, int(result.coverage.get("origin_ns") or 0), view.sort, spans=spans
                 ),
                 filterModel=dict(view.where),
                 defaultColDef={
@@ -311,7 +314,11 @@ def exports(name: str, view: UrlState, asked: Mapping[str, Any], key: str) -> li
 
 
 def rows_and_columns(
-    table: pa.Table, origin: int = 0, sort: Sequence[tuple[str, bool]] = ()
+    table: pa.Table,
+    origin: int = 0,
+    sort: Sequence[tuple[str, bool]] = (),
+    *,
+    spans: bool = True,
 ) -> dict[str, Any]:
     """A table for AG Grid. Absolute times as the browser can hold them: since the trace began."""
     some = table.slice(0, ROWS).to_pylist()
@@ -320,7 +327,7 @@ def rows_and_columns(
         for name in times:
             if isinstance(row[name], int):
                 row[name] -= origin
-    columns = [_column(field) for field in table.schema if _used(table, field)]
+    columns = [_column(table, field) for field in table.schema if _used(table, field)]
     drawn = next((n for n in _ON_TIMELINE if n in table.column_names), None)
     by_name = {column["field"]: column for column in columns}
     for priority, (name, descending) in enumerate(sort):
@@ -330,7 +337,7 @@ def rows_and_columns(
     for column in columns:  # of two that differ by their unit only, both keep it
         if words.count(column["headerName"]) > 1:
             column["headerName"] = column["field"].replace("_", " ")
-    if drawn is not None and drawn == columns[0]["field"]:
+    if spans and drawn is not None and drawn == columns[0]["field"]:
         columns.insert(0, _to_timeline(drawn))
     return {"rowData": some, "columnDefs": columns}
 
@@ -365,7 +372,13 @@ def _used(table: pa.Table, field: pa.Field) -> bool:
     return bool(table.num_rows == 0 or table[field.name].null_count < table.num_rows)
 
 
-def _column(field: pa.Field) -> dict[str, Any]:
+def _usual(column: pa.ChunkedArray, name: str) -> bool:
+    """Return whether a column says the same in all rows, and what goes without saying."""
+    return name in _USUAL and pc.unique(column).to_pylist() == [_USUAL[name]]
+
+
+def _column(table: pa.Table, field: pa.Field) -> dict[str, Any]:
+    column = table[field.name]
     unit = unit_of(field.name)
     shape = {"ns": "htkTime", "bytes": "htkSize", "%": "htkShare"}.get(unit, "htkPlain")
     numeric = {
@@ -380,5 +393,6 @@ def _column(field: pa.Field) -> dict[str, Any]:
         "tooltipField": field.name,
         **({"pinned": "left", "maxWidth": 340} if field.name in NAMED else {}),
         **(_SENTENCES if field.name in PROSE else {}),
+        **({"hide": True} if _usual(column, field.name) else {}),
         **({} if _is_text(field) else numeric),
     }

@@ -153,19 +153,23 @@ def waterfall(names: Sequence[str], base: float, parts: Sequence[float], dark: b
     own = palette(dark)
     new = base + sum(parts)
     bars = go.Waterfall(
-        x=["base", *names, "new"],
-        y=[base, *parts, new],
+        orientation="h",
+        x=[base, *parts, new],
+        y=["base", *names, "new"],
         measure=["absolute", *["relative"] * len(names), "total"],
         text=[f"{base:,.1f}", *(f"{p:+,.2f}" for p in parts), f"{new:,.1f}"],
         textposition="outside",
         increasing={"marker": {"color": series_colour(5, dark)}},
         decreasing={"marker": {"color": series_colour(6, dark)}},
         totals={"marker": {"color": own["cpu"]}},
+        cliponaxis=False,
     )
     low = min(base, new) - 3 * sum(abs(p) for p in parts)
     top = max(base, new) + 0.6 * sum(abs(p) for p in parts)
-    axis = {"title": {"text": "ms"}, "range": [max(0, low), top * 1.02]}
-    return framed([bars], dark=dark, yaxis=axis, showlegend=False)
+    room = 0.2 * (top - max(0, low))  # for the number of the longest bar
+    length = {"title": {"text": "ms"}, "range": [max(0, low), top + room]}
+    rows = {"autorange": "reversed", "automargin": True}
+    return framed([bars], dark=dark, xaxis=length, yaxis=rows, showlegend=False)
 
 
 def ranked(rows: Sequence[dict[str, Any]], name: str, value: str, dark: bool) -> Any:

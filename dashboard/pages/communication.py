@@ -6,6 +6,7 @@ import numpy as np
 from dash import html
 
 from htk.columns.arrow import numbers
+from htk.core.humanize import format_bytes
 from htk.dashboard import hang_panels, plots
 from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, select
 from htk.dashboard.page import Page, Visit, panel
@@ -142,8 +143,10 @@ def _bandwidth(visit: Visit) -> Any:
             data.append(
                 go.Scatter(x=wide, y=[peak, peak], mode="lines", name=f"limit: {name}", line=line)
             )
+    sizes = sorted({r["size_from_bytes"] for r in rows})
+    ticks = {"tickvals": sizes, "ticktext": [format_bytes(size) for size in sizes]}
     axes = {
-        "xaxis": {"type": "log", "title": "bytes of a call, from"},
+        "xaxis": {"type": "log", "title": "size of a call, from", **ticks},
         "yaxis": {"title": "GB/s", "rangemode": "tozero"},
     }
     fig = plots.framed(data, dark=visit.dark, **axes)
@@ -154,7 +157,11 @@ def _bandwidth(visit: Visit) -> Any:
 
 def _summary(visit: Visit) -> Any:
     by = visit.option("by", _DEFAULTS["by"])
-    return section(f"Communication by {by}", *answered(visit, "comm_summary", by=by))
+    note = (
+        "Sums over ranks. Shared: all its time, exposed or not; where several collectives run at "
+        "once on a GPU, each has its share."
+    )
+    return section(f"Communication by {by}", *answered(visit, "comm_summary", by=by), note=note)
 
 
 def _late(visit: Visit) -> Any:

@@ -23,6 +23,7 @@ _ROWS = 200
 _DEFAULTS = {"with": _SAME, "base": "", "new": "", "by": "kernel"}
 _FEW = ("name", "base_ns", "new_ns", "diff_ns", "diff_pct", "change")
 _MANY = (*_FEW, "noise_ns", "base_count", "new_count")
+_SPANS = ("kernel", "op")  # what these name, the timeline draws
 _HEADS = {
     "kernel": "Kernels",
     "op": "Operators, on the host",
@@ -38,8 +39,8 @@ def layout(visit: Visit) -> Any:
     controls = html.Div(
         [
             select("with", _others(visit), values["with"], label="compared with", w=320),
-            _ranks("base", "ranks of the base (this run)", values["base"]),
-            _ranks("new", "ranks of the other", values["new"]),
+            _ranks("base", "ranks of the base, this run", values["base"]),
+            _ranks("new", "ranks of the new one", values["new"]),
             select("by", list(EACH[1:]), values["by"], label="table of"),
         ],
         className="controls",
@@ -48,7 +49,7 @@ def layout(visit: Visit) -> Any:
     key = _key(values["with"])
     if values["with"] == _SAME and not (values["base"] or values["new"]):
         text = (
-            "Choose another run, or two sets of ranks of this one: for instance base 0 and other 4 "
+            "Choose another run, or two sets of ranks of this one: for instance base 0 and new 4 "
             "to see why rank 4 is slower."
         )
         return html.Div([*head, empty(text)])
@@ -111,7 +112,7 @@ def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
     ).search()
     rows = [
         html.Div([html.B(title), html.Div(className="twin", **attributes(data_query=query or "?"))])
-        for title, query in (("base", base), ("other", new))
+        for title, query in (("base", base), ("new", new))
     ]
     note = "Both move together, aligned at their first step."
     # Other queries are other timelines: nothing of the old ones is kept.
@@ -152,7 +153,7 @@ def _changes(visit: Visit, by: str) -> Result:
 def _waterfall(visit: Visit) -> Any:
     result = _changes(visit, "time")
     rows = {row["name"]: row for row in result.to_pylist()}
-    heading = f"From base to other, {_per(result)}"
+    heading = f"From base to new, {_per(result)}"
     if "total" not in rows:
         return section(
             heading, empty("Neither side has GPU work to compare; see the tables below.")
@@ -169,7 +170,7 @@ def _waterfall(visit: Visit) -> Any:
         None: "noise unknown",
     }
     noise = wordings[rows["total"]["significant"]]
-    text = f"The other is {format_duration(abs(round(change)))} {word}: {noise}."
+    text = f"The new one is {format_duration(abs(round(change)))} {word}: {noise}."
     if not change:
         text = "Both take the same time."
         if _per(result) != "a step":
@@ -193,7 +194,7 @@ def _table(visit: Visit) -> Any:
 def _grid(visit: Visit, by: str) -> Any:
     asked = {name: visit.option(name, value) for name, value in _DEFAULTS.items()} | {"by": by}
     only = _FEW if by == "time" else _MANY
-    return grid(_changes(visit, by), visit, asked, key=f"diff {by}", only=only)
+    return grid(_changes(visit, by), visit, asked, key=f"diff {by}", only=only, spans=by in _SPANS)
 
 
 def _exported(visit: Visit) -> Result:

@@ -209,7 +209,9 @@ def _compared(shown: _Shown) -> Any:
     heading = f"{_label(new)} against {_label(base)}: a step {format_duration(abs(change))} {word}"
     kind = shown.visit.option("kind", "kernel")
     asked = {"base": base.run, "new": new.run, "kind": kind}
-    table = grid(answer, shown.visit, asked, rows=10, key="history diff", only=_CHANGED)
+    table = grid(
+        answer, shown.visit, asked, rows=10, key="history diff", only=_CHANGED, spans=False
+    )
     picker = select("kind", list(EACH), kind, label="table of", w=160)
     return section(heading, picker, table)
 

@@ -2,17 +2,23 @@
 
 from typing import Any
 
+import pyarrow as pa
 from dash import dcc, html
 
 from htk.core.humanize import format_duration
+from htk.core.label import Label
 from htk.dashboard import plots
 from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section
 from htk.dashboard.example_ranges import gaps, link
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.time_shares import shares
 from htk.dashboard.utilization_strip import strip
+from htk.output.result import Result
+from htk.overview.summary import IDLE_WORDS
 
 _GAPS = 12
+_IDLE = "idle: "  # said of each cause, which on a page of idle time needs no saying
+_CAUSES = Label("idle_causes", "Why was each GPU idle?")
 
 
 def layout(_visit: Visit) -> Any:
@@ -30,16 +36,30 @@ def layout(_visit: Visit) -> Any:
 
 
 def _causes(visit: Visit) -> Any:
-    result = visit.ask("idle_breakdown")
+    result = _caused(visit)
     bars = shares(visit)
     idle = [layer for layer in bars.layers if layer.meaning == "idle"]
     if not idle:
         return section("Causes", empty("No idle time: the GPUs always ran something."))
     fig = plots.shares(bars.ranks, bars.labels, idle, visit.dark, axis_end=None)
+    for number, (bar, layer) in enumerate(zip(fig.data, idle, strict=True)):
+        colour = plots.series_colour(number, visit.dark)  # beside one another greys look alike
+        bar.update(name=layer.name.removeprefix(_IDLE), marker={"color": colour})
     plot_id = {"type": "by-rank", "name": "idle"}
     drawn = plot(fig, "idle time by cause", plot_id, min(130 + 34 * max(len(bars.ranks), 3), 1600))
     table = grid(result, visit, {}, rows=8)
     return section("Causes", drawn, table, *coverage(result)[1:])
+
+
+def _caused(visit: Visit) -> Result:
+    """Return the idle time of each GPU with its causes in words."""
+    answer = visit.ask("idle_breakdown")
+    causes = (str(cause) for cause in answer.table["cause"].to_pylist())
+    words = [IDLE_WORDS.get(cause, cause).removeprefix(_IDLE) for cause in causes]
+    column = answer.table.schema.get_field_index("cause")
+    field = answer.table.schema.field("cause").with_type(pa.string())
+    table = answer.table.set_column(column, field, pa.array(words, pa.string()))
+    return Result(_CAUSES, table, answer.coverage)
 
 
 def _gaps(visit: Visit) -> Any:
@@ -92,6 +112,7 @@ PAGE = Page(
         "launches": _launches,
         "queue": _queue,
     },
+    answers={_CAUSES.name: _caused},
     group="Dig into",
     needs=("kernels",),
 )

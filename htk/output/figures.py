@@ -161,6 +161,8 @@ def _label(fig: Any, table: pa.Table, chart: Chart, note: str) -> None:
     if isinstance(chart, Heatmap):
         fig.update_xaxes(title=title_of(table, chart.x), **_cells(table, chart.x))
         fig.update_yaxes(title=title_of(table, chart.y), **_cells(table, chart.y))
+        if "rank" in chart.y or chart.y == "stage":  # the first on top, as in lists of them
+            fig.update_yaxes(autorange="reversed")
         return
     if isinstance(chart, TimelineChart):
         fig.update_xaxes(title="ms")

@@ -60,7 +60,7 @@ def test_a_composed_page(page: Any, path: str) -> None:
 def test_two_ranks_lie_side_by_side_and_move_together(page: Any) -> None:
     go(page, "/compare?o.base=0&o.new=1")
     settled(page)
-    shows(page, "From base to other, a step")
+    shows(page, "From base to new, a step")
     until(page, "() => window.htkTwins?.every(t => t.place.isConnected && t.handle.count() > 0)")
     page.evaluate("window.htkTwins[0].handle.go(20000, 50000)")
     until(page, "() => Math.abs(window.htkTwins[1].handle.view().start - 20000) < 5000")
@@ -68,7 +68,7 @@ def test_two_ranks_lie_side_by_side_and_move_together(page: Any) -> None:
 
 def test_another_run_is_read_and_compared(page: Any, folder: Path) -> None:
     go(page, f"/compare?o.with={folder.name}/two")
-    shows(page, "From base to other, a step")
+    shows(page, "From base to new, a step")
     shows(page, "Both take the same time.")
 
 

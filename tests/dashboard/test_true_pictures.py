@@ -10,12 +10,14 @@ from htk.answers.ask import ask
 from htk.cli.commands.simulate import command as simulate
 from htk.dashboard.runs import Runs
 from htk.output.tokens import DARK, LIGHT
+from htk.overview.summary import IDLE_WORDS
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from tests.dashboard.conftest import go, serving, settled, until, visiting
 
 TIMELINE_DRAWN = """() => window.htkHandle && window.htkHandle.idle()
     && window.htkHandle.count() > 0 && document.querySelector('canvas.main')?.isConnected"""
+CAUSES = "idle time by cause"
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +166,30 @@ def test_a_row_leads_to_its_longest_instance(page: Any, job: Trace) -> None:
     assert selected["name"] == name
     longest = max(k["end_ns"] - k["start_ns"] for k in kernels)
     assert selected["end"] - selected["start"] == longest
+
+
+def test_idle_time_is_drawn_by_causes_in_words(page: Any, job: Trace) -> None:
+    """Each bar is the time of its cause, of the window; nothing stands under an internal name."""
+    go(page, "/idle")
+    settled(page)
+    rows = ask(job, "idle_breakdown").to_pylist()
+    windows = ask(job, "time_breakdown").to_pylist()
+    words = {row["cause"]: IDLE_WORDS[row["cause"]].removeprefix("idle: ") for row in rows}
+    bars = {d["name"]: dict(zip(d["y"], d["x"], strict=True)) for d in figure_of(page, CAUSES)}
+    compared = 0
+    for row in rows:
+        if words[row["cause"]] not in bars:
+            continue  # among the smallest, drawn together
+        (window,) = [w["total_ns"] for w in windows if w["rank"] == row["rank"]]
+        drawn = bars[words[row["cause"]]][f"rank {row['rank']}"]
+        assert drawn == pytest.approx(100 * row["idle_ns"] / window, abs=1e-6)
+        compared += 1
+    assert compared >= len(job.ranks) and len(bars) >= 2
+    table = page.locator("main .grid").first
+    text = table.inner_text()
+    assert words[rows[0]["cause"]] in text and not any(f"_{w}" in text for w in ("data", "sync"))
+    heads = table.locator(".ag-header").inner_text().split()
+    assert "cause" in heads and "complete" not in heads, "all are: that goes without saying"
 
 
 def test_filters_that_leave_nothing_say_what_there_is(page: Any) -> None:

@@ -132,3 +132,4 @@ def test_cells_of_a_heat_map_stand_in_the_order_of_their_numbers() -> None:
     assert fig.layout.xaxis.type == fig.layout.yaxis.type == "category"
     assert list(fig.layout.xaxis.categoryarray) == [2, 10]
     assert list(fig.layout.yaxis.categoryarray) == ["stage 2", "stage 11"]
+    assert fig.layout.yaxis.autorange == "reversed", "the first stage on top, as in lists of them"
