@@ -164,7 +164,7 @@ def waterfall(names: Sequence[str], base: float, parts: Sequence[float], dark: b
         totals={"marker": {"color": own["cpu"]}},
         cliponaxis=False,
     )
-    low = min(base, new) - 3 * sum(abs(p) for p in parts)
+    low = min(base, new) - 3 * sum(abs(p) for p in parts) if any(parts) else 0
     top = max(base, new) + 0.6 * sum(abs(p) for p in parts)
     room = 0.2 * (top - max(0, low))  # for the number of the longest bar
     length = {"title": {"text": "ms"}, "range": [max(0, low), top + room]}

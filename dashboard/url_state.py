@@ -93,6 +93,8 @@ def shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return ",".join(map(str, value))
+    if isinstance(value, list):  # of a picker of several, whose values may hold commas
+        return "\n".join(map(str, value))
     return "" if value is None else str(value)
 
 

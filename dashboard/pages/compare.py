@@ -1,18 +1,22 @@
 """Two recordings, or two sets of ranks of one, side by side: what became slower?"""
 
+import functools
 from typing import Any
 
 import dash_mantine_components as dmc
 import pyarrow as pa
 from dash import html
 
+from htk.compare.baseline import baseline
 from htk.compare.items import EACH
 from htk.compare.runs import DIFF, compare
+from htk.compare.several import SEVERAL, side_by_side
 from htk.core.analysis import coverage_of
 from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges
 from htk.dashboard import plots, start
 from htk.dashboard.components import attributes, empty, grid, plot, problem, section, select
 from htk.dashboard.page import Page, Visit, panel
+from htk.dashboard.run_name import run_name
 from htk.dashboard.url_state import UrlState
 from htk.errors import UsageError
 from htk.output.result import Result
@@ -20,7 +24,8 @@ from htk.trace.trace import Trace
 
 _SAME = "this run"
 _ROWS = 200
-_DEFAULTS = {"with": _SAME, "base": "", "new": "", "by": "kernel"}
+_DEFAULTS = {"with": _SAME, "base": "", "new": "", "by": "kernel", "more": ""}
+_MOST_MORE = 2  # further runs: with the two, as many as are open at once
 _FEW = ("name", "base_ns", "new_ns", "diff_ns", "diff_pct", "change")
 _MANY = (*_FEW, "noise_ns", "base_count", "new_count")
 _SPANS = ("kernel", "op")  # what these name, the timeline draws
@@ -42,6 +47,7 @@ def layout(visit: Visit) -> Any:
             _ranks("base", "ranks of the base, this run", values["base"]),
             _ranks("new", "ranks of the new one", values["new"]),
             select("by", list(EACH[1:]), values["by"], label="table of"),
+            *_picker(visit),
         ],
         className="controls",
     )
@@ -53,8 +59,10 @@ def layout(visit: Visit) -> Any:
             "to see why rank 4 is slower."
         )
         return html.Div([*head, empty(text)])
-    if key is not None and visit.runs.trace(key) is None:
-        return html.Div([*head, start.opening(visit.runs, key)])
+    further = _more(visit)
+    for wanted in (key, *further):
+        if wanted is not None and visit.runs.trace(wanted) is None:
+            return html.Div([*head, start.opening(visit.runs, wanted)])
     lacking = _lacking(visit, key, values)
     if lacking:
         return html.Div([*head, problem(lacking, "Not recorded"), _timelines(visit, key, values)])
@@ -65,10 +73,37 @@ def layout(visit: Visit) -> Any:
                 [panel("compare", "waterfall", 420), panel("compare", "time", 420)],
                 className="halves",
             ),
+            *([panel("compare", "several", 300)] if further else []),
             _timelines(visit, key, values),
             panel("compare", "table", 500),
         ]
     )
+
+
+def _picker(visit: Visit) -> list[Any]:
+    """Return the choice of further runs, where there are any."""
+    own, chosen = visit.option("with", _SAME), _more(visit)
+    others = [run for run in _others(visit) if run not in (_SAME, own, *chosen)]
+    if own == _SAME or not (others or chosen):
+        return []
+    control = dmc.MultiSelect(
+        id={"type": "option", "name": "more"},
+        label="and with",
+        data=[*chosen, *others],
+        value=chosen,
+        maxValues=_MOST_MORE,
+        searchable=True,
+        clearable=True,
+        w=320,
+    )
+    return [control]
+
+
+def _more(visit: Visit) -> list[str]:
+    """Return the further runs that are compared with this one."""
+    own = (visit.view.run, visit.option("with", _SAME))
+    wanted = dict.fromkeys(key for key in visit.option("more", "").split("\n") if key)
+    return [key for key in wanted if key not in own][:_MOST_MORE]
 
 
 def _lacking(visit: Visit, key: str | None, values: dict[str, str]) -> str:
@@ -197,6 +232,30 @@ def _grid(visit: Visit, by: str) -> Any:
     return grid(_changes(visit, by), visit, asked, key=f"diff {by}", only=only, spans=by in _SPANS)
 
 
+def _side_by_side(visit: Visit) -> Result:
+    """Return a row for each chosen run, whole under the filters: all ranks of each."""
+    keys = [visit.view.run, *([key] if (key := _key(visit.option("with", _SAME))) else [])]
+    selection = visit.view.selection
+    sides = []
+    for key in (*keys, *_more(visit)):
+        trace = visit.runs.narrowed(key, selection)
+        cost = functools.partial(baseline, trace.tables, ("time", "kernel"))
+        name = run_name(trace, key)
+        sides.append((name, visit.runs.kept(key, selection, "costs of steps", cost)))
+    table = side_by_side(sides)
+    return Result(SEVERAL, table, {"compared": "a step"})
+
+
+def _several(visit: Visit) -> Any:
+    asked = {name: visit.option(name, _DEFAULTS[name]) for name in ("with", "more")}
+    note = (
+        "Each against the first, all its ranks: a complete step, mean over ranks and steps. "
+        "Where chance explains the difference, it is called the same."
+    )
+    table = grid(_side_by_side(visit), visit, asked, spans=False)
+    return section("Runs side by side", table, note=note)
+
+
 def _exported(visit: Visit) -> Result:
     return _changes(visit, visit.option("by", _DEFAULTS["by"]))
 
@@ -206,9 +265,9 @@ PAGE = Page(
     "Compare",
     3,
     layout,
-    {"waterfall": _waterfall, "time": _time, "table": _table},
+    {"waterfall": _waterfall, "several": _several, "time": _time, "table": _table},
     _DEFAULTS,
-    {"diff": _exported},
+    {"diff": _exported, SEVERAL.name: _side_by_side},
     needs=(
         "kernels",
         "cpu_ops",

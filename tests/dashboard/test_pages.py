@@ -72,6 +72,24 @@ def test_another_run_is_read_and_compared(page: Any, folder: Path) -> None:
     shows(page, "Both take the same time.")
 
 
+def test_more_than_two_runs_stand_side_by_side(page: Any, folder: Path) -> None:
+    """A row for each, the third chosen on the page and kept in the address."""
+    two = f"{folder.name}/two"
+    go(page, f"/compare?o.with={two}")
+    shows(page, "From base to new, a step")
+    page.get_by_role("textbox", name="and with").click()
+    page.locator("[role=option]:visible", has_text="sample").click()
+    until(page, "() => location.search.includes('o.more=sample')")
+    shows(page, "Runs side by side")
+    heading = page.get_by_role("heading", name="Runs side by side")
+    table = heading.locator("..").locator(".ag-root")
+    table.get_by_text("sample", exact=True).wait_for()
+    names = table.locator(".ag-pinned-left-cols-container .ag-cell").all_inner_texts()
+    assert len(names) == 3 and names[1:] == [two, "sample"]
+    same = table.locator(".ag-center-cols-container .ag-row").nth(1).inner_text().split()
+    assert "same" in same and "–" not in same
+
+
 def test_not_recorded_is_said_and_what_is_missing(page: Any) -> None:
     go(page, "/memory")
     shows(page, "profile_memory=True")
