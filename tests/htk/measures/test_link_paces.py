@@ -1,40 +1,13 @@
 """How fast groups of ranks are, against their links: groups whose transfers are worked out."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from htk.derived.match import collective_matches
-from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.link_paces import LARGE_BYTES, USUAL, LinkRates, complete_transfers, link_paces
-from tests.tables import make
+from tests.htk.measures.timed_calls import calls_of
 
-HOSTS = {rank: f"h{rank // 4}" for rank in range(8)}
 MB = 1 << 20
 GIVEN = LinkRates(100.0, 80.0, "given")  # of a GPU within a node, and of all adapters of a node
-
-
-def calls_of(
-    transfers: list[tuple[tuple[int, ...], int, int]], device: str | None = None, **more: Any
-) -> CollectiveCalls:
-    """All-reduces of (members, bytes, ns), one after another; ranks start 1 us apart."""
-    rows, clock = [], dict.fromkeys(HOSTS, 0)
-    for number, (members, size, transfer) in enumerate(transfers):
-        begin = max(clock[r] for r in members)
-        last = begin + 1000 * (len(members) - 1)
-        for k, rank in enumerate(members):
-            rows.append({
-                "rank": rank, "source": "kineto", "timing": "gpu", "group": str(members),
-                "group_ranks": str(list(members)).replace(" ", ""), "group_size": len(members),
-                "type": "all_reduce", "in_bytes": size, "seq": number, "seq_kind": "collective",
-                "start_ns": begin + 1000 * k, "end_ns": last + transfer,
-            } | more)  # fmt: skip
-            clock[rank] = last + transfer + 500
-    collectives = make("collectives", rows)
-    ranks = make("ranks", [{"rank": r, "host": h, "device_name": device} for r, h in HOSTS.items()])
-    matches = collective_matches(collectives, make("rank_windows", []), ranks)
-    return CollectiveCalls.of(collectives, matches, ranks)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.derived.match import collective_matches
-from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.link_paces import LinkRates
 from htk.measures.transfer_excess import (
     BASELINES,
@@ -18,32 +16,17 @@ from htk.measures.transfer_excess import (
     CompleteCollectives,
     baseline_of,
 )
+from tests.htk.measures.timed_calls import calls_of
 from tests.tables import make
 
 GROUPS = [(0, 4), (1, 5), (2, 6), (3, 7)]
-HOSTS = {r: f"h{r // 4}" for r in range(8)}
 NO_BENCHMARKS = make("bench_points", [])
 ALL = np.arange(len(BASELINES))
 
 
-def complete(calls: list[tuple[tuple[int, ...], int, int]], **more: Any) -> CompleteCollectives:
-    """Of (members, bytes, transfer): each rank starts later than the one before, by 1 us."""
-    rows, clock = [], {}
-    for number, (members, size, transfer) in enumerate(calls):
-        begin = max(clock.get(r, 0) for r in members)
-        for k, rank in enumerate(members):
-            start, end = begin + 1000 * k, begin + 1000 * (len(members) - 1) + transfer
-            rows.append({
-                "rank": rank, "source": "kineto", "timing": "gpu", "group": str(members),
-                "group_ranks": str(list(members)).replace(" ", ""), "group_size": len(members),
-                "type": "all_reduce", "in_bytes": size, "seq": number, "seq_kind": "collective",
-                "start_ns": start, "end_ns": end,
-            } | more)  # fmt: skip
-            clock[rank] = end + 500
-    table = make("collectives", rows)
-    ranks = make("ranks", [{"rank": r, "host": h} for r, h in HOSTS.items()])
-    matches = collective_matches(table, make("rank_windows", []), ranks)
-    return CompleteCollectives.of(CollectiveCalls.of(table, matches, ranks))
+def complete(transfers: list[tuple[tuple[int, ...], int, int]], **more: Any) -> CompleteCollectives:
+    """Of (members, bytes, ns)."""
+    return CompleteCollectives.of(calls_of(transfers, **more))
 
 
 def compared(
