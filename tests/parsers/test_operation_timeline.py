@@ -4,7 +4,7 @@ import pytest
 
 from htk.errors import MalformedTrace
 from htk.parsers import operation_timeline
-from htk.straggler.job import job_of
+from htk.straggler.streamed import job_of
 from tests.parsers.test_operation_rows import SAMPLES, parsed
 
 
