@@ -35,10 +35,11 @@ class Items(NamedTuple):
 
 
 class Side:
-    """One recording and its steps."""
+    """One recording and its steps; or without them, as it is compared with one that has none."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, *, with_steps: bool = True) -> None:
         self.tables = tables
+        self.with_steps = with_steps
 
     @cached_property
     def ranks(self) -> Ints:
@@ -49,7 +50,7 @@ class Side:
     @cached_property
     def samples(self) -> Ints:
         """Rank, cycle and step of each sample: a row for each."""
-        return _complete_steps(self.tables)
+        return _complete_steps(self.tables) if self.with_steps else np.empty((0, 3), np.int64)
 
     @cached_property
     def recorded_ns(self) -> int:

@@ -70,7 +70,7 @@ def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -
     sides = baseline(base, by), baseline(new, by)
     if all(side.steps for side in sides):
         return changes(*sides, by, n)
-    pair = Side(base), Side(new)
+    pair = Side(base, with_steps=False), Side(new, with_steps=False)
     rows = [_table(kind, _without_steps(kind, *pair), n) for kind in by]
     return _answer(rows, "a call of a kernel or operator, a second recorded of all else", *sides)
 

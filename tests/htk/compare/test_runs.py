@@ -9,7 +9,7 @@ from htk.compare.items import EACH
 from htk.compare.runs import compare
 from htk.trace.opening import open_trace
 from tests.htk.compare.small_recording import recording
-from tests.kineto_file import kernel, launch, of_rank, op, write
+from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 
 def rows(base: Any, new: Any, by: str) -> dict[str, dict[str, Any]]:
@@ -69,6 +69,21 @@ def test_without_steps_calls_and_seconds_are_compared(tmp_path: Path) -> None:
     assert (times["compute"]["base_ns"], times["compute"]["new_ns"]) == (80_000_000, 52_500_000)
     assert times["total"]["diff_ns"] == 0
     assert {row["significant"] for row in times.values()} == {None}
+
+
+def test_steps_of_one_side_alone_bound_nothing(tmp_path: Path) -> None:
+    """New: 50 of 100 us busy, of which a step's are 10; base: 25 of 100, without a step."""
+    gemms = [launch(1, 0), kernel("gemm", 0, 20, 1), launch(2, 90), kernel("gemm", 95, 5, 2)]
+    write(tmp_path / "a.json", *gemms, **of_rank(0, 1))
+    gemms = [launch(1, 0), kernel("gemm", 0, 20, 1), launch(2, 31), kernel("gemm", 40, 10, 2)]
+    gemms += [step(3, 30, 10), launch(3, 60), kernel("gemm", 80, 20, 3)]
+    write(tmp_path / "b.json", *gemms, **of_rank(0, 1))
+    base, new = (open_trace(tmp_path / f"{name}.json").tables for name in "ab")
+    for pair in ((base, new), (new, base)):
+        spent = {n: (r["base_ns"], r["new_ns"]) for n, r in rows(*pair, "time").items()}
+        turned = slice(None, None, -1 if pair[0] is new else 1)
+        assert spent["compute"] == (250_000_000, 500_000_000)[turned]
+        assert spent["idle"] == (750_000_000, 500_000_000)[turned]
 
 
 def test_without_steps_what_costs_more_in_all_comes_first(tmp_path: Path) -> None:
