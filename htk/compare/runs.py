@@ -68,26 +68,50 @@ class _Rows(NamedTuple):
 def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -> pa.Table:
     """What changed from base to new: n rows of each kind (0: all), the significant ones first."""
     sides = baseline(base, by), baseline(new, by)
+    notes = _unlike(base, new)
     if all(side.steps for side in sides):
-        return changes(*sides, by, n)
+        return _of_steps(*sides, by, n, notes)
     pair = Side(base, with_steps=False), Side(new, with_steps=False)
     rows = [_table(kind, _without_steps(kind, *pair), n) for kind in by]
-    return _answer(rows, "a call of a kernel or operator, a second recorded of all else", *sides)
+    what = "a call of a kernel or operator, a second recorded of all else"
+    return _answer(rows, what, *sides, notes)
 
 
 def changes(base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int) -> pa.Table:
     """Return the same, of recordings that are known by what their steps cost."""
+    return _of_steps(base, new, by, n, [])
+
+
+def _of_steps(
+    base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int, notes: list[str]
+) -> pa.Table:
     if not (base.steps and new.steps):
-        return _answer([], "a step", base, new)
+        return _answer([], "a step", base, new, notes)
     rows = [_table(kind, _by_step(kind, base, new), n) for kind in by]
-    return _answer(rows, "a step", base, new)
+    return _answer(rows, "a step", base, new, notes)
+
+
+def _unlike(base: Tables, new: Tables) -> list[str]:
+    """Return what to say where GPU work was recorded on one side alone."""
+    has_work = [side["rank_windows"].num_rows > 0 for side in (base, new)]
+    if has_work[0] == has_work[1]:
+        return []
+    here, there = ("base", "new recording") if has_work[0] else ("new recording", "base")
+    return [
+        f"GPU work was recorded in the {here} alone: times of steps are the host's in the {there}, "
+        "and no GPU time was added or removed"
+    ]
 
 
 def _answer(
-    rows: Sequence[pa.Table], what: str, base: RecordedBaseline, new: RecordedBaseline
+    rows: Sequence[pa.Table],
+    what: str,
+    base: RecordedBaseline,
+    new: RecordedBaseline,
+    notes: list[str],
 ) -> pa.Table:
     table = pa.concat_tables(rows) if rows else RETURNS.empty_table()
-    notes = [*changed_within(base, "base"), *changed_within(new, "new recording")]
+    notes = [*notes, *changed_within(base, "base"), *changed_within(new, "new recording")]
     facts = facts_of(base, "base") | facts_of(new, "new") | ({"notes": notes} if notes else {})
     return with_coverage(table, compared=what, **facts)
 

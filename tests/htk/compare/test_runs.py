@@ -7,6 +7,7 @@ import pytest
 
 from htk.compare.items import EACH
 from htk.compare.runs import compare
+from htk.core.analysis import coverage_of
 from htk.trace.opening import open_trace
 from tests.htk.compare.small_recording import recording
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
@@ -84,6 +85,17 @@ def test_steps_of_one_side_alone_bound_nothing(tmp_path: Path) -> None:
         turned = slice(None, None, -1 if pair[0] is new else 1)
         assert spent["compute"] == (250_000_000, 500_000_000)[turned]
         assert spent["idle"] == (750_000_000, 500_000_000)[turned]
+
+
+def test_gpu_work_on_one_side_alone_is_said(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", op("aten::mm", 0, 8), **of_rank(0, 1))
+    gpu = [op("aten::mm", 0, 8), launch(1, 1), kernel("gemm", 3, 4, 1)]
+    write(tmp_path / "b.json", *gpu, **of_rank(0, 1))
+    base, new = (open_trace(tmp_path / f"{name}.json").tables for name in "ab")
+    for pair, where in (((base, new), "new recording"), ((new, base), "base")):
+        (note,) = coverage_of(compare(*pair))["notes"]
+        assert note.startswith(f"GPU work was recorded in the {where} alone")
+    assert "notes" not in coverage_of(compare(new, new))
 
 
 def test_without_steps_what_costs_more_in_all_comes_first(tmp_path: Path) -> None:
