@@ -1,6 +1,5 @@
 """What to change first: each cause with its time, its place on the timeline, and what tries it."""
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ from htk.core.humanize import format_duration
 from htk.dashboard.components import meter
 from htk.dashboard.example_ranges import Instance, instance, link
 from htk.dashboard.page import Visit
-from htk.overview.summary import IDLE_WORDS, Verdict
+from htk.overview.summary import Verdict
 
 # What-ifs that answer a cause: in words, the edit, its value.
 TRIES: dict[str, tuple[tuple[str, str, str], ...]] = {
@@ -52,7 +51,7 @@ def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
             html.Div(
                 [
                     html.H3(finding),
-                    html.P(f"{_in_words(cause.evidence)}. To try: {cause.advice}."),
+                    html.P(f"{cause.evidence}. To try: {cause.advice}."),
                     *([html.P(f"Shares time with: {row['overlaps']}.")] if row["overlaps"] else []),
                     html.Div(links, className="links"),
                 ]
@@ -61,13 +60,6 @@ def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
         ],
         className="cause",
     )
-
-
-def _in_words(evidence: str) -> str:
-    """Return what shows a cause, with causes of idle time as people call them."""
-    for name, words in IDLE_WORDS.items():
-        evidence = re.sub(rf"\b{name}\b", words.removeprefix("idle: "), evidence)
-    return evidence
 
 
 def _finding(visit: Visit, finding: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The verdict: step time, where it goes, the first causes, what to look at next."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +74,8 @@ IDLE_WORDS = {
     "back_to_back": "between kernels",
     "unknown": "idle: cause unknown",
 }
+_IDLE_NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+_OF_A_CAUSE = ("advice", "gain_ns", "gain_pct", "analysis")
 
 
 @dataclass(frozen=True)
@@ -320,10 +323,15 @@ def _exposed(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
     ]
 
 
+def _in_words(evidence: str) -> str:
+    """Return what shows a cause, with causes of idle time as people call them."""
+    return _IDLE_NAME.sub(lambda m: IDLE_WORDS.get(m[0], m[0]).removeprefix("idle: "), evidence)
+
+
 def _causes(trace: Trace) -> tuple[Cause, ...]:
     rows = ask(trace, "recommendations").to_pylist()
     return tuple(
-        Cause(r["finding"], r["evidence"], r["advice"], r["gain_ns"], r["gain_pct"], r["analysis"])
+        Cause(r["finding"], _in_words(r["evidence"]), *(r[column] for column in _OF_A_CAUSE))
         for r in rows[:CAUSES]
     )
 

@@ -23,6 +23,14 @@ MOST_LAYOUTS = 50_000
 _USUAL_TOKENS = 1 << 22  # of a step, where no batch is given
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _PIECE = 4096  # tokens: a sequence that context parallelism cuts has no shorter pieces
+_SHARDINGS = {
+    "ddp": "DDP",
+    "zero1": "ZeRO-1",
+    "zero2": "ZeRO-2",
+    "shard_grad_op": "FSDP (ZeRO-2)",
+    "full_shard": "FSDP (ZeRO-3)",
+    "hybrid_shard": "FSDP, hybrid",
+}
 _LIKELY = 0.5  # to run out of memory: what is likelier is left out
 _CHUNKS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 # Plans of one model and GPU miss each other by so much at the median: docs/plan_scorecard.md.
@@ -221,7 +229,7 @@ def search_table(answer: SearchAnswer, most: int = 50) -> pa.Table:
 
 
 def layout_words(job: PlannedJob) -> str:
-    """Return the layout as one reads it: tp 4, pp 8 × 5, zero1, micro-batch 1, selective."""
+    """Return the layout as one reads it: tp 4, pp 8 × 5, ZeRO-1, micro-batch 1, selective."""
     words = []
     for name, count in (("tp", job.tensor_parallel), ("cp", job.context_parallel),
                         ("ep", job.expert_parallel)):  # fmt: skip
@@ -230,7 +238,7 @@ def layout_words(job: PlannedJob) -> str:
     if job.pipeline_parallel > 1:
         chunks = f" × {job.virtual_stages}" if job.virtual_stages > 1 else ""
         words.append(f"pp {job.pipeline_parallel}{chunks}")
-    words += [job.strategy, f"micro-batch {job.micro_batch}"]
+    words += [_SHARDINGS.get(job.strategy, job.strategy), f"micro-batch {job.micro_batch}"]
     if job.checkpointing != "none":
         words.append(job.checkpointing)
     return ", ".join(words)

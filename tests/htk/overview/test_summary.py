@@ -10,8 +10,10 @@ from click.testing import CliRunner
 from htk.cli.commands.diff import command as diff
 from htk.cli.commands.summary import command
 from htk.overview.summary import CAUSES, result, verdict
-from htk.trace.opening import open_trace
+from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, launch, step, write
+
+SAMPLES = Path(__file__).parents[3] / "sample_traces"
 
 
 @pytest.mark.parametrize("part", ["dlrm_8rank", "hta/trace_diff/control", "tracelens/mi210"])
@@ -81,3 +83,12 @@ def test_diff_of_two_ranks_for_machines(shared: Path) -> None:
     told = json.loads(CliRunner().invoke(diff, args).output)
     assert told["analysis"] == "diff" and told["rows"]
     assert CliRunner().invoke(diff, [path]).exit_code == 2
+
+
+def test_causes_of_idle_time_are_named_in_words() -> None:
+    """The 8-rank sample has a loader that starves one rank; all faces show this one text."""
+    trace = open_trace(SAMPLES / "simulated/llama2-7b", OpenOptions(cache=False))
+    (data,) = [c for c in verdict(trace).causes if c.finding == "the GPU waits for data"]
+    assert "GPU idle: data loading " in data.evidence
+    assert "host_data_loading" not in data.evidence
+    assert "#_SingleProcessDataLoaderIter.__next__" in data.evidence, "names of calls stay"
