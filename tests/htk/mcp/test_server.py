@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from tests.kineto_file import kernel, of_rank, step, write
 anyio = pytest.importorskip("anyio")
 mcp = pytest.importorskip("mcp")
 
+
 from mcp.client.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 
@@ -39,6 +41,12 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
+def in_own_thread(function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    """Run a coroutine beside the loop that a browser of other tests keeps in this thread."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(anyio.run, function, *arguments).result()
+
+
 def conversation(root: Path, talk: Callable[[Client], Awaitable[None]]) -> None:
     """Start the server as an agent's host does, and talk to it."""
     environment = dict(os.environ) | {"HTK_CACHE_DIR": str(root.parent / "cache")}
@@ -50,7 +58,7 @@ def conversation(root: Path, talk: Callable[[Client], Awaitable[None]]) -> None:
         async with Client(parameters) as client:
             await talk(client)
 
-    anyio.run(main)
+    in_own_thread(main)
 
 
 def text(answer: Any) -> str:
@@ -130,7 +138,7 @@ def test_over_http_only_with_the_token(root: Path) -> None:
         address = process.stderr.readline().strip()
         assert address.startswith(f"http://127.0.0.1:{port}/mcp?token=")
         try:
-            anyio.run(_asked_over_http, address)
+            in_own_thread(_asked_over_http, address)
         finally:
             process.terminate()
 

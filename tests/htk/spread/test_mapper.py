@@ -140,7 +140,8 @@ def test_files_read_and_questions_answered_elsewhere_give_the_same(
         assert dict(again.coverage) == dict(answer.coverage)
 
 
-@pytest.mark.parametrize("on", ELSEWHERE)
+# Ray once ended the process that ran this: not in every run of the tests, then.
+@pytest.mark.parametrize("on", ["processes", pytest.param("ray", marks=pytest.mark.nightly)])
 def test_rows_of_a_job_are_looked_at_elsewhere_with_the_same_answers(
     on: str,
     workplaces: dict[str, Workplace],
