@@ -262,7 +262,7 @@ def _tables(app: Dash, runs: Runs) -> None:
 
 
 def _follow(app: Dash, runs: Runs) -> None:
-    """What is shown is made anew, under the same filters, when a followed run was read anew."""
+    """Show the page again, under the same filters, when a followed run has been reread."""
     app.clientside_callback(
         "function(on){ return !on; }",
         Output("follow-tick", "disabled"),

@@ -1,4 +1,4 @@
-"""What to change first: each cause with its time, its place on the timeline, and what tries it."""
+"""What to change first: each cause with its time, its place on the timeline, and a what-if."""
 
 from dataclasses import replace
 from typing import Any

@@ -13,7 +13,7 @@ FileStates = frozenset[tuple[str, int, int]]  # of each file its path, size, tim
 
 
 def file_states(inputs: Inputs) -> FileStates:
-    """Return what can be told of the files of a run without reading them."""
+    """Return the names, sizes and times of a run's files, without reading them."""
     paths: Sequence[object] = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     states: set[tuple[str, int, int]] = set()
     for path in map(Path, map(str, paths)):

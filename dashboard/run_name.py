@@ -1,4 +1,4 @@
-"""What a run is called: in the corner of every page, in the names of files."""
+"""The name of a run, shown in the corner of every page and used in names of exported files."""
 
 from htk.trace.trace import Trace
 

@@ -28,12 +28,11 @@ class ProcessMapper:
         for current in range(len(items)):
             while True:
                 last = current + 1 if alone >= current else current + 2 * self.workers
-                for k in range(current, min(last, len(items))):
-                    if k not in begun:
-                        begun[k] = self._submit(function, items[k])
-                try:
-                    yield begun.pop(current).result()
-                    break
+                try:  # a pool that is broken may say so to either, as it finds out
+                    for k in range(current, min(last, len(items))):
+                        if k not in begun:
+                            begun[k] = self._submit(function, items[k])
+                    answer = begun.pop(current).result()
                 except BrokenProcessPool:
                     self.close()
                     alone = max(begun, default=current)
@@ -42,6 +41,9 @@ class ProcessMapper:
                     if tries[current] >= TRIES:
                         yield Lost(f"{TRIES} processes that worked on it were killed")
                         break
+                else:
+                    yield answer
+                    break
 
     def _submit(self, function: Callable[[Item], Answer], item: Item) -> Future[Answer]:
         if self._pool is None:

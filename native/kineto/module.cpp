@@ -165,26 +165,29 @@ void free_array(PyObject* capsule) {
   delete array;
 }
 
-PyObject* parser_lend(PyObject* self, PyObject* args) {
-  auto* me = reinterpret_cast<PyParser*>(self);
-  int number, rows;
-  if (!PyArg_ParseTuple(args, "ip", &number, &rows)) return nullptr;
+// The column of that number, as long as nobody feeds the parser; else nullptr, with the error set.
+const Column* column_of(const PyParser* me, int number) {
   if (me->busy || !me->parser || number < 0 || static_cast<size_t>(number) >= (*me->parser)->columns.size()) {
     PyErr_SetString(PyExc_ValueError, "no such column");
     return nullptr;
   }
-  const Column& column = (*me->parser)->columns[static_cast<size_t>(number)];
-  if (rows && !column.sparse) Py_RETURN_NONE;
-  if (column.dictionary && column.dictionary->bytes > INT32_MAX) {
+  const Column* column = &(*me->parser)->columns[static_cast<size_t>(number)];
+  if (column->dictionary && column->dictionary->bytes > INT32_MAX) {
     PyErr_SetString(PyExc_OverflowError, "a column of more than 2 GB of distinct text");
     return nullptr;
   }
+  return column;
+}
+
+// Arrow capsules that fill(schema, array) fills.
+template <class Fill>
+PyObject* capsules(Fill fill) {
   auto* schema = new ArrowSchema();
   auto* array = new ArrowArray();
   PyObject* schema_capsule = PyCapsule_New(schema, "arrow_schema", free_schema);
   PyObject* array_capsule = PyCapsule_New(array, "arrow_array", free_array);
   try {
-    (rows ? kineto::export_rows : kineto::export_values)(*me->parser, column, schema, array);
+    fill(schema, array);
   } catch (const std::bad_alloc&) {
     Py_XDECREF(schema_capsule);
     Py_XDECREF(array_capsule);
@@ -193,33 +196,38 @@ PyObject* parser_lend(PyObject* self, PyObject* args) {
   return Py_BuildValue("NN", schema_capsule, array_capsule);
 }
 
+PyObject* parser_lend(PyObject* self, PyObject* args) {
+  auto* me = reinterpret_cast<PyParser*>(self);
+  int number, rows;
+  if (!PyArg_ParseTuple(args, "ip", &number, &rows)) return nullptr;
+  const Column* column = column_of(me, number);
+  if (!column) return nullptr;
+  if (rows && !column->sparse) Py_RETURN_NONE;
+  return capsules([&](ArrowSchema* schema, ArrowArray* array) {
+    (rows ? kineto::export_rows : kineto::export_values)(*me->parser, *column, schema, array);
+  });
+}
+
 PyObject* parser_select(PyObject* self, PyObject* args) {
   auto* me = reinterpret_cast<PyParser*>(self);
   int number, target;
   Py_buffer rows;
   if (!PyArg_ParseTuple(args, "iy*C", &number, &rows, &target)) return nullptr;
   std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&rows, PyBuffer_Release);
-  if (me->busy || !me->parser || number < 0 || static_cast<size_t>(number) >= (*me->parser)->columns.size()) {
-    PyErr_SetString(PyExc_ValueError, "no such column");
-    return nullptr;
-  }
+  const Column* column = column_of(me, number);
+  if (!column) return nullptr;
   const kineto::Owner owner = *me->parser;  // while it is read, it cannot be fed
   const Parser& parser = **me->parser;
-  const Column& column = parser.columns[static_cast<size_t>(number)];
   auto wanted = static_cast<kineto::Target>(target);
-  if (rows.len % 8 || target > 127 || !kineto::selectable(column.kind, wanted)) {
+  if (rows.len % 8 || target > 127 || !kineto::selectable(column->kind, wanted)) {
     PyErr_SetString(PyExc_ValueError, "rows of 64 bits, and a type that the column can have, expected");
-    return nullptr;
-  }
-  if (column.dictionary && column.dictionary->bytes > INT32_MAX) {
-    PyErr_SetString(PyExc_OverflowError, "a column of more than 2 GB of distinct text");
     return nullptr;
   }
   kineto::Selected selected;
   bool no_memory = false, ascending = false;
   Py_BEGIN_ALLOW_THREADS
   try {
-    ascending = kineto::select(column, parser.row, static_cast<const int64_t*>(rows.buf),
+    ascending = kineto::select(*column, parser.row, static_cast<const int64_t*>(rows.buf),
                                static_cast<size_t>(rows.len) / 8, wanted, selected);
   } catch (const std::bad_alloc&) {
     no_memory = true;
@@ -230,12 +238,9 @@ PyObject* parser_select(PyObject* self, PyObject* args) {
     PyErr_SetString(PyExc_ValueError, "rows of the file in their order expected");
     return nullptr;
   }
-  auto* schema = new ArrowSchema();
-  auto* array = new ArrowArray();
-  PyObject* schema_capsule = PyCapsule_New(schema, "arrow_schema", free_schema);
-  PyObject* array_capsule = PyCapsule_New(array, "arrow_array", free_array);
-  kineto::export_selected(selected, wanted, schema, array);
-  return Py_BuildValue("NN", schema_capsule, array_capsule);
+  return capsules([&](ArrowSchema* schema, ArrowArray* array) {
+    kineto::export_selected(selected, wanted, schema, array);
+  });
 }
 
 struct Buffers {  // three columns of equal length, given back at the end

@@ -3,6 +3,8 @@
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from pyarrow import parquet
 from htk.answers.ask import ask
 from htk.errors import AnalysisError, UsageError
 from htk.spread.mapper import ON, TRIES, Lost, Mapper, ThreadMapper, mapper
+from htk.spread.processes import ProcessMapper
 from htk.spread.workplace import Workplace
 from htk.trace.opening import OpenOptions, open_trace
 from tests.operation_job import JobPlan, simulate
@@ -106,6 +109,25 @@ def test_a_worker_killed_mid_way_costs_no_result(
     assert [item for item, _ in results] == list(range(8))
     assert os.getpid() not in {process for _, process in results}
     assert len(list(tmp_path.glob("3-*"))) >= 2
+
+
+def test_a_pool_that_broke_before_the_next_item_is_given_to_it_costs_no_result() -> None:
+    """The death of a worker is found out at the next submission, or at the next result."""
+    processes = ProcessMapper(2)
+    try:
+        assert list(processes.map(doubled, range(3))) == [0, 2, 4]
+        for round_ in range(2 * TRIES):  # no item is charged for the deaths of earlier rounds
+            pool = processes._pool
+            assert pool is not None
+            last = pool.submit(doubled, 1)
+            for process in list(pool._processes.values()):
+                os.kill(process.pid, signal.SIGKILL)
+            with suppress(BrokenProcessPool):
+                last.result()
+            pool._executor_manager_thread.join()  # from here on it refuses
+            assert list(processes.map(doubled, range(5))) == [0, 2, 4, 6, 8], round_
+    finally:
+        processes.close()
 
 
 @pytest.mark.parametrize("on", ELSEWHERE)
