@@ -4,6 +4,7 @@ Both parts are optional: without a compiler their twins in Python run. HTK_PURE=
 as a build on Windows does; the wheel then fits every platform.
 """
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -15,15 +16,26 @@ LINKED = ("parsers", "analyses", "dashboard")  # folders beside htk/, linked int
 
 
 def extension(name: str, sources: list[str]) -> Extension:
+    headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / sources[0]).parent.glob("*.h"))
     return Extension(
         name,
         sources,
+        depends=headers,
         language="c++",
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden"],
-        define_macros=[("Py_LIMITED_API", "0x030B0000")],
+        define_macros=[
+            ("Py_LIMITED_API", "0x030B0000"),
+            ("HTK_SOURCES", f'"{digest([*sources, *headers])}"'),
+        ],
         py_limited_api=True,
         optional=True,
     )
+
+
+def digest(files: list[str]) -> str:
+    """Return the hash of the sources, by which htk.core.engine knows an outdated build."""
+    texts = [(ROOT / name).read_bytes() for name in sorted(files)]
+    return hashlib.sha256(b"".join(texts)).hexdigest()
 
 
 def extensions() -> list[Extension]:

@@ -1,7 +1,7 @@
 """Exceptions, each with its exit code.
 
 HtkError                     exit 1
-├── UsageError               exit 2   the question was put wrongly
+├── UsageError               exit 2   the request is invalid
 │   └── UnknownAnalysis               there is no analysis of that name
 ├── TraceError               exit 3   the input cannot be used
 │   ├── UnknownFormat                 no parser recognises the file
@@ -25,7 +25,7 @@ class HtkError(Exception):
 
 
 class UsageError(HtkError):
-    """The question was put wrongly."""
+    """The request is invalid: an option, a name or a path."""
 
     exit_code = 2
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Scatter
-from htk.measures.collective_calls import CollectiveCalls, match_facts
+from htk.measures.collective_calls import CollectiveCalls, match_facts, size_facts
 from htk.measures.transfers import Transfers, of_benchmarks, of_trace
 from htk.models.latency_bandwidth import Segment, fit, predicted_us
 from htk.schema import table
@@ -57,6 +57,7 @@ def bucket_study(
     """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
+    sizes = size_facts(calls)
     measured = {(t.type, t.ranks): t for t in of_benchmarks(bench_points) if not t.in_place}
     rows: list[dict[str, Any]] = []
     for own in of_trace(calls):
@@ -65,7 +66,7 @@ def bucket_study(
         if curve:
             rows += _buckets(own, model, curve)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(answer, **match_facts(calls, align))
+    return with_coverage(answer, **sizes, **match_facts(calls, align))
 
 
 def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[dict[str, Any]]:

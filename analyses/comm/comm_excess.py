@@ -13,7 +13,12 @@ from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
+from htk.measures.collective_calls import (
+    CollectiveCalls,
+    clock_facts,
+    size_facts,
+    with_nccl_facts,
+)
 from htk.measures.link_paces import LinkRates
 from htk.measures.transfer_excess import (
     BASELINES,
@@ -96,12 +101,13 @@ def comm_excess(
     matches = aligned_matches if align else collective_matches
     named = with_nccl_facts(collectives, collective_facts)
     calls = CollectiveCalls.of_one_source(named, matches, ranks)
+    sizes = size_facts(calls)
     complete = CompleteCollectives.of(calls)
     rates = LinkRates.of(calls, intra_gbps, inter_gbps)
     compared = baseline_of(complete, bench_points, rates, np.array(list(_WANTED[baseline])))
     rows = _PARTS[by](complete)
     answer = _answer(complete, compared, rows)
-    return with_coverage(answer.slice(0, n or None), **_facts(complete, compared, align))
+    return with_coverage(answer.slice(0, n or None), **sizes, **_facts(complete, compared, align))
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups
+from htk.columns.types import Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Heatmap
-from htk.measures.collective_calls import CollectiveCalls, clock_facts
+from htk.measures.collective_calls import CollectiveCalls, clock_facts, size_facts
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -55,13 +56,20 @@ def comm_matrix(
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     totals: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    sizes = size_facts(calls, _between_pairs(calls))
     left_out = _messages(calls, totals) + _exchanges(calls, totals)
     hosts = calls.hosts.of_rank
     rows = _per_node(totals, hosts) if per == "node" else _per_rank(totals, hosts)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)
     return with_coverage(
-        answer, calls_left_out=left_out, **calls.hosts.facts(), **clock_facts(align)
+        answer, calls_left_out=left_out, **sizes, **calls.hosts.facts(), **clock_facts(align)
     )
+
+
+def _between_pairs(calls: CollectiveCalls) -> Mask:
+    """Return which calls are messages or all-to-alls."""
+    rows = calls.rows
+    return rows.is_type("send") | rows.is_type("recv") | rows.is_type("all_to_all")
 
 
 def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from htk.core.analysis import analysis, with_coverage
 from htk.errors import MissingTable
-from htk.measures.collective_calls import CollectiveCalls, clock_facts
+from htk.measures.collective_calls import CollectiveCalls, clock_facts, size_facts
 from htk.measures.transfers import Transfers, of_benchmarks, of_trace
 from htk.models.latency_bandwidth import fit
 from htk.schema import table
@@ -56,16 +56,21 @@ def comm_model(
     """
     if not bench_points.num_rows and not collectives.num_rows:
         raise MissingTable("no collectives to fit", "collectives")
+    if basis == "benchmark" and not bench_points.num_rows:
+        raise MissingTable("no benchmarks to fit", "bench_points")
     rows = []
+    sizes: dict[str, object] = {}
     if basis != "trace":
         for transfers in of_benchmarks(bench_points):
             rows += _rows(transfers, 3)
-    if basis != "benchmark":
+    if basis != "benchmark" and collectives.num_rows:
         matches = aligned_matches if align else collective_matches
-        for transfers in of_trace(CollectiveCalls.of_one_source(collectives, matches, ranks)):
+        calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
+        sizes = size_facts(calls, required=not rows)
+        for transfers in of_trace(calls):
             rows += _rows(transfers, 1)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(answer, **clock_facts(align))
+    return with_coverage(answer, **sizes, **clock_facts(align))
 
 
 def _rows(transfers: Transfers, pieces: int) -> list[dict[str, object]]:

@@ -1,7 +1,10 @@
 """Which ingest engine works here: the compiled core, or its pure-Python twin."""
 
+import hashlib
 import importlib
 import os
+from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
@@ -34,8 +37,21 @@ def described() -> str:
 
 
 def core() -> ModuleType | None:
-    """Return the compiled core, if this installation has it."""
+    """Return the compiled core, if this installation has it. Raises for one of other sources."""
     try:
-        return importlib.import_module("htk._kineto")
+        module = importlib.import_module("htk._kineto")
     except ImportError:
         return None
+    if sources_digest() not in ("", getattr(module, "SOURCES", None)):
+        raise UsageError(
+            f"{module.__file__} was built from other sources than this checkout has: run "
+            "`python setup.py build_ext --inplace --force`, or set HTK_ENGINE=pure"
+        )
+    return module
+
+
+@cache
+def sources_digest(folder: Path = Path(__file__).parents[2] / "native" / "kineto") -> str:
+    """Return the hash of the core's sources, as setup.py builds it in; "" without a checkout."""
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".cpp", ".h"))
+    return hashlib.sha256(b"".join(map(Path.read_bytes, files))).hexdigest() if files else ""

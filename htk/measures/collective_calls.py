@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 from htk.columns.arrow import codes_of, matching, number, numbers, text, truths
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints, Mask
+from htk.core.humanize import pluralize
 from htk.derived.match import LACKING, CollectiveRows
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.derived.waits import Waits
+from htk.errors import MissingTable
 from htk.measures.hosts import Hosts
 from htk.models.bandwidth import traffic
 from htk.names.collectives import dtype_bytes
@@ -115,11 +117,23 @@ class CollectiveCalls:
         return np.where((recorded == NONE) & (present == world), present, recorded)
 
     @cached_property
+    def has_size(self) -> Mask:
+        """Calls whose size was recorded, in or out."""
+        return np.asarray((self._in_bytes != NONE) | (self._out_bytes != NONE))
+
+    @cached_property
+    def _in_bytes(self) -> Ints:
+        return numbers(self.table["in_bytes"], NONE)
+
+    @cached_property
+    def _out_bytes(self) -> Ints:
+        return numbers(self.table["out_bytes"], NONE)
+
+    @cached_property
     def traffic(self) -> tuple[Floats, Floats]:
         """Bytes that algorithm bandwidth counts, and the factor to bus bandwidth."""
-        into = numbers(self.table["in_bytes"], NONE)
-        out = numbers(self.table["out_bytes"], NONE)
-        return traffic(self.rows.type, self.rows.types, into, out, self.size, self._kept)
+        sizes = self._in_bytes, self._out_bytes
+        return traffic(self.rows.type, self.rows.types, *sizes, self.size, self._kept)
 
     @cached_property
     def moved(self) -> tuple[Floats, Floats]:
@@ -235,6 +249,20 @@ def scopes(calls: CollectiveCalls) -> pa.Array:
         several = len({h for h in seen if h}) > 1
         scope.append(1 if several else 0 if seen and None not in seen else NONE)
     return text(np.array([*scope, NONE])[codes], pa.array(["node", "across nodes"]))
+
+
+def size_facts(
+    calls: CollectiveCalls, among: Mask | None = None, *, required: bool = True
+) -> dict[str, object]:
+    """Return how many calls (among some) have no recorded size; MissingTable where none has one
+    and the answer requires sizes."""
+    has_size = calls.has_size if among is None else calls.has_size[among]
+    without = int((~has_size).sum())
+    if required and without and not has_size.any():
+        raise MissingTable(
+            f"no sizes were recorded ({pluralize(without, 'collective call')} without a size)"
+        )
+    return {"calls_without_size": without} if without else {}
 
 
 def only_source(

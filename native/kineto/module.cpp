@@ -5,6 +5,10 @@
 #endif
 #include <Python.h>
 
+#ifndef HTK_SOURCES  // setup.py gives the hash of these sources
+#define HTK_SOURCES ""
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -318,5 +322,6 @@ PyMODINIT_FUNC PyInit__kineto(void) {
   PyObject* created = PyModule_Create(&module);
   PyObject* type = PyType_FromSpec(&parser_spec);
   if (!created || !type || PyModule_AddObject(created, "Parser", type)) return nullptr;
+  if (PyModule_AddStringConstant(created, "SOURCES", HTK_SOURCES)) return nullptr;
   return created;
 }

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
@@ -25,22 +25,27 @@ def comm_groups(header: Mapping[str, Any]) -> pa.Table:
 
 def _group(entry: Mapping[str, Any]) -> dict[str, Any]:
     ranks = entry.get("ranks")
-    if isinstance(ranks, list) and all(isinstance(r, int) for r in ranks):
+    if isinstance(ranks, list) and all(_is_whole(r) for r in ranks):
         listed: str | None = compact_json(ranks)
     else:
         listed = listed_ranks(ranks) if isinstance(ranks, str) else None
     size = entry.get("pg_size")
     return {
         "source": "kineto",
-        "group": _said(entry.get("pg_name")),
-        "group_desc": _said(entry.get("pg_desc")),
+        "group": _text(entry.get("pg_name")),
+        "group_desc": _text(entry.get("pg_desc")),
         "group_ranks": listed,
-        "group_size": size if isinstance(size, int) and 0 < size < 2**31 else None,
-        "backend": _said(entry.get("backend_config")),
+        "group_size": size if _is_whole(size) and size > 0 else None,
+        "backend": _text(entry.get("backend_config")),
     }
 
 
-def _said(value: Any) -> str | None:
+def _is_whole(value: Any) -> TypeGuard[int]:
+    """Return whether a value of JSON is a count or a rank; `true` is an int in Python alone."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 

@@ -8,6 +8,7 @@ import pytest
 from htk.analyses.comm.alltoall_balance import alltoall_balance
 from htk.analyses.comm.bucket_study import bucket_study
 from htk.analyses.comm.collective_times import collective_times
+from htk.analyses.comm.comm_excess import comm_excess
 from htk.analyses.comm.comm_matrix import comm_matrix
 from htk.analyses.comm.comm_model import comm_model
 from htk.analyses.comm.comm_overlap_by_group import comm_overlap_by_group
@@ -287,6 +288,31 @@ def test_the_traces_own_transfers(ask: Ask, call: Call) -> None:
     assert study[0]["half_bandwidth_bytes"] == 500_000
     assert [r["below_half"] for r in study] == [True, True, False]
     assert study[2]["busbw_gbps_p50"] == pytest.approx(1_000_000 / 15_000)
+
+
+def test_what_needs_sizes_says_that_none_were_recorded(ask: Ask, call: Call) -> None:
+    types = ("all_reduce", "send", "all_to_all")
+    rows = [call(r, k * 10, k * 10 + 5, type=types[k], **PAIR) for k in range(3) for r in (0, 1)]
+    for question in (comm_model, bucket_study, comm_excess):
+        with pytest.raises(MissingTable, match=r"no sizes.*6 collective calls without a size"):
+            ask(question, {"collectives": rows})
+    with pytest.raises(MissingTable, match=r"no sizes.*4 collective calls without a size"):
+        ask(comm_matrix, {"collectives": rows})
+    assert ask(comm_matrix, {"collectives": rows[:2]}).num_rows == 0  # no message was sent at all
+    rows[0]["in_bytes"] = 4096
+    for question in (comm_model, bucket_study, comm_excess):
+        answer = ask(question, {"collectives": rows})
+        assert coverage_of(answer)["calls_without_size"] == 5
+
+
+def test_benchmarks_are_fitted_beside_calls_without_size(ask: Ask, call: Call) -> None:
+    points = curve(22.0, 360.0, [8 << (2 * k) for k in range(14)])
+    unsized = [call(r, 0, 10, **PAIR) for r in (0, 1)]
+    answer = ask(comm_model, {"bench_points": points, "collectives": unsized})
+    assert answer.num_rows == 1 and coverage_of(answer)["calls_without_size"] == 2
+    assert ask(comm_model, {"bench_points": points}).num_rows == 1
+    with pytest.raises(MissingTable, match="no benchmarks to fit"):
+        ask(comm_model, {"collectives": unsized}, basis="benchmark")
 
 
 # Other sources

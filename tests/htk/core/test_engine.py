@@ -1,5 +1,10 @@
 """Which reader is at work, and whether people are told that it is the slow one."""
 
+import hashlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 
 from htk.core import engine
@@ -36,6 +41,29 @@ def test_doctor_tells_of_the_slow_reader() -> None:
     assert (row["section"], row["state"]) == ("files", "note")
     assert row["finding"] == "2 files read by the slow reader, in Python: same results"
     assert row["advice"] == engine.SLOW_READER
+
+
+def test_a_core_of_other_sources_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = engine.core()
+    if core is None or not engine.sources_digest():
+        pytest.skip("no compiled core of a checkout here")
+    assert engine.sources_digest() == core.SOURCES
+    monkeypatch.delenv("HTK_ENGINE", raising=False)
+    for outdated in (ModuleType("before"), ModuleType("changed")):  # of no digest, of another
+        outdated.__file__ = "htk/_kineto.abi3.so"
+        monkeypatch.setitem(sys.modules, "htk._kineto", outdated)
+        with pytest.raises(UsageError, match=r"_kineto\.abi3\.so was built from other sources"):
+            open_trace("sample", OpenOptions(cache=False))
+        monkeypatch.setattr(outdated, "SOURCES", "0" * 64, raising=False)
+    monkeypatch.setattr(outdated, "SOURCES", core.SOURCES)
+    assert engine.core() is outdated
+
+
+def test_sources_are_hashed_by_content(tmp_path: Path) -> None:
+    assert engine.sources_digest(tmp_path / "none") == ""
+    for name, text in (("b.h", "2"), ("a.cpp", "1"), ("a.o", "built")):
+        (tmp_path / name).write_text(text)
+    assert engine.sources_digest(tmp_path) == hashlib.sha256(b"12").hexdigest()
 
 
 def test_doctor_says_nothing_of_a_reader_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

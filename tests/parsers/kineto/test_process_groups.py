@@ -66,6 +66,8 @@ def test_groups_of_the_job() -> None:
          "backend_config": "cuda:nccl"},
         {"pg_name": "7", "ranks": "[0, 8]", "pg_size": 0},
         {"pg_name": 3, "ranks": [0, "1"], "pg_size": 2**31},
+        {"pg_name": "8", "ranks": [True, False], "pg_size": True},
+        {"pg_name": "9", "ranks": [-1, 0], "pg_size": -2},
         "no group",
     ]  # fmt: skip
     groups = comm_groups({"distributedInfo": {"pg_config": listed}}).to_pylist()
@@ -74,6 +76,8 @@ def test_groups_of_the_job() -> None:
         ("0", "default_pg", "[0,1]", 2, "cuda:nccl"),
         ("7", None, "[0,8]", None, None),
         (None, None, None, None, None),
+        ("8", None, None, None, None),
+        ("9", None, None, None, None),
     ]
 
 
