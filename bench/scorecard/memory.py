@@ -30,9 +30,11 @@ from htk.models.memory import (
 
 _FRAGMENTATIONS = (0.02, 0.04, 0.06, 0.08, 0.1)
 _COMMUNICATORS = (0.0, 1e9, 2e9, 2.5e9, 3e9)
-_SIGMAS = (0.05, 0.06, 0.08, 0.1, 0.12, 0.15)
+_SIGMAS = (0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.11, 0.12, 0.15)
 _UNLIKELY = 1e-4  # no row weighs more than this
-_SIZES = (16, 24, 32, 40, 48, 64, 80, 96, 141, 180, 192)  # GB that GPUs come in
+# GB: between the smallest and the largest that GPUs come in, close enough that alike jobs do not
+# all fall on one side of a size.
+_SIZES = tuple(16 * 12 ** (k / 59) for k in range(60))
 BINS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
 
 
@@ -140,8 +142,8 @@ def _likelihood(job: Job, slack: Slack) -> float:
     """Logarithm of it."""
     expected = slack.peak(job)
     if job.peak is not None:
-        off = math.log(job.peak / expected) / slack.sigma
-        return max(-off * off / 2, math.log(_UNLIKELY)) - math.log(slack.sigma)
+        over = p_oom(expected, job.peak, slack.sigma)  # the density of a logistic: p (1 - p)
+        return math.log(max(4 * over * (1 - over), _UNLIKELY)) - math.log(slack.sigma)
     chance = p_oom(expected, job.capacity, slack.sigma)
     return math.log(max(chance if job.ran_out else 1 - chance, _UNLIKELY))
 

@@ -10,7 +10,6 @@ docs/scorecard.md says how well they hold on sources left out.
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 from htk.models.decoder import Decoder
 
@@ -35,6 +34,7 @@ FRAGMENTATION = 0.06  # of what is held
 CONTEXT = 1_000_000_000  # context and libraries
 COMMUNICATOR = 2_500_000_000  # of each kind of group: its buffers, and what goes with them
 SIGMA = 0.1  # of the logarithm of the peak
+_LOGISTIC = math.sqrt(3) / math.pi  # scale of a logistic distribution over its standard deviation
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,12 @@ def allocated(held: float) -> float:
 
 
 def p_oom(peak: float, capacity: float, sigma: float = SIGMA) -> float:
-    """Return the probability that a step does not fit; `peak` with what libraries take."""
-    return NormalDist().cdf(math.log(max(peak, 1.0) / max(capacity, 1.0)) / sigma)
+    """Return the probability that a step does not fit; `peak` with what libraries take.
+
+    By a logistic distribution: most peaks are missed by little, a few by much.
+    """
+    over = math.log(max(peak, 1.0) / max(capacity, 1.0)) / (_LOGISTIC * sigma)
+    return (1 + math.tanh(over / 2)) / 2
 
 
 def layer_input(size: ModelSize, layout: Layout) -> float:

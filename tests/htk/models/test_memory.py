@@ -284,6 +284,8 @@ def test_gathered_logits_take_more_than_split_ones() -> None:
 
 def test_the_probability_not_to_fit() -> None:
     assert p_oom(80e9, 80e9) == pytest.approx(0.5)
-    assert p_oom(80e9, 80e9 * 1.136754, 0.1) == pytest.approx(0.1, abs=1e-3)  # e^(1.2816 · 0.1)
-    assert p_oom(40e9, 80e9) < 1e-6 and p_oom(160e9, 80e9) > 1 - 1e-6
+    # A logistic distribution of scale 0.1 · √3 / π = 0.05513 has a tenth below -0.05513 · ln 9.
+    assert p_oom(80e9, 80e9 * 1.128778, 0.1) == pytest.approx(0.1, abs=1e-3)
+    assert p_oom(40e9, 80e9) < 1e-5 and p_oom(160e9, 80e9) > 1 - 1e-5
+    assert p_oom(1.0, 80e9) == 0 and p_oom(1e30, 1.0) == 1
     assert p_oom(90e9, 80e9, 0.3) < p_oom(90e9, 80e9, 0.1)
