@@ -42,7 +42,7 @@ def markdown(
 
 
 def _details(changed: pa.Table) -> list[str]:
-    rows = [row for row in changed.to_pylist() if row["change"] != "same"]
+    rows = [row for row in changed.to_pylist() if row["change"] not in ("same", "unclear")]
     if not rows:
         return ["Nothing else changed by more than the noise of the steps."]
     lines = ["<details><summary>What changed most</summary>", ""]

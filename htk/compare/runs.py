@@ -27,11 +27,17 @@ from htk.schema import TEXT, table
 _OF_CALLS = ("kernel", "op")
 _NS_PER_S = 1_000_000_000
 FALSE_ALARMS = 0.01  # chance that equal runs show one significant row of a kind
+_UNCLEAR = 0.5  # noise of more than this share of base hides changes that a reader would call large
+_FEW_STEPS = 3
 
 RETURNS = table(
     by=(TEXT, "time, phase, kernel, op, module or comm."),
     name=(TEXT, "What is compared: GPU time, but of op the host's (callees included)."),
-    change=(TEXT, "added, removed, slower, faster, or same: within what chance explains."),
+    change=(
+        TEXT,
+        "added, removed, slower, faster; within what chance explains: same, or unclear where that "
+        "is more than half of base.",
+    ),
     base_count=(
         pa.float64(),
         "How often in a step (without steps: in a second recorded), mean over ranks.",
@@ -88,6 +94,8 @@ def _of_steps(
     if not (base.steps and new.steps):
         return _answer([], "a step", base, new, notes)
     rows = [_table(kind, _by_step(kind, base, new), n) for kind in by]
+    if min(base.steps, new.steps) < _FEW_STEPS:
+        notes = [*notes, "fewer than three complete steps on a side: chance is hardly known"]
     return _answer(rows, "a step", base, new, notes)
 
 
@@ -196,7 +204,7 @@ def _change(rows: _Rows, certain: bool, k: int) -> str:
     if not rows.now_often[k]:
         return "removed"
     if not certain or not rows.diff[k]:
-        return "same"
+        return "unclear" if rows.noise[k] > _UNCLEAR * rows.was[k] else "same"
     return "slower" if rows.diff[k] > 0 else "faster"
 
 

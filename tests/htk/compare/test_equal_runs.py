@@ -38,7 +38,11 @@ def test_fifty_pairs_of_equal_runs_show_at_most_one_row_of_29(runs: list[Recorde
     called = sum(row["significant"] for row in rows)
     assert len(rows) > 50 * 25
     assert 29 * called <= len(rows)
-    assert {row["change"] for row in rows if not row["significant"]} == {"same"}
+    quiet = [row for row in rows if not row["significant"]]
+    computing = [row for row in quiet if row["by"] == "kernel" and "nccl" not in row["name"]]
+    assert {row["change"] for row in computing} == {"same"}
+    for row in quiet:  # waiting and idle time of a few microseconds swing by more than half
+        assert row["change"] == ("unclear" if row["noise_ns"] > row["base_ns"] / 2 else "same")
 
 
 def test_five_percent_on_one_kernel_of_ten_steps_is_found(runs: list[RecordedBaseline]) -> None:

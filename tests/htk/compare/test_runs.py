@@ -28,7 +28,7 @@ def test_slower_added_removed_and_noise(tmp_path: Path) -> None:
     found = rows(base, new, "kernel")
     assert {n: (r["change"], r["significant"]) for n, r in found.items()} == {
         "gemm": ("slower", True),
-        "noisy": ("same", False),
+        "noisy": ("unclear", False),
         "old": ("removed", True),
         "new": ("added", True),
     }
