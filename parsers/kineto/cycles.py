@@ -1,4 +1,5 @@
-"""Step numbers that begin anew within one file: each run of them is a recording of its own.
+"""Step numbers that begin anew, or skip a time without events, within one file: each run of them
+is a recording of its own.
 
 The host's rows belong to the cycle in which they begin. What runs on the GPU, and the end of the
 arrow that leads to it, belong to the cycle of the call that launched it, however late they run.
@@ -18,6 +19,7 @@ from htk.parsers.kineto.sorting import Columns, Sorted
 from htk.parsers.kineto.tables import LAUNCH_FLOWS, step_number
 
 _MOST = 256  # cycles of one process; numbers that begin anew more often count nothing
+_HOST = ("cpu_ops", "launches", "python_calls")
 _ROUNDING_NS = 1000  # old profilers write whole microseconds
 
 
@@ -32,7 +34,8 @@ class Cycle:
 
 def cycles(raw: RawEvents, process: Process) -> list[Cycle]:
     """Return the cycles of a process in order; a process of one is returned as it is."""
-    borders = _borders(_host_steps(raw, process.events))
+    steps = _host_steps(raw, process.events)
+    borders = np.union1d(_borders(steps), _skips(raw, process.events, steps))
     if not len(borders) or len(borders) >= _MOST:
         return [Cycle(process, uncut=len(borders))]
     owner = _Owners(raw, process.events, borders).owners()
@@ -66,6 +69,23 @@ def _borders(steps: tuple[Ints, Ints, Ints]) -> Ints:
     is_apart = np.append(False, start[1:] >= reach - _ROUNDING_NS)
     falls = np.append(False, number[1:] <= number[:-1])
     borders: Ints = start[falls & is_apart]
+    return borders
+
+
+def _skips(raw: RawEvents, events: Sorted, steps: tuple[Ints, Ints, Ints]) -> Ints:
+    """Return where steps begin before which numbers are missing and the host did nothing.
+
+    Files joined from several, or cut to some steps, look so: nothing was recorded meanwhile.
+    """
+    number, start, end = steps
+    skips = np.flatnonzero(np.diff(number) > 1)
+    if not len(skips):
+        return start[:0]
+    before, after = np.maximum.accumulate(end)[skips], start[skips + 1]
+    times = [Columns(raw, events.of[name], 0) for name in _HOST]
+    begun = np.sort(np.concatenate([c.values("ts")[0][c.values("ts")[1]] for c in times]))
+    between = np.searchsorted(begun, after) - np.searchsorted(begun, before + _ROUNDING_NS)
+    borders: Ints = after[(after > before + _ROUNDING_NS) & (between <= 0)]
     return borders
 
 

@@ -1,4 +1,4 @@
-"""Step numbers that begin anew within one file are another cycle.
+"""Step numbers that begin anew within one file, or skip a time without events, are another cycle.
 
 Each rank's file holds steps 1, 2, 1, 2. On the host (us, rank 0; rank r launches the same, and its
 kernels are 10·r longer):
@@ -156,9 +156,35 @@ def test_numbers_that_are_marked_twice_at_one_time_are_one_step(tmp_path: Path) 
     assert _rows(open_trace(path, OpenOptions(cache=False)), "ranks", "cycle") == [(0,)]
 
 
-def test_numbers_that_go_on_after_a_gap_are_one_cycle(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.json", *(step(n, 100 * n, 90) for n in (1, 2, 7, 8)), **of_rank(0))
+@pytest.mark.parametrize("engine", ["compiled", "pure"])
+def test_a_time_that_was_not_recorded_between_steps_parts_cycles(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps 3, 4, 13, 14 of 100 us, 100,000 us apart: idle are the 30 us within steps alone."""
+    monkeypatch.setenv("HTK_ENGINE", engine)
+    events: list[Event] = []
+    for k, (number, at) in enumerate(((3, 0), (4, 100), (13, 100_200), (14, 100_300))):
+        events += [step(number, at, 100), op("aten::mm", at, 9), launch(k + 1, at + 1)]
+        events.append(kernel("gemm", at + 5, 85, k + 1))
+    opened = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    assert _rows(opened, "ranks", "cycle") == [(0,), (1,)]
+    (row,) = ask(opened, "time_breakdown").to_pylist()
+    # From the first kernel to the second's end, twice: 85 + 15 + 85.
+    assert (row["busy_ns"], row["idle_ns"]) == (4 * 85 * US, 2 * 15 * US)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [op("aten::validate", 450, 20), launch(9, 450), {**op("f", 450, 20), "cat": "python_function"}],
+)
+def test_numbers_that_go_on_after_something_recorded_are_one_cycle(
+    between: Event, tmp_path: Path
+) -> None:
+    steps = [step(n, 100 * n, 90) for n in (1, 2, 7, 8)]
+    path = write(tmp_path / "t.json", *steps, between, **of_rank(0))
     assert _rows(open_trace(path, OpenOptions(cache=False)), "ranks", "cycle") == [(0,)]
+    path = write(tmp_path / "u.json", *steps, **of_rank(0))
+    assert _rows(open_trace(path, OpenOptions(cache=False)), "ranks", "cycle") == [(0,), (1,)]
 
 
 def test_a_file_whose_name_says_the_rank_keeps_it_in_both_cycles(tmp_path: Path) -> None:
