@@ -18,7 +18,7 @@ from htk.cli import main
 from htk.parsers import parsers
 from htk.schema import DERIVED, TABLES
 from htk.whatif.edits import EDITS
-from tests.htk.history.test_archive import BASE_NS, recording
+from tests.htk.history.recorded_runs import BASE_NS, recording
 from tests.server_recording import write_server
 
 ROOT = Path(__file__).parents[1]

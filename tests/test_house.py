@@ -498,6 +498,18 @@ def _computes(file: Path) -> bool:
     return any(isinstance(n, ast.FunctionDef) for n in ast.walk(ast.parse(file.read_text())))
 
 
+def test_tests_share_helpers_by_modules_that_say_so() -> None:
+    """Helpers stand in modules of their own, so that no test file is collected for another's."""
+    borrowed = [
+        f"{file.relative_to(ROOT)}: {node.module}"
+        for file in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests.")
+        if (node.module or "").rpartition(".")[2].startswith("test_")
+    ]
+    assert not borrowed
+
+
 def test_no_two_public_classes_share_a_name() -> None:
     homes = defaultdict(list)
     for package in SOURCES:

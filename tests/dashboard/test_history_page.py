@@ -13,7 +13,7 @@ from htk.dashboard.runs import Runs
 from htk.history.archive import History
 from htk.history.run_facts import RunFacts
 from tests.dashboard.conftest import go, idle, serving, shows, until, visiting
-from tests.htk.history.test_archive import facts
+from tests.htk.history.recorded_runs import facts
 
 RUNS, CHANGED = 24, 14
 HOSTILE = "<img src=x onerror=alert(1)>"

@@ -17,7 +17,7 @@ from htk.errors import TraceError
 from htk.parsers import parsers
 from htk.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
-from tests.parsers.test_hostile_files import WRONG, outcome, variants
+from tests.parsers.hostile_values import WRONG, outcome, variants
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 PARSERS = {parser.NAME: parser for parser in parsers()}

@@ -4,7 +4,7 @@ import json
 
 from htk.core.parser import Head
 from htk.parsers import job_layout
-from tests.parsers.test_operation_rows import SAMPLES, parsed
+from tests.parsers.operation_files import SAMPLES, parsed
 
 
 def test_a_layout_as_yaml_or_json() -> None:

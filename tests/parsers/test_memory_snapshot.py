@@ -8,15 +8,9 @@ import pytest
 
 from htk.errors import TraceError
 from htk.trace.opening import OpenOptions, open_trace
-
-SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
-
+from tests.parsers.memory_rows import SAMPLES, rows
 
 MIB = 1 << 20
-
-
-def rows(path: Path) -> list[dict]:
-    return open_trace(str(path), OpenOptions(cache=False)).tables["memory"].to_pylist()
 
 
 def test_snapshot() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from htk.errors import TraceError
 from htk.trace.opening import OpenOptions, open_trace
-from tests.parsers.test_memory_snapshot import SAMPLES, rows
+from tests.parsers.memory_rows import SAMPLES, rows
 
 
 def test_both_forms_of_a_timeline_agree() -> None:

@@ -1,40 +1,18 @@
 """Operation-level rows of jobs: columns by name, units, losses counted, other files refused."""
 
 import io
-import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 import htk
-from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace, UnknownFormat
 from htk.parsers import operation_rows
 from htk.schema.operation_types import CODES, operation_type
 from htk.straggler.streamed import job_of
-
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
-
-
-ROW = {"rank": 3, "dp_rank": 1, "stage": 1, "step": 7, "type": "forward-compute"}
-
-
-def parsed(parser: Any, data: bytes, name: str = "a file") -> Parsed:
-    assert parser.sniff(Head(name, data[:65536], len(data) <= 65536))
-    found: Parsed = parser.parse(Source(name, lambda: io.BytesIO(data)), ParseOptions())
-    return found
-
-
-def lines(*rows: dict[str, Any]) -> bytes:
-    return "\n".join(json.dumps(row) for row in rows).encode()
-
-
-def rows(found: Parsed) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = found.tables["job_operations"].to_pylist()
-    return listed
+from tests.parsers.operation_files import ROW, SAMPLES, lines, parsed, rows
 
 
 def test_each_type_and_its_other_names() -> None:

@@ -5,7 +5,7 @@ import pytest
 from htk.errors import MalformedTrace
 from htk.parsers import operation_timeline
 from htk.straggler.streamed import job_of
-from tests.parsers.test_operation_rows import SAMPLES, parsed
+from tests.parsers.operation_files import SAMPLES, parsed
 
 
 def test_a_timeline_holds_what_its_threads_and_processes_say() -> None:

@@ -4,7 +4,8 @@ import sqlite3
 from pathlib import Path
 
 from sample_traces.rocprof_export import BOOT_NS, Database, as_database
-from tests.parsers.test_rocprof_json import DATABASE, JSON, kept, opened, rows
+from tests.parsers.opened_files import kept, opened, rows
+from tests.parsers.rocprof_samples import DATABASE, JSON
 
 
 def test_the_database_holds_what_the_json_does() -> None:

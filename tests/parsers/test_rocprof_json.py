@@ -11,33 +11,11 @@ import pytest
 
 from htk.answers.ask import ask
 from htk.errors import MalformedTrace, UnknownRank
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
 from sample_traces.rocprof_export import BOOT_NS, Perfetto, as_database, as_json
-
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
-
-
-JSON, DATABASE = SAMPLES / "rocprof_json/two_steps.json", SAMPLES / "rocpd/two_steps.db"
-
+from tests.parsers.opened_files import kept, opened, rows
+from tests.parsers.rocprof_samples import DATABASE, JSON
 
 GEMM, NCCL = "void gemm<float>(float*)", "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)"
-
-
-Rows = list[dict[str, Any]]
-
-
-@lru_cache
-def kept(path: Path) -> Trace:
-    return opened(path)
-
-
-def opened(path: Path) -> Trace:
-    return open_trace(path, OpenOptions(cache=False))
-
-
-def rows(trace: Trace, table: str, **wanted: Any) -> Rows:
-    return [r for r in trace.tables[table].to_pylist() if all(r[k] == v for k, v in wanted.items())]
 
 
 @lru_cache

@@ -5,7 +5,8 @@ from typing import Any
 
 from htk.errors import MalformedTrace
 from sample_traces.rocprof_export import Perfetto
-from tests.parsers.test_rocprof_json import JSON, SAMPLES, kept, opened, rows
+from tests.parsers.opened_files import kept, opened, rows
+from tests.parsers.rocprof_samples import JSON, SAMPLES
 
 PERFETTO = SAMPLES / "rocprof_perfetto/two_steps.pftrace"
 

@@ -3,7 +3,6 @@
 import csv
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +10,13 @@ import pytest
 
 from htk.answers.ask import ask
 from htk.errors import HtkError
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
 from sample_traces.xplane_export import BEGAN_NS, LINE_NS, profile
+from tests.parsers.opened_files import kept, opened, rows
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces/xplane/host.xplane.pb"
 
 
 GEMM = "Cijk_Ailk_Bljk_BBS_BH_MT256x128x64_MI16x16x16x1"
-
-
-@lru_cache
-def kept(path: Path) -> Trace:
-    return opened(path)
-
-
-def opened(path: Path) -> Trace:
-    return open_trace(path, OpenOptions(cache=False))
-
-
-def rows(trace: Trace, table: str, **wanted: Any) -> list[dict[str, Any]]:
-    return [r for r in trace.tables[table].to_pylist() if all(r[k] == v for k, v in wanted.items())]
 
 
 def decoded(data: bytes) -> Iterator[tuple[int, Any]]:

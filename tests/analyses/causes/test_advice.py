@@ -8,7 +8,7 @@ import pytest
 from htk.analyses.causes.advice.launching import changing_shapes, launch_advice
 from htk.analyses.causes.recommendations import recommendations
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
-from tests.analyses.causes.test_recommendations import NO_SPEEDS, rows_of
+from tests.analyses.causes.advice_rows import NO_SPEEDS, rows_of
 from tests.tables import answer_of, make
 
 

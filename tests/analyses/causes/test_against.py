@@ -7,7 +7,7 @@ import pytest
 
 from htk.cli.main import run
 from htk.simulate.job import simulate
-from tests.analyses.causes.test_planted_faults import job_of
+from tests.analyses.causes.planted_job import job_of
 
 NAME = "a kernel became slower than in the other recording"
 

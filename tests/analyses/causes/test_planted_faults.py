@@ -2,31 +2,17 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from htk.answers.ask import ask
-from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
 from htk.trace.opening import open_trace
-from tests.analyses.causes.test_recommendations import assert_disjoint
+from tests.analyses.causes.advice_rows import assert_disjoint
+from tests.analyses.causes.planted_job import job_of
 
 PAGE = Path(__file__).parents[3] / "docs/recommendations.md"
-JOB: dict[str, Any] = {"model": "gpt3-126m", "layers": 3, "gpu": "a100-80gb", "gpus_per_node": 4,
-                       "micro_batch": 8, "seq": 1024, "steps": 6}  # fmt: skip
 ROWS = re.findall(r"^\| `(--[^`]+)` \| ([^|]+) \| ([^|]+) \|$", PAGE.read_text("utf-8"), re.M)
-
-
-def job_of(flags: str, seed: int) -> Config:
-    options: dict[str, Any] = {"seed": seed}
-    for flag, value in re.findall(r"--(\S+) (\S+)", flags):
-        name = flag.replace("-", "_")
-        if name == "plant":
-            options["plants"] = (*options.get("plants", ()), value)
-        else:
-            options[name] = int(value) if value.isdigit() else value
-    return checked(Config(**(JOB | options)))
 
 
 def check(folder: Path, flags: str, finding: str, evidence: str, seed: int) -> None:

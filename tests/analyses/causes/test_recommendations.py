@@ -7,21 +7,12 @@ import pyarrow as pa
 import pytest
 
 from htk.analyses.causes.recommendations import recommendations
-from htk.analyses.kernels.gpu_speed import RETURNS as SPEEDS
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
 from htk.answers.ask import ask
 from htk.trace.opening import open_trace
+from tests.analyses.causes.advice_rows import NO_SPEEDS, assert_disjoint, rows_of
 from tests.tables import answer_of, make
 
-
-def rows_of(schema: pa.Schema, *rows: dict[str, Any]) -> pa.Table:
-    plain = pa.schema([
-        (f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in schema
-    ])  # fmt: skip
-    return pa.Table.from_pylist(list(rows), plain).cast(schema)
-
-
-NO_SPEEDS = {"gpu_speed": rows_of(SPEEDS)}
 WINDOW = 10_000_000  # ns that a rank recorded
 
 
@@ -214,12 +205,6 @@ def test_copies_and_memory() -> None:
         kernels=make("kernels", copies), memory=make("memory", memory), ranks=make("ranks", ranks)
     )
     assert found == {"GPU memory is nearly full": None, "many small copies": 900_000}
-
-
-def assert_disjoint(rows: list[dict[str, Any]], window: int) -> None:
-    """Together all gains are no more than a rank recorded, less one ns of rounding each."""
-    gains = [r["gain_ns"] for r in rows if r["gain_ns"] is not None and r["overlaps"] is None]
-    assert all(gain > 0 for gain in gains) and sum(gains) <= window
 
 
 @pytest.mark.parametrize("name", [

@@ -1,53 +1,26 @@
 """Why a job hangs: samples, hand-made cases, and random histories with a planted fault."""
 
-import io
 import json
 import pickle
 import random
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from htk.analyses.comm.hang import hang
 from htk.core.analysis import coverage_of
-from htk.core.parser import ParseOptions, Source
 from htk.errors import MissingTable
-from htk.parsers import flight_recorder
 from htk.schema import TABLES
-
-SAMPLES = Path(__file__).parents[3] / "sample_traces" / "flight_recorder"
-OTHERS = ("comm_inits", "comm_counts", "comm_notes", "python_stacks")
-Dump = dict[str, Any]
-
-
-def answer(dumps: dict[int, bytes]) -> pa.Table:
-    """What hang says of dumps by rank."""
-    parts: dict[str, list[pa.Table]] = {"collectives": [], "comm_groups": []}
-    for rank, data in dumps.items():
-        source = Source(f"dump_{rank}", lambda data=data: io.BytesIO(data))  # type: ignore[misc]
-        found = flight_recorder.parse(source, ParseOptions())
-        for name, tables in parts.items():
-            table = found.tables[name]
-            for k, column in enumerate(("rank", "cycle")):
-                value = pa.array([rank * (1 - k)] * table.num_rows, pa.int32())
-                table = table.append_column(column, value)
-            tables.append(table.select(TABLES[name].names).cast(TABLES[name]))
-    recorded = (pa.concat_tables(tables) for tables in parts.values())
-    return hang(*recorded, *(TABLES[name].empty_table() for name in OTHERS))
-
-
-def sample(name: str) -> pa.Table:
-    files = sorted(p for p in (SAMPLES / name).iterdir() if p.stat().st_size)
-    return answer({int(p.stem[-1]): p.read_bytes() for p in files})
-
-
-def verdicts(found: pa.Table) -> list[tuple[str, str]]:
-    """Findings and ranks, without who only waits, and what would decide what is open."""
-    left_out = ("waiting", "to_decide")
-    return [(r["finding"], r["ranks"]) for r in found.to_pylist() if r["finding"] not in left_out]
+from tests.analyses.comm.hanging_job import (
+    OTHERS,
+    Dump,
+    Job,
+    Step,
+    answer,
+    dumps,
+    entry_of,
+    sample,
+    verdicts,
+)
 
 
 @pytest.mark.parametrize(
@@ -88,94 +61,6 @@ def test_the_verdict_names_call_rank_and_line() -> None:
 # of its group have come to it and agree.
 
 
-@dataclass(frozen=True)
-class Step:
-    group: tuple[int, ...]
-    kind: str = "all_reduce"
-    size: int = 64
-    dtype: str = "Float"
-
-    @property
-    def name(self) -> str:
-        return f"pg{'-'.join(map(str, self.group[:2]))}x{len(self.group)}"
-
-
-@dataclass
-class Job:
-    """Programs by rank; a fault is a change to one of them."""
-
-    programs: dict[int, list[Step]]
-    frozen: set[int] = field(default_factory=set)  # steps (of the shared program) that never end
-    timing: bool = True
-    ahead: int = 0  # calls that a waiting rank has enqueued behind the one it waits at
-
-    def run(self) -> dict[int, Dump]:
-        done = dict.fromkeys(self.programs, 0)
-        while any([self._ends(rank, done) for rank in self.programs]):
-            pass
-        return {rank: self._dump(rank, done[rank]) for rank in self.programs}
-
-    def _ends(self, rank: int, done: dict[int, int]) -> bool:
-        program = self.programs[rank]
-        if done[rank] >= len(program) or done[rank] in self.frozen:
-            return False
-        step = program[done[rank]]
-        number = self._number(rank, done[rank])
-        for member in step.group:
-            theirs = self.programs[member]
-            at = done[member]
-            if at >= len(theirs) or theirs[at] != step or self._number(member, at) != number:
-                return False
-        for member in step.group:
-            done[member] += 1
-        return True
-
-    def _number(self, rank: int, at: int) -> int:
-        program = self.programs[rank]
-        return sum(s.group == program[at].group for s in program[: at + 1])
-
-    def _dump(self, rank: int, done: int) -> Dump:
-        program = self.programs[rank][: done + 1 + self.ahead]
-        entries, groups = [], {}
-        status: dict[str, dict[str, int]] = {}
-        for k, step in enumerate(program):
-            state = "completed" if k < done else "started" if k == done else "scheduled"
-            seq = self._number(rank, k)
-            groups[step.name] = {"name": step.name, "desc": "", "ranks": str(list(step.group))}
-            counters = status.setdefault(step.name, {"last_completed_collective": 0})
-            counters["last_enqueued_collective"] = seq
-            if state == "completed":
-                counters["last_completed_collective"] = seq
-            entries.append(_entry(k, step, seq, state if self.timing else _untimed(state)))
-        return {"version": "2.10", "pg_config": groups, "pg_status": status, "entries": entries}
-
-
-def _untimed(state: str) -> str:
-    return "completed" if state == "completed" else "scheduled"
-
-
-def _entry(record: int, step: Step, seq: int, state: str) -> Dump:
-    n = len(step.group)
-    into = step.size * (n if step.kind == "reduce_scatter" else 1)
-    out = step.size * (n if step.kind == "all_gather" else 1)
-    return {
-        "record_id": record,
-        "pg_id": step.name,
-        "process_group": (step.name, ""),
-        "collective_seq_id": seq,
-        "p2p_seq_id": 0,
-        "profiling_name": f"nccl:{step.kind}",
-        "time_created_ns": 1_000_000 + record,
-        "input_sizes": [[into]],
-        "output_sizes": [[out]],
-        "input_dtypes": [step.dtype],
-        "output_dtypes": [step.dtype],
-        "state": state,
-        "time_discovered_started_ns": 2_000_000 + record if state != "scheduled" else None,
-        "is_p2p": False,
-    }
-
-
 def random_job(dice: random.Random) -> tuple[Job, list[int]]:
     """A job without fault, and steps that everybody takes part in."""
     ranks = dice.choice([2, 3, 4, 8, 16, 64])
@@ -198,10 +83,6 @@ def random_job(dice: random.Random) -> tuple[Job, list[int]]:
         programs[rank].append(Step(world))
     shared.append(len(programs[0]) - 1)
     return Job(programs, timing=dice.random() < 0.5, ahead=dice.randint(0, 2)), shared
-
-
-def dumps(job: Job, without: tuple[int, ...] = ()) -> dict[int, bytes]:
-    return {r: pickle.dumps(d, 2) for r, d in job.run().items() if r not in without}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -303,7 +184,7 @@ def test_a_call_that_contradicts_itself_needs_no_majority() -> None:
 def test_a_message_that_nobody_receives() -> None:
     def send(record: int, state: str, name: str) -> Dump:
         step = Step((0, 1))
-        return _entry(record, step, 0, state) | {
+        return entry_of(record, step, 0, state) | {
             "profiling_name": name,
             "is_p2p": True,
             "p2p_seq_id": record + 1,

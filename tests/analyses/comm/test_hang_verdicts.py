@@ -12,9 +12,17 @@ import pytest
 from htk.answers.ask import ask
 from htk.core.analysis import coverage_of
 from htk.trace.opening import OpenOptions, open_trace
-from tests.analyses.comm.test_hang import Dump, Job, Step, _entry, answer, sample, verdicts
+from tests.analyses.comm.hanging_job import (
+    PAGE,
+    Dump,
+    Job,
+    Step,
+    answer,
+    entry_of,
+    sample,
+    verdicts,
+)
 
-PAGE = Path(__file__).parents[3] / "docs" / "hang.md"
 EIGHT = tuple(range(8))
 FOUR = tuple(range(4))
 _SECOND = 10**9
@@ -167,9 +175,9 @@ def batch() -> Dumps:
         step = Step(FOUR, "all_reduce", 16)
         for k, name in enumerate((f"nccl:send {rank}->{after}", f"nccl:recv {rank}<-{before}")):
             member = {"profiling_name": name, "is_p2p": True, "p2p_seq_id": 1}
-            dump["entries"].append(_entry(2 + k, step, 2, "scheduled") | member)
+            dump["entries"].append(entry_of(2 + k, step, 2, "scheduled") | member)
         end = {"profiling_name": "nccl:coalesced", "is_p2p": True, "p2p_seq_id": 1}
-        closing = _entry(4, step, 2, "scheduled") | end | {"input_sizes": [], "output_sizes": []}
+        closing = entry_of(4, step, 2, "scheduled") | end | {"input_sizes": [], "output_sizes": []}
         dump["entries"].append(closing)
     return dumps
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.analyses.comm.test_hang_verdicts import PAGE
-from tests.analyses.comm.test_post_mortem import (
+from tests.analyses.comm.hanging_job import PAGE
+from tests.analyses.comm.hanging_logs import (
     EIGHT,
     IB,
     OOM,

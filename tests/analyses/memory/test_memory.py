@@ -9,14 +9,8 @@ from htk.analyses.memory.memory_peaks import memory_peaks
 from htk.analyses.memory.memory_timeline import memory_timeline
 from htk.answers.ask import ask
 from htk.trace.opening import open_trace
+from tests.memory_events import event
 from tests.tables import answer_of, make
-
-
-def event(time: int, address: str, size: int, total: int, reserved: int = 200) -> dict:
-    where = {"process": "1", "thread": "1", "device_type": 1, "device": 0, "event": time}
-    sizes = {"size_bytes": size, "allocated_bytes": total, "reserved_bytes": reserved}
-    return {"name": "[memory]", "time_ns": time, "address": address, **where, **sizes}
-
 
 # 30 were there before; a is freed and its address used again before the peak of 150.
 EVENTS = [

@@ -7,7 +7,7 @@ from htk.columns.arrow import with_column
 from htk.derived.clocks import aligned_matches, corrections, rank_clocks
 from htk.derived.match import collective_matches
 from htk.schema import TABLES
-from tests.htk.derived.test_match import NO_RANKS, NO_WINDOWS, call, collectives
+from tests.htk.derived.collective_rows import NO_RANKS, NO_WINDOWS, call, collectives
 
 
 def test_aligned_times_may_lie_before_zero() -> None:

@@ -12,7 +12,7 @@ from htk.errors import UsageError
 from htk.history.archive import History
 from htk.history.costs import costs_of, costs_table, over_runs
 from htk.history.good_runs import last_good
-from tests.htk.history.test_archive import facts
+from tests.htk.history.recorded_runs import facts
 
 
 def run_of(mean: float, rng: np.random.Generator, steps: int = 10) -> RecordedBaseline:

@@ -18,18 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.columns.arrow import texts
 from htk.core.parser import Parsed, ParseOptions, Source
 from htk.errors import UsageError
 from htk.io.entry import MemoryEntry, StoredEntry
 from htk.io.store import Store
 from htk.schema import TEXT
+from tests.htk.io.parsed_tables import parsed
 from tests.kineto_file import of_rank, op, write
-
-
-def parsed(rows: int = 3) -> Parsed:
-    table = pa.table({"n": np.arange(rows), "name": texts(["a", None, "b"] * (rows // 3))})
-    return Parsed({"cpu_ops": table}, 4, 8, {"host": "h"})
 
 
 def test_what_is_saved_is_found_as_it_was(tmp_path: Path) -> None:
@@ -337,7 +332,7 @@ def test_a_disk_that_fails_where_none_can_be_mounted(
 def test_a_kill_in_the_middle_leaves_no_entry(tmp_path: Path) -> None:
     code = (
         "import sys, time, htk.io.store as s, htk.io.table_file as f\n"
-        "from tests.htk.io.test_store import parsed\n"
+        "from tests.htk.io.parsed_tables import parsed\n"
         "def slow(*a): open(sys.argv[1] + '/started', 'w'); time.sleep(600)\n"
         "f.write_tables = slow; s.Store(s.Path(sys.argv[1])).save('k', parsed())"
     )

@@ -10,7 +10,7 @@ from htk.answers.ask import ask
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
 from htk.trace.opening import open_trace
-from tests.analyses.memory.test_memory import event
+from tests.memory_events import event
 from tests.tables import answer_of, make
 
 

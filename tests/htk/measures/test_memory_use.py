@@ -5,7 +5,7 @@ from htk.analyses.memory.memory_replay import memory_replay
 from htk.analyses.memory.memory_timeline import memory_timeline
 from htk.measures.memory_categories import blocks
 from htk.measures.memory_use import MemoryUse
-from tests.analyses.memory.test_memory import event
+from tests.memory_events import event
 from tests.tables import answer_of, make
 
 

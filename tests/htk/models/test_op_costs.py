@@ -8,15 +8,7 @@ from htk.models.detected import detected, peak_tflops
 from htk.models.op_costs import cost
 from htk.models.op_costs.attention import pairs
 from htk.models.op_costs.call import Cost
-
-BF16, FP8 = "c10::BFloat16", "c10::Float8_e4m3fn"
-
-
-def of(name: str, dims: list, values: list | None = None, kind: str | list = BF16) -> Cost:
-    types = kind if isinstance(kind, list) else [kind if d else "" for d in dims]
-    found = cost(name, json.dumps(dims), json.dumps(types), json.dumps(values or []))
-    assert isinstance(found, Cost), found
-    return found
+from tests.htk.models.op_costs.operator_costs import BF16, FP8, of
 
 
 @pytest.mark.parametrize(
@@ -48,7 +40,7 @@ def test_fp8_product_finds_its_bias_wherever_it_is(place: int) -> None:
     dims: list = [[16, 32], [32, 64], [1], [1], []]
     types = [FP8, FP8, "float", "float", ""]
     dims[place], types[place] = [64], BF16
-    found = of("aten::_scaled_mm", dims, kind=types)
+    found = of("aten::_scaled_mm", dims, types=types)
     assert found.flops == 2 * 16 * 32 * 64 + 16 * 64
     assert found.bytes == 16 * 32 + 32 * 64 + 2 * 16 * 64 + 2 * 64
     assert found.dtype == "fp8"
@@ -68,10 +60,12 @@ def test_attention_of_grouped_queries_with_unequal_lengths() -> None:
     q, kv = [2, 8, 3, 64], [2, 2, 5, 64]
     values = ["", "", "", "0.", "True", "False", ""]
     dims = [q, kv, kv, [], [], [], []]
-    found = of("aten::_scaled_dot_product_flash_attention", dims, values)
+    found = of("aten::_scaled_dot_product_flash_attention", dims, values=values)
     assert found.flops == 4 * 2 * 8 * (1 + 2 + 3) * 64
     assert found.bytes == 2 * (2 * 8 * 3 * 64 * 2 + 2 * (2 * 2 * 5 * 64))
-    whole = of("aten::_scaled_dot_product_flash_attention", dims, ["", "", "", "0.", "False"])
+    whole = of(
+        "aten::_scaled_dot_product_flash_attention", dims, values=["", "", "", "0.", "False"]
+    )
     assert whole.flops == 4 * 2 * 8 * 15 * 64
 
 
@@ -79,7 +73,7 @@ def test_flash_backward_does_more_than_the_model_asks() -> None:
     q = [1, 4, 2, 8]  # batch, tokens, heads, size
     dims = [q, q, q, q, q, [1, 2, 4], [], [], [], [], [], []]
     values = [""] * 11 + ["False"]
-    found = of("aten::_flash_attention_backward", dims, values)
+    found = of("aten::_flash_attention_backward", dims, values=values)
     assert found.of_model == 2 * (4 * 2 * 16 * 8)
     assert found.flops == 5 * found.of_model // 4
 
@@ -90,14 +84,14 @@ def test_ragged_batch() -> None:
     dims = [q, q, q, ends, ends, [], [], [], [], []]
     types = [BF16, BF16, BF16, "int", "int", *[""] * 5]
     values = ["", "", "", "", "", "6", "6", "0.", "", "True"]
-    found = of("flash_attn::_flash_attn_varlen_forward", dims, values, types)
+    found = of("flash_attn::_flash_attn_varlen_forward", dims, values=values, types=types)
     assert found.flops == 4 * 2 * (21 + 2 * 3) * 8
     assert found.assumed
     even = of(
         "flash_attn::_flash_attn_varlen_forward",
         [[9, 2, 8]] * 3 + dims[3:],
-        ["", "", "", "", "", "3", "3", "0.", "", "False"],
-        types,
+        values=["", "", "", "", "", "3", "3", "0.", "", "False"],
+        types=types,
     )
     assert (even.flops, even.assumed) == (4 * 2 * 27 * 8, None)
 
@@ -105,7 +99,7 @@ def test_ragged_batch() -> None:
 def conv(dims: list, stride: str, padding: str, transposed: str, groups: str) -> Cost:
     ones = "[1, 1]"
     values = ["", "", "", stride, padding, ones, transposed, "[0, 0]", groups]
-    return of("aten::convolution", [*dims, [], [], [], [], [], []], values)
+    return of("aten::convolution", [*dims, [], [], [], [], [], []], values=values)
 
 
 def test_convolutions() -> None:
@@ -128,34 +122,34 @@ def test_backward_convolution_counts_the_gradients_asked_for() -> None:
     once = 2 * (2 * 6 * 16) * 36
     for asked, times in (("[True, True, False]", 2), ("[False, True, False]", 1)):
         values = ["", "", "", "[0]", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1", asked]
-        assert of("aten::convolution_backward", dims, values).flops == times * once
+        assert of("aten::convolution_backward", dims, values=values).flops == times * once
 
 
 def test_bytes_where_little_is_computed() -> None:
-    softmax = of("aten::_softmax", [[4, 8], [], []], ["", "-1", "False"])
+    softmax = of("aten::_softmax", [[4, 8], [], []], values=["", "-1", "False"])
     assert softmax.bytes == 2 * 2 * 32
     assert of(
-        "aten::_softmax", [[4, 8], [], []], ["", "-1", "True"], ["c10::Half", "", ""]
+        "aten::_softmax", [[4, 8], [], []], values=["", "-1", "True"], types=["c10::Half", "", ""]
     ).bytes == (32 * 2 + 32 * 4)
     assert of("aten::add", [[4, 1, 8], [3, 8]]).bytes == 2 * (32 + 24 + 96)
     assert of("aten::gt", [[4, 8], [4, 8]]).bytes == 2 * 64 + 32
-    assert of("aten::copy_", [[4, 8], [4, 8], []], kind=["float", BF16, ""]).bytes == 32 * 6
-    mean = of("aten::mean", [[4, 8], [], []], ["", "[-1]", "True"])
+    assert of("aten::copy_", [[4, 8], [4, 8], []], types=["float", BF16, ""]).bytes == 32 * 6
+    mean = of("aten::mean", [[4, 8], [], []], values=["", "[-1]", "True"])
     assert (mean.flops, mean.bytes) == (32, 2 * (32 + 4))
-    embedding = of("aten::embedding", [[1000, 16], [7]], kind=[BF16, "long int"])
+    embedding = of("aten::embedding", [[1000, 16], [7]], types=[BF16, "long int"])
     assert embedding.bytes == 2 * 7 * 16 * 2 + 7 * 8
-    index = of("aten::index", [[5, 6, 7], [[3]]], kind=[BF16, "TensorList"])
+    index = of("aten::index", [[5, 6, 7], [[3]]], types=[BF16, "TensorList"])
     assert index.bytes == 2 * 3 * 42 * 2 + 3 * 8
     pool = of(
         "aten::max_pool2d_with_indices",
         [[1, 2, 8, 8], [], [], [], [], []],
-        ["", "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"],
+        values=["", "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"],
     )
     assert (pool.flops, pool.bytes) == (2 * 16 * 9, 2 * 128 + 32 * 10)
     dilated = of(
         "aten::max_pool2d_with_indices",
         [[3, 2, 9, 8], [], [], [], [], []],
-        ["", "[3, 2]", "[2, 1]", "[1, 0]", "[2, 4]", "False"],
+        values=["", "[3, 2]", "[2, 1]", "[1, 0]", "[2, 4]", "False"],
     )
     rows, columns = (9 + 2 * 1 - 2 * 2 - 1) // 2 + 1, (8 + 0 - 4 * 1 - 1) // 1 + 1  # 4 and 4
     assert dilated.flops == 3 * 2 * rows * columns * 6
@@ -166,9 +160,9 @@ def test_copies_of_sharded_training() -> None:
     """Out of an all-gather's buffer; into it; into that of a reduce-scatter, in float."""
     assert of("fsdp::split_with_sizes_copy", [[64], [], []]).bytes == 2 * 2 * 64
     parts = [[[4], [8]], [12], [], [], []]
-    into = of("fsdp::all_gather_copy_in", parts, kind=["TensorList", BF16, "", "", ""])
+    into = of("fsdp::all_gather_copy_in", parts, types=["TensorList", BF16, "", "", ""])
     assert into.bytes == 2 * 2 * 12
-    wide = of("fsdp::chunk_cat", [[[4], [8]], [], [], [12]], kind=["TensorList", "", "", "float"])
+    wide = of("fsdp::chunk_cat", [[[4], [8]], [], [], [12]], types=["TensorList", "", "", "float"])
     assert wide.bytes == 12 * 2 + 12 * 4
 
 

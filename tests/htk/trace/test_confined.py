@@ -24,7 +24,7 @@ from htk.trace import confined
 from htk.trace.opening import OpenOptions, Progress, open_trace
 from htk.trace.trace import Trace
 from tests.kineto_file import kernel, of_rank, write
-from tests.parsers.test_hostile_files import dump
+from tests.parsers.hostile_values import dump
 
 FRESH = OpenOptions(cache=False)
 

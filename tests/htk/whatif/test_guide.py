@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import htk
-from tests.htk.whatif.test_resimulated import written
+from tests.htk.whatif.simulated_job import written
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs/whatif.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from htk.cli.main import run
 from htk.graph.build import steps_at_hand
 from htk.trace.opening import open_trace
 from htk.whatif.predict import Answer, baseline, predict
-from tests.htk.whatif.test_resimulated import step_ns, written
+from tests.htk.whatif.simulated_job import step_ns, written
 
 JOBS: tuple[dict[str, object], ...] = (
     {"noise": 0.03, "micro_batch": 4},

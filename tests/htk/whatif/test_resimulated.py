@@ -8,39 +8,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from htk.graph.build import build, steps_at_hand
+from htk.graph.build import build
 from htk.graph.fidelity import exposed, idle
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
 from htk.simulate.times import Gemm, Times
 from htk.trace.opening import open_trace
 from htk.whatif.predict import Baseline, baseline, predict
-
-BASE = {
-    "model": "gpt3-126m",
-    "layers": 4,
-    "seq": 1024,
-    "nodes": 2,
-    "gpus_per_node": 2,
-    "micro_batch": 8,
-    "steps": 4,  # a loader that is late once moves the median of three steps little
-    "seed": 3,
-}
-
-
-def written(folder: Path, **change: object) -> Path:
-    simulate(checked(Config(**(BASE | change))), folder)  # type: ignore[arg-type]
-    (folder / "truth.json").unlink()
-    return folder
-
-
-def step_ns(folder: Path) -> float:
-    steps = steps_at_hand(open_trace(str(folder)).tables)
-    return float(np.median([steps.periods[k] for k in steps.numbers[1:]]))
-
+from tests.htk.whatif.simulated_job import step_ns, written
 
 # GPUs of unequal speed, two of eight of them recorded.
 MANY = {"nodes": 4, "noise": 0.06, "ranks_only": (0, 7)}

@@ -6,8 +6,8 @@ import pytest
 
 from htk.whatif.step_model import StepModel
 from htk.whatif.traffic import traffic
+from tests.htk.whatif.sharded_step import MIB, fsdp
 from tests.htk.whatif.small_step_model import Act, comm, small_model
-from tests.htk.whatif.test_parallelism import MIB, fsdp
 
 EXCHANGE = comm("x", 10, "all_to_all", in_bytes=MIB, out_bytes=MIB, group=4, per_node=2)
 

@@ -7,7 +7,7 @@ import pytest
 import htk
 from htk.errors import MalformedTrace
 from htk.parsers import operation_rows
-from tests.parsers.test_operation_rows import ROW, lines, parsed, rows
+from tests.parsers.operation_files import ROW, lines, parsed, rows
 
 
 @pytest.mark.parametrize(

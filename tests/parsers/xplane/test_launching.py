@@ -5,7 +5,7 @@ from pathlib import Path
 from htk.answers.ask import ask
 from htk.parsers.xplane.launching import with_operators
 from htk.parsers.xplane.planes import PlaneEvent
-from tests.parsers.test_xplane import kept, rows
+from tests.parsers.opened_files import kept, rows
 
 
 def test_hlo_operators_own_what_they_launched(shared: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from htk.core.parser import Head
 from htk.parsers import xplane
 from sample_traces.xplane_export import Plane, message
-from tests.parsers.test_xplane import opened, rows
+from tests.parsers.opened_files import opened, rows
 
 
 def test_times_beyond_reason_are_left_out(tmp_path: Path) -> None:

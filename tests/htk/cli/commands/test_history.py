@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from htk.cli.main import run
-from tests.htk.history.test_archive import BASE_NS, recording
+from tests.htk.history.recorded_runs import BASE_NS, recording
 
 DAY_NS = 86_400_000_000_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.htk.models.test_op_costs import BF16, of
+from tests.htk.models.op_costs.operator_costs import BF16, of
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ from tests.htk.models.test_op_costs import BF16, of
     ],
 )  # fmt: skip
 def test_elementwise(name: str, dims: list, types: str | list, flops: int, moved: int) -> None:
-    found = of(name, dims, kind=types)
+    found = of(name, dims, types=types)
     assert (found.flops, found.bytes, found.family) == (flops, moved, "elementwise")

@@ -1,6 +1,6 @@
 """Compiled kernels, by their tensors."""
 
-from tests.htk.models.test_op_costs import of
+from tests.htk.models.op_costs.operator_costs import of
 
 
 def test_compiled_kernels_by_their_tensors() -> None:

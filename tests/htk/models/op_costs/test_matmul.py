@@ -1,27 +1,11 @@
 """Work of matrix products, convolutions, transforms and recurrent networks, by hand."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 
-from htk.models.op_costs import cost
-from htk.models.op_costs.call import Cost
-
-BF16, FP8, BYTE, FLOAT = "c10::BFloat16", "c10::Float8_e4m3fn", "unsigned char", "float"
-M, K, N = 16, 32, 24
-
-
-def asked(name: str, dims: list, types: list, values: list | None = None) -> Cost | str:
-    return cost(name, json.dumps(dims), json.dumps(types), json.dumps(values or []))
-
-
-def of(name: str, dims: list, types: list | str = BF16, values: list | None = None) -> Cost:
-    kinds = [types if d else "" for d in dims] if isinstance(types, str) else types
-    found = asked(name, dims, kinds, values)
-    assert isinstance(found, Cost), found
-    return found
+from tests.htk.models.op_costs.operator_costs import BF16, FLOAT, K, M, N, asked, of
 
 
 @pytest.mark.parametrize(
@@ -68,7 +52,7 @@ def test_addbmm_adds_the_batch_up() -> None:
 def test_experts_of_each_token(name: str) -> None:
     """Five tokens, two of eight experts each: hidden 6, inner 4 with a gate beside it."""
     dims = [[5, 6], [8, 8, 6], [8, 6, 4], [5, 2], [5, 2]]
-    found = of(name, dims, [BF16, BF16, BF16, FLOAT, "int"])
+    found = of(name, dims, types=[BF16, BF16, BF16, FLOAT, "int"])
     assert found.flops == 2 * 5 * 2 * (6 * 8 + 4 * 6)
     used = 2 * (8 * 8 * 6 + 8 * 6 * 4)  # ten choices of eight: all of them
     assert found.bytes == 2 * 2 * 30 + used + 2 * 5 * 2 * (8 + 4) * 2
@@ -125,5 +109,5 @@ def test_linear_layers_of_transformer_engine(name: str, dims: list) -> None:
 def test_smaller_operators(
     name: str, dims: list, types: list, values: list, flops: int, moved: int
 ) -> None:
-    found = of(name, dims, types, values)
+    found = of(name, dims, types=types, values=values)
     assert (found.flops, found.bytes) == (flops, moved)

@@ -3,7 +3,7 @@
 import pytest
 
 from htk.models.op_costs.call import Cost
-from tests.htk.models.test_op_costs import BF16, FP8, of
+from tests.htk.models.op_costs.operator_costs import BF16, FP8, of
 
 LONG = "long int"
 BASE, INDEX, SOURCE = [5, 6, 7], [3, 4], [3, 4, 2]
@@ -56,12 +56,12 @@ N, S = 5 * 6 * 7, 24  # elements; an index has 12
     ],
 )  # fmt: skip
 def test_moved(name: str, dims: list, types: list, values: list, moved: int) -> None:
-    found = of(name, dims, values, types)
+    found = of(name, dims, values=values, types=types)
     assert (found.flops, found.bytes, found.family) == (0, moved, "copy")
 
 
 def test_a_bag_adds_its_rows_up() -> None:
-    found = of("aten::_embedding_bag", [[100, 16], [7], [3]], [], [BF16, LONG, LONG])
+    found = of("aten::_embedding_bag", [[100, 16], [7], [3]], values=[], types=[BF16, LONG, LONG])
     assert isinstance(found, Cost)
     assert found.flops == 7 * 16
     assert found.bytes == (7 + 3) * 16 * 2 + 8 * 7 + 8 * 3
@@ -69,5 +69,7 @@ def test_a_bag_adds_its_rows_up() -> None:
 
 def test_the_gradient_of_an_embedding_is_written_whole() -> None:
     dims: list = [[15, 16], [15], []]
-    found = of("aten::embedding_dense_backward", dims, ["", "", "100"], ["float", LONG, ""])
+    found = of(
+        "aten::embedding_dense_backward", dims, values=["", "", "100"], types=["float", LONG, ""]
+    )
     assert (found.flops, found.bytes) == (15 * 16, 4 * 15 * 16 + 8 * 15 + 4 * 100 * 16)

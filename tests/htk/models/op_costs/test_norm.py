@@ -1,12 +1,12 @@
 """Norms of servers."""
 
-from tests.htk.models.test_op_costs import BF16, of
+from tests.htk.models.op_costs.operator_costs import BF16, of
 
 
 def test_norms_of_servers() -> None:
     """Five operations and four tensors where the residual is added, as TraceLens has it too."""
     dims = [[8, 16]] * 4 + [[16], []]
-    added = of("aiter::add_rmsnorm", dims, kind=[BF16] * 5 + [""])
+    added = of("aiter::add_rmsnorm", dims, types=[BF16] * 5 + [""])
     assert (added.flops, added.bytes) == (5 * 128, 2 * (4 * 128 + 16))
-    plain = of("aiter::rms_norm", [[8, 16], [16], []], kind=[BF16, BF16, ""])
+    plain = of("aiter::rms_norm", [[8, 16], [16], []], types=[BF16, BF16, ""])
     assert (plain.flops, plain.bytes) == (4 * 128, 2 * (2 * 128 + 16))

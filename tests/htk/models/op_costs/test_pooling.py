@@ -3,7 +3,7 @@
 import pytest
 
 from htk.models.op_costs import cost
-from tests.htk.models.test_op_costs import of
+from tests.htk.models.op_costs.operator_costs import of
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from tests.htk.models.test_op_costs import of
     ],
 )  # fmt: skip
 def test_pooling(name: str, dims: list, values: list, flops: int, moved: int) -> None:
-    found = of(name, dims, values)
+    found = of(name, dims, values=values)
     assert (found.flops, found.bytes, found.family) == (flops, moved, "pooling")
 
 

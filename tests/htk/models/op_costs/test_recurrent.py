@@ -1,6 +1,6 @@
 """Recurrent networks."""
 
-from tests.htk.models.op_costs.test_matmul import FLOAT, of
+from tests.htk.models.op_costs.operator_costs import FLOAT, of
 
 
 def test_recurrent_networks() -> None:
@@ -9,9 +9,9 @@ def test_recurrent_networks() -> None:
     dims = [[5, 3, 6], weights, [], [], [2, 3, 7], [2, 3, 7], *[[]] * 10]
     types = [FLOAT, "TensorList", "", "", FLOAT, FLOAT, *[""] * 10]
     values = [*[""] * 13, "True", "", ""]
-    found = of("aten::_cudnn_rnn", dims, types, values)
+    found = of("aten::_cudnn_rnn", dims, types=types, values=values)
     held = 2 * (28 * 6 + 28 * 7 + 56)
     assert found.flops == 15 * 2 * (2 * (28 * 6 + 28 * 7) + 56)
     assert found.bytes == 4 * (5 * 3 * 6 + held + 15 * 14)
-    backward = of("aten::_cudnn_rnn_backward", dims, types, [*[""] * 16, "True"])
+    backward = of("aten::_cudnn_rnn_backward", dims, types=types, values=[*[""] * 16, "True"])
     assert backward.flops == 2 * found.flops

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.htk.models.test_op_costs import BF16, of
+from tests.htk.models.op_costs.operator_costs import BF16, of
 
 INTO = [6, 5, 4]
 N = 120
@@ -34,7 +34,7 @@ N = 120
     ],
 )
 def test_reductions(name: str, dims: list, values: list, flops: int, moved: int) -> None:
-    found = of(name, dims, values)
+    found = of(name, dims, values=values)
     assert (found.flops, found.bytes, found.family, found.dtype) == (
         flops, moved, "reduction", "bf16",
     ), BF16  # fmt: skip

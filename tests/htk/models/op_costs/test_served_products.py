@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.htk.models.op_costs.test_matmul import BF16, BYTE, FLOAT, FP8, K, M, N, asked, of
+from tests.htk.models.op_costs.operator_costs import BF16, BYTE, FLOAT, FP8, K, M, N, asked, of
 
 SCALED = M * K + K * N + 2 * M * N
 
@@ -27,16 +27,18 @@ SCALED = M * K + K * N + 2 * M * N
     ],
 )  # fmt: skip
 def test_scaled_products(name: str, dims: list, types: list) -> None:
-    found = of(name, dims, types)
+    found = of(name, dims, types=types)
     assert (found.flops, found.bytes, found.dtype) == (2 * M * K * N, SCALED, "fp8")
 
 
 def test_two_numbers_in_a_byte() -> None:
     dims = [[M, K // 2], [N, K // 2], [M, 2], [N, 2]]
-    found = of("trtllm::nvfp4_gemm", dims, [BYTE, BYTE, FP8, FP8])
+    found = of("trtllm::nvfp4_gemm", dims, types=[BYTE, BYTE, FP8, FP8])
     assert (found.flops, found.dtype) == (2 * M * K * N, "fp4")
     assert found.bytes == M * K // 2 + K * N // 2 + 2 * M * N
-    torch_s = of("aten::_scaled_mm", [[M, K // 2], [K // 2, N]], ["c10::Float4_e2m1fn_x2"] * 2)
+    torch_s = of(
+        "aten::_scaled_mm", [[M, K // 2], [K // 2, N]], types=["c10::Float4_e2m1fn_x2"] * 2
+    )
     assert (torch_s.flops, torch_s.dtype) == (2 * M * K * N, "fp4")
 
 
@@ -44,13 +46,13 @@ def test_packed_weights_are_moved_as_they_lie() -> None:
     dims = [[M, K], [], [K // 16, 2 * N], [1, N], [], [], [], [], [64], [], [], [], []]
     types = [BF16, "", "int", BF16, "", "", "", "", "int", "", "", "", ""]
     values = [""] * 9 + ["5", str(M), str(N), str(K)]
-    found = of("_C::gptq_marlin_gemm", dims, types, values)
+    found = of("_C::gptq_marlin_gemm", dims, types=types, values=values)
     assert found.flops == 2 * M * K * N
     assert found.bytes == 2 * M * K + 4 * (K // 16 * 2 * N) + 2 * N + 4 * 64 + 2 * M * N
     assert asked("_C::gptq_marlin_gemm", dims, types) == "shapes incomplete"
     int4 = of(
         "aten::_weight_int4pack_mm",
         [[M, K], [N // 8, K // 128 + 1, 32, 4], [], [K // 32, N, 2]],
-        [BF16, "int", "", BF16],
+        types=[BF16, "int", "", BF16],
     )
     assert int4.flops == 2 * M * K * N

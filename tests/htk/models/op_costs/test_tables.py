@@ -4,7 +4,7 @@ import json
 
 from htk.models.op_costs import cost
 from htk.models.op_costs.call import Cost
-from tests.htk.models.test_op_costs import of
+from tests.htk.models.op_costs.operator_costs import of
 
 
 def lookup(name: str, total: str = "", tables: int = 1, many: int = 10) -> Cost | str:
@@ -40,12 +40,12 @@ def test_what_surrounds_embedding_tables() -> None:
     floats = ["float", ""]
     permuted = of(
         "fbgemm::permute_2D_sparse_data", [[6], [4, 8], [40], [], []],
-        kind=["int", "int", "long", "", ""],
+        types=["int", "int", "long", "", ""],
     )  # fmt: skip
     assert permuted.bytes == 2 * (32 * 4 + 40 * 8) * 6 // 4 and permuted.assumed
-    assert of("fbgemm::permute_pooled_embs_auto_grad", [[8, 16]], kind="float").bytes == 2 * 512
-    narrow = of("fbgemm::FloatToFP8RowwiseQuantized", [[4, 256], []], kind=floats)
+    assert of("fbgemm::permute_pooled_embs_auto_grad", [[8, 16]], types="float").bytes == 2 * 512
+    narrow = of("fbgemm::FloatToFP8RowwiseQuantized", [[4, 256], []], types=floats)
     assert narrow.bytes == 4 * 256 * 4 + 4 * 264
-    wide = of("fbgemm::FP8RowwiseQuantizedToFloat", [[4, 264], []], kind=["unsigned char", ""])
+    wide = of("fbgemm::FP8RowwiseQuantizedToFloat", [[4, 264], []], types=["unsigned char", ""])
     assert wide.bytes == narrow.bytes
-    assert of("fbgemm::FloatToHFP8Quantized", [[64], []], kind=floats).bytes == 64 * 5
+    assert of("fbgemm::FloatToHFP8Quantized", [[64], []], types=floats).bytes == 64 * 5

@@ -1,7 +1,7 @@
 """Context parallelism sends keys and values round."""
 
 from htk.whatif.edits import cp
-from tests.htk.whatif.edits.test_pp import STEP
+from tests.htk.whatif.edits.attention_step import STEP
 from tests.htk.whatif.small_step_model import length, small_model
 
 

@@ -9,8 +9,8 @@ from htk.simulate.host import SimulatedHost
 from htk.trace.opening import open_trace
 from htk.whatif.edits import no_data_wait
 from htk.whatif.predict import baseline, predict
+from tests.htk.whatif.simulated_job import step_ns, written
 from tests.htk.whatif.small_step_model import Act, small_model
-from tests.htk.whatif.test_resimulated import step_ns, written
 
 JOB = {"layers": 2, "nodes": 1, "gpus_per_node": 2, "micro_batch": 2, "seq": 512}
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from htk.whatif.edits import tp
-from tests.htk.whatif.edits.test_pp import STEP, K, X
+from tests.htk.whatif.edits.attention_step import STEP, K, X
 from tests.htk.whatif.small_step_model import comm, length, small_model
 
 
