@@ -4,6 +4,7 @@ import json
 from functools import lru_cache
 
 Shape = tuple[int, ...]
+_LONGEST = 1 << 40  # what a dimension may be
 
 
 @lru_cache(maxsize=16384)
@@ -19,6 +20,16 @@ def operator_shapes(dims: str | None) -> tuple[Shape, ...]:
 def matrices(dims: str | None) -> list[Shape]:
     """Return the shapes with two dimensions."""
     return [shape for shape in operator_shapes(dims) if len(shape) == 2]
+
+
+@lru_cache(maxsize=4096)
+def product_sizes(dims: str) -> tuple[int, int, int] | None:
+    """Return the rows, columns and inner dimension of a product of two matrices."""
+    shapes = matrices(dims)
+    if len(shapes) < 2:
+        return None
+    (m, k), (other, n) = shapes[-2:]
+    return (m, n, k) if k == other and min(m, n, k) > 0 and max(m, n, k) < _LONGEST else None
 
 
 def _shape(listed: object) -> Shape:

@@ -1,23 +1,23 @@
 """How long matrix products take at other sizes, as those of the recording show.
 
 A product runs in waves of blocks, each of which takes a time for the length of its inner dimension
-and one for beginning and ending: t = least + waves · (k + ramp) · rate of its kernel. The rates are
-those of the kernels that the recording holds, the ramp is the one with which products of different
-k on the same kernel agree best, or the usual one where they do not agree. A product that grows
-moves to a kernel with larger tiles once it fills as much of a wave of it as others of the recording
-do, or a whole one.
+and one for beginning and ending: t = least + waves · (k + ramp) · rate of its kernel. Blocks of
+persistent kernels take several tiles (`tiles`). The rates are those of the kernels that the
+recording holds, the ramp is the one with which products of different k on the same kernel agree
+best, or the usual one where they do not agree. A product that grows moves to a kernel with larger
+tiles once it fills as much of a wave of it as others of the recording do, or a whole one.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
 from htk.columns.groups import Groups
-from htk.columns.types import Floats, Ints
-from htk.whatif.operator_shapes import matrices
+from htk.columns.types import Floats, Ints, Mask
+from htk.whatif.operator_shapes import product_sizes
 from htk.whatif.step_model import StepModel
 
 _SMOOTH = 32  # waves: so many are no longer told one by one
@@ -27,7 +27,6 @@ _FREE = 0.1  # of alike products, at least, run with nothing beside them, or all
 _APART = 2.0  # times as long, and inner dimensions tell a ramp
 _AGREES = 0.02  # the mean error of a ramp that is believed: what runs beside products misleads
 _USUAL_RAMP = 256.0  # steps of k: tensor cores reach half of their rate after 200 to 400
-_LONGEST = 1 << 40  # what a dimension may be
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ class Product:
     k: int
     waves: float
     ns: float  # above the least
+    persistent: bool = False  # its blocks share the tiles evenly
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class MatmulKernel:
     wave: float
     rate: float
     fill: float  # the least part of a wave for which it is chosen
+    persistent: bool = False
 
     def betters(self, other: "MatmulKernel", size: float) -> bool:
         """For a result of so many elements: has larger tiles and makes no less of a full wave."""
@@ -66,6 +67,7 @@ class Products:
     activity: Ints
     alike: Ints  # the one of `usual` that has its kernel and size
     waves: Floats
+    persistent: Mask
     ns: Floats  # above the least
     usual: list[Product]
     kernels: dict[int, MatmulKernel]
@@ -83,7 +85,8 @@ class Products:
     def taller(self, rows: float) -> Floats:
         """Return how long each takes with so many times the rows: on its own kernel, or on one with
         larger tiles."""
-        own = self.ns * whole_waves(self.waves * rows) / whole_waves(self.waves)
+        grown, now = (begun(self.waves * times, self.persistent) for times in (rows, 1.0))
+        own = self.ns * grown / now
         if rows <= 1:  # as many rows run on the kernel that they ran on
             return np.asarray(self.least + own)
         larger = self._of_usual([self._on_larger(product, rows) for product in self.usual])
@@ -97,26 +100,30 @@ class Products:
         if not larger:
             return float("nan")
         chosen = max(larger, key=lambda kernel: kernel.wave)
-        return float(whole_waves(size / chosen.wave)) * (product.k + self.ramp) * chosen.rate
+        waves = float(begun(size / chosen.wave, chosen.persistent))
+        return waves * (product.k + self.ramp) * chosen.rate
 
     def _of_usual(self, values: list[float] | list[int]) -> Floats:
         return np.array(values, np.float64)[self.alike]
 
 
-def whole_waves(waves: Floats | float) -> Floats:
-    """Return the waves that are begun; of many, as many as there are."""
+def begun(waves: Floats | float, persistent: Mask | bool) -> Floats:
+    """Return the waves that are begun; of many, or where blocks share tiles evenly, as many as
+    there are."""
     waves = np.asarray(waves, np.float64)
-    return np.where(waves < _SMOOTH, np.ceil(waves - 1e-6), waves)
+    counted = (waves < _SMOOTH) & ~np.asarray(persistent)
+    return np.where(counted, np.ceil(waves - 1e-6), np.maximum(waves, 1.0))
 
 
 def products(model: StepModel, least: float) -> Products:
     """Return those whose shapes and blocks are known. `least`: no kernel takes less."""
     length, facts = model.lengths().astype(np.float64), model.facts
-    distinct = [_sizes(dims or "[]") or (-1, -1, -1) for dims in facts.dims.distinct]
+    distinct = [product_sizes(dims or "[]") or (-1, -1, -1) for dims in facts.dims.distinct]
     sizes = np.array(distinct, np.int64).reshape(-1, 3)[facts.dims.codes]
     usable = facts.family.isin("gemm") & (sizes[:, 0] > 0) & (facts.blocks > 0)
     activity = np.flatnonzero(usable & (length > least))
     waves, ns = facts.blocks[activity], length[activity] - least
+    persistent = facts.persistent[activity]
     names = model.graph.activities.name[activity]
     alike = Groups.by_keys(np.column_stack([names, sizes[activity]]))
     free = alike.quantiles(ns, [_FREE])[0] if len(alike) else np.empty(0)
@@ -124,11 +131,12 @@ def products(model: StepModel, least: float) -> Products:
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     usual = [
-        Product(kernel, m, n, k, wave, fastest)
-        for (kernel, m, n, k), wave, fastest in zip(
+        Product(kernel, m, n, k, wave, fastest, is_persistent)
+        for (kernel, m, n, k), wave, fastest, is_persistent in zip(
             alike.keys[order].tolist(),
             waves[alike.first_row[order]].tolist(),
             free[order].tolist(),
+            persistent[alike.first_row[order]].tolist(),
             strict=True,
         )
     ]
@@ -137,13 +145,16 @@ def products(model: StepModel, least: float) -> Products:
         of[product.kernel].append(product)
     ramp = _ramp(of.values())
     kernels = {name: _kernel(some, ramp) for name, some in of.items()}
-    return Products(least, ramp, activity, number[alike.group_ids], waves, ns, usual, kernels)
+    return Products(
+        least, ramp, activity, number[alike.group_ids], waves, persistent, ns, usual, kernels
+    )
 
 
 def _rates(some: list[Product], ramps: Floats) -> Floats:
     """Return ns for a step of k in a wave, of each product (a column) with each ramp (a row)."""
     ns, waves, k = np.array([(p.ns, p.waves, p.k) for p in some], np.float64).T
-    return np.asarray(ns / whole_waves(waves) / (k + ramps[:, None]))
+    persistent = np.array([p.persistent for p in some], bool)
+    return np.asarray(ns / begun(waves, persistent) / (k + ramps[:, None]))
 
 
 def _kernel(some: list[Product], ramp: float) -> MatmulKernel:
@@ -151,6 +162,7 @@ def _kernel(some: list[Product], ramp: float) -> MatmulKernel:
         float(np.median([product.m * product.n / product.waves for product in some])),
         float(np.median(_rates(some, np.array([ramp])))),
         min(1.0, *(product.waves for product in some)),
+        some[0].persistent,
     )
 
 
@@ -166,13 +178,3 @@ def _ramp(by_kernel: Iterable[list[Product]]) -> float:
     errors = np.hstack([np.abs(r - np.median(r, axis=1, keepdims=True)) for r in rates]).mean(1)
     best = int(np.argmin(errors))
     return float(_RAMPS[best]) if errors[best] <= _AGREES else _USUAL_RAMP
-
-
-@lru_cache(maxsize=4096)
-def _sizes(dims: str) -> tuple[int, int, int] | None:
-    """Return the rows, columns and inner dimension of a product of two matrices."""
-    shapes = matrices(dims)
-    if len(shapes) < 2:
-        return None
-    (m, k), (other, n) = shapes[-2:]
-    return (m, n, k) if k == other and min(m, n, k) > 0 and max(m, n, k) < _LONGEST else None

@@ -23,6 +23,7 @@ from htk.models.hardware import Gpu
 from htk.models.link_rates import scale_up_gbps
 from htk.models.site_rates import NO_SITE, SiteByGpu, SiteRates
 from htk.whatif.served_iteration import ServedIteration
+from htk.whatif.tiles import rounds
 
 _T = TypeVar("_T")
 
@@ -42,6 +43,7 @@ class StepFacts:
     group_size: Ints
     per_node: Ints  # members of its group in one node; 0: unknown
     blocks: Floats  # waves that it filled: blocks ÷ what the GPU holds at once; NaN: unknown
+    persistent: Mask  # its blocks take several tiles, and share them evenly
     single: Mask  # communication whose peers are unrecorded
     gpus_per_node: int  # 0: unknown
     scale_up_gbps: float | None  # links of a GPU within its node, one way, from the catalogue
@@ -270,21 +272,28 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:
     op = numbers(links["op_row"], -1)[rows]
     comm, index = tables["collectives"], collective_rows(tables, rows)
     size = numbers(comm["group_size"], -1)
-    blocks = numbers(kernels["blocks_per_sm"], np.nan)[rows]
+    dims = CodedTexts.taken(ops["input_dims"], op)
+    waves, persistent = rounds(
+        CodedTexts.taken(kernels["name"], rows),
+        dims,
+        CodedTexts.taken(kernels["grid"], rows),
+        numbers(kernels["blocks_per_sm"], np.nan)[rows].astype(np.float64),
+    )
     alone = np.asarray(graph.activities.kind == 1) & (_into(graph, "transfer") < 0)
     gpus = int(numbers(tables["ranks"]["device_count"], 0).max(initial=0))
     return StepFacts(
         tables=tables,
         rows=rows,
         family=CodedTexts.taken(kernels["family"], rows),
-        dims=CodedTexts.taken(ops["input_dims"], op),
+        dims=dims,
         op=CodedTexts.taken(ops["name"], op),
         collective=CodedTexts.taken(comm["type"], index),
         in_bytes=_taken(numbers(comm["in_bytes"], -1), index),
         out_bytes=_taken(numbers(comm["out_bytes"], -1), index),
         group_size=_taken(size, index),
         per_node=_per_node(comm, gpus)[index],
-        blocks=blocks.astype(np.float64),
+        blocks=waves,
+        persistent=persistent,
         single=alone,
         gpus_per_node=gpus,
         scale_up_gbps=_links(tables["ranks"]),

@@ -195,6 +195,7 @@ def _facts(facts: StepFacts, works: Sequence[Work]) -> StepFacts:
         group_size=np.append(facts.group_size, [w.group_size for w in works]),
         per_node=np.append(facts.per_node, [w.per_node for w in works]),
         blocks=np.append(facts.blocks, facts.blocks[like]),
+        persistent=np.append(facts.persistent, facts.persistent[like]),
         single=np.append(facts.single, [w.kind == COMM and not w.joined for w in works]),
     )
 

@@ -18,7 +18,7 @@ from htk.whatif.edit_arguments import factor
 from htk.whatif.fsdp_units import of_weights
 from htk.whatif.micro_batches import samples
 from htk.whatif.parallel import tensor_reduces
-from htk.whatif.products import products, whole_waves
+from htk.whatif.products import begun, products
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import rescaled
@@ -123,7 +123,8 @@ def _steps(model: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDAr
     """Waves of so many times the blocks, over those of now."""
     waves = np.nan_to_num(model.facts.blocks, nan=1e9)
     least = np.maximum(waves, 1e-3)
-    each = whole_waves(least * ratio) / whole_waves(least)
+    evenly = model.facts.persistent
+    each = begun(least * ratio, evenly) / begun(least, evenly)
     # blocks of attention differ in length, so that the last wave is no whole one
     return np.where(attention, np.maximum(waves * ratio, 1) / np.maximum(waves, 1), each)
 

@@ -41,6 +41,7 @@ class Act:
     backward: bool = False
     recomputed: bool = False
     blocks: float = float("nan")
+    persistent: bool = False
     collective: str | None = None
     in_bytes: int = -1
     out_bytes: int = -1
@@ -141,6 +142,7 @@ def small_model(
         group_size=_ints(a.group for a in acts),
         per_node=_ints(a.per_node for a in acts),
         blocks=np.array([a.blocks for a in acts]),
+        persistent=np.array([a.persistent for a in acts]),
         single=np.array([a.kind == "comm" and a.joined is None for a in acts]),
         gpus_per_node=gpus_per_node,
         scale_up_gbps=None,
