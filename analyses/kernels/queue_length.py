@@ -1,6 +1,5 @@
 """How much launched work waits on each stream."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.spread import BY_RANK
 from htk.measures.breakdown import percent
+from htk.measures.queues import QueueLengths, Waiting
 from htk.schema import table
 
 RETURNS = table(
@@ -55,49 +55,21 @@ def queue_length(
     64 at least, and the call takes more than 10 times the median of its kind; what is over that
     counts. (A shorter queue is never full, its slow calls have other causes: CUDA's holds 1022.)
     """
-    tables = [_rows(_Waiting.of(kernels, kernel_links, per_stream=False), kernel_links, launches)]
+    tables = [_rows(Waiting.of(kernels, kernel_links, per_stream=False), kernel_links, launches)]
     if by == "stream":
-        tables.append(_rows(_Waiting.of(kernels, kernel_links, per_stream=True), None, None))
+        tables.append(_rows(Waiting.of(kernels, kernel_links, per_stream=True), None, None))
     order = [("rank", "ascending"), ("device", "ascending"), ("stream", "ascending")]
     limits = {"full_share_of_longest": _FULL, "full_from": _LEAST, "call_over_median": _OUTLIER}
     return with_coverage(pa.concat_tables(tables).sort_by(order), **limits)
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    """What waits in a queue: a launch, or on one stream the part of it that goes there."""
-
-    key: Ints  # rank, cycle, device and stream
-    row: Ints  # the activity that starts first
-    launched: Ints
-    started: Ints
-
-    @classmethod
-    def of(cls, kernels: pa.Table, kernel_links: pa.Table, *, per_stream: bool) -> "_Waiting":
-        launch = numbers(kernel_links["launch_row"], NONE)
-        start = numbers(kernels["start_ns"])
-        columns = ("rank", "cycle", "device", "stream")
-        key = np.column_stack([numbers(kernels[c], NONE).astype(np.int64) for c in columns])
-        if not per_stream:
-            key[:, 3] = NONE
-        linked = np.flatnonzero(launch != NONE)
-        linked = linked[np.argsort(start[linked], kind="stable")]
-        row = linked[Groups.by_keys(np.column_stack([key, launch])[linked]).first_row]
-        launched = numbers(kernel_links["launch_start_ns"])[row]
-        return cls(key[row], row, launched, np.maximum(start[row], launched))
-
-
-def _rows(waiting: _Waiting, kernel_links: pa.Table | None, launches: pa.Table | None) -> pa.Table:
+def _rows(waiting: Waiting, kernel_links: pa.Table | None, launches: pa.Table | None) -> pa.Table:
     groups = Groups.by_keys(waiting.key)
-    lane = np.concatenate([groups.group_ids, groups.group_ids])
-    time = np.concatenate([waiting.launched, waiting.started])
-    step = np.repeat(np.array([1, -1], np.int64), len(waiting.row))
-    order = np.lexsort((-step, time, lane))  # of one time, launches first: a start is never early
-    lane, time, step = lane[order], time[order], step[order]
-    length = np.cumsum(step)  # each lane ends with an empty queue
-    events = Groups.by_keys(lane)
+    queues = QueueLengths.of(waiting, groups)
+    queue, time, length, order = queues.queue, queues.time, queues.length, queues.order
+    events = Groups.by_keys(queue)
     held = np.append(time[1:], 0)[: len(time)] - time
-    held[np.append(lane[1:] != lane[:-1], True)[: len(lane)]] = 0
+    held[np.append(queue[1:] != queue[:-1], True)[: len(queue)]] = 0
     span = events.sum(held)
     mean = quotient(events.sum(length * held), span)
     (p50,) = events.quantiles(length, (0.5,))
@@ -122,7 +94,7 @@ def _rows(waiting: _Waiting, kernel_links: pa.Table | None, launches: pa.Table |
 
 
 def _blocked(
-    waiting: _Waiting,
+    waiting: Waiting,
     groups: Groups,
     order: Ints,
     length: Ints,

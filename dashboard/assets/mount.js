@@ -18,7 +18,8 @@
   /* The time that filters ask for, or the chosen steps. */
   function beginning(place, about) {
     const { from, to, steps } = place.dataset;
-    if (from || to) return { start: from ? Number(from) : about.low, end: to ? Number(to) : about.high };
+    const at = (time) => T.placeOf(about, Number(time));
+    if (from || to) return { start: from ? at(from) : about.low, end: to ? at(to) : about.high };
     const chosen = new Set((steps || "").split(",").filter(Boolean).map(Number));
     const mine = about.steps.filter((s) => chosen.has(s[2]));
     return mine.length ? { start: Math.min(...mine.map((s) => s[3])), end: Math.max(...mine.map((s) => s[4])) } : null;

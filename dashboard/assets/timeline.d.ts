@@ -17,6 +17,10 @@ declare namespace htk {
     kind_of: number[];
     ranks: [rank: number, device: string | null, ...rest: unknown[]][];
     steps: Step[];
+    /** Start and end of each recording on the axis. */
+    recordings?: [start: number, end: number][];
+    /** Empty time that the axis leaves out: its start and end, and those of its break on the axis. */
+    cuts?: [start: number, end: number, from: number, upto: number][];
     can_align?: boolean;
     can_path?: boolean;
     badges?: string[];
@@ -27,7 +31,7 @@ declare namespace htk {
     [more: string]: any;
   }
 
-  type Kind = "compute" | "comm" | "memory" | "cpu" | "launch" | "range" | "phase" | "python" | "idle" | "overhead";
+  type Kind = "compute" | "comm" | "memory" | "cpu" | "launch" | "range" | "phase" | "python" | "idle" | "overhead" | "pending";
   /** Fill, border where the fill is pale, and what many of them together look like. */
   type Paint = [fill: string, border?: string, many?: string];
   interface Colours {
@@ -140,11 +144,15 @@ declare namespace htk {
     noteHere(control: any): void;
     writeNote(control: any, note: Note): void;
     showNotes(control: any): void;
-    /** Start and end of each recording: between them lie hours. */
-    recordings(about: About): [start: number, end: number][];
+    /** The time at a place of the axis, the place of a time, and how long it is between two places. */
+    timeAt(about: About, place: number): number;
+    placeOf(about: About, time: number): number;
+    lasted(about: About, start: number, end: number): number;
+    breaks(about: About, view: { start: number; end: number }): { from: number; upto: number; time: number }[];
     gaps(about: About, rank: number): any;
     listen(control: Control): void;
     pictures(S: State, data: any): void;
+    drawBreaks(picture: any, top?: number): void;
     frame(S: State, context: CanvasRenderingContext2D, size: Canvas["size"]): void;
     overview(S: State, context: CanvasRenderingContext2D, size: Canvas["size"]): void;
     hatch(context: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, colours: Colours): void;

@@ -48,13 +48,6 @@
       this.fit();
       this.overview();
       const given = S.options.start;
-      const recordings = T.recordings(S.about);
-      if (given) this.go(given.start, given.end, true);
-      else if (recordings.length > 1) { // not on the empty time between them
-        const [start, end] = recordings.reduce((a, b) => (b[1] - b[0] > a[1] - a[0] ? b : a));
-        const margin = (end - start) * 0.02;
-        this.go(start - margin, end + margin, true);
-      }
       this.refresh();
     }
 
@@ -226,7 +219,9 @@
 
     async overview() {
       const { S, P } = this;
-      const lanes = S.about.lanes.map((l, k) => (l[1] === "busy" ? k : -1)).filter((k) => k >= 0).slice(0, 64);
+      // A recording without GPU work, as a dump is: the first lane of each track.
+      const strips = S.about.lanes.map((l, k) => (l[1] === "busy" ? k : -1)).filter((k) => k >= 0);
+      const lanes = (strips.length ? strips : [...T.tracks(S.about).values()].map((t) => t.lanes[0]).sort((a, b) => a - b)).slice(0, 64);
       if (!lanes.length) return;
       const { about } = S;
       const width = Math.max(200, P.small.size.width - T.GUTTER);
@@ -354,7 +349,8 @@
       const { start: low, end: high } = S.range;
       const found = await this.askOnce("stats", { start: low, end: high, lanes: lanes ? T.ranges(lanes) : "" });
       if (!found || !S.range) return;
-      const filter = S.options.narrow ? () => S.options.narrow(S.range.start, S.range.end) : null;
+      const time = (place) => T.timeAt(S.about, place);
+      const filter = S.options.narrow ? () => S.options.narrow(time(S.range.start), time(S.range.end)) : null;
       T.showStats(S, P.panel, found, { focus: () => this.focus(), clear: () => this.clear(), filter,
         note: () => T.noteHere(this) });
     }
@@ -400,7 +396,9 @@
       if (!about) return;
       const ref = S.selected && S.selected.ref;
       this.turn += 1;
+      const notes = this.timed(S.notes, T.timeAt);
       Object.assign(S, { about, aligned: on, path: null, range: null, selected: null });
+      S.notes = this.timed(notes, T.placeOf);
       P.align.setAttribute("aria-pressed", String(on));
       P.path.setAttribute("aria-pressed", "false");
       this.layout();
@@ -463,7 +461,7 @@
       const total = new Map();
       found.start.forEach((start, i) => {
         const word = found.kinds[found.kind[i]];
-        total.set(word, (total.get(word) || 0) + Math.max(0, found.end[i] - start));
+        total.set(word, (total.get(word) || 0) + Math.max(0, T.lasted(this.S.about, start, found.end[i])));
       });
       const rows = [...total].sort((a, b) => b[1] - a[1]).map(([word, ns]) => `${word} ${T.time(ns, 3)}`);
       T.trouble(this.P.panel, `Critical path of ${T.time(found.total)}: ${rows.join(" · ")}`);
@@ -486,19 +484,28 @@
         const { S } = this;
         const view = S.goal || S.view;
         const whole = view.start <= S.about.low && view.end >= S.about.high;
-        const at = whole ? "" : `${Math.round(view.start)}..${Math.round(view.end)}`;
-        const range = S.range ? `${S.range.start}..${S.range.end}` : "";
+        // An address holds times: it stays right where the axis is cut otherwise.
+        const times = (span) => [span.start, span.end].map((place) => Math.round(T.timeAt(S.about, place)));
+        const at = whole ? "" : times(view).join("..");
+        const range = S.range ? times(S.range).join("..") : "";
         const event = (S.selected && S.selected.ref) || "";
         S.options.remember({ at, event, range, aligned: S.aligned ? "" : "0", find: S.wanted, filter: S.filterText,
-          pins: T.joined(S.pinned), order: T.joined(S.order), notes: T.notesText(S.notes) });
+          pins: T.joined(S.pinned), order: T.joined(S.order), notes: T.notesText(this.timed(S.notes, T.timeAt)) });
       }, 250);
     }
 
+    /* Notes with their times on the axis, or from there. */
+    timed(notes, moved) {
+      const { about } = this.S;
+      return notes.map((note) => ({ ...note, start: Math.round(moved(about, note.start)), end: Math.round(moved(about, note.end)) }));
+    }
+
     async restore({ at, event, range, aligned, find, filter, pins, order, notes }) {
-      const pair = (text) => (/^-?\d+\.\.-?\d+$/.test(text || "") ? text.split("..").map(Number) : null);
+      const place = (time) => T.placeOf(this.S.about, Number(time));
+      const pair = (text) => (/^-?\d+\.\.-?\d+$/.test(text || "") ? text.split("..").map(place) : null);
       if (aligned === "0" && this.S.about.can_align) await this.align(false);
       Object.assign(this.S, { pinned: T.split(pins), order: T.split(order) });
-      T.setNotes(this, T.notesOf(notes));
+      T.setNotes(this, this.timed(T.notesOf(notes), T.placeOf));
       T.filterTracks(this, filter || "");
       if (find) this.search(find);
       const view = pair(at);

@@ -1,6 +1,7 @@
 /* The timeline's words and colours: what every other part of it shares. */
 (function (/** @type {htk.Timeline} */ T) {
   "use strict";
+  const HOUR = 3.6e12;
   /* Fill; border where the fill is a pale neutral; and what many of them together look like.
      The same colours as in figures: htk/output/tokens.py. */
   T.LIGHT = {
@@ -9,7 +10,7 @@
     kinds: {
       compute: ["#2F7DE1"], comm: ["#D9822B"], memory: ["#16826B"], cpu: ["#6B7788"], launch: ["#7A4FB5"],
       range: ["#E6EBF2", "#9AA6B8"], phase: ["#F3F6FA", "#AEB9C9"], python: ["#C3CBD6", "#98A3B3"],
-      idle: ["#F1F4F8", "#8D99AB", "#B6BFCB"], overhead: ["#EAE4D6", "#B3A98F"],
+      idle: ["#F1F4F8", "#8D99AB", "#B6BFCB"], overhead: ["#EAE4D6", "#B3A98F"], pending: ["#FBEBD6", "#B8651A"],
     },
   };
   T.DARK = {
@@ -18,13 +19,14 @@
     kinds: {
       compute: ["#4C93F0"], comm: ["#E69A4A"], memory: ["#2AA68B"], cpu: ["#8793A6"], launch: ["#B894EE"],
       range: ["#27334A", "#5A6A85"], phase: ["#1D283B", "#4A5872"], python: ["#3B485E", "#66758F"],
-      idle: ["#1D293D", "#71809A", "#475364"], overhead: ["#39352A", "#6E6750"],
+      idle: ["#1D293D", "#71809A", "#475364"], overhead: ["#39352A", "#6E6750"], pending: ["#43321F", "#E69A4A"],
     },
   };
   T.STRIPES = ["compute", "comm", "memory"]; // of a rank's strip, from the bottom up
   T.WORDS = {
     compute: "compute", comm: "communication", memory: "copies", cpu: "CPU operators", launch: "launch calls",
     range: "ranges", phase: "phases", python: "Python", idle: "idle", overhead: "profiler",
+    pending: "communication that had not ended",
   };
   T.GUTTER = 216;
   T.AXIS = 24;
@@ -63,6 +65,8 @@
 
   T.time = function (ns, digits = 4) {
     const a = Math.abs(ns);
+    if (a >= 48 * HOUR) return `${(ns / (24 * HOUR)).toPrecision(digits)} days`;
+    if (a >= 2 * HOUR) return `${(ns / HOUR).toPrecision(digits)} h`;
     if (a >= 1e9) return `${(ns / 1e9).toPrecision(digits)} s`;
     if (a >= 1e6) return `${(ns / 1e6).toPrecision(digits)} ms`;
     if (a >= 1e3) return `${(ns / 1e3).toPrecision(digits)} µs`;

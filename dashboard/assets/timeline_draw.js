@@ -89,6 +89,7 @@
     context.clip();
     if (S.path) criticalPath(G);
     if (S.selected) arrows(G);
+    T.drawBreaks(G);
     T.noteBands(G);
     marked(G);
     context.restore();
@@ -416,6 +417,50 @@
     context.fillRect(x - 0.6, middle + 1, 1.2, 5);
   }
 
+  /* The view without the breaks in it. */
+  function pieces({ about, view }) {
+    const found = [];
+    let from = view.start;
+    for (const cut of T.breaks(about, view)) {
+      if (cut.from > from) found.push([from, cut.from]);
+      from = Math.max(from, cut.upto);
+    }
+    if (from < view.end) found.push([from, view.end]);
+    return found;
+  }
+
+  /* Breaks of the axis: torn edges, and how much time is left out between them. */
+  T.drawBreaks = function ({ S, context, width, height, X, C }, top = T.AXIS) {
+    for (const { from, upto, time } of T.breaks(S.about, S.view)) {
+      const [a, b] = [Math.max(T.GUTTER, X(from)), Math.min(width, X(upto))];
+      if (b - a < 1) continue;
+      T.hatch(context, a, top, b - a, height - top, C);
+      context.strokeStyle = C.soft;
+      context.lineWidth = 1.2;
+      for (const x of [X(from), X(upto)]) {
+        if (x < T.GUTTER || x > width) continue;
+        context.beginPath();
+        for (let y = top, k = 0; y <= height; y += 6, k++) context.lineTo(x + (k % 2 ? 3 : -3), y);
+        context.stroke();
+      }
+      const text = `${T.time(time, 3)} not recorded`;
+      context.font = FONT;
+      const wide = text.length * CHARACTER;
+      context.save();
+      context.translate((a + b) / 2, Math.min(height, top + 260) / 2 + top / 2);
+      if (b - a < wide) context.rotate(-Math.PI / 2);
+      context.fillStyle = C.paper;
+      context.globalAlpha = 0.85;
+      context.fillRect(-wide / 2, -9, wide, 18);
+      context.globalAlpha = 1;
+      context.fillStyle = C.ink;
+      context.textBaseline = "middle";
+      context.textAlign = "center";
+      context.fillText(text, 0, 0);
+      context.restore();
+    }
+  };
+
   function axis({ S, context, width, plot, span, X, C }) {
     context.fillStyle = C.paper;
     context.fillRect(0, 0, width, T.AXIS);
@@ -424,16 +469,25 @@
     const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= raw);
     context.font = FONT;
     context.textBaseline = "middle";
-    for (let t = Math.ceil(S.view.start / step) * step; t < S.view.end; t += step) {
-      const x = X(t);
-      context.fillStyle = C.line;
-      context.fillRect(x, T.AXIS - 6, 1, 6);
-      context.fillStyle = C.soft;
-      const text = T.moment(t, step);
-      if (x + 4 + text.length * CHARACTER < width) context.fillText(text, x + 4, T.AXIS / 2 - 1);
+    let upto = T.GUTTER; // where the last mark's text ends
+    for (const [begin, end] of pieces(S)) {
+      const last = T.timeAt(S.about, end);
+      for (let t = Math.ceil(T.timeAt(S.about, begin) / step) * step; t < last; t += step) {
+        const x = X(T.placeOf(S.about, t));
+        context.fillStyle = C.line;
+        context.fillRect(x, T.AXIS - 6, 1, 6);
+        context.fillStyle = C.soft;
+        const text = T.moment(t, step);
+        const wide = 4 + text.length * CHARACTER;
+        if (x < upto || x + wide >= width) continue;
+        context.fillText(text, x + 4, T.AXIS / 2 - 1);
+        upto = x + wide;
+      }
     }
     context.fillStyle = C.soft;
-    context.fillText(`${T.time(span, 3)} in view`, 8, T.AXIS / 2);
+    const left = T.breaks(S.about, S.view).reduce((sum, cut) =>
+      sum + Math.min(cut.upto, S.view.end) - Math.max(cut.from, S.view.start), 0);
+    context.fillText(`${T.time(span - left, 3)} in view`, 8, T.AXIS / 2);
     context.fillStyle = C.line;
     context.fillRect(0, T.AXIS - 1, width, 1);
   }
@@ -455,12 +509,11 @@
         drawn(context, S.small, S.small.pictures, k, T.GUTTER, 2 + k * h, plot, h > 3 ? h - 1 : h);
       }
     }
-    const recordings = T.recordings(S.about);
-    recordings.slice(1).forEach(([start], k) => { // what nobody recorded, between recordings
-      const from = T.GUTTER + ((recordings[k][1] - S.about.low) / whole) * plot;
-      const upto = T.GUTTER + ((start - S.about.low) / whole) * plot;
-      if (upto - from > 2) T.hatch(context, from, 1, upto - from, height - 2, C);
-    });
+    for (const [, , start, end] of S.about.cuts || []) { // what nobody recorded, between recordings
+      const from = T.GUTTER + ((start - S.about.low) / whole) * plot;
+      const upto = T.GUTTER + ((end - S.about.low) / whole) * plot;
+      T.hatch(context, from, 1, Math.max(2, upto - from), height - 2, C);
+    }
     const found = (S.wanted || S.path) && S.small && S.small.head.hits ? S.small.head.hits : [];
     context.fillStyle = C.accent;
     for (const [from, to] of found) {
@@ -470,7 +523,7 @@
     context.font = FONT;
     context.textBaseline = "middle";
     context.fillStyle = C.soft;
-    context.fillText(`all ${T.time(whole, 3)}`, 8, height / 2);
+    context.fillText(`all ${T.time(T.lasted(S.about, S.about.low, S.about.high), 3)}`, 8, height / 2);
     const a = T.GUTTER + ((S.view.start - S.about.low) / whole) * plot;
     const b = T.GUTTER + ((S.view.end - S.about.low) / whole) * plot;
     context.fillStyle = C.paper;

@@ -76,6 +76,9 @@
       return question === "about" ? this.about : this[question](given);
     }
 
+    /* How long a span lasts. */
+    lasted(i) { return T.lasted(this.about, this.start[i], this.end[i]); }
+
     /* First span of a part that ends after a time. */
     from(part, time) {
       let low = part.first;
@@ -303,7 +306,7 @@
         if (!codes.has(this.name[i]) || this.made[this.lane[i]]) continue;
         const sum = sums.get(this.name[i]) || [this.name[i], 0, 0];
         sum[1] += 1;
-        sum[2] += this.end[i] - this.start[i];
+        sum[2] += this.lasted(i);
         sums.set(this.name[i], sum);
         spans += 1;
       }
@@ -323,7 +326,7 @@
         if (!codes.has(this.name[i]) || this.made[this.lane[i]]) continue;
         if (rank !== null && this.about.lanes[this.lane[i]][0] !== rank) continue;
         if (how === "longest") {
-          if (best < 0 || this.end[i] - this.start[i] > this.end[best] - this.start[best]) best = i;
+          if (best < 0 || this.lasted(i) > this.lasted(best)) best = i;
           continue;
         }
         if (wrap < 0 || sign * later(i, wrap) < 0) wrap = i;
@@ -344,8 +347,8 @@
       for (const part of this.parts) {
         if (this.made[part.lane] || (chosen && !chosen.has(part.lane))) continue;
         for (let i = this.from(part, start), b = this.until(part, end); i < b; i++) {
-          const from = Math.max(this.start[i], start);
-          const to = Math.min(this.end[i], end);
+          const from = T.timeAt(this.about, Math.max(this.start[i], start));
+          const to = T.timeAt(this.about, Math.min(this.end[i], end));
           const name = names.get(this.name[i]) || [this.name[i], 0, 0];
           name[1] += 1;
           name[2] += to - from;

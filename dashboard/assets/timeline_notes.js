@@ -56,7 +56,8 @@
   };
 
   const button = (text, onclick) => el("button", { type: "button", onclick }, text);
-  const when = (note) => `${T.moment(note.start, 1)}${note.end > note.start ? `, ${T.time(note.end - note.start)} long` : ""}`;
+  const when = (about, note) => `${T.moment(T.timeAt(about, note.start), 1)}${
+    note.end > note.start ? `, ${T.time(T.lasted(about, note.start, note.end))} long` : ""}`;
 
   function changed(C) {
     C.P.notes.hidden = !C.S.notes.length;
@@ -86,7 +87,7 @@
       P.canvas.focus({ preventScroll: true });
     };
     const full = isNew && S.notes.length >= MOST;
-    P.panel.replaceChildren(el("h3", {}, `${isNew ? "A note" : "The note"} at ${when(note)}`),
+    P.panel.replaceChildren(el("h3", {}, `${isNew ? "A note" : "The note"} at ${when(S.about, note)}`),
       full ? el("p", { class: "hint", role: "alert" }, `A link holds ${MOST} notes at most; delete one first.`)
         : el("form", { class: "tools note", onsubmit: save }, field, el("button", { type: "submit" }, "Save"),
           button("Cancel", () => T.showNotes(C))),
@@ -114,7 +115,7 @@
     const line = (note) => el("li", {},
       button("Go", () => visit(note)), button("Edit", () => T.writeNote(C, note)),
       button("Delete", () => { T.setNotes(C, S.notes.filter((other) => other !== note)); T.showNotes(C); }),
-      el("span", {}, el("b", {}, note.text), ` at ${when(note)}`));
+      el("span", {}, el("b", {}, note.text), ` at ${when(S.about, note)}`));
     P.panel.replaceChildren(el("h3", {}, "Notes"), el("ul", { class: "tracks" }, ...S.notes.map(line)));
   };
 })(globalThis.htkTimeline ??= /** @type {any} */ ({}));

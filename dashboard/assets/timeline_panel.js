@@ -34,9 +34,10 @@
   T.showEvent = function (S, place, act) {
     const found = S.selected;
     const lane = S.about.lanes[found.lane];
+    const lasted = T.time(T.lasted(S.about, found.start, found.end));
     const basics = [
-      ["duration", T.time(found.end - found.start)],
-      ["starts at", T.moment(found.start, 1)],
+      ["duration", found.kind === "pending" ? "it had not ended when this was written down" : found.open ? "not recorded" : lasted],
+      ["starts at", T.moment(T.timeAt(S.about, found.start), 1)],
       ["where", `${lane[0] >= 0 ? `rank ${lane[0]}, ` : ""}${lane[2]}`],
     ];
     const facts = basics.concat(found.facts || []);
@@ -56,7 +57,7 @@
       const out = arrow.from[2] === found.id;
       const other = out ? arrow.to : arrow.from;
       const where = S.about.lanes[other[0]];
-      const gap = arrow.to[1] - arrow.from[1];
+      const gap = T.lasted(S.about, arrow.from[1], arrow.to[1]);
       linked.append(button(
         `${ARROWS[arrow.kind][out ? 1 : 0]}: ${where[0] >= 0 ? `rank ${where[0]}, ` : ""}${where[2]}, ${out ? "+" : "−"}${T.time(Math.abs(gap), 3)}`,
         "go there", () => act.select(other[2])));
@@ -102,7 +103,7 @@
   }
 
   T.showStats = function (S, place, found, act) {
-    const whole = Math.max(1, found.end - found.start);
+    const whole = Math.max(1, T.lasted(S.about, found.start, found.end));
     const share = (ns) => `${((100 * ns) / whole).toFixed(1)} %`;
     const name = (code) => {
       const text = S.about.names[code];
@@ -111,7 +112,7 @@
     };
     place.replaceChildren(
       el("h3", {}, el("span", { class: "name" },
-        `${T.time(whole)} marked, from ${T.moment(found.start, Math.max(1, whole / 1000))}; ${T.count(found.spans)} events`)),
+        `${T.time(whole)} marked, from ${T.moment(T.timeAt(S.about, found.start), Math.max(1, whole / 1000))}; ${T.count(found.spans)} events`)),
       el("div", { class: "tools" },
         button("Focus", "bring it into view (F)", act.focus),
         act.filter ? button("Look at this time alone, on every page", "sets the filters from and to", act.filter) : null,

@@ -36,10 +36,10 @@
     const tip = el("div", { class: "tip" });
     tip.hidden = true;
     const panel = el("div", { class: "panel", "aria-live": "polite" });
-    const recordings = T.recordings(about);
+    const recordings = about.recordings || [];
     const jumps = recordings.length < 2 ? [] : recordings.map(([start, end], k) =>
       el("button", { type: "button", class: "recording", "data-start": start, "data-end": end,
-        title: `${T.time(end - start, 3)}, ${T.time(start - about.low, 3)} after the first` },
+        title: `${T.time(end - start, 3)}, ${T.time(T.timeAt(about, start), 3)} after the first began` },
       `Recording ${k + 1} of ${recordings.length}`));
     if (about.unrecorded_ranks) {
       const ranks = about.unrecorded_ranks === 1 ? "1 rank" : `${about.unrecorded_ranks} ranks`;
@@ -64,13 +64,15 @@
     if (!hit) { place.hidden = true; return; }
     const lane = S.about.lanes[hit.lane];
     const step = S.about.steps.find((s) => s[1] === lane[0] && hit.start >= s[3] && hit.start < s[4]);
-    const length = hit.end - hit.start;
-    const whole = S.view.end - S.view.start;
-    place.replaceChildren(
+    const length = T.lasted(S.about, hit.start, hit.end);
+    const whole = T.lasted(S.about, S.view.start, S.view.end);
+    const isOpen = S.about.kinds[S.about.kind_of[hit.name]] === "pending";
+    place.replaceChildren(...[
       el("strong", {}, T.short(S.about.names[hit.name], 72)),
-      el("div", {}, `${T.time(length)}${length < whole ? ` · ${((100 * length) / whole).toPrecision(2)} % of the view` : ""}`),
-      el("div", {}, `at ${T.moment(hit.start, Math.max(1, length / 10))}${step ? ` · step ${step[2]}` : ""}`),
-      el("div", {}, `${lane[0] >= 0 ? `rank ${lane[0]} · ` : ""}${lane[2]}`));
+      isOpen || !length ? null : el("div", {}, `${T.time(length)}${length < whole ? ` · ${((100 * length) / whole).toPrecision(2)} % of the view` : ""}`),
+      el("div", {}, `at ${T.moment(T.timeAt(S.about, hit.start), Math.max(1, length / 10))}${step ? ` · step ${step[2]}` : ""}`),
+      el("div", {}, `${lane[0] >= 0 ? `rank ${lane[0]} · ` : ""}${lane[2]}`),
+    ].filter(Boolean));
     place.hidden = false;
     const width = place.parentElement.clientWidth;
     place.style.left = `${Math.max(0, Math.min(x + 14, width - place.offsetWidth - 8))}px`;

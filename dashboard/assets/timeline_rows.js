@@ -128,19 +128,6 @@
     return found;
   };
 
-  /* Recordings that lie further apart than they are long: each as a range of time, by start. */
-  T.recordings = function (about) {
-    const spans = (about.recorded || []).map(([, start, end]) => [start, end]).sort((a, b) => a[0] - b[0]);
-    /** @type {[start: number, end: number][]} */
-    const found = [];
-    for (const [start, end] of spans) {
-      const last = found[found.length - 1];
-      if (last && start - last[1] <= 2 * Math.max(last[1] - last[0], end - start)) last[1] = Math.max(last[1], end);
-      else found.push([start, end]);
-    }
-    return found;
-  };
-
   T.rowAt = function (rows, y) {
     let low = 0;
     let high = rows.list.length - 1;

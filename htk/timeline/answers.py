@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,7 @@ from htk.columns.types import Ints
 from htk.core.humanize import parse_int_ranges, shorten
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.errors import HtkError, UsageError
+from htk.timeline.cuts import TimeCuts, recordings
 from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
 from htk.timeline.lanes import lanes_of
@@ -35,7 +37,12 @@ class TraceTimeline:
     def __init__(self, trace: Trace, *, aligned: bool = True, rows: pa.Table | None = None) -> None:
         self.trace, self.aligned = trace, aligned
         spans = None if rows is None else _within(trace, row_spans(rows, "query", "query"))
-        self.detail = Detail(lanes_of(trace, aligned=aligned, rows=spans))
+        self._files = self._times_of_files()
+        self.recordings = recordings(self._files[:, 1:].tolist())
+        self.cuts = TimeCuts.between(self.recordings)
+        lanes = lanes_of(trace, aligned=aligned, rows=spans)
+        start, end = self.cuts.position_of(lanes.start), self.cuts.position_of(lanes.end)
+        self.detail = Detail(replace(lanes, start=start, end=end))
         self.lanes = self.detail.lanes
         self.facts = Facts(trace, self.lanes, rows)
 
@@ -52,7 +59,9 @@ class TraceTimeline:
             "kinds": KINDS,
             "steps": self._steps(),
             "ranks": self._ranks(),
-            "recorded": self._recorded(),
+            "recorded": self._on_axis(self._files),
+            "recordings": self._on_axis(np.array(self.recordings, np.int64).reshape(-1, 2)),
+            "cuts": self.cuts.listed(),
             "unrecorded_ranks": unrecorded_ranks(self.trace.tables["ranks"]),
             "aligned": self.aligned,
             "can_align": len(self.trace.ranks) > 1,
@@ -149,8 +158,8 @@ class TraceTimeline:
             else np.arange(len(self.lanes.lanes))
         )
         spans = self._inside(low, high, chosen)
-        begin = np.maximum(self.lanes.start[spans], low)
-        until = np.minimum(self.lanes.end[spans], high)
+        begin = self.cuts.time_at(np.maximum(self.lanes.start[spans], low))
+        until = self.cuts.time_at(np.minimum(self.lanes.end[spans], high))
         length = until - begin
         name, lane = self.lanes.name[spans], self.lanes.lane[spans]
         count = np.bincount(name, minlength=len(self.lanes.names))
@@ -202,8 +211,8 @@ class TraceTimeline:
             "kinds": words.to_pylist(),
             "lane": lane.tolist(),
             "id": spans.tolist(),
-            "start": (start - origin).tolist(),
-            "end": (end - origin).tolist(),
+            "start": self.cuts.position_of(start - origin).tolist(),
+            "end": self.cuts.position_of(end - origin).tolist(),
             "kind": kinds.tolist(),
             "inside": truths(pieces["inside"]).tolist(),
             "total": int(numbers(pieces["path_ns"]).sum()),
@@ -259,7 +268,7 @@ class TraceTimeline:
 
     @cached_property
     def _length(self) -> Ints:
-        return self.lanes.end - self.lanes.start
+        return self.cuts.time_at(self.lanes.end) - self.cuts.time_at(self.lanes.start)
 
     @cached_property
     def _rank(self) -> Ints:
@@ -307,20 +316,23 @@ class TraceTimeline:
         start, end = clock.span(rank, start, end)
         step, origin = numbers(table["step"], -1)[rows], self.trace.origin_ns
         columns = [np.full(len(rows), gpu), rank, step, start - origin, end - origin]
-        distinct = np.unique(np.stack(columns, 1).astype(np.int64), axis=0)
-        bands: list[list[int]] = distinct.tolist()
-        return bands
+        return self._on_axis(np.unique(np.stack(columns, 1).astype(np.int64), axis=0))
 
-    def _recorded(self) -> list[list[int]]:
-        """Rank, start and end of each recording: what lies outside was not recorded."""
+    def _times_of_files(self) -> Ints:
+        """Rank, start and end of each file: what lies outside was not recorded."""
         table, clock = self.trace.tables["ranks"], DisplayClock(self.trace, self.aligned)
         rows = np.flatnonzero(valid(table["start_ns"]) & valid(table["end_ns"]))
         rank = numbers(table["rank"], -1)[rows].astype(np.int64)
         start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
         start, end = clock.span(rank, start, end)
-        origin = self.trace.origin_ns
-        recorded: list[list[int]] = np.stack([rank, start - origin, end - origin], 1).tolist()
-        return recorded
+        return np.stack([rank, start - self.trace.origin_ns, end - self.trace.origin_ns], 1)
+
+    def _on_axis(self, rows: Ints) -> list[list[int]]:
+        """Return rows that end in a start and an end with both on the axis."""
+        moved = rows.copy()
+        moved[:, -2:] = self.cuts.position_of(rows[:, -2:])
+        positions: list[list[int]] = moved.tolist()
+        return positions
 
     def _ranks(self) -> list[list[Any]]:
         table = self.trace.tables["ranks"]

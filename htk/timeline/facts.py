@@ -45,9 +45,13 @@ class Facts:
             **brief,
             "ref": self.ref(table, row),
             "facts": facts,
+            "open": table == "collectives" and self._has_no_end(row),
             "arrows": self.arrows(span),
             "pages": self._pages(table, brief),
         }
+
+    def _has_no_end(self, row: int) -> bool:
+        return self.trace.tables["collectives"]["end_ns"][row].as_py() is None
 
     def _of_answer(self, row: int) -> list[list[str]]:
         """Return every column of a row of an answer."""

@@ -25,7 +25,7 @@ SCREEN = (
     4000  # pixels that a host call must fill a share of, to be kept in a file that is too large
 )
 _ASSETS = Path(__file__).parents[1] / "dashboard" / "assets"
-COMPONENT = ("base", "rows", "tracks", "notes", "draw", "panel", "parts", "input")
+COMPONENT = ("base", "cuts", "rows", "tracks", "notes", "draw", "panel", "parts", "input")
 _PARTS = (*COMPONENT, "engine", "page")
 _HOST = [KINDS.index(kind) for kind in ("cpu", "launch", "python", "range")]
 
@@ -197,7 +197,7 @@ h1 {{ font-size: 20px; margin: 0 0 10px; }}
 <main id="timeline">reading the events …</main>
 <script type="application/json" id="about">{facts}</script>
 <script type="text/plain" id="events">{data}</script>
-<script type="text/plain" id="engine">{_read("engine", "worker")}</script>
+<script type="text/plain" id="engine">{_read("cuts", "engine", "worker")}</script>
 <script>{script(*_PARTS)}
 htkTimeline.page();</script>
 </body>

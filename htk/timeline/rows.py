@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.timeline.answers import TraceTimeline
+from htk.timeline.cuts import TimeCuts
 from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
 from htk.timeline.lanes import assembled
@@ -21,6 +22,8 @@ class RowsTimeline(TraceTimeline):
         source = row_spans(table, name)
         origin = int(source.start.min(initial=np.iinfo(np.int64).max)) if len(source) else 0
         self.trace, self.aligned = nothing, False
+        self.cuts, self.recordings = TimeCuts.none(), []
+        self._files = np.empty((0, 3), np.int64)
         self.detail = Detail(assembled([source] if len(source) else [], origin))
         self.lanes = self.detail.lanes
         self.facts = Facts(nothing, self.lanes, table)
@@ -29,9 +32,6 @@ class RowsTimeline(TraceTimeline):
         return {**super().about(), "can_align": False, "can_path": False}
 
     def _steps(self) -> list[list[int]]:
-        return []
-
-    def _recorded(self) -> list[list[int]]:
         return []
 
     def _ranks(self) -> list[list[Any]]:

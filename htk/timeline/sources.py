@@ -27,6 +27,7 @@ KINDS = (
     "python",
     "idle",
     "overhead",
+    "pending",  # communication that had not ended when it was written down
 )
 # Of a rank, from top to bottom.
 SECTIONS = (
@@ -204,13 +205,49 @@ def _groups(trace: Trace, clock: DisplayClock) -> SpanSource:
     on_gpu = matching(table["timing"], "gpu".__eq__) & valid(table["start_ns"])
     on_gpu &= valid(table["end_ns"]) & valid(table["rank"])
     rows = np.flatnonzero(on_gpu)
+    comm, track = KINDS.index("comm"), _group_labels(table, rows)
+    return _of(table, clock, rows, "collectives", "groups", comm, track, "type")
+
+
+def _group_labels(table: pa.Table, rows: Ints, noted: str = "") -> tuple[Ints, list[str]]:
     groups, descriptions = table["group"].to_pylist(), table["group_desc"].to_pylist()
     group_names = [descriptions[r] or groups[r] for r in rows.tolist()]
-    labels = [f"group {name}" if name else "collectives" for name in group_names]
+    labels = [(f"group {name}" if name else "collectives") + noted for name in group_names]
     unique, track_of_row = np.unique(np.array(labels, object), return_inverse=True)
-    track = track_of_row.ravel().astype(np.int64), [str(u) for u in unique]
-    comm = KINDS.index("comm")
-    return _of(table, clock, rows, "collectives", "groups", comm, track, "type")
+    return track_of_row.ravel().astype(np.int64), [str(u) for u in unique]
+
+
+def _flight_records(trace: Trace, clock: DisplayClock) -> SpanSource:
+    """Return the collectives of each process group, as the host noted them: from when they were
+    seen to start, else from when they were enqueued. What had not ended lasts beyond all others."""
+    table = trace.tables["collectives"]
+    noted = matching(table["source"], "flight_recorder".__eq__) & valid(table["enqueue_ns"])
+    rows = np.flatnonzero(noted & valid(table["rank"]))
+    enqueued = numbers(table["enqueue_ns"])[rows]
+    start = np.where(valid(table["start_ns"])[rows], numbers(table["start_ns"])[rows], enqueued)
+    has_end = valid(table["end_ns"])[rows]
+    end = np.where(has_end, numbers(table["end_ns"])[rows], start)
+    completed = matching(table["state"], "completed".__eq__) | truths(table["retired"])
+    pending = ~has_end & ~completed[rows]
+    last, first = int(end.max(initial=0)), int(start.min(initial=2**62))
+    end[pending] = last + max((last - first) // 8, 1000)
+    rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+    start, end = clock.span(rank, start, end)
+    codes, types = codes_of(table["type"])
+    texts = [*types.to_pylist(), "(no name)"]
+    code = codes[rows].astype(np.int64)
+    code[code < 0] = len(texts) - 1
+    # An unfinished one has a name of its own: a search for it leads to where the job hangs.
+    code[pending] += len(texts)
+    texts += [f"{text}, not ended" for text in texts]
+    track, labels = _group_labels(
+        table, rows, ", noted by the host" if trace.tables["kernels"].num_rows else ""
+    )
+    kind = np.where(pending, KINDS.index("pending"), KINDS.index("comm"))
+    ends = np.maximum(start, end)
+    return SpanSource(
+        "collectives", "groups", rank, track, labels, kind, code, texts, start, ends, rows
+    )
 
 
 def _python(trace: Trace, clock: DisplayClock) -> SpanSource:
@@ -296,6 +333,7 @@ _MAKERS: tuple[Callable[[Trace, DisplayClock], SpanSource], ...] = (
     _ranges,
     _gpu_ranges,
     _groups,
+    _flight_records,
     _python,
     _idle,
     _overheads,

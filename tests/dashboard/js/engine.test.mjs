@@ -6,7 +6,7 @@ import vm from "node:vm";
 import { gzipSync } from "node:zlib";
 
 const ASSETS = new URL("../../../dashboard/assets/", import.meta.url);
-for (const name of ["timeline_base.js", "timeline_rows.js", "timeline_notes.js", "timeline_engine.js"]) {
+for (const name of ["timeline_base.js", "timeline_cuts.js", "timeline_rows.js", "timeline_notes.js", "timeline_engine.js"]) {
   vm.runInThisContext(readFileSync(new URL(name, ASSETS), "utf8"), { filename: name });
 }
 const T = globalThis.htkTimeline;
