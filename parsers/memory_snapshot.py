@@ -10,7 +10,7 @@ added. Times are microseconds of the host's clock; snapshots without history hol
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
@@ -46,9 +46,9 @@ def _marked(data: bytes) -> bool:
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     snapshot = _unpickled(read_whole(source, issues, options.progress), source.name)
-    segments = [s for s in _listed(snapshot, "segments") if isinstance(s, dict)]
-    traces = _listed(snapshot, "device_traces")
-    devices = {_device(s) for s in segments}
+    segments = [_segment(s, issues) for s in _dicts(snapshot, "segments", issues)]
+    traces = _listed(snapshot, "device_traces", issues)
+    devices = {s.device for s in segments}
     rows: list[dict[str, Any]] = []
     if len(traces) > _MOST_DEVICES or len(devices) > _MOST_DEVICES:
         raise MalformedTrace(
@@ -56,8 +56,11 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         )
     for device in sorted(devices | {k for k, t in enumerate(traces) if t}):
         trace = traces[device] if device < len(traces) else []
-        held = [s for s in segments if _device(s) == device]
-        rows += _history(device, held, trace if isinstance(trace, list) else [], issues)
+        if not isinstance(trace, list):
+            issues.add("mistyped_value", f"the history of device {device} is no list")
+            trace = []
+        held = [s for s in segments if s.device == device]
+        rows += _history(device, held, trace, issues)
     if not rows:
         raise MalformedTrace(f"{source.name}: a memory snapshot that holds no memory")
     for event, row in enumerate(rows):
@@ -69,19 +72,43 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed({"memory": table, "parse_issues": issues.table()}, facts=facts)
 
 
+class _Segment(NamedTuple):
+    """Memory that the allocator had reserved when the snapshot was written."""
+
+    device: int
+    reserved_bytes: int
+    allocated_bytes: int
+
+
+def _segment(segment: Mapping[str, Any], issues: Issues) -> _Segment:
+    """Read a segment; what in it is of another type than it should be counts as an issue."""
+    device = whole_number(segment.get("device"))
+    if device is None or not 0 <= device < _MOST_DEVICES:
+        issues.add("mistyped_value", f"device of a segment: {_type_of(segment, 'device')}")
+        device = 0
+    blocks = _dicts(segment, "blocks", issues)
+    kept = [b for b in blocks if text_or_none(b.get("state")) in _KEPT]
+    allocated = sum(_bytes(b, "size", issues) for b in kept)
+    return _Segment(device, _bytes(segment, "total_size", issues), allocated)
+
+
+def _bytes(holder: Mapping[str, Any], key: str, issues: Issues) -> int:
+    size = whole_number(holder.get(key))
+    if size is None or abs(size) >= _MOST_BYTES:
+        issues.add("mistyped_value", f"{key}: {_type_of(holder, key)}")
+        return 0
+    return size
+
+
 def _history(
-    device: int, segments: list[dict[str, Any]], trace: list[Any], issues: Issues
+    device: int, segments: list[_Segment], trace: list[Any], issues: Issues
 ) -> Iterator[dict[str, Any]]:
     """The events of a device in order; first what it held before, or all that it holds."""
     events = [e for e in trace if isinstance(e, dict) and _is_event(e)]
     if len(events) < len(trace):
         issues.add("broken_event", "no size or time", count=len(trace) - len(events))
-    end = sum(
-        _size(b) for s in segments for b in _blocks(s) if text_or_none(b.get("state")) in _KEPT
-    )
-    end_reserved = sum(whole_number(s.get("total_size")) or 0 for s in segments)
-    allocated = end - sum(_grown(e) for e in events)
-    reserved = end_reserved - sum(_reserved(e) for e in events)
+    allocated = sum(s.allocated_bytes for s in segments) - sum(_grown(e) for e in events)
+    reserved = sum(s.reserved_bytes for s in segments) - sum(_reserved(e) for e in events)
     start = _time(events[0]) if events else 0
     common = {"device_type": _CUDA, "device": device}
     yield common | {
@@ -110,11 +137,6 @@ def _history(
         }
 
 
-def _device(segment: Mapping[str, Any]) -> int:
-    device = whole_number(segment.get("device"))
-    return device if device is not None and 0 <= device < _MOST_DEVICES else 0
-
-
 def _grown(event: Mapping[str, Any]) -> int:
     sign = {"alloc": 1, "free_completed": -1}.get(event.get("action", ""), 0)
     return sign * _size(event)
@@ -138,10 +160,6 @@ def _time(event: Mapping[str, Any]) -> int:
 def _address(value: Any) -> str | None:
     """Return an address as text; NCCL's and CUDA's have 64 bits."""
     return str(value) if isinstance(value, int) and abs(value) < 1 << 64 else None
-
-
-def _blocks(segment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [b for b in _listed(segment, "blocks") if isinstance(b, dict)]
 
 
 def _size(block: Mapping[str, Any]) -> int:
@@ -178,6 +196,22 @@ def _unpickled(data: bytes, name: str) -> dict[str, Any]:
     return snapshot
 
 
-def _listed(snapshot: Mapping[str, Any], key: str) -> list[Any]:
-    items = snapshot.get(key)
-    return items if isinstance(items, list) else []
+def _type_of(holder: Mapping[str, Any], key: str) -> str:
+    """Name the type: the text of a value may have no end (lists that hold one another)."""
+    return f"{type(holder.get(key)).__name__}, or beyond what it can be"
+
+
+def _listed(holder: Mapping[str, Any], key: str, issues: Issues) -> list[Any]:
+    items = holder.get(key, [])
+    if isinstance(items, list):
+        return items
+    issues.add("mistyped_value", f"{key} is no list")
+    return []
+
+
+def _dicts(holder: Mapping[str, Any], key: str, issues: Issues) -> list[dict[str, Any]]:
+    items = _listed(holder, key, issues)
+    dicts = [item for item in items if isinstance(item, dict)]
+    if len(dicts) < len(items):
+        issues.add("mistyped_value", f"{key}: not a dict", count=len(items) - len(dicts))
+    return dicts

@@ -29,7 +29,7 @@ from htk.trace.file import FileRecording, TraceFile, process_of
 from htk.trace.joined import JoinedTables, are_joined
 from htk.trace.parsing import beginning, parse_with, parser_of, unforeseen
 from htk.trace.placing import placed
-from htk.trace.ranks import ranks_of
+from htk.trace.ranks import UNKNOWN, ranks_of, without_a_rank
 from htk.trace.stored import stored_recordings
 from htk.trace.trace import Trace
 
@@ -83,7 +83,9 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     read, unread, failed = stored or read_all(sources, options, work)
     if not read:
         raise _nothing(sources, unread, failed)
-    parts = tuple(_with_execution_traces(placed(_parts(read, options))))
+    placeable, rankless = _parts(read, options)
+    failed += rankless
+    parts = tuple(_with_execution_traces(placed(placeable)))
     if options.strict:
         _refuse_losses(parts, unread, failed)
     if options.cache and are_joined(parts):
@@ -345,18 +347,25 @@ def _nothing(sources: list[Source], unread: list[str], failed: list[tuple[str, s
     )
 
 
-def _parts(read: list[FileRecording], options: OpenOptions) -> list[TraceFile]:
-    """Give each file its rank and cycle; leave out a second recording of the same time."""
+def _parts(
+    read: list[FileRecording], options: OpenOptions
+) -> tuple[list[TraceFile], list[tuple[str, str]]]:
+    """Return each file with its rank and cycle, once for a time, and why others have no rank."""
     ranks = ranks_of(read, options.rank, options.rank_pattern)
     groups: dict[tuple[str, int | None], list[tuple[FileRecording, str]]] = defaultdict(list)
+    rankless: dict[str, str] = {}
     for item, (rank, rank_from) in zip(read, ranks, strict=True):
+        if (rank, rank_from) == UNKNOWN:
+            rankless[item.source.name] = without_a_rank(item)
+            continue
         key = (item.parser, rank) if rank is not None else (item.source.name, None)
         groups[key].append((item, rank_from))
     parts: list[TraceFile] = []
     for (_, rank), items in groups.items():
         parts += cycles_of(rank, items)
     parts = with_common_cycles(parts)
-    return sorted(parts, key=lambda p: (p.rank is None, p.rank or 0, p.cycle, p.file))
+    parts.sort(key=lambda p: (p.rank is None, p.rank or 0, p.cycle, p.file))
+    return parts, [*rankless.items()]
 
 
 def _with_execution_traces(files: list[TraceFile]) -> list[TraceFile]:

@@ -1,6 +1,7 @@
 """Which rank each recording is of: from the file, its name, a pattern, or its GPU."""
 
 import re
+from collections.abc import Sequence
 
 from htk.errors import UnknownRank
 from htk.io.sources import rank_from_name
@@ -8,13 +9,19 @@ from htk.schema import TABLES
 from htk.trace.file import FileRecording
 
 _BESIDE_OTHERS = ("execution_trace",)  # they say more of what another file of the rank holds
+UNKNOWN = (None, "unknown")
+_PATTERN = "{}; give a pattern whose group finds it in the name: --rank-pattern 'node-(\\d+)'"
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
 
 
 def ranks_of(
     read: list[FileRecording], only_rank: int | None, pattern: str | None
 ) -> list[tuple[int | None, str]]:
-    """Return the rank of each file and how it is known; never a guess between several files."""
+    """Return the rank of each file and how it is known; never a guess between several files.
+
+    UNKNOWN stands for files that say none, beside files of other formats that do: the answers of
+    those do not miss them.
+    """
     ranks = [_rank_of(item, pattern) for item in read]
     lost = [k for k, (rank, _) in enumerate(ranks) if rank is None and _needs_rank(read[k])]
     if lost and len({i.source.name for i in read if i.parser not in _BESIDE_OTHERS}) == 1:
@@ -25,13 +32,25 @@ def ranks_of(
         for k, rank in zip(lost, by_device, strict=True):
             ranks[k] = (rank, "GPU of the host")
     elif lost:
-        names = ", ".join(read[k].source.file_name for k in lost[:3])
-        raise UnknownRank(
-            f"{len(lost)} of {len(read)} files do not say which rank they are ({names}"
-            f"{', …' if len(lost) > 3 else ''}); give a pattern whose group finds it in the "
-            "name: --rank-pattern 'node-(\\d+)'"
-        )
+        ranked_formats = {read[k].parser for k, (rank, _) in enumerate(ranks) if rank is not None}
+        if not ranked_formats or any(read[k].parser in ranked_formats for k in lost):
+            raise UnknownRank(_no_rank([read[k] for k in lost], len(read)))
+        for k in lost:
+            ranks[k] = UNKNOWN
     return ranks
+
+
+def without_a_rank(item: FileRecording) -> str:
+    """Return why a file of unknown rank was left out."""
+    return f"{item.source.name}: {_PATTERN.format('it does not say which rank it is')}"
+
+
+def _no_rank(lost: Sequence[FileRecording], count: int) -> str:
+    names = ", ".join(item.source.file_name for item in lost[:3])
+    more = ", …" if len(lost) > 3 else ""
+    return _PATTERN.format(
+        f"{len(lost)} of {count} files do not say which rank they are ({names}{more})"
+    )
 
 
 def _ranks_by_device(read: list[FileRecording]) -> list[int] | None:

@@ -25,9 +25,9 @@ _HEADER_KEY_CUT = re.compile(rb',[\x00-\x20]*(?:"[A-Za-z0-9_ ]*(?:"[\x00-\x20]*)
 _ESCAPE = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|(["\\/bfnrt]))')
 _MEANT = dict(zip('"\\/bfnrt', '"\\/\b\f\n\r\t', strict=True))
 _SURROGATE = re.compile("([\ud800-\udbff])([\udc00-\udfff])|[\ud800-\udfff]")
-_NUMBER = re.compile(r"([+-]?)(?:(\d+)\.?(\d*)|\.(\d+))(?:[eE]([+-]?\d+))?", re.A)
+_NUMBER = re.compile(r"([+-]?)(?:(\d+)\.?(\d*)|\.(\d+))(?:[eE]([+-]?)0*(\d+))?", re.A)
 _HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]+")
-_NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.I)
+_NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.I | re.A)  # without re.A also "ınf"
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -209,12 +209,13 @@ def scaled(literal: str, places: int, *, exact: bool = False) -> int | None:
     match = _NUMBER.fullmatch(literal)
     if match is None:
         return None
-    sign, integer, fraction, bare_fraction, exponent = match.groups("")
+    sign, integer, fraction, bare_fraction, exponent_sign, exponent = match.groups("")
     fraction = fraction or bare_fraction
     digits = (integer + fraction).lstrip("0")
     if not digits:
         return 0
-    power = int(exponent or 0) if len(exponent) < 10 else -(10**9) if exponent[0] == "-" else 10**9
+    power = int(exponent or 0) if len(exponent) < 10 else 10**9
+    power = -power if exponent_sign == "-" else power
     keep = len(digits) - len(fraction) + power + places  # digits left of the unit
     if keep > 19:
         return None

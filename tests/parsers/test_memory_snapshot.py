@@ -48,3 +48,30 @@ def test_a_snapshot_without_history_tells_what_is_held(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": []}))
     (row,) = rows(path)
     assert (row["device"], row["allocated_bytes"], row["reserved_bytes"]) == (1, 3 * MIB, 4 * MIB)
+
+
+def test_what_is_of_another_type_is_counted(tmp_path: Path) -> None:
+    """Each mistake in a segment is one issue; what is right beside it counts."""
+    block = {"size": 3 * MIB, "state": "active_allocated"}
+    good = {"device": 0, "total_size": 4 * MIB, "blocks": [block]}
+    shared: list = []
+    for _ in range(60):
+        shared = [shared, shared]
+    bad = [
+        good | {"blocks": 4},
+        good | {"blocks": [block, None, "x"]},
+        good | {"blocks": [block, block | {"size": shared}]},
+        good | {"total_size": 1 << 60},
+        good | {"device": shared},
+        5,
+    ]
+    path = tmp_path / "held.pickle"
+    for segments, allocated, reserved in ((bad, 12, 16), ([good, *bad], 15, 20)):
+        path.write_bytes(pickle.dumps({"segments": segments, "device_traces": [7]}))
+        trace = open_trace(str(path), OpenOptions(cache=False))
+        (row,) = trace.tables["memory"].to_pylist()
+        assert row["allocated_bytes"] == MIB * allocated
+        assert row["reserved_bytes"] == MIB * reserved
+        issues = trace.tables["parse_issues"].to_pylist()
+        assert {issue["kind"] for issue in issues} == {"mistyped_value"}
+        assert sum(issue["count"] for issue in issues) == 8

@@ -12,14 +12,8 @@ from htk.measures.post_mortem.finding import Finding
 _MOST_PLACES = 8
 _STACKS = "python_stacks"
 _LIBRARIES = (
-    "site-packages",
-    "/torch/",
-    "(torch/",
-    "/lib/python",
-    "(<frozen",
-    "(threading.py",
-    "(selectors.py",
-    "(queue.py",
+    *("site-packages", "/torch/", "(torch/", "/lib/python", "(<frozen"),
+    *("(threading.py", "(selectors.py", "(queue.py"),
 )
 
 
@@ -57,8 +51,4 @@ def _main_thread(threads: list[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _own_frame(frames: str) -> str:
     """Return the innermost frame that is not of a library."""
     lines = frames.split("\n")
-    own = [
-        f for f in lines if "site-packages" not in f and "/torch/" not in f and "(torch/" not in f
-    ]
-    stdlib = ("(threading.py", "(selectors.py", "(queue.py", "/lib/python", "(<frozen")
-    return next((f for f in own if not any(part in f for part in stdlib)), lines[0])
+    return next((f for f in lines if not any(part in f for part in _LIBRARIES)), lines[0])

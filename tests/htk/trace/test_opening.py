@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,24 @@ def test_two_files_without_a_rank_are_never_guessed(tmp_path: Path) -> None:
         open_trace(tmp_path, KEEP_NOTHING)
     given = OpenOptions(cache=False, rank_pattern=r"node-(\d+)")
     assert open_trace(tmp_path, given).ranks == [3, 4]
+
+
+def test_a_file_of_another_format_that_says_no_rank_is_left_out_alone(tmp_path: Path) -> None:
+    """Kernels of ranks that are known answer; whose memory a snapshot is nobody says."""
+    for k in (0, 1):
+        write(tmp_path / f"rank-{k}.json", op("a", 1, 1))
+    snapshot = {"segments": [{"device": 0, "total_size": 9, "blocks": 4}], "device_traces": []}
+    (tmp_path / "node-1.pickle").write_bytes(pickle.dumps(snapshot))
+    trace = open_trace(tmp_path, KEEP_NOTHING)
+    assert trace.ranks == [0, 1]
+    ((file, why),) = trace.failed
+    assert file.endswith("node-1.pickle") and "--rank-pattern" in why
+    assert "memory" not in trace.tables or not trace.tables["memory"].num_rows
+    with_pattern = OpenOptions(cache=False, rank_pattern=r"(?:node|rank)-(\d+)")
+    placed = open_trace(tmp_path, with_pattern)
+    assert not placed.failed and placed.tables["memory"].column("rank").to_pylist() == [1]
+    with pytest.raises(MalformedTrace, match="--rank-pattern"):
+        open_trace(tmp_path, OpenOptions(cache=False, strict=True))
 
 
 def test_recordings_of_one_rank_are_one_timeline(tmp_path: Path) -> None:

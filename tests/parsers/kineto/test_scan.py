@@ -11,7 +11,9 @@ from htk.parsers.kineto.scan import Mistyped, convert_number, lacks_quote, scale
 
 INTEGERS = st.integers(0, 10**24).map(str)
 FRACTIONS = st.sampled_from(["", ".0", ".5", ".25", ".5000000", ".4999999", ".50000001", ".125"])
-EXPONENTS = st.sampled_from(["", "e0", "E3", "e-3", "e+2", "e-7", "e18", "e-30"])
+EXPONENTS = st.sampled_from(
+    ["", "e0", "E3", "e-3", "e+2", "e-7", "e18", "e-30", "e+0000000000003", "E-00000000000000002"]
+)
 LITERALS = st.builds(
     lambda sign, whole, fraction, exponent: sign + whole + fraction + exponent,
     st.sampled_from(["", "-"]), INTEGERS | st.integers(0, 3000).map(str), FRACTIONS, EXPONENTS,
@@ -52,6 +54,7 @@ def test_kinds_of_numbers() -> None:
     for kind, literal, quoted in (
         ("ints", "1.5", False), ("ints", "0x1F", False), ("ints", "9223372036854775808", False),
         ("floats", "N/A", False), ("floats", "x", True), ("nanos", "1e17", False),
+        ("floats", "ınf", True), ("floats", "ınfınıty", True),
     ):  # fmt: skip
         with pytest.raises(Mistyped):
             convert_number(kind, literal, quoted)  # type: ignore[arg-type]
