@@ -57,9 +57,11 @@ _END = """## How
   experts of which a token takes two, on four of eight ranks, ddp. *cp*: sequences are four times
   as long.
 - *serving*: 16 layers of Llama 3 8B on an H100 that answer 32 requests of 1024 tokens. Public
-  recordings of servers hold one iteration each, so that none could be held against another. Eight
-  times the requests are said to take 14 to 15 % less than they do: near the balance of a GPU both
-  reading weights and computing cost, and the prediction takes the larger of the two.
+  recordings of servers hold one iteration each, so that none could be held against another. Near
+  the balance of a GPU both reading weights and computing cost, and hide each other only in part:
+  the root of the sum of their squares. Of exponents 1 to 6, and the longer of the two alone, 2 and
+  3 agree best with the batches that TensorRT-LLM published
+  ([how well plans of servers hold](serving_scorecard.md)).
 - *Global batch, from two*: both steps are recordings, as `--with` takes them.
 - *Intervals* are the stated uncertainty, with 2 % of the step that models miss of any job beside
   it, times a factor for the kind of what-if (`htk/whatif/calibration.toml`), by split conformal

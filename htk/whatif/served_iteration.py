@@ -1,10 +1,11 @@
 """The iteration of an inference server that a recording holds, and what its kernels are bound by.
 
-Products with weights take the longer of reading them and of their operations, so that few tokens
-cost as much as one. Attention of answered requests reads keys and values; that of prompts computes
+Products with weights read them and compute, which hide each other in part, so that few tokens cost
+little more than one. Attention of answered requests reads keys and values; that of prompts computes
 pairs of tokens. Names of ranges tell tokens; names of kernels, where they do, the weights' format.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from htk.columns.types import Floats
 from htk.errors import AnalysisError, MissingTable, UsageError
 from htk.models.hardware import Gpu
 from htk.models.op_costs.serving import Tokens, sides_of
-from htk.plan.compute import achievable
+from htk.plan.compute import PRODUCTS, achievable
 from htk.serving.formats import WEIGHTS, WeightFormat
 
 _SERVERS = re.compile(r"execute_\S*context_\d|step\[\w+ bs=\d")
@@ -155,17 +156,22 @@ class Bounds:
         """Tokens at which reading weights of 16 bits takes as long as their products."""
         if self.gpu is None:
             return _BALANCE
-        return 1e3 * self.gpu.achievable_half_tflops / self.gpu.achievable_memory_gbps
+        return 1e3 * PRODUCTS * self.gpu.achievable_half_tflops / self.gpu.achievable_memory_gbps
 
     def products(self, tokens: float, weights: WeightFormat) -> float:
         """Return the time of products for a weight, in times of reading one of 16 bits of the
-        usual GPU, or in ns."""
+        usual GPU, or in ns.
+
+        Reading and computing hide each other only in part: near the balance, where both cost as
+        much, products take longer than either.
+        """
         if self.gpu is None:
             faster = {"fp8": 2.0, "fp4": 4.0}.get(weights.rate, 1.0)
-            return max(weights.weight_bytes / 2, tokens / _BALANCE / faster)
+            return math.hypot(weights.weight_bytes / 2, tokens / _BALANCE / faster)
         kind = weights.rate if self.gpu.has(weights.rate) else "bf16"
-        rate = achievable(self.gpu, kind) * 1e3
-        return max(weights.weight_bytes / self.gpu.achievable_memory_gbps, 2 * tokens / rate)
+        rate = PRODUCTS * achievable(self.gpu, kind) * 1e3
+        read = weights.weight_bytes / self.gpu.achievable_memory_gbps
+        return math.hypot(read, 2 * tokens / rate)
 
     def attention(self, iteration: ServedIteration) -> float:
         """Return the time of attention for a width of keys and values, in the same way: an answered

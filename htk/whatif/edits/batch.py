@@ -104,7 +104,7 @@ def _ratio(model: StepModel, value: str) -> float:
 
 
 def _lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
-    least = _least(model, old)
+    least = shortest(model, old)
     fixed = np.minimum(old, least)
     matrix = model.facts.family.isin("gemm", "convolution")
     inner, seen = of_weights(model), products(model, least)
@@ -129,7 +129,7 @@ def _steps(model: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDAr
     return np.where(attention, np.maximum(waves * ratio, 1) / np.maximum(waves, 1), each)
 
 
-def _least(model: StepModel, old: NDArray[np.float64]) -> float:
+def shortest(model: StepModel, old: NDArray[np.float64]) -> float:
     """What no kernel goes below, however little it does: as short as any is, within reason."""
     seen = old[model.is_compute & (old >= _BRIEF_NS)]
     return min(SHORTEST_NS, float(seen.min(initial=SHORTEST_NS)))

@@ -1,10 +1,10 @@
 """An inference server with other requests, contexts, prompts, captured batches, weights or GPUs.
 
-Kernels on all tokens of an iteration read weights first: below the balance of the GPU more tokens
-cost nothing, above it they cost in proportion; narrower weights are read sooner. Attention reads
-the keys and values of all requests, and looks at pairs of tokens of prompts. A captured graph
-computes as many tokens as it was captured for. GPUs that share a model by tensor parallelism divide
-products and attention, and sum activations twice a layer.
+Kernels on all tokens of an iteration read weights and compute: far below the balance of the GPU
+more tokens cost nothing, far above it they cost in proportion; narrower weights are read sooner.
+Attention reads the keys and values of all requests, and looks at pairs of tokens of prompts. A
+captured graph computes as many tokens as it was captured for. GPUs that share a model by tensor
+parallelism divide products and attention, and sum activations twice a layer.
 """
 
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from htk.serving.formats import weight_format
 from htk.serving.iteration import ServerCompute
 from htk.serving.server import Server
 from htk.whatif.edit_arguments import against, pairs, positive_integer
+from htk.whatif.edits.batch import shortest
 from htk.whatif.served_iteration import (
     Bounds,
     ServedIteration,
@@ -32,7 +33,6 @@ NAME = "serving"
 HELP = "A server's requests=2x,context=4096,prefill=512,captured=64,weights=int4,tp=2."
 
 _KNOWN = ("requests", "context", "prefill", "captured", "weights", "model", "tp")
-_SHORTEST_NS = 2_500.0
 _MATRIX = ("gemm", "convolution", "moe")
 
 
@@ -92,7 +92,7 @@ def _changed(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel
     ratio = np.where(matrix, products / asked.tensor, new.tokens / now.tokens)
     ratio = np.where(attends, attention / asked.tensor, ratio)
     length = model.lengths().astype(np.float64)
-    floor = np.minimum(length, _SHORTEST_NS)
+    floor = np.minimum(length, shortest(model, length))
     changed = model.with_lengths(model.is_compute, floor + (length - floor) * ratio)
     served = asked.requests if now.requests else new.prompt_tokens / max(now.prompt_tokens, 1.0)
     computed = (new.requests + new.prompt_tokens) / (now.requests + now.prompt_tokens)
@@ -151,7 +151,7 @@ def _words(now: ServedIteration, new: ServedIteration, balance: float) -> tuple[
         f"{new.requests:,.0f} requests of {new.context:,.0f} tokens and {new.prompt_tokens:,.0f} "
         f"of prompts, in place of {now.requests:,.0f}, {now.context:,.0f} and "
         f"{now.prompt_tokens:,.0f}",
-        f"weights are read once for up to {balance:.0f} tokens",
+        f"reading weights costs products as much as {balance:.0f} tokens do",
     ]
     if new.weights is not None:
         words.append("weights are of 16 bits now, but where names of kernels say otherwise")

@@ -67,6 +67,7 @@ SERVER = {
     ("value", "change", "off"),
     [
         ("requests=2x", {"decode_requests": 64}, 0.08),
+        ("requests=8x", {"decode_requests": 256}, 0.10),  # at the GPU's balance
         ("requests=0.25x", {"decode_requests": 8}, 0.08),
         ("context=4x", {"context": 4096}, 0.05),
     ],
