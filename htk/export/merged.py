@@ -22,6 +22,7 @@ from htk.core.humanize import format_microseconds
 from htk.core.parser import Source
 from htk.derived.clocks import corrections
 from htk.errors import HtkError
+from htk.export.microseconds import as_microseconds, as_nanoseconds
 from htk.export.overlay import drawn
 from htk.export.pieces import EventPieces, cut, spliced
 from htk.export.rewrite import kineto_parts, part_of, quickly_packed
@@ -33,7 +34,6 @@ from htk.parsers.kineto.text import copy_runs
 from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
 
-_MICROSECONDS = pa.decimal128(19, 3)
 _BORDER = b", \t\r\n"  # what stands between events
 _DROPPED = {"process_name", "process_sort_index", "process_labels"}
 _PATH_PROCESS = 1  # first of all
@@ -90,7 +90,8 @@ def _listing(write: Callable[[bytes], object]) -> Callable[[bytes], None]:
 
     def item(text: bytes) -> None:
         nonlocal first
-        write((b"\n" if first else b",\n") + text)
+        write(b"\n" if first else b",\n")
+        write(text)
         first = False
 
     return item
@@ -140,7 +141,7 @@ class _Rank:
     def run(self, text: bytes) -> Iterator[bytes]:
         """Events with this rank's process numbers, arrow ids and clock."""
         for events, pieces in self._without_names(text):
-            own = pieces.own_keys()
+            own = pieces.is_own_key
             starts, ends, replaced = [], [], []
             for key, to in (("pid", self._processes), ("id", self._arrows), ("ts", self._moments)):
                 start, end = pieces.values(own & pieces.equal(key))
@@ -155,7 +156,7 @@ class _Rank:
     def _without_names(self, text: bytes) -> Iterator[tuple[bytes, EventPieces]]:
         """The events but for what processes are called, which is told anew."""
         pieces = EventPieces(text)
-        phases = pieces.own_keys() & pieces.equal("ph")
+        phases = pieces.is_own_key & pieces.equal("ph")
         metadata = pieces.event_of(phases & np.append(pieces.equal("M")[1:], False))
         if not len(metadata):
             yield text, pieces
@@ -189,13 +190,13 @@ class _Rank:
         for name, (times, values) in _series(self.part):
             if not len(times):
                 continue
-            moments = _as_microseconds(self.shifted(times) - self.origin_ns)
+            moments = as_microseconds(self.shifted(times) - self.origin_ns)
             distinct, codes = np.unique(values, return_inverse=True)
-            numerals = pa.array([json.dumps(value).encode() for value in distinct.tolist()])
-            counter = _json(ph="C", name=name, pid=process)[:-1]
-            middle = b", " + counter[1:] + b', "args": {"value": '
-            parts = (b'{"ts": ', moments, middle, numerals.take(pa.array(codes)), b"}}", b"")
-            yield b",\n".join(pc.binary_join_element_wise(*parts).to_pylist())
+            numerals = pa.array([json.dumps(value) for value in distinct.tolist()], pa.string())
+            counter = _json(ph="C", name=name, pid=process)[1:-1].decode()
+            middle = f', {counter}, "args": {{"value": '
+            parts = ('{"ts": ', moments, middle, numerals.take(pa.array(codes)), "}}", "")
+            yield ",\n".join(pc.binary_join_element_wise(*parts).to_pylist()).encode()
 
     def shifted(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Absolute times of this rank on the common clock."""
@@ -215,13 +216,12 @@ class _Rank:
     def _moments(self, recorded: pa.Array) -> pa.Array:
         """Times on the common clock; those that are no decimals of nanoseconds one by one."""
         try:
-            exact = recorded.cast(pa.string()).cast(_MICROSECONDS)
+            times = as_nanoseconds(recorded)
         except pa.ArrowInvalid:
             return _each(recorded, self._moment)
-        times = np.frombuffer(exact.buffers()[1], np.int64)[::2][: len(exact)]
         moved = self.shifted(times + self.base_ns) - self.origin_ns
         # A viewer's own event has no time.
-        return pc.if_else(pa.array(times == 0), recorded, _as_microseconds(moved))
+        return pc.if_else(pa.array(times == 0), recorded, as_microseconds(moved).cast(pa.binary()))
 
     def _named(self, value_of: dict[str, bytes]) -> bool:
         """Keep what a process is called for later; true for what is told anew then."""
@@ -265,14 +265,6 @@ def _each(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:
     return pa.array(changed, pa.binary()).take(encoded.indices)
 
 
-def _as_microseconds(times: NDArray[np.int64]) -> pa.Array:
-    """Return the nanoseconds as microseconds with three decimals, exact."""
-    words = np.empty((len(times), 2), np.int64)  # of a decimal of 128 bits
-    words[:, 0], words[:, 1] = times, times >> 63
-    exact = pa.Array.from_buffers(_MICROSECONDS, len(times), [None, pa.py_buffer(words)])
-    return exact.cast(pa.string()).cast(pa.binary())
-
-
 def _told_apart(ranks: list[_Rank], origin_ns: int) -> bytes:
     """Return what a reader needs to tell the ranks apart again: their processes and headers."""
     listed = []
@@ -303,7 +295,7 @@ def _path(trace: Trace) -> Iterator[bytes]:
         times = numbers(path[name])
         times = times + corrections(trace.tables["rank_clocks"], ranks, times)
         path = with_column(path, name, number(times, pa.int64()))
-    yield from (text.encode() for text in drawn(path, trace, trace.origin_ns, _PATH_PROCESS))
+    yield ",\n".join(drawn(path, trace, trace.origin_ns, _PATH_PROCESS)).encode()
     named = {"name": "critical path"}
     yield _json(ph="M", name="process_name", pid=_PATH_PROCESS, args=named)
 

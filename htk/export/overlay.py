@@ -4,18 +4,23 @@ The file itself is not touched: its bytes are copied, and the pieces of the path
 events as tracks of their own, with arrows from piece to piece.
 """
 
-import gzip
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from gzip import GzipFile
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.core.humanize import format_microseconds
+from htk.columns.arrow import codes_of, matching, numbers
 from htk.errors import TraceError
+from htk.export.microseconds import as_microseconds
+from htk.export.rewrite import quickly_packed
 from htk.graph.critical_path import path_events
 from htk.io.decompress import open_stream
 from htk.io.sources import resolve
@@ -24,6 +29,7 @@ from htk.trace.trace import Trace
 PROCESS = "critical path"
 _TRACKS = {"kernels": "GPU", "launches": "host"}
 _BETWEEN = "between events"
+_CATEGORY = f', "cat": {json.dumps("critical_path")}, "ph": '
 _FIRST = {"sort_index": -1}
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[|\A(?:\xef\xbb\xbf)?\s*\[')
 _HEADER_BYTES = 64 << 20  # what stands before the events: devices and groups, a few MB at most
@@ -39,7 +45,7 @@ def write_overlays(trace: Trace, folder: Path, step: int | None = None) -> dict[
         pieces = _of(path, whose["rank"], whose["cycle"])
         if pieces.num_rows:
             target = folder / f"critical_path_{Path(whose['file']).name}"
-            added = list(drawn(pieces, trace, whose["base_time_ns"] or 0))
+            added = drawn(pieces, trace, whose["base_time_ns"] or 0)
             copy_with(whose["file"], target, added)
             written[target] = pieces.num_rows
     return written
@@ -51,37 +57,57 @@ def _of(path: pa.Table, rank: int | None, cycle: int) -> pa.Table:
     return path.filter(pc.and_(pc.equal(path["rank"], rank), pc.equal(path["cycle"], cycle)))
 
 
-def drawn(
-    path: pa.Table, trace: Trace, base_ns: int, process: str | int = PROCESS
-) -> Iterator[str]:
-    """A slice for each piece that takes time, and an arrow to it from the one before."""
-    yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": process, "args": _FIRST})
-    names = {table: trace.tables[table]["name"] for table in _TRACKS}
-    before = None
-    for number, row in enumerate(path.to_pylist()):  # a path is a small part of the trace
-        length = row["end_ns"] - row["start_ns"]
-        if not length:
-            continue
-        start = row["start_ns"] - base_ns
-        where: dict[str, Any] = {
-            "pid": process,
-            "tid": _TRACKS[row["table"]] if row["inside"] else _BETWEEN,
-        }
-        name = names[row["table"]][row["row"]].as_py() if row["inside"] else row["kind"]
-        facts = {k: row[k] for k in ("kind", "path_ns", "observed", "event")}
-        yield _event(start, length, ph="X", name=name, args=facts, **where)
-        if before is not None:
-            yield _event(before[0], ph="s", name=PROCESS, id=number, **before[1])
-            yield _event(start, ph="f", bp="e", name=PROCESS, id=number, **where)
-        before = start, where
+def drawn(path: pa.Table, trace: Trace, base_ns: int, process: str | int = PROCESS) -> list[str]:
+    """Return a slice for each piece that takes time, and an arrow to it from the one before."""
+    order = {"ph": "M", "name": "process_sort_index", "pid": process, "args": _FIRST}
+    lengths = numbers(path["end_ns"]) - numbers(path["start_ns"])
+    pieces = np.flatnonzero(lengths)
+    path, lengths = path.take(pa.array(pieces)), lengths[pieces]
+    starts = as_microseconds(numbers(path["start_ns"]) - base_ns)
+    inside = path["inside"].combine_chunks()
+    track = pc.if_else(inside, _quoted(path["table"], _TRACKS), json.dumps(_BETWEEN))
+    where = _each(f', "pid": {json.dumps(process)}, "tid": ', track, "}")
+    kinds = _quoted(path["kind"])
+    slices = _each(
+        *('{"ts": ', starts, ', "dur": ', as_microseconds(lengths), _CATEGORY, '"X", "name": '),
+        *(pc.if_else(inside, _names(path, trace), kinds), ', "args": {"kind": ', kinds),
+        *(', "path_ns": ', _plain(path["path_ns"]), ', "observed": ', _plain(path["observed"])),
+        *(', "event": ', _plain(path["event"]), "}", where),
+    )
+    arrow = (f', "name": {json.dumps(PROCESS)}, "id": ', pa.array(pieces[1:]).cast(pa.string()))
+    begin = _each('{"ts": ', starts[:-1], _CATEGORY, '"s"', *arrow, where[:-1])
+    end = _each('{"ts": ', starts[1:], _CATEGORY, '"f", "bp": "e"', *arrow, where[1:])
+    events = slices.to_pylist()
+    arrows = zip(events[1:], begin.to_pylist(), end.to_pylist(), strict=True)
+    return [json.dumps(order), *events[:1], *chain.from_iterable(arrows)]
 
 
-def _event(start_ns: int, length_ns: int | None = None, **rest: Any) -> str:
-    """Return an event as JSON. Its times, in microseconds, are written out: no float holds them."""
-    times = f'"ts": {format_microseconds(start_ns)}, '
-    if length_ns is not None:
-        times += f'"dur": {format_microseconds(length_ns)}, '
-    return "{" + times + json.dumps({"cat": "critical_path", **rest})[1:]
+def _each(*parts: str | pa.Array) -> pa.Array:
+    """Return texts put together, row by row."""
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    """Return numbers or truth values as JSON."""
+    return column.combine_chunks().cast(pa.string()).fill_null("null")
+
+
+def _quoted(column: pa.ChunkedArray, to: Mapping[str, str] | None = None) -> pa.Array:
+    """Return texts, or what they stand for, as JSON."""
+    codes, dictionary = codes_of(column)
+    texts = [json.dumps(text if to is None else to[text]) for text in dictionary.to_pylist()]
+    return pa.array([*texts, "null"]).take(pa.array(codes % (len(texts) + 1)))
+
+
+def _names(path: pa.Table, trace: Trace) -> pa.Array:
+    """Return what the event of each piece is called, as JSON."""
+    rows = numbers(path["row"])
+    names = pa.array(["null"] * len(rows))
+    for table in _TRACKS:
+        of_table = matching(path["table"], table.__eq__)
+        recorded = trace.tables[table]["name"].take(pa.array(rows[of_table]))
+        names = pc.replace_with_mask(names, pa.array(of_table), _quoted(recorded))
+    return names
 
 
 def copy_with(file: str, target: Path, added: list[str]) -> None:
@@ -104,7 +130,11 @@ def copy_with(file: str, target: Path, added: list[str]) -> None:
             out.write(more)
 
 
-def _create(target: Path) -> IO[bytes]:
-    if target.suffix == ".gz":
-        return gzip.open(target, "wb", compresslevel=3)  # type: ignore[return-value]
-    return target.open("wb")
+@contextmanager
+def _create(target: Path) -> Iterator[BinaryIO | GzipFile]:
+    with target.open("wb") as raw:
+        if target.suffix == ".gz":
+            with quickly_packed(raw) as packed:
+                yield packed
+        else:
+            yield raw

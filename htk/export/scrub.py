@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -102,6 +102,7 @@ _OTHER_DEVICE_WORDS = (
     "NVIDIA AMD Instinct Tesla Radeon Graphics SXM2 SXM3 SXM4 SXM5 PCIe PCIE HBM2 HBM2e HBM3 HBM3e"
     " NVL OAM 16GB 32GB 40GB 80GB 94GB 96GB 141GB"
 )
+_MOST_REWRITTEN = 1 << 17  # texts kept to be rewritten at once when they are met again
 _VERSION = re.compile(r"\d{1,2}(?:\.\d{1,3}){1,2}")
 
 
@@ -140,6 +141,7 @@ class Replacements:
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._replaced: dict[str, str] = {}
         self._numbers: dict[bytes, int] = {}
+        self._rewritten: dict[Holds | None, dict[bytes, bytes]] = {}  # as they stand; None: keys
         self.removed: set[str] = set()  # texts that must not be found in what is written
         self.kept: set[str] = set()  # texts that stay because they were asked for
 
@@ -215,19 +217,31 @@ class Replacements:
     def events(self, text: bytes) -> bytes:
         """Return events, valid JSON with commas between, with what stands for their texts."""
         pieces = EventPieces(text)
-        pieces.replace_strings(pieces.is_key, lambda p: _quoted(self.key(unescaped(p)), p))
+        pieces.replace_strings(pieces.is_key, self._once(None, self.key))
         holds = held(pieces)
         for kind in Holds:
             chosen = holds == kind
             if chosen.any():
-                pieces.replace_strings(chosen & ~pieces.is_key, self._valued(kind))
+                to = partial(self.value, holds=kind)
+                pieces.replace_strings(chosen & ~pieces.is_key, self._once(kind, to))
                 if kind not in (Holds.NUMBERS, Holds.STACK):
                     pieces.replace_after(chosen & pieces.may_precede_number, self._unquoted(kind))
-        pieces.replace_after(pieces.before_unkeyed_number(), self._after_object)
+        pieces.replace_after(pieces.before_unkeyed_number, self._after_object)
         return pieces.joined()
 
-    def _valued(self, holds: Holds) -> Callable[[bytes], bytes]:
-        return lambda piece: _quoted(self.value(unescaped(piece), holds), piece)
+    def _once(self, holds: Holds | None, to: Callable[[str], str]) -> Callable[[bytes], bytes]:
+        """Return how a piece is rewritten: those that were met before as they were then."""
+        rewritten = self._rewritten.setdefault(holds, {})
+        if len(rewritten) > _MOST_REWRITTEN:
+            rewritten.clear()
+
+        def rewrite(piece: bytes) -> bytes:
+            new = rewritten.get(piece)
+            if new is None:
+                new = rewritten[piece] = _quoted(to(unescaped(piece)), piece)
+            return new
+
+        return rewrite
 
     def _unquoted(self, holds: Holds) -> Callable[[bytes], bytes]:
         return lambda piece: self.outside(piece, holds)
@@ -302,7 +316,7 @@ def _stem(name: str, sort: str) -> str:
 
 def held(pieces: EventPieces) -> NDArray[np.int8]:
     """Return what stands behind the key that each string of some events belongs to."""
-    keys = pieces.keys()
+    keys = pieces.keys
     holds = np.full(len(pieces.distinct) + 1, Holds.ANYTHING, np.int8)  # the last: no key
     flags = np.zeros(len(holds), bool)
     flags[keys] = True

@@ -55,7 +55,7 @@ def main() -> None:
     seeds = [file.read_bytes()[2:] for file in sorted((options.folder / "corpus/parse").iterdir())]
     until, runs = time.monotonic() + options.seconds, Counter[str]()
     while time.monotonic() < until:
-        for target in (parse, misuse, nest, longest):
+        for target in (parse, misuse, nest, strings, longest):
             target(kineto if target is not longest else replay, dice, seeds)
             runs[target.__name__] += 1
         if runs["parse"] % 100 == 0:
@@ -138,6 +138,8 @@ def misuse(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
         lambda: module.Parser.__new__(module.Parser).result(),
         lambda: module.Parser.__new__(module.Parser).lend(*anything(3)),
         lambda: module.nest(*anything(5)),
+        lambda: module.json_strings(*anything(2)),
+        lambda: module.join(*anything(7)),
         lambda: reinitialised(module),
     ]
     with contextlib.suppress(TypeError, ValueError, RuntimeError, OverflowError, BufferError):
@@ -170,6 +172,26 @@ def nest(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
     expected = nest_pure(threads, starts, ends)
     assert np.frombuffer(parents, np.int32).tolist() == expected[0].tolist()
     assert np.frombuffer(depths, np.int32).tolist() == expected[1].tolist()
+
+
+def strings(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    """Strings of any text; pieces of it in any order, some of which are not there."""
+    text = dice.choice(seeds)[: dice.randrange(400)]
+    try:
+        columns = module.json_strings(text)
+    except ValueError:
+        return
+    cuts = np.frombuffer(columns[0], np.int32)
+    pieces = [text[a:b] for a, b in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
+    assert b"".join(pieces) == text
+    inside = [pieces[2 * first + 1] for first in np.frombuffer(columns[3], np.int32).tolist()]
+    assert [inside[code] for code in np.frombuffer(columns[1], np.int32).tolist()] == pieces[1::2]
+    numbers = np.array([dice.randrange(-1, len(pieces) + 2) for _ in range(9)], np.int32)
+    try:
+        joined = module.join(text, cuts, b"more", np.array([0, 4], np.int32), numbers)
+    except ValueError:
+        return
+    assert joined == b"".join([*pieces, b"more"][number] for number in numbers.tolist())
 
 
 def longest(module: Any, dice: random.Random, seeds: list[bytes]) -> None:

@@ -1,4 +1,4 @@
-// The Python module: htk._kineto.Parser, and nest().
+// The Python module: htk._kineto.Parser, nest(), json_strings(), join().
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030B0000
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "arrow_export.h"
+#include "json_strings.h"
 #include "nesting.h"
 #include "parser.h"
 
@@ -247,11 +248,12 @@ PyObject* parser_select(PyObject* self, PyObject* args) {
   });
 }
 
-struct Buffers {  // three columns of equal length, given back at the end
-  Py_buffer views[3];
+struct Buffers {  // given back at the end
+  static constexpr int kMost = 5;
+  Py_buffer views[kMost];
   int held = 0;
-  bool take(PyObject* const* objects) {
-    for (; held < 3; held++)
+  bool take(PyObject* const* objects, int count) {
+    for (; held < count; held++)
       if (PyObject_GetBuffer(objects[held], &views[held], PyBUF_C_CONTIGUOUS)) return false;
     return true;
   }
@@ -264,7 +266,7 @@ PyObject* module_nest(PyObject*, PyObject* args) {
   PyObject* objects[3];
   if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2])) return nullptr;
   Buffers in;
-  if (!in.take(objects)) return nullptr;
+  if (!in.take(objects, 3)) return nullptr;
   auto n = static_cast<size_t>(in.views[0].len) / 4;
   if (static_cast<size_t>(in.views[1].len) != n * 8 || static_cast<size_t>(in.views[2].len) != n * 8 || n > INT32_MAX) {
     PyErr_SetString(PyExc_ValueError, "threads (int32), starts and ends (int64) must be equally long");
@@ -296,6 +298,68 @@ PyObject* module_nest(PyObject*, PyObject* args) {
   return Py_BuildValue("NN", parent, depth);
 }
 
+template <class Number>
+PyObject* bytes_of(const vector<Number>& numbers) {
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(numbers.data()),
+                                   static_cast<Py_ssize_t>(numbers.size() * sizeof(Number)));
+}
+
+PyObject* module_json_strings(PyObject*, PyObject* text) {
+  Buffers in;
+  if (!in.take(&text, 1)) return nullptr;
+  kineto::JsonStrings strings;
+  bool no_memory = false, whole = false;
+  Py_BEGIN_ALLOW_THREADS
+  try {
+    whole = kineto::find_strings(static_cast<kineto::Ptr>(in.views[0].buf), static_cast<size_t>(in.views[0].len),
+                                 strings);
+  } catch (const std::bad_alloc&) {
+    no_memory = true;
+  }
+  Py_END_ALLOW_THREADS
+  if (no_memory) return PyErr_NoMemory();
+  if (!whole) {
+    PyErr_SetString(PyExc_ValueError, "a text of at most 2 GB that does not end within a string expected");
+    return nullptr;
+  }
+  return Py_BuildValue("NNNNNNN", bytes_of(strings.cuts), bytes_of(strings.codes), bytes_of(strings.keys),
+                       bytes_of(strings.firsts), bytes_of(strings.flags), bytes_of(strings.starts),
+                       bytes_of(strings.ends));
+}
+
+// The text in views[number] and its cuts in the next one; false: they do not fit each other.
+bool pieces_in(const Buffers& in, int number, kineto::Pieces& pieces) {
+  const Py_buffer &text = in.views[number], &cuts = in.views[number + 1];
+  pieces = {static_cast<kineto::Ptr>(text.buf), static_cast<const int32_t*>(cuts.buf),
+            static_cast<size_t>(cuts.len) / 4 - 1};
+  if (cuts.len < 4 || cuts.len % 4 || pieces.cuts[0] < 0 || pieces.cuts[pieces.count] > text.len) return false;
+  return std::is_sorted(pieces.cuts, pieces.cuts + pieces.count + 1);
+}
+
+PyObject* module_join(PyObject*, PyObject* args) {
+  PyObject* objects[5];
+  if (!PyArg_ParseTuple(args, "OOOOO", &objects[0], &objects[1], &objects[2], &objects[3], &objects[4])) return nullptr;
+  Buffers in;
+  if (!in.take(objects, 5)) return nullptr;
+  kineto::Pieces first, second;
+  auto* order = static_cast<const int32_t*>(in.views[4].buf);
+  auto count = static_cast<size_t>(in.views[4].len) / 4;
+  int64_t size = -1;
+  if (pieces_in(in, 0, first) && pieces_in(in, 2, second)) size = kineto::join_size(first, second, order, count);
+  if (size < 0) {
+    PyErr_SetString(PyExc_ValueError, "texts, where each of their pieces begins and the last ends (int32), and"
+                                      " numbers of pieces (int32) expected");
+    return nullptr;
+  }
+  PyObject* joined = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
+  if (!joined) return nullptr;
+  char* into = PyBytes_AsString(joined);
+  Py_BEGIN_ALLOW_THREADS
+  kineto::join(first, second, order, count, into);
+  Py_END_ALLOW_THREADS
+  return joined;
+}
+
 PyMethodDef parser_methods[] = {
     {"feed", parser_feed, METH_VARARGS, "feed(buffer, last=False) -> done: parse more bytes, without the GIL"},
     {"result", parser_result, METH_NOARGS, "result() -> dict: rows, header, issues"},
@@ -313,6 +377,9 @@ PyType_Spec parser_spec = {"htk._kineto.Parser", sizeof(PyParser), 0, Py_TPFLAGS
 
 PyMethodDef module_methods[] = {
     {"nest", module_nest, METH_VARARGS, "nest(threads, starts, ends) -> parent rows, depths (int32 bytes)"},
+    {"json_strings", module_json_strings, METH_O,
+     "json_strings(text) -> cuts, codes, keys, first strings, flags, starts, ends of objects (int32, flags uint8)"},
+    {"join", module_join, METH_VARARGS, "join(text, cuts, other text, its cuts, numbers of pieces) -> text"},
     {nullptr, nullptr, 0, nullptr}};
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kineto", nullptr, -1, module_methods, nullptr, nullptr, nullptr, nullptr};
 

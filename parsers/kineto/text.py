@@ -83,7 +83,8 @@ class _Walk:
         run: Run | None = None,
     ) -> None:
         self._write, self._entry, self._event, self._events = write, entry, event, run
-        self._buffer = b""
+        self._blocks: list[bytes] = []  # not looked at yet
+        self._length = 0
         self._before = b""  # the last character before the buffer that is no white space
         self._least = _RUN_BYTES if run else 0
         self._enough = self._least
@@ -93,8 +94,11 @@ class _Walk:
         self._copied = Copied()
 
     def feed(self, block: bytes) -> None:
-        self._buffer += block
-        if not self._done and len(self._buffer) >= self._enough:
+        self._blocks.append(block)
+        self._length += len(block)
+        if self._done:
+            self._blocks.clear()
+        elif self._length >= self._enough:
             self._run()
 
     def finish(self) -> Copied:
@@ -108,7 +112,7 @@ class _Walk:
         return self._copied
 
     def _run(self) -> None:
-        text, offset = self._buffer, 0
+        text, offset = b"".join(self._blocks), 0
         tried = self._events is None
         while not self._done:
             try:
@@ -122,9 +126,9 @@ class _Walk:
             except scan.Broken:
                 offset = self._lost(offset)
         self._before = scan.last_solid(text, offset, self._before)
-        self._buffer = text[offset:]
+        self._blocks, self._length = [text[offset:]], len(text) - offset
         # What is long is not looked at block by block.
-        self._enough = max(2 * len(self._buffer), self._least)
+        self._enough = max(2 * self._length, self._least)
 
     def _lost(self, offset: int) -> int:
         self._copied.broken += not self._resync
@@ -174,11 +178,11 @@ class _Walk:
             m.start() for m in _BORDER.finditer(text, max(offset, len(text) - _BORDER_BYTES))
         ]
         for end in borders[:-5:-1]:  # what looks like a border may lie within an event
-            events = _events_of(text[offset:end])
-            if events:
-                self._put(self._events(text[offset:end]))
-                self._copied.events += events
-                self._copied.kept += events
+            events = text[offset:end]
+            if count := _events_of(events):
+                self._put(self._events(events))
+                self._copied.events += count
+                self._copied.kept += count
                 return end
         return offset
 

@@ -57,7 +57,7 @@ def test_strings_and_their_keys(events: list[Any], written: dict[str, Any]) -> N
     text = _text(events, written)
     pieces = EventPieces(text)
     distinct = pieces.distinct.to_pylist()
-    keys = [None if code < 0 else distinct[code] for code in pieces.keys().tolist()]
+    keys = [None if code < 0 else distinct[code] for code in pieces.keys.tolist()]
     strings = [distinct[code] for code in pieces.codes.tolist()]
     assert list(zip(strings, pieces.is_key.tolist(), keys, strict=True)) == _by_hand(text)
     assert pieces.joined() == text
@@ -91,7 +91,7 @@ def test_a_number_behind_an_object_of_a_list_is_noticed(
     events: list[Any], written: dict[str, Any]
 ) -> None:
     text = _text(events, written)
-    noticed = EventPieces(text).before_unkeyed_number()
+    noticed = EventPieces(text).before_unkeyed_number
     strings = [(m.end(), m.group()) for m in re.finditer(rb'"(?:[^"\\]|\\.)*"', text, re.DOTALL)]
     for number, (end, _) in enumerate(strings):
         following = text[end:]
@@ -116,7 +116,7 @@ def test_values_of_events_own_keys(events: list[Any], written: dict[str, Any]) -
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
     assert [json.loads(text[start:end]) for start, end in spans] == events
     plain = [n for n, e in enumerate(events) if "ts" in e and not isinstance(e["ts"], list | dict)]
-    chosen = pieces.own_keys() & pieces.equal("ts")
+    chosen = pieces.is_own_key & pieces.equal("ts")
     begin, end = pieces.values(chosen)
     values = [json.loads(value) for value in cut(text, begin, end).to_pylist()]
     assert values == [events[n]["ts"] for n in plain]

@@ -96,6 +96,15 @@ def test_nothing_secret_is_left(scrubbed: Path) -> None:
     assert not any(SECRET in file.name for file in scrubbed.iterdir())
 
 
+def test_both_engines_write_the_same(
+    scrubbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTK_ENGINE", "pure")
+    traces = [str(_secret_trace(tmp_path / f"again{rank}.json", rank)) for rank in (0, 1)]
+    _scrub(*traces, "-o", str(tmp_path / "pure"))
+    assert _text(tmp_path / "pure") == _text(scrubbed)
+
+
 def test_what_is_public_stays(scrubbed: Path) -> None:
     text = _text(scrubbed)
     for kept in ("aten::addmm", "AddmmBackward0", "ncclDevKernel_AllReduce", "ProfilerStep#3"):
