@@ -60,7 +60,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "kernel_occupancy": MenuEntry("kernels.kernel_occupancy", "How well do kernels fill the GPU?"),
     "kernel_sequences": MenuEntry("kernels.kernel_sequences", "Which sequences of kernels do operators launch again and again?"),
     "kernel_top": MenuEntry("kernels.kernel_top", "Which kernels cost most GPU time?"),
-    "late_arrivals": MenuEntry("comm.late_arrivals", "Which collectives were waited in longest, and for whom?"),
+    "late_arrivals": MenuEntry("comm.late_arrivals", "In which collectives did ranks wait longest, and for whom?"),
     "launch_stats": MenuEntry("kernels.launch_stats", "How long do launches take, and how long does the launched work wait?"),
     "link_counters": MenuEntry("comm.link_counters", "Do the counters of NVLink and network adapters see what collectives should send?"),
     "matrix_calls": MenuEntry("ops.matrix_calls", "Which matrix products, attention calls and convolutions ran, and how fast by shape?"),
@@ -73,11 +73,11 @@ ANALYSES: dict[str, MenuEntry] = {
     "op_breakdown": MenuEntry("ops.op_breakdown", "Which operators take the time, on the CPU and on the GPU?"),
     "op_tree": MenuEntry("ops.op_tree", "Where in the call tree do operators take their time?"),
     "phase_breakdown": MenuEntry("time.phase_breakdown", "How does the time divide into data loading, forward, backward and optimizer?"),
-    "pipeline_bubble": MenuEntry("run.pipeline_bubble", "How much of a step does each stage of a pipeline stand still?"),
+    "pipeline_bubble": MenuEntry("run.pipeline_bubble", "How much of a step does each pipeline stage stand idle?"),
     "python_hotspots": MenuEntry("ops.python_hotspots", "Which Python functions take the time?"),
     "queue_length": MenuEntry("kernels.queue_length", "How much launched work waits, and is the CPU held up by a full queue?"),
     "recommendations": MenuEntry("causes.recommendations", "What should be changed first, and how much recorded time does each cause hold?"),
-    "roofline": MenuEntry("ops.roofline", "How near does each operator come to what its GPU can do?"),
+    "roofline": MenuEntry("ops.roofline", "How close does each operator come to what its GPU can do?"),
     "serving_iterations": MenuEntry("run.serving_iterations", "What does each iteration of an inference server do, and how long does it take?"),
     "short_kernels": MenuEntry("kernels.short_kernels", "How much runs in kernels too short to pay for their launch?"),
     "slow_links": MenuEntry("comm.slow_links", "Which adapter, link, node or GPU slows communication down, and what would decide it?"),
@@ -104,7 +104,7 @@ class Added(MenuEntry):
 
         analysis = plugins.added("htk.analyses")[name].load()
         if not isinstance(analysis, Analysis) or analysis.name != name:
-            raise HtkError(f"{name!r} of {self.question} is no analysis of that name")
+            raise HtkError(f"{name!r} of {self.question} is not an analysis of that name")
         return analysis
 
 

@@ -242,7 +242,7 @@ class Runs:
         try:
             return self._path_of(key)
         except (OSError, ValueError):  # overlong names, say
-            raise UsageError(f"{key[:80]!r} is no path that can be opened") from None
+            raise UsageError(f"{key[:80]!r} is not a path that can be opened") from None
 
     def _path_of(self, key: str) -> Inputs:
         if key == "sample":
@@ -271,7 +271,7 @@ class Runs:
                 path = (typed if typed.is_absolute() else base / typed).resolve()
                 exists = path.is_relative_to(base) and path.exists()
             except (OSError, ValueError):  # overlong names, NUL
-                raise UsageError(f"{text[:80]!r} is no path that can be opened") from None
+                raise UsageError(f"{text[:80]!r} is not a path that can be opened") from None
             if exists:
                 return "/".join([name, *path.relative_to(base).parts])
         allowed = ", ".join(map(str, self.roots.values())) or "none"

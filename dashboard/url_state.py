@@ -108,5 +108,5 @@ def _typed(option: Option, text: str) -> Any:
         if option.type is float or "float" in kinds:
             return float(text)
     except ValueError:
-        raise UsageError(f"{option.name}: {text!r} is no number") from None
+        raise UsageError(f"{option.name}: {text!r} is not a number") from None
     return tuple(text.split(",")) if "tuple" in kinds else text

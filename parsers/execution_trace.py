@@ -44,20 +44,20 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        issues.add("truncated", f"cut or broken after whole nodes: {error}")
+        issues.add("truncated", f"truncated or damaged after complete nodes: {error}")
         document = salvaged_json(text, "nodes", ("pid", "schema"))
     content = document if isinstance(document, dict) else {}
     rows: list[dict[str, Any]] = []
     groups: list[dict[str, Any]] = []
     for node in list_of(content.get("nodes")):
         if not isinstance(node, dict):
-            issues.add("broken_node", f"no object: {str(node)[:80]}")
+            issues.add("broken_node", f"not an object: {str(node)[:80]}")
             continue
         if node.get("name") == _GROUPS:
             groups += _groups(node)
         rows += _row(node)
     if not rows:
-        raise MalformedTrace(f"{source.name}: no whole node of an execution trace")
+        raise MalformedTrace(f"{source.name}: no complete node of an execution trace")
     tables = {
         "execution_nodes": table_of("execution_nodes", rows, of_one_rank=True),
         "comm_groups": table_of("comm_groups", groups, of_one_rank=True),

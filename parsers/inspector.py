@@ -40,7 +40,7 @@ def sniff(head: Head) -> bool:
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     lines = _printed_records if _is_printed_anew(source) else read_lines
-    missing = "no whole line of NCCL Inspector output"
+    missing = "no complete line of NCCL Inspector output"
     return parse_records(source, options, NAME, _Reader, missing, lines)
 
 

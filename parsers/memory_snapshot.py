@@ -62,7 +62,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         held = [s for s in segments if s.device == device]
         rows += _history(device, held, trace, issues)
     if not rows:
-        raise MalformedTrace(f"{source.name}: a memory snapshot that holds no memory")
+        raise MalformedTrace(f"{source.name}: a memory snapshot without memory segments or events")
     for event, row in enumerate(rows):
         row["event"] = event
     times = [row["time_ns"] for row in rows]
@@ -188,9 +188,11 @@ def _unpickled(data: bytes, name: str) -> dict[str, Any]:
     except MemoryError:
         raise
     except RefusedPickle as refused:
-        raise MalformedTrace(f"{name}: cut or broken memory snapshot (asks {refused})") from None
+        raise MalformedTrace(
+            f"{name}: truncated or damaged memory snapshot (asks {refused})"
+        ) from None
     except Exception as error:  # a broken pickle can fail in any way
-        raise MalformedTrace(f"{name}: cut or broken memory snapshot ({error})") from None
+        raise MalformedTrace(f"{name}: truncated or damaged memory snapshot ({error})") from None
     if not isinstance(snapshot, dict):
         raise MalformedTrace(f"{name}: a memory snapshot is a dict")
     return snapshot

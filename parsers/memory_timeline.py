@@ -48,7 +48,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     try:
         times, sizes, categories = read(_rows(data, issues), issues)
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError):
-        raise MalformedTrace(f"{source.name}: cut or broken memory timeline") from None
+        raise MalformedTrace(f"{source.name}: truncated or damaged memory timeline") from None
     order = np.argsort(times, kind="stable")
     times, sizes, categories = times[order], sizes[order], categories[order]
     length = len(times)

@@ -88,7 +88,7 @@ def _parse_json(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     run = _read_json(source, issues, options)
     if not run.points:
-        raise MalformedTrace(f"{source.name}: nccl-tests output without one whole row")
+        raise MalformedTrace(f"{source.name}: nccl-tests output without a complete row")
     tables = {
         "bench_points": table_of("bench_points", run.points, of_one_rank=False),
         "parse_issues": issues.table(),
@@ -238,7 +238,7 @@ def _read_json(source: Source, issues: Issues, options: ParseOptions) -> _Run:
     try:
         report, _ = json.JSONDecoder(strict=False).raw_decode(text)
     except (ValueError, RecursionError) as error:
-        issues.add("truncated", f"the JSON is cut or broken ({error})", len(text))
+        issues.add("truncated", f"the JSON is truncated or damaged ({error})", len(text))
         members = ("version", "args", "nccl_version", "config")
         report = salvaged_json(text, "results", members)
     if not isinstance(report, dict):

@@ -56,7 +56,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             )
     table = _joined(source.name, parts, issues, options.time_unit)
     if not table.num_rows:
-        raise MalformedTrace(f"{source.name}: operation-level rows without a single whole row")
+        raise MalformedTrace(f"{source.name}: no complete operation-level row")
     facts: dict[str, object] = {"events": table.num_rows}
     return Parsed({"job_operations": table, "parse_issues": issues.table()}, facts=facts)
 
@@ -74,7 +74,7 @@ def _joined(
             time_unit = unit_of_start(name, columns, time_unit)
         tables.append(operations_table(name, columns, issues, time_unit))
     if not tables:
-        raise MalformedTrace(f"{name}: operation-level rows without a single whole row")
+        raise MalformedTrace(f"{name}: no complete operation-level row")
     return pa.concat_tables(tables).unify_dictionaries() if len(tables) > 1 else tables[0]
 
 
@@ -105,14 +105,16 @@ def _parquet(name: str, file: pa.NativeFile, size: int) -> Iterator[Mapping[str,
             raise UnknownFormat(f"{name}: a Parquet file without operation-level rows: {REQUIRED}")
         if opened.metadata.num_rows > _ROWS_PER_BYTE * size:
             raise MalformedTrace(
-                f"{name}: claims {opened.metadata.num_rows:,} rows in {size:,} bytes, which no "
-                "log does; is the file damaged?"
+                f"{name}: claims {opened.metadata.num_rows:,} rows in {size:,} bytes, more "
+                "than so many bytes can hold; is the file damaged?"
             )
         for batch in opened.iter_batches(_ROWS_AT_ONCE, columns=columns):
             table = pa.Table.from_batches([batch])
             yield dict(zip(table.column_names, table.columns, strict=True))
     except (pa.ArrowException, OSError) as error:
-        raise MalformedTrace(f"{name}: cut or broken Parquet file ({_line(error)})") from None
+        raise MalformedTrace(
+            f"{name}: truncated or damaged Parquet file ({_line(error)})"
+        ) from None
 
 
 def _valid_text(data: bytes) -> bytes:
@@ -167,7 +169,7 @@ def _whole_lines(data: bytes, issues: Issues) -> Iterator[dict[str, Any]]:
         if row is not None:
             yield {k: v for k, v in row.items() if isinstance(v, str | int | float)}
         elif line.text.strip():
-            issues.add("broken_row", "a line that is no JSON object", line.offset)
+            issues.add("broken_row", "a line that is not a JSON object", line.offset)
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -52,7 +52,7 @@ def _events(data: bytes, issues: Issues) -> list[dict[str, Any]]:
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
-        issues.add("truncated", "cut or broken JSON: whole events are kept", len(text))
+        issues.add("truncated", "truncated or damaged JSON; complete events are kept", len(text))
         parsed = salvaged_json(text, "traceEvents", ())
     listed = parsed.get("traceEvents") if isinstance(parsed, dict) else parsed
     return [event for event in list_of(listed) if isinstance(event, dict)]
@@ -102,7 +102,7 @@ def _row(
 
 
 def _thread(event: dict[str, Any]) -> tuple[int | str | None, int | str | None]:
-    """Process and thread; what is no number or text is none."""
+    """Process and thread; what is not a number or text is none."""
     pid, tid = (
         number if isinstance(number := event.get(key), int | str) else None
         for key in ("pid", "tid")

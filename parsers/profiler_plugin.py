@@ -39,7 +39,7 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    missing = "no whole event of NCCL's profiler plugin"
+    missing = "no complete event of NCCL's profiler plugin"
     return parse_records(source, options, NAME, _Reader, missing)
 
 

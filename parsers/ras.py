@@ -60,7 +60,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     try:
         report = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise MalformedTrace(f"{source.name}: cut or broken RAS report ({error})") from None
+        raise MalformedTrace(f"{source.name}: truncated or damaged RAS report ({error})") from None
     listed = report.get("communicators") if isinstance(report, dict) else None
     communicators = [c for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
     if not communicators:

@@ -131,20 +131,20 @@ def _decoded(data: bytes, name: str, issues: Issues) -> list[_Process]:
     except msgspec.ValidationError:
         strict = None
     except (msgspec.DecodeError, RecursionError) as error:
-        issues.add("truncated", f"{error}; whole records are kept")
+        issues.add("truncated", f"{error}; complete records are kept")
         return [_salvaged(data.decode("utf8", "replace"), issues)]
     if strict is not None:
         return [process for listed in strict.values() for process in listed]
     try:
         loose = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:  # behind the value of a wrong type
-        issues.add("truncated", f"{error}; whole records are kept")
+        issues.add("truncated", f"{error}; complete records are kept")
         return [_salvaged(data.decode("utf8", "replace"), issues)]
     listed = loose.get("rocprofiler-sdk-tool") if isinstance(loose, dict) else None
     listed = listed if isinstance(listed, list) else [listed]
     processes = [_lenient(process, issues) for process in listed if isinstance(process, dict)]
     if not processes:
-        raise MalformedTrace(f"{name}: JSON of rocprofv3 without a process")
+        raise MalformedTrace(f"{name}: rocprofv3 JSON without a process")
     return processes
 
 

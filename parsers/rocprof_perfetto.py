@@ -87,7 +87,7 @@ class _Reader:
                 try:
                     self._packet(packet)
                 except Cut:
-                    self.issues.add("broken_event", "a packet that is no message")
+                    self.issues.add("broken_event", "a packet that is not a message")
         except Cut:
             self.issues.add("truncated", "the file ends within a packet")
 

@@ -78,7 +78,7 @@ def recommendations(
     ranks: pa.Table,
     *,
     min_pct: Annotated[
-        float, "Leave out what is smaller, in %: gains by their share of the time."
+        float, "Leave out what is smaller, in %: gains, as a share of the time."
     ] = 1.0,
 ) -> pa.Table:
     """What should be changed first, and how much recorded time does each cause hold?

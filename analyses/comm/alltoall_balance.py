@@ -47,7 +47,7 @@ def alltoall_balance(
     aligned_matches: pa.Table,
     ranks: pa.Table,
     *,
-    n: Annotated[int, "Rows to show, the most uneven first; 0: all."] = 20,
+    n: Annotated[int, "Rows to show, most uneven first; 0: all."] = 20,
     align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
     """How uneven are the all-to-alls: who sends or receives most, and by how much?"""

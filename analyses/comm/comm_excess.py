@@ -85,7 +85,7 @@ def comm_excess(
         "calls, the rates of links, or the first of these.",
     ] = "best",
     intra_gbps: Annotated[
-        float | None, "Rate between GPUs of a node, GB/s one way; by default that of the GPU."
+        float | None, "Rate between GPUs of a node, GB/s one way; by default the GPU's."
     ] = None,
     inter_gbps: Annotated[float | None, "Rate of a node to the others, GB/s one way."] = None,
     n: Annotated[int, "Rows to show, most excess first; 0: all."] = 20,

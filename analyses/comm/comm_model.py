@@ -45,7 +45,7 @@ def comm_model(
     bench_points: pa.Table,
     *,
     basis: Annotated[
-        Literal["all", "benchmark", "trace"], "Fit to benchmarks, to the trace, or to each."
+        Literal["all", "benchmark", "trace"], "Fit to benchmarks, to the trace, or to both."
     ] = "all",
     align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:

@@ -59,8 +59,8 @@ def comm_proxy(
     *,
     by: Annotated[
         Literal["call", "channel", "link"],
-        "What a row stands for: a rank's part of a collective, that to one peer on one channel, or "
-        "all collectives to one peer; each sending or receiving.",
+        "What a row stands for: a rank's part of a collective, its part to one peer on one "
+        "channel, or all collectives to one peer; sends and receives apart.",
     ] = "call",
     n: Annotated[int, "Rows to show, most time outside the GPU first; 0: all."] = 20,
     align: Annotated[bool, "Align the clocks of all ranks."] = True,

@@ -67,7 +67,7 @@ def comm_summary(
         "What a row stands for: a range of sizes, a process group, or a type.",
     ] = "size",
     intra_gbps: Annotated[
-        float | None, "Rate between GPUs of a node, GB/s one way; by default that of the GPU."
+        float | None, "Rate between GPUs of a node, GB/s one way; by default the GPU's."
     ] = None,
     inter_gbps: Annotated[float | None, "Rate of a node to the others, GB/s one way."] = None,
     align: Annotated[bool, "Align the clocks of all ranks."] = True,

@@ -52,10 +52,10 @@ def late_arrivals(
     ranks: pa.Table,
     activities: pa.Table,
     *,
-    n: Annotated[int, "Rows to show, those that cost most first; 0: all."] = 20,
+    n: Annotated[int, "Rows to show, costliest first; 0: all."] = 20,
     align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
-    """Which collectives were waited in longest, and for whom?
+    """In which collectives did ranks wait longest, and for whom?
 
     A rank that collectives of other groups held up for most of its time is not blamed: whoever was
     late to the one that it waited in longest is, and so on to the first cause.

@@ -54,7 +54,8 @@ def link_counters(
     rank_windows: pa.Table,
     *,
     by: Annotated[
-        Literal["host", "port"], "What a row stands for: all links of a kind of a host, or each."
+        Literal["host", "port"],
+        "What a row stands for: all links of one kind on a host, or each link.",
     ] = "host",
     align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:

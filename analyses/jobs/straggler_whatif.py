@@ -42,10 +42,14 @@ def straggler_whatif(
     job_layouts: pa.Table,
     *,
     dp_rank: Annotated[
-        int | None, "Data-parallel rank of the worker to cure; else the worst."
+        int | None, "Data-parallel rank of the worker to fix; by default the worst."
     ] = None,
-    stage: Annotated[int | None, "Pipeline stage of the worker to cure; else the worst."] = None,
-    operation: Annotated[str | None, "Type to set at its median, e.g. forward_compute."] = None,
+    stage: Annotated[
+        int | None, "Pipeline stage of the worker to fix; by default the worst."
+    ] = None,
+    operation: Annotated[
+        str | None, "Type of operation to set to its median, e.g. forward_compute."
+    ] = None,
     gpus: Annotated[int | None, "GPUs of the job; by default from its layout or ranks."] = None,
 ) -> pa.Table:
     """What would a step take without that worker, with even stages, balanced lengths, …?

@@ -39,9 +39,11 @@ def gpu_speed(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    per: Annotated[Per, "What a row covers: a GPU, a step of it, or a slice of time."] = "rank",
+    per: Annotated[
+        Per, "What a row covers: a GPU, each of its steps, or a slice of time."
+    ] = "rank",
     slices: Annotated[int, "Slices of time of equal width."] = 50,
-    min_count: Annotated[int, "Least runs of a kernel to know its usual duration."] = 5,
+    min_count: Annotated[int, "Fewest runs of a kernel that show its usual duration."] = 5,
 ) -> pa.Table:
     """Does a GPU run the same kernels slower than the others, or slower than before?
 

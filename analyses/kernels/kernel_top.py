@@ -50,7 +50,7 @@ def kernel_top(
     kernel_links: pa.Table,
     *,
     n: Annotated[int, "Rows to show, and one for the rest; 0: all."] = 20,
-    sort_by: Annotated[By, "What to rank by."] = "total",
+    sort_by: Annotated[By, "What to sort rows by."] = "total",
     per: Annotated[
         Pool, "What a row covers: all ranks, a rank, or the launches of a step."
     ] = "all",

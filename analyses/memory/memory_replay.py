@@ -72,13 +72,17 @@ def memory_replay(
     ] = 1.0,
     gradients_by: Annotated[float, "Factor on gradients, e.g. 0.01 for LoRA."] = 1.0,
     optimizer_by: Annotated[float, "Factor on optimizer state, e.g. 0.25 for 8 bits."] = 1.0,
-    capacity_gib: Annotated[float | None, "Memory of the GPU in GiB; else there is enough."] = None,
-    max_split_mib: Annotated[int | None, "As max_split_size_mb of PyTorch's allocator."] = None,
+    capacity_gib: Annotated[
+        float | None, "Memory of the GPU, in GiB; by default unlimited."
+    ] = None,
+    max_split_mib: Annotated[
+        int | None, "Like max_split_size_mb of PyTorch's allocator, in MiB."
+    ] = None,
     recomputed_segments: Annotated[
-        int | None, "Segments, such as layers, whose activations are computed again, e.g. 32."
+        int | None, "Segments, such as layers, whose activations are recomputed, e.g. 32."
     ] = None,
     offloaded_segments: Annotated[
-        int | None, "Segments whose activations wait on the host for their backward pass."
+        int | None, "Segments whose activations are kept on the host until their backward pass."
     ] = None,
     ways: Annotated[bool, "Try ways to fit into the capacity, the cheapest first."] = False,
 ) -> pa.Table:
@@ -100,12 +104,12 @@ def memory_replay(
         "optimizer_state": optimizer_by,
     }
     if not all(0 <= factor <= _MOST_FACTOR for factor in factors.values()):
-        raise UsageError(f"factors from 0 to {_MOST_FACTOR:g} were expected")
+        raise UsageError(f"factors must lie between 0 and {_MOST_FACTOR:g}")
     if capacity_gib is not None and not 0 < capacity_gib < _MOST_BYTES / 2**30:
-        raise UsageError("capacity: a positive number of GiB was expected")
+        raise UsageError("capacity_gib must be a positive number of GiB")
     lives = _Lifetimes.asked(recomputed_segments, offloaded_segments)
     if ways and capacity_gib is None:
-        raise UsageError("ways to fit: give the memory of the GPU (capacity_gib) beside it")
+        raise UsageError("ways needs the memory of the GPU: give capacity_gib too")
     use = MemoryUse.of(memory)
     if not len(use.devices):
         return RETURNS.empty_table()
@@ -164,12 +168,12 @@ class _Lifetimes:
     @classmethod
     def asked(cls, again: int | None, on_host: int | None) -> "_Lifetimes":
         if again is not None and on_host is not None:
-            raise UsageError("activations are computed again or wait on the host: give one of them")
+            raise UsageError("give recomputed_segments or offloaded_segments, not both")
         count = again if again is not None else on_host
         if count is None:
             return cls()
         if not 1 <= count <= _MOST_SEGMENTS:
-            raise UsageError(f"segments: 1 to {_MOST_SEGMENTS:,} were expected")
+            raise UsageError(f"segments must lie between 1 and {_MOST_SEGMENTS:,}")
         return cls(recomputed if on_host is None else offloaded, count)
 
 

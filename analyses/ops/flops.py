@@ -60,12 +60,12 @@ def flops(
     step_windows: pa.Table,
     ranks: pa.Table,
     *,
-    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
+    per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     gpu: Annotated[
         str | None, "GPU of the hardware catalogue, e.g. a100-80gb; by default the recorded one."
     ] = None,
     peak_tflops: Annotated[
-        float | None, "Peak to count against, in TFLOP/s; by default that of the GPU."
+        float | None, "Peak to compare with, in TFLOP/s; by default the GPU's."
     ] = None,
 ) -> pa.Table:
     """How much work is done, and what share of the peak is that (MFU)?

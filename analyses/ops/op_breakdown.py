@@ -71,9 +71,9 @@ def op_breakdown(
     kernel_links: pa.Table,
     *,
     by: Annotated[
-        By, "What a row stands for: a name, or calls of it that are alike in this."
+        By, "What a row stands for: a name, or its calls from one shape, stack, module or thread."
     ] = "name",
-    per: Annotated[Pool, "What a row covers: all ranks, a rank, or a step of it."] = "all",
+    per: Annotated[Pool, "What a row covers: all ranks, a rank, or each of its steps."] = "all",
     n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
 ) -> pa.Table:
     """Which operators take the time, on the CPU and on the GPU?
@@ -177,7 +177,7 @@ def _python_stacks(
     op_callers: pa.Table, python_calls: pa.Table, python_links: pa.Table
 ) -> tuple[Ints, Callable[[Ints], list[str | None]]]:
     if not python_calls.num_rows:
-        raise MissingTable("no Python stacks", "python_calls")
+        raise MissingTable("no Python stacks were recorded", "python_calls")
     name, names = functions_of(python_calls["name"])
     paths = Paths.of(CallTree.of(python_calls, python_links), name)
     row = numbers(op_callers["python_row"], NONE)

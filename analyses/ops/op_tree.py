@@ -45,9 +45,9 @@ def op_tree(
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
-    depth: Annotated[int | None, "Levels to show; all when left out."] = None,
+    depth: Annotated[int | None, "Levels to show; by default all."] = None,
     min_pct: Annotated[
-        float, "Leave out what is smaller, in %: paths by their share of GPU and CPU time."
+        float, "Leave out what is smaller, in %: paths, as a share of GPU and CPU time."
     ] = 1.0,
     per: Annotated[Per, "What a row covers: all ranks, or a rank."] = "all",
 ) -> pa.Table:

@@ -57,14 +57,16 @@ def roofline(
     op_passes: pa.Table,
     ranks: pa.Table,
     *,
-    per: Annotated[Pool, "What a row covers: all ranks, a rank, or a step of it."] = "all",
+    per: Annotated[Pool, "What a row covers: all ranks, a rank, or each of its steps."] = "all",
     gpu: Annotated[
         str | None, "GPU of the hardware catalogue, e.g. a100-80gb; by default the recorded one."
     ] = None,
-    launch_us: Annotated[float, "A kernel that could be done in less is bound by launching."] = 2,
+    launch_us: Annotated[
+        float, "Time of a launch: a kernel that could run in less is launch-bound."
+    ] = 2,
     n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
 ) -> pa.Table:
-    """How near does each operator come to what its GPU can do?
+    """How close does each operator come to what its GPU can do?
 
     Operations and bytes follow from names and shapes; GPU time counts for the innermost modelled
     operator round the launch, once. Roofline time is the longer of operations at the dense peak of

@@ -61,7 +61,7 @@ def fsdp_units(
     kernel_passes: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Pool, "What a row covers: all ranks, a rank, or a step of it."] = "all",
+    per: Annotated[Pool, "What a row covers: all ranks, a rank, or each of its steps."] = "all",
 ) -> pa.Table:
     """How are FSDP's units gathered and reduced: how large, how early, how exposed?
 

@@ -44,7 +44,7 @@ def pipeline_bubble(
     rank_windows: pa.Table,
     step_windows: pa.Table,
 ) -> pa.Table:
-    """How much of a step does each stage of a pipeline stand still?
+    """How much of a step does each pipeline stage stand idle?
 
     Warm-up ends with the first compute of the backward pass, the steady part with the last of the
     forward, the cool-down with the last of the backward. Bubble is whatever of a part holds no

@@ -52,7 +52,7 @@ def change_points(
     step_windows: pa.Table,
     *,
     min_pct: Annotated[
-        float, "Leave out what is smaller, in %: changes against the time before."
+        float, "Leave out what is smaller, in %: changes relative to the time before."
     ] = 1.0,
 ) -> pa.Table:
     """From which step on did a kernel, or the step, become slower or faster?

@@ -62,7 +62,7 @@ def comm_compute_overlap(
     launches: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
+    per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     by: Annotated[
         By, "What a row stands for: all communication, a process group, or a collective."
     ] = "total",

@@ -40,7 +40,7 @@ def comm_compute_ratio(
     rank_windows: pa.Table,
     step_windows: pa.Table,
     *,
-    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
+    per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
 ) -> pa.Table:
     """How much does each GPU communicate for what it computes?
 

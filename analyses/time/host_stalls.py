@@ -52,7 +52,7 @@ def host_stalls(
     python_calls: pa.Table,
     idle_causes: pa.Table,
     *,
-    n: Annotated[int, "Rows to show, the longest idle first; 0: all."] = 20,
+    n: Annotated[int, "Rows to show, longest idle time first; 0: all."] = 20,
 ) -> pa.Table:
     """What does the host wait for (synchronising, allocating, loading, compiling), at what cost?
 

@@ -52,7 +52,7 @@ def idle_breakdown(
     kernel_links: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
+    per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     by: Annotated[
         By, "What a row stands for: gaps of the device, or of each of its streams."
     ] = "device",

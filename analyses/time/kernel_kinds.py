@@ -45,7 +45,7 @@ def kernel_kinds(
     launches: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
+    per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     compat: Annotated[Compat | None, "Count as HTA does, to compare with it."] = None,
 ) -> pa.Table:
     """Which kinds of activity run alone, and which at the same time?

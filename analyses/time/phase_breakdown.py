@@ -57,7 +57,7 @@ def phase_breakdown(
     kernel_passes: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Per, "What a row covers: a rank, or a step of it."] = "rank",
+    per: Annotated[Per, "What a row covers: a rank, or each of its steps."] = "rank",
 ) -> pa.Table:
     """How does the time divide into data loading, forward, backward and optimizer?
 
@@ -65,7 +65,7 @@ def phase_breakdown(
     `phases_from` counts which. GPU work belongs to the phase that launched it.
     """
     if not kernels.num_rows and not cpu_ops.num_rows and not annotations.num_rows:
-        raise MissingTable("the trace has no operators", "cpu_ops")
+        raise MissingTable("no operators were recorded", "cpu_ops")
     phase = phase_codes(kernel_passes)
     gpu = phase_keys(kernels, kernel_links["step"], np.where(phase == NONE, _UNKNOWN, phase))
     host, host_start, host_end = host_phase_spans(cpu_ops, op_links, op_passes, annotations)

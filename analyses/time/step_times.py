@@ -48,7 +48,7 @@ def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
     keys = step_keys(gpu)
     alone = row_of(keys[:, :3], cpu[:, :3]) == _NONE
     if not len(keys) and not alone.any():
-        raise MissingTable("the trace has no steps", "step_windows")
+        raise MissingTable("no steps were recorded", "step_windows")
     host_rows = row_of(cpu[:, :3], keys[:, :3])
     host = np.append(cpu, [[_NONE] * 5], axis=0)
     rows = np.concatenate([host_rows, np.flatnonzero(alone)])

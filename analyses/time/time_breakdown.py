@@ -54,7 +54,7 @@ def time_breakdown(
     launches: pa.Table,
     annotations: pa.Table,
     *,
-    per: Annotated[Per, "What a row covers: a rank, or a GPU step of it."] = "rank",
+    per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     compat: Annotated[Compat | None, "Count as HTA does, to compare with it."] = None,
 ) -> pa.Table:
     """Where does each GPU's time go: compute, communication, copies or idle?

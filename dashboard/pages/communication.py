@@ -165,7 +165,7 @@ def _summary(visit: Visit) -> Any:
 
 
 def _late(visit: Visit) -> Any:
-    heading = "Which collectives were waited in longest, and for whom?"
+    heading = "In which collectives did ranks wait longest, and for whom?"
     result = visit.ask("late_arrivals")
     return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
 

@@ -104,7 +104,7 @@ def _tensor(visit: Visit) -> Any:
 def _roofline(visit: Visit) -> Any:
     result = visit.ask("roofline", n=100)
     rows = [r for r in result.to_pylist() if r["flops_per_byte"] and r["achieved_tflops"]]
-    heading = "Roofline: how near does each operator come to what its GPU can do?"
+    heading = "Roofline: how close does each operator come to what its GPU can do?"
     if not rows:
         text = "No operator with a model of its work: record shapes (record_shapes=True)."
         return section(heading, empty(text), *coverage(result))

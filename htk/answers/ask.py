@@ -30,7 +30,7 @@ def ask(trace: Trace, name: str, **options: Any) -> Result:
     options = checked_options(chosen, options)
     trace.check_selection()
     if options.get("per") == "step" and not trace.has_steps:
-        raise trace.with_recipe(MissingTable("the trace has no steps", "step_windows"))
+        raise trace.with_recipe(MissingTable("no steps were recorded", "step_windows"))
     parted = in_parts(trace, chosen, options)
     if parted is None:
         with answering(Errand(trace.work, TablesOf(trace))):

@@ -192,7 +192,7 @@ def from_json(data: bytes, name: str) -> RecordedBaseline:
     except msgspec.DecodeError as error:
         raise MalformedTrace(f"{name} is a damaged baseline: {error}") from None
     if file.schema != SCHEMA:
-        raise MalformedTrace(f"{name} is a {file.schema}; this htk reads {SCHEMA}: make it anew")
+        raise MalformedTrace(f"{name} is a {file.schema}; this htk reads {SCHEMA}: make a new one")
     widths = [min(file.steps, MOST_STEPS), min(len(file.ranks), MOST_RANKS)]
     kinds: dict[str, dict[str, Series]] = {}
     for kind, things in file.kinds.items():

@@ -73,7 +73,7 @@ def moment(text: str, now: datetime | None = None) -> str:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is no time; write 2026-11-22, 2026-11-22T10:00 or 30d"
+            f"{text!r} is not a time; write 2026-11-22, 2026-11-22T10:00 or 30d"
         ) from None
     time = time.astimezone(UTC) if time.tzinfo else time
     return f"{time:%Y-%m-%dT%H:%M:%S}"

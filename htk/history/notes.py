@@ -83,7 +83,7 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
         for part in filter(None, (p.strip() for p in text.split(","))):
             name, equals, value = part.partition("=")
             if not (equals and value and _KEY.fullmatch(name)) or len(value) > _MOST_VALUE:
-                raise UsageError(f"{part[:80]!r} is no tag; write commit=1a2b,model=llama")
+                raise UsageError(f"{part[:80]!r} is not a tag; write commit=1a2b,model=llama")
             tags[name] = value
     return tags
 

@@ -67,7 +67,7 @@ class CriticalPath:
     def __getattr__(self, name: str) -> Any:
         if name in ("critical_path", "critical_path_edges_set", "edges", "nodes", "save"):
             raise AttributeError(
-                f"a critical path of htk is no graph and has no {name}: its pieces are in `path` "
+                f"htk's critical path is not a graph and has no {name}: its pieces are in `path` "
                 "and get_critical_path_breakdown()"
             )
         raise AttributeError(name)

@@ -57,7 +57,7 @@ class _Config:
 
     def decoder(self) -> Decoder:
         if self.kind in _NOT_DECODERS or self.facts.get("is_encoder_decoder") is True:
-            raise UsageError(f"{self.name}: {self.kind[:40]} is no decoder, which plans are for")
+            raise UsageError(f"{self.name}: {self.kind[:40]} is not a decoder, which plans are for")
         hidden = self.whole("hidden_size", "n_embd", "d_model", "hidden_dim")
         heads = self.whole("num_attention_heads", "n_head", "n_heads")
         layers = self.whole("num_hidden_layers", "n_layer", "n_layers", "num_layers")

@@ -97,7 +97,7 @@ class Questions:
         """Which kernels cost most GPU time?"""
 
     def late_arrivals(self, *, n: int = 20, align: bool = True) -> Result:
-        """Which collectives were waited in longest, and for whom?"""
+        """In which collectives did ranks wait longest, and for whom?"""
 
     def launch_stats(self, *, by: Literal['call', 'kernel', 'operator'] = 'call', call_cutoff_us: float = 50, delay_cutoff_us: float = 100, n: int = 20) -> Result:
         """How long do launches take, and how long does the launched work wait?"""
@@ -136,7 +136,7 @@ class Questions:
         """How does the time divide into data loading, forward, backward and optimizer?"""
 
     def pipeline_bubble(self) -> Result:
-        """How much of a step does each stage of a pipeline stand still?"""
+        """How much of a step does each pipeline stage stand idle?"""
 
     def python_hotspots(self, *, n: int = 20) -> Result:
         """Which Python functions take the time?"""
@@ -148,7 +148,7 @@ class Questions:
         """What should be changed first, and how much recorded time does each cause hold?"""
 
     def roofline(self, *, per: Literal['all', 'rank', 'step'] = 'all', gpu: str | None = None, launch_us: float = 2, n: int = 20) -> Result:
-        """How near does each operator come to what its GPU can do?"""
+        """How close does each operator come to what its GPU can do?"""
 
     def serving_iterations(self, *, match: str | None = None) -> Result:
         """What does each iteration of an inference server do, and how long does it take?"""

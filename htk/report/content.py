@@ -168,5 +168,5 @@ def form_of(form: str | None, output: str | None) -> str:
     ending = (output or "").rpartition(".")[2].lower()
     forms = {form: form for form in ("html", "md", "json", "pdf", "xlsx")} | {"htm": "html"}
     if output and ending not in forms:
-        raise UsageError(f"{output}: no form of a report; end it in html, md, json, xlsx or pdf")
+        raise UsageError(f"{output}: not a form of report; end it in html, md, json, xlsx or pdf")
     return forms.get(ending, "html")

@@ -302,7 +302,7 @@ def from_toml(path: Path, **overrides: Any) -> Config:
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as why:
-        raise UsageError(f"{path} is no TOML file that can be read: {why}") from None
+        raise UsageError(f"{path} is not a readable TOML file: {why}") from None
     options = {f.name for f in fields(Config)}
     strange = sorted(read.keys() - options)
     if strange:
@@ -340,7 +340,7 @@ def _must_suit(path: Path, name: str, value: Any) -> None:
     shown = textwrap.shorten(repr(value), 60, placeholder="…")
     suits = isinstance(value, number) and isinstance(value, bool) == isinstance(usual, bool)
     if not suits or (isinstance(value, int | float) and not abs(value) < _LARGEST):
-        raise UsageError(f"{path}: {name} is {shown}, which is not of its kind")
+        raise UsageError(f"{path}: {name} is {shown}, which has the wrong type")
 
 
 def read_plant(text: str) -> tuple[str, dict[str, Value]]:
@@ -356,7 +356,7 @@ def read_plant(text: str) -> tuple[str, dict[str, Value]]:
         try:
             options[key] = value if key in _WORDS else float(value)
         except ValueError:
-            raise UsageError(f"{text}: {value!r} is no number") from None
+            raise UsageError(f"{text}: {value!r} is not a number") from None
     return name, options
 
 

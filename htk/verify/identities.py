@@ -90,7 +90,7 @@ def _window(subject: Subject, tally: Tally) -> None:
 def _steps(subject: Subject, tally: Tally) -> None:
     steps = subject.answer("time_breakdown", per="step")
     if not steps.num_rows:
-        raise NotApplicable("the trace has no steps")
+        raise NotApplicable("no steps were recorded")
     per_rank = keyed(subject.answer("time_breakdown"), _DEVICE, _SUMS)
     parts = keyed(steps, _DEVICE, _SUMS)
     stepless = _cycles(subject, "rank_windows") - _cycles(subject, "step_windows")

@@ -111,7 +111,7 @@ def read(source: Source, largest_bytes: int) -> EventsByKind:
         )
     except (ValueError, RecursionError) as error:
         why = str(error).partition(": line")[0]
-        raise NotApplicable(f"{source.file_name} is no valid JSON ({why})") from None
+        raise NotApplicable(f"{source.file_name} is not valid JSON ({why})") from None
     header = document if isinstance(document, dict) else {}
     listed = header.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(listed, list):

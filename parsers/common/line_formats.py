@@ -77,7 +77,7 @@ def parse_log(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     readers = {f.name: f.reader(source.file_name, issues) for f in line_formats()}
     lines = read_lines(source, issues, options.progress, longest=LONGEST_LOG_LINE)
-    missing = "no whole line of any log that htk knows"
+    missing = "no complete line of a log format that htk reads"
     return _parsed(source, lines, readers, issues, missing)
 
 

@@ -119,8 +119,8 @@ def read_whole(
             report_progress(progress, stream)
             if size > _MOST_WHOLE:
                 raise MalformedTrace(
-                    f"{source.name}: unpacks to more than {_MOST_WHOLE:,} bytes, which is no "
-                    "file of this kind"
+                    f"{source.name}: unpacks to more than {_MOST_WHOLE:,} bytes, more than "
+                    "any file of this kind holds"
                 )
         note_damage(stream, issues)
     return b"".join(parts)
@@ -140,8 +140,8 @@ def refuse_costly_json(name: str, data: bytes) -> None:
     object_bytes = sum(size * data.count(mark) for mark, size in _JSON_COSTS.items())
     if object_bytes > _MOST_OBJECT_BYTES:
         raise MalformedTrace(
-            f"{name}: its values would take some {object_bytes >> 20:,} MiB of memory, more than "
-            f"the {_MOST_OBJECT_BYTES >> 20:,} MiB that a file of this kind may"
+            f"{name}: its values would take about {object_bytes >> 20:,} MiB of memory; the limit "
+            f"for a file of this kind is {_MOST_OBJECT_BYTES >> 20:,} MiB"
         )
 
 

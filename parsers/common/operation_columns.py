@@ -159,7 +159,7 @@ def _moments(
     try:
         real = numbers(values.cast(pa.float64()), np.nan)
     except pa.ArrowInvalid:
-        raise MalformedTrace(f"{name}: times are no numbers, e.g. {values[0].as_py()!r}") from None
+        raise MalformedTrace(f"{name}: times are not numbers, e.g. {values[0].as_py()!r}") from None
     unit = unit or like or "s"
     has_time = np.isfinite(real) & (np.abs(real) < _FURTHEST / _UNITS[unit])
     real = np.where(has_time, real, 0.0)
@@ -175,8 +175,8 @@ def _unit_by_size(name: str, moments: NDArray[np.int64]) -> str:
         if usual >= least:
             return unit
     raise MalformedTrace(
-        f"{name}: start holds whole numbers of an unknown unit; call it start_ns, start_us, "
-        "start_ms or start_s (and duration likewise), or open it with --time-unit"
+        f"{name}: the column start holds whole numbers without a unit; name it start_ns, "
+        "start_us, start_ms or start_s (and duration likewise), or give --time-unit"
     )
 
 
@@ -208,7 +208,9 @@ def _numeric(values: Any) -> bool:
 def _count(issues: Issues, timed: NDArray[np.bool_], stepped: NDArray[np.bool_]) -> None:
     if not timed.all():
         issues.add(
-            "invalid_time", "rows without a start, or that end before it", count=int((~timed).sum())
+            "invalid_time",
+            "rows without a start, or that end before they start",
+            count=int((~timed).sum()),
         )
     if not stepped.all():
         issues.add("without_step", "rows without a step", count=int((~stepped).sum()))

@@ -115,7 +115,7 @@ class _Check:
         if len(data) - position < 9:  # an argument is cut
             raise EOFError("pickle data was truncated")
         name = _NAMES.get(code, repr(code))
-        raise RefusedPickle(f"for {name} at byte {position:,}, which plain data has no use for")
+        raise RefusedPickle(f"for {name} at byte {position:,}, which plain data never needs")
 
     def _shared_tuple(self, position: int) -> None:
         """Note the memo slot of a tuple; one that may hold such a tuple asks for a walk."""
@@ -259,7 +259,7 @@ class _Walk:
         elif argument is not None and name not in ("PROTO", "FRAME"):
             stack.append(argument)  # numbers, texts and names of what is called
         elif name not in ("PROTO", "FRAME", "STOP"):
-            raise RefusedPickle(f"for {name}, which plain data has no use for")
+            raise RefusedPickle(f"for {name}, which plain data never needs")
 
     def _collect(self, name: str) -> None:
         mark = self.marks.pop()

@@ -87,7 +87,7 @@ class Database:
             seen += len(rows)
             if seen * _LEAST_ROW_BYTES > self._size:
                 raise MalformedTrace(
-                    f"{self.name}: table {table} has more rows than a file can hold"
+                    f"{self.name}: table {table} has more rows than the file can hold"
                 )
             if rows:
                 yield rows

@@ -64,9 +64,9 @@ def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
         dump = _salvaged(data)
         if not dump:
             raise MalformedTrace(
-                f"{name}: cut or broken pickle without one whole entry ({error})"
+                f"{name}: truncated or damaged pickle without a complete entry ({error})"
             ) from None
-        issues.add("truncated", f"the pickle is cut or broken ({error})", len(data))
+        issues.add("truncated", f"the pickle is truncated or damaged ({error})", len(data))
         return dump
 
 
@@ -94,8 +94,8 @@ def _decoded(text: str, name: str, issues: Issues) -> Any:
         dump = salvaged_json(text, "entries", members)
         dump["entries"] = [e for e in dump["entries"] if is_entry(e)]
         if not dump["entries"]:
-            raise MalformedTrace(f"{name}: cut or broken JSON ({error})") from None
-        issues.add("truncated", f"the JSON is cut or broken ({error})", len(text))
+            raise MalformedTrace(f"{name}: truncated or damaged JSON ({error})") from None
+        issues.add("truncated", f"the JSON is truncated or damaged ({error})", len(text))
         return dump
 
 
@@ -104,7 +104,7 @@ def entries_of(dump: Mapping[str, Any], issues: Issues) -> list[dict[str, Any]]:
     listed = list_of(dump.get("entries"))
     entries = list({id(e): e for e in listed if is_entry(e)}.values())
     if lost := len(listed) - len(entries):
-        issues.add("broken_entry", "an entry is no record of a collective", count=lost)
+        issues.add("broken_entry", "an entry is not a record of a collective", count=lost)
     if more := len(entries[_MOST_ENTRIES:]):
         issues.add("too_many_entries", f"only the first {_MOST_ENTRIES:,} are read", count=more)
     return entries[:_MOST_ENTRIES]

@@ -99,13 +99,13 @@ def _shapes(value: Any) -> list[list[int]]:
     """Return the sizes of each tensor. Raises for what is none."""
     shapes = [list(s) for s in list_of(value) if isinstance(s, list | tuple)]
     if len(shapes) > _MOST_TENSORS:
-        raise ValueError(f"sizes of {len(shapes):,} tensors")
+        raise ValueError(f"sizes of {len(shapes):,} tensors, more than a call has")
     for shape in shapes:
         if len(shape) > _MOST_DIMENSIONS:
-            raise ValueError("sizes of more dimensions than a tensor has")
+            raise ValueError("sizes of more dimensions than a tensor can have")
         for size in shape:
             if type(size) is not int or not -1 << 62 < size < 1 << 62:
-                raise ValueError("sizes that are no whole numbers")
+                raise ValueError("sizes that are not whole numbers")
     return shapes
 
 

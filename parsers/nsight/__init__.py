@@ -33,7 +33,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     with open_database(source, issues, options.progress) as database:
         if not database.columns:
-            raise MalformedTrace(f"{source.name}: an SQLite database without a table")
+            raise MalformedTrace(f"{source.name}: an SQLite database without tables")
         if not any(name.startswith(_MARKS) for name in database.columns):
             raise UnknownFormat(
                 f"{source.name}: an SQLite database, but not an export of Nsight Systems; "

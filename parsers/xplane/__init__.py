@@ -70,7 +70,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "python_calls": _python_calls(space, base),
     }
     if not any(t.num_rows for t in tables.values()):
-        raise MalformedTrace(f"{source.name}: an XLA profile without events of a GPU or the host")
+        raise MalformedTrace(f"{source.name}: an XLA profile without GPU or host events")
     recorded = recording(tables, _facts(space, base), None, issues)
     own = dict(recorded.tables)
     unknown = {c: pa.nulls(0, pa.uint64() if c == "comm" else pa.int64()) for c in FACTS}

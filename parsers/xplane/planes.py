@@ -81,7 +81,7 @@ def read_space(data: bytes, issues: Issues) -> Space:
             elif field.number == 4 and field.kind == BYTES:
                 space.hostname = space.hostname or _text(data, field)
     except Cut:
-        issues.add("truncated", "the profile ends within a plane; whole ones are kept")
+        issues.add("truncated", "the profile ends within a plane; complete ones are kept")
     return space
 
 
@@ -89,7 +89,7 @@ def _read_plane(data: bytes, field: Field, space: Space, issues: Issues) -> None
     try:
         plane = _plane(data, field)
     except Cut:
-        issues.add("broken_event", "a plane breaks off", field.start)
+        issues.add("broken_event", "a plane ends early", field.start)
         return
     gpu = _GPU.match(plane.name)
     began = plane.stats.get("profile_start_time")
@@ -106,7 +106,7 @@ def _read_plane(data: bytes, field: Field, space: Space, issues: Issues) -> None
         try:
             _read_line(data, line, plane, int(gpu[1]) if gpu else -1, space)
         except Cut:
-            issues.add("broken_event", f"a line of {plane.name} breaks off", line.start)
+            issues.add("broken_event", f"a line of {plane.name} ends early", line.start)
 
 
 def _plane(data: bytes, field: Field) -> _Plane:

@@ -95,5 +95,5 @@ def test_the_recorded_sample_and_a_cut_of_it() -> None:
     "content", [b"{", b"[]", b'{"nodes": 3}', b'{"schema": "1.0.1", "pid": 3, "nodes": [1, {}]}']
 )
 def test_what_holds_no_node_is_refused(content: bytes) -> None:
-    with pytest.raises(MalformedTrace, match="no whole node"):
+    with pytest.raises(MalformedTrace, match="no complete node"):
         parsed(content)

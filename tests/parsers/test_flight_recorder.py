@@ -134,7 +134,7 @@ def test_cut_json() -> None:
 
 
 def test_an_empty_file_is_one_clear_line() -> None:
-    with pytest.raises(MalformedTrace, match="cut or broken"):
+    with pytest.raises(MalformedTrace, match="truncated or damaged"):
         parsed(b"")
 
 
@@ -148,7 +148,7 @@ def test_a_malicious_pickle_is_refused(protocol: int) -> None:
     data = pickle.dumps({"version": "2.10", "pg_config": _Evil(), "entries": []}, protocol)
     if protocol:
         assert flight_recorder.sniff(Head("a file", data))
-    with pytest.raises(MalformedTrace, match="not run" if protocol else "broken"):
+    with pytest.raises(MalformedTrace, match="not run" if protocol else "damaged"):
         parsed(data)
 
 

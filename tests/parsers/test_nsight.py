@@ -450,7 +450,7 @@ def test_a_table_that_repeats_itself_is_refused(tmp_path: Path) -> None:
     data[(root - 1) * 1024 : root * 1024] = point_at(lower, pages + 1)
     data[28:32] = (pages + 1).to_bytes(4, "big")
     path.write_bytes(data + lower)
-    with pytest.raises(MalformedTrace, match="NVTX_EVENTS has more rows than a file can hold"):
+    with pytest.raises(MalformedTrace, match="NVTX_EVENTS has more rows than the file can hold"):
         opened(path)
 
 

@@ -43,7 +43,7 @@ def test_a_parquet_file_of_something_else_is_no_trace() -> None:
 
 def test_a_parquet_file_that_is_cut_is_refused_in_a_line() -> None:
     whole = (SAMPLES / "operation_rows/slow_worker.parquet").read_bytes()
-    with pytest.raises(MalformedTrace, match="cut or broken Parquet file") as raised:
+    with pytest.raises(MalformedTrace, match="truncated or damaged Parquet file") as raised:
         parsed(operation_rows, whole[: len(whole) // 2])
     assert "\n" not in str(raised.value)
 

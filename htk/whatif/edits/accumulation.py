@@ -29,7 +29,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         ratio = against(value, now, NAME, "no micro-batches are seen")
     wanted = ratio * now
     if abs(wanted - round(wanted)) > 1e-6 or round(wanted) < 1:
-        raise UsageError(f"{NAME} {value!r}: {wanted:g} micro-batches are no whole number")
+        raise UsageError(f"{NAME} {value!r}: {wanted:g} micro-batches are not a whole number")
     each = micro_batch(model)
     more = round(wanted) - now
     changed = replace(model, samples=model.samples * ratio)

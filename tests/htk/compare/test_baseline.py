@@ -85,7 +85,7 @@ def test_a_baseline_comes_back_small_and_whole(recorded: RecordedBaseline) -> No
     assert [j.verdict for j in judge(recorded, again, RULES)] == ["passed"] * 3
     with pytest.raises(MalformedTrace, match="damaged"):
         from_json(text.replace("[1.0,", '["1.0",').encode(), "perf.json")
-    with pytest.raises(MalformedTrace, match="make it anew"):
+    with pytest.raises(MalformedTrace, match="make a new one"):
         from_json(text.replace("baseline/2", "baseline/9").encode(), "perf.json")
 
 

@@ -181,7 +181,7 @@ def test_runs_are_chosen_by_tag_time_and_mark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["model", "=x", "model=", "1x=2", "a b=c", f"a={'x' * 201}"])
 def test_what_is_no_tag_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no tag"):
+    with pytest.raises(UsageError, match="is not a tag"):
         parse_tags([text])
 
 
@@ -189,7 +189,7 @@ def test_tags_and_times_are_read() -> None:
     assert parse_tags(["a=1, b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
     assert matches({}, {}) and not matches({}, {"a": "1"}) and matches({"a": "12"}, {"a": "1?"})
     assert moment("2026-11-22T10:00+02:00") == "2026-11-22T08:00:00"
-    with pytest.raises(UsageError, match="is no time"):
+    with pytest.raises(UsageError, match="is not a time"):
         moment("yesterday")
 
 

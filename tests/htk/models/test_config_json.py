@@ -94,7 +94,7 @@ def test_windows_by_layer(tmp_path: Path) -> None:
         ("{", "not JSON"),
         ("[1]", "object was expected"),
         ("[" * 100_000, "not JSON"),
-        ({"model_type": "bert"}, "no decoder"),
+        ({"model_type": "bert"}, "not a decoder"),
         ({}, "no hidden_size"),
         (LLAMA | {"hidden_size": "4096"}, "whole number"),
         (LLAMA | {"hidden_size": True}, "whole number"),

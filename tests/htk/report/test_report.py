@@ -198,7 +198,7 @@ def test_the_form_is_told_by_the_ending() -> None:
     assert [form_of(None, o) for o in (None, "a.md", "b.json", "c.pdf")] == [
         "html", "md", "json", "pdf",
     ]  # fmt: skip
-    with pytest.raises(UsageError, match="no form of a report"):
+    with pytest.raises(UsageError, match="not a form of report"):
         form_of(None, "report.docx")
 
 

@@ -172,4 +172,4 @@ def test_a_file_too_large_or_not_whole_is_said(tmp_path: Path) -> None:
     text = (tmp_path / "rank1.json").read_text()
     (tmp_path / "rank1.json").write_text(text[:-2])
     outcome = {o.check.name: o for o in outcomes(Subject(str(tmp_path)))}
-    assert "rank1.json is no valid JSON" in outcome["kernels"].finding
+    assert "rank1.json is not valid JSON" in outcome["kernels"].finding

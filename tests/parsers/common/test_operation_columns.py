@@ -35,7 +35,7 @@ def test_units_are_those_of_the_names_else_of_the_numbers(
 
 
 def test_whole_numbers_that_tell_no_unit_are_refused() -> None:
-    with pytest.raises(MalformedTrace, match="call it start_ns, start_us, start_ms or start_s"):
+    with pytest.raises(MalformedTrace, match="name it start_ns, start_us, start_ms or start_s"):
         parsed(operation_rows, lines(ROW | {"start": 12345, "duration": 9}))
 
 

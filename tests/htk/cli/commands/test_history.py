@@ -95,6 +95,6 @@ def test_what_is_left_out_is_said(
     text = output(capsys, "history", "list", "--store", str(tmp_path))
     assert f"left out runs/{1:016x}.parquet" in text and "nothing found" in text
     assert "say --good" in output(capsys, "history", "mark", "x", "--store", str(store), code=2)
-    assert "is no tag" in output(
+    assert "is not a tag" in output(
         capsys, "history", "add", "sample", "--tags", "x", "--store", str(store), code=2
     )
