@@ -21,6 +21,8 @@ declare namespace htk {
     recordings?: [start: number, end: number][];
     /** Empty time that the axis leaves out: its start and end, and those of its break on the axis. */
     cuts?: [start: number, end: number, from: number, upto: number][];
+    /** Counters by their lanes, with the scale of each. */
+    counters?: Counter[];
     can_align?: boolean;
     can_path?: boolean;
     badges?: string[];
@@ -29,6 +31,11 @@ declare namespace htk {
     parts?: [lane: number, first: number][];
     path?: object;
     [more: string]: any;
+  }
+
+  /** A counter as a row; in a page from disk with the points that its value changes at. */
+  interface Counter {
+    lane: number; name: string; unit: string; low: number; high: number; points?: [times: number[], values: (number | null)[]];
   }
 
   type Kind = "compute" | "comm" | "memory" | "cpu" | "launch" | "range" | "phase" | "python" | "idle" | "overhead" | "pending";
@@ -65,7 +72,7 @@ declare namespace htk {
 
   interface Row {
     y: number; h: number; rank: number; lane: number; key: string; label: string; folds: boolean; open: boolean;
-    head?: boolean; section?: string; depth?: number; pinned?: boolean;
+    head?: boolean; section?: string; depth?: number; pinned?: boolean; counter?: Counter | null;
   }
   interface Track { key: string; rank: number; section: string; track: string; lanes: number[] }
   /** A moment, or a span, and what is said of it. */
@@ -102,7 +109,7 @@ declare namespace htk {
 
   interface Timeline {
     LIGHT: Colours; DARK: Colours; STRIPES: Kind[]; WORDS: Record<Kind, string>;
-    GUTTER: number; AXIS: number; LANE: number; HEAD: number; PIN: number; LINKED: string[]; KEYS: [string, string][];
+    GUTTER: number; AXIS: number; LANE: number; HEAD: number; CHART: number; PIN: number; LINKED: string[]; KEYS: [string, string][];
     rgb(hex: string): number[];
     palette(colours: Colours, kinds: Kind[]): Shade[];
     time(ns: number, digits?: number): string;
@@ -119,6 +126,8 @@ declare namespace htk {
     widget(view: { model: any; el: HTMLElement }): any;
     parts(place: HTMLElement, about: About, options: Options): Parts;
     legend(S: State, place: HTMLElement): void;
+    value(value: number, unit: string): string;
+    counterTip(S: State, place: HTMLElement, counted: any, x: number, y: number): void;
     tip(S: State, place: HTMLElement, hit: any, x?: number, y?: number): void;
     rankKey(rank: number): string;
     folded(about: About): Set<string>;

@@ -254,6 +254,20 @@
       return best;
     }
 
+    /* What a counter is under a point of the canvas. */
+    counterAt(x, y) {
+      const { S } = this;
+      const row = T.rowUnder(S, y);
+      if (!row || !row.counter || !S.shown || x < T.GUTTER) return null;
+      const { head, lanes, start, end, counter_low: low, counter_high: high } = S.shown;
+      const at = head.counters.findIndex((line) => lanes[line] === row.lane);
+      const t = S.view.start + ((x - T.GUTTER) / (this.P.canvas.size.width - T.GUTTER)) * (S.view.end - S.view.start);
+      const cell = Math.floor(((t - start) / (end - start)) * head.cells);
+      if (at < 0 || cell < 0 || cell >= head.cells) return null;
+      const place = at * head.cells + cell;
+      return { counter: row.counter, rank: row.rank, time: t, low: low[place], high: high[place] };
+    }
+
     async ask(question, given) {
       const { S, P } = this;
       try {

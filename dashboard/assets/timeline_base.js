@@ -32,6 +32,7 @@
   T.AXIS = 24;
   T.LANE = 17;
   T.HEAD = 24;
+  T.CHART = 34; // of a counter that is not folded
   T.PIN = 20; // of the gutter's right end, which pins a track
   /* What of the view an address holds. */
   T.LINKED = ["at", "event", "range", "aligned", "find", "filter", "pins", "order", "notes"];
@@ -81,6 +82,16 @@
     return `${(ns / scale).toFixed(digits)} ${unit}`;
   };
 
+  /* A counter's value with its unit. */
+  T.value = function (value, unit) {
+    if (unit === "bytes") {
+      const k = Math.min(4, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(value))) / 10)));
+      return `${k ? (value / 2 ** (10 * k)).toPrecision(3) : Math.round(value)} ${["B", "KiB", "MiB", "GiB", "TiB"][k]}`;
+    }
+    const number = Number.isInteger(value) ? T.count(value) : value.toPrecision(3);
+    return unit ? `${number} ${unit}` : number;
+  };
+
   T.count = (n) => n.toLocaleString("en");
 
   /* A long name with its middle left out; of a very short one the end. */
@@ -95,6 +106,7 @@
   const TYPES = {
     density: Uint8Array, dominant: Uint8Array, x: Float32Array, w: Float32Array,
     id: Uint32Array, name: Uint32Array, lane: Uint16Array, stack: Uint8Array,
+    counter_low: Float32Array, counter_high: Float32Array,
     lit_density: Uint8Array, lit_dominant: Uint8Array, lit_stack: Uint8Array,
   };
 

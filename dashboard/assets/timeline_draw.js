@@ -117,10 +117,37 @@
     unrecorded(own);
     if (S.shown) {
       shares(own);
+      counters(own);
       spans(own);
     }
     context.restore();
     gutter(own);
+  }
+
+  /* Counters: a band from the lowest to the highest value of each cell, on what they are at least. */
+  function counters({ S, context, top, bottom, X, Y, C, rows }) {
+    const { shown } = S;
+    const cells = shown.head.cells;
+    const left = X(shown.start);
+    const wide = (X(shown.end) - left) / cells;
+    for (const row of rows) {
+      const at = row.counter ? shown.head.counters.findIndex((line) => shown.lanes[line] === row.lane) : -1;
+      if (at < 0 || Y(row.y) > bottom || Y(row.y) + row.h < top) continue;
+      const { low, high } = row.counter;
+      const y = (value) => Y(row.y) + row.h - 2 - ((value - low) / (high - low || 1)) * (row.h - 5);
+      for (let k = 0; k < cells; k++) {
+        const [least, most] = [shown.counter_low[at * cells + k], shown.counter_high[at * cells + k]];
+        if (Number.isNaN(most)) continue;
+        const x = left + k * wide;
+        const w = wide + 0.5; // no seams between cells
+        context.fillStyle = C.accent;
+        context.globalAlpha = 0.28;
+        context.fillRect(x, Math.min(y(most), y(0)), w, Math.abs(y(0) - y(most)));
+        context.globalAlpha = 0.9;
+        context.fillRect(x, y(most) - 0.6, w, Math.max(1.2, y(least) - y(most)));
+      }
+    }
+    context.globalAlpha = 1;
   }
 
   /* Where on the axis something of a search, or the critical path, lies: in any track, seen or not. */
@@ -402,7 +429,9 @@
       if (!row.label) continue;
       context.fillStyle = row.head ? C.ink : C.soft;
       context.font = row.head ? "600 12px system-ui, sans-serif" : FONT;
-      context.fillText(T.short(row.label, row.head ? 26 : 28), inset + 8, middle + 0.5);
+      const tall = row.h === T.CHART;
+      context.fillText(T.short(row.label, row.head ? 26 : 28), inset + 8, tall ? y + 11 : middle + 0.5);
+      if (tall) context.fillText(`to ${T.value(row.counter.high, row.counter.unit)}`, inset + 8, y + 25);
       if (!row.head && (row.pinned || (under && under.key === row.key))) pin(context, middle, row.pinned ? C.accent : C.soft);
     }
     context.restore();

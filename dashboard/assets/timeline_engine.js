@@ -154,9 +154,32 @@
       const folded = this.folded(litShares, width, chosen.length, kinds);
       return { ...this.folded(shares, width, chosen.length, kinds), stack: stack(shares),
         ...(lit ? { lit_density: folded.density, lit_dominant: folded.dominant, lit_stack: stack(litShares) } : {}),
-        ...this.spans(rows, start, span, line),
-        head: { cells: width, lanes: chosen.length, count: rows.length, merged, strips,
+        ...this.spans(rows, start, span, line), ...this.counters(start, end, width, chosen),
+        head: { counters: chosen.map((lane, k) => (this.about.lanes[lane][1] === "counters" ? k : -1)).filter((k) => k >= 0), cells: width, lanes: chosen.length, count: rows.length, merged, strips,
           ...(lit ? { hits: this.hits(start, end, width, lit) } : {}) } };
+    }
+
+    /* The lowest and highest value of counters in each cell. */
+    counters(start, end, width, chosen) {
+      const own = chosen.map((lane) => (this.about.counters || []).find((c) => c.lane === lane)).filter((c) => c);
+      const low = new Float32Array(own.length * width).fill(NaN);
+      const high = new Float32Array(own.length * width).fill(NaN);
+      const edge = (k) => Math.floor(start + ((end - start) * k) / width);
+      own.forEach(({ points: [times, values] }, n) => {
+        let next = 0; // the first point after the edge
+        while (next < times.length && times[next] <= edge(0)) next++;
+        for (let k = 0; k < width; k++) {
+          const at = n * width + k;
+          for (let i = Math.max(0, next - 1); i < times.length && (i < next || times[i] <= edge(k + 1)); i++) {
+            next = Math.max(next, i + 1);
+            const value = values[i];
+            if (value === null) continue;
+            if (!(low[at] <= value)) low[at] = value;
+            if (!(high[at] >= value)) high[at] = value;
+          }
+        }
+      });
+      return { counter_low: low, counter_high: high };
     }
 
     /* Cells in which something lit lies, in whichever lane, as runs. */

@@ -66,7 +66,9 @@
     if (!drag) {
       const hit = C.at(x, y);
       S.hover = hit;
-      T.tip(S, P.tip, hit, x, y);
+      const counted = hit ? null : C.counterAt(x, y);
+      if (counted) T.counterTip(S, P.tip, counted, x, y);
+      else T.tip(S, P.tip, hit, x, y);
       P.canvas.style.cursor = x < T.GUTTER || hit ? "pointer" : "grab";
       C.redraw();
       return;

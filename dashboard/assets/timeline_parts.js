@@ -73,9 +73,24 @@
       el("div", {}, `at ${T.moment(T.timeAt(S.about, hit.start), Math.max(1, length / 10))}${step ? ` · step ${step[2]}` : ""}`),
       el("div", {}, `${lane[0] >= 0 ? `rank ${lane[0]} · ` : ""}${lane[2]}`),
     ].filter(Boolean));
+    shown(place, x, y);
+  };
+
+  /* What a counter is at the pointer: one value, or between which it is within a pixel. */
+  T.counterTip = function (S, place, { counter, rank, time, low, high }, x, y) {
+    const text = (value) => T.value(value, counter.unit);
+    const value = Number.isNaN(high) ? "not recorded" : low === high ? text(high) : `${text(low)} to ${text(high)}`;
+    const step = (S.view.end - S.view.start) / 1000;
+    place.replaceChildren(el("strong", {}, value), el("div", {}, counter.name),
+      el("div", {}, `at ${T.moment(T.timeAt(S.about, time), Math.max(1, step))}${rank >= 0 ? ` · rank ${rank}` : ""}`));
+    shown(place, x, y);
+  };
+
+  /* Beside the pointer, within the picture. */
+  function shown(place, x, y) {
     place.hidden = false;
     const width = place.parentElement.clientWidth;
     place.style.left = `${Math.max(0, Math.min(x + 14, width - place.offsetWidth - 8))}px`;
     place.style.top = `${y + 18 + place.offsetHeight > place.parentElement.clientHeight ? y - place.offsetHeight - 8 : y + 18}px`;
-  };
+  }
 })(globalThis.htkTimeline ??= /** @type {any} */ ({}));

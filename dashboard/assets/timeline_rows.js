@@ -15,7 +15,7 @@
     about.lanes.forEach((lane) => {
       const place = ranks.indexOf(lane[0]);
       if (DEEP.has(lane[1]) || lane[2].startsWith("ranges, thread")) folded.add(keyOf(lane));
-      if (ranks.length > 2 && ["threads", "ranges"].includes(lane[1])) folded.add(keyOf(lane));
+      if (ranks.length > 2 && ["threads", "ranges", "counters"].includes(lane[1])) folded.add(keyOf(lane));
       if (ranks.length > 8 && place >= 4) folded.add(T.rankKey(lane[0]));
     });
     return folded;
@@ -56,21 +56,25 @@
 
   /* A track's rows: one for each depth, or one where it is folded. */
   function addTrack(rows, track, folded, about, stuck) {
-    const folds = track.lanes.length > 1;
+    const isChart = track.section === "counters";
+    const folds = track.lanes.length > 1 || isChart;
     const open = !folded.has(track.key);
     const lanes = open ? track.lanes.slice(0, stuck ? MOST_STUCK : undefined) : track.lanes.slice(0, 1);
     for (const number of lanes) {
       const depth = about.lanes[number][3];
+      const h = isChart && open ? T.CHART : T.LANE;
+      const counter = isChart ? about.counters.find((c) => c.lane === number) : null;
       const y = rows.height;
-      const label = stuck && track.rank >= 0 ? `${T.rankKey(track.rank)} · ${track.track}` : track.track;
-      rows.list.push({ y, h: T.LANE, rank: track.rank, lane: number, key: track.key, label: depth ? "" : label,
-        folds: folds && !depth, open, section: track.section, depth, pinned: stuck });
+      const title = counter && open ? counter.name : track.track;
+      const label = stuck && track.rank >= 0 ? `${T.rankKey(track.rank)} · ${title}` : title;
+      rows.list.push({ y, h, rank: track.rank, lane: number, key: track.key, label: depth && !counter ? "" : label,
+        folds: folds && !depth, open, section: track.section, depth, pinned: stuck, counter });
       rows.at[number] = y;
-      const gpu = ["streams", "idle", "groups", "gpu ranges"].includes(track.section);
+      const gpu = ["streams", "idle", "groups", "counters", "gpu ranges"].includes(track.section);
       const block = rows.blocks[rows.blocks.length - 1];
-      if (block && block.rank === track.rank && block.gpu === gpu && block.end === y) block.end = y + T.LANE;
-      else rows.blocks.push({ rank: track.rank, gpu, start: y, end: y + T.LANE });
-      rows.height += T.LANE;
+      if (block && block.rank === track.rank && block.gpu === gpu && block.end === y) block.end = y + h;
+      else rows.blocks.push({ rank: track.rank, gpu, start: y, end: y + h });
+      rows.height += h;
     }
   }
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from htk.columns.arrow import matching, number, numbers, valid, with_column
+from htk.columns.arrow import number, numbers, with_column
 from htk.core.humanize import format_microseconds
 from htk.core.parser import Source
 from htk.derived.clocks import corrections
@@ -28,6 +28,7 @@ from htk.export.pieces import EventPieces, cut, spliced
 from htk.export.rewrite import kineto_parts, part_of, quickly_packed
 from htk.graph.critical_path import path_events
 from htk.io.decompress import open_stream
+from htk.measures.counter_series import counter_series
 from htk.parsers.kineto import scan
 from htk.parsers.kineto.processes import KEY
 from htk.parsers.kineto.text import copy_runs
@@ -39,7 +40,6 @@ _DROPPED = {"process_name", "process_sort_index", "process_labels"}
 _PATH_PROCESS = 1  # first of all
 _PROCESSES = 1000  # each file's begin at a multiple of it, which a reader sees at a glance
 _MOST_NUMBERED = 1 << 13  # files whose arrows have numbers: a viewer's hold 53 bits, 40 for its own
-_Points = tuple[NDArray[np.int64], NDArray[Any]]  # times and values
 
 
 @dataclass(frozen=True)
@@ -187,11 +187,11 @@ class _Rank:
     def counted(self) -> Iterator[bytes]:
         """Counters of this rank, as a process of their own."""
         process = self._process(b'"counters"')
-        for name, (times, values) in _series(self.part):
-            if not len(times):
-                continue
-            moments = as_microseconds(self.shifted(times) - self.origin_ns)
-            distinct, codes = np.unique(values, return_inverse=True)
+        tables = (self.part.table(name) for name in ("kernels", "kernel_links", "memory"))
+        for series in counter_series(*tables):
+            name = f"{series.name}, {series.unit}" if series.unit else series.name
+            moments = as_microseconds(self.shifted(series.time) - self.origin_ns)
+            distinct, codes = np.unique(series.value, return_inverse=True)
             numerals = pa.array([json.dumps(value) for value in distinct.tolist()], pa.string())
             counter = _json(ph="C", name=name, pid=process)[1:-1].decode()
             middle = f', {counter}, "args": {{"value": '
@@ -298,55 +298,6 @@ def _path(trace: Trace) -> Iterator[bytes]:
     yield ",\n".join(drawn(path, trace, trace.origin_ns, _PATH_PROCESS)).encode()
     named = {"name": "critical path"}
     yield _json(ph="M", name="process_name", pid=_PATH_PROCESS, args=named)
-
-
-def _series(part: TraceFile) -> Iterator[tuple[str, _Points]]:
-    """Counters that the tables tell: queue lengths, copies' bandwidth, memory."""
-    yield from _queues(part)
-    yield from _bandwidth(part)
-    memory = part.table("memory")
-    on_gpu = numbers(memory["device_type"]) > 0  # CUDA 1, HIP 6, XPU 12, …
-    for column in ("allocated_bytes", "reserved_bytes"):
-        recorded = on_gpu & valid(memory[column])
-        if recorded.any():
-            yield column, (numbers(memory["time_ns"])[recorded], numbers(memory[column])[recorded])
-
-
-def _queues(part: TraceFile) -> Iterator[tuple[str, _Points]]:
-    """Activities launched and not yet begun, by stream."""
-    kernels, links = part.table("kernels"), part.table("kernel_links")
-    launched = valid(links["launch_start_ns"])
-    streams = numbers(kernels["stream"], -1)
-    for stream in np.unique(streams[launched]).tolist():
-        on_stream = launched & (streams == stream)
-        begin = numbers(links["launch_start_ns"])[on_stream]
-        end = np.maximum(numbers(kernels["start_ns"])[on_stream], begin)
-        ones = np.ones(len(begin), np.int64)
-        yield f"queue length, stream {stream}", _running([(begin, ones), (end, -ones)])
-
-
-def _bandwidth(part: TraceFile) -> Iterator[tuple[str, _Points]]:
-    """Bandwidth of copies and sets, by what they are."""
-    kernels = part.table("kernels")
-    moving = numbers(kernels["end_ns"]) > numbers(kernels["start_ns"])
-    moving &= matching(kernels["activity"], lambda a: a != "kernel")
-    moving &= valid(kernels["bandwidth_gbps"])
-    rows = kernels.filter(pa.array(moving))
-    for name in rows["name"].unique().to_pylist():
-        of_name = matching(rows["name"], name.__eq__)
-        rate = numbers(rows["bandwidth_gbps"])[of_name]
-        begin, end = numbers(rows["start_ns"])[of_name], numbers(rows["end_ns"])[of_name]
-        yield f"{name}, GB/s", _running([(begin, rate), (end, -rate)])
-
-
-def _running(changes: list[_Points]) -> _Points:
-    """Return the sum of all changes so far, at each moment at which it changes."""
-    times = np.concatenate([when for when, _ in changes])
-    order = np.argsort(times, kind="stable")
-    times = times[order]
-    total = np.cumsum(np.concatenate([by for _, by in changes])[order])
-    last = np.append(times[1:] != times[:-1], True)[: len(times)]
-    return times[last], np.round(total[last], 6)
 
 
 def _json(**event: Any) -> bytes:

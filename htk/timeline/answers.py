@@ -16,6 +16,7 @@ from htk.columns.types import Ints
 from htk.core.humanize import parse_int_ranges, shorten
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.errors import HtkError, UsageError
+from htk.timeline.counters import counters_of, described, with_counters
 from htk.timeline.cuts import TimeCuts, recordings
 from htk.timeline.detail import Detail
 from htk.timeline.facts import Facts
@@ -42,8 +43,10 @@ class TraceTimeline:
         self.cuts = TimeCuts.between(self.recordings)
         lanes = lanes_of(trace, aligned=aligned, rows=spans)
         start, end = self.cuts.position_of(lanes.start), self.cuts.position_of(lanes.end)
-        self.detail = Detail(replace(lanes, start=start, end=end))
-        self.lanes = self.detail.lanes
+        counters = counters_of(trace, aligned, self.cuts)
+        moved = replace(lanes, start=start, end=end)
+        self.lanes, self.counters = with_counters(moved, counters)
+        self.detail = Detail(self.lanes)
         self.facts = Facts(trace, self.lanes, rows)
 
     def about(self) -> dict[str, Any]:
@@ -62,6 +65,7 @@ class TraceTimeline:
             "recorded": self._on_axis(self._files),
             "recordings": self._on_axis(np.array(self.recordings, np.int64).reshape(-1, 2)),
             "cuts": self.cuts.listed(),
+            "counters": described(self.counters),
             "unrecorded_ranks": unrecorded_ranks(self.trace.tables["ranks"]),
             "aligned": self.aligned,
             "can_align": len(self.trace.ranks) > 1,
@@ -84,7 +88,7 @@ class TraceTimeline:
         if chosen and max(chosen) >= len(self.lanes.lanes):
             raise UsageError("there are fewer lanes than that")
         lit = self._lit(text.strip().lower(), path) if text.strip() or path else None
-        return self.detail.view(start, end, width, chosen, lit)
+        return self.detail.view(start, end, width, chosen, lit, self.counters)
 
     def _lit(self, text: str, path: str) -> Detail:
         """Return the spans of a search, of a path, or of both; kept for the views that follow."""

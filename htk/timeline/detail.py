@@ -6,9 +6,10 @@ of its edges in each part. Spans of one lane and kind do not overlap.
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,12 @@ MIN_PIXELS = 2.0
 MOST_SPANS = 6000
 MOST_PIXELS = 8000
 MOST_CELLS = 120_000  # of density in one answer; beyond, a cell is several pixels wide
+
+
+class Bounded(Protocol):
+    """What has a lowest and a highest value between neighbouring edges."""
+
+    def bounds(self, edges: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
 
 
 @dataclass(frozen=True)
@@ -93,9 +100,10 @@ class Detail:
         width: int,
         lanes: Sequence[int] | None = None,
         lit: "Detail | None" = None,
+        counters: "Mapping[int, Bounded] | None" = None,
     ) -> bytes:
-        """What a viewport shows of some lanes, from top to bottom, packed for the browser; and how
-        much of it is of `lit`, spans of the same lanes."""
+        """What a viewport shows of some lanes, from top to bottom, packed for the browser; how much
+        of it is of `lit`, spans of the same lanes; and what counters, by their lanes, are."""
         width = max(1, min(width, MOST_PIXELS))
         every = len(self.lanes.lanes)
         chosen = np.array(range(every) if lanes is None else lanes, np.int64)
@@ -117,15 +125,19 @@ class Detail:
             wanted |= lit._summary[lit.part_lane] & (line[lit.part_lane] >= 0)
             drawn += lit._drawn("lit_", edges, np.flatnonzero(wanted), line, marks)
         ids = self.order[rows]
-        head: dict[str, object] = {"cells": cells, "lanes": len(chosen), "count": len(rows)}
+        head: dict[str, Any] = {"cells": cells, "lanes": len(chosen), "count": len(rows)}
         head["merged"] = bool(len(rows) >= MOST_SPANS)
         if lit is not None:
             head["hits"] = lit.hits(marks)
         head["strips"] = [k for k, lane in enumerate(chosen.tolist()) if self._summary[lane]]
+        head["counters"] = [k for k, lane in enumerate(chosen.tolist()) if lane in (counters or {})]
+        bounds = [(counters or {})[int(chosen[k])].bounds(edges) for k in head["counters"]]
         return packed(
             head,
             [
                 *drawn,
+                ("counter_low", np.array([low for low, _ in bounds], np.float32)),
+                ("counter_high", np.array([high for _, high in bounds], np.float32)),
                 ("x", ((self.start[rows] - start) / span).astype(np.float32)),
                 ("w", ((self.end[rows] - self.start[rows]) / span).astype(np.float32)),
                 ("id", ids.astype(np.uint32)),

@@ -3,6 +3,7 @@
 import gzip
 import json
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -15,6 +16,7 @@ from htk.columns.types import Ints
 from htk.core.humanize import format_duration, format_number
 from htk.errors import HtkError
 from htk.timeline.answers import TraceTimeline
+from htk.timeline.counters import MOST_KEPT, Counter, described
 from htk.timeline.detail import Detail
 from htk.timeline.facts import known_links
 from htk.timeline.lanes import Lanes
@@ -79,10 +81,13 @@ def page(trace_timeline: TraceTimeline, title: str) -> str:
     except HtkError:
         about["can_path"] = False
     cause, match = known_links(trace_timeline.facts)
-    return written(Events(trace_timeline.lanes, cause, match), about, title)
+    events = Events(trace_timeline.lanes, cause, match)
+    return written(events, about, title, trace_timeline.counters)
 
 
-def written(events: Events, about: dict[str, Any], title: str) -> str:
+def written(
+    events: Events, about: dict[str, Any], title: str, counters: Mapping[int, Counter]
+) -> str:
     """Return the file, not larger than may be."""
     count = len(events.lanes.start)
     least = 0
@@ -100,6 +105,9 @@ def written(events: Events, about: dict[str, Any], title: str) -> str:
         share = f"{format_number(left_out)} of {format_number(count)}"
         lost = f"{share} events left out: calls of the host under"
         badges.append(f"{lost} {format_duration(least)}, less than a pixel of the whole")
+    about["counters"], few = _with_points(counters)
+    if few:
+        badges.append(f"counters: {few} points of each, their extremes among them")
     facts = {
         **about,
         **packed[0],
@@ -108,6 +116,17 @@ def written(events: Events, about: dict[str, Any], title: str) -> str:
         "can_align": False,
     }
     return _html(facts, packed[1], title)
+
+
+def _with_points(counters: Mapping[int, Counter]) -> tuple[list[dict[str, Any]], int]:
+    """Return the counters with their points, and how many are kept of each; 0: all of them."""
+    few = MOST_KEPT // max(1, len(counters))
+    listed = described(counters)
+    for counter in listed:
+        kept = counters[counter["lane"]].reduced(few)
+        values = [None if value != value else value for value in kept.value.tolist()]
+        counter["points"] = [kept.time.tolist(), values]
+    return listed, few if any(len(c.time) > few for c in counters.values()) else 0
 
 
 def _moved(path: Any, events: Events, kept: Events, least: int) -> Any:

@@ -23,7 +23,7 @@ class RowsTimeline(TraceTimeline):
         origin = int(source.start.min(initial=np.iinfo(np.int64).max)) if len(source) else 0
         self.trace, self.aligned = nothing, False
         self.cuts, self.recordings = TimeCuts.none(), []
-        self._files = np.empty((0, 3), np.int64)
+        self._files, self.counters = np.empty((0, 3), np.int64), {}
         self.detail = Detail(assembled([source] if len(source) else [], origin))
         self.lanes = self.detail.lanes
         self.facts = Facts(nothing, self.lanes, table)

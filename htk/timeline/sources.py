@@ -38,6 +38,7 @@ SECTIONS = (
     "streams",
     "idle",
     "groups",
+    "counters",
     "gpu ranges",
     "threads",
     "python",

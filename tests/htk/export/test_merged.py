@@ -107,7 +107,7 @@ def test_counters_are_drawn_in(two_ranks: Path) -> None:
     ]
     copied = series["Memcpy HtoD (Pinned -> Device), GB/s"]
     assert copied == [("6.000", "4.5"), ("8.000", "0.0")]
-    assert series["allocated_bytes"] == [("3.000", 64)]
+    assert series["memory allocated, bytes"] == [("3.000", 64)]
 
 
 def test_the_sample_is_merged_whole_with_its_critical_path(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_too_large_a_page_leaves_out_short_calls_and_says_so(
     events = Events(timeline.lanes, none, none)
     full = len(_packed(events)[1])
     monkeypatch.setattr("htk.timeline.page.MOST_BYTES", full - 1)
-    text = written(events, timeline.about(), "t")
+    text = written(events, timeline.about(), "t", {})
     assert "events left out: calls of the host under" in text
     kept = json.loads(text.partition('id="about">')[2].partition("</script>")[0])
     gpu = int((timeline.lanes.kind < 3).sum())
