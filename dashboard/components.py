@@ -336,7 +336,7 @@ def rows_and_columns(
     words = [column["headerName"] for column in columns]
     for column in columns:  # of two that differ by their unit only, both keep it
         if words.count(column["headerName"]) > 1:
-            column["headerName"] = column["field"].replace("_", " ")
+            column["headerName"] += f" [{unit_of(column['field'])}]"
     if spans and drawn is not None and drawn == columns[0]["field"]:
         columns.insert(0, _to_timeline(drawn))
     return {"rowData": some, "columnDefs": columns}

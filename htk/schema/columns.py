@@ -30,15 +30,20 @@ def unit_of(name: str) -> str:
 
 
 def heading_of(name: str) -> str:
-    """Return a column's name in words, without the unit: "call p50" of call_ns_p50."""
+    """Return a column's name in words, without the unit: "call p50" of call_ns_p50, "step time, low
+    end of 90 % interval" of step_time_ns_lo90."""
     measured = _MEASURED.fullmatch(name)
     if measured is None:
         return name.replace("_", " ")
     if measured["quantity"] == "duration" and measured["statistic"]:  # of what the row names
         return measured["statistic"]
     sign = "%" if measured["unit"] == "_pct" else ""
-    words = (measured["quantity"].replace("_", " "), sign, measured["statistic"])
-    return " ".join(word for word in words if word)
+    quantity, statistic = measured["quantity"].replace("_", " "), measured["statistic"] or ""
+    words = " ".join(word for word in (quantity, sign) if word)
+    if statistic.startswith(("lo", "hi")):
+        end = "low" if statistic.startswith("lo") else "high"
+        return f"{words}, {end} end of {statistic[2:]} % interval"
+    return f"{words} {statistic}".strip()
 
 
 def table(**columns: Column) -> pa.Schema:
