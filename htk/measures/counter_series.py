@@ -89,7 +89,8 @@ def _copies(kernels: pa.Table) -> Iterator[CounterSeries]:
         time = np.concatenate([start[own], end[own]])
         order = np.argsort(time, kind="stable")
         change = np.concatenate([rate[own], -rate[own]])[order]
-        points = _last(time[order], np.round(np.cumsum(change), 6))
+        total: Floats = np.cumsum(change).astype(np.float64).round(6)
+        points = _last(time[order], total)
         yield CounterSeries("copies", str(names[code].as_py()), "GB/s", *points)
 
 

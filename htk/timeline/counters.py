@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers
+from htk.columns.arrow import numbers, valid
 from htk.columns.types import Floats, Ints
 from htk.measures.counter_series import CounterSeries, counter_series, recorded_series
 from htk.timeline.cuts import TimeCuts
@@ -145,10 +145,10 @@ def _recording(table: pa.Table) -> Ints:
 
 def _ends(trace: Trace) -> dict[tuple[int, int], int]:
     """Return when each recording ends: what counters are afterwards is not known."""
-    rows = trace.tables["ranks"].select(["rank", "cycle", "end_ns"]).to_pylist()
+    table = trace.tables["ranks"]
+    rows = np.flatnonzero(valid(table["end_ns"]))
+    keys, end = _recording(table)[rows].tolist(), numbers(table["end_ns"])[rows].tolist()
     ends: dict[tuple[int, int], int] = {}
-    for row in rows:
-        if row["end_ns"] is not None:
-            key = -1 if row["rank"] is None else row["rank"], row["cycle"] or 0
-            ends[key] = max(ends.get(key, row["end_ns"]), row["end_ns"])
+    for (rank, cycle), time in zip(keys, end, strict=True):  # a file each
+        ends[rank, cycle] = max(ends.get((rank, cycle), time), time)
     return ends
