@@ -61,13 +61,15 @@ def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
     clock = DisplayClock(trace, aligned)
     ends = _ends(trace)
     series: dict[tuple[int, str, str, str], list[tuple[Ints, Floats]]] = {}
-    for rank, cycle, one in _by_recording(trace):
-        time, value = one.time, one.value.astype(np.float64)
+    for rank, cycle, counted in _by_recording(trace):
+        time, value = counted.time, counted.value.astype(np.float64)
         end = ends.get((rank, cycle))
         if end is not None and len(time) and end >= time[-1]:
             time, value = np.append(time, end), np.append(value, np.nan)
         moved = clock(np.full(len(time), rank, np.int64), time) - trace.origin_ns
-        series.setdefault((rank, one.family, one.name, one.unit), []).append((moved, value))
+        series.setdefault((rank, counted.family, counted.name, counted.unit), []).append(
+            (moved, value)
+        )
     counters = []
     for (rank, family, name, unit), parts in series.items():
         time = np.concatenate([time for time, _ in parts])
@@ -132,10 +134,10 @@ def _by_recording(trace: Trace) -> Iterator[tuple[int, int, CounterSeries]]:
             name: tables[name].filter(pa.array((keys[name] == [rank, cycle]).all(axis=1)))
             for name in names
         }
-        for one in counter_series(own["kernels"], own["kernel_links"], own["memory"]):
-            yield rank, cycle, one
-        for one in recorded_series(own["counters"]):
-            yield rank, cycle, one
+        for counted in counter_series(own["kernels"], own["kernel_links"], own["memory"]):
+            yield rank, cycle, counted
+        for counted in recorded_series(own["counters"]):
+            yield rank, cycle, counted
 
 
 def _recording(table: pa.Table) -> Ints:
