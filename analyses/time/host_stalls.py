@@ -6,13 +6,13 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers, texts, valid
+from htk.columns.arrow import codes_of, matching, number, numbers, texts
 from htk.columns.groups import Groups, unpaired
 from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.derived.host_states import OPERATOR, SYNC
-from htk.measures.stalls import CAUSES, Stalls, explained
+from htk.measures.stalls import CAUSES, Stalls, device_pieces, explained
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -91,7 +91,7 @@ def host_stalls(
 def _costs(stalls: Stalls, idle_causes: pa.Table) -> tuple[Stalls, Ints]:
     """Return the stalls to show, and the idle time of devices that each explains; operators are
     shown where they explain some."""
-    pieces = idle_causes.filter(pa.array(~valid(idle_causes["stream"])))
+    pieces = device_pieces(idle_causes)
     stall, idle = explained(stalls, pieces)
     caused = np.zeros(len(stalls.start), np.int64)
     np.add.at(caused, stall[stall >= 0], idle[stall >= 0])

@@ -32,11 +32,12 @@ def ask(trace: Trace, name: str, **options: Any) -> Result:
     if options.get("per") == "step" and not trace.has_steps:
         raise trace.with_recipe(MissingTable("no steps were recorded", "step_windows"))
     parted = in_parts(trace, chosen, options)
-    if parted is None:
-        with answering(Errand(trace.work, TablesOf(trace))):
-            table = table_of_answer(trace, chosen, options)
-    else:
-        table = parted.table
     gpu = None if parted is None else parted.gpu
-    facts = coverage(trace, tables_read(chosen), gpu) | dict(coverage_of(table))
+    with trace.bounded():
+        if parted is None:
+            with answering(Errand(trace.work, TablesOf(trace))):
+                table = table_of_answer(trace, chosen, options)
+        else:
+            table = parted.table
+        facts = coverage(trace, tables_read(chosen), gpu) | dict(coverage_of(table))
     return Result(chosen.label, table, facts)

@@ -53,7 +53,7 @@ class _Job:
             table = table_of_answer(ranks, chosen, self.options, in_part=True)
         except MissingTable:
             table = None
-        del ranks
+        ranks.tables.release()
         for file in part.files:
             file.entry.release()
         release()

@@ -1,15 +1,20 @@
-"""Large tables out of memory while a file is still being read: each goes to a file without a name,
-and is mapped from there."""
+"""Large tables and arrays out of memory: they lie in files without names, mapped from there."""
 
 import mmap
 import os
+import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from htk.core.engine import core
+
 _LARGE_BYTES = 8 << 20  # a smaller table is not worth a file
+_SMALLEST_BYTES = 256 << 10  # nor is a smaller array
 
 
 class Spill:
@@ -31,3 +36,30 @@ class Spill:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
         return table
+
+
+@contextmanager
+def arrays_in_files(folder: Path, budget_bytes: int) -> Iterator[None]:
+    """Put NumPy's arrays that are made in the block, and columns being parsed, in files in the
+    folder once large ones in memory take the budget together. Where the system or the disk does
+    not allow it they stay in memory."""
+    compiled = core()
+    if compiled is None or not sys.platform.startswith("linux"):
+        yield
+        return
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    compiled.spill_beyond(str(folder), budget_bytes, _SMALLEST_BYTES)
+    functions = _numpy_functions()
+    before = compiled.set_array_memory(functions, compiled.array_memory())
+    try:
+        yield
+    finally:
+        compiled.set_array_memory(functions, before)
+
+
+def _numpy_functions() -> Any:
+    """Return the capsule of NumPy's C functions."""
+    import numpy as np
+
+    package = np._core if hasattr(np, "_core") else np.core
+    return package._multiarray_umath._ARRAY_API

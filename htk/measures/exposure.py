@@ -20,9 +20,9 @@ def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Int
     rank, cycle and device, the columns of `lane`.
     """
     shares = np.zeros((len(start), 2), np.int64)
-    compute = activities.filter(pa.array(matching(activities["kind"], "compute".__eq__)))
-    begin, finish = numbers(compute["start_ns"]), numbers(compute["end_ns"])
-    lanes = Groups.by_keys(np.concatenate([lane, lanes_of(compute)])).group_ids
+    compute = np.flatnonzero(matching(activities["kind"], "compute".__eq__))
+    begin, finish = (numbers(activities[c])[compute] for c in ("start_ns", "end_ns"))
+    lanes = Groups.by_keys(np.concatenate([lane, lanes_of(activities)[compute]])).group_ids
     ours, theirs = lanes[: len(lane)], lanes[len(lane) :]
     own_rows, busy_rows = rows_by_number(ours), rows_by_number(theirs)
     for lane_id in np.unique(ours).tolist():  # one device after the other

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, numbers
+from htk.columns.arrow import codes_of, numbers, valid
 from htk.columns.groups import Groups, hosts
 from htk.columns.segments import SegmentTimes, heads
 from htk.columns.types import NONE, Ints, Mask
@@ -66,6 +66,12 @@ class Stalls:
         columns = (self.host, self.state, self.name, self.op, self.start, self.end)
         host, state, name, op, start, end = (column[chosen] for column in columns)
         return Stalls(host, state, name, op, start, end, self.names)
+
+
+def device_pieces(idle_causes: pa.Table) -> pa.Table:
+    """Return the pieces of the idle time of whole devices, with what is asked of them."""
+    columns = ("rank", "cycle", "device", "gap_start_ns", "start_ns", "end_ns", "cause")
+    return idle_causes.select(columns).filter(pa.array(~valid(idle_causes["stream"])))
 
 
 class Explained(NamedTuple):

@@ -132,6 +132,11 @@ class Verdict:
 
 def verdict(trace: Trace) -> Verdict:
     """What a first look at a trace finds. Without GPU work: the steps on the host, and why."""
+    with trace.bounded():
+        return _verdict(trace)
+
+
+def _verdict(trace: Trace) -> Verdict:
     if trace.emptied("rank_windows"):
         trace.need("rank_windows")  # says what was chosen
     steps = _steps(trace)

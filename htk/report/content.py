@@ -99,6 +99,11 @@ class Report:
 
 def gathered(trace: Trace, *, title: str, command: str, whatif: bool = True) -> Report:
     """Ask everything that a report tells."""
+    with trace.bounded():
+        return _gathered(trace, title, command, whatif)
+
+
+def _gathered(trace: Trace, title: str, command: str, whatif: bool) -> Report:
     ranks = trace.tables["ranks"]
     asked = (*SECTIONS, _JOB) if trace.tables["job_operations"].num_rows else SECTIONS
     sections = tuple(

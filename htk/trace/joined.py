@@ -48,6 +48,11 @@ class JoinedTables:
     def __init__(self, store: Store, files: tuple[TraceFile, ...], work: Workplace) -> None:
         self._store, self.files, self._work = store, files, work
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the cache."""
+        return self._store.root
+
     @cached_property
     def _largest_bytes(self) -> int:
         share = min(

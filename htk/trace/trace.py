@@ -4,8 +4,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import accumulate
 from pathlib import PurePath
 from typing import Self
 
@@ -14,10 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.columns.arrow import numbers
+from htk.columns.concatenate import concatenated
 from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges
 from htk.core.recording_hints import contents, hint, recipe
 from htk.derived import registry
 from htk.errors import MissingTable, UsageError
+from htk.io.spill import arrays_in_files
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
@@ -25,6 +29,9 @@ from htk.trace.gpu_counts import gpu_counts
 from htk.trace.joined import JoinedTables
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
+# Bytes that answers take at most for each byte of their tables, and what of the memory is left to
+# large arrays: tables being joined and filtered take as much.
+_WORK_PER_BYTE, _SHARE_OF_ARRAYS = 4, 4
 _FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
 
 
@@ -37,8 +44,14 @@ class Tables(Mapping[str, pa.Table]):
 
     def __getitem__(self, name: str) -> pa.Table:
         if name not in self._tables:
-            self._tables[name] = self._trace._make(name)
+            with self._trace.bounded():
+                self._tables[name] = self._trace._make(name)
         return self._tables[name]
+
+    def release(self) -> None:
+        """Let go of what was made: a trace and its tables name each other, and would stay until
+        Python looks for such circles."""
+        self._tables.clear()
 
     def __getattr__(self, name: str) -> pa.Table:
         if name.startswith("_") or name not in (*TABLES, *registry.NAMES):
@@ -88,6 +101,18 @@ class Trace:
     def everything(self) -> "Trace":
         """The same files with nothing selected: one object for all selections of them."""
         return self._everyone
+
+    def bounded(self) -> AbstractContextManager[None]:
+        """Hold what is made in a block to the memory of the work, if it may take more than that."""
+        return self._everyone._bound()
+
+    @cached_property
+    def _bound(self) -> Callable[[], AbstractContextManager[None]]:
+        sizes = (file.entry.size_bytes(name) for file in self.files for name in file.entry.tables)
+        limit = self.work.limit_bytes
+        if self.joined is None or _WORK_PER_BYTE * sum(sizes) <= limit:
+            return nullcontext
+        return partial(arrays_in_files, self.joined.folder, limit // _SHARE_OF_ARRAYS)
 
     @property
     def ranks(self) -> list[int]:
@@ -326,12 +351,9 @@ class Trace:
         if schema is None:
             raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
         tables = self._of_parts(name)
-        tables = self._renumbered(schema, tables)
-        if not tables:
-            return schema.empty_table()
-        if len(tables) == 1:
-            return tables[0]
-        return pa.concat_tables(tables).unify_dictionaries()  # one code for a name, of any rank
+        if len(tables) < 2:
+            return tables[0] if tables else schema.empty_table()
+        return concatenated(schema, tables, self._rows_before(schema))
 
     @cached_property
     def _everyone(self) -> "Trace":
@@ -370,17 +392,13 @@ class Trace:
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             return list(pool.map(lambda part: part.table(name), parts))
 
-    def _renumbered(self, schema: pa.Schema, tables: list[pa.Table]) -> list[pa.Table]:
-        """Row numbers of one file become row numbers of all."""
-        for index, column in enumerate(schema):
+    def _rows_before(self, schema: pa.Schema) -> dict[str, list[int]]:
+        """Return what makes row numbers of each file those of all, for columns that hold such."""
+        before = {}
+        for column in schema:
             target = index_of(column)
-            if not target or len(tables) < 2:
-                continue
-            before = 0
-            for k, part in enumerate(self.selected_files):
-                if before:
-                    moved = pc.add(tables[k].column(index), before)
-                    tables[k] = tables[k].set_column(index, column, moved)
-                own = part.entry.tables.get(target)
-                before += 0 if own is None else own.num_rows
-        return tables
+            if target:
+                own = [part.entry.tables.get(target) for part in self.selected_files]
+                rows = [0 if table is None else table.num_rows for table in own]
+                before[column.name] = [0, *accumulate(rows)]
+        return before

@@ -1,9 +1,10 @@
 #include "arrow_export.h"
 
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <new>
+
+#include "blocks.h"
 
 namespace kineto {
 
@@ -15,7 +16,7 @@ struct Lease {  // what an exported array keeps alive
   void* owned[3] = {nullptr, nullptr, nullptr};
   ArrowArray dictionary;
   ~Lease() {
-    for (void* block : owned) free(block);
+    for (void* block : owned) release(block);
   }
 };
 
@@ -63,8 +64,8 @@ void take(Lease* lease, int number, T*& block) {  // the lease frees it
 void export_dictionary(const Dictionary& dictionary, ArrowArray* array) {
   size_t n = dictionary.values.size(), filled = 0;
   Lease* lease = init_array(array, nullptr, n, 3);
-  auto* offsets = static_cast<int32_t*>(malloc(4 * (n + 1)));
-  auto* text = static_cast<char*>(malloc(dictionary.bytes + 1));
+  auto* offsets = static_cast<int32_t*>(allocate(4 * (n + 1)));
+  auto* text = static_cast<char*>(allocate(dictionary.bytes + 1));
   lease->owned[1] = offsets;
   lease->owned[2] = text;
   if (!offsets || !text) throw std::bad_alloc();

@@ -17,7 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "array_memory.h"
 #include "arrow_export.h"
+#include "blocks.h"
 #include "json_strings.h"
 #include "nesting.h"
 #include "parser.h"
@@ -375,7 +377,39 @@ PyType_Slot parser_slots[] = {{Py_tp_init, reinterpret_cast<void*>(parser_init)}
                               {0, nullptr}};
 PyType_Spec parser_spec = {"htk._kineto.Parser", sizeof(PyParser), 0, Py_TPFLAGS_DEFAULT, parser_slots};
 
+PyObject* module_spill_beyond(PyObject*, PyObject* args) {
+  PyObject* folder;
+  Py_ssize_t budget, smallest = kineto::kLarge;
+  if (!PyArg_ParseTuple(args, "O&n|n", PyUnicode_FSConverter, &folder, &budget, &smallest)) return nullptr;
+  const bool good = budget >= 0 && smallest >= 0;
+  if (good)
+    kineto::spill_beyond(PyBytes_AsString(folder), static_cast<size_t>(budget), static_cast<size_t>(smallest));
+  Py_DECREF(folder);
+  if (good) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_ValueError, "sizes are not negative");
+  return nullptr;
+}
+
+PyObject* module_held(PyObject*, PyObject*) {
+  auto held = kineto::held();
+  return Py_BuildValue("nn", static_cast<Py_ssize_t>(held.on_heap), static_cast<Py_ssize_t>(held.in_files));
+}
+
+PyObject* module_array_memory(PyObject*, PyObject*) { return kineto::array_memory(); }
+
+PyObject* module_set_array_memory(PyObject*, PyObject* args) {
+  PyObject *api, *handler;
+  if (!PyArg_ParseTuple(args, "OO", &api, &handler)) return nullptr;
+  return kineto::set_array_memory(api, handler);
+}
+
 PyMethodDef module_methods[] = {
+    {"spill_beyond", module_spill_beyond, METH_VARARGS,
+     "spill_beyond(folder, bytes, smallest): large blocks beyond that many bytes lie in files in the folder"},
+    {"held", module_held, METH_NOARGS, "held() -> bytes of large blocks on the heap, and in files"},
+    {"array_memory", module_array_memory, METH_NOARGS, "array_memory() -> the handler of this memory, for NumPy"},
+    {"set_array_memory", module_set_array_memory, METH_VARARGS,
+     "set_array_memory(api, handler) -> the handler of NumPy's memory before"},
     {"nest", module_nest, METH_VARARGS, "nest(threads, starts, ends) -> parent rows, depths (int32 bytes)"},
     {"json_strings", module_json_strings, METH_O,
      "json_strings(text) -> cuts, codes, keys, first strings, flags, starts, ends of objects (int32, flags uint8)"},

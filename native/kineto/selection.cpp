@@ -1,10 +1,11 @@
 #include "selection.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <vector>
+
+#include "blocks.h"
 
 namespace kineto {
 
@@ -15,7 +16,7 @@ constexpr size_t kSeldom = 8;
 constexpr size_t kNowhere = SIZE_MAX;
 
 void* allocated(size_t size) {
-  void* block = malloc(size ? size : 1);
+  void* block = allocate(size);
   if (!block) throw std::bad_alloc();
   return block;
 }
@@ -104,7 +105,7 @@ double as_double(int64_t bits) {
 Selected::~Selected() {
   for (void* block : {static_cast<void*>(values), static_cast<void*>(valid), static_cast<void*>(offsets),
                       static_cast<void*>(text)})
-    free(block);
+    release(block);
 }
 
 bool selectable(Kind kind, Target target) {

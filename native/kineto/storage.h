@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <vector>
 
+#include "blocks.h"
 #include "bytes.h"
 
 namespace kineto {
@@ -25,10 +25,10 @@ struct Vec {
     other.data = nullptr;
     other.size = other.capacity = 0;
   }
-  ~Vec() { free(data); }
+  ~Vec() { release(data); }
   void reserve(size_t wanted) {
     if (wanted <= capacity) return;
-    T* grown = static_cast<T*>(realloc(data, wanted * sizeof(T)));
+    T* grown = static_cast<T*>(resize(data, wanted * sizeof(T)));
     if (!grown) throw std::bad_alloc();
     data = grown;
     capacity = wanted;

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analyses.causes.advice.finding import Advice, costliest, longest, mostly
-from htk.columns.arrow import codes_of, matching, numbers, valid
+from htk.columns.arrow import codes_of, matching, numbers
 from htk.columns.groups import hosts, unpaired
 from htk.columns.segments import SegmentTimes
 from htk.columns.types import NONE, Ints, Mask
@@ -15,7 +15,7 @@ from htk.core.humanize import format_duration, pluralize
 from htk.derived.host_states import ALLOCATION, SYNC
 from htk.derived.stalls import LONG_NS
 from htk.derived.windows import cut_to_windows
-from htk.measures.stalls import Stalls, explained
+from htk.measures.stalls import Stalls, device_pieces, explained
 
 LAUNCH_BOUND = "launch-bound: the host launches slower than the GPU works"
 BUSY_HOST = "the GPU waits while the host works on something else"
@@ -98,7 +98,7 @@ class Idle:
 
     @classmethod
     def of(cls, idle: pa.Table, windows: pa.Table, steps: pa.Table, stalls: Stalls) -> "Idle":
-        pieces = idle.filter(pa.array(~valid(idle["stream"])))
+        pieces = device_pieces(idle)
         cut = cut_to_windows(pieces, windows)
         stall, ns = explained(stalls, pieces)
         sync = (stall != NONE) & (np.append(stalls.state, NONE)[stall] == SYNC)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from htk.analyses.causes.advice.finding import Advice, Example, mostly
 from htk.analyses.causes.advice.idle import finding_of
 from htk.analyses.causes.advice.start_up import START_UP, StartUpWaits, start_up_waits
-from htk.columns.arrow import codes_of, numbers, valid
+from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.humanize import format_duration
@@ -20,6 +20,7 @@ from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.comm_split import CommShares, comm_split
 from htk.measures.common_steps import Compute
 from htk.measures.own_time import KINDS, beyond, fastest_member, own_time
+from htk.measures.stalls import device_pieces
 
 LATE = "ranks wait for late ranks"
 UNEVEN = "ranks wait for a rank that computes longer"
@@ -114,7 +115,7 @@ class Exposed:
         excess = beyond(own.parts(activities), fastest)[late]
         some = excess.max(axis=1, initial=0) > 0
         kind = np.where(some, excess.argmax(axis=1), NONE)
-        pieces = idle_causes.filter(pa.array(~valid(idle_causes["stream"])))
+        pieces = device_pieces(idle_causes)
         code, causes = codes_of(pieces["cause"])
         long = numbers(pieces["end_ns"]) - numbers(pieces["start_ns"]) >= LONG_NS
         findings = [finding_of(c, n) for n in (False, True) for c in causes.to_pylist()]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import narrowing_options, opening_options, say
+from htk.cli.commands.common import narrowing_options, opening_options, say, working_options
 from htk.cli.commands.options import title_option
 from htk.core.extras import require
 from htk.core.humanize import format_bytes
@@ -18,6 +18,7 @@ FORMS = ("html", "md", "json", "pdf", "xlsx")
 @click.command("report")
 @opening_options
 @narrowing_options
+@working_options
 @click.option(
     "--format",
     "form",

@@ -1,5 +1,6 @@
 """The report: in a real browser from disk, and in its other forms."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -11,7 +12,9 @@ import pytest
 
 import htk
 from htk.answers.ask import ask
+from htk.core.engine import core
 from htk.errors import UsageError
+from htk.output.result import Result
 from htk.report import pdf
 from htk.report.content import Report, form_of, gathered
 from htk.report.lanes import CELLS, UNRECORDED, lanes
@@ -19,7 +22,8 @@ from htk.report.page import page
 from htk.report.text import markdown, to_json
 from htk.simulate.config import Config
 from htk.simulate.job import simulate
-from htk.trace.opening import open_trace
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
 from tests.conftest import CHROMIUM, new_tab
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
@@ -230,3 +234,34 @@ def test_rows_of_a_job_have_a_section_of_their_own(sample: Report) -> None:
     for text in (markdown(report), page(report), to_json(report)):
         assert "dp rank 1, stage 1" in text
     assert "job" not in [section.id for section in sample.sections]
+
+
+@pytest.mark.skipif(
+    core() is None or not sys.platform.startswith("linux"),
+    reason="arrays lie in files on Linux, with the compiled core",
+)
+def test_a_report_made_in_little_memory_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays of more than a page lie in files; so do joined tables."""
+    monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("htk.io.spill._SMALLEST_BYTES", 4096)
+    simulate(Config(layers=2, nodes=2, gpus_per_node=2, stagger_us=500.0), tmp_path / "job")
+    gc.collect()  # what earlier tests left in files would go meanwhile
+    before = core().held()[1]  # type: ignore[union-attr]
+    in_files = []
+
+    def asked(trace: Trace, name: str) -> Result:
+        answer = ask(trace, name)
+        in_files.append(core().held()[1] - before)  # type: ignore[union-attr]
+        return answer
+
+    monkeypatch.setattr("htk.report.content.ask", asked)
+    reports = []
+    for memory in (None, 1):
+        trace = open_trace(tmp_path / "job", OpenOptions(memory_bytes=memory))
+        report = to_json(gathered(trace, title="job", command="htk report job", whatif=False))
+        reports.append(json.loads(report) | {"created": ""})
+        assert bool(max(in_files)) == (memory is not None)
+    assert reports[0] == reports[1]
+    assert len(reports[0]["verdict"]["causes"]) > 0
