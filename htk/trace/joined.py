@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow as pa
 from htk.core.parser import Parsed
 from htk.core.version import VERSION
 from htk.io.entry import StoredEntry
+from htk.io.spill import arrays_in_files
 from htk.io.store import Store
 from htk.io.table_code import package_code
 from htk.models.hardware import OWN_FILE
@@ -26,6 +28,8 @@ from htk.trace.file import TraceFile
 _FEWEST_FILES = 32  # of fewer, joining costs less than keeping
 _LARGEST_BYTES = 512 << 20  # of larger tables, most of the cost is in their rows
 _SHARE_OF_CACHE = 32  # that one joined table may take
+_WORK_PER_BYTE = 4  # that answers take at most, of their tables
+_SHARE_OF_ARRAYS = 4  # of the memory, for large arrays: what Arrow makes of tables takes as much
 _SHARE_OF_MEMORY = 4  # the same: it is in memory once, to be written
 
 
@@ -48,10 +52,17 @@ class JoinedTables:
     def __init__(self, store: Store, files: tuple[TraceFile, ...], work: Workplace) -> None:
         self._store, self.files, self._work = store, files, work
 
-    @property
-    def folder(self) -> Path:
-        """The folder of the cache."""
-        return self._store.root
+    def bounded(self) -> AbstractContextManager[None]:
+        """Hold what is made in a block to the memory of the work, if it may take more than that."""
+        limit = self._work.limit_bytes
+        if _WORK_PER_BYTE * self._bytes <= limit:
+            return nullcontext()
+        return arrays_in_files(self._store.root, limit // _SHARE_OF_ARRAYS)
+
+    @cached_property
+    def _bytes(self) -> int:
+        """The size of all tables of the files."""
+        return sum(file.entry.size_bytes(name) for file in self.files for name in file.entry.tables)
 
     @cached_property
     def _largest_bytes(self) -> int:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 from pathlib import PurePath
 from typing import Self
@@ -21,7 +21,6 @@ from htk.core.humanize import format_duration, format_int_ranges, parse_int_rang
 from htk.core.recording_hints import contents, hint, recipe
 from htk.derived import registry
 from htk.errors import MissingTable, UsageError
-from htk.io.spill import arrays_in_files
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
@@ -29,9 +28,6 @@ from htk.trace.gpu_counts import gpu_counts
 from htk.trace.joined import JoinedTables
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
-# Bytes that answers take at most for each byte of their tables, and what of the memory is left to
-# large arrays: tables being joined and filtered take as much.
-_WORK_PER_BYTE, _SHARE_OF_ARRAYS = 4, 4
 _FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
 
 
@@ -104,15 +100,8 @@ class Trace:
 
     def bounded(self) -> AbstractContextManager[None]:
         """Hold what is made in a block to the memory of the work, if it may take more than that."""
-        return self._everyone._bound()
-
-    @cached_property
-    def _bound(self) -> Callable[[], AbstractContextManager[None]]:
-        sizes = (file.entry.size_bytes(name) for file in self.files for name in file.entry.tables)
-        limit = self.work.limit_bytes
-        if self.joined is None or _WORK_PER_BYTE * sum(sizes) <= limit:
-            return nullcontext
-        return partial(arrays_in_files, self.joined.folder, limit // _SHARE_OF_ARRAYS)
+        joined = self._everyone.joined
+        return nullcontext() if joined is None else joined.bounded()
 
     @property
     def ranks(self) -> list[int]:
