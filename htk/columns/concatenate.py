@@ -50,8 +50,8 @@ def _texts(parts: Sequence[pa.ChunkedArray]) -> pa.Array:
     codes = np.empty(sum(map(len, parts)), np.int32)
     first = 0
     for own, texts in coded:
-        place = np.append(numbers(pc.index_in(texts, dictionary)), -1).astype(np.int32)
-        np.take(place, own, out=codes[first : first + len(own)], mode="wrap")  # -1: the last
+        code_in_all = np.append(numbers(pc.index_in(texts, dictionary)), -1).astype(np.int32)
+        np.take(code_in_all, own, out=codes[first : first + len(own)], mode="wrap")  # -1: the last
         first += len(own)
     indices = number(codes, pa.int32(), _valid(parts))
     return pa.DictionaryArray.from_arrays(indices, dictionary)
