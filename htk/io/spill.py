@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from htk.core.engine import core
 
 _LARGE_BYTES = 8 << 20  # a smaller table is not worth a file
 _SMALLEST_BYTES = 256 << 10  # nor is a smaller array
+_LARGE_FILE_BYTES = 16 << 20  # as stored; text may be twelve times that
+_COLUMNS_BYTES = 64 << 20  # of such a file that stay in memory
 
 
 class Spill:
@@ -55,6 +57,14 @@ def arrays_in_files(folder: Path, budget_bytes: int) -> Iterator[None]:
         yield
     finally:
         compiled.set_array_memory(functions, before)
+
+
+def columns_in_files(folder: Path, stored_bytes: int) -> AbstractContextManager[None]:
+    """Keep what a large file is read into in files of the folder beyond a fixed size, so that
+    memory does not grow with the file."""
+    if stored_bytes < _LARGE_FILE_BYTES:
+        return nullcontext()
+    return arrays_in_files(folder, _COLUMNS_BYTES)
 
 
 def _numpy_functions() -> Any:

@@ -22,6 +22,7 @@ from htk.overview.parts import Cause, Share
 from htk.schema import TEXT, table
 from htk.trace.coverage import coverage
 from htk.trace.trace import Trace
+from htk.trace.within_memory import within_memory
 
 CAUSES = 3
 LEAST_PCT = 0.05  # a smaller share reads 0.0 %, and is not told of
@@ -130,13 +131,9 @@ class Verdict:
         return f"{many}, step {format_duration(self.step_ns)}{spread}{cpu}; {steps}"
 
 
+@within_memory
 def verdict(trace: Trace) -> Verdict:
     """What a first look at a trace finds. Without GPU work: the steps on the host, and why."""
-    with trace.bounded():
-        return _verdict(trace)
-
-
-def _verdict(trace: Trace) -> Verdict:
     if trace.emptied("rank_windows"):
         trace.need("rank_windows")  # says what was chosen
     steps = _steps(trace)

@@ -14,6 +14,7 @@ from htk.output.result import Result
 from htk.overview.summary import Verdict, verdict
 from htk.report.lanes import LaneCells, lanes
 from htk.trace.trace import Trace
+from htk.trace.within_memory import within_memory
 from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
 
@@ -97,13 +98,9 @@ class Report:
         return [a for section in self.sections for a in section.answers if a.result is None]
 
 
+@within_memory
 def gathered(trace: Trace, *, title: str, command: str, whatif: bool = True) -> Report:
     """Ask everything that a report tells."""
-    with trace.bounded():
-        return _gathered(trace, title, command, whatif)
-
-
-def _gathered(trace: Trace, title: str, command: str, whatif: bool) -> Report:
     ranks = trace.tables["ranks"]
     asked = (*SECTIONS, _JOB) if trace.tables["job_operations"].num_rows else SECTIONS
     sections = tuple(

@@ -6,7 +6,7 @@ import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from htk.core.parser import ParseOptions, Source
 from htk.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
 from htk.io.entry import Entry, MemoryEntry
 from htk.io.sources import content_identity, resolve
-from htk.io.spill import Spill, arrays_in_files
+from htk.io.spill import Spill, columns_in_files
 from htk.io.store import Store
 from htk.io.table_code import plugin_code
 from htk.spread.mapper import Lost, Mapper, ThreadMapper
@@ -36,8 +36,6 @@ from htk.trace.trace import Trace
 _ENDINGS_OF_TEXT = (
     ".json", ".gz", ".zst", ".log", ".txt", ".jsonl", ".csv", ".sqlite", ".db", ".pb"
 )  # fmt: skip
-_LARGE_FILE_BYTES = 16 << 20  # as stored; text may be twelve times that
-_COLUMNS_BYTES = 64 << 20  # of such a file that stay in memory
 _LOOKED_AT = 8  # files whose names tell nothing
 
 # What lies beside simulated and recorded traces, and tables and settings of any kind: those that
@@ -266,21 +264,12 @@ def _entries(
         if store is not None and key is not None:
             store.unknown.add(key)
         raise
-    if store is None or key is None:
-        parsed = parse_with(parser, source, options)
-    else:
+    if store is not None and key is not None:
         options = replace(options, keep=Spill(store.root))
-        with _columns_in_files(source, store):
+        with columns_in_files(store.root, source.size or 0):
             return store.save_all(key, parse_with(parser, source, options), source.name)
+    parsed = parse_with(parser, source, options)
     return [MemoryEntry(process) for process in (parsed, *parsed.others)]
-
-
-def _columns_in_files(source: Source, store: Store) -> AbstractContextManager[None]:
-    """Keep what a large file is read into in files beyond a fixed size, so that memory does not
-    grow with the file."""
-    if (source.size or 0) < _LARGE_FILE_BYTES:
-        return nullcontext()
-    return arrays_in_files(store.root, _COLUMNS_BYTES)
 
 
 def parse_options(

@@ -137,8 +137,8 @@ def test_a_file_read_into_files_gives_the_same_tables(
     monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
     file = SAMPLES / "simulated/llama2-7b/rank0.pt.trace.json.gz"
     in_memory = open_trace(file, OpenOptions(cache=False))
-    monkeypatch.setattr("htk.trace.opening._LARGE_FILE_BYTES", 1)
-    monkeypatch.setattr("htk.trace.opening._COLUMNS_BYTES", 0)
+    monkeypatch.setattr("htk.io.spill._LARGE_FILE_BYTES", 1)
+    monkeypatch.setattr("htk.io.spill._COLUMNS_BYTES", 0)
     monkeypatch.setattr("htk.io.spill._SMALLEST_BYTES", 4096)
     sizes = []
     write_tables = Store.save_all
