@@ -9,6 +9,7 @@ from dash import Dash
 from flask import Response, redirect, request
 
 _PLAIN = "text/plain"
+_LONGEST_PATH = 2000
 
 
 def protect(app: Dash, token: str | None) -> None:
@@ -39,6 +40,8 @@ def protect(app: Dash, token: str | None) -> None:
         origin = request.headers.get("Origin")
         if request.method == "POST" and origin and origin.partition("://")[2] != request.host:
             return Response("another site's request", 403, mimetype=_PLAIN)
+        if "\0" in request.path or len(request.path) > _LONGEST_PATH:
+            return Response("no page has such an address", 400, mimetype=_PLAIN)
         return None
 
     @server.after_request

@@ -38,7 +38,9 @@ def scrub_files(
     replacements = _replacements(trace, keep)
     written: list[Written] = []
     try:
-        for number, file in enumerate(trace.files):
+        # Cycles and processes of one file are written together.
+        first_parts = {file.file: file for file in reversed(trace.files)}.values()
+        for number, file in enumerate(reversed(first_parts)):
             name = f"file{number}" if file.rank is None else f"rank{file.rank}"
             again = f".{file.cycle}" if file.cycle else ""
             target = folder / f"{name}{again}.pt.trace.json.gz"

@@ -88,6 +88,12 @@ def test_what_is_no_path_is_refused(tmp_path: Path, path: str) -> None:
     assert visitor.get("/export/kernel_top.csv", query_string=query).status_code == 400
 
 
+@pytest.mark.parametrize("address", ["/%00", "/kernels%00.csv", "/" + "a" * 5000])
+def test_what_is_no_address_is_refused(tmp_path: Path, address: str) -> None:
+    response = client(tmp_path).get(address)
+    assert (response.status_code, response.mimetype) == (400, "text/plain")
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -16,6 +16,7 @@ from htk.export.rewrite import sources_of
 from htk.export.scrub import Replacements
 from htk.export.scrub_check import Leak, check
 from htk.names.kinds import kind_of
+from htk.trace.opening import OpenOptions, open_trace
 from tests.conftest import ROOT
 from tests.kineto_file import kernel, launch, of_rank, op, span, step, write
 
@@ -263,6 +264,21 @@ def test_what_is_equal_stays_equal(tmp_path: Path) -> None:
     assert [e["name"] for e in written] == ["op_1", "op_2", "op_1", "op_3", "op_2"]
     assert [list(e["args"].values()) for e in written] == [[e["name"]] for e in written]
     assert len({key for e in written for key in e["args"]}) == 1
+
+
+def test_a_file_of_several_cycles_and_processes_is_written_once(tmp_path: Path) -> None:
+    steps = [step(number, 100 * k, 10) for k, number in enumerate((1, 2, 1, 2, 1, 2))]
+    ops = [op(f"{SECRET}::{k}", 100 * k + 1, 2) for k in range(6)]
+    elsewhere = [{**event, "pid": 4711} for event in (*steps, *ops)]
+    write(tmp_path / "in/rank-0.json", *steps, *ops, *elsewhere, **of_rank(0, 4))
+    write(tmp_path / "in/rank-3.json", *steps, *ops, **of_rank(3, 4))
+    assert len(open_trace(tmp_path / "in", OpenOptions(cache=False)).files) > 2
+    _scrub(str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--no-cache")
+    counts = {
+        file.name: len(json.loads(gzip.decompress(file.read_bytes()))["traceEvents"])
+        for file in (tmp_path / "out").iterdir()
+    }
+    assert counts == {"rank0.pt.trace.json.gz": 24, "rank3.pt.trace.json.gz": 12}
 
 
 def test_keep_says_what_it_keeps(tmp_path: Path) -> None:

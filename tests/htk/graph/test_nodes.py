@@ -65,3 +65,34 @@ def test_of_several_recordings_that_with_most_time_counts() -> None:
     ]
     found = steps_of_all(make("step_windows", []), make("rank_windows", rank_windows))
     assert (found.recording, found.cycle, found.numbers) == ((490, 640), 1, [])
+
+
+def test_a_step_of_several_recordings_is_of_one() -> None:
+    """Of that which most ranks have; of several the one with most GPU time, else the last."""
+    three = {
+        # step 4: all three ranks in recordings 0 and 2, of which 0 ran longest
+        4: {
+            0: ((0, 10, 20), (1, 12, 22), (2, 11, 19)),
+            2: ((0, 910, 920), (1, 909, 921), (2, 911, 922)),
+        },
+        # step 5: two ranks in 0, all in 1 and 2
+        5: {
+            0: ((0, 20, 30), (1, 22, 33)),
+            1: ((0, 510, 520), (1, 505, 515), (2, 507, 526)),
+            2: ((0, 920, 931), (1, 921, 930), (2, 922, 929)),
+        },
+        # step 6: no recording has it of all ranks
+        6: {1: ((0, 520, 530), (1, 515, 525)), 2: ((1, 930, 940), (2, 929, 941))},
+    }
+    step_windows = [
+        window(rank, start, end, step, cycle=cycle)
+        for step, cycles in three.items()
+        for cycle, windows in cycles.items()
+        for rank, start, end in windows
+    ]
+    lasts = {0: (0, 400), 1: (500, 600), 2: (900, 1000)}
+    rank_windows = [window(r, *lasts[c], cycle=c) for c in lasts for r in range(3)]
+    steps_of = steps_of_all(make("step_windows", step_windows), make("rank_windows", rank_windows))
+    assert steps_of.numbers == [4, 5]
+    assert (steps_of.low, steps_of.high) == ({4: 12, 5: 922}, {4: 22, 5: 931})
+    assert [steps_of.cycle_for(step) for step in (None, 4, 5)] == [0, 0, 2]

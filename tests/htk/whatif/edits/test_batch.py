@@ -44,6 +44,15 @@ def test_half_takes_smaller_tiles() -> None:
     assert found["norm"] == 7500
 
 
+def test_half_as_much_again_takes_whole_waves() -> None:
+    """A wave and a half lasts two; three quarters of one last one; bytes grow as they are."""
+    grown = lengths("6")
+    assert grown["one wave"] == 197_500
+    assert grown["half a wave"] == 100_000
+    assert grown["many waves"] == 2_500 + 97_500 * 1.5
+    assert grown["norm"] == 17_500 and grown["adam"] == 50_000
+
+
 def test_samples_count() -> None:
     found = batch.apply(small_model(STEP), "3x")
     assert found.samples == found.activation_scale == 3

@@ -13,4 +13,5 @@ def test_context_parallelism_sends_keys_and_values_round() -> None:
     assert length(found, "a0") == 502_500 + round(4 / 3 * m)
     assert found.samples == 0.5
     assert set(found.lengths()[len(STEP) :].tolist()) == {0}  # 25 us behind 502
+    assert found.low_confidence and not small_model(STEP).low_confidence
     assert cp.apply(small_model(STEP), "1").samples == 1
