@@ -62,6 +62,9 @@ _END = """## How
   the root of the sum of their squares. Of exponents 1 to 6, and the longer of the two alone, 2 and
   3 agree best with the batches that TensorRT-LLM published
   ([how well plans of servers hold](serving_scorecard.md)).
+- *split*: products and all-reduces of tensor parallelism (four ranks) in two and four pieces, each
+  a kernel and a transfer of its own (`tensor`); halves of a batch in turn (`batch`) and tiles that
+  are sent as they are done (`fused`) are not simulated.
 - *Global batch, from two*: both steps are recordings, as `--with` takes them.
 - *Intervals* are the stated uncertainty, with 2 % of the step that models miss of any job beside
   it, times a factor for the kind of what-if (`htk/whatif/calibration.toml`), by split conformal

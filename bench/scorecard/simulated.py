@@ -11,6 +11,7 @@ from itertools import compress
 from typing import Any
 
 from bench.scorecard.jobs import Change, Job, staged, step_ns
+from bench.scorecard.pieces import in_pieces
 from bench.scorecard.planned import planned_change, planned_ns
 from bench.scorecard.score import Prediction, predicted
 from htk.errors import HtkError
@@ -177,6 +178,7 @@ def from_others(job: Job) -> Iterator[Prediction]:
     start = staged(split)
     yield from _held(split, start, Case("batch", "32", {"micro_batch": 32}))
     yield from _held(split, start, Case("tp", "4", {"tensor_parallel": 4}))
+    yield from from_pieces(job)
     yield from from_small_steps(job)
     yield from from_long_sequences(job)
     many = replace(job, accumulation=2)
@@ -220,6 +222,15 @@ def from_long_sequences(job: Job) -> Iterator[Prediction]:
     start = staged(long)
     for ranks in (2, 4):
         yield from _held(long, start, Case("cp", str(ranks), {"context_parallel": ranks}))
+
+
+def from_pieces(job: Job) -> Iterator[Prediction]:
+    """Products and all-reduces of four ranks that share each layer, in pieces."""
+    shared = replace(job, tensor_parallel=4)
+    start = staged(shared)
+    for count in (2, 4):
+        case = Case("split", f"tensor={count}", program=in_pieces(shared, count))
+        yield from _held(shared, start, case)
 
 
 def from_small_steps(job: Job) -> Iterator[Prediction]:

@@ -17,6 +17,7 @@ from bench.scorecard.jobs import Job, step_ns, write
 from bench.scorecard.measured import calibrated, two_recordings
 from bench.scorecard.memory import BINS, classified, reliability
 from bench.scorecard.page import by_chance, page
+from bench.scorecard.pieces import in_pieces
 from bench.scorecard.rows import batches, load, pairs
 from bench.scorecard.score import Prediction, by_kind, summary
 from bench.scorecard.simulated import (
@@ -24,9 +25,11 @@ from bench.scorecard.simulated import (
     faster_links,
     from_full_shard,
     from_host_bound,
+    from_pieces,
     from_small_steps,
     hastened,
 )
+from htk.simulate.instructions import Do
 from htk.simulate.program import program
 from htk.whatif.calibration import stated
 
@@ -115,6 +118,41 @@ def test_intervals_are_learned_from_single_edits() -> None:
     learned = Learned([one, both, refused, replace(one, road="trace")])
     assert learned.edits == ["batch"]
     assert len(learned.of("batch", "described")) == len(learned.of("batch", "trace")) == 1
+
+
+def shares_layers() -> Job:
+    return replace(SMALL, gpus_per_node=4, tensor_parallel=4, micro_batch=8)
+
+
+def test_all_is_computed_and_sent_in_pieces() -> None:
+    job = shares_layers()
+    whole, cut = program(job), in_pieces(job, 4)(program(job))
+    sent, in_parts = (
+        [a.collective for do, what in zip(p.do, p.what, strict=True) if do is Do.LAUNCH
+         for a in what[:1] if a.collective and a.collective.group == "tensor"]
+        for p in (whole, cut)
+    )  # fmt: skip
+    assert len(sent) == 8  # two a layer, each way
+    assert len(in_parts) == 4 * len(sent)
+    assert sum(c.wire for c in in_parts) == pytest.approx(sum(c.wire for c in sent))
+    flops = [
+        sum(what[0].flops for do, what in zip(p.do, p.what, strict=True) if do is Do.LAUNCH)
+        for p in (whole, cut)
+    ]
+    assert flops[0] == pytest.approx(flops[1])
+
+
+def test_one_piece_takes_as_long_as_the_whole() -> None:
+    job = shares_layers()
+    assert step_ns(job, in_pieces(job, 1)) == pytest.approx(step_ns(job), rel=0.02)
+
+
+def test_pieces_are_predicted_and_simulated() -> None:
+    job = replace(SMALL, gpus_per_node=4, micro_batch=8, hidden=1536, seq=1024)
+    found = list(from_pieces(job.drawn(2)))
+    assert [r.edits for r in found] == [("split",)] * 2
+    errors = [r.error for r in found]
+    assert all(error is not None and abs(error) < 0.04 for error in errors), errors
 
 
 def test_hastened_compute_takes_less(tmp_path: Path) -> None:
