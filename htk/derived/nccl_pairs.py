@@ -9,7 +9,7 @@ on all ranks, which corrects and completes what one rank's order says. What rest
 on a choice between groups that agree equally well, is a guess.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -170,7 +170,8 @@ def groups_of_communicators(
         for group in sorted({g for g, _ in ours.rows})
         if (candidate := _candidate(rows, ours, theirs, comm, group)) is not None
     ]
-    candidates.sort(key=lambda c: (-c.share, c.distance_ns, c.comm, c.group))
+    contested = _contested(candidates)
+    candidates.sort(key=lambda c: (-c.share, c.distance_ns, contested[c], c.comm, c.group))
     taken: dict[int, CommunicatorOf] = {}
     groups: set[int] = set()
     for chosen in candidates:
@@ -188,8 +189,25 @@ def groups_of_communicators(
     return taken
 
 
+def _contested(candidates: list[_Candidate]) -> Counter[_Candidate]:
+    """Return for each candidate how many of its communicator or its group are as good: of equals
+    the one is taken first that leaves the others most to choose from."""
+    alike: dict[tuple[str, int], list[_Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        alike["comm", candidate.comm].append(candidate)
+        alike["group", candidate.group].append(candidate)
+    return Counter({
+        chosen: sum(
+            _as_good(rival, chosen)
+            for key in (("comm", chosen.comm), ("group", chosen.group))
+            for rival in alike[key]
+        )
+        for chosen in candidates
+    })  # fmt: skip
+
+
 def _as_good(rival: _Candidate, chosen: _Candidate) -> bool:
-    near = not np.isfinite(chosen.distance_ns) or rival.distance_ns < _CLEARLY * chosen.distance_ns
+    near = not np.isfinite(chosen.distance_ns) or rival.distance_ns <= _CLEARLY * chosen.distance_ns
     return rival.share >= chosen.share and near
 
 

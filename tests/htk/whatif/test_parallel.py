@@ -1,0 +1,143 @@
+"""What edits of parallelism share: sizes by shapes, work that is split, collectives of each layer.
+
+The step of two attention layers: 2 sequences of 512 tokens, 8 heads of 64.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from htk.errors import UsageError
+from htk.models.network import LATENCY_NS
+from htk.whatif.network_tiers import network
+from htk.whatif.parallel import (
+    Sizes,
+    activation_ns,
+    each_layer,
+    fewer_replicas,
+    pointwise,
+    sizes,
+    smaller,
+    split,
+    tensor_degree,
+    tensor_reduces,
+)
+from tests.htk.whatif.edits.attention_step import STEP, K
+from tests.htk.whatif.small_step_model import Act, comm, length, small_model
+
+MIB = 1 << 20
+
+
+def names(model, chosen: np.ndarray) -> list[str]:
+    acts = model.graph.activities
+    return [acts.names[code] for code in acts.name[chosen].tolist()]
+
+
+def test_sizes_are_those_of_queries_and_keys() -> None:
+    assert sizes(small_model(STEP), "tp") == Sizes(tokens=1024, hidden=512, kv_share=1.0)
+    keys = "[[2, 8, 512, 64], [2, 2, 512, 64], [2, 2, 512, 64]]"
+    grouped = [replace(act, dims=keys) if act.family == "attention" else act for act in STEP]
+    assert sizes(small_model(grouped), "tp") == Sizes(1024, 512, 0.25)
+    assert sizes(replace(small_model(STEP), activation_scale=0.5), "tp").tokens == 512
+
+
+def test_without_shapes_sizes_are_not_guessed() -> None:
+    bare = [replace(act, dims=None) for act in STEP]
+    with pytest.raises(UsageError, match="tp: tokens and hidden width are not known"):
+        sizes(small_model(bare), "tp")
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        ("aten::_scaled_dot_product_flash_attention", "[2, 8, 512, 64]"),
+        ("aten::_flash_attention_forward", "[2, 512, 8, 64]"),  # heads come after the length
+    ],
+)
+def test_without_an_embedding_attention_tells_the_tokens(op: str, shape: str) -> None:
+    dims = f"[{shape}, {shape}, {shape}]"
+    step = [
+        replace(act, op=op, dims=dims) if act.name in ("a0", "a1") else replace(act, dims=None)
+        for act in STEP
+    ]
+    assert sizes(small_model(step), "tp") == Sizes(1024, 512, 1.0)
+
+
+def test_reductions_of_activations_and_of_gradients() -> None:
+    """Large all-reduces, some of them in the forward pass; small ones are of norms and losses."""
+    step = [
+        *STEP,
+        comm("t0", K, "all_reduce", lane="tp", waits=("a0",), in_bytes=MIB, group=4, per_node=4),
+        comm("t1", K, "all_reduce", lane="tp", waits=("c1",), in_bytes=MIB, group=4, per_node=4,
+             backward=True),
+        comm("loss", K, "all_reduce", lane="tp", waits=("a1",), in_bytes=4, group=8, per_node=8),
+    ]  # fmt: skip
+    model = small_model(step)
+    assert names(model, tensor_reduces(model)) == ["t0", "t1"]
+    assert tensor_degree(model) == 4
+    assert tensor_degree(small_model(STEP)) == 1
+
+
+def test_kernels_on_whole_activations() -> None:
+    """1024 tokens by 512: norms and the like. Attention has as many elements, and is split."""
+    model = small_model([*STEP, Act("half", K, family="elementwise", dims="[[1024, 256], []]")])
+    assert names(model, pointwise(model, sizes(model, "tp"))) == ["n0", "m"]
+
+
+def test_split_work_is_in_proportion_beyond_the_shortest_kernel() -> None:
+    acts = [Act("long", 102_500), Act("short", 2_000), Act("other", 50_000)]
+    model = small_model(acts)
+    halved = split(model, np.array([True, True, False]), 4)
+    assert [length(halved, name) for name in ("long", "short", "other")] == [27_500, 2_000, 50_000]
+
+
+def test_fewer_replicas_reduce_fewer_bytes_among_fewer() -> None:
+    """8 ranks reduce 24 MB: 20 us of latency and 420 us. 4 ranks: half of it, 3/4 for 7/8."""
+    model = small_model(STEP)
+    fewer = fewer_replicas(model, 2)
+    assert length(fewer, "r") == round(20_000 + 420_000 / 2 * (3 / 4) / (7 / 8))
+    row = model.facts.collective.isin("all_reduce")
+    assert fewer.facts.in_bytes[row].tolist() == [12_000_000]
+    assert fewer.facts.group_size[row].tolist() == [4]
+    assert length(fewer, "a0") == length(model, "a0")
+    alone = small_model([act for act in STEP if act.name not in ("r", "opt")])
+    assert fewer_replicas(alone, 2) is alone, "nothing is reduced"
+
+
+def test_sizes_shrink_where_they_are_known() -> None:
+    facts = small_model(
+        [
+            comm("a", K, "all_gather", in_bytes=400, out_bytes=-1, group=4),
+            comm("b", K, "all_gather", in_bytes=100, out_bytes=800, group=4),
+            comm("c", K, "all_gather", in_bytes=100, out_bytes=800, group=4),
+        ]
+    ).facts
+    less = smaller(facts, np.array([True, True, False]), 4)
+    assert less.in_bytes.tolist() == [100, 25, 100]
+    assert less.out_bytes.tolist() == [-1, 200, 800]
+
+
+def test_a_collective_of_neighbours_pays_latency_and_bytes() -> None:
+    model = small_model(STEP)
+    pace = network(model).pace(4, 4)
+    assert activation_ns(model, 4, 10 * MIB) == LATENCY_NS + 10 * MIB * pace
+    assert activation_ns(model, 4, 0) == LATENCY_NS
+
+
+@pytest.mark.parametrize("ranks", [(0,), (3, 5)])
+def test_each_layer_has_its_collectives_each_way(ranks: tuple[int, ...]) -> None:
+    """Two layers: two forward of 10 and 20 us each, one backward of 40 us each, on every rank."""
+    model = small_model([replace(act, rank=rank) for rank in ranks for act in STEP])
+    many = len(model.graph.start)
+    placed = each_layer(model, "tp", [10 * K, 20 * K], [40 * K], 2)
+    added = placed.lengths()[many:].tolist()
+    assert sorted(added) == sorted(len(ranks) * [10 * K, 20 * K, 10 * K, 20 * K, 40 * K, 40 * K])
+    assert placed.facts.group_size[many:].tolist() == [2] * len(added)
+    assert (placed.lengths()[:many] == model.lengths()).all()
+
+
+def test_a_step_without_layers_is_refused() -> None:
+    plain = [Act("x", 10), Act("y", 10, backward=True)]
+    with pytest.raises(UsageError, match="sp: the layers, told by attention kernels"):
+        each_layer(small_model(plain), "sp", [1.0], [1.0], 2)
