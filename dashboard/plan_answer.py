@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from dash import Patch, html
@@ -28,6 +29,7 @@ from htk.plan.search import (
 )
 from htk.plan.step import Plan
 from htk.plan.table import MFU
+from htk.sites.own_site import SiteInUse, planner, site_in_use
 
 LAYOUT, AGAINST = "layout", "against"
 PICTURE = {"type": "plan-picture", "name": "pareto"}
@@ -78,6 +80,7 @@ class SearchedPlan:
     batch: int
     answer: SearchAnswer  # its plans cut to those drawn
     fitting: int
+    site: Path | None = None  # whose own figures were used
 
     @property
     def keys(self) -> list[str]:
@@ -98,20 +101,25 @@ _SEARCHES: SingleFlightCache[SearchedPlan] = SingleFlightCache(12)
 
 
 def searched(options: Mapping[str, str]) -> SearchedPlan:
-    """Return the layouts for an address, searched once."""
-    request = read_request(options)
-    return _SEARCHES.get(request, lambda: _search(request))
+    """Return the layouts for an address, searched once for a site's file as it is."""
+    request, here = read_request(options), site_in_use()
+    state = None if here is None else (str(here.path), here.path.stat().st_mtime_ns)
+    return _SEARCHES.get((request, state), lambda: _search(request, here))
 
 
-def _search(request: PlanRequest) -> SearchedPlan:
-    batch = request.batch or usual_batch(request.jobs[0])
+def _search(request: PlanRequest, here: SiteInUse | None) -> SearchedPlan:
+    batch, planned = request.batch or usual_batch(request.jobs[0]), planner(here)
     try:
-        answer = joined([search(job, batch) for job in request.jobs])
+        answer = joined([search(job, batch, planned) for job in request.jobs])
     except UsageError:
         raise FieldErrors({"gpus": "too many layouts to search: fewer GPUs at once"}) from None
     drawn = _some(answer.plans, _MOST_DRAWN // len(request.jobs))
     return SearchedPlan(
-        request, batch, replace(answer, plans=drawn, front=_front(drawn)), len(answer.plans)
+        request,
+        batch,
+        replace(answer, plans=drawn, front=_front(drawn)),
+        len(answer.plans),
+        None if here is None else here.path,
     )
 
 
@@ -283,7 +291,7 @@ def opened(visit: Visit) -> Any:
                 _ledger(planned),
                 note="The sum of all transfers, exposed or not.",
             ),
-            *_rests_on(planned),
+            *_rests_on(planned, plan.site),
         ]
     )
 
@@ -347,7 +355,7 @@ def _ledger(planned: Plan) -> Any:
     )
 
 
-def _rests_on(planned: Plan) -> list[Any]:
+def _rests_on(planned: Plan, site: Path | None) -> list[Any]:
     certainty, model = planned.certainty, planned.job.model
     size = f"{model.name}, {model.parameters / 1e9:,.2f} billion parameters"
     if model.active_parameters != model.parameters:
@@ -356,6 +364,7 @@ def _rests_on(planned: Plan) -> list[Any]:
         ("Model", size),
         ("Compared with measured jobs", "; ".join(certainty.checked)),
         ("Never held against any", "; ".join(certainty.unchecked)),
+        ("Site's own figures", "" if site is None else f"{site.name}, by htk calibrate"),
         ("MFU", MFU.removeprefix("MFU: ")),
     ]
     return [html.P([html.B(f"{head}: "), text], className="doc") for head, text in lines if text]

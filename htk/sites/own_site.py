@@ -1,10 +1,13 @@
 """Which site a command uses: the file that it names, else the user's own where there is one."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from htk.sites.site import Site
+from htk.plan.job import PlannedJob
+from htk.plan.step import Plan, plan
+from htk.sites.site import PlanAtSite, Site
 from htk.sites.site_file import read_site
 
 OWN_FILE = "HTK_SITE"  # environment variable that names the user's file
@@ -35,3 +38,10 @@ def site_in_use(named: str | None = None) -> SiteInUse | None:
         return None
     path = Path(chosen).expanduser()
     return SiteInUse(read_site(path), path)
+
+
+def planner(here: SiteInUse | None) -> Callable[[PlannedJob], Plan]:
+    """Return what plans a job: models alone, or with a site's own figures."""
+    if here is None:
+        return plan
+    return lambda job: PlanAtSite(job, here.site)

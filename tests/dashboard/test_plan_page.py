@@ -1,7 +1,9 @@
 """The page of plans: with no recording open, in a real browser, against the search itself."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -14,6 +16,8 @@ from htk.models.decoder import decoder
 from htk.models.hardware import gpu
 from htk.plan.job import PlannedJob
 from htk.plan.search import SearchAnswer, layout_words, search
+from htk.sites.site import GpuAtSite, PlanAtSite, Rate, Site
+from htk.sites.site_file import write_site
 from tests.dashboard.conftest import serving, settled, shows, until, visiting
 
 JOB = PlannedJob(
@@ -208,6 +212,24 @@ def test_several_numbers_of_gpus_are_searched_with_one_batch() -> None:
     steps = [p.step_ns for p in plan.answer.plans]
     assert {key_of(a.plans[0]) for a in both} <= set(plan.keys), "the best of each number"
     assert steps == sorted(steps) and len(set(plan.keys)) == len(plan.keys)
+
+
+def test_a_sites_own_figures_are_used_as_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matrix products at half of the usual rate; a file that is written anew counts at once."""
+    usual, file = searched(FILLED), tmp_path / "site.toml"
+    for ratio in (0.5, 0.8):
+        site = Site({"a100-80gb": GpuAtSite(products=Rate(ratio, 3))})
+        write_site(site, file)
+        os.utime(file, (1, 1000 * ratio))
+        monkeypatch.setenv("HTK_SITE", str(file))
+        plan = searched(FILLED)
+        best = search(JOB, 32, lambda job, site=site: PlanAtSite(job, site)).plans[0]
+        assert plan.site == file
+        assert plan.answer.plans[0].step_ns == best.step_ns > 1.1 * usual.answer.plans[0].step_ns
+    monkeypatch.setenv("HTK_SITE", "none")
+    assert searched(FILLED).site is None
 
 
 def test_where_nothing_fits_it_is_said() -> None:

@@ -68,10 +68,10 @@ def command(
         return
     for name in SERVING:
         del arguments[name]
-    from htk.sites.own_site import site_in_use
+    from htk.sites.own_site import planner, site_in_use
 
     here = site_in_use(site)
-    planned = _planner(here)
+    planned = planner(here)
     if searching:
         _search(arguments, planned, here, form, output, limit)
         return
@@ -86,17 +86,6 @@ def command(
         answer, form, output, limit=limit,
         printer=lambda file: _print(answer, plans, show, limit, file),
     )  # fmt: skip
-
-
-def _planner(here: "SiteInUse | None") -> "Callable[[PlannedJob], Plan]":
-    """Return what plans a job: models alone, or with a site's own figures."""
-    from htk.plan.step import plan
-
-    if here is None:
-        return plan
-    from htk.sites.site import PlanAtSite
-
-    return lambda job: PlanAtSite(job, here.site)
 
 
 def _search(
