@@ -54,15 +54,15 @@ class JoinedTables:
 
     def bounded(self) -> AbstractContextManager[None]:
         """Hold what is made in a block to the memory of the work, if it may take more than that."""
-        limit = self._work.limit_bytes
-        if _WORK_PER_BYTE * self._bytes <= limit:
+        if not self.exceeds_memory:
             return nullcontext()
-        return arrays_in_files(self._store.root, limit // _SHARE_OF_ARRAYS)
+        return arrays_in_files(self._store.root, self._work.limit_bytes // _SHARE_OF_ARRAYS)
 
     @cached_property
-    def _bytes(self) -> int:
-        """The size of all tables of the files."""
-        return sum(file.entry.size_bytes(name) for file in self.files for name in file.entry.tables)
+    def exceeds_memory(self) -> bool:
+        """Whether what is made of all files may take more than the memory of the work."""
+        sizes = (file.entry.size_bytes(name) for file in self.files for name in file.entry.tables)
+        return _WORK_PER_BYTE * sum(sizes) > self._work.limit_bytes
 
     @cached_property
     def _largest_bytes(self) -> int:

@@ -342,7 +342,8 @@ class Trace:
         tables = self._of_parts(name)
         if len(tables) < 2:
             return tables[0] if tables else schema.empty_table()
-        return concatenated(schema, tables, self._rows_before(schema))
+        in_files = self._everyone.joined is not None and self._everyone.joined.exceeds_memory
+        return concatenated(schema, tables, self._rows_before(schema), by_numpy=in_files)
 
     @cached_property
     def _everyone(self) -> "Trace":

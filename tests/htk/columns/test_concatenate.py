@@ -37,8 +37,9 @@ def _table(random: np.random.Generator, rows: int, with_nulls: bool) -> pa.Table
     return pa.table(columns, schema=SCHEMA)
 
 
+@pytest.mark.parametrize("by_numpy", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_rows_are_those_of_the_tables_and_row_numbers_are_moved(seed: int) -> None:
+def test_rows_are_those_of_the_tables_and_row_numbers_are_moved(seed: int, by_numpy: bool) -> None:
     random = np.random.default_rng(seed)
     tables = [
         _table(random, int(random.integers(0, 20)), bool(random.integers(2)))
@@ -48,9 +49,9 @@ def test_rows_are_those_of_the_tables_and_row_numbers_are_moved(seed: int) -> No
         both = pa.concat_tables([_table(random, 11, True), _table(random, 9, True)])
         tables[-1] = both.slice(3, 14)
     added = [int(n) for n in np.cumsum(random.integers(0, 1000, len(tables)))]
-    joined = concatenated(SCHEMA, tables, {"row": added})
+    joined = concatenated(SCHEMA, tables, {"row": added}, by_numpy=by_numpy)
     assert joined.schema.equals(SCHEMA)
-    assert all(column.num_chunks == 1 for column in joined.columns)
+    assert not by_numpy or all(column.num_chunks == 1 for column in joined.columns)
     joined.validate(full=True)
     rows = [
         row | {"row": None if row["row"] is None else row["row"] + more}
