@@ -23,9 +23,10 @@ namespace kineto {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kMostOpen = 128;  // files: a process may open some thousand, and others need them
 
 struct File {
-  int number;
+  int number;  // -1: closed, and cannot grow
   size_t size;
 };
 
@@ -33,6 +34,7 @@ struct Blocks {
   std::mutex lock;
   std::string folder;
   std::unordered_map<void*, File> files;
+  size_t open = 0;  // of them
   std::atomic<size_t> budget{SIZE_MAX}, smallest{kLarge}, on_heap{0}, in_files{0};
 };
 
@@ -76,6 +78,12 @@ void* in_file(size_t size) {
     return nullptr;
   }
   std::lock_guard<std::mutex> held(all.lock);
+  if (all.open == kMostOpen) {  // what is mapped stays
+    close(number);
+    number = -1;
+  } else {
+    ++all.open;
+  }
   all.files.emplace(block, File{number, size});
   all.in_files += size;
   return block;
@@ -97,7 +105,7 @@ void* longer_file(void* block, File file, size_t size) {
   auto& all = blocks();
   size = whole_pages(size);
   if (size <= file.size) return block;
-  if (!take_space(file.number, size)) return nullptr;
+  if (file.number < 0 || !take_space(file.number, size)) return nullptr;
   std::lock_guard<std::mutex> held(all.lock);
   void* moved = mremap(block, file.size, size, MREMAP_MAYMOVE);
   if (moved == MAP_FAILED) return nullptr;
@@ -152,9 +160,13 @@ void release(void* block) {
     free(block);
     return;
   }
+  auto& all = blocks();
   munmap(block, file.size);
+  all.in_files -= file.size;
+  if (file.number < 0) return;
   close(file.number);
-  blocks().in_files -= file.size;
+  std::lock_guard<std::mutex> held(all.lock);
+  --all.open;
 }
 
 Held held() { return {blocks().on_heap, blocks().in_files}; }

@@ -101,6 +101,23 @@ def test_arrays_beyond_the_budget_lie_in_files_and_hold_what_was_put_in(tmp_path
 
 @in_files
 @pytest.mark.usefixtures("one_budget")
+def test_many_arrays_in_files_leave_a_process_its_open_files(tmp_path: Path) -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = open_files()
+    with arrays_in_files(tmp_path, 0):
+        arrays = [np.full(40_000, k) for k in range(400)]
+        assert open_files() - before <= 130
+        for k, array in enumerate(arrays):  # the last ones lie in files that are closed
+            array.resize(80_000, refcheck=False)
+            assert (array[:40_000] == k).all() and not array[40_000:].any()
+    del arrays, array
+    assert open_files() == before
+
+
+@in_files
+@pytest.mark.usefixtures("one_budget")
 def test_where_no_file_can_be_made_arrays_stay_in_memory(tmp_path: Path) -> None:
     with arrays_in_files(tmp_path / "cache", 0):
         (tmp_path / "cache").rmdir()
