@@ -3,7 +3,8 @@
     python bench/mutation.py                          40 mutants, other ones each time
     python bench/mutation.py --seed 7 --mutants 150 -o bench/quality/mutation.json
     python bench/mutation.py --path htk/derived/waits.py --mutants 20
-    python bench/mutation.py --again FILE             the survivors of an earlier run
+    python bench/mutation.py --again FILE             the survivors of an earlier run; FILE takes
+                                                      note of those that tests kill by now
 
 Expressions are drawn from the packages below, each is changed once (a comparison, an operator, a
 constant by one, a side, a minimum for a maximum, two arguments swapped) in a copy of the tree, and
@@ -81,6 +82,8 @@ def main() -> int:
             print(f"{number:4} {verdict.outcome:8} {where}  {verdict.by}", flush=True)
             if options.output:
                 options.output.write_text(json.dumps(summary(verdicts, seed), indent=1) + "\n")
+    if options.again:
+        note_killed(options.again, verdicts)
     figures = summary(verdicts, seed)
     for test in sorted(tree.broken):
         print(f"fails without any mistake, and was left out: {test}")
@@ -112,6 +115,13 @@ def again(survivors: list[dict[str, str]]) -> list[Mutant]:
     paths = sorted({entry["path"] for entry in survivors})
     every = (m for path in paths for m in mutants(path, (ROOT / path).read_bytes()))
     return list({mutant.key: mutant for mutant in every if mutant.key in keys}.values())
+
+
+def note_killed(file: Path, verdicts: list[Verdict]) -> None:
+    """Note in an earlier run's file which of its survivors tests kill by now."""
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    figures["killed_since"] = [asdict(v.mutant) for v in verdicts if v.outcome == "killed"]
+    file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 def summary(verdicts: list[Verdict], seed: int) -> dict[str, object]:

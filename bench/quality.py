@@ -111,6 +111,8 @@ def mutation(figures: dict[str, Any]) -> str:
     survivors = [m for m in figures["survivors"] if tuple(m[k] for k in KEY) not in equivalent]
     judged = len(figures["survivors"]) - len(survivors)  # equivalent, since they were drawn
     killed, count = figures["killed"], figures["mutants"] - judged
+    since = {tuple(m[k] for k in KEY) for m in figures.get("killed_since", ())}
+    newly = sum(tuple(m[k] for k in KEY) in since for m in survivors)
     lines = [
         "## Small mistakes that tests notice",
         "",
@@ -122,7 +124,8 @@ def mutation(figures: dict[str, Any]) -> str:
         "where tests are written next.",
         "",
         f"**{killed} of {count} killed ({100 * killed / count:.0f} %)**, drawn with seed "
-        f"{figures['seed']}; {judged} more that survived are judged equivalent since.",
+        f"{figures['seed']}; {judged} more that survived are judged equivalent since. Tests "
+        f"written since kill {newly} of the survivors, which says nothing about others.",
         "",
         "| package | mutants | killed |",
         "|---|--:|--:|",
@@ -133,14 +136,15 @@ def mutation(figures: dict[str, Any]) -> str:
         "",
         "Survivors:",
         "",
-        "| where | mutant |",
-        "|---|---|",
+        "| where | mutant | |",
+        "|---|---|---|",
     ]
     for mutant in survivors:
         before, after = (
             " ".join(mutant[k].split()).replace("|", "\\|") for k in ("before", "after")
         )
-        lines.append(f"| `{mutant['path']}` | `{before}` → `{after}` |")
+        mark = "killed since" if tuple(mutant[k] for k in KEY) in since else ""
+        lines.append(f"| `{mutant['path']}` | `{before}` → `{after}` | {mark} |")
     return "\n".join(lines) + "\n"
 
 

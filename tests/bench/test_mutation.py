@@ -1,13 +1,25 @@
 """Mutants are changes of one expression; the tests that would see them are run first."""
 
 import ast
+import json
 import random
 from pathlib import Path
 
 import pytest
 
+from bench import quality
 from bench.mutants import mutants
-from bench.mutation import ROOT, Tree, Verdict, draw, listed, modules, nearest_tests, summary
+from bench.mutation import (
+    ROOT,
+    Tree,
+    Verdict,
+    draw,
+    listed,
+    modules,
+    nearest_tests,
+    note_killed,
+    summary,
+)
 
 SOURCE = b"""
 LIMIT: "int" = 5
@@ -103,3 +115,17 @@ def test_figures_by_package() -> None:
     figures = summary([Verdict(first, "killed", "t"), Verdict(second, "survived")], 1)
     assert figures["packages"] == {"columns": {"killed": 1, "survived": 1}}
     assert [s["before"] for s in figures["survivors"]] == [second.before]
+
+
+def test_survivors_that_are_killed_later_are_marked_and_counted_apart(tmp_path: Path) -> None:
+    """The figure stays that of the draw."""
+    several = draw(4, 11, ("htk/columns",))
+    verdicts = [Verdict(m, o) for m, o in zip(several, ["killed"] + 3 * ["survived"], strict=True)]
+    file = tmp_path / "mutation.json"
+    file.write_text(json.dumps(summary(verdicts, 11)))
+    note_killed(file, [Verdict(several[2], "killed"), Verdict(several[3], "survived")])
+    lines = quality.mutation(json.loads(file.read_text())).splitlines()
+    (headline,) = (line for line in lines if "of 4 killed" in line)
+    assert headline.startswith("**1 of 4 killed (25 %)**") and "kill 1 of the survivors" in headline
+    marked = [line for line in lines if line.endswith("| killed since |")]
+    assert len(marked) == 1 and f"`{several[2].path}`" in marked[0]

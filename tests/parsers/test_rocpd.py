@@ -21,6 +21,18 @@ def test_the_environment_names_the_rank() -> None:
     assert (row["rank"], row["world_size"], row["host"]) == (1, 2, "node7")
 
 
+def test_the_gpus_of_the_host_are_counted_and_its_processor_is_none() -> None:
+    with sqlite3.connect(DATABASE) as database:
+        (table,) = database.execute(
+            "select name from sqlite_master where name like 'rocpd_info_agent%' and type = 'table'"
+        ).fetchone()
+        agents = database.execute(f"select type, product_name from {table}").fetchall()
+    gpus = [name for kind, name in agents if kind == "GPU"]
+    (row,) = rows(kept(DATABASE), "ranks")
+    assert len(agents) > len(gpus) == 2
+    assert (row["device_count"], row["device_name"]) == (len(gpus), gpus[0])
+
+
 def test_databases_that_were_joined_are_processes_of_their_own(tmp_path: Path) -> None:
     database = Database(tmp_path / "t.db")
     database.run("_b", {"RANK": "3", "WORLD_SIZE": "4"}, pid=77, late=500)
