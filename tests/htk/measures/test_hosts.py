@@ -46,6 +46,8 @@ def test_two_devices_are_enough() -> None:
         (seen(1, 0, 1), {0: 0, 1: 0}),  # each sees its own: it may lie anywhere
         (seen(None, 0, 1), {0: 0, 1: 1}),
         (seen(4, 0, 1), {0: 0, 1: 3}),  # rank 1 does not use the device of its number
+        (seen(4, 0, 1), {0: 3, 1: 1}),  # nor rank 0
+        (seen(4, 1, 2), {1: 0, 2: 2}),  # another's device may be the first
         (seen(4, 0, 1), {0: None, 1: None}),
         (seen(4, 0, 1), {}),
     ],
