@@ -15,7 +15,7 @@ from htk.core.parser import Head, Parsed, ParseOptions, Source
 from htk.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, list_of, read_json, salvaged_json, whole_number
 from htk.parsers.common.operation_columns import operations_table
-from htk.schema.operation_types import CODES, operation_type
+from htk.schema.operation_types import ROW_TYPES, operation_type
 
 NAME = "operation_timeline"
 
@@ -30,7 +30,7 @@ def sniff(head: Head) -> bool:
     if start[:1] not in (b"[", b"{") or not _CHUNK.search(start):
         return False
     categories = {m.decode() for m in _CATEGORY.findall(start)}
-    return any(operation_type(category) in CODES for category in categories)
+    return any(operation_type(category) in ROW_TYPES for category in categories)
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:

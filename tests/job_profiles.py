@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from htk.schema.operation_types import CALLS
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
 Row = dict[str, Any]
@@ -22,16 +23,23 @@ COLLECTIVES = {
     "clip_grads": ("allreduce", "AllReduce_Sum_f32", 1),
 }
 STREAMS = {"forward_send": 20, "forward_recv": 21, "backward_send": 22, "backward_recv": 23}
+ORDER = ("backward_send", "forward_recv", "forward_send", "backward_recv")  # of a call
 LEAD_US = 8.0  # of a launch before its kernel
 
 
 class JobProfiles:
-    """Files of a job; `change` may rewrite the arguments of a message or collective."""
+    """Files of a job; `change` may rewrite the arguments of a message or collective. `batched`
+    messages are made by calls that end in one kernel."""
 
     def __init__(
-        self, rows: pa.Table, change: Callable[[Row, Row], Row] = lambda row, args: args
+        self,
+        rows: pa.Table,
+        change: Callable[[Row, Row], Row] = lambda row, args: args,
+        *,
+        batched: bool = False,
     ) -> None:
         self.rows: list[Row] = rows.to_pylist()
+        self.batched = batched
         self.change = change
         self.rank_of = {(r["dp_rank"], r["stage"]): r["rank"] for r in self.rows}
         self.replicas = 1 + max(r["dp_rank"] for r in self.rows)
@@ -54,10 +62,29 @@ class JobProfiles:
             assert call + 1 <= row["start_ns"] / 1e3, "the host is late"
             first, last = ends.get(row["step"], (call, call))
             ends[row["step"]] = min(first, call), max(last, call + 3)
-            events += self._activity(row, call, correlation)
+            is_batched = self.batched and row["type"].endswith(("_send", "_recv"))
+            to_events = self._batch if is_batched else self._activity
+            events += to_events(row, call, correlation)
             host = call + 1.5
         events += [step(k, first - 1, last - first + 2) for k, (first, last) in ends.items()]
         return events
+
+    def _batch(self, row: Row, call: float, correlation: Any) -> list[Event]:
+        """A call of one or several messages: a record for each, then one kernel without arguments.
+
+        The range that closes the call lasts until its results are let go.
+        """
+        start, length = row["start_ns"] / 1e3, (row["end_ns"] - row["start_ns"]) / 1e3
+        number, events = next(correlation), []
+        messages = sorted(CALLS.get(row["type"], (row["type"],)), key=ORDER.index)
+        for k, type_ in enumerate(messages):
+            message = row | {"type": type_}
+            args = self.change(message, self._communication(message)[1])
+            events.append(op("record_param_comms", call + 0.15 * k, 0.1, **args))
+        events.append(span("nccl:coalesced", call + 0.7, 5000.0))
+        events.append(launch(number, call + 0.8, 0.2))
+        name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+        return [*events, kernel(name, start, length, number, 20)]
 
     def _activity(self, row: Row, call: float, correlation: Any) -> list[Event]:
         if row["type"].endswith("_compute") or row["type"] == "optimizer":

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.schema import JOB_OPERATIONS
+from tests.batched_calls import Item, end_of, items_of, name_of
 
 MS = 1_000_000
 
@@ -39,6 +40,7 @@ class JobPlan:
     reduce_slow: dict[int, float] = field(default_factory=dict)  # step -> factor of reductions
     late_ms: float = 0.0  # of the first forward of a step, on replica 0
     first_step: int = 10
+    batched: bool = False  # the messages of a call are one kernel, which the next pass waits for
 
 
 def order_of(plan: JobPlan, stage: int) -> list[tuple[str, int, int]]:
@@ -132,7 +134,7 @@ class _Pipeline:
         self.posted: dict[tuple[int, str], int] = {}
 
     def add(
-        self, type_: str, stage: int, start: int, end: int, chunk: int = 0, batch: int = -1
+        self, type_: str, stage: int, start: int, end: int, chunk: int | None = 0, batch: int = -1
     ) -> None:
         self.rows.append(
             {
@@ -158,6 +160,10 @@ class _Pipeline:
                 self.add("params_all_gather", stage, self.began, gathered)
                 self.free[stage] = gathered
         orders = [order_of(plan, s) for s in range(plan.stages)]
+        if plan.batched:
+            shape = plan.stages, plan.chunks
+            self._run_calls([items_of(order, s, *shape) for s, order in enumerate(orders)])
+            return
         done = [0] * plan.stages
         while any(done[s] < len(orders[s]) for s in range(plan.stages)):
             before = list(done)
@@ -188,6 +194,34 @@ class _Pipeline:
         self.free[stage] = self.posted[stage, way] = end
         self.sent[way, position, batch] = end
         return True
+
+    def _run_calls(self, items: list[list[Item]]) -> None:
+        """A message takes its time from when both calls have begun, a call ends with its last."""
+        stages, cost = self.plan.stages, _ns(self.plan.send)
+        began: dict[tuple[tuple[str, int, int], int], int] = {}  # (message, stage): its call's
+        todo = [list(reversed(own)) for own in items]
+        while any(todo):
+            left = sum(map(len, todo))
+            for stage, own in enumerate(todo):
+                while own and not isinstance(own[-1], list):
+                    self._pass(stage, *own.pop())  # type: ignore[misc]
+                for message in own[-1] if own else ():
+                    began.setdefault((end_of(message, stage, stages), stage), self.free[stage])
+            for stage, own in enumerate(todo):
+                call = {m: end_of(m, stage, stages) for m in (own[-1] if own else ())}
+                both = [[t for (e, _), t in began.items() if e == end] for end in call.values()]
+                if not call or any(len(times) < 2 for times in both):
+                    continue
+                start, self.free[stage] = self.free[stage], max(map(max, both)) + cost
+                chunk = next(iter(call))[1] if len(call) == 1 else None
+                self.add(name_of(list(call)), stage, start, self.free[stage], chunk)
+                own.pop()
+            assert sum(map(len, todo)) < left, "the schedule is stuck"
+
+    def _pass(self, stage: int, way: str, chunk: int, batch: int) -> None:
+        start = self.free[stage]
+        self.free[stage] = start + self._duration(stage, way, batch)
+        self.add(f"{way}_compute", stage, start, self.free[stage], chunk, batch)
 
     def _duration(self, stage: int, way: str, batch: int) -> int:
         plan = self.plan

@@ -21,6 +21,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.derived.clock_ends import contradicted
 from htk.derived.lateness import lateness
+from htk.derived.messages import meeting_calls
 from htk.derived.unnamed_groups import unnamed_groups
 from htk.derived.unrecorded import depends_on_all, short_of_members, with_undetermined
 from htk.derived.waits import NEVER, Waits, waits
@@ -192,7 +193,17 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     numbered = np.stack([rows.group, unnamed, function, rows.seq], axis=1)
     _number(slot, (by == 1) & (unnamed != NONE), rows, numbered)
     _by_order(slot, (by == 2) & (unnamed != NONE), rows)
+    if (several := valid(rows.table["messages"])).any():
+        calls, shared = meeting_calls(rows.table, _ends_of_messages)
+        slot[several], by[calls] = NONE, 2
+        slot[calls] = np.where(shared == NONE, NONE, shared + slot.max() + 1)
     return by, slot
+
+
+def _ends_of_messages(messages: pa.Table) -> Ints:
+    rows, end = CollectiveRows(messages), np.full(messages.num_rows, NONE, np.int64)
+    _by_order(end, rows.is_type(*_MESSAGES) & (rows.rank >= 0) & (rows.peer >= 0), rows)
+    return end
 
 
 def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None:
@@ -342,7 +353,7 @@ _REASONS = (
     "a group of one rank",
     "no other rank of its group was recorded",
     "no counterpart on the other ranks",
-    "ranks of a grouped send and receive are not recorded",
+    "its sends and receives meet several calls, or calls of ranks that are not recorded",
     "not timed",
     "times are those of the watchdog",
     "its root is unknown or was not recorded",

@@ -19,13 +19,14 @@ from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.humanize import format_int_ranges
 from htk.derived.clocks import corrections
+from htk.derived.messages import one_row_a_message
 from htk.errors import MissingTable
 from htk.export.pipeline_rows import CUTTING, pipeline_rows
 from htk.export.worker_groups import WorkerGroups
 from htk.measures.passes import phase_codes
 from htk.names.phases import BACKWARD, FORWARD, OPTIMIZER
 from htk.schema import JOB_OPERATIONS
-from htk.schema.operation_types import CODES, NAMES
+from htk.schema.operation_types import CODES, ROW_TYPES
 from htk.trace.trace import Trace
 
 _TYPE = {
@@ -74,14 +75,14 @@ def cut_operations(trace: Trace) -> pa.Table:
     shift = corrections(trace.tables["rank_clocks"], rank, start)
     start, end = start + shift, end + shift
     launched = numbers(links["launch_start_ns"], _NEVER)
-    cuts = np.flatnonzero(np.isin(comm.type, comm.cutting) & reduction)
+    cuts = np.unique(comm.kernel[np.isin(comm.type, comm.cutting) & reduction[comm.kernel]])
     copies = comm.by_unit & matching(kernels["name"], lambda n: bool(_OF_SHARDING.search(n)))
     runs = _runs(rank, step, phase, launched, compute, cuts, copies, by_unit=comm.by_unit)
-    single = np.flatnonzero(reduction & (comm.type != NONE))
+    single, type_ = (values[reduction[comm.kernel]] for values in (comm.kernel, comm.type))
     columns = {
         "rank": np.append(rank[runs.first], rank[single]),
         "step": np.append(step[runs.first], step[single]),
-        "type": np.append(runs.type, comm.type[single]),
+        "type": np.append(runs.type, type_),
         "micro_batch": np.append(runs.batch, np.full(len(single), -1)),
         "chunk": np.append(runs.piece, np.zeros(len(single), np.int64)),
         "launched": np.append(launched[runs.first], launched[single]),
@@ -98,15 +99,17 @@ def cut_operations(trace: Trace) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Collectives:
-    """What the kernels that communicate are, row by row of the kernels."""
+    """What kernels communicate: a row for each message of one that sends and receives several."""
 
     groups: WorkerGroups
-    type: Ints  # of operation; NONE: it is none
+    kernel: Ints
+    type: Ints  # of operation
     within: Ints  # kernels that are part of a layer's computation
 
     @classmethod
     def of(cls, trace: Trace, phase: Ints, step: Ints) -> "_Collectives":
-        kernels, table = trace.tables["kernels"], trace.tables["collectives"]
+        kernels = trace.tables["kernels"]
+        table, _ = one_row_a_message(trace.tables["collectives"])
         kernel = np.append(np.arange(len(phase)), NONE)[
             row_of(event_keys(kernels), event_keys(table))
         ]
@@ -115,9 +118,13 @@ class _Collectives:
         groups = WorkerGroups.of(
             table, in_forward, np.where(launched, step[kernel], NONE), trace.ranks
         )
-        type_ = np.full(len(phase), _REDUCTION if groups.pipelines is None else NONE)
-        type_[kernel[launched]] = groups.type[launched]
-        return cls(groups, type_, kernel[groups.within & launched])
+        chosen = launched & (groups.type != NONE)
+        kernels_of, types = kernel[chosen], groups.type[chosen]
+        if groups.pipelines is None:  # what has no collective, too
+            others = np.setdiff1d(np.arange(len(phase)), kernel)
+            kernels_of = np.append(kernels_of, others)
+            types = np.append(types, np.full(len(others), _REDUCTION))
+        return cls(groups, kernels_of, types, kernel[groups.within & launched])
 
     @property
     def is_sharded(self) -> bool:
@@ -216,11 +223,11 @@ def _table(columns: dict[str, Ints]) -> pa.Table:
         "cycle": number(np.zeros(length, np.int64), pa.int32()),
         "dp_rank": number(columns["dp_rank"], pa.int32()),
         "stage": number(columns["stage"], pa.int32()),
-        "chunk": number(columns["chunk"], pa.int32()),
+        "chunk": number(columns["chunk"], pa.int32(), columns["chunk"] >= 0),
         "micro_batch": number(columns["micro_batch"], pa.int32(), columns["micro_batch"] >= 0),
         "step": number(columns["step"], pa.int32()),
         "index_in_type": pa.nulls(length, pa.int32()),
-        "type": text(columns["type"], pa.array(NAMES)),
+        "type": text(columns["type"], pa.array(ROW_TYPES)),
         "start_ns": number(columns["start_ns"], pa.int64()),
         "end_ns": number(columns["end_ns"], pa.int64()),
     }

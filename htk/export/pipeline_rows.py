@@ -9,16 +9,21 @@ is refused.
 import numpy as np
 
 from htk.columns.groups import Groups
-from htk.columns.types import Ints, Mask
+from htk.columns.types import NONE, Ints, Mask
 from htk.errors import MissingTable
-from htk.schema.operation_types import CODES
+from htk.schema.operation_types import CALLS, CODES, ROW_TYPES
 
 _FORWARD, _BACKWARD = CODES["forward_compute"], CODES["backward_compute"]
 _CLIP, _OPTIMIZER = CODES["clip_grads"], CODES["optimizer"]
 _GATHER = CODES["params_all_gather"]
 _REDUCTIONS = (CODES["grads_all_reduce"], CODES["grads_reduce_scatter"])
 _SLACK_NS = 10_000  # between streams of a device
-CUTTING = (_CLIP, *(CODES[f"{w}_{s}"] for w in ("forward", "backward") for s in ("send", "recv")))
+_MESSAGES = tuple(CODES[f"{w}_{s}"] for w in ("forward", "backward") for s in ("send", "recv"))
+CUTTING = (_CLIP, *_MESSAGES)
+# The type of each set of messages, a bit for each of them.
+_CALLS = np.full(1 << len(_MESSAGES), NONE)
+for _name, _sent in CALLS.items():
+    _CALLS[sum(1 << _MESSAGES.index(CODES[m]) for m in _sent)] = ROW_TYPES.index(_name)
 
 Columns = dict[str, Ints]
 
@@ -33,7 +38,7 @@ def pipeline_rows(columns: Columns, stages: int, *, is_interleaved: bool) -> Col
     chunks = _chunks(rows, steps, stages) if is_interleaved else 1
     _number_chunks(rows, stages, chunks)
     _match_messages(rows, steps, stages, chunks)
-    return _with_a_clip_a_step(rows, steps)
+    return _one_row_a_call(_with_a_clip_a_step(rows, steps))
 
 
 def _of(rows: Columns, way: str, kind: str) -> Mask:
@@ -93,6 +98,27 @@ def _match_messages(rows: Columns, steps: Groups, stages: int, chunks: int) -> N
                     f"{reason}; {_EXPECTED}"
                 )
             rows["chunk"][messages] = rows["chunk"][own]
+
+
+def _one_row_a_call(rows: Columns) -> Columns:
+    """Make one row of the messages that a kernel sends and receives."""
+    messages = np.flatnonzero(np.isin(rows["type"], list(_MESSAGES)))
+    calls = Groups.by_keys(np.column_stack([rows[c][messages] for c in ("rank", "launched")]))
+    bits = np.array([1 << _MESSAGES.index(t) for t in rows["type"][messages].tolist()], np.int64)
+    several = (calls.count > 1)[calls.group_ids]
+    if (calls.distinct(bits) < calls.count).any():
+        row = int(messages[np.argmax((calls.distinct(bits) < calls.count)[calls.group_ids])])
+        raise MissingTable(
+            f"rank {rows['rank'][row]} has a kernel with several messages of one sort in step "
+            f"{rows['step'][row]}; {_EXPECTED}"
+        )
+    type_ = _CALLS[calls.sum(bits)][calls.group_ids]
+    rows["type"][messages[several]] = type_[several]
+    rows["chunk"][messages[several]] = NONE
+    kept = np.ones(len(rows["type"]), bool)
+    kept[messages] = False
+    kept[messages[calls.first_row]] = True
+    return {name: values[kept] for name, values in rows.items()}
 
 
 def _counts(steps: Groups, chosen: Mask) -> Ints:

@@ -51,7 +51,7 @@ class Messages:
         if unknown.any():
             row = int(np.argmax(unknown))
             reason = (
-                "a kernel that sends and receives several messages at once (batch_isend_irecv)"
+                "a kernel that sends and receives several messages, which were not recorded"
                 if several[row]
                 else f"a {rows.types[rows.type[row]]} whose peer was not recorded"
             )

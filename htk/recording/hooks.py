@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from htk.core.extras import require
-from htk.schema.operation_types import CODES, operation_type
+from htk.schema.operation_types import ROW_TYPES, operation_type
 
 if TYPE_CHECKING:
     from htk.recording.operations import OperationLog
@@ -100,7 +100,7 @@ class LoggingTimers:
     def __call__(self, name: str, *args: Any, **options: Any) -> Any:
         timer = self._timers(name, *args, **options)
         type_ = operation_type(name)
-        if type_ not in CODES:
+        if type_ not in ROW_TYPES:
             return timer
         if name not in self._wrapped:
             self._wrapped[name] = _Timer(self, self._log, type_)

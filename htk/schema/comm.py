@@ -46,6 +46,11 @@ COLLECTIVES = table(
     out_split=(TEXT, "Elements from each peer, compact JSON (all-to-all-v)."),
     root=(_I32, "Root, as rank of the group (broadcast, reduce, gather, scatter)."),
     peer=(_I32, "Global rank of the peer (send, recv); of the communicator where `rank` is null."),
+    messages=(
+        TEXT,
+        "Messages of a call that sends and receives several, in order, as compact JSON: "
+        '[["send", peer], …]; a peer that was not recorded is null.',
+    ),
     algorithm=(TEXT, "RING, TREE, NVLS, …: only where truly known."),
     protocol=(TEXT, "LL, LL128, SIMPLE: only where truly known."),
     channels=(_I32, "Channels used."),

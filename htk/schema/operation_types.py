@@ -65,8 +65,22 @@ OPERATION_TYPES: tuple[OperationType, ...] = (
 
 NAMES: tuple[str, ...] = tuple(known.name for known in OPERATION_TYPES)
 CODES: dict[str, int] = {name: code for code, name in enumerate(NAMES)}
+_WAYS = ((), ("forward",), ("backward",), ("forward", "backward"))
+# Calls of several messages (`batch_isend_irecv`) as Megatron names them, and their messages:
+# forward_send_backward_recv sends an activation and receives a gradient.
+CALLS: dict[str, tuple[str, ...]] = {
+    "_".join([*sent, *["send"][: len(sent)], *received, *["recv"][: len(received)]]): (
+        *(f"{way}_send" for way in sent),
+        *(f"{way}_recv" for way in received),
+    )
+    for sent in _WAYS
+    for received in _WAYS
+    if len(sent) + len(received) > 1
+}
+ROW_TYPES = (*NAMES, *CALLS)  # what rows may be
 LABELS: tuple[str, ...] = tuple(dict.fromkeys(known.label for known in OPERATION_TYPES))
 _BY_ALIAS = {alias: k.name for k in OPERATION_TYPES for alias in (k.name, *k.aliases)}
+_BY_ALIAS |= {name: name for name in CALLS}
 
 
 def operation_type(recorded: str) -> str:

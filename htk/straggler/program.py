@@ -113,14 +113,15 @@ class Program:
 
 
 def program_of(
-    stage: Ints, type_: Ints, chunk: Ints, micro_batch: Ints, start: Ints, end: Ints
+    stage: Ints, type_: Ints, call: Ints, chunk: Ints, micro_batch: Ints, start: Ints, end: Ints
 ) -> Program:
     """Work out the program from operations in canonical order.
 
-    `start` and `end` are [operation, step, replica]; the first replica of the first step tells the
-    order of operations, all of them when a reduction that overlaps its backward can begin.
+    `call` is equal for the messages of a call that has several (-1: of none). `start` and `end`
+    are [operation, step, replica]; the first replica of the first step tells the order of
+    operations, all of them when a reduction that overlaps its backward can begin.
     """
-    builder = _Builder(stage, type_, np.maximum(chunk, 0), start, end)
+    builder = _Builder(stage, type_, call, np.maximum(chunk, 0), start, end)
     builder.build()
     links = np.array(builder.links, np.float64).reshape(-1, 3)
     return Program(
@@ -140,8 +141,10 @@ def program_of(
 class _Builder:
     """Collects the dependencies of one replica's step: loops over a few thousand operations."""
 
-    def __init__(self, stage: Ints, type_: Ints, chunk: Ints, start: Ints, end: Ints) -> None:
-        self.stage, self.type, self.chunk = stage, type_, chunk
+    def __init__(
+        self, stage: Ints, type_: Ints, call: Ints, chunk: Ints, start: Ints, end: Ints
+    ) -> None:
+        self.stage, self.type, self.call, self.chunk = stage, type_, call, chunk
         self.starts, self.ends = start, end
         self.start, self.end, self.replicas = start[:, 0, 0], end[:, 0, 0], start.shape[2]
         self.stages = int(stage.max()) + 1
@@ -162,6 +165,7 @@ class _Builder:
     def build(self) -> None:
         for stage in range(self.stages):
             self._worker(stage)
+        self._batched_calls()
         self._pair_pipeline()
         self._meet_over_replicas()
         self._meet_embedding()
@@ -269,15 +273,51 @@ class _Builder:
     def _units(self, stage: int, compute: list[int]) -> None:
         """Gathers and reductions of units: which computation they were never seen to start before,
         and which one was never seen to start before a gather's end, in no step of any replica."""
-        starts, ends = self.starts[compute], self.ends[compute]
         for row in self._rows(stage, (_GATHER, *_REDUCE)):
-            over = (self.starts[row] - ends).min(axis=(1, 2)) >= -_SLACK_NS
-            if over.any():
-                self.links.append((compute[int(np.flatnonzero(over)[-1])], row, 1.0))
-            if self.type[row] == _GATHER:
-                ready = (starts - self.ends[row]).min(axis=(1, 2)) >= -_SLACK_NS
-                if ready.any():
-                    self.links.append((row, compute[int(np.argmax(ready))], 1.0))
+            before, after = self._around(row, compute)
+            if before is not None:
+                self.links.append((before, row, 1.0))
+            if after is not None and self.type[row] == _GATHER:
+                self.links.append((row, after, 1.0))
+
+    def _around(self, row: int, others: list[int]) -> tuple[int | None, int | None]:
+        """Return the last of some operations that this one never started before, and the first one
+        after that which never started before its end, over all steps and replicas."""
+        before, after, last = None, None, -1
+        for k in reversed(range(len(others))):  # the first step rules most of them out at once
+            if self._never_earlier(row, others[k]):
+                before, last = others[k], k
+                break
+        for k in range(last + 1, len(others)):
+            if self._never_earlier(others[k], row):
+                after = others[k]
+                break
+        return before, after
+
+    def _never_earlier(self, later: int, earlier: int) -> bool:
+        """Return whether an operation never starts before another one's end."""
+        if self.start[later] - self.end[earlier] < -_SLACK_NS:
+            return False
+        return bool((self.starts[later] - self.ends[earlier]).min() >= -_SLACK_NS)
+
+    def _batched_calls(self) -> None:
+        """A stage waits for a call of several messages (`batch_isend_irecv`); where there are such
+        calls, those of one message are made in the same way."""
+        if (self.call < 0).all():
+            return
+        for stage in range(self.stages):
+            compute = self._rows(stage, _CHAIN)
+            calls: dict[int, list[int]] = {}
+            for row in self._rows(stage, PIPELINE):
+                calls.setdefault(
+                    int(self.call[row]) if self.call[row] >= 0 else -1 - row, []
+                ).append(row)
+                before, after = self._around(row, compute)
+                self.links += [(before, row, 1.0)] if before is not None else []
+                self.links += [(row, after, 1.0)] if after is not None else []
+            for earlier, later in pairwise(calls.values()):
+                if all(self._never_earlier(later[0], row) for row in earlier):
+                    self.links += [(a, b, 1.0) for a in earlier for b in later]
 
     def _finish(self, stage: int, compute: list[int]) -> None:
         """After the last backward: reductions (unless overlapped), clipping, optimizer."""

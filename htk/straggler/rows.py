@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, numbers
+from htk.columns.arrow import codes_of, numbers, text, with_column
 from htk.columns.groups import numbered
 from htk.columns.types import Ints, Mask
 from htk.errors import AnalysisError, MissingTable
-from htk.schema.operation_types import CODES, OPERATION_TYPES, operation_type
+from htk.schema.operation_types import CALLS, CODES, OPERATION_TYPES, operation_type
 from htk.straggler.job import Block
-from htk.straggler.program import FORWARD, program_of
+from htk.straggler.program import FORWARD, Program, program_of
 
 _SAME_NS = 1_000  # between the times of one operation in two formats
 _TWICE = 0.1  # of a step's forwards
@@ -31,6 +31,7 @@ class OperationRows:
     replica: NDArray[Any]
     stage: NDArray[Any]
     type: NDArray[Any]
+    call: Ints  # equal for the messages of one call of several; -1: a row of its own
     chunk: Ints
     micro_batch: Ints
     start: Ints
@@ -43,6 +44,7 @@ class OperationRows:
     @classmethod
     def of(cls, table: pa.Table) -> "OperationRows":
         facts: dict[str, Any] = {"operations": table.num_rows}
+        table, call = _one_row_a_message(table)
         type_, chosen = _types(table, facts)
         columns = {
             name: numbers(table[name], -1)
@@ -70,6 +72,7 @@ class OperationRows:
             replica,
             stage,
             type_,
+            call,
             columns["chunk"],
             columns["micro_batch"],
             numbers(table["start_ns"]),
@@ -101,6 +104,24 @@ class OperationRows:
             self.replica = np.searchsorted(replicas, self.replicas)[self.replica]
             self.stage = np.searchsorted(stages, self.stages)[self.stage]
         self.replicas, self.stages, self.ranks = replicas, stages, ranks
+
+
+def _one_row_a_message(table: pa.Table) -> tuple[pa.Table, Ints]:
+    """Return the rows with one for each message of a call that has several, and a number for each
+    such call."""
+    codes, dictionary = codes_of(table["type"])
+    names = dictionary.to_pylist()
+    messages = [CALLS.get(operation_type(name), (name,)) for name in names]
+    count = np.array([*map(len, messages), 1])[codes]
+    if count.max(initial=1) == 1:
+        return table, np.full(len(codes), -1, np.int64)
+    row = np.repeat(np.arange(len(codes)), count)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    first = np.cumsum([0, *map(len, messages)])
+    flat = [name for listed in messages for name in listed]
+    type_ = np.where(codes[row] < 0, -1, first[codes[row]] + place)
+    table = with_column(table.take(pa.array(row)), "type", text(type_, pa.array(flat)))
+    return table, np.where(count[row] > 1, row, -1)
 
 
 def _dense(values: Ints, rows: Ints) -> tuple[Ints, NDArray[Any]]:
@@ -219,9 +240,42 @@ def _block(rows: OperationRows, members: list[Ints]) -> Block:
     start -= began[:, None]
     end -= began[:, None]
     sample = order[:, 0, 0]
-    stage, type_, chunk, batch = (
+    stage, type_, call, chunk, batch = (
         column[sample].astype(np.int64)
-        for column in (rows.stage, rows.type, rows.chunk, rows.micro_batch)
+        for column in (rows.stage, rows.type, rows.call, rows.chunk, rows.micro_batch)
     )
-    program = program_of(stage, type_, chunk, batch, start, end)
+    program = program_of(stage, type_, call, chunk, batch, start, end)
+    _end_messages(program, call, start, end)
     return Block(rows.step[order[0, :, 0]], began, program, start, end)
+
+
+def _end_messages(program: Program, call: Ints, start: Ints, end: Ints) -> None:
+    """End the messages of calls that have several: what was recorded is the end of the last one.
+
+    That is the message whose two calls have both begun last. Another takes, from its own beginning,
+    as long as those which end its two calls.
+    """
+    several = (call >= 0) & (program.meeting >= 0)
+    meetings = np.unique(program.meeting[several]).tolist()  # of one replica
+    ends = {m: np.flatnonzero(program.meeting == m) for m in meetings}
+    began = {m: start[rows].max(axis=0) for m, rows in ends.items()}
+    last: dict[int, Ints] = {}  # of each call, by its first row: when its last message began
+    calls = {row: _first_of_call(call, row) for rows in ends.values() for row in rows.tolist()}
+    for meeting, rows in ends.items():
+        for row in rows.tolist():
+            now = last.setdefault(calls[row], began[meeting])
+            last[calls[row]] = np.maximum(now, began[meeting])
+    over = {first: end[first].copy() for first in last}
+    for meeting, rows in ends.items():
+        firsts = [calls[row] for row in rows.tolist()]
+        took = np.stack([over[f] - last[f] for f in firsts])
+        is_last = np.stack([last[f] == began[meeting] for f in firsts])
+        ending = np.where(is_last, took, np.iinfo(np.int64).max).min(axis=0)
+        taken = np.where(is_last.any(axis=0), ending, took.min(axis=0))
+        limit = np.min([over[f] for f in firsts], axis=0)
+        end[rows] = np.maximum(np.minimum(began[meeting] + taken, limit), start[rows])
+
+
+def _first_of_call(call: Ints, row: int) -> int:
+    """Return the first message of a row's call; a row of its own is one."""
+    return row if call[row] < 0 else int(np.argmax(call == call[row]))

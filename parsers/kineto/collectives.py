@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from htk.columns.arrow import boolean, build, mapped, number, numbers, text, texts, valid, without
 from htk.columns.types import NONE, Mask
 from htk.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
+from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.metadata import Metadata
 from htk.parsers.kineto.pairing import CPU_LIBRARIES, PairedCalls, PairedRows, Seen, paired
 from htk.parsers.kineto.process_groups import listed_ranks, regular_ranks, seq_of, split, value_at
@@ -23,6 +24,7 @@ from htk.parsers.kineto.shapes import from_shapes
 from htk.schema import TABLES
 
 Rows = NDArray[np.int64]
+Messages = list[tuple[str, int | None]]  # send or recv, and the peer
 _INT64 = pa.int64()
 _MOST_RANKS = 1_000_000  # more is damage
 _MESSAGES = ("send", "recv", "send_recv")
@@ -55,7 +57,18 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table) -> pa.Table:
     sizes = _Sizes.of(pairs, source, names.type, seen)
     sizes.add_up(pairs, seen, names.type)
     inferred = _inferred(pairs, source, sizes)
-    who = _groups(pairs, source, of_record, facts, groups, inferred)
+    messages = _messages(pairs, seen)
+    member = _first_member(pairs, seen, len(source))
+    for row in np.flatnonzero((member != NONE) & (source == NONE)).tolist():
+        inferred[row].append("group")
+    who = _groups(
+        pairs,
+        np.where(source == NONE, member, source),
+        np.where(of_record == NONE, member, of_record),
+        facts,
+        groups,
+        inferred,
+    )
     values = {
         "source": texts(["kineto"] * length),
         "event": number(_event(pairs, seen), pa.int64()),
@@ -64,7 +77,7 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table) -> pa.Table:
         "stream": _taken(gpu["stream"], pairs.gpu),
         **who,
         **_sequence(source, of_record, names.type, facts),
-        **_special_ranks(pairs, source, of_record, names.type, seen, who["group_ranks"]),
+        **_special_ranks(pairs, source, of_record, names.type, seen, who["group_ranks"], messages),
         "type": texts(names.type),
         "raw_name": texts(names.raw),
         "library": texts(names.library),
@@ -73,6 +86,7 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table) -> pa.Table:
         "out_split": mapped(_taken(facts.table["out_split"], source), split),
         "is_async": _flags(_taken(facts.table["is_async"], of_record)),
         "coalesced": _coalesced_name(pairs, ranges),
+        "messages": texts([compact_json(m) if m else None for m in messages]),
         "enqueue_ns": _optional(pairs.enqueue),
         **_times(pairs, gpu, ranges, names.library),
         "inferred_columns": texts([",".join(i) or None for i in inferred]),
@@ -102,7 +116,9 @@ class _Names:
             on_cpu = by_range is not None and by_range.library in CPU_LIBRARIES
             by_op = op if on_cpu else None  # gloo's own word may be of what it is made of
             candidates = (kind, by_op, by_range and by_range.collective, rule and rule.collective)
-            types.append(next((c for c in candidates if c and c != "unknown"), "unknown"))
+            named = [c for c in candidates if c and c != "unknown"]
+            named.sort(key="coalesced".__eq__)  # says least
+            types.append(named[0] if named else "unknown")
             raws.append(name or record or call)
             library = rule.library if rule else by_range.library if by_range else "nccl"
             libraries.append(library)
@@ -262,8 +278,9 @@ def _special_ranks(
     types: list[str],
     seen: Seen,
     group_ranks: pa.Array,
+    messages: list[Messages],
 ) -> dict[str, pa.Array]:
-    """Return one's own rank in the group, the root, the peer.
+    """Return one's own rank in the group, the root, the peer (of several messages the only one).
 
     `Rank` of the record is the root of a rooted call, and the peer of a message within the group.
     What neither it nor the kernel tells is the third or fourth value of the c10d operator.
@@ -285,6 +302,10 @@ def _special_ranks(
         elif peer[row] < 0 <= stated and members[row]:
             listed = json.loads(members[row])
             peer[row] = listed[stated] if stated < len(listed) else -1
+    for row, several in enumerate(messages):
+        peers = {p for _, p in several}
+        if len(peers) == 1 and (only := peers.pop()) is not None:
+            peer[row] = only
     special = np.array([kind in _PLACE or kind in _MESSAGES for kind in types], bool)
     is_p2p = np.array([kind in _MESSAGES for kind in types], bool)
     return {
@@ -292,6 +313,41 @@ def _special_ranks(
         "root": _optional(root, pa.int32()),
         "peer": _optional(np.where(is_p2p, peer, -1), pa.int32()),
     }
+
+
+def _first_member(pairs: PairedRows, seen: Seen, length: int) -> Rows:
+    """Return the arguments of the first member of each coalesced call; NONE: of no such call."""
+    first = np.full(length, NONE, np.int64)
+    if pairs.members:
+        rows = [row for row, _ in pairs.members]
+        records = seen.records.event[[members[0] for _, members in pairs.members]]
+        first[rows] = seen.facts.rows(records)
+    return first
+
+
+def _messages(pairs: PairedRows, seen: Seen) -> list[Messages]:
+    """Return what each coalesced call sends and receives, in order: send or recv, and the peer."""
+    messages: list[Messages] = [[] for _ in pairs.gpu]
+    if not pairs.members:
+        return messages
+    facts = seen.facts
+    rows = facts.rows(seen.records.event)
+    kinds = _taken(facts.type, rows).to_pylist()
+    listed = _taken(facts.table["pg_ranks"], rows).to_pylist()
+    peer, stated = _either(facts, rows, "dst_rank", "src_rank"), _either(facts, rows, "rank")
+    for row, members in pairs.members:
+        if all(kinds[m] in ("send", "recv") for m in members.tolist()):
+            messages[row] = [
+                (kinds[m], int(peer[m]) if peer[m] >= 0 else _nth(listed[m], int(stated[m])))
+                for m in members.tolist()
+            ]
+    return messages
+
+
+def _nth(listed: str | None, place: int) -> int | None:
+    """Return a rank of a group that is listed whole."""
+    ranks = json.loads((listed and listed_ranks(listed)) or "[]")
+    return ranks[place] if 0 <= place < len(ranks) else None
 
 
 def _times(

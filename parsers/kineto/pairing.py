@@ -113,7 +113,7 @@ def _on_gpu(seen: Seen, launches: pa.Table) -> PairedRows:
     record = np.where(around[0] == NONE, by_id, around[0])
     own = seen.facts.rows(numbers(seen.gpu["event"]))
     own = np.where(seen.facts.named(own), own, NONE)
-    members = _coalesced(seen, own, record, around[2])
+    members = _coalesced(seen, own, record, around[2], moment)
     return PairedRows(np.arange(len(own)), own, record, around[1], around[2], moment, members)
 
 
@@ -124,11 +124,14 @@ def _look_up(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> Rows:
     return np.where(valid(wanted), rows, NONE)
 
 
-def _coalesced(seen: Seen, own: Rows, record: Rows, range_: Rows) -> tuple[tuple[int, Rows], ...]:
+def _coalesced(
+    seen: Seen, own: Rows, record: Rows, range_: Rows, launched: Rows
+) -> tuple[tuple[int, Rows], ...]:
     """Return which records a kernel launched at the end of a coalesced call stands for.
 
     Its launch lies in a range `nccl:coalesced` (or `…_coalesced`) that closes the call. The
-    members are the records before it, on its thread, that launched nothing themselves.
+    members are the records before it, on its thread, that launched nothing themselves. The range
+    may last until the call's results are let go, beyond the next such call.
     """
     is_closing = _closes(seen)
     closing = (range_ != NONE) & np.append(is_closing, False)[range_] & (own == NONE)
@@ -141,12 +144,13 @@ def _coalesced(seen: Seen, own: Rows, record: Rows, range_: Rows) -> tuple[tuple
     for row in np.flatnonzero(closing).tolist():  # one coalesced call after the other
         closing_range = range_[row]
         start, thread = ranges.start[closing_range], ranges.thread[closing_range]
-        earlier = is_closing & (ranges.thread == thread) & (ranges.end <= start)
+        earlier = is_closing & (ranges.thread == thread) & (ranges.start < start)
         inside = idle & (records.thread == thread)
-        inside &= records.start >= ranges.end[earlier].max(initial=0)
-        inside &= records.start < ranges.end[closing_range]
+        inside &= records.start >= ranges.start[earlier].max(initial=0)
+        inside &= records.start <= launched[row]
         if inside.any():
-            members.append((row, np.flatnonzero(inside)))
+            rows = np.flatnonzero(inside)
+            members.append((row, rows[np.argsort(records.start[rows], kind="stable")]))
     return tuple(members)
 
 

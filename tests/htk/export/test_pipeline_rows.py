@@ -1,5 +1,6 @@
 """Rows of pipelined jobs cut from the profiles of simulated ones: the rows that were simulated."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from htk.errors import MissingTable
 from htk.export.operation_rows import cut_operations, write_operations
 from htk.export.pipeline_rows import pipeline_rows
 from htk.schema.operation_types import CODES, NAMES
-from tests.job_profiles import JobProfiles, Row
+from tests.job_profiles import STREAMS, JobProfiles, Row
 from tests.operation_job import JobPlan, simulate
 
 PLANS = {
@@ -39,10 +40,28 @@ def listed(rows: pa.Table) -> list[Row]:
     return sorted(rows.to_pylist(), key=lambda r: (r["rank"], r["step"], r["type"], r["start_ns"]))
 
 
-@pytest.mark.parametrize("name", PLANS)
+BATCHED = {
+    "batched, two stages": JobPlan(replicas=2, stages=2, micro_batches=4, steps=2, seed=14),
+    "batched, a slow worker": JobPlan(
+        replicas=2, stages=3, micro_batches=5, steps=2, noise=0.05, seed=15, worker={(1, 1): 1.5}
+    ),
+    "batched, four stages": JobPlan(replicas=3, stages=4, micro_batches=6, noise=0.05, steps=2),
+    "batched with both neighbours": JobPlan(
+        replicas=2, stages=3, chunks=2, micro_batches=6, steps=2, noise=0.05, seed=16
+    ),
+    "batched, fewer micro-batches than stages": JobPlan(
+        replicas=2, stages=4, micro_batches=2, steps=2, noise=0.05, seed=17
+    ),
+}
+for plan in BATCHED.values():
+    plan.batched = True
+
+
+@pytest.mark.parametrize("name", (*PLANS, *BATCHED))
 def test_the_rows_that_were_simulated_come_back(name: str, tmp_path: Path) -> None:
-    rows = simulate(PLANS[name])
-    JobProfiles(rows).write(tmp_path)
+    plan = (PLANS | BATCHED)[name]
+    rows = simulate(plan)
+    JobProfiles(rows, batched=plan.batched).write(tmp_path)
     assert listed(cut_operations(htk.open(tmp_path))) == listed(rows)
 
 
@@ -71,7 +90,7 @@ def test_one_pipeline_reduces_with_nobody(tmp_path: Path) -> None:
 
 
 def causes_of(plan: JobPlan, folder: Path) -> list[Row]:
-    JobProfiles(simulate(plan)).write(folder / "profiles")
+    JobProfiles(simulate(plan), batched=plan.batched).write(folder / "profiles")
     write_operations(htk.open(folder / "profiles"), folder / "rows")
     answer = htk.run(htk.open(folder / "rows"), "straggler_causes")
     assert answer.coverage["replay"]["step_error_pct"] < 0.1
@@ -79,8 +98,10 @@ def causes_of(plan: JobPlan, folder: Path) -> list[Row]:
     return [row for row in answer.to_pylist() if row["likely"]]
 
 
-def test_a_slow_worker_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_slow_worker_is_named(batched: bool, tmp_path: Path) -> None:
     plan = JobPlan(replicas=2, stages=3, micro_batches=6, steps=3, noise=0.01, seed=6)
+    plan.batched = batched
     plan.worker = {(1, 2): 1.5}
     (cause,) = causes_of(plan, tmp_path)
     assert cause["cause"] == "worker" and "dp rank 1, stage 2 (rank 5)" in cause["evidence"]
@@ -120,6 +141,10 @@ def without_peers(row: Row, args: Row) -> Row:
     return {name: value for name, value in args.items() if not name.endswith(" Rank")}
 
 
+def unnamed(row: Row, args: Row) -> Row:
+    return {} if row["type"] in STREAMS else args
+
+
 def without_group(row: Row, args: Row) -> Row:
     if row["type"] == "grads_reduce_scatter":
         del args["Process Group Ranks"]
@@ -142,15 +167,18 @@ def across_stages(row: Row, args: Row) -> Row:
     ("change", "said"),
     [
         (without_peers, r"a (send|recv) whose peer was not recorded"),
+        (unnamed, r"a kernel that sends and receives several messages, which were not recorded"),
         (without_group, r"the ranks of rank \d's reduce_scatter were not recorded"),
         (to_a_third_rank, r"messages with others than a stage before and one after"),
         (across_stages, r"reduce_scatter among 4 ranks, which are not the 2 replicas of one"),
     ],
 )
 def test_what_cannot_be_told_is_refused(change: Any, said: str, tmp_path: Path) -> None:
-    JobProfiles(simulate(SMALL), change).write(tmp_path)
-    with pytest.raises(MissingTable, match=said):
-        cut_operations(htk.open(tmp_path))
+    for batched in (False, True) if change is not unnamed else (True,):
+        rows = simulate(replace(SMALL, batched=batched))
+        JobProfiles(rows, change, batched=batched).write(tmp_path)
+        with pytest.raises(MissingTable, match=said):
+            cut_operations(htk.open(tmp_path))
 
 
 def test_two_interleaved_stages_are_refused(tmp_path: Path) -> None:

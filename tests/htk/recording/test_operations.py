@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ import htk
 from htk.history.run_facts import run_facts
 from htk.recording.clocks import DeviceClock
 from htk.recording.operations import OperationLog, Worker, megatron_worker
+from htk.straggler.streamed import job_of
+from tests.operation_job import JobPlan, simulate, step_times
 
 torch = pytest.importorskip("torch")
 
@@ -193,6 +196,44 @@ def test_timers_of_megatron_log_with_chunk_and_micro_batch(tmp_path: Path) -> No
     assert forward == order * 2
     assert backward == [(1 - chunk, batch) for chunk, batch in order] * 2
     assert {r["type"] for r in rows} == {"forward_compute", "backward_compute", "optimizer"}
+
+
+class Set(Ticks):
+    """A clock that the test sets."""
+
+    def mark(self) -> int:
+        return self.now
+
+
+def test_timers_of_batched_messages_log_a_job_that_replays(tmp_path: Path) -> None:
+    """Megatron's default: forward-send-backward-recv times one call of two messages."""
+    plan = JobPlan(replicas=2, stages=3, micro_batches=4, steps=2, batched=True, send=5.0, seed=4)
+    plan.worker = {(1, 1): 1.5}
+    rows = simulate(plan).to_pylist()
+    for replica, stage in ((d, s) for d in range(2) for s in range(3)):
+        own = [row for row in rows if (row["dp_rank"], row["stage"]) == (replica, stage)]
+        sizes = {"pp_size": 3, "vpp_size": 1, "dp_size": 2, "world_size": 6}
+        log = OperationLog(
+            tmp_path, Worker(own[0]["rank"], replica, stage, sizes=sizes), clock := Set()
+        )
+        timers = log.timers(Timers())
+        for step in (10, 11):
+            for row in sorted((r for r in own if r["step"] == step), key=lambda r: r["start_ns"]):
+                timer = timers(row["type"].replace("_", "-"), log_level=2)
+                clock.now = row["start_ns"]
+                timer.start()
+                clock.now = row["end_ns"]
+                timer.stop()
+            log.step()
+        log.close()
+    trace = htk.open(tmp_path)
+    logged = trace.tables["job_operations"]
+    assert Counter(logged["type"].to_pylist()) == Counter(row["type"] for row in rows)
+    assert "forward_send_backward_recv" in logged["type"].to_pylist()
+    job = job_of(logged)
+    assert job.replayed.tolist() == job.recorded.tolist() == step_times(simulate(plan)).tolist()
+    first = htk.run(trace, "straggler_causes").to_pylist()[0]
+    assert first["likely"] and "dp rank 1, stage 1" in first["evidence"]
 
 
 def test_the_worker_is_the_one_that_megatrons_groups_tell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,10 @@ SCHEDULES = {
     "interleaved, three chunks": JobPlan(noise=0.1, seed=4, stages=2, chunks=3, micro_batches=4),
     "data parallel": JobPlan(noise=0.1, seed=5, stages=1, replicas=7, worker={(5, 0): 1.4}),
     "one replica": JobPlan(noise=0.1, seed=6, replicas=1),
+    "batched": JobPlan(noise=0.1, seed=7, send=4.0, batched=True, worker={(2, 1): 1.3}),
+    "batched with both neighbours": JobPlan(
+        noise=0.1, seed=8, send=4.0, replicas=2, stages=3, chunks=2, micro_batches=6, batched=True
+    ),
 }
 
 

@@ -173,7 +173,30 @@ def test_a_coalesced_launch_stands_for_its_members() -> None:
         *launched("ncclDevKernel_SendRecv(x)", 10, 20, 1),
     )
     assert picked(row, "type", "coalesced", "in_bytes") == ("send_recv", "nccl:coalesced", 80)
-    assert "sizes" in row["inferred_columns"]
+    assert picked(row, "messages", "peer") == ('[["send",4],["recv",4]]', 4)
+    assert picked(row, "group", "group_ranks") == ("3", "[0,4]")
+    assert {"sizes", "group"} <= set(row["inferred_columns"].split(","))
+
+
+def test_ranges_of_coalesced_calls_may_last_until_their_results_are_let_go() -> None:
+    """The first call's range covers the second call; peers are told by `Rank` and the group."""
+
+    def record(start: float, name: str, rank: int) -> Event:
+        said = {"Collective name": name, "Rank": rank, "Process Group Ranks": "[3, 8, 5]"}
+        return event("cpu_op", "record_param_comms", start, 1, **(META | said))
+
+    first, second = collectives(
+        record(1, "send", 2),
+        event("user_annotation", "nccl:coalesced", 3, 100),
+        *launched("ncclDevKernel_SendRecv(x)", 4, 20, 1),
+        record(32, "recv", 1),  # in the file behind what comes later
+        record(30, "send", 0),
+        record(34, "send", 7),
+        event("user_annotation", "nccl:coalesced", 36, 100),
+        *launched("ncclDevKernel_SendRecv(x)", 37, 80, 2),
+    )
+    assert picked(first, "messages", "peer") == ('[["send",5]]', 5)
+    assert picked(second, "messages", "peer") == ('[["send",3],["recv",8],["send",null]]', None)
 
 
 def test_waits_and_splits_are_no_collectives() -> None:
