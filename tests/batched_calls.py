@@ -32,14 +32,14 @@ def has(message: Message, stage: int, stages: int, chunks: int) -> bool:
 def one_by_one(passes: list[Pass], stage: int, stages: int, chunks: int) -> list[Item]:
     """1F1B: what a pass sends goes with what the next one receives from the same neighbour."""
     items: list[Item] = []
-    for k, one in enumerate(passes):
+    for k, current in enumerate(passes):
         before, after = (passes[k + d] if 0 <= k + d < len(passes) else None for d in (-1, 1))
-        send, recv = ((f"{one[0]}_{side}", *one[1:]) for side in ("send", "recv"))
-        if before is None or before[0] == one[0]:
+        send, recv = ((f"{current[0]}_{side}", *current[1:]) for side in ("send", "recv"))
+        if before is None or before[0] == current[0]:
             items.append([recv])
-        items.append(one)
+        items.append(current)
         call = [send]
-        if after is not None and after[0] != one[0]:  # both are of the same neighbour
+        if after is not None and after[0] != current[0]:  # both are of the same neighbour
             call.append((f"{after[0]}_recv", *after[1:]))
         items.append(call)
     keep = [

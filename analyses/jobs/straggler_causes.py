@@ -168,7 +168,7 @@ def _late_host(causes: Causes) -> _Cause:
         share,
         _HALF,
         f"operations start late by {late / 1e6:.3g} ms of a step in all: data loading, garbage "
-        "collection, checkpoints or logging",
+        "collection, logging, or a host that launches work more slowly than the GPU runs it",
         "idle-breakdown and host-stalls on a profile of a few steps",
     )
 

@@ -30,8 +30,8 @@ def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
     table = collectives.take(pa.array(row))
     flat = [entry for messages in several for entry in messages or [(None, None)]]
     first = np.cumsum([0, *(max(len(messages), 1) for messages in several)])[:-1]
-    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    entry = first[codes[row]] + place
+    nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    entry = first[codes[row]] + nth
     sort = np.array([_TYPES.index(kind) if kind else NONE for kind, _ in flat])[entry]
     peer = np.array([NONE if peer is None else peer for _, peer in flat], np.int64)[entry]
     own_type, types = codes_of(table["type"])

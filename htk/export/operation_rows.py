@@ -1,10 +1,11 @@
 """Operation-level rows of a job, cut from its profiles.
 
 A forward or backward is what the GPU computes from its first to its last kernel, in the order of
-launches, on the stream that computes most; each all-reduce of the gradients is a row, so is the
-optimizer. Where parameters are sharded, each gather and reduction is a row, and ends the piece of
-the pass that was launched before it: a unit of FSDP. In a pipeline each send and receive is a row
-and ends the pass of a micro-batch. Ranks that share layers are one worker. Times are on one clock.
+launches, on the stream that computes most; each reduction of gradients is a row, so is that of
+their norm, and the optimizer. Where parameters are sharded, each gather and reduction is a row, and
+ends the piece of the pass that was launched before it: a unit of FSDP. In a pipeline each call that
+sends or receives is a row and ends the pass of a micro-batch. Ranks that share layers are one
+worker. Times are on one clock.
 """
 
 import re
@@ -22,6 +23,7 @@ from htk.derived.clocks import corrections
 from htk.derived.messages import one_row_a_message
 from htk.errors import MissingTable
 from htk.export.pipeline_rows import CUTTING, pipeline_rows
+from htk.export.reductions import reductions_of_gradients, types_of_reductions
 from htk.export.worker_groups import WorkerGroups
 from htk.measures.passes import phase_codes
 from htk.names.phases import BACKWARD, FORWARD, OPTIMIZER
@@ -34,7 +36,7 @@ _TYPE = {
     BACKWARD: CODES["backward_compute"],
     OPTIMIZER: CODES["optimizer"],
 }
-_REDUCTION = CODES["grads_all_reduce"]
+_CLIP = CODES["clip_grads"]
 _SHARDING = (CODES["params_all_gather"], CODES["grads_reduce_scatter"])
 # What FSDP copies into and out of its buffers, on the stream that computes.
 _OF_SHARDING = re.compile(r"split_with_sizes_copy|chunk_cat")
@@ -91,6 +93,7 @@ def cut_operations(trace: Trace) -> pa.Table:
     }
     worker = np.searchsorted(comm.groups.workers, columns["rank"])
     columns["dp_rank"], columns["stage"] = comm.groups.replica[worker], comm.groups.stage[worker]
+    columns = reductions_of_gradients(columns)
     if (pipelines := comm.groups.pipelines) is not None:
         stages = pipelines.ranks.shape[1]
         columns = pipeline_rows(columns, stages, is_interleaved=pipelines.is_interleaved)
@@ -115,16 +118,15 @@ class _Collectives:
         ]
         launched = kernel != NONE
         in_forward = launched & (phase[kernel] == FORWARD)
+        after_backward = launched & _behind_backward(trace, phase, step)[kernel]
         groups = WorkerGroups.of(
-            table, in_forward, np.where(launched, step[kernel], NONE), trace.ranks
+            table, in_forward, after_backward, np.where(launched, step[kernel], NONE), trace.ranks
         )
-        chosen = launched & (groups.type != NONE)
-        kernels_of, types = kernel[chosen], groups.type[chosen]
-        if groups.pipelines is None:  # what has no collective, too
-            others = np.setdiff1d(np.arange(len(phase)), kernel)
-            kernels_of = np.append(kernels_of, others)
-            types = np.append(types, np.full(len(others), _REDUCTION))
-        return cls(groups, kernels_of, types, kernel[groups.within & launched])
+        type_ = groups.type
+        if groups.pipelines is None:
+            type_ = types_of_reductions(trace, table, kernel, type_, in_forward)
+        chosen = launched & (type_ != NONE)
+        return cls(groups, kernel[chosen], type_[chosen], kernel[groups.within & launched])
 
     @property
     def is_sharded(self) -> bool:
@@ -138,7 +140,24 @@ class _Collectives:
     @property
     def cutting(self) -> tuple[int, ...]:
         """Return the types of operation that end a run of kernels."""
-        return _SHARDING if self.groups.pipelines is None else CUTTING
+        return (*_SHARDING, _CLIP) if self.groups.pipelines is None else CUTTING
+
+
+def _behind_backward(trace: Trace, phase: Ints, step: Ints) -> Mask:
+    """Return which kernels were launched behind a computation of a backward, not of a forward."""
+    kernels = trace.tables["kernels"]
+    rank, launched = (
+        numbers(kernels["rank"], -1),
+        numbers(trace.tables["kernel_links"]["launch_start_ns"], _NEVER),
+    )
+    passes = matching(kernels["kind"], "compute".__eq__) & np.isin(phase, [FORWARD, BACKWARD])
+    order = np.lexsort((launched, step, rank))
+    last = np.maximum.accumulate(np.where(passes[order], np.arange(len(order)), 0))
+    before = order[last]
+    behind = np.empty(len(order), bool)
+    of_step = passes[before] & (rank[before] == rank[order]) & (step[before] == step[order])
+    behind[order] = of_step & (phase[before] == BACKWARD)
+    return behind
 
 
 def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:

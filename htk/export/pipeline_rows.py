@@ -14,7 +14,7 @@ from htk.errors import MissingTable
 from htk.schema.operation_types import CALLS, CODES, ROW_TYPES
 
 _FORWARD, _BACKWARD = CODES["forward_compute"], CODES["backward_compute"]
-_CLIP, _OPTIMIZER = CODES["clip_grads"], CODES["optimizer"]
+_CLIP = CODES["clip_grads"]
 _GATHER = CODES["params_all_gather"]
 _REDUCTIONS = (CODES["grads_all_reduce"], CODES["grads_reduce_scatter"])
 _SLACK_NS = 10_000  # between streams of a device
@@ -38,7 +38,7 @@ def pipeline_rows(columns: Columns, stages: int, *, is_interleaved: bool) -> Col
     chunks = _chunks(rows, steps, stages) if is_interleaved else 1
     _number_chunks(rows, stages, chunks)
     _match_messages(rows, steps, stages, chunks)
-    return _one_row_a_call(_with_a_clip_a_step(rows, steps))
+    return _one_row_a_call(rows)
 
 
 def _of(rows: Columns, way: str, kind: str) -> Mask:
@@ -139,8 +139,8 @@ def _expect(
 
 
 _EXPECTED = (
-    "rows can be cut from profiles of GPipe, 1F1B and (from three stages on) interleaved 1F1B with "
-    "one message for each pass; for other schedules log rows with htk.capture(operations=True)"
+    "rows can be cut from profiles of GPipe, 1F1B and interleaved 1F1B with one message for each "
+    "pass; for other schedules log rows with htk.capture(operations=True)"
 )
 
 
@@ -161,21 +161,3 @@ def _refuse_between_micro_batches(rows: Columns, steps: Groups) -> None:
             f"micro-batches of step {rows['step'][row]} (FSDP within a pipeline, say); log rows "
             "with htk.capture(operations=True)"
         )
-
-
-def _with_a_clip_a_step(rows: Columns, steps: Groups) -> Columns:
-    """Make one row of the reductions of the gradients' norm; what the optimizer computes before
-    them is the norm, and no row."""
-    of, launched = steps.group_ids, rows["launched"]
-    low, never = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    clip = rows["type"] == _CLIP
-    last_backward = steps.max(np.where(_of(rows, "backward", "compute"), launched, low))[of]
-    small = clip & (launched < last_backward)  # some other figure of the step
-    clip &= ~small
-    last_clip = steps.max(np.where(clip, launched, low))[of]
-    end = steps.max(np.where(clip, rows["end_ns"], low))[of]
-    first_clip = steps.min(np.where(clip, launched, never))[of]
-    norm = (rows["type"] == _OPTIMIZER) & (launched < last_clip)
-    rows["end_ns"] = np.where(clip, end, rows["end_ns"])
-    kept = ~small & ~norm & ~(clip & (launched != first_clip))
-    return {name: values[kept] for name, values in rows.items()}

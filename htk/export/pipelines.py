@@ -2,7 +2,8 @@
 
 Between two neighbours the first message that arrives in a step is an activation, so its sender is
 the stage before. In interleaved schedules the last stage sends to the first: that is the rank which
-sends before it receives. Of two stages that send both ways it cannot be told.
+sends before it receives. Of two stages, which send both to each other, a message is of the pass
+that was launched before it.
 
 What collectives mean follows from the stages of their ranks: one stage reduces gradients over its
 replicas; several stages reduce the gradient of a shared embedding or the norm of all gradients,
@@ -18,10 +19,10 @@ from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
+from htk.export.reductions import FEW_ELEMENTS
 from htk.schema.operation_types import CODES
 
 MESSAGES = ("send", "recv", "send_recv")
-FEW_ELEMENTS = 16  # a loss or a norm, neither activations nor gradients
 _LOG_THEM = "log rows with htk.capture(operations=True)"
 _OF_REPLICAS = {
     "all_gather": CODES["params_all_gather"],
@@ -40,10 +41,16 @@ class Messages:
     sends: Mask
     step: Ints
     end: Ints
+    after_backward: Mask  # the pass launched before it was a backward
 
     @classmethod
     def of(
-        cls, rows: CollectiveRows, step: Ints, speakers: dict[int, int], recorded: list[int]
+        cls,
+        rows: CollectiveRows,
+        step: Ints,
+        after_backward: Mask,
+        speakers: dict[int, int],
+        recorded: list[int],
     ) -> "Messages":
         """Collect them; ranks that share layers are the one that stands for them."""
         several = rows.is_type("send_recv")
@@ -76,7 +83,29 @@ class Messages:
             rows.is_type("send")[chosen],
             step[chosen],
             rows.end[chosen],
+            after_backward[chosen],
         )
+
+    @property
+    def in_both_ways(self) -> bool:
+        """Whether some rank sends to another after forwards and after backwards: interleaved, of
+        two stages, which are each other's next stage."""
+        if (Groups.by_keys(self.rank).distinct(self.peer) > 1).any():
+            return False
+        pairs = Groups.by_keys(np.column_stack([self.rank, self.peer])[self.sends])
+        return bool((pairs.distinct(self.after_backward[self.sends].astype(np.int64)) > 1).any())
+
+    @property
+    def of_forwards(self) -> Mask:
+        """Return which messages carry activations, as the pass before their sending tells. The n-th
+        to arrive from a rank is the n-th that it sent."""
+        source = np.where(self.sends, self.rank, self.peer)
+        target = np.where(self.sends, self.peer, self.rank)
+        columns = [source, target, self.step]
+        nth = Groups.by_keys(np.column_stack([*columns, self.sends])).rank_within(self.end)
+        ends = Groups.by_keys(np.column_stack([*columns, nth]))
+        forward = ends.max((self.sends & ~self.after_backward).astype(np.int64))
+        return np.asarray(forward[ends.group_ids] > 0)
 
 
 @dataclass(frozen=True)
@@ -91,8 +120,8 @@ class Pipelines:
     def of(cls, messages: Messages, workers: Ints) -> "Pipelines":
         following = _following(messages)
         heads = sorted(set(workers.tolist()) - set(following.values()))
-        is_interleaved = not heads
-        if is_interleaved:
+        is_interleaved = not heads or messages.in_both_ways
+        if not heads:
             heads = _sending_first(messages, following)
         lines = [_line(rank, following) for rank in heads]  # a loop over ranks
         if {rank for line in lines for rank in line} != set(workers.tolist()) or (
@@ -124,6 +153,8 @@ class Pipelines:
         """Return the type of operation of each collective; NONE for those that are none."""
         type_ = np.full(rows.length, NONE)
         onward = _are_activations(messages, self.following)
+        if messages.in_both_ways:
+            onward = messages.of_forwards
         for forward, way in ((True, "forward"), (False, "backward")):
             for sends, side in ((True, "send"), (False, "recv")):
                 chosen = (onward == forward) & (messages.sends == sends)

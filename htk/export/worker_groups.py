@@ -15,11 +15,13 @@ from htk.columns.arrow import numbers
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
-from htk.export.pipelines import FEW_ELEMENTS, MESSAGES, Messages, Pipelines
+from htk.export.pipelines import MESSAGES, Messages, Pipelines
+from htk.export.reductions import FEW_ELEMENTS
 from htk.schema.operation_types import CODES
 
 _IN_LAYERS = ("all_reduce", "reduce_scatter")
 _REDUCTION = CODES["grads_all_reduce"]
+_REDUCING = ("all_reduce", "reduce", "unknown")  # what may reduce gradients
 _SHARDING = {"all_gather": "params_all_gather", "reduce_scatter": "grads_reduce_scatter"}
 
 
@@ -36,10 +38,16 @@ class WorkerGroups:
 
     @classmethod
     def of(
-        cls, collectives: pa.Table, in_forward: Mask, step: Ints, ranks: list[int]
+        cls,
+        collectives: pa.Table,
+        in_forward: Mask,
+        after_backward: Mask,
+        step: Ints,
+        ranks: list[int],
     ) -> "WorkerGroups":
-        """Tell them; `in_forward` says which collectives were launched in the forward pass, and
-        `step` in which step (NONE: in none)."""
+        """Tell them; `in_forward` says which collectives were launched in the forward pass,
+        `after_backward` behind computations of a backward, and `step` in which step (NONE: in
+        none)."""
         rows = CollectiveRows(collectives)
         codes, listed = rows.group_ranks
         elements = numbers(collectives["in_elements"], NONE)
@@ -55,7 +63,7 @@ class WorkerGroups:
         pipelines = None
         if rows.is_type(*MESSAGES).any():
             _refuse_missing(workers, ranks)
-            messages = Messages.of(rows, step, lowest, ranks)
+            messages = Messages.of(rows, step, after_backward, lowest, ranks)
             pipelines = Pipelines.of(messages, workers)
             replica, stage = pipelines.replica_and_stage(workers)
             type_ = pipelines.types(rows, messages, within | (few & in_forward), ranks)
@@ -63,9 +71,10 @@ class WorkerGroups:
             _refuse_other_parallelism(rows, within, len(workers), len(ranks))
             _refuse_missing(workers, ranks)
             replica, stage = np.arange(len(workers)), np.zeros(len(workers), np.int64)
-            type_ = np.full(rows.length, _REDUCTION)
+            type_ = np.where(rows.is_type(*_REDUCING), _REDUCTION, NONE)
+            is_sharded = bool((rows.is_type("reduce_scatter") & ~within).any())
             for name, operation in _SHARDING.items():
-                type_[rows.is_type(name) & ~within] = CODES[operation]
+                type_[rows.is_type(name) & ~within] = CODES[operation] if is_sharded else NONE
         return cls(workers, replica, stage, within, type_, pipelines)
 
 

@@ -116,10 +116,10 @@ def _one_row_a_message(table: pa.Table) -> tuple[pa.Table, Ints]:
     if count.max(initial=1) == 1:
         return table, np.full(len(codes), -1, np.int64)
     row = np.repeat(np.arange(len(codes)), count)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     first = np.cumsum([0, *map(len, messages)])
     flat = [name for listed in messages for name in listed]
-    type_ = np.where(codes[row] < 0, -1, first[codes[row]] + place)
+    type_ = np.where(codes[row] < 0, -1, first[codes[row]] + nth)
     table = with_column(table.take(pa.array(row)), "type", text(type_, pa.array(flat)))
     return table, np.where(count[row] > 1, row, -1)
 

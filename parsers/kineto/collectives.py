@@ -344,10 +344,10 @@ def _messages(pairs: PairedRows, seen: Seen) -> list[Messages]:
     return messages
 
 
-def _nth(listed: str | None, place: int) -> int | None:
+def _nth(listed: str | None, nth: int) -> int | None:
     """Return a rank of a group that is listed whole."""
     ranks = json.loads((listed and listed_ranks(listed)) or "[]")
-    return ranks[place] if 0 <= place < len(ranks) else None
+    return ranks[nth] if 0 <= nth < len(ranks) else None
 
 
 def _times(

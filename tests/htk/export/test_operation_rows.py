@@ -138,7 +138,13 @@ def test_rows_of_sharded_and_tensor_parallel_jobs_say_what_the_straggler_costs(
     assert cured["change"] == f"dp rank {worker}, stage 0 like its peers"
     assert cured["saved_ms"] == pytest.approx(recorded["sick"] - recorded["well"], rel=0.2)
     causes = htk.run(rows["well"], "straggler_causes").to_pylist()
-    assert not any(row["likely"] and row["cause"] == "worker" for row in causes)
+    idle = [
+        r["idle_pct"] for r in htk.run(htk.open(tmp_path / "well"), "time_breakdown").to_pylist()
+    ]
+    late = htk.run(rows["well"], "straggler_slowdown").coverage["replay"]["launch_delay_pct"]
+    assert late == pytest.approx(sum(idle) / len(idle), abs=4), "GPUs wait for the host"
+    likely = [row["cause"] for row in causes if row["likely"]]
+    assert likely == ([] if late < 9 else ["late_host"])
 
 
 def test_pieces_of_a_pass_begin_with_what_they_wait_for(tmp_path: Path) -> None:

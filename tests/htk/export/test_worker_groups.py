@@ -33,7 +33,8 @@ def groups(*calls: tuple[str, list[int], bool], ranks: int = 6) -> WorkerGroups:
     """Each call with whether it is launched in the forward pass."""
     forward = [in_forward for _, members, in_forward in calls for _ in members]
     table = collectives(*((type_, members) for type_, members, _ in calls))
-    return WorkerGroups.of(table, np.array(forward), np.zeros(len(forward)), list(range(ranks)))
+    never, step = np.zeros(len(forward), bool), np.zeros(len(forward), np.int64)
+    return WorkerGroups.of(table, np.array(forward), never, step, list(range(ranks)))
 
 
 def test_ranks_that_reduce_activations_are_one_worker() -> None:
