@@ -17,14 +17,14 @@ from htk.columns.arrow import boolean, build, mapped, number, numbers, text, tex
 from htk.columns.types import NONE, Mask
 from htk.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
 from htk.parsers.common.log_records import compact_json
-from htk.parsers.kineto.metadata import Metadata
+from htk.parsers.kineto.coalesced import Messages, first_members, messages_of
+from htk.parsers.kineto.metadata import Metadata, either, taken
 from htk.parsers.kineto.pairing import CPU_LIBRARIES, PairedCalls, PairedRows, Seen, paired
 from htk.parsers.kineto.process_groups import listed_ranks, regular_ranks, seq_of, split, value_at
 from htk.parsers.kineto.shapes import from_shapes
 from htk.schema import TABLES
 
 Rows = NDArray[np.int64]
-Messages = list[tuple[str, int | None]]  # send or recv, and the peer
 _INT64 = pa.int64()
 _MOST_RANKS = 1_000_000  # more is damage
 _MESSAGES = ("send", "recv", "send_recv")
@@ -57,8 +57,8 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table) -> pa.Table:
     sizes = _Sizes.of(pairs, source, names.type, seen)
     sizes.add_up(pairs, seen, names.type)
     inferred = _inferred(pairs, source, sizes)
-    messages = _messages(pairs, seen)
-    member = _first_member(pairs, seen, len(source))
+    messages = messages_of(pairs, seen)
+    member = first_members(pairs, seen, len(source))
     for row in np.flatnonzero((member != NONE) & (source == NONE)).tolist():
         inferred[row].append("group")
     who = _groups(
@@ -73,8 +73,8 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table) -> pa.Table:
         "source": texts(["kineto"] * length),
         "event": number(_event(pairs, seen), pa.int64()),
         "op_event": _optional(record_event),
-        "device": _taken(gpu["device"], pairs.gpu),
-        "stream": _taken(gpu["stream"], pairs.gpu),
+        "device": taken(gpu["device"], pairs.gpu),
+        "stream": taken(gpu["stream"], pairs.gpu),
         **who,
         **_sequence(source, of_record, names.type, facts),
         **_special_ranks(pairs, source, of_record, names.type, seen, who["group_ranks"], messages),
@@ -82,9 +82,9 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table) -> pa.Table:
         "raw_name": texts(names.raw),
         "library": texts(names.library),
         **sizes.columns(),
-        "in_split": mapped(_taken(facts.table["in_split"], source), split),
-        "out_split": mapped(_taken(facts.table["out_split"], source), split),
-        "is_async": _flags(_taken(facts.table["is_async"], of_record)),
+        "in_split": mapped(taken(facts.table["in_split"], source), split),
+        "out_split": mapped(taken(facts.table["out_split"], source), split),
+        "is_async": _flags(taken(facts.table["is_async"], of_record)),
         "coalesced": _coalesced_name(pairs, ranges),
         "messages": texts([compact_json(m) if m else None for m in messages]),
         "enqueue_ns": _optional(pairs.enqueue),
@@ -104,11 +104,11 @@ class _Names:
 
     @classmethod
     def of(cls, pairs: PairedRows, source: Rows, seen: Seen) -> "_Names":
-        kernel = _taken(seen.gpu["name"], pairs.gpu).to_pylist()
-        ranged = _taken(seen.ranges.table["name"], pairs.range).to_pylist()
-        stated = _taken(seen.facts.type, source).to_pylist()
-        coll = _taken(seen.facts.table["coll"], source).to_pylist()
-        calling = mapped(_taken(seen.ops.table["name"], pairs.op), collective_type).to_pylist()
+        kernel = taken(seen.gpu["name"], pairs.gpu).to_pylist()
+        ranged = taken(seen.ranges.table["name"], pairs.range).to_pylist()
+        stated = taken(seen.facts.type, source).to_pylist()
+        coll = taken(seen.facts.table["coll"], source).to_pylist()
+        calling = mapped(taken(seen.ops.table["name"], pairs.op), collective_type).to_pylist()
         types, raws, libraries = [], [], []
         for name, call, kind, record, op in zip(kernel, ranged, stated, coll, calling, strict=True):
             rule = comm_rule(name) if name else None
@@ -137,9 +137,9 @@ class _Sizes:
     @classmethod
     def of(cls, pairs: PairedRows, source: Rows, types: list[str], seen: Seen) -> "_Sizes":
         facts = seen.facts
-        into = _either(facts, source, "in_nelems", "in_size_old")
-        out = _either(facts, source, "out_nelems", "out_size_old")
-        dtype = _taken(facts.table["dtype"], source).to_pylist()
+        into = either(facts, source, "in_nelems", "in_size_old")
+        out = either(facts, source, "out_nelems", "out_size_old")
+        dtype = taken(facts.table["dtype"], source).to_pylist()
         sizes = cls(into, out, dtype, np.zeros(len(source), bool))
         is_stated = (source != NONE) & (into >= 0)
         lacking = np.flatnonzero(((into < 0) | (out < 0)) & ~is_stated)
@@ -158,9 +158,9 @@ class _Sizes:
                 (seen.ops, pairs.op),
             )
         ]
-        dims = [_taken(facts.table["in_dims"], rows).to_pylist() for rows in shaped]
-        kinds = [_taken(facts.table["in_type"], rows).to_pylist() for rows in shaped]
-        called = _taken(seen.ops.table["name"], pairs.op).to_pylist()
+        dims = [taken(facts.table["in_dims"], rows).to_pylist() for rows in shaped]
+        kinds = [taken(facts.table["in_type"], rows).to_pylist() for rows in shaped]
+        called = taken(seen.ops.table["name"], pairs.op).to_pylist()
         for row in lacking.tolist():
             shapes = [(dims[k][row], kinds[k][row]) for k in range(3)]
             shape = from_shapes(types[row], called[row], shapes)
@@ -174,10 +174,10 @@ class _Sizes:
             return
         facts = seen.facts
         rows = facts.rows(seen.records.event)
-        into = _either(facts, rows, "in_nelems", "in_size_old")
-        out = _either(facts, rows, "out_nelems", "out_size_old")
-        dtype = _taken(facts.table["dtype"], rows).to_pylist()
-        kinds = _taken(facts.type, rows).to_pylist()
+        into = either(facts, rows, "in_nelems", "in_size_old")
+        out = either(facts, rows, "out_nelems", "out_size_old")
+        dtype = taken(facts.table["dtype"], rows).to_pylist()
+        kinds = taken(facts.type, rows).to_pylist()
         for row, members in pairs.members:
             distinct = {dtype[m] for m in members.tolist()}
             called = {kinds[m] for m in members.tolist()}
@@ -222,12 +222,10 @@ def _groups(
     inferred: list[list[str]],
 ) -> dict[str, pa.Array]:
     """The process group of each collective. Where a file knows one group only, it is that one."""
-    name = _first_of(
-        _taken(facts.table["pg_name"], source), _taken(facts.table["pg_id_old"], source)
-    )
-    size = _either(facts, source, "group_size")
-    ranks = _taken(facts.table["pg_ranks"], source).to_pylist()
-    start, stride = (_either(facts, of_record, f"rank_{n}") for n in ("start", "stride"))
+    name = _first_of(taken(facts.table["pg_name"], source), taken(facts.table["pg_id_old"], source))
+    size = either(facts, source, "group_size")
+    ranks = taken(facts.table["pg_ranks"], source).to_pylist()
+    start, stride = (either(facts, of_record, f"rank_{n}") for n in ("start", "stride"))
     members: list[str | None] = []
     for row, listed in enumerate(ranks):  # a few distinct lists, cached
         found_ranks = listed_ranks(listed) if listed else None
@@ -244,7 +242,7 @@ def _groups(
             inferred[row].append("group")
     return {
         "group": texts(name),
-        "group_desc": _taken(facts.table["pg_desc"], source),
+        "group_desc": taken(facts.table["pg_desc"], source),
         "group_ranks": texts(members),
         "group_size": _optional(size, pa.int32()),
     }
@@ -259,15 +257,15 @@ def _sequence(
     source: Rows, of_record: Rows, types: list[str], facts: Metadata
 ) -> dict[str, pa.Array]:
     """Sequence number, Comms Id, and the rank that stands out: root or peer."""
-    seq = _either(facts, source, "seq")
-    concrete = _taken(facts.table["concrete"], of_record).to_pylist()
+    seq = either(facts, source, "seq")
+    concrete = taken(facts.table["concrete"], of_record).to_pylist()
     for row in np.flatnonzero(seq < 0).tolist():
         seq[row] = seq_of(concrete[row]) if concrete[row] else -1
     kinds = ["p2p" if t in _MESSAGES else "collective" for t in types]
     return {
         "seq": _optional(seq),
         "seq_kind": texts([k if s >= 0 else None for k, s in zip(kinds, seq, strict=True)]),
-        "comms_id": _taken(facts.table["comms_id"], source),
+        "comms_id": taken(facts.table["comms_id"], source),
     }
 
 
@@ -286,10 +284,10 @@ def _special_ranks(
     What neither it nor the kernel tells is the third or fourth value of the c10d operator.
     """
     facts = seen.facts
-    own = _either(facts, of_record, "rank")
-    peer = _either(facts, source, "dst_rank", "src_rank")
+    own = either(facts, of_record, "rank")
+    peer = either(facts, source, "dst_rank", "src_rank")
     of_op = facts.rows(np.append(seen.ops.event, NONE)[pairs.op])
-    called = _taken(facts.table["concrete"], of_op)
+    called = taken(facts.table["concrete"], of_op)
     concrete, members = called.to_pylist(), group_ranks.to_pylist()
     root = np.full(len(types), -1, np.int64)
     for row, kind in enumerate(types):
@@ -313,41 +311,6 @@ def _special_ranks(
         "root": _optional(root, pa.int32()),
         "peer": _optional(np.where(is_p2p, peer, -1), pa.int32()),
     }
-
-
-def _first_member(pairs: PairedRows, seen: Seen, length: int) -> Rows:
-    """Return the arguments of the first member of each coalesced call; NONE: of no such call."""
-    first = np.full(length, NONE, np.int64)
-    if pairs.members:
-        rows = [row for row, _ in pairs.members]
-        records = seen.records.event[[members[0] for _, members in pairs.members]]
-        first[rows] = seen.facts.rows(records)
-    return first
-
-
-def _messages(pairs: PairedRows, seen: Seen) -> list[Messages]:
-    """Return what each coalesced call sends and receives, in order: send or recv, and the peer."""
-    messages: list[Messages] = [[] for _ in pairs.gpu]
-    if not pairs.members:
-        return messages
-    facts = seen.facts
-    rows = facts.rows(seen.records.event)
-    kinds = _taken(facts.type, rows).to_pylist()
-    listed = _taken(facts.table["pg_ranks"], rows).to_pylist()
-    peer, stated = _either(facts, rows, "dst_rank", "src_rank"), _either(facts, rows, "rank")
-    for row, members in pairs.members:
-        if all(kinds[m] in ("send", "recv") for m in members.tolist()):
-            messages[row] = [
-                (kinds[m], int(peer[m]) if peer[m] >= 0 else _nth(listed[m], int(stated[m])))
-                for m in members.tolist()
-            ]
-    return messages
-
-
-def _nth(listed: str | None, nth: int) -> int | None:
-    """Return a rank of a group that is listed whole."""
-    ranks = json.loads((listed and listed_ranks(listed)) or "[]")
-    return ranks[nth] if 0 <= nth < len(ranks) else None
 
 
 def _times(
@@ -374,30 +337,10 @@ def _event(pairs: PairedRows, seen: Seen) -> Rows:
 
 def _coalesced_name(pairs: PairedRows, ranges: PairedCalls) -> pa.Array:
     names: list[str | None] = [None] * len(pairs.gpu)
-    called = _taken(ranges.table["name"], pairs.range).to_pylist()
+    called = taken(ranges.table["name"], pairs.range).to_pylist()
     for row, _ in pairs.members:
         names[row] = called[row]
     return texts(names)
-
-
-def _either(facts: Metadata, rows: Rows, *names: str) -> Rows:
-    """Return the first of several numbers that an event has; -1: none."""
-    out = np.full(len(rows), -1, np.int64)
-    for name in names:
-        column = facts.table[name]
-        values = np.where(valid(column), numbers(column), -1)
-        values = np.append(values, -1)[rows]
-        out = np.where(out < 0, values, out)
-    return out
-
-
-def _taken(column: pa.Array | pa.ChunkedArray, rows: Rows) -> pa.Array:
-    """Return the values of rows; null for NONE."""
-    indices = number(np.maximum(rows, 0), pa.int64(), rows != NONE)
-    if not len(column):
-        return pa.nulls(len(rows), column.type)
-    taken = column.take(indices)
-    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
 
 def _optional(values: Rows, kind: pa.DataType = _INT64) -> pa.Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, mapped, nulls, number, numbers
+from htk.columns.arrow import codes_of, mapped, nulls, number, numbers, valid
 from htk.columns.types import NONE, Mask
 from htk.names.collectives import annotated, collective_type
 from htk.parsers.kineto.raw import TYPES, RawEvents
@@ -99,3 +99,23 @@ class Metadata:
         chosen = [k for k, name in enumerate(self._types) if name in wanted]
         is_wanted: Mask = (rows != NONE) & np.isin(np.append(self._type_codes, -1)[rows], chosen)
         return is_wanted
+
+
+def either(facts: Metadata, rows: Rows, *names: str) -> Rows:
+    """Return the first of several numbers that an event has; -1: none."""
+    out = np.full(len(rows), -1, np.int64)
+    for name in names:
+        column = facts.table[name]
+        values = np.where(valid(column), numbers(column), -1)
+        values = np.append(values, -1)[rows]
+        out = np.where(out < 0, values, out)
+    return out
+
+
+def taken(column: pa.Array | pa.ChunkedArray, rows: Rows) -> pa.Array:
+    """Return the values of rows; null for NONE."""
+    indices = number(np.maximum(rows, 0), pa.int64(), rows != NONE)
+    if not len(column):
+        return pa.nulls(len(rows), column.type)
+    taken = column.take(indices)
+    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
