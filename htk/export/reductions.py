@@ -58,7 +58,7 @@ def _nodes(trace: Trace, kernel: Ints) -> Ints:
             break
         op = parent[op]
         sort = np.where(sort == 0, sort_of[op], sort)
-    return sort
+    return np.asarray(sort, np.int64)
 
 
 def reductions_of_gradients(columns: dict[str, Ints]) -> dict[str, Ints]:
