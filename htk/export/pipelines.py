@@ -92,7 +92,7 @@ class Messages:
         two stages, which are each other's next stage."""
         if (Groups.by_keys(self.rank).distinct(self.peer) > 1).any():
             return False
-        pairs = Groups.by_keys(np.column_stack([self.rank, self.peer])[self.sends])
+        pairs = Groups.by_keys(np.stack([self.rank, self.peer], axis=1)[self.sends])
         return bool((pairs.distinct(self.after_backward[self.sends].astype(np.int64)) > 1).any())
 
     @property
@@ -102,7 +102,9 @@ class Messages:
         source = np.where(self.sends, self.rank, self.peer)
         target = np.where(self.sends, self.peer, self.rank)
         columns = [source, target, self.step]
-        nth = Groups.by_keys(np.column_stack([*columns, self.sends])).rank_within(self.end)
+        nth = Groups.by_keys(np.column_stack([*columns, self.sends.astype(np.int64)])).rank_within(
+            self.end
+        )
         ends = Groups.by_keys(np.column_stack([*columns, nth]))
         forward = ends.max((self.sends & ~self.after_backward).astype(np.int64))
         return np.asarray(forward[ends.group_ids] > 0)
