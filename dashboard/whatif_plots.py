@@ -11,6 +11,7 @@ from htk.columns.intervals import Spans, subtract, union
 from htk.core.humanize import format_duration
 from htk.dashboard import plots
 from htk.graph.build import Graph
+from htk.plan.search import STRATEGIES
 from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.predict import apply_edits, ordered
@@ -67,6 +68,7 @@ def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         text=texts,
         hover="%{y}, batch %{x}<br>%{text}<br>%{customdata}<extra></extra>",
         xaxis={"title": {"text": "micro-batch"}, "type": "category"},
+        yaxis={"tickvals": SHARDINGS, "ticktext": [STRATEGIES[s] for s in SHARDINGS]},
     )
     return fig.update_traces(texttemplate="%{text}", textfont={"size": 11}, customdata=marks)
 

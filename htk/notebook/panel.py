@@ -11,6 +11,7 @@ from htk.output.tokens import LIGHT
 from htk.trace.trace import Trace
 from htk.whatif.api import WhatIf
 from htk.whatif.label import SHARDINGS
+from htk.whatif.text import in_words
 
 _AS_IS = "as recorded"
 # Label, edit, and the values to choose from.
@@ -68,10 +69,9 @@ def prediction(start: WhatIf, edits: list[tuple[str, str]]) -> str:
             asked = asked.change(name, value)
         judged = start.stage.gate
         if not edits:
-            return _box(
-                f"<b>{format_duration(start.stage.step_ns)}</b>",
-                f"recorded; {judged.verdict}",
-            )
+            head = f"<b>{format_duration(start.stage.step_ns)}</b>"
+            best = _best_cases(start.run().to_pylist())
+            return _box(head, f"recorded; {judged.verdict}", best)
         row = asked.run().to_pylist()[0]
     except HtkError as error:
         return _box("<b>–</b>", str(error))
@@ -114,6 +114,39 @@ def _waterfall(row: dict[str, Any]) -> str:
             f"background:{colour};width:{100 * abs(ns) / most:.1f}%'></div></td></tr>"
         )
     return f"<table>{''.join(lines)}</table>"
+
+
+def _best_cases(rows: list[dict[str, Any]]) -> str:
+    """Return what each remedy saves of a step at best, as bars with their 90 % intervals."""
+    predicted = [row for row in rows if row["step_time_ns"] is not None]
+    predicted.sort(key=lambda row: row["step_time_ns"])
+    ends = ("step_time_ns", "step_time_ns_lo90", "step_time_ns_hi90")
+    saved = [[row["measured_step_time_ns"] - row[end] for end in ends] for row in predicted]
+    low = min((x for own in saved for x in own), default=0)
+    high = max((x for own in saved for x in own), default=0)
+    low, span = min(low, 0), max(high, 0) - min(low, 0)
+    if not span:
+        return ""
+
+    def percent(ns: int) -> float:
+        return 100 * (ns - low) / span
+
+    lines = []
+    for row, (best, most, least) in zip(predicted, saved, strict=True):
+        zero, length = percent(min(best, 0)), abs(percent(best) - percent(0))
+        bar = f"left:{zero:.1f}%;width:{length:.1f}%;top:3px;height:10px;border-radius:3px"
+        whisker = f"left:{percent(least):.1f}%;width:{percent(most) - percent(least):.1f}%;top:7px"
+        lines.append(
+            f"<tr><td>{escape(in_words(str(row['whatif'])))}</td>"
+            f"<td style='text-align:right;padding:0 10px'>{format_duration(best)}</td>"
+            "<td style='width:220px'><div style='position:relative;height:16px'>"
+            f"<div style='position:absolute;{bar};background:{LIGHT['compute']}'></div>"
+            f"<div style='position:absolute;{whisker};height:2px;background:currentColor'></div>"
+            "</div></td></tr>"
+        )
+    heading = "What each remedy saves of a step at best, with its 90 % interval; they overlap:"
+    hint = f"<div style='opacity:.7;font-size:12.5px'>{heading}</div>"
+    return f"{hint}<table>{''.join(lines)}</table>"
 
 
 def _box(head: str, verdict: str, more: str = "") -> str:

@@ -21,6 +21,7 @@ def timeline(make: Callable[[bool], TraceTimeline]) -> Any:
     kinds: dict[str, Any] = {
         "_esm": script(*_PARTS) + "\nexport default { render: htkTimeline.widget };\n",
         "_css": style(),
+        "__repr__": lambda _: "timeline: run the cell to see it",
     }
     widget = type("TimelineWidget", (anywidget.AnyWidget,), kinds)()
     asked = WidgetServer(make)

@@ -23,7 +23,7 @@ MOST_LAYOUTS = 50_000
 _USUAL_TOKENS = 1 << 22  # of a step, where no batch is given
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _PIECE = 4096  # tokens: a sequence that context parallelism cuts has no shorter pieces
-_SHARDINGS = {
+STRATEGIES = {
     "ddp": "DDP",
     "zero1": "ZeRO-1",
     "zero2": "ZeRO-2",
@@ -238,7 +238,7 @@ def layout_words(job: PlannedJob) -> str:
     if job.pipeline_parallel > 1:
         chunks = f" × {job.virtual_stages}" if job.virtual_stages > 1 else ""
         words.append(f"pp {job.pipeline_parallel}{chunks}")
-    words += [_SHARDINGS.get(job.strategy, job.strategy), f"micro-batch {job.micro_batch}"]
+    words += [STRATEGIES.get(job.strategy, job.strategy), f"micro-batch {job.micro_batch}"]
     if job.checkpointing != "none":
         words.append(job.checkpointing)
     return ", ".join(words)

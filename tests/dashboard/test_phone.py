@@ -1,0 +1,74 @@
+"""Charts on a phone: labels that do not run together, and maps that keep their room."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from htk.dashboard.runs import Runs
+from htk.trace.opening import OpenOptions, open_trace
+from tests.conftest import ROOT, new_tab
+from tests.dashboard.conftest import serving, settled, until, watch
+
+
+@pytest.fixture(scope="module")
+def phone(browser: Any) -> Iterator[tuple[Any, str]]:
+    trace = open_trace(ROOT / "sample_traces/simulated/llama2-7b", OpenOptions(cache=False))
+    with serving(Runs([], trace=trace)) as address:
+        page = new_tab(browser, viewport={"width": 390, "height": 844})
+        wrong: list[str] = []
+        watch(page, wrong)
+        yield page, address
+        page.close()
+        assert wrong == []
+
+
+def texts(page: Any, figure: str, axis: str) -> list[dict[str, Any]]:
+    """Return the labels of an axis as they are drawn, each with its ends on the screen."""
+    where = f"main figure[aria-label='{figure}']"
+    until(page, "w => !!document.querySelector(w + ' [data-narrow] .main-svg')", where)
+    found: list[dict[str, Any]] = page.evaluate(
+        """([where, tick]) => [...document.querySelectorAll(`${where} .${tick} text`)].map(t => {
+          const { left, right } = t.getBoundingClientRect();
+          return { text: t.textContent, left, right };
+        })""",
+        [where, axis],
+    )
+    return found
+
+
+def test_ranks_stand_apart(phone: tuple[Any, str]) -> None:
+    page, address = phone
+    page.goto(f"{address}/communication")
+    settled(page)
+    label = page.get_attribute("main figure", "aria-label")
+    drawn = texts(page, label, "xtick")
+    assert [d["text"] for d in drawn] == [str(rank) for rank in range(8)]
+    for before, after in pairwise(drawn):
+        assert before["right"] < after["left"], "they do not touch"
+    bars = page.evaluate("() => [...document.querySelector('main .js-plotly-plot').data[0].x]")
+    assert bars == [f"rank {rank}" for rank in range(8)], "what is clicked keeps its name"
+
+
+def test_a_map_keeps_its_cells(phone: tuple[Any, str]) -> None:
+    """Shardings in words, no scale beside the map, and each step within its cell."""
+    page, address = phone
+    page.goto(f"{address}/whatif")
+    settled(page)
+    drawn = texts(page, "Micro-batch × sharding", "ytick")
+    assert {d["text"] for d in drawn} == {"DDP", "FSDP, hybrid", "FSDP (ZeRO-2)", "FSDP (ZeRO-3)"}
+    cells = page.evaluate(
+        """() => {
+          const gd = document.querySelector(
+            "main figure[aria-label='Micro-batch × sharding'] .js-plotly-plot");
+          const wide = gd._fullLayout.xaxis._length;
+          return { scale: gd.data[0].showscale, of: wide / gd.data[0].x.length,
+            texts: [...gd.querySelectorAll('.heatmap-label text')].map(
+              t => t.getBoundingClientRect().width) };
+        }"""
+    )
+    assert cells["scale"] is False and len(cells["texts"]) == 20
+    assert max(cells["texts"]) < cells["of"]
+    within = page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    assert within, "nothing is wider than the phone"
