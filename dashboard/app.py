@@ -206,7 +206,8 @@ def _changed(view: UrlState, trigger: dict[str, str], value: Any) -> UrlState:
     if trigger["type"] == "chip":
         return filters.cleared(view, trigger["name"])
     if trigger["type"] == "brush":
-        low, high = sorted(value.get("range", {}).get("x", [0, 0]))
+        drawn = value.get("range", {})  # on the axis of one recording: x, x2, …
+        low, high = sorted(next((drawn[axis] for axis in drawn if axis.startswith("x")), [0, 0]))
         return (
             view.with_filters(from_=filters.time_text(low), to=filters.time_text(high))
             if high > low

@@ -12,6 +12,7 @@ from htk.output.figure_colours import heat_scale, marker_of
 from htk.output.figures import layout_of
 from htk.output.tokens import DARK, LIGHT
 
+_BETWEEN = 0.02  # of the width: between recordings
 _LAYERS = {
     "compute": "compute",
     "comm": "exposed communication",
@@ -288,32 +289,57 @@ def lines(
     return framed(data, dark=dark, xaxis={"title": {"text": x_title}}, yaxis=y_axis, **layout)
 
 
-def busy(edges: Sequence[float], layers: dict[str, Any], dark: bool) -> Any:
-    """Return how busy the GPUs are over time: parts that add up to the busy time, to be brushed."""
+def axis_of(letter: str, number: int) -> str:
+    """Return what Plotly calls the number-th axis: x, x2, x3, …"""
+    return letter if number == 1 else f"{letter}{number}"
+
+
+def busy(recordings: Sequence[tuple[Sequence[float], dict[str, Any]]], dark: bool) -> Any:
+    """Return how busy the GPUs are over time: parts that add up to the busy time, to be brushed.
+    Each recording has an axis of its own beside the one before, as wide as it is long."""
     import plotly.graph_objects as go
 
     own = palette(dark)
-    middle = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
-    data = [
-        go.Scatter(
-            x=middle,
-            y=list(values),
-            name=_LAYERS[kind],
-            mode="lines",
-            stackgroup="one",
-            line={"width": 0.5, "color": own[_COLOURS.get(kind, kind)]},
-            fillcolor=own[_COLOURS.get(kind, kind)],
-            fillpattern={"shape": "/"} if kind == "unrecorded" else None,
-            hovertemplate="%{y:.0f} %",
-        )
-        for kind, values in layers.items()
-    ]
+    lengths = [edges[-1] - edges[0] for edges, _ in recordings]
+    axes: dict[str, Any] = {}
+    data = []
+    left, room = 0.0, 1 - _BETWEEN * (len(recordings) - 1)
+    # No recording is too narrow to be seen and brushed.
+    shares = [max(length / sum(lengths), 0.5 / len(lengths)) for length in lengths]
+    for number, ((edges, layers), share) in enumerate(zip(recordings, shares, strict=True), 1):
+        axis, right = axis_of("x", number), left + room * share / sum(shares)
+        middle = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
+        data += [
+            go.Scatter(
+                x=middle,
+                y=list(values),
+                name=_LAYERS[kind],
+                legendgroup=kind,
+                showlegend=not any(kind in before for _, before in recordings[: number - 1]),
+                xaxis=axis,
+                mode="lines",
+                stackgroup=f"recording {number}",
+                line={"width": 0.5, "color": own[_COLOURS.get(kind, kind)]},
+                fillcolor=own[_COLOURS.get(kind, kind)],
+                fillpattern={"shape": "/"} if kind == "unrecorded" else None,
+                hovertemplate="%{y:.0f} %",
+            )
+            for kind, values in layers.items()
+        ]
+        axes[f"xaxis{'' if number == 1 else number}"] = {
+            "title": {"text": "ms since the recording began" if number == 1 else ""},
+            "range": [edges[0], edges[-1]],
+            "domain": [left, min(right, 1)],
+            "anchor": "y",
+            **({"nticks": max(2, round(12 * share))} if len(recordings) > 1 else {}),
+        }
+        left = right + _BETWEEN
     return framed(
         data,
         dark=dark,
         dragmode="select",
         selectdirection="h",
         hovermode="x unified",
-        xaxis={"title": {"text": "ms since the recording began"}, "range": [edges[0], edges[-1]]},
+        **axes,
         yaxis={"ticksuffix": " %", "title": {"text": "of the GPUs"}, "range": [0, 100]},
     )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import matching, numbers
+from htk.columns.arrow import matching, numbers, valid
 from htk.columns.groups import Groups
 from htk.columns.intervals import Spans, union
 from htk.columns.types import Ints
@@ -13,34 +13,41 @@ from htk.dashboard import plots
 from htk.dashboard.components import empty, plot, section
 from htk.dashboard.page import Visit
 from htk.derived.recorded_spans import recorded_spans
+from htk.timeline.cuts import recordings
 
 _SLICES = 300
+_LEAST = 12  # slices of a recording, however short
 _LEAST_LOST = 0.5  # %: ranks never begin and end at once
 _KINDS = ("compute", "comm", "memory")
+
+Layers = tuple[list[float], dict[str, list[float]]]  # edges of the slices in ms, and their parts
 
 
 def strip(visit: Visit) -> Any:
     """Return the brush, over the whole recording whatever range is chosen."""
     heading = "Busy over time"
-    computed = visit.kept("busy", lambda: _layers(visit))
+    computed = visit.kept("busy", lambda: _recordings(visit))
     if computed is None:
         return section(heading, empty("No GPU work under the filters that are set."))
-    edges, layers = computed
-    fig = plots.busy(edges, layers, visit.dark)
+    fig = plots.busy(computed, visit.dark)
     low, high = visit.view.selection.from_ns, visit.view.selection.to_ns
-    if low is not None or high is not None:
-        begin = edges[0] if low is None else low / 1e6
-        fig.add_vrect(
-            x0=begin, x1=edges[-1] if high is None else high / 1e6, line_width=1, opacity=0.25
-        )
+    for number, (edges, _) in enumerate(computed, 1):
+        begin = edges[0] if low is None else max(edges[0], low / 1e6)
+        end = edges[-1] if high is None else min(edges[-1], high / 1e6)
+        if (low is not None or high is not None) and begin < end:
+            axis = plots.axis_of("x", number)
+            fig.add_vrect(x0=begin, x1=end, line_width=1, opacity=0.25, xref=axis)
     plot_id = {"type": "brush", "name": "busy"}
-    note = "Hatched: not recorded of some GPUs. " if "unrecorded" in layers else ""
+    unrecorded = any("unrecorded" in layers for _, layers in computed)
+    note = "Hatched: not recorded of some GPUs. " if unrecorded else ""
+    if len(computed) > 1:
+        note += f"{len(computed)} recordings; the time between them is left out. "
     note += "Drag across a range to look at it alone, on every page."
     return section(heading, plot(fig, heading, plot_id, 220), note=note)
 
 
-def _layers(visit: Visit) -> tuple[list[float], dict[str, list[float]]] | None:
-    """Percent of each slice of time that GPUs run each kind, mean over GPUs."""
+def _recordings(visit: Visit) -> list[Layers] | None:
+    """Percent of each slice of time that GPUs run each kind, mean over GPUs; by recording."""
     chosen = visit.view.selection.ranks
     trace = visit.runs.trace(visit.view.run)
     if trace is None:
@@ -48,31 +55,47 @@ def _layers(visit: Visit) -> tuple[list[float], dict[str, list[float]]] | None:
     table = (trace if chosen is None else trace.sel(ranks=sorted(chosen))).tables["activities"]
     if not table.num_rows:
         return None
-    return busy_layers(table, trace.tables["ranks"], trace.origin_ns)
+    ranks, origin = trace.tables["ranks"], trace.origin_ns
+    files = np.flatnonzero(valid(ranks["start_ns"]) & valid(ranks["end_ns"]))
+    times = [numbers(ranks[name])[files] - origin for name in ("start_ns", "end_ns")]
+    spans = recordings(np.stack(times, 1).tolist())
+    if len(spans) < 2:
+        return [busy_layers(table, ranks, origin)]
+    total = sum(end - start for start, end in spans)
+    return [
+        busy_layers(table, ranks, origin, span, max(_LEAST, _SLICES * (span[1] - span[0]) // total))
+        for span in spans
+    ]
 
 
 def busy_layers(
-    table: pa.Table, ranks: pa.Table, origin_ns: int
-) -> tuple[list[float], dict[str, list[float]]]:
-    """Percent of each slice that GPUs run each kind, and that was not recorded of some GPU."""
+    table: pa.Table,
+    ranks: pa.Table,
+    origin_ns: int,
+    span: tuple[int, int] | None = None,
+    slices: int = _SLICES,
+) -> Layers:
+    """Percent of each slice that GPUs run each kind, and that was not recorded of some GPU; of the
+    whole, or of a span of time."""
     start, end = (numbers(table[name]) - origin_ns for name in ("start_ns", "end_ns"))
     who = np.column_stack([numbers(table[c], -1).astype(np.int64) for c in ("rank", "device")])
     lanes = Groups.by_keys(who)
     gpu, gpus = lanes.group_ids, range(len(lanes))
-    edges = np.linspace(0, int(end.max()), _SLICES + 1).astype(np.int64)
+    low, high = span or (0, int(end.max()))
+    edges = np.linspace(low, high, slices + 1).astype(np.int64)
     width = np.maximum(np.diff(edges), 1)
     layers = {}
-    upto = np.zeros(_SLICES)
+    upto = np.zeros(slices)
     kinds = np.zeros(len(start), bool)
     for kind in _KINDS:  # each on top of those before: what runs while none of them does
         kinds |= matching(table["kind"], kind.__eq__)
-        total = np.zeros(_SLICES)
+        total = np.zeros(slices)
         for number in gpus:  # a few GPUs
             chosen_spans = kinds & (gpu == number)
             total += _covered(union(start[chosen_spans], end[chosen_spans]), edges)
         layers[kind] = (100 * (total - upto) / width / len(gpus)).round(2).tolist()
         upto = total
-    held = np.zeros(_SLICES)
+    held = np.zeros(slices)
     for recorded in recorded_spans(ranks, table).values():
         held += _covered(recorded, edges + origin_ns)
     lost = np.clip(100 * (1 - held / width / len(gpus)), 0, 100)

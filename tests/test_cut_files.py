@@ -99,7 +99,7 @@ def test_time_that_was_not_recorded_is_its_own_state(folders: dict[str, Path]) -
     assert lost[-quarter:-5] == pytest.approx(100 / JOB.ranks, abs=0.1)
     stacked = sum(np.array(values) for values in layers.values())
     assert stacked.max() <= 100.1
-    drawn = {trace.name: trace for trace in busy(edges, layers, False).data}
+    drawn = {trace.name: trace for trace in busy([(edges, layers)], False).data}
     assert drawn["not recorded"].fillpattern.shape == "/"
 
 

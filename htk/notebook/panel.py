@@ -138,7 +138,8 @@ def _best_cases(rows: list[dict[str, Any]]) -> str:
         whisker = f"left:{percent(least):.1f}%;width:{percent(most) - percent(least):.1f}%;top:7px"
         lines.append(
             f"<tr><td>{escape(in_words(str(row['whatif'])))}</td>"
-            f"<td style='text-align:right;padding:0 10px'>{format_duration(best)}</td>"
+            "<td style='text-align:right;padding:0 10px;white-space:nowrap'>"
+            f"{format_duration(best)}</td>"
             "<td style='width:220px'><div style='position:relative;height:16px'>"
             f"<div style='position:absolute;{bar};background:{LIGHT['compute']}'></div>"
             f"<div style='position:absolute;{whisker};height:2px;background:currentColor'></div>"

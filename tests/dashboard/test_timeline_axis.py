@@ -9,7 +9,7 @@ from htk.dashboard.runs import Runs
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from tests.conftest import ROOT
-from tests.dashboard.conftest import go, serving, until, visiting
+from tests.dashboard.conftest import go, serving, settled, until, visiting
 from tests.kineto_file import kernel, of_rank, step, write
 
 DRAWN = "() => !!window.htkHandle && window.htkHandle.count() > 0 && window.htkHandle.idle()"
@@ -94,6 +94,45 @@ def test_what_is_said_of_the_second_recording_is_its_time(page: Any) -> None:
     page.click(".bar >> text=Recording 2 of 2")
     view = page.evaluate("window.htkHandle.view()")
     assert view == {"start": 101_001, "end": 309_001}, "and 2 % on either side, within the axis"
+
+
+def test_busy_over_time_leaves_the_hours_out_too(page: Any) -> None:
+    """Each recording has an axis of its own; a range brushed on the second is of its time."""
+    go(page, "/idle")
+    settled(page)
+    where = "main figure[aria-label='Busy over time'] .js-plotly-plot"
+    until(page, "where => !!document.querySelector(where)?.data?.length", where)
+    drawn = page.evaluate(
+        """where => document.querySelector(where).data.filter(d => d.name === 'compute')
+          .map(d => [d.xaxis, [...d.x], [...d.y]])""",
+        where,
+    )
+    hours = 7_200_000.0  # in ms
+    assert [axis for axis, _, _ in drawn] == ["x", "x2"]
+    for (_, x, y), begin, (first, last) in zip(
+        drawn, (0.0, hours), ((0.01, 0.05), (0.03, 0.08)), strict=True
+    ):
+        slices = len(x)
+        width = (x[-1] - x[0]) / (slices - 1)
+        assert width * slices == pytest.approx(0.1 if not begin else 0.2, rel=1e-3)
+        assert sum(y) / 100 * width == pytest.approx(last - first, rel=0.01), "as long as it ran"
+        for time, busy in zip(x, y, strict=True):
+            inside = first + width < time - begin < last - width
+            outside = time - begin < first - width or time - begin > last + width
+            assert not inside or busy == 100
+            assert not outside or busy == 0
+    area = page.locator(f"{where} .draglayer .x2y .nsewdrag")
+    box = area.bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.25, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.4, y)
+    page.mouse.move(box["x"] + box["width"] * 0.75, y)
+    page.mouse.up()
+    page.wait_for_selector(".pill.on")
+    asked = page.evaluate("Object.fromEntries(new URLSearchParams(location.search))")
+    low, high = float(asked["from"][:-2]) - hours, float(asked["to"][:-2]) - hours
+    assert (low, high) == pytest.approx((0.05, 0.15), abs=0.005)
 
 
 def test_records_of_a_dump_are_on_the_timeline(page: Any) -> None:
