@@ -33,9 +33,7 @@ _ON_TIMELINE = ("name", "op", "launched_by")  # columns whose values are names o
 _KEY = re.compile(r"\b[a-z0-9]+(_[a-z0-9]+)+(?=: )")
 _UNIT_SUFFIX = re.compile(r"_(ns|bytes|pct|gbps|points)$")
 _USUAL = {"complete": True, "cycle": 0, "device_kind": "gpu"}
-_LOOKS = dict.fromkeys(
-    ("cause", "finding"), {"valueFormatter": {"function": "htkWords(params.value)"}}
-)
+_WORDS = {"valueFormatter": {"function": "htkWords(params.value)"}}  # of codes: late_host
 _SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
 
 
@@ -398,5 +396,5 @@ def _column(table: pa.Table, field: pa.Field) -> dict[str, Any]:
         **(_SENTENCES if field.name in PROSE else {}),
         **({"hide": True} if _usual(column, field.name) else {}),
         **({} if _is_text(field) else numeric),
-        **_LOOKS.get(field.name, {}),
+        **(_WORDS if field.name in ("cause", "finding") else {}),
     }
