@@ -115,7 +115,7 @@ class ClaimedJob:
 
     @property
     def counted_per_token(self) -> float | None:
-        """As MFU is usually reckoned: attention in full."""
+        """Return the FLOPs of a token as MFU usually counts them: attention in full."""
         least = self.flops_per_token
         if least is None or self.model is None:
             return least
@@ -124,7 +124,7 @@ class ClaimedJob:
 
     @property
     def again(self) -> float:
-        """What the GPU at least does, over what is done once."""
+        """Return the least work of the GPU relative to the work without recomputation."""
         return _AGAIN[self.checkpointing or "none"]
 
     @property
@@ -184,7 +184,7 @@ class ClaimedJob:
 
     @property
     def micro_batches(self) -> int | None:
-        """Of a step, through each pipeline."""
+        """Return the micro-batches of a step that pass through each pipeline."""
         if self.global_batch is None or self.micro_batch is None:
             return None
         return max(self.global_batch // self.replicas // self.micro_batch, 1)

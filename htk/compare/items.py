@@ -54,7 +54,7 @@ class Side:
 
     @cached_property
     def recorded_ns(self) -> int:
-        """How long ranks were recorded in all: their GPUs' work, else their operators."""
+        """Return how long ranks were recorded in all, in ns: by GPU work, else by operators."""
         gpu = self.tables["rank_windows"]
         spans = gpu if gpu.num_rows else self.tables["cpu_ops"]
         rank = Groups.by_keys(np.column_stack(_who(spans)))

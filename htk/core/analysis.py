@@ -61,7 +61,7 @@ class Analysis(Generic[P]):
 
     @property
     def label(self) -> Label:
-        """What a result of it carries."""
+        """Return the label that its results carry."""
         return Label(self.name, self.question, self.chart)
 
     @property

@@ -117,7 +117,7 @@ class CollectiveRows:
 
     @cached_property
     def order(self) -> Ints:
-        """What tells which came first on a rank: its true start, else when it was enqueued."""
+        """Return the times that order a rank's calls: the true start, else the enqueue time."""
         enqueue = numbers(self.table["enqueue_ns"], NO_TIME)
         return np.where(self.timed | (enqueue == NO_TIME), self.start, enqueue)
 

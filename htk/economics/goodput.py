@@ -105,7 +105,7 @@ class GoodputJob:
 
     @property
     def inputs(self) -> Inputs:
-        """What the answer depends on, by option."""
+        """Return the inputs of the answer, by option."""
         named: dict[str, ValueRange | ObservedCount | None] = {
             "failures": self.failures,
             "detect": self.detect,

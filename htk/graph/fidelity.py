@@ -108,7 +108,7 @@ class Gate:
 
     @property
     def figures(self) -> dict[str, float | None]:
-        """What the tests found, as precise as it is known."""
+        """Return the measured figures of the tests."""
         held = self.held_out_error_pct
         return {
             "step_error_pct": round(self.step_error_pct, 3),
@@ -121,7 +121,7 @@ class Gate:
 
     @property
     def residual_pct(self) -> float:
-        """What a prediction inherits from the replay."""
+        """Return the error that a prediction inherits from the replay, in %."""
         held = LONE_STEP_PCT if self.held_out_error_pct is None else self.held_out_error_pct
         return max(self.step_error_pct, held)
 

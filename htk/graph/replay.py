@@ -71,7 +71,7 @@ def longest(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
 
 
 def longest_pure(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
-    """The same in Python: each edge needs what the ones before it settled."""
+    """Do the same in Python: each edge needs what the ones before it settled."""
     times = time.tolist()
     for tail, head, length in zip(src.tolist(), dst.tolist(), weight.tolist(), strict=True):
         reached = times[tail] + length

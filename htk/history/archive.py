@@ -68,7 +68,7 @@ class KeptRun:
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """What the recording says of its Slurm or Kubernetes job and its commit."""
+        """Return what the recording says about its Slurm or Kubernetes job and its commit."""
         try:
             facts = json.loads(self.row["environment"] or "{}")
         except ValueError:

@@ -135,7 +135,7 @@ class Spool:
         return cls(kept, size)
 
     def open(self) -> BinaryIO:
-        """From its beginning, with a place of its own."""
+        """Open the file at its beginning, with a position of its own."""
         return io.BufferedReader(_At(self))
 
 

@@ -48,8 +48,8 @@ class Blame:
 
     @cached_property
     def cost(self) -> Ints:
-        """What all others waited because of a row: in its collective, and in those that it held
-        up."""
+        """Return how long all others waited because of a row, in its collective and in those that
+        it held up, in ns."""
         return self._attributed(self.waited)
 
     def beyond_limit(self, match: Ints, waited: Ints) -> Ints:

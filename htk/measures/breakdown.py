@@ -45,7 +45,7 @@ class KindTimes:
         return self.filled.length - self.busy
 
     def any(self, kind: str) -> Ints:
-        """At least one activity of that kind runs."""
+        """Return whether at least one activity of that kind runs."""
         return self._sum(lambda on: bool(on & BITS[kind]))
 
     def both(self, kind: str, other: str) -> Ints:

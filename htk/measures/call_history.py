@@ -52,7 +52,7 @@ class RecordedCall:
 
     @property
     def aborted_after_ns(self) -> int | None:
-        """How old it was when the watchdog ended it."""
+        """Return its age when the watchdog ended it, in ns."""
         ages = [o["end_ns"] - o["enqueue_ns"] for o in self.operations if o["state"] == ABORTED]
         return max(ages, default=None)
 

@@ -28,7 +28,7 @@ class CallTree:
 
     @classmethod
     def of(cls, calls: pa.Table, links: pa.Table) -> "CallTree":
-        """From a table of calls and its links (parent_row, depth, thread_index)."""
+        """Return the tree of a table of calls and its links (parent_row, depth, thread_index)."""
         who = np.stack(
             [
                 numbers(calls["rank"], NONE),

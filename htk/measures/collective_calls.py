@@ -40,7 +40,7 @@ class CollectiveCalls:
     def of_one_source(
         cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table
     ) -> "CollectiveCalls":
-        """What one source recorded, the profiler if it did: several would count a call twice."""
+        """Return the calls of one source, the profiler's if any: several count twice."""
         codes, names = codes_of(collectives["source"])
         present = {names[k].as_py() for k in np.unique(codes[codes >= 0]).tolist()}
         best = next((s for s in _PREFERRED if s in present), None)
@@ -52,7 +52,7 @@ class CollectiveCalls:
 
     @cached_property
     def waits(self) -> Waits:
-        """As they were found over all ranks, whichever of them are looked at."""
+        """Return the waits as matched over all ranks, whichever ranks are selected."""
         column = {n: numbers(self.matches[n], NONE) for n in _TIMED}
         has_wait = column["wait_ns"] != NONE
         return Waits(
@@ -67,12 +67,12 @@ class CollectiveCalls:
 
     @cached_property
     def hosts(self) -> Hosts:
-        """The host of each rank, recorded or inferred."""
+        """Return the host of each rank, recorded or inferred."""
         return Hosts.of(self.ranks, self.table)
 
     @cached_property
     def correction(self) -> Ints:
-        """What the alignment adds to each row's times."""
+        """Return the clock correction of each row, in ns."""
         return numbers(self.matches["clock_offset_ns"], 0)
 
     @cached_property
@@ -87,7 +87,7 @@ class CollectiveCalls:
 
     @cached_property
     def duration(self) -> Ints:
-        """How long each ran (NONE: unknown)."""
+        """Return the duration of each call, in ns (NONE: unknown)."""
         between = np.where(self.rows.timed, self.rows.end - self.rows.start, NONE)
         return np.where(self._recorded_duration != NONE, self._recorded_duration, between)
 
@@ -137,7 +137,7 @@ class CollectiveCalls:
 
     @cached_property
     def moved(self) -> tuple[Floats, Floats]:
-        """The same of the whole collective: of the rank that moves most, where they differ."""
+        """Return the same for the whole collective: of the rank that moves most, if they differ."""
         size, factor = self.traffic
         chosen = np.flatnonzero((self.match != NONE) & ~np.isnan(size))
         if len(chosen):
@@ -150,7 +150,7 @@ class CollectiveCalls:
 
     @cached_property
     def _kept(self) -> Ints:
-        """Bytes that an all-to-all-v leaves where they are (NONE: unknown)."""
+        """Return the bytes of an all-to-all-v that stay on their rank (NONE: unknown)."""
         kept = np.full(self.rows.length, NONE, np.int64)
         for first, rows in self.with_splits():
             sent, own = self.sent(first), _place(self, first)
@@ -171,7 +171,7 @@ class CollectiveCalls:
             yield first, rows[order[ends[k] - alike.count[k] : ends[k]]]
 
     def members(self, row: int) -> tuple[int, ...] | None:
-        """Global ranks of a row's group."""
+        """Return the global ranks of a row's group."""
         code, groups = self.rows.group_ranks
         return groups[code[row]] if code[row] != NONE else None
 
@@ -288,7 +288,7 @@ def with_nccl_facts(collectives: pa.Table, facts: pa.Table) -> pa.Table:
 
 
 def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
-    """What an answer rests on: collectives, matched ones, why the others are not, the clocks."""
+    """Return an answer's coverage: collectives, matched ones, why others are not, the clocks."""
     codes, names = codes_of(calls.matches["reason"])
     reasons = {name: int((codes == k).sum()) for k, name in enumerate(names.to_pylist())}
     inferred = calls.table["inferred_columns"]
@@ -329,5 +329,5 @@ def _unrecorded(calls: CollectiveCalls) -> dict[str, object]:
 
 
 def clock_facts(align: bool) -> dict[str, object]:
-    """What an answer says of the clocks beyond the trace's coverage: that alignment is off."""
+    """Return the coverage fact that alignment is off, if it is."""
     return {} if align else {"clock_alignment": "off"}

@@ -44,7 +44,7 @@ class Launched:
 def launched_within(
     rank: Ints, start: Ints, end: Ints, kernels: pa.Table, kernel_links: pa.Table
 ) -> Ints:
-    """Of spans that follow one another on their ranks, the one that launched each activity."""
+    """Return for each activity the span that launched it; spans of a rank follow one another."""
     launch = numbers(kernel_links["launch_start_ns"])
     linked = valid(kernel_links["launch_start_ns"])
     launcher = np.full(len(launch), NONE, np.int64)

@@ -39,7 +39,7 @@ class StateSpace:
 
     @property
     def projected(self) -> int:
-        """What the first projection gives: gate, input, B, C and the step of each head."""
+        """Return the width of the first projection: gate, input, B, C and each head's step."""
         return 2 * self.inner + 2 * self.groups * self.state + self.heads
 
 
@@ -78,19 +78,19 @@ class Decoder:
 
     @property
     def query_width(self) -> int:
-        """Of queries and of keys before they are shared, all heads together."""
+        """Return the width of queries, all heads together."""
         if self.latent:
             return self.heads * (self.latent.nope_dim + self.latent.rope_dim)
         return self.heads * self.head_dim
 
     @property
     def value_width(self) -> int:
-        """Of what attention gives."""
+        """Return the width of attention's output before its projection."""
         return self.heads * (self.latent.value_dim if self.latent else self.head_dim)
 
     @property
     def kv_width(self) -> int:
-        """Of the keys, or of the values, that a token has."""
+        """Return the width of a token's keys, or of its values."""
         return self.query_width if self.latent else self.kv_heads * self.head_dim
 
     @property
@@ -121,7 +121,7 @@ class Decoder:
 
     @property
     def expert_parameters(self) -> int:
-        """Of one feed-forward, without biases."""
+        """Return the parameters of one feed-forward, without biases."""
         return self.ways * (self.expert_input or self.hidden) * self.ffn
 
     @property
@@ -168,12 +168,12 @@ class Decoder:
 
     @property
     def layer_matrices(self) -> int:
-        """Of the average layer."""
+        """Return the matrix parameters of the average layer."""
         return self.matrices // self.layers
 
     @property
     def idle_parameters(self) -> int:
-        """Of the experts that a token does not take."""
+        """Return the parameters of the experts that a token does not use."""
         idle = (self.experts - self.active_experts) * self.expert_parameters
         return self.moe_layers * idle
 
@@ -198,12 +198,12 @@ class Decoder:
 
     @property
     def layer_parameters(self) -> int:
-        """Of the average layer."""
+        """Return the parameters of the average layer."""
         return (self.matrices + self.idle_parameters + self.vectors) // self.layers
 
     @property
     def root_parameters(self) -> int:
-        """What is in no layer: embedding, output, last norm, positions."""
+        """Return the parameters outside layers: embedding, output, last norm, positions."""
         embedding = self.vocab * self.hidden
         norm = self.hidden if self.gated or self.biases is False else 2 * self.hidden
         output = 0 if self.tied else embedding
@@ -295,7 +295,7 @@ def attention_flops(model: Decoder, batch: int, seq: int) -> int:
 
 
 def score_flops(model: Decoder, seq: int) -> int:
-    """Of the scores of one sequence and what they weigh, all layers, one forward pass."""
+    """Return the forward FLOPs of one sequence's scores and weighted values, all layers."""
     width = model.query_width + model.value_width
     windowed = min(model.windowed_layers, model.mixers) if model.window else 0
     pairs = (model.mixers - windowed) * attention_pairs(seq, seq, causal=True)
@@ -304,7 +304,7 @@ def score_flops(model: Decoder, seq: int) -> int:
 
 
 def scan_flops(model: Decoder) -> int:
-    """Of a token in a layer of state spaces, whose scan is done in chunks by matrix products."""
+    """Return the FLOPs of a token in a state-space layer, scanned in chunks by matrix products."""
     s = model.state_space
     if s is None:
         return 0
@@ -323,5 +323,5 @@ def forward_flops(model: Decoder, batch: int, seq: int) -> int:
 
 
 def model_flops(model: Decoder, batch: int, seq: int) -> int:
-    """Of a step without recomputation: the backward pass is twice the forward pass."""
+    """Return the FLOPs of a step without recomputation: backward is twice forward."""
     return 3 * forward_flops(model, batch, seq)

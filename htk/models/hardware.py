@@ -77,7 +77,7 @@ class Gpu:
 
     @property
     def achievable_memory_gbps(self) -> float:
-        """What a large copy reaches."""
+        """Return the bandwidth that a large copy reaches, in GB/s."""
         return _OF_MEMORY * self.memory_gbps
 
     @property

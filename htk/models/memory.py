@@ -88,7 +88,7 @@ class Layout:
 
     @property
     def tokens(self) -> float:
-        """Of a micro-batch, on a rank."""
+        """Return the tokens of a micro-batch on a rank."""
         return self.micro_batch * self.seq / self.context
 
     @property
@@ -113,7 +113,7 @@ class Memory:
 
     @property
     def resident(self) -> float:
-        """What stays from step to step, and the buffers of gradients."""
+        """Return the bytes that stay from step to step, with the buffers of gradients."""
         return self.state - self.gathered
 
     @property
@@ -122,12 +122,12 @@ class Memory:
 
     @property
     def held(self) -> float:
-        """What tensors take."""
+        """Return the bytes of all tensors."""
         return self.state + self.activations + self.logits
 
     @property
     def allocated(self) -> float:
-        """What the framework's allocator takes from the GPU for them."""
+        """Return the bytes that the framework's allocator takes from the GPU for them."""
         return allocated(self.held)
 
     @property

@@ -186,7 +186,7 @@ class RenderedColumn:
         return min(self.width, _PROSE_LEAST) if self.is_prose else self.width
 
     def narrowed(self, width: int) -> "RenderedColumn":
-        """With names cut to that width; numbers stay whole."""
+        """Return the table with names cut to that width; numbers stay whole."""
         if not self.is_text or self.is_prose or self.width <= width:
             return self
         return replace(self, cells=[shorten(cell, width) for cell in self.cells])

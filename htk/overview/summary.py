@@ -96,7 +96,7 @@ class Verdict:
 
     @property
     def total_ns(self) -> int:
-        """What the shares are of: a step, or without steps the recorded window."""
+        """Return the time that shares refer to, in ns: a step, or else the recorded window."""
         return self.step_ns or self.window_ns
 
     @property

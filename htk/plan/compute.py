@@ -99,12 +99,12 @@ class StageCompute:
 
     @cached_property
     def forward(self) -> PassTime:
-        """Of the layers of a stage."""
+        """Return the forward time of a stage's layers."""
         return self._passes[0]
 
     @cached_property
     def backward(self) -> PassTime:
-        """With what is computed again."""
+        """Return the backward time of a stage's layers, with recomputation."""
         back, again = self._passes[1], _AGAIN[self.job.checkpointing]
         there = self.forward
         return back.plus(
@@ -119,7 +119,7 @@ class StageCompute:
 
     @cached_property
     def logits(self) -> tuple[PassTime, PassTime]:
-        """Of the output and its loss, which the last stage computes in 16 bits."""
+        """Return the times of logits and loss each way; the last stage has them in 16 bits."""
         model, job = self.model, self.job
         output = PlannedProduct(self.tokens, model.hidden, model.vocab / self.tensor)
         rate = PRODUCTS * job.gpu.achievable_half_tflops * 1e3
@@ -152,7 +152,7 @@ class StageCompute:
         )
 
     def products(self) -> Iterator[PlannedProduct]:
-        """Of all layers of a stage, forward."""
+        """Yield the products of all layers of a stage, forward."""
         yield from self._attention_products()
         yield from self._feed_forward_products()
         space = self.model.state_space
@@ -256,7 +256,7 @@ class StageCompute:
 
     @cached_property
     def memory_ns(self) -> float:
-        """Forward: norms, residuals, positions, activations, and tokens on their way to experts."""
+        """Return the forward time of norms, residuals, positions and routed tokens, in ns."""
         model, t, split = self.model, self.tensor, self.job.sequence_split
         layers = model.mixers + model.feed_forwards + model.state_space_layers
         norms = 5 * model.hidden / split * layers
@@ -311,7 +311,7 @@ def tile_depth(gpu: Gpu, rate: float) -> float:
 
 
 def optimizer_ns(gpu: Gpu, trained: float, state_bytes: float) -> float:
-    """Of one update: the state is read and written, gradients and parameters beside it."""
+    """Return the time of one update, in ns: state, gradients, parameters, each way."""
     return trained * (2 * state_bytes + _STATE_BYTES - 12) / gpu.achievable_memory_gbps
 
 

@@ -116,7 +116,7 @@ class PlannedJob:
 
     @property
     def tokens_of_rank(self) -> float:
-        """Of a micro-batch."""
+        """Return the tokens of a micro-batch on a rank."""
         return self.micro_batch * self.seq / self.context_parallel
 
     @property
@@ -158,7 +158,7 @@ class PlannedJob:
 
     @property
     def layout(self) -> Layout:
-        """What memory depends on."""
+        """Return the layout that decides the memory."""
         bytes_by_format = self.format
         copies = self.data_ranks // self.shards
         return Layout(
@@ -190,7 +190,7 @@ class PlannedJob:
 
     @property
     def trained_share(self) -> float:
-        """Of the parameters: those that get gradients."""
+        """Return the share of parameters that get gradients."""
         if self.lora_rank is None:
             return 1.0
         model = self.model

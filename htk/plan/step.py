@@ -69,7 +69,7 @@ class Plan:
 
     @property
     def tokens_per_s(self) -> float:
-        """Of the whole job."""
+        """Return the throughput of the whole job, in tokens per second."""
         return self.job.global_batch * self.job.seq / (self.step_ns / 1e9)
 
     @property
@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def mfu(self) -> float:
-        """Of the dense 16-bit peak, as a share."""
+        """Return the share of the dense 16-bit peak."""
         job = self.job
         return self.flops / job.ranks / (self.step_ns * 1e-9 * job.gpu.half_tflops * 1e12)
 
@@ -99,7 +99,7 @@ class Plan:
 
     @cached_property
     def memory(self) -> Memory:
-        """Of the fullest GPU."""
+        """Return the memory of the fullest GPU."""
         return memory(model_size(self.job.model), self.job.layout)
 
     def memory_of_stage(self, stage: int) -> Memory:

@@ -105,7 +105,7 @@ class Server:
 
     @cached_property
     def weight_bytes(self) -> float:
-        """On the fullest GPU: layers in the weights' format, embedding and output in 16 bits."""
+        """Return the weights' bytes on the fullest GPU; embedding and output have 16 bits."""
         model = self.served
         stages = self.pipeline_parallel
         layers = self.format.weight_bytes * (model.parameters - model.root_parameters) / stages
@@ -124,7 +124,7 @@ class Server:
 
     @cached_property
     def drafter(self) -> Decoder:
-        """What drafts tokens: a model, or a layer like the model's own before its output."""
+        """Return what drafts tokens: a model, or a layer like the model's own."""
         own = self.speculation.draft if self.speculation else None
         if own is not None:
             return replace(own, predictions=0)
@@ -151,7 +151,7 @@ class Server:
 
     @property
     def kv_token_bytes(self) -> float:
-        """What a further token takes on each GPU, where no window is full."""
+        """Return the bytes of a further token on each GPU, where no window is full."""
         each = token_bytes(self.served, kv_element_bytes(self.kv_cache), self.tensor_parallel)
         return each / self.pipeline_parallel
 

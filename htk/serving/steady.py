@@ -32,7 +32,7 @@ class Load:
 
     @property
     def context(self) -> float:
-        """Of the mean token that is generated."""
+        """Return the context length of the mean generated token."""
         return self.prompt + self.generated / 2
 
 

@@ -9,13 +9,11 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from htk.columns.types import Ints
 from htk.simulate.config import Config
 from htk.simulate.instructions import COMPUTE, Activity, Do, HostCall, RankProgram
 from htk.simulate.plants import Plants
-
-Ints = NDArray[np.int64]
 
 # The calls of a retry, their part of its time, and whether they wait for the GPU.
 _RETRY = (

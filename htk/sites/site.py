@@ -67,7 +67,7 @@ class Site:
 
     @property
     def rates(self) -> SiteByGpu:
-        """What recordings told, for what-ifs."""
+        """Return the rates that recordings showed, for what-ifs."""
         return {name: figures.rates for name, figures in self.gpus.items()}
 
 
@@ -150,7 +150,7 @@ class PlanAtSite(Plan):
 
     @property
     def words(self) -> list[str]:
-        """What of the site went into the plan."""
+        """Return in words which of the site's rates went into the plan."""
         figures, words = self.figures, []
         for name in ("products", "memory", "links", "adapters"):
             rate: Rate | None = getattr(figures, name)

@@ -31,7 +31,7 @@ class Mapper(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many items are worked on at a time."""
+        """Return how many items are worked on at a time."""
         ...
 
     @property

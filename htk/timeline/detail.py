@@ -72,7 +72,7 @@ class Detail:
 
     @cached_property
     def offset(self) -> Ints:
-        """Where each part begins in the order."""
+        """Return where each part begins in the order."""
         return np.append(0, np.cumsum(self._parts.count))
 
     @cached_property

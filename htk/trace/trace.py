@@ -95,7 +95,7 @@ class Trace:
 
     @property
     def everything(self) -> "Trace":
-        """The same files with nothing selected: one object for all selections of them."""
+        """Return the trace with nothing selected: one object for all selections."""
         return self._everyone
 
     def bounded(self) -> AbstractContextManager[None]:

@@ -71,7 +71,7 @@ class Case:
 
     @property
     def silent(self) -> str:
-        """What ranks did that left nothing behind, in words."""
+        """Return in words what the ranks that left nothing behind did."""
         watched = set(self.history.sources.values()) - {RECORDER}
         return "left neither a dump nor a line of the watchdog" if watched else "left no dump"
 

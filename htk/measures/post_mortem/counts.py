@@ -7,18 +7,16 @@ in another communicator.
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, numbers, valid
 from htk.columns.groups import Groups
+from htk.columns.types import Ints
 from htk.measures.post_mortem.processes import Process, Processes, communicator
 
 NCCL_LOG, RAS = "nccl_debug", "ras"
-Ints = NDArray[np.integer[Any]]
 _MESSAGES = ("send", "recv", "send_recv")
 
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups
+from htk.columns.types import Ints
 from htk.measures.desync import named
-from htk.measures.post_mortem.counts import NCCL_LOG, Counts, Ints, logged_calls, member_codes
+from htk.measures.post_mortem.counts import NCCL_LOG, Counts, logged_calls, member_codes
 from htk.measures.post_mortem.finding import Finding
 
 _COMPARED = 8  # calls behind one that differs
