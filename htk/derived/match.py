@@ -46,6 +46,7 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.
     waited = waits(rows, matched.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
     short = short_of_members(rows, matched.present, ranks)  # pyright: ignore[reportArgumentType]
     lacking = waited.has_wait & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
+    lacking &= ~valid(collectives["messages"])  # of the two calls that share them
     waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
     began = window_starts(rows, rank_windows)
     before = before_window(rows, matched.match, rows.start, began)

@@ -83,6 +83,7 @@ def test_batched_calls_of_a_pipeline_are_matched_as_they_were_simulated(tmp_path
     for call, match in exchanging:
         assert match["common_start_ns"] == expected[call["rank"], call["start_ns"]]
         assert match["wait_ns"] == match["common_start_ns"] - call["start_ns"]
+        assert match["undetermined_ns"] == 0 and match["reason"] is None
 
 
 def latest_starts(rows: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
