@@ -62,7 +62,10 @@ def _all(arguments: argparse.Namespace) -> Iterator[Prediction]:
 
 def _said(predictions: list[Prediction]) -> str:
     count = sum(r.road == "described" for r in predictions)
-    return f"{count} predictions, from a sample of the rows drawn once and for all."
+    return (
+        f"{count} predictions: all pairs of kinds with few, and of *batch*,\n*batch and length*, "
+        "*tp* and *world* those from a sample of rows, drawn once and for all."
+    )
 
 
 def _read(paths: list[Path]) -> list[Prediction]:
