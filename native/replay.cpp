@@ -39,17 +39,21 @@ PyObject* longest(PyObject*, PyObject* args) {
     }
     std::int64_t* at = time.data();
     const std::int64_t *from = src.data(), *to = dst.data(), *by = weight.data();
+    const auto count = static_cast<std::uint64_t>(nodes);
     for (Py_ssize_t k = 0; k < edges; ++k) {
-        if (from[k] < 0 || from[k] >= nodes || to[k] < 0 || to[k] >= nodes) {
+        const auto tail = static_cast<std::uint64_t>(from[k]), head = static_cast<std::uint64_t>(to[k]);
+        if (tail >= count || head >= count) {
             PyErr_SetString(PyExc_IndexError, "an edge names no node");
             return nullptr;
         }
         std::int64_t reached;
-        if (__builtin_add_overflow(at[from[k]], by[k], &reached)) {
+        if (__builtin_add_overflow(at[tail], by[k], &reached)) {
             PyErr_SetString(PyExc_OverflowError, "a time of more than 64 bits");
             return nullptr;
         }
-        if (reached > at[to[k]]) at[to[k]] = reached;
+        // Written always: which edge comes last is a guess that a processor loses.
+        const std::int64_t before = at[head];
+        at[head] = reached > before ? reached : before;
     }
     Py_RETURN_NONE;
 }

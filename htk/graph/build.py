@@ -107,6 +107,13 @@ class Graph:
         return _kept(category)
 
     @cached_property
+    def wraps_into_calls(self) -> Mask:
+        """Return which edges into the next step lead to the start of a call."""
+        is_call = np.zeros(len(self.time), bool)
+        is_call[self.call_start] = True
+        return _kept(is_call[self.wrap_dst])
+
+    @cached_property
     def pinned(self) -> Ints:
         """Return the times that a replay begins with: nodes that nothing leads to begin when they
         did; if a step repeats, only those that no wrap leads to."""

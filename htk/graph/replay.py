@@ -6,6 +6,7 @@ its period is steady; CPU work that runs ahead of the GPU is so accounted for.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -22,7 +23,13 @@ class Replay:
     time: Ints  # of each node
     first_end: int  # end of the step when it follows the observed one
     period_ns: int  # once steady
-    steady: Ints  # of each node, in a step that follows one like it where the observed one began
+    repeated: Ints  # of each node, in a step that follows one like it
+    later_ns: int  # how much later than the observed one that step began
+
+    @cached_property
+    def steady(self) -> Ints:
+        """Return the times of a step that follows one like it where the observed one began."""
+        return self.repeated - self.later_ns if self.later_ns else self.repeated
 
 
 def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = None) -> Replay:
@@ -32,21 +39,45 @@ def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = 
     time = once(graph, weight, wraps, graph.wrap_seen)
     end = int(time[graph.end].max())
     if not len(graph.wrap_src):
-        begin = int(time[graph.start].min())  # what comes before the first activity is not in it
-        moved = begin - int(graph.time[graph.start].min())
-        return Replay(time, end, end - graph.window[0] - moved, time)
-    first_time, last, period = time, end, end - graph.window[0]
-    time = np.empty_like(time)
-    seen = first_time[graph.wrap_src]
+        return Replay(time, end, _alone(graph, time, end), time, 0)
+    again = np.empty_like(time)
+    period, last = _repeated(graph, weight, wraps, (time, again), end)
+    return Replay(time, end, period, again, last - period - graph.window[0])
+
+
+def replayed_period(graph: Graph, weight: Ints, wrap_weight: Ints | None = None) -> int:
+    """Return the period of `replay` alone, in ns."""
+    wraps = graph.wrap_weight if wrap_weight is None else wrap_weight
+    time = once(graph, weight, wraps, graph.wrap_seen)
+    end = int(time[graph.end].max())
+    if not len(graph.wrap_src):
+        return _alone(graph, time, end)
+    return _repeated(graph, weight, wraps, (time, time), end)[0]
+
+
+def _alone(graph: Graph, time: Ints, end: int) -> int:
+    """Return the period of a step that does not repeat itself."""
+    begin = int(time[graph.start].min())  # what comes before the first activity is not in it
+    moved = begin - int(graph.time[graph.start].min())
+    return end - graph.window[0] - moved
+
+
+def _repeated(
+    graph: Graph, weight: Ints, wraps: Ints, times: tuple[Ints, Ints], end: int
+) -> tuple[int, int]:
+    """Return the period once it is steady, and the last end; `times`: of the first step, and where
+    those of the following ones go."""
+    first, again = times
+    period, last = end - graph.window[0], end
+    seen = first[graph.wrap_src]
     for _ in range(_PASSES):
-        once(graph, weight, wraps, seen, time)
-        seen = time[graph.wrap_src]
-        end = int(time[graph.end].max())
+        once(graph, weight, wraps, seen, again)
+        seen = again[graph.wrap_src]
+        end = int(again[graph.end].max())
         before, period, last = period, end - last, end
         if abs(period - before) <= _STEADY * max(period, 1):
             break
-    steady = time - (last - period - graph.window[0])
-    return Replay(first_time, int(first_time[graph.end].max()), period, steady)
+    return period, last
 
 
 def once(

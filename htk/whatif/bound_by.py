@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from htk.graph.replay import replay
+from htk.graph.replay import replayed_period
 from htk.whatif.step_model import StepModel
 
 _SLOWER_HOST = 0.1  # tried, to see whether the step follows
@@ -16,9 +16,9 @@ def launch_bound(edited: StepModel, here: int) -> bool:
     slower, own = edited.weight.copy(), np.flatnonzero(on_cpu)
     slower[own] += np.rint(slower[own] * _SLOWER_HOST).astype(np.int64)
     wraps = edited.wrap_weight.copy()
-    between = np.isin(edited.graph.wrap_dst, edited.graph.call_start)
+    between = edited.graph.wraps_into_calls
     wraps[between] = np.rint(wraps[between] * (1 + _SLOWER_HOST))
-    moved = replay(edited.graph, slower, wraps).period_ns - here
+    moved = replayed_period(edited.graph, slower, wraps) - here
     return moved > _LAUNCH_BOUND * _SLOWER_HOST * here
 
 

@@ -130,7 +130,7 @@ def _links(model: StepModel, step: int) -> float:
     if gpu is None:
         return 0.0
     edge = model.run_edge
-    sent = _sent(model)
+    sent = model.once("sent", lambda: _sent(model)).copy()
     sent[(edge < 0) | (model.weight[edge] <= NEVER)] = 0.0
     across = model.facts.crosses
     levels = (

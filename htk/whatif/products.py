@@ -117,6 +117,12 @@ def begun(waves: Floats | float, persistent: Mask | bool) -> Floats:
 
 def products(model: StepModel, least: float) -> Products:
     """Return those whose shapes and blocks are known. `least`: no kernel takes less."""
+    return model.once(
+        f"products above {least} ns", lambda: _products(model, least), of_lengths=True
+    )
+
+
+def _products(model: StepModel, least: float) -> Products:
     length, facts = model.lengths().astype(np.float64), model.facts
     distinct = [product_sizes(dims or "[]") or (-1, -1, -1) for dims in facts.dims.distinct]
     sizes = np.array(distinct, np.int64).reshape(-1, 3)[facts.dims.codes]

@@ -54,8 +54,9 @@ class StepFacts:
         return (self.per_node > 0) & (self.per_node < self.group_size)
 
     @cached_property
-    def kept(self) -> dict[str, tuple[Activities, Any]]:
-        """What was asked of these facts, and of which activities: see `StepModel.once`."""
+    def kept(self) -> dict[str, tuple[Activities, Ints | None, Any]]:
+        """What was asked of these facts, of which activities, and of which lengths: see
+        `StepModel.once`."""
         return {}
 
     @cached_property
@@ -127,15 +128,17 @@ class StepModel:
     touched: Mapping[str, Mask] = field(default_factory=dict)
     unexplained: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # ns of each edge
 
-    def once(self, what: str, make: Callable[[], _T]) -> _T:
+    def once(self, what: str, make: Callable[[], _T], *, of_lengths: bool = False) -> _T:
         """Return what activities and facts tell, whatever edits make of times; found out once.
 
-        Who asks must not write to it.
+        Who asks must not write to it. `of_lengths`: it depends on lengths too; what was found last
+        holds for as long as no edit changes them.
         """
-        activities, answer = self.facts.kept.get(what, (None, None))
-        if activities is not self.graph.activities:
+        weight = self.weight if of_lengths else None
+        activities, lengths, answer = self.facts.kept.get(what, (None, None, None))
+        if activities is not self.graph.activities or lengths is not weight:
             answer = make()
-            self.facts.kept[what] = self.graph.activities, answer
+            self.facts.kept[what] = self.graph.activities, weight, answer
         return cast("_T", answer)
 
     # Edges that edits change.

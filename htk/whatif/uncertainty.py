@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.graph.fidelity import Gate
-from htk.graph.replay import replay
+from htk.graph.replay import replayed_period
 from htk.whatif.step_model import StepModel
 
 SITE = 0.0033  # spread of one system with itself: MLPerf v4.0, Llama-2-70B LoRA
@@ -92,7 +92,7 @@ def _moved(edited: StepModel, change: NDArray[np.float64], step: int, here: int)
     """
     weight, own = edited.weight.copy(), np.flatnonzero(change)
     weight[own] += np.rint(change[own]).astype(np.int64)
-    other = replay(edited.graph, weight, edited.wrap_weight).period_ns
+    other = replayed_period(edited.graph, weight, edited.wrap_weight)
     repeated = here / max(here - max(sum(edited.added.values()), 0), 1)
     return math.log(max(step + round((other - here) * repeated * step / here), 1) / step)
 

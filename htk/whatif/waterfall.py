@@ -3,7 +3,7 @@
 import numpy as np
 
 from htk.graph.build import CATEGORIES
-from htk.graph.replay import replay
+from htk.graph.replay import replayed_period
 from htk.whatif.step_model import StepModel
 
 
@@ -39,7 +39,7 @@ def _by_substitution(edited: StepModel, untouched: int, replayed: int | None) ->
         of_cause = changed[category == code]
         weight[of_cause] = edited.weight[of_cause]
         now = replayed if code == last else None
-        now = replay(graph, weight).period_ns if now is None else now
+        now = replayed_period(graph, weight) if now is None else now
         by_cause[CATEGORIES[code]] = now - before
         before = now
     return by_cause

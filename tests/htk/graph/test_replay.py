@@ -1,6 +1,7 @@
 """The graph of a small step, worked out on paper, and what must hold of every replay."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from htk.errors import MissingTable
 from htk.graph.build import build
 from htk.graph.fidelity import gated
-from htk.graph.replay import critical, longest, longest_pure, replay
+from htk.graph.replay import critical, longest, longest_pure, replay, replayed_period
 from tests.htk.graph.small_step import PERIOD, step_tables
 from tests.tables import make
 
@@ -27,13 +28,21 @@ def test_a_host_bound_step_does_not_get_shorter_with_its_kernels() -> None:
     weight = graph.weight.copy()
     weight[graph.edges("run")] //= 2
     assert replay(graph, weight).period_ns == PERIOD  # 200 from step to step on the thread
+    assert replayed_period(graph, weight) == PERIOD
 
 
 def test_a_step_grows_once_its_kernels_are_longer_than_the_host_takes() -> None:
     graph = build(step_tables(), 1)
     weight = graph.weight.copy()
     weight[graph.edges("run")] *= 2
-    assert replay(graph, weight).period_ns == 300  # 200 + 100 on the stream, back to back
+    replayed = replay(graph, weight)
+    assert replayed.period_ns == 300  # 200 + 100 on the stream, back to back
+    assert replayed_period(graph, weight) == 300
+    alone = replace(graph, wrap_src=graph.wrap_src[:0])
+    alone = replace(alone, wrap_dst=graph.wrap_dst[:0], wrap_weight=graph.wrap_weight[:0])
+    alone = replace(alone, wrap_seen=graph.wrap_seen[:0])
+    assert replayed_period(alone, weight) == replay(alone, weight).period_ns
+    assert (replay(alone, weight).steady == replay(alone, weight).time).all()
 
 
 def test_the_critical_path_goes_through_the_kernels_that_follow_each_other() -> None:
