@@ -1,5 +1,6 @@
 """The pages in a real browser: no error, nothing from outside, links that reopen the same view."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,18 @@ def serious(page: Any) -> list[str]:
         for v in found
         if v["impact"] in ("serious", "critical")
     ]
+
+
+def internal_words(page: Any) -> list[str]:
+    """Return headings, labels and titles of axes that are names of the program, not words."""
+    texts: list[str] = page.evaluate(
+        """() => ['h1', 'h2', 'h3', 'label', '.ag-header-cell-text', '.legendtext', '.xtitle',
+            '.ytitle'].flatMap(what => [...document.querySelectorAll(`main ${what}`)])
+          .concat([...document.querySelectorAll('nav a')]).map(element => element.textContent)"""
+    )
+    assert len(texts) > 10
+    internal = re.compile(r"[a-z]_[a-z]|\b(lo|hi)\d\d\b|(^| )--[a-z]|\bns/")
+    return [text for text in texts if internal.search(text)]
 
 
 def open_to_all(page: Any) -> None:
@@ -54,6 +67,7 @@ def test_a_composed_page(page: Any, path: str) -> None:
     settled(page)
     assert "Internal error" not in page.inner_text("main")
     assert page.locator("main .js-plotly-plot").count()
+    assert internal_words(page) == []
     open_to_all(page)
 
 
