@@ -58,6 +58,16 @@ class _Lookup:
         return elements / sum(self.call.tensor(n).count for n in _STATE)
 
 
+_STATE_NUMBERS = {  # of an optimizer: for each element, for each row
+    "adagrad": (1, 0),
+    "rowwise_adagrad": (0, 1),
+    "rowwise_weighted_adagrad": (0, 1),
+    "adam": (2, 0),
+    "partial_rowwise_adam": (1, 1),
+    "lamb": (2, 0),
+}
+
+
 def _lookup(call: OperatorCall) -> Cost:
     lookup = _Lookup(call)
     read = lookup.elements * lookup.weights.element + lookup.index.bytes + lookup.offsets.bytes
@@ -70,16 +80,16 @@ def _lookup(call: OperatorCall) -> Cost:
 
 def _lookup_backward(call: OperatorCall) -> Cost:
     """By the arguments of the forward call: gradients of bags in, rows of the tables updated, each
-    row once; with them the optimizer's state, of one number a row or of one (Adam: two) an element.
-    Dense tables have no optimizer there: their rows' gradients are written.
+    row once; with them the optimizer's state. Dense tables have no optimizer there: their rows'
+    gradients are written.
     """
     lookup = _Lookup(call)
-    optimizer = call.name.partition("_Op")[0].split("_")[-1]
-    state = lookup.elements / lookup.width if "rowwise" in call.name else lookup.elements
-    numbers = {"sgd": 0, "Dense": 0, "adam": 2, "lamb": 2}.get(optimizer, 1)
+    optimizer = call.name.partition("_Op")[0].partition("LookupFunction_")[2]
+    of_element, of_row = _STATE_NUMBERS.get(optimizer, (0, 0))
+    state = of_element * lookup.elements + of_row * lookup.elements / lookup.width
     times = 1 if optimizer == "Dense" else 2
     moved = 4 * lookup.bags * lookup.width + lookup.index.bytes + lookup.offsets.bytes
-    moved += times * lookup.elements * lookup.weights.element + 2 * 4 * numbers * state
+    moved += times * lookup.elements * lookup.weights.element + 2 * 4 * state
     flops = lookup.index.count * lookup.width
     flops += 4 * lookup.elements if optimizer != "Dense" else 0
     assumed = "arguments of the forward call; no row twice"

@@ -2,12 +2,19 @@
 
 import json
 
+import pytest
+
 from htk.models.op_costs import cost
 from htk.models.op_costs.call import Cost
 from tests.htk.models.op_costs.operator_costs import of
 
+FORWARD = "fbgemm::split_embedding_codegen_lookup_{}_function"
+BACKWARD = "torch::autograd::CppNode<SplitLookupFunction_{}_Op>"
 
-def lookup(name: str, total: str = "", tables: int = 1, many: int = 10) -> Cost | str:
+
+def lookup(
+    name: str, total: str = "", tables: int = 1, many: int = 10, call: str = FORWARD
+) -> Cost | str:
     """Indices into 20 rows of 16 halves, for four bags of each table."""
     dims: list = [[0], [320], [0], [0, 0], [tables], [tables], [tables + 1], [], [], [tables + 1]]
     dims += [[], [many], [4 * tables + 1], [], [many], [], [0], [], [], [], [20], [0]]
@@ -15,7 +22,7 @@ def lookup(name: str, total: str = "", tables: int = 1, many: int = 10) -> Cost 
     types = ["long" if k in longs else "c10::Half" if k == 1 else "float" for k in range(22)]
     values = [""] * 7 + [total] + [""] * 5 + ["0"]
     return cost(
-        f"fbgemm::split_embedding_codegen_lookup_{name}_function",
+        call.format(name),
         json.dumps(dims), json.dumps(types), json.dumps(values),
     )  # fmt: skip
 
@@ -34,6 +41,28 @@ def test_lookups_in_embedding_tables() -> None:
     often = lookup("rowwise_adagrad", many=1000)
     assert isinstance(often, Cost)
     assert often.bytes == 20 * 16 * 2 + 1000 * 8 + 5 * 8 + 1000 * 4 + 4 * 16 * 4, "no row twice"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "numbers"),
+    [
+        ("sgd", 0),
+        ("adagrad", 160),  # one of each element of ten rows of 16
+        ("rowwise_adagrad", 10),
+        ("rowwise_weighted_adagrad", 10),
+        ("adam", 320),
+        ("partial_rowwise_adam", 170),  # its first moment is of elements, its second of rows
+        ("lamb", 320),
+    ],
+)
+def test_gradients_of_bags_update_rows_and_the_optimizers_state(
+    optimizer: str, numbers: int
+) -> None:
+    """Gradients and indices in; rows and numbers of the state read and written."""
+    work = lookup(optimizer, "16", call=BACKWARD)
+    assert isinstance(work, Cost)
+    assert work.bytes == 4 * 16 * 4 + 10 * 8 + 5 * 8 + 2 * 160 * 2 + 2 * numbers * 4
+    assert work.flops == 10 * 16 + 4 * 160
 
 
 def test_what_surrounds_embedding_tables() -> None:
