@@ -42,6 +42,8 @@ def extensions() -> list[Extension]:
     if sys.platform == "win32" or os.environ.get("HTK_PURE"):
         return []
     units = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("native/kineto/*.cpp"))
+    if not units:  # a copy of the Python files alone
+        return []
     return [extension("htk._kineto", units), extension("htk._replay", ["native/replay.cpp"])]
 
 
