@@ -112,9 +112,9 @@ def _one_row_a_message(table: pa.Table) -> tuple[pa.Table, Ints]:
     codes, dictionary = codes_of(table["type"])
     names = dictionary.to_pylist()
     messages = [CALLS.get(operation_type(name), (name,)) for name in names]
+    if all(len(each) == 1 for each in messages):  # as in most jobs: no memory for each row
+        return table, np.broadcast_to(np.int64(-1), len(codes))
     count = np.array([*map(len, messages), 1])[codes]
-    if count.max(initial=1) == 1:
-        return table, np.full(len(codes), -1, np.int64)
     row = np.repeat(np.arange(len(codes)), count)
     nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     first = np.cumsum([0, *map(len, messages)])
