@@ -2,6 +2,7 @@
 
 import gc
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ class Traces:
         self.roots = tuple(root.resolve() for root in roots)
         self._options = options or OpenOptions()
         self._open: OrderedDict[tuple[str, _Identities], Trace] = OrderedDict()
+        self._turn = threading.Lock()  # requests come from several threads
 
     def select(
         self,
@@ -46,13 +48,18 @@ class Traces:
     def _opened(self, path: str) -> Trace:
         inside = SAMPLE if path == "sample" else self.inside(path)
         key = str(inside), tuple(source.identity for source in resolve(inside))
-        if key not in self._open:
-            self._open[key] = open_trace(inside, self._options)
-        self._open.move_to_end(key)
-        while len(self._open) > _MOST_OPEN:
-            self._open.popitem(last=False)
+        with self._turn:
+            trace = self._open.get(key)
+        if trace is None:
+            trace = open_trace(inside, self._options)
+        with self._turn:
+            trace = self._open.setdefault(key, trace)  # another thread may have opened it meanwhile
+            self._open.move_to_end(key)
+            dropped = [self._open.popitem(last=False) for _ in range(len(self._open) - _MOST_OPEN)]
+        if dropped:
+            del dropped
             gc.collect()  # traces refer to themselves, and are too few objects to be seen
-        return self._open[key]
+        return trace
 
     def inside(self, path: str) -> Path:
         """Return the real path of what was named, below one of the roots."""

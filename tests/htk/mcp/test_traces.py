@@ -2,6 +2,9 @@
 
 import weakref
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from htk.answers.ask import ask
 from htk.mcp.traces import Traces
@@ -32,3 +35,23 @@ def test_what_is_let_go_is_freed_at_once(tmp_path: Path) -> None:
         opened.append(weakref.ref(trace))
         del trace
     assert [ref() is None for ref in opened] == [True, True, False, False, False, False]
+
+
+def test_requests_meanwhile_do_not_take_a_trace_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one request lets go of older traces, others open so many that its own goes too."""
+    for k in range(10):
+        run(tmp_path, f"run{k}")
+    meanwhile = [f"run{k}" for k in range(5, 10)]
+
+    def collect() -> int:
+        while meanwhile:
+            traces.select(meanwhile.pop())
+        return 0
+
+    monkeypatch.setattr("htk.mcp.traces.open_trace", lambda path, _: path.name)
+    monkeypatch.setattr("htk.mcp.traces.gc.collect", collect)
+    traces: Any = Traces([tmp_path])
+    assert [traces.select(f"run{k}") for k in range(5)] == [f"run{k}" for k in range(5)]
+    assert not meanwhile
