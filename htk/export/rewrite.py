@@ -13,6 +13,7 @@ from isal import igzip
 
 from htk.core.parser import Source
 from htk.errors import TraceError, UsageError
+from htk.export.trim import wanted
 from htk.io.decompress import open_stream
 from htk.io.sources import resolve
 from htk.parsers import kineto
@@ -46,6 +47,14 @@ def sources_of(inputs: Inputs) -> dict[str, Source]:
     return {source.name: source for source in resolve(with_sample(inputs))}
 
 
+def _of_rank(trace: Trace, part: TraceFile) -> Event:
+    """Return what copies the events of a part, of a file that may hold other ranks and cycles."""
+    if sum(other.file == part.file for other in trace.files) == 1:
+        return lambda _, text: text
+    keep = wanted(trace.sel(ranks=[part.rank or 0], cycles=[part.cycle]), part)
+    return lambda row, text: text if row >= len(keep) or keep[row] else None
+
+
 def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> list[Written]:
     """Return a copy of each file that Holistic Trace Analysis finds the rank of: rank-R.json.gz.
 
@@ -64,7 +73,7 @@ def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> 
             ).encode()
 
         target = folder / f"rank-{rank}.json.gz"
-        written.append(write(sources[part.file], target, entry, lambda _, text: text))
+        written.append(write(sources[part.file], target, entry, _of_rank(trace, part)))
     return written
 
 

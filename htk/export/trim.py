@@ -23,10 +23,12 @@ _CPU = ("cpu_ops", "launches", "python_calls", "overheads")
 
 
 def wanted(trace: Trace, part: TraceFile) -> NDArray[np.bool_]:
-    """Which events of a file are kept, by row; those beyond the end of the mask are kept too."""
-    cycles = [p for p in trace.files if (p.file, p.rank) == (part.file, part.rank)]
-    _refuse_other_steps(trace, cycles)
-    masks = [_wanted_of_cycle(trace, cycle) for cycle in cycles]
+    """Return which events of a file of several ranks and cycles are kept, by row; those beyond the
+    end of the mask are kept too."""
+    cycles = [p for p in trace.files if p.file == part.file]
+    chosen = [p for p in cycles if any(p is other for other in trace.selected_files)]
+    _refuse_other_steps(trace, chosen)
+    masks = [_wanted_of_cycle(trace, p, any(p is other for other in chosen)) for p in cycles]
     keep = np.ones(max(map(len, masks)), bool)
     for mask in masks:
         keep[: len(mask)] &= mask
@@ -42,11 +44,11 @@ def _refuse_other_steps(trace: Trace, cycles: Sequence[TraceFile]) -> None:
         raise MissingTable(f"{cycles[0].file}: none of the steps asked for; it has {seen}")
 
 
-def _wanted_of_cycle(trace: Trace, part: TraceFile) -> NDArray[np.bool_]:
+def _wanted_of_cycle(trace: Trace, part: TraceFile, is_chosen: bool) -> NDArray[np.bool_]:
     tables = {name: part.table(name) for name in _NEEDED}
     rows = max((int(numbers(t["event"], -1).max(initial=-1)) for t in tables.values()), default=-1)
     keep = np.ones(rows + 1 - part.first_event, bool)
-    spans = _spans(trace, part, tables)
+    spans = _spans(trace, part, tables) if is_chosen else _NEVER
     chosen: dict[str, NDArray[np.bool_]] = {
         name: _overlapping(spans, tables[name]) for name in ("events", *_CPU)
     }
@@ -64,6 +66,7 @@ def _wanted_of_cycle(trace: Trace, part: TraceFile) -> NDArray[np.bool_]:
     return keep
 
 
+_NEVER = union(np.empty(0, np.int64), np.empty(0, np.int64))
 _NEEDED = ("events", *_CPU, *_INSTANTS, "kernels", "annotations", "syncs")
 
 
@@ -79,8 +82,6 @@ def _spans(trace: Trace, part: TraceFile, tables: Mapping[str, Any]) -> Spans:
     else:
         start = numbers(part.table("ranks")["start_ns"])
         end = numbers(part.table("ranks")["end_ns"]) + 1
-    if chosen.cycles is not None and part.cycle not in chosen.cycles:
-        start, end = start[:0], end[:0]
     low = -(2**62) if chosen.from_ns is None else trace.origin_ns + chosen.from_ns
     high = 2**62 if chosen.to_ns is None else trace.origin_ns + chosen.to_ns
     return union(np.maximum(start, low), np.minimum(end, high))

@@ -31,7 +31,8 @@ def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     if trace.selection.annotation is not None:
         raise UsageError("trim cuts by --ranks, --steps, --from and --to; not by --annotation")
     sources = sources_of(named(paths))
-    parts = kineto_parts(trace.selected_files)
+    # Ranks that were recorded in one file are written to one.
+    parts = list({part.file: part for part in kineto_parts(trace.selected_files)}.values())
     for part, name in zip(parts, target_names(parts), strict=True):
         keep = wanted(trace, part)
         event = partial(_kept, keep)

@@ -9,6 +9,8 @@ from click.testing import CliRunner
 
 import htk
 from htk.cli.commands.trim import command
+from htk.cli.main import htk as main
+from htk.trace.opening import SAMPLE
 from tests.kineto_file import kernel, launch, of_rank, op, span, step, write
 
 
@@ -88,3 +90,42 @@ def test_the_sample_trimmed_answers_as_the_sample_narrowed(tmp_path: Path) -> No
     assert part.launch_stats().to_pylist() == narrowed.launch_stats().to_pylist()
     linked = part.tables["kernel_links"]
     assert linked["launch_row"].null_count == 0
+
+
+@pytest.mark.parametrize("ranks", [[1], [0, 1]])
+def test_a_file_of_several_ranks_is_written_once_with_the_chosen_ones(
+    ranks: list[int], tmp_path: Path
+) -> None:
+    merge = ["convert", str(SAMPLE), "--format", "chrome", "-o", str(tmp_path / "merged")]
+    assert CliRunner().invoke(main, merge).exit_code == 0
+    merged = htk.open(tmp_path / "merged")
+    step = merged.step_times().to_pylist()[-1]["step"]
+    _trim(
+        str(tmp_path / "merged"),
+        "--ranks",
+        ",".join(map(str, ranks)),
+        "--steps",
+        str(step),
+        "-o",
+        f"{tmp_path}/out",
+    )
+    part = htk.open(tmp_path / "out")
+    assert len(list((tmp_path / "out").iterdir())) == 1
+    events = {row["rank"]: row["events"] for row in part.tables.ranks.to_pylist()}
+    assert [rank for rank, count in events.items() if count] == ranks
+    narrowed = merged.sel(ranks=ranks, steps=[step])
+    part = part.sel(ranks=ranks)
+    assert part.kernel_top(n=1000).to_pylist() == narrowed.kernel_top(n=1000).to_pylist()
+    assert part.launch_stats().to_pylist() == narrowed.launch_stats().to_pylist()
+
+
+def test_a_file_of_several_ranks_is_a_file_of_each_for_hta(tmp_path: Path) -> None:
+    merge = ["convert", str(SAMPLE), "--format", "chrome", "-o", str(tmp_path / "merged")]
+    assert CliRunner().invoke(main, merge).exit_code == 0
+    asked = ["convert", str(tmp_path / "merged"), "--format", "hta", "-o", str(tmp_path / "hta")]
+    assert CliRunner().invoke(main, asked).exit_code == 0
+    merged = htk.open(tmp_path / "merged")
+    for rank in merged.ranks:
+        own = htk.open(tmp_path / "hta" / f"rank-{rank}.json.gz").sel(ranks=[rank])
+        rows = merged.sel(ranks=[rank]).kernel_top(n=1000).to_pylist()
+        assert own.kernel_top(n=1000).to_pylist() == rows
