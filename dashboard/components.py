@@ -42,12 +42,12 @@ def problem(text: str, title: str = "No answer") -> Any:
 
 
 def attributes(**values: str) -> dict[str, Any]:
-    """aria_label=… as the attribute aria-label."""
+    """Return keyword arguments as attributes: aria_label=… becomes aria-label."""
     return {name.replace("_", "-"): value for name, value in values.items()}
 
 
 def empty(text: str) -> Any:
-    """Nothing to show, and why that is no fault."""
+    """Return a panel that says why there is nothing to show, which is no fault."""
     return html.Div(text, className="empty")
 
 
@@ -58,7 +58,7 @@ def section(heading: Any, *children: Any, note: str = "") -> Any:
 
 
 def safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> Any:
-    """A part of a page; what goes wrong is said in its place, and what it would have been."""
+    """Return a part of a page, or what went wrong in its place; missing data keeps the heading."""
     try:
         return make(visit)
     except MissingTable as error:
@@ -72,7 +72,7 @@ def safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> A
 
 
 def not_there(message: str) -> str:
-    """What is missing in words of the page: a filter leaves nothing, or nobody recorded it."""
+    """Return what is missing, in a page's words: filtered out, or not recorded."""
     reason = _FILES.sub("", message)
     if " within " in reason or " were recorded" in reason:
         return f"{reason[:1].upper()}{reason[1:]}."
@@ -82,7 +82,7 @@ def not_there(message: str) -> str:
 def tile(
     label: str, value: str, more: str = "", href: str = "", *, kind: str = "", drawn: Any = None
 ) -> Any:
-    """A number that leads: what it is, how much, and what stands beside it. Its unit is small;
+    """Return a headline number: what it is, how much, and what stands beside it. Its unit is small;
     `kind` is `alert`, or the meaning of a meter's colour."""
     number, space, unit = value.rpartition(" ")
     is_number = bool(space) and number[:1].lstrip("+−-").isdigit() | number[:2].isdigit()
@@ -98,7 +98,7 @@ def tile(
 
 
 def swatch(name: str) -> str:
-    """The class of a share's colour: what it means, waiting striped, the unrecorded hatched."""
+    """Return the class of a share's colour: its meaning; waiting striped, unrecorded hatched."""
     meaning = meaning_of(name) or "cpu"
     return f"k-{'wait' if is_waiting(name) else meaning}"
 
@@ -211,7 +211,7 @@ def _key_words(key: re.Match[str]) -> str:
 
 
 def answered(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list[Any]:
-    """Picture, table and coverage of an analysis, within a page."""
+    """Return the picture, table and coverage of an analysis, for use within a page."""
     result = visit.ask(name, **options)
     return [
         picture(result, dark=visit.dark),
@@ -321,7 +321,7 @@ def rows_and_columns(
     *,
     spans: bool = True,
 ) -> dict[str, Any]:
-    """A table for AG Grid. Absolute times as the browser can hold them: since the trace began."""
+    """Return a table for AG Grid. Times count from `origin`, so that the browser can hold them."""
     some = table.slice(0, ROWS).to_pylist()
     times = [name for name in ABSOLUTE_TIMES if name in table.column_names]
     for row in some:  # JSON wants rows

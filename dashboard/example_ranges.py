@@ -113,7 +113,7 @@ def gaps(visit: Visit, most: int) -> list[Instance]:
 
 
 def peak(visit: Visit) -> Instance | None:
-    """When most memory was in use."""
+    """Return the time when most memory was in use, 0.5 ms on either side."""
     row = _longest(visit.ask("memory_peaks").table, "peak_bytes")
     if row is None:
         return None
@@ -122,7 +122,7 @@ def peak(visit: Visit) -> Instance | None:
 
 
 def _window(visit: Visit) -> tuple[int, int]:
-    """Within the recorded windows of the selection, absolute."""
+    """Return the first start and last end of the selection's recorded windows, absolute, ns."""
     windows = visit.trace.tables["rank_windows"]
     if not windows.num_rows:
         return 0, np.iinfo(np.int64).max

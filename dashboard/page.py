@@ -1,4 +1,4 @@
-"""What a page is, and what a visitor of it looks at."""
+"""A page of the dashboard, and a visit to it: what its visitor looks at."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -56,11 +56,11 @@ class Visit:
         return Result(unfiltered.analysis, kept, facts)
 
     def kept(self, what: object, make: Callable[[], Any]) -> Any:
-        """Anything made of the run under these filters, made once."""
+        """Return anything made of the run under these filters; it is made once."""
         return self.runs.kept(self.view.run, self.view.selection, what, make)
 
     def computed(self, what: object, make: Callable[[], Any]) -> Any:
-        """The same, but for what takes long in another process: the run's other answers do not
+        """Return the same for what takes long in another process: the run's other answers do not
         wait for it."""
         return self.runs.computed(self.view.run, self.view.selection, what, make)
 
@@ -101,7 +101,7 @@ def panel(path: str, name: str, height: int = 120) -> Any:
 
 
 def keep_address(app: Dash, store: str) -> None:
-    """The address follows what a store holds (`?`: nothing), and the page is not made anew."""
+    """Make the address follow what a store holds (`?`: nothing), without making the page anew."""
     app.clientside_callback(
         "function(search){return window.htkAddress(search);}",
         Output(store, "title"),

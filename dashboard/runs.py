@@ -35,7 +35,7 @@ _UPLOAD = "upload"
 
 
 class Cancelled(HtkError):
-    """The reading was given up by who asked for it."""
+    """The reading was cancelled by whoever asked for it."""
 
 
 class OpenJob(Progress):
@@ -100,7 +100,7 @@ class Runs:
 
     @property
     def has_initial(self) -> bool:
-        """Whether there is a run without a key: that of the command line."""
+        """Whether a run was given on the command line, the only one without a key."""
         return self._initial is not None
 
     def trace(self, key: str) -> Trace | None:
@@ -166,10 +166,10 @@ class Runs:
         return self._histories.get(int(time.monotonic() // _FRESH_S), read)
 
     def kept(self, key: str, selection: Selection, what: object, make: Callable[[], Any]) -> Any:
-        """Anything else that is made of a run, made once.
+        """Return anything else that is made of a run; it is made once.
 
-        One after the other for each run: the parts of a page want the same tables, and side by
-        side each would make them anew.
+        Things are made one after the other for each run: the parts of a page want the same tables,
+        and side by side each would make them anew.
         """
         asked = (key, selection, what)
         if self._answers.is_ready(asked):
@@ -180,7 +180,7 @@ class Runs:
     def computed(
         self, key: str, selection: Selection, what: object, make: Callable[[], Any]
     ) -> Any:
-        """The same for what another process makes: side by side with the run's other answers."""
+        """Return the same for what another process makes, in parallel with other answers."""
         return self._answers.get((key, selection, what), make)
 
     def drawn(self, key: str, what: object, make: Callable[[], Any]) -> Any:
@@ -188,7 +188,7 @@ class Runs:
         return self._drawn.get((key, what), make)
 
     def begin(self, key: str) -> OpenJob:
-        """Starts to read a run, or finds the reading that is under way."""
+        """Start to read a run, or find the reading that is under way."""
         path = self.path_of(key)
         with self._lock:
             job = self._jobs.get(key)
@@ -206,7 +206,7 @@ class Runs:
             job.cancelled = True
 
     def forget(self, key: str) -> None:
-        """A reading that failed may be tried again."""
+        """Forget a reading that failed, so that it may be tried again."""
         self._jobs.pop(key, None)
 
     def _read(self, key: str, path: Inputs, job: OpenJob) -> None:
@@ -278,7 +278,7 @@ class Runs:
         raise UsageError(f"{text!r} is not in the folders that this dashboard may read: {allowed}")
 
     def listed(self) -> list[ListedRun]:
-        """Folders that hold files like traces, newest first."""
+        """Return the folders that hold files like traces, newest first."""
         runs: list[ListedRun] = []
         for name, root in self.roots.items():
             for folder, files in _folders(root.resolve()):
@@ -291,15 +291,15 @@ class Runs:
         return sorted(runs, key=lambda r: -r.changed)
 
     def upload(self, name: str, body: IO[bytes], key: str = "") -> str:
-        """Keeps a file under a key that nobody else can guess, or with the others of a key that was
-        given before; what is too large is refused."""
+        """Keep a file under a key that nobody else can guess, or with the others of a key that was
+        given before; refuse what is too large."""
         token = key.removeprefix(f"{_UPLOAD}/")
         if key and (token in ("", key) or key in self._jobs):  # its files are being read
             raise UsageError("there is no upload that this file could belong to")
         return f"{_UPLOAD}/{self._uploads.keep(name, body, token)}"
 
     def close(self) -> None:
-        """Uploaded files go with the server."""
+        """Delete the uploaded files, which are kept no longer than the server runs."""
         self._uploads.close()
 
 
@@ -333,7 +333,7 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def _folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Folders of a few levels that hold files named like traces; links are not followed."""
+    """Yield folders of a few levels that hold files named like traces; links are not followed."""
     for directory, folders, files in os.walk(root):
         folder = Path(directory)
         depth = len(folder.relative_to(root).parts)

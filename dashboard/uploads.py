@@ -23,7 +23,7 @@ class Uploads:
 
     @property
     def folder(self) -> Path | None:
-        """Where they lie; none before the first."""
+        """The folder that holds the uploads; None before the first."""
         return Path(self._kept.name) if self._kept is not None else None
 
     def keep(self, name: str, body: IO[bytes], token: str = "") -> str:

@@ -65,7 +65,7 @@ class UrlState:
 
     @property
     def selection(self) -> Selection:
-        """What of the trace the filters leave."""
+        """The part of the trace that the filters leave."""
         get = self.filters.get
         ranks, steps, start, end = get("ranks"), get("steps"), get("from"), get("to")
         cycles = get("cycles")

@@ -23,7 +23,7 @@ _MOST_RANKS = 4
 
 
 def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
-    """Best-case savings of each remedy, with its 90 % interval; largest first."""
+    """Draw the best-case savings of each remedy, with its 90 % interval; largest first."""
     import plotly.graph_objects as go
 
     predicted = [r for r in rows if r["step_time_ns"] is not None]
@@ -51,7 +51,7 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
 
 
 def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
-    """Time per sample by batch and strategy: what does not fit is blank, and says so."""
+    """Draw the time per sample by batch and strategy; what does not fit is blank, and says so."""
     row_of = {r["whatif"]: r for r in rows}
     shares, texts, marks = [], [], []
     for sharding in SHARDINGS:
@@ -93,7 +93,7 @@ def _words(row: dict[str, Any]) -> str:
 
 
 def change(row: dict[str, Any], dark: bool) -> Any:
-    """From the measured step to the predicted, by cause."""
+    """Draw the way from the measured step to the predicted, by cause."""
     causes = {k: v for k, v in json.loads(row["waterfall"]).items() if v}
     names = sorted(causes, key=lambda name: -abs(causes[name]))
     base = row["measured_step_time_ns"] / 1e6
@@ -136,7 +136,7 @@ def telling_ranks(graph: Graph) -> list[int]:
 
 
 def _strip(graph: Graph, times: NDArray[np.int64], rank: int, period: int) -> NDArray[np.int64]:
-    """What runs most in each slice: 0 nothing, 1 copies, 2 exposed communication, 3 compute."""
+    """Return what runs most in each slice: nothing (0), copies, exposed communication, compute."""
     of_rank = graph.activities.rank == rank
     kinds: list[Spans] = []
     for kind in range(len(_KINDS)):

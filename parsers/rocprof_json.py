@@ -60,7 +60,7 @@ class _Dispatched(msgspec.Struct, gc=False):
 
 
 class _Record(msgspec.Struct, gc=False):
-    """What every record has."""
+    """The fields that every record has."""
 
     start_timestamp: int
     end_timestamp: int
@@ -124,8 +124,8 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 
 
 def _decoded(data: bytes, name: str, issues: Issues) -> list[_Process]:
-    """The processes of a file; record by record where one is damaged, as far as it goes where the
-    file was cut."""
+    """Return the processes of a file: record by record where one is damaged, as far as it goes
+    where the file was cut."""
     try:
         strict = msgspec.json.decode(data, type=dict[str, list[_Process]])
     except msgspec.ValidationError:
@@ -162,7 +162,7 @@ def _lenient(process: Mapping[str, Any], issues: Issues) -> _Process:
 
 
 def _salvaged(written: str, issues: Issues) -> _Process:
-    """Of a file that was cut: what stands before the records, and the whole dispatches."""
+    """Return what a truncated file holds before the records, and its complete dispatches."""
     members = salvaged_json(written, "kernel_dispatch", _BESIDE)
     records = _Records()
     for record in members["kernel_dispatch"]:
@@ -197,7 +197,7 @@ def _recording(process: _Process, issues: Issues) -> Parsed:
 
 
 def _usable(records: list[Any], what: str, issues: Issues) -> list[Any]:
-    """Records with times that can be; rocprofv3 writes 0 for what it could not time."""
+    """Return records with plausible times; rocprofv3 writes 0 for what it could not time."""
     good = [r for r in records if 0 < r.start_timestamp <= r.end_timestamp < FARTHEST_NS]
     if len(good) < len(records):
         issues.add("no_time", f"{what}: without a usable time", count=len(records) - len(good))
@@ -222,7 +222,7 @@ def _dispatches(records: list[_Dispatch], process: _Process, agents: Mapping[int
 
 
 def _copies(records: list[_Copy], kinds: "_Kinds", agents: Mapping[int, int]) -> GpuWork:
-    """Return a copy belongs to the GPU that it reaches, else to the one that it leaves."""
+    """Return copies; each belongs to the GPU that it reaches, else to the one that it leaves."""
     ends = [(r.dst_agent_id.handle, r.src_agent_id.handle) for r in records]
     nothing = _ints(-1 for _ in records)
     return GpuWork(
@@ -256,7 +256,7 @@ def _common(records: list[Any]) -> tuple[Ints, Ints, Ints]:
 
 
 def _ints(values: Any) -> Ints:
-    """Whole numbers; what 64 bits cannot hold is none."""
+    """Return whole numbers; -1 for what 64 bits cannot hold."""
     return np.array([v if -(2**63) <= v < 2**63 else -1 for v in values], np.int64)
 
 
@@ -294,7 +294,7 @@ class _Kinds:
 
 
 def _symbols(listed: Any) -> dict[int, tuple[str, int]]:
-    """Name and vector registers of each kernel."""
+    """Return the name and vector registers of each kernel."""
     symbols = {}
     for symbol in listed if isinstance(listed, list) else []:
         if not isinstance(symbol, dict) or not isinstance(symbol.get("kernel_id"), int):
@@ -309,7 +309,7 @@ def _symbols(listed: Any) -> dict[int, tuple[str, int]]:
 
 
 def _agents(listed: Any) -> dict[int, int]:
-    """Index among the GPUs, by handle."""
+    """Return each GPU's index among the GPUs, by handle."""
     gpus = [a for a in listed or [] if isinstance(a, dict) and a.get("type") == _GPU]
     indices = {}
     for number, agent in enumerate(gpus):

@@ -162,7 +162,7 @@ class _Reader:
     def _name_group(
         self, seq: int, rank: int | None, within: int | None, who: dict[str, Any]
     ) -> None:
-        """Say of the call that timed out last which group it is of: its own line does not."""
+        """Note the group of the call that timed out last: its own line does not say."""
         for call in reversed(self._calls.values()):
             same = call["rank"] == rank if rank is not None else call["comm_rank"] == within
             if call["seq"] == seq and same and call.get("group") in (None, who["group"]):
@@ -223,7 +223,7 @@ class _Reader:
 
 
 def _enqueued(ended_ns: int | None, ran_ms: str | None) -> int | None:
-    """When a call began that the watchdog ended after so long: it counts from the enqueueing."""
+    """Return when a call was enqueued that the watchdog ended, in ns: `ran_ms` counts from then."""
     return None if ended_ns is None or ran_ms is None else ended_ns - int(ran_ms) * 10**6
 
 

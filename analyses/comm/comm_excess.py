@@ -1,4 +1,4 @@
-"""What transfers take beyond what their size should cost."""
+"""Excess of transfers: the time that they take beyond what their size should cost."""
 
 import json
 from collections import Counter
@@ -112,7 +112,7 @@ def comm_excess(
 
 @dataclass(frozen=True)
 class _Parts:
-    """Which part of which collective belongs to which row of the answer."""
+    """Parts of collectives, and the row of the answer that each belongs to."""
 
     collective: Ints
     keys: Ints  # a column each
@@ -138,7 +138,7 @@ def _by_size(complete: CompleteCollectives) -> _Parts:
 
 
 def _by_member(complete: CompleteCollectives, code: dict[int, int], column: str) -> _Parts:
-    """A share for each member, of what it stands for; ranks that stand for nothing have none."""
+    """Return a share per member, for what it stands for; ranks that stand for nothing have none."""
     collective, group, sizes = _memberships(complete)
     flat = np.array([code.get(r, NONE) for m in complete.members for r in m], np.int64)
     owner = flat[group]
@@ -149,7 +149,7 @@ def _by_member(complete: CompleteCollectives, code: dict[int, int], column: str)
 
 
 def _memberships(complete: CompleteCollectives) -> tuple[Ints, Ints, Ints]:
-    """Each collective once for each member, where that member stands among all groups' members,
+    """Return each collective once for each member, the member's place among all groups' members,
     and the size of each group."""
     sizes = np.array([len(m) for m in complete.members], np.int64)
     first = np.cumsum(sizes) - sizes
@@ -195,7 +195,7 @@ _PARTS = {
 
 
 def _scope(complete: CompleteCollectives) -> Ints:
-    """Place in _SCOPES of each group (NONE: hosts are not known)."""
+    """Return the place of each group in `_SCOPES` (`NONE`: hosts are not known)."""
     count = np.array([len(nodes) for nodes in complete.nodes], np.int64)
     return np.where(count == 0, NONE, np.minimum(count - 1, 1))
 
@@ -293,7 +293,7 @@ def _names(
 
 
 def _last_start(complete: CompleteCollectives) -> Ints:
-    """When the transfer of each collective began."""
+    """Return when the transfer of each collective began, at its last start, in ns."""
     calls = complete.calls
     start = calls.rows.start + calls.correction
     matched = np.flatnonzero(calls.match != NONE)

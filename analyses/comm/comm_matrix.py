@@ -1,4 +1,4 @@
-"""Who sends how much to whom."""
+"""Traffic between ranks: who sends how much to whom."""
 
 import json
 from collections import defaultdict
@@ -73,7 +73,8 @@ def _between_pairs(calls: CollectiveCalls) -> Mask:
 
 
 def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
-    """Sends, and receives whose send was not recorded; grouped before anything is looped over."""
+    """Add sends, and receives whose send was not recorded, to the totals; return how many are left
+    out. They are grouped before anything is looped over."""
     sends, recvs = calls.rows.is_type("send"), calls.rows.is_type("recv")
     wanted = sends | (recvs & (calls.match == -1))
     size = np.maximum(numbers(calls.table["in_bytes"], -1), numbers(calls.table["out_bytes"], -1))
@@ -96,7 +97,7 @@ def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) 
 
 
 def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
-    """Return all-to-alls, those of one rank with the same splits at once."""
+    """Add all-to-alls, equal ones of one rank at once; return how many are left out."""
     rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
     split, _ = codes_of(calls.table["in_split"])
     size = numbers(calls.table["in_bytes"], -1)
@@ -122,7 +123,8 @@ def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]])
 
 
 def _members(calls: CollectiveCalls, row: int) -> tuple[int, ...] | None:
-    """Of a group that is not recorded, but takes in all ranks, these are all."""
+    """Return the ranks of a row's group (None: unknown): all ranks where they are not recorded but
+    the group takes in all."""
     recorded = calls.members(row)
     size = int(calls.size[row])
     everyone = recorded is None and size > 0 and calls.rows.group_size[row] < 0

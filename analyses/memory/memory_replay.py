@@ -1,4 +1,4 @@
-"""The recorded allocations again, through a model of the framework's allocator, and otherwise."""
+"""Replay of recorded allocations through a model of the allocator, as they were and changed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -160,7 +160,7 @@ _USUAL_SEGMENTS = 32  # layers of a model of some billion parameters
 
 @dataclass(frozen=True)
 class _Lifetimes:
-    """How activations live: as recorded, or given up by so many segments."""
+    """Lifetimes of activations: as recorded, or given up by so many segments."""
 
     edit: Callable[[MemoryEvents, Mask, int], MemoryEvents] = recomputed
     segments: int = 0  # 0: as recorded
@@ -179,7 +179,7 @@ class _Lifetimes:
 
 @dataclass(frozen=True)
 class _Case:
-    """Other sizes, and other lifetimes of activations."""
+    """A case to replay: other sizes, and other lifetimes of activations."""
 
     scale: Floats
     lives: _Lifetimes = _Lifetimes()
@@ -237,8 +237,8 @@ class _Events:
 
     @cached_property
     def segments(self) -> Segments | None:
-        """What the recorded blocks lie in: pieces as the GPU gives them, of which those that a
-        block spans are one segment."""
+        """The segments that the recorded blocks lie in (None: no addresses): pieces as the GPU
+        gives them, joined where one block spans several."""
         if self.addresses is None:
             return None
         size, start = np.abs(self.size), np.array(self.addresses, np.int64)[self.block]

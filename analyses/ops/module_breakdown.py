@@ -109,7 +109,7 @@ def module_breakdown(
 
 
 def _with_outer(names: list[str]) -> tuple[list[str], Ints]:
-    """Modules and those that hold them, and the one that holds each (NONE: none)."""
+    """Return the modules and those that hold them, and the one that holds each (`NONE`: none)."""
     names = list(names)
     code_of = {name: k for k, name in enumerate(names)}
     above = []
@@ -125,7 +125,7 @@ def _with_outer(names: list[str]) -> tuple[list[str], Ints]:
 
 
 def _with_inner(own: Ints, above: Ints) -> Ints:
-    """Of each module the sum over it and the modules inside it (the last one: no module)."""
+    """Return the sum over each module and the modules inside it (the last entry: no module)."""
     total = own.copy()
     holder = above.copy()
     reached = np.arange(len(above))

@@ -146,7 +146,8 @@ def _told_apart(
     python_calls: pa.Table,
     python_links: pa.Table,
 ) -> tuple[Ints, Callable[[Ints], list[str | None]]]:
-    """What tells calls of one operator apart, as a number; and a text for each of some rows."""
+    """Return a number for each call that tells calls of one operator apart, and a function that
+    gives the text for some rows."""
     if by == "name":
         return np.zeros(len(tree.parent), np.int64), lambda rows: [None] * len(rows)
     if by == "thread":
@@ -228,7 +229,7 @@ def _without_operator(
 
 
 def _ranked(rows: pa.Table) -> pa.Table:
-    """Most GPU time first, then most time on the CPU; ranks, cycles, steps one after the other."""
+    """Sort each rank, cycle and step by GPU time, then by CPU time, most first."""
     keys: list[NDArray[np.int64]] = [
         -numbers(rows["cpu_self_ns"]),
         -numbers(rows["device_self_ns"]),

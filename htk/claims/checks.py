@@ -1,4 +1,4 @@
-"""What bounds a described job: the GPU's peak, products, memory, links, and what is usual.
+"""Bounds on a described job: the GPU's peak, products, memory, links, and what is usual.
 
 Beyond a bound that no software moves the claim is impossible; beyond what was ever measured, or
 what nine of ten such jobs would reach, it needs something that the answer names.
@@ -46,7 +46,7 @@ def checks(job: ClaimedJob) -> list[ClaimCheck]:
 
 
 def _agreement(job: ClaimedJob) -> Iterator[ClaimCheck]:
-    """Do the numbers of the claim say the same?"""
+    """Check whether the numbers of the claim say the same."""
     rates = job.rates
     if len(rates) < 2:
         return
@@ -113,7 +113,8 @@ def _is_consumer(job: ClaimedJob) -> bool:
 
 
 def _pipeline(job: ClaimedJob) -> Iterator[ClaimCheck]:
-    """A pipeline of p stages is idle for p - 1 micro-batches of a step, over its virtual stages."""
+    """Check the pipeline: with p stages it is idle for p - 1 micro-batches of a step, divided by
+    its virtual stages."""
     stages, count = job.pipeline_parallel or 1, job.micro_batches
     fastest = job.gpu.achievable_tflops("fp8" if job.precision == "fp8" else "bf16")
     if stages == 1 or count is None or fastest is None or job.precision == "fp4":
@@ -129,7 +130,7 @@ def _pipeline(job: ClaimedJob) -> Iterator[ClaimCheck]:
 
 
 def _weights(job: ClaimedJob) -> Iterator[ClaimCheck]:
-    """Every micro-batch reads the weights forward and backward."""
+    """Check the memory bandwidth: every micro-batch reads the weights forward and backward."""
     rate = job.tokens_per_s_per_gpu
     if rate is None or job.model is None or job.micro_batch is None or job.seq is None:
         return
@@ -146,7 +147,7 @@ def _weights(job: ClaimedJob) -> Iterator[ClaimCheck]:
 
 
 def _gradients(job: ClaimedJob) -> Iterator[ClaimCheck]:
-    """Replicas add up their gradients once a step, whatever hides behind the work."""
+    """Check the network: replicas add up gradients once a step, however much is overlapped."""
     rate = job.tokens_per_s_per_gpu
     if rate is None or job.global_batch is None or job.seq is None or job.replicas < 2:
         return
@@ -176,7 +177,7 @@ def _all_parameters(job: ClaimedJob) -> float:
 
 
 def _state(job: ClaimedJob) -> Iterator[ClaimCheck]:
-    """What training keeps for each parameter, spread over all GPUs, must fit."""
+    """Check that what training keeps for each parameter fits, spread over all GPUs."""
     parameters = _all_parameters(job)
     if not parameters:
         return
@@ -188,14 +189,14 @@ def _state(job: ClaimedJob) -> Iterator[ClaimCheck]:
 
 
 def _if_it_fits(check: str, use_pct: float, words: str, needs: str) -> ClaimCheck:
-    """Return what uses more than there is needs something else."""
+    """Return a check of what may use 100 % at most: above that, the claim needs something else."""
     if use_pct > 100:
         return ClaimCheck(check, NEEDS, use_pct, f"{words}: needs {needs}")
     return ClaimCheck(check, PLAUSIBLE, use_pct, words)
 
 
 def _usual(job: ClaimedJob) -> Iterator[ClaimCheck]:
-    """How does the claim compare with what the models of a plan expect?"""
+    """Check how the claim compares with what the models of a plan expect."""
     rate = job.tokens_per_s_per_gpu
     expected = None if rate is None else expected_rate(job)
     if expected is None or rate is None:

@@ -35,7 +35,7 @@ class Sweep(NamedTuple):
 
 
 def union(start: Ints, end: Ints) -> Spans:
-    """Disjoint spans in order that cover the same points; empty spans cover none."""
+    """Return disjoint spans in order that cover the same points; empty spans cover none."""
     some = end > start
     if not some.all():
         start, end = start[some], end[some]
@@ -54,7 +54,7 @@ def union(start: Ints, end: Ints) -> Spans:
 
 
 def sweep(sets: Sequence[Spans]) -> Sweep:
-    """Which of several disjoint, ordered sets (each a `union`) are on, segment by segment."""
+    """Return, by segment, which of several disjoint, ordered sets (each a `union`) are on."""
     edges = np.concatenate([part for spans in sets for part in spans] or [np.empty(0, np.int64)])
     change = np.concatenate(
         [
@@ -137,11 +137,11 @@ class ConcatenatedTimeline:
         return np.searchsorted(self.offset, point, side="right") - 1
 
     def time(self, window: Ints, point: Ints) -> Ints:
-        """Points of a window, as times."""
+        """Return points of a window, as times."""
         return point - self.offset[window] + self.origin[window]
 
     def measure(self, spans: Spans) -> Ints:
-        """Time that spans on the axis take in each window."""
+        """Return the time, in ns, that spans on the axis take in each window."""
         return np.bincount(
             self.window(spans.start), spans.end - spans.start, minlength=len(self.offset)
         ).astype(np.int64)
@@ -156,7 +156,7 @@ def covered(spans: Spans, times: Ints) -> Ints:
 
 
 def union_lengths(group: Ints, start: Ints, end: Ints, groups: int) -> Ints:
-    """Length of the union of each group's spans; `which` numbers the group of each span."""
+    """Return the length of the union of each group's spans; `group` is the group of each span."""
     some = end > start
     group, start, end = group[some], start[some], end[some]
     if not len(start):

@@ -1,4 +1,4 @@
-"""What a recording's steps cost, small enough to commit: the base of a later comparison.
+"""The cost of a recording's steps, small enough to commit: the base of a later comparison.
 
 For each named thing (part of the time, phase, kernel, operator, module) its time in every step as
 the mean over ranks and as the least of them, and on every rank as the mean over steps: enough to
@@ -53,7 +53,7 @@ class Series:
 
 @dataclass(frozen=True)
 class RecordedBaseline:
-    """A recording as its steps tell it."""
+    """A recording, known by what its steps cost."""
 
     steps: int  # complete ones; 0: nothing was told by steps
     ranks: tuple[int, ...]
@@ -64,7 +64,7 @@ class RecordedBaseline:
 
     @property
     def on_host(self) -> bool:
-        """Whether no GPU work was recorded: steps and collectives are timed on the host."""
+        """Whether steps and collectives are timed on the host, since no GPU work was recorded."""
         return self.facts.get("timed on") == "host"
 
     def nothing(self) -> Series:
@@ -130,7 +130,7 @@ def folded(values: Floats, most: int) -> Floats:
 
 
 def _facts(tables: Mapping[str, pa.Table]) -> dict[str, str]:
-    """On what it was recorded."""
+    """Return what it was recorded on."""
     devices = sorted({d for d in tables["ranks"]["device_name"].to_pylist() if d})
     facts = {"device": ", ".join(devices)} if devices else {}
     return facts if tables["step_windows"].num_rows else facts | {"timed on": "host"}

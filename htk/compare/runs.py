@@ -72,7 +72,7 @@ class _Rows(NamedTuple):
 
 
 def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -> pa.Table:
-    """What changed from base to new: n rows of each kind (0: all), the significant ones first."""
+    """Return what changed from base to new: n rows of each kind (0: all), significant first."""
     sides = baseline(base, by), baseline(new, by)
     notes = _unlike(base, new)
     if all(side.steps for side in sides):
@@ -168,7 +168,7 @@ def _without_steps(kind: By, base: Side, new: Side) -> _Rows:
 
 
 def _in_a_second(items: Items, code_of: dict[str, int], side: Side) -> tuple[Floats, Floats]:
-    """Count and time of each name in a second recorded."""
+    """Return the count and time (ns) of each name in a second recorded."""
     code = np.array([*(code_of[name] for name in items.names), -1], np.int64)[items.code]
     kept = code >= 0
     count = np.bincount(code[kept], minlength=len(code_of))

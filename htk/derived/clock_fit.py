@@ -36,7 +36,7 @@ class Ends:
 
     @cached_property
     def count(self) -> Ints:
-        """Rows of each collective."""
+        """The number of rows of each collective."""
         return np.bincount(self.collective).astype(np.int64)
 
     @cached_property
@@ -57,11 +57,11 @@ class Ends:
         return numbered
 
     def mean(self, values: Floats) -> Floats:
-        """Mean over the rows of each collective."""
+        """Return the mean over the rows of each collective."""
         return np.bincount(self.collective, values) / self.count
 
     def components(self, clock: Ints) -> Ints:
-        """The lowest clock that each clock can be compared with, over groups that overlap."""
+        """Return the lowest clock that each can be compared with, over groups that overlap."""
         lead = np.arange(int(clock.max(initial=-1)) + 1)
         while len(self.count):
             least = np.minimum.reduceat(lead[clock[self.process]], self.first)
@@ -106,7 +106,7 @@ class Fit:
         return np.sqrt(ends.mean(self.off_common(ends) ** 2))
 
     def shifts(self) -> tuple[Ints, Ints, Floats]:
-        """What to add to each clock's times so that they are times of the lead's clock: ns at the
+        """Return what to add to each clock's times to put them on the lead's clock: ns at the
         middle of what was recorded, that time on the clock itself, and drift in ns per ns."""
         reference = self.zero + np.rint(self.middle - self.offset).astype(np.int64)
         fine = np.rint(self.offset - self.offset[self.lead]).astype(np.int64)
@@ -139,7 +139,8 @@ def fit(ends: Ends, clock: Ints) -> Fit:
 
 
 def _weighted(fitted: Fit, ends: Ends) -> Fit:
-    """Collectives whose ends lie much further apart than usual count for less (Cauchy weights)."""
+    """Return the fit with less weight on collectives whose ends lie much further apart than usual
+    (Cauchy weights)."""
     spread = fitted.spread(ends)
     usual = max(float(np.median(spread)), FLOOR_NS)
     width = _EFFICIENT * usual
@@ -209,7 +210,7 @@ class Blocks:
         with_drift: bool,
         rough: bool = False,
     ) -> tuple[Floats, Floats]:
-        """Offsets and drifts that take away what rows are off; drifts of clocks are small."""
+        """Return the offsets and drifts that take away what rows are off; drifts are small."""
         set_of, weight = self.ends.member_sets, fitted.weight
         w = [np.bincount(set_of, weight * since**k) for k in range(3)]
         right = np.stack([self._right(weight, since, off, k) for k in range(2)])
@@ -247,7 +248,7 @@ class Blocks:
 
     @cached_property
     def _sizes(self) -> Floats:
-        """Processes of each set."""
+        """The number of processes of each set."""
         sizes: Floats = np.bincount(self.sets, self.members).astype(np.float64)
         return sizes
 

@@ -1,4 +1,4 @@
-"""How well the fit of clocks knows each of them: standard deviations of offsets and drifts.
+"""Uncertainty of the fit of clocks: standard deviations of offsets and drifts.
 
 Noise like that which the fit leaves over is fitted as often as `_PROBES`, and what comes out is how
 far the fit may be off. Ranks of one clock that end a collective together are one observation, and
@@ -70,7 +70,8 @@ def standard_errors(ends: Ends, fitted: Fit) -> Errors:
 
 
 def _wider(freedom: Floats, probes: int) -> Floats:
-    """How much further out Student's t has what a Gaussian has at 3 (Wallace's approximation)."""
+    """Return the factor that widens a Gaussian's 3 sigma to the same quantile of Student's t
+    (Wallace's approximation)."""
     nu = 1 / (1 / np.maximum(freedom, 1.0) + 1 / probes)  # probes are a sample too
     argument = (SIGNIFICANT * (8 * nu + 3) / (8 * nu + 1)) ** 2 / nu
     wider: Floats = np.sqrt(nu * np.expm1(argument)) / SIGNIFICANT
@@ -78,7 +79,7 @@ def _wider(freedom: Floats, probes: int) -> Floats:
 
 
 class _Noise:
-    """How the ends scatter: by collective and clock, beyond what the fit explains."""
+    """The scatter of the ends: by collective and clock, beyond what the fit explains."""
 
     def __init__(self, ends: Ends, fitted: Fit) -> None:
         self.ends, self.fitted = ends, fitted
@@ -90,7 +91,7 @@ class _Noise:
 
     @cached_property
     def cluster(self) -> Ints:
-        """Rows of one collective and clock: their entry in the blocks names the clock."""
+        """The cluster of each row: one collective and clock, which the blocks' entry names."""
         entry, collective = self.blocks.row_entry, self.ends.collective
         order = np.lexsort((entry, collective))
         new = np.append(True, np.diff(collective[order]) != 0)
@@ -115,7 +116,7 @@ class _Noise:
 
     @cached_property
     def _clocks(self) -> Ints:
-        """Clocks of each cluster's collective."""
+        """The number of clocks of each cluster's collective."""
         return np.bincount(self._collective)[self._collective].astype(np.int64)
 
     @cached_property
@@ -128,14 +129,14 @@ class _Noise:
 
     @cached_property
     def _residual(self) -> Floats:
-        """Mean of each cluster off the common end, as far apart as independent ones are."""
+        """The mean of each cluster off the common end, as far apart as independent ones are."""
         apart = np.maximum(self._clocks, 2) / np.maximum(self._clocks - 1, 1)
         residual: Floats = np.where(self._useful, self._mean * np.sqrt(apart), 0.0)
         return residual
 
     @cached_property
     def _parameters(self) -> float:
-        """Offsets and drifts that the fit took from the ends."""
+        """The number of offsets and drifts that the fit took from the ends."""
         clocks = len(np.unique(self.clock[self._first[self._useful]]))
         leads = len(np.unique(self.fitted.lead[self.clock[self._first[self._useful]]]))
         prior = (self.fitted.scatter / (PRIOR_DRIFT * _SECOND)) ** 2
@@ -145,13 +146,14 @@ class _Noise:
 
     @cached_property
     def _observations(self) -> float:
-        """Differences between clocks that the ends of collectives tell."""
+        """The number of differences between clocks that the ends of collectives tell."""
         useful = self._useful
         return float((1 - 1 / self._clocks[useful]).sum())
 
     @cached_property
     def _alike(self) -> float:
-        """Calls that err alike in a row, as one observation: 1 + 2 Σ of their correlations."""
+        """The number of calls in a row that err alike and count as one observation: 1 + 2 Σ of
+        their correlations."""
         chosen = np.flatnonzero(self._useful)
         order = chosen[np.lexsort((self.since[self._collective[chosen]], self._entry[chosen]))]
         scaled = (self._residual * self._weight / np.sqrt(self._variance))[order]
@@ -170,7 +172,8 @@ class _Noise:
 
     @cached_property
     def _variance(self) -> Floats:
-        """Of each cluster: what its clock scatters in the group, and like groups do."""
+        """The variance of each cluster's noise, in ns²: from the scatter of its clock in the group
+        and, as a prior, from that of like groups."""
         kind = np.unique(
             np.stack([self._clocks, self.ends.count[self._collective]]), axis=1, return_inverse=True
         )[1].ravel()
@@ -187,7 +190,7 @@ class _Noise:
 
     @cached_property
     def _within(self) -> float:
-        """Variance of ends of one collective on one clock: those of another scatter no less."""
+        """The variance of ends of one collective on one clock: those of another scatter no less."""
         off, rows = self.off - self._mean[self.cluster], self._rows[self.cluster]
         several = rows > 1
         weight = (self.fitted.weight[self.ends.collective][several]) ** 2
@@ -196,7 +199,7 @@ class _Noise:
 
     @cached_property
     def _lever(self) -> Floats:
-        """How much more each cluster moves the fit than its weight says: weights follow ends."""
+        """The factor by which a cluster moves the fit beyond its weight: weights follow ends."""
         between = np.bincount(self._collective, self._rows * (self._mean**2))
         total = np.bincount(self.ends.collective, self.off**2)
         share = np.divide(between, total, out=np.zeros_like(between), where=total > 0)
@@ -216,7 +219,7 @@ class _Noise:
 
     @cached_property
     def _habit(self) -> float:
-        """Standard deviation of what a rank always ends before or after those of its clock."""
+        """The standard deviation of a rank's constant lead or lag among those of its clock."""
         within = self.off - self._mean[self.cluster]
         several = np.flatnonzero(self._rows[self.cluster] > 1)
         if not len(several):
@@ -241,7 +244,7 @@ class _Noise:
 
     @cached_property
     def freedom(self) -> Floats:
-        """Degrees of freedom of each clock's scatter."""
+        """The degrees of freedom of each clock's scatter."""
         clocks = len(self.fitted.zero)
         clock = self.clock[self._first]
         own = np.bincount(clock, np.where(self._useful, 1 - 1 / self._clocks, 0.0), clocks)
@@ -250,7 +253,7 @@ class _Noise:
 
     @cached_property
     def floor(self) -> Floats:
-        """Least standard deviation of each clock's offset."""
+        """The least standard deviation of each clock's offset."""
         clocks = len(self.fitted.zero)
         weight = self.fitted.weight[self.ends.collective]
         total = np.maximum(np.bincount(self.clock, weight, clocks), 1e-30)
@@ -258,7 +261,7 @@ class _Noise:
         return np.asarray(_ALIKE * np.sqrt(scatter))
 
     def drawn(self, dice: np.random.Generator) -> Floats:
-        """Noise of each row: alike for those of one collective and clock."""
+        """Return random noise for each row: alike for those of one collective and clock."""
         spread = np.sqrt(self._variance * self._alike) * self._lever
         noise = spread * dice.normal(0, 1, len(spread))
         habit = self._habit / np.sqrt(self.blocks.members)

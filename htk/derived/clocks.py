@@ -1,4 +1,4 @@
-"""How far the clocks of ranks are apart, from collectives that end everywhere at once.
+"""Offsets between the clocks of ranks, from collectives that end everywhere at once.
 
 Processes of one host share a clock; where hosts are not recorded, neighbouring ranks whose offsets
 agree do. Clocks are compared over groups that overlap; groups that share no clock cannot be. Nobody
@@ -29,7 +29,7 @@ _HOST_NS = 5_000  # processes of one host that are further apart than this do no
 
 
 def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.Table) -> pa.Table:
-    """Offset, drift and residual of each rank that took part in anything."""
+    """Return offset, drift and residual of each rank that took part in anything."""
     profiled = matching(collectives["source"], "kineto".__eq__)
     if (
         profiled.any() and not profiled.all()
@@ -85,8 +85,8 @@ def _described(ends: Ends, fitted: Fit, ranks: Ints) -> pa.Table:
 
 
 def _limit(clocks: Ints) -> Floats:
-    """Standard deviations beyond which a clock is off, of so many compared: one of them all is by
-    chance as seldom as one alone is beyond three. Each has an offset and a drift."""
+    """Return the standard deviations beyond which one clock of so many is off: as rare by chance
+    for any of them as three are for one alone. Each has an offset and a drift."""
     chance = NormalDist().cdf(-SIGNIFICANT)
     tests = np.maximum(2 * (clocks - 1), 1)
     return np.array([-NormalDist().inv_cdf(chance / n) for n in tests.tolist()])
@@ -99,7 +99,7 @@ def aligned_matches(
     rank_windows: pa.Table,
     ranks: pa.Table,
 ) -> pa.Table:
-    """The matches, with everything that depends on the clocks on one clock where it is needed."""
+    """Return the matches, with what depends on clocks on one clock where it is needed."""
     rows = CollectiveRows(collectives)
     match = numbers(collective_matches["match"], NONE)
     shift = corrections(rank_clocks, rows.rank, rows.start)
@@ -124,8 +124,8 @@ def aligned_matches(
 
 
 def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
-    """What to add to times of ranks, so that they are on one clock; 0 where the ranks' own clocks
-    agree, and where it is unknown."""
+    """Return what to add to times of ranks, in ns, so that they are on one clock; 0 where the
+    ranks' own clocks agree, and where it is unknown."""
     places = _ClockRows(clocks, rank)
     return np.where(
         places.has_clock & truths(places.clocks["aligned"])[places.row], places.shift(time), 0
@@ -153,7 +153,7 @@ class _ClockRows:
 
 
 def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[Ints, Mask]:
-    """Standard deviation that the clocks leave to each row's wait, and where it is known.
+    """Return the standard deviation, in ns, that clocks leave to each wait, and where it is known.
 
     It is that of the rank's clock and of the least certain one of the others; where clocks are left
     as recorded, what the fit says that they are off comes on top. One clock leaves none.
@@ -230,7 +230,7 @@ def _shared_clocks(ends: Ends, fitted: Fit, hosts: list[str | None]) -> Ints:
 
 
 def _width(groups: Groups, values: Floats) -> Floats:
-    """Largest less smallest value of each group."""
+    """Return the largest less the smallest value of each group."""
     low, high = np.full(len(groups), np.inf), np.full(len(groups), -np.inf)
     np.minimum.at(low, groups.group_ids, values)
     np.maximum.at(high, groups.group_ids, values)
@@ -249,7 +249,7 @@ def _residual(ends: Ends, fitted: Fit) -> Floats:
 
 
 def _shortfall(ends: Ends, fitted: Fit) -> Floats:
-    """By how much each end lies before the last start of its collective (0: it does not)."""
+    """Return by how many ns each end precedes its collective's last start (0: it does not)."""
     if not len(ends.count):
         return np.empty(0)
     latest = np.maximum.reduceat(fitted.times(ends, ends.start), ends.first)

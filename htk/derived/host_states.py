@@ -1,4 +1,4 @@
-"""What the host is doing at each time, thread by thread: told from names, decided once."""
+"""The host's state at each time, thread by thread: told from names, decided once."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -167,7 +167,7 @@ class HostStates:
         overheads: pa.Table,
         threads: Threads,
     ) -> "HostStates":
-        """`calls`: what each row of `launches` does."""
+        """Collect the spans of a process by state; `calls` is what each row of `launches` does."""
         ops = _coded(cpu_ops, span_state)
         ranges = _coded(annotations, span_state)
         python = _coded(python_calls, span_state)
@@ -208,7 +208,7 @@ class HostStates:
         return StateTimeline(swept.start, swept.end, np.array(states, np.int64)[lowest])
 
     def anywhere(self, state: int) -> Spans:
-        """When any thread is in that state."""
+        """Return the spans in which any thread is in that state."""
         rows = self.state == state
         return union(self.start[rows], self.end[rows])
 

@@ -1,9 +1,9 @@
 """The straggler of each collective, and what its lateness costs the others.
 
 Lateness of a rank at a collective: its own time since the previous collective of the group, less
-the smallest of the group. The wait of the others is laid at the door of the rank that is latest in
-that sense; at the first collective of a group, where there is no own time yet, of the rank that
-started last. What some rank began before the recording of another is blamed on nobody.
+the smallest of the group. The wait of the others is charged to the rank that is latest in that
+sense; at the first collective of a group, where there is no own time yet, to the rank that started
+last. What some rank began before the recording of another is blamed on nobody.
 """
 
 from dataclasses import dataclass
@@ -39,29 +39,41 @@ class Lateness:
 
 
 def lateness(
-    rows: LatenessRows, match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
+    rows: LatenessRows,
+    match: Ints,
+    waited: Waits,
+    started_before_window: Mask,
+    start: Ints,
+    end: Ints,
 ) -> Lateness:
-    """Of matched synchronising collectives; `before` are those that blame nobody."""
+    """Return the lateness of matched synchronising collectives and what it costs the others.
+
+    Calls that started before the recording of another rank did (`started_before_window`) blame
+    nobody.
+    """
     late = np.full(len(match), NONE, np.int64)
-    cost, blamed = np.zeros(len(match), np.int64), np.zeros(len(match), bool)
+    cost, is_straggler = np.zeros(len(match), np.int64), np.zeros(len(match), bool)
     chosen = np.flatnonzero(waited.has_wait & rows.is_type(*SYNCHRONISING))
     if not len(chosen):
-        return Lateness(late, cost, blamed)
+        return Lateness(late, cost, is_straggler)
     own = _own_time(rows, chosen, start[chosen], end[chosen])
     members = Groups.by_keys(match[chosen])
     least = members.min(own)[members.group_ids]
     behind = np.where(least != NONE, own - least, NONE)
     late[chosen] = behind
-    guilty = _guilty(rows.rank[chosen], members, np.where(least != NONE, behind, start[chosen]))
+    measure = np.where(least != NONE, behind, start[chosen])
+    latest = _latest(rows.rank[chosen], members, measure)
     others = members.sum(waited.wait[chosen])[members.group_ids] - waited.wait[chosen]
-    guilty &= ~before[chosen] & (others > 0) & (behind != 0)  # no later than anyone by its own time
-    blamed[chosen] = guilty
-    cost[chosen] = np.where(guilty, others, 0)
-    return Lateness(late, cost, blamed)
+    latest &= ~started_before_window[chosen] & (others > 0)
+    latest &= behind != 0  # no later than anyone by its own time
+    is_straggler[chosen] = latest
+    cost[chosen] = np.where(latest, others, 0)
+    return Lateness(late, cost, is_straggler)
 
 
 def _own_time(rows: LatenessRows, chosen: Ints, start: Ints, end: Ints) -> Ints:
-    """From the end of the group's previous collective on a rank to the start of this one."""
+    """Return the time from the end of the group's previous collective on a rank to the start of
+    this one, in ns."""
     who = np.column_stack([rows.rank[chosen], rows.cycle[chosen], rows.group[chosen]])
     lane = Groups.by_keys(who).group_ids
     order = np.lexsort((start, lane))
@@ -72,9 +84,9 @@ def _own_time(rows: LatenessRows, chosen: Ints, start: Ints, end: Ints) -> Ints:
     return own_time
 
 
-def _guilty(rank: Ints, members: Groups, measure: Ints) -> Mask:
-    """One row of each collective: that with the largest measure; of several the lowest rank."""
+def _latest(rank: Ints, members: Groups, measure: Ints) -> Mask:
+    """Return one row of each collective: the largest measure; of several the lowest rank."""
     order = np.lexsort((-rank, measure, members.group_ids))
-    guilty = np.zeros(len(rank), bool)
-    guilty[order[np.cumsum(members.count) - 1]] = True
-    return guilty
+    latest = np.zeros(len(rank), bool)
+    latest[order[np.cumsum(members.count) - 1]] = True
+    return latest

@@ -1,4 +1,4 @@
-"""What belongs to what: made once for each file, vectorised.
+"""Links between calls, operators, steps and GPU work: made once for each file, vectorised.
 
 Every maker takes tables of one file and returns a table with a row for each row of the table
 that it speaks of. Each link says how it was found.
@@ -159,7 +159,7 @@ def _op_by_external_id(kernels: pa.Table, cpu_ops: pa.Table) -> Rows:
 
 
 def look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
-    """Row of the last equal key, or NONE."""
+    """Return the row of the last equal key, or `NONE`."""
     if not len(keys):
         return np.full(len(wanted), NONE, np.int64)
     if (keys[1:] < keys[:-1]).any():
@@ -185,7 +185,7 @@ def _moment(
     op: Rows,
     op_thread: NDArray[np.int32],
 ) -> tuple[Rows, NDArray[np.int32]]:
-    """When and on which thread an activity was launched: its call, else its operator."""
+    """Return when and on which thread each activity was launched: its call, else its operator."""
     op_start = np.append(numbers(cpu_ops["start_ns"]), NONE)
     moment = np.where(launch != NONE, np.append(launch_start, NONE)[launch], op_start[op])
     thread = np.where(
@@ -205,7 +205,7 @@ def _follow_flows(
     thread: NDArray[np.int32],
     op: Rows,
 ) -> NDArray[np.bool_]:
-    """Last resort: the arrow that ends at an activity's correlation starts on a CPU thread."""
+    """Follow, as a last resort, arrows that end at activities' correlations to CPU threads."""
     starts = flows.filter(
         pa.array(matching(flows["category"], "ac2g".__eq__) & truths(flows["is_start"]))
     )
@@ -225,7 +225,7 @@ def _follow_flows(
 def _carry_in(
     kernels: pa.Table, launches: pa.Table, linked: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Unlinked, and ahead of everything on its stream that was launched while recording.
+    """Return which unlinked activities precede all on their stream launched while recording.
 
     Streams run in order, so what precedes the first linked activity was launched before it. On a
     stream without any linked activity the id decides: ids only grow.
@@ -248,7 +248,7 @@ def _carry_in(
 
 
 def steps_of(annotations: pa.Table) -> tuple[NDArray[np.int32], Rows, Rows]:
-    """ProfilerSteps of the CPU in order of time: number, start, end."""
+    """Return the ProfilerSteps of the CPU in order of time: number, start, end."""
     rows = np.flatnonzero(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
     step = numbers(annotations["step"])[rows]
     start, end = numbers(annotations["start_ns"])[rows], numbers(annotations["end_ns"])[rows]
@@ -259,7 +259,7 @@ def steps_of(annotations: pa.Table) -> tuple[NDArray[np.int32], Rows, Rows]:
 
 
 def _steps_at(annotations: pa.Table, time: Rows) -> NDArray[np.int32]:
-    """Step that runs at each time, whichever thread asks."""
+    """Return the step that runs at each time, whichever thread asks."""
     step, start, end = steps_of(annotations)
     if not len(step):
         return np.full(len(time), NONE, np.int32)
@@ -269,10 +269,10 @@ def _steps_at(annotations: pa.Table, time: Rows) -> NDArray[np.int32]:
 
 
 def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
-    """Forward operator of each backward one, by autograd sequence number, and how it was found.
+    """Return the forward operator of each backward one, by sequence number, and how it was found.
 
-    Numbers are given by each forward thread on its own. Of the forward operators that share one
-    the innermost made the autograd node, as Kineto's own arrows have it. Operators inside a
+    Autograd gives numbers by each forward thread on its own. Of the forward operators that share
+    one the innermost made the autograd node, as Kineto's own arrows have it. Operators inside a
     backward one share its forward.
     """
     sequence = numbers(cpu_ops["sequence"], NONE)
@@ -293,7 +293,7 @@ def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
 
 
 def _made_on_one_thread(ahead: Rows, wants: Rows, sequence: Rows, ops: Nested) -> Rows:
-    """Forward operators of the thread that knows most of the numbers.
+    """Return forward operators of the thread that knows most of the numbers.
 
     The trace names the forward thread by a number of its own, which no thread of it carries.
     """
@@ -310,7 +310,7 @@ def _made_on_one_thread(ahead: Rows, wants: Rows, sequence: Rows, ops: Nested) -
 
 
 def _inherit(forward: Rows, how: NDArray[np.int32], ops: Nested) -> None:
-    """Operators below a linked one take its link: callers first, level by level."""
+    """Give operators below a linked one its link: callers first, level by level."""
     if not (forward != NONE).any():
         return
     order = np.argsort(ops.depth, kind="stable")

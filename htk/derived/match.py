@@ -1,4 +1,4 @@
-"""Which collectives of different ranks are one, and what each rank waited in it.
+"""Matching: which collectives of different ranks are one, and each rank's wait in it.
 
 Matched by Comms Id; else by group and sequence number; else by order within the group, checked by
 type and size. Messages are matched by their order between two ranks. A rank that misses calls at
@@ -85,7 +85,7 @@ def timed_columns(
 def _undetermined(
     rows: "CollectiveRows", waited: Waits, duration: Ints
 ) -> tuple[Ints, pa.DataType, Mask]:
-    """Wait or transfer; of a call that nobody else recorded, or that has no match, all of it."""
+    """Return time of wait or transfer, in ns; all of a call unmatched or unrecorded by others."""
     several = rows.timed & (rows.group_size != 1) & ~rows.is_type(*_SILENT)
     undetermined = np.where(waited.has_wait, waited.undetermined, duration)
     return undetermined, pa.int64(), several
@@ -124,12 +124,12 @@ class CollectiveRows:
 
     @cached_property
     def size(self) -> Ints:
-        """Bytes, of types whose members all give the same; NONE: unknown, or no check."""
+        """The bytes, of types whose members all give the same (`NONE`: unknown, or no check)."""
         return np.where(self.is_type(*_SIZED), numbers(self.table["in_bytes"], NONE), NONE)
 
     @cached_property
     def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]:
-        """Global ranks of each row's group, as a number into the list (NONE: unknown)."""
+        """The global ranks of each row's group, as a number into the list (`NONE`: unknown)."""
         codes, listed = codes_of(self.table["group_ranks"])
         return codes.astype(np.int64), [tuple(json.loads(x or "[]")) for x in listed.to_pylist()]
 
@@ -208,7 +208,7 @@ def _ends_of_messages(messages: pa.Table) -> Ints:
 
 
 def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None:
-    """Slots from a key that is alike on all ranks; the k-th of a rank with one key is the k-th."""
+    """Assign slots by a key alike on all ranks; the k-th call of a rank with a key is the k-th."""
     chosen = np.flatnonzero(eligible)
     if not len(chosen):
         return
@@ -223,7 +223,7 @@ def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None
 
 
 def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
-    """Slots from the order within a lane: a group, or two ranks that exchange messages."""
+    """Assign slots by the order within a lane: a group, or two ranks that exchange messages."""
     chosen = np.flatnonzero(eligible)
     if not len(chosen):
         return
@@ -255,13 +255,14 @@ def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
 
 
 def _runs(values: Ints) -> list[tuple[int, int]]:
-    """First and last+1 of each run of equal values."""
+    """Return first and last+1 of each run of equal values."""
     edges = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
     return list(zip(edges.tolist(), [*edges[1:].tolist(), len(values)], strict=True))
 
 
 def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
-    """What has one order on all ranks. A group without a name is told by library and stream."""
+    """Return each call's lane; calls of one lane have one order on all ranks. A group without a
+    name is told by library and stream."""
     library, _ = codes_of(rows.table["library"])
     unknown = rows.unknown_group[chosen]
     stream = np.where(unknown, _stream_ordinals(rows, chosen), NONE)
@@ -278,7 +279,7 @@ def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
 
 
 def _stream_ordinals(rows: CollectiveRows, chosen: Ints) -> Ints:
-    """Streams of a rank in the order of their first collective, where numbers differ between ranks.
+    """Return each call's stream, by order of first collective if numbers differ between ranks.
 
     A recording that begins later may see them in another order.
     """
@@ -306,7 +307,7 @@ class _Found:
 
 
 def _matched(rows: CollectiveRows, slot: Ints) -> _Found:
-    """Slots that two or more ranks share, numbered by their first start."""
+    """Return the slots that two or more ranks share, numbered by their first start."""
     match = np.full(rows.length, NONE, np.int64)
     present = np.zeros(rows.length, np.int64)
     chosen = np.flatnonzero(slot >= 0)
@@ -324,7 +325,7 @@ def _matched(rows: CollectiveRows, slot: Ints) -> _Found:
 
 
 def before_window(rows: CollectiveRows, match: Ints, start: Ints, began: Ints) -> Mask:
-    """Collectives that some rank began before another one's recording, on the clocks given."""
+    """Return which collectives some rank began before another's recording, on the given clocks."""
     before = np.zeros(rows.length, bool)
     chosen = np.flatnonzero((match != NONE) & rows.timed)
     if not len(chosen):
@@ -335,7 +336,7 @@ def before_window(rows: CollectiveRows, match: Ints, start: Ints, began: Ints) -
 
 
 def window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
-    """When the recording of each row's rank and cycle began; NEVER where that is unknown."""
+    """Return when the recording of each row's rank and cycle began, in ns (`NEVER`: unknown)."""
     rank, cycle = numbers(windows["rank"], NONE), numbers(windows["cycle"], 0)
     start = numbers(windows["start_ns"])
     both = np.concatenate(

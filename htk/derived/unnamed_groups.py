@@ -1,4 +1,4 @@
-"""Which ranks make up a group whose name and members were not recorded.
+"""Groups whose name and members were not recorded: which ranks make them up.
 
 Ranks of one group end each of their collectives together: the difference of their ends is that of
 their clocks, whatever that is, call after call. Other ranks drift apart by what they compute. Ranks
@@ -23,7 +23,7 @@ Calls = tuple[Ints, Ints, Ints]  # kind, size, end; in order
 
 
 class GuessedRows(Protocol):
-    """What is read of collectives, row by row."""
+    """The columns of collectives that are read here, row by row."""
 
     rank: Ints
     type: Ints
@@ -77,7 +77,8 @@ def _calls(rows: GuessedRows, chosen: Ints) -> Calls:
 
 
 def _scatter(first_rank: Calls, second_rank: Calls) -> float:
-    """How much the ends of two ranks vary against each other, by the shift that fits best."""
+    """Return how much the ends of two ranks vary against each other, as a median deviation in ns,
+    by the shift that fits best."""
     base, shorter = first_rank, second_rank
     if len(base[0]) < len(shorter[0]):
         base, shorter = shorter, base
@@ -91,7 +92,7 @@ def _scatter(first_rank: Calls, second_rank: Calls) -> float:
 
 
 def _shifts(base: Calls, other: Calls) -> list[int]:
-    """Shifts under which the calls agree; recordings begin and end apart."""
+    """Return the shifts under which the calls agree; recordings begin and end apart."""
     inside = fitting_shifts(base, other)
     if inside:
         return inside[:_MOST_SHIFTS]
@@ -110,7 +111,7 @@ def _agree(base: Calls, other: Calls, shift: int) -> bool:
 
 
 def _clusters(apart: Floats, size: int) -> Ints:
-    """Ranks whose nearest ranks are each other, far from all others; NONE for the rest."""
+    """Number ranks whose nearest ranks are each other, far from all others (`NONE`: the rest)."""
     number = np.full(len(apart), NONE, np.int64)
     nearest = np.argsort(apart + np.diag(np.full(len(apart), -1.0)), axis=1, kind="stable")
     for k in range(len(apart)):

@@ -71,7 +71,8 @@ class _Offer:
 
     @property
     def price_sigma(self) -> float:
-        """As wide as the price's range, taken for nine tenths of a normal distribution."""
+        """The standard deviation of the price's logarithm: its range is taken for nine tenths of a
+        normal distribution."""
         if self.price is None or self.price.is_exact:
             return 0.0
         return math.log(self.price.high / self.price.low) / 2 / _NORMAL_90
@@ -84,7 +85,7 @@ class _Offer:
 
     @property
     def cost_of_step(self) -> float | None:
-        """Of one GPU; what costs are compared by."""
+        """The price of one GPU times the step's ns, which costs are compared by."""
         return None if self.price is None else self.price.middle * self.step_ns
 
 

@@ -1,4 +1,4 @@
-"""Where the strings of JSON text stand, and what each of them is: in the compiled core, or here.
+"""The strings of JSON text, where they stand and what each is: found in the compiled core, or here.
 
 Text is cut at its quotes: what is outside of a string (punctuation, numbers, and the quotes), what
 is inside of one, and so on in turns. The other way round, pieces of texts are put together.
@@ -136,7 +136,7 @@ def _before_colon(letters: _Letters, ends: _Positions, pieces: pa.BinaryArray) -
 
 
 def _number_follows(letters: _Letters, closing: _Positions) -> Flags:
-    """Whether a number may be the next thing behind each closing brace, but for punctuation."""
+    """Return whether a number may come next after each closing brace, punctuation aside."""
     following = closing + 1
     for _ in range(_MOST_PUNCTUATION):
         letter = letters[np.minimum(following, len(letters) - 1)]

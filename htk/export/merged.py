@@ -44,7 +44,7 @@ _MOST_NUMBERED = 1 << 13  # files whose arrows have numbers: a viewer's hold 53 
 
 @dataclass(frozen=True)
 class Merged:
-    """What was written, and what could not be drawn in."""
+    """The written file, and what could not be drawn in."""
 
     file: Path
     events: int
@@ -85,7 +85,7 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
 
 
 def _listing(write: Callable[[bytes], object]) -> Callable[[bytes], None]:
-    """Items of a JSON list, one after the other."""
+    """Return a function that writes items of a JSON list, one after the other."""
     first = True
 
     def item(text: bytes) -> None:
@@ -107,7 +107,7 @@ def _passed(rank: "_Rank", write: Callable[[bytes], None]) -> Callable[[bytes], 
 
 
 def _nowhere(_: bytes) -> None:
-    """Events are written by who changes them."""
+    """Write nothing: whoever changes the events writes them."""
 
 
 _Clock = tuple[int, float, int]  # offset, drift in parts per million, and the time they are for
@@ -126,7 +126,7 @@ def _clocks(trace: Trace) -> dict[int, _Clock]:
 
 @dataclass
 class _Rank:
-    """One file's way into the whole: its clock, and numbers of its own."""
+    """One file's part of the merged trace: its clock, and numbers of its own."""
 
     place: int
     first_process: int
@@ -139,7 +139,7 @@ class _Rank:
     names: dict[bytes, str] = field(default_factory=dict)
 
     def run(self, text: bytes) -> Iterator[bytes]:
-        """Events with this rank's process numbers, arrow ids and clock."""
+        """Yield events with this rank's process numbers, arrow ids and clock."""
         for events, pieces in self._without_names(text):
             own = pieces.is_own_key
             starts, ends, replaced = [], [], []
@@ -154,7 +154,7 @@ class _Rank:
             )
 
     def _without_names(self, text: bytes) -> Iterator[tuple[bytes, EventPieces]]:
-        """The events but for what processes are called, which is told anew."""
+        """Yield the events, except the names of processes, which are written anew."""
         pieces = EventPieces(text)
         phases = pieces.is_own_key & pieces.equal("ph")
         metadata = pieces.event_of(phases & np.append(pieces.equal("M")[1:], False))
@@ -175,7 +175,7 @@ class _Rank:
             yield rest, EventPieces(rest)
 
     def described(self) -> Iterator[bytes]:
-        """What the viewer shows of the processes: rank first, in order."""
+        """Yield what the viewer shows of the processes: names, rank first, and their order."""
         who = "rank ?" if self.part.rank is None else f"rank {self.part.rank}"
         for recorded, process in self.processes.items():
             text = recorded.decode("utf8", "replace").strip('"')
@@ -185,7 +185,7 @@ class _Rank:
             yield _json(ph="M", name="process_sort_index", pid=process, args=order)
 
     def counted(self) -> Iterator[bytes]:
-        """Counters of this rank, as a process of their own."""
+        """Yield the counters of this rank, as a process of their own."""
         process = self._process(b'"counters"')
         tables = (self.part.table(name) for name in ("kernels", "kernel_links", "memory"))
         for series in counter_series(*tables):
@@ -199,7 +199,7 @@ class _Rank:
             yield ",\n".join(pc.binary_join_element_wise(*parts).to_pylist()).encode()
 
     def shifted(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Absolute times of this rank on the common clock."""
+        """Return absolute times of this rank on the common clock, in ns."""
         offset, drift, reference = self.clock
         grown = np.rint((times - reference) * (drift / 1e6)).astype(np.int64)
         return np.asarray(times + offset + grown)
@@ -214,7 +214,7 @@ class _Rank:
         return _each(recorded, self._arrow)
 
     def _moments(self, recorded: pa.Array) -> pa.Array:
-        """Times on the common clock; those that are no decimals of nanoseconds one by one."""
+        """Return times on the common clock; if any is no decimal of ns, convert one by one."""
         try:
             times = as_nanoseconds(recorded)
         except pa.ArrowInvalid:
@@ -224,7 +224,7 @@ class _Rank:
         return pc.if_else(pa.array(times == 0), recorded, as_microseconds(moved).cast(pa.binary()))
 
     def _named(self, value_of: dict[str, bytes]) -> bool:
-        """Keep what a process is called for later; true for what is told anew then."""
+        """Keep what a process is called for later; return true for what is written anew then."""
         what = scan.plain(value_of.get("name", b'""'))
         key = {"process_name": "name", "process_labels": "labels"}.get(what)
         if key and value_of.get("args", b"").startswith(b"{"):
@@ -288,7 +288,7 @@ def _told_apart(ranks: list[_Rank], origin_ns: int) -> bytes:
 
 
 def _path(trace: Trace) -> Iterator[bytes]:
-    """The critical path of the steadiest step, on the common clock."""
+    """Yield the critical path of the steadiest step, on the common clock."""
     path = path_events(trace.tables)
     ranks = numbers(path["rank"])
     for name in ("start_ns", "end_ns"):

@@ -173,7 +173,7 @@ def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:
 
 
 def _refuse_repeated_steps(trace: Trace) -> None:
-    """Rows of a job have no cycle: steps of equal number would be one."""
+    """Refuse steps of equal number in several cycles: rows have no cycle to tell them apart."""
     windows = trace.tables["step_windows"]
     keys = np.column_stack([numbers(windows[c], -1) for c in ("rank", "step", "cycle")])
     distinct = np.unique(keys[keys[:, 1] >= 0], axis=0)

@@ -88,8 +88,8 @@ class Messages:
 
     @property
     def in_both_ways(self) -> bool:
-        """Whether some rank sends to another after forwards and after backwards: interleaved, of
-        two stages, which are each other's next stage."""
+        """Whether some rank sends to its only peer after forwards and after backwards: interleaved,
+        of two stages, which are each other's next stage."""
         if (Groups.by_keys(self.rank).distinct(self.peer) > 1).any():
             return False
         pairs = Groups.by_keys(np.stack([self.rank, self.peer], axis=1)[self.sends])

@@ -1,4 +1,4 @@
-"""Whether the graph is faithful: the untouched step is replayed and compared with the recording.
+"""Fidelity of the graph: the untouched step is replayed and compared with the recording.
 
 Trusted: all five tests hold. Indicative: the step replays within 5 %, its exposed communication
 within 5 points, and launches of half of the GPU's time were recorded; where another step is at
@@ -39,7 +39,7 @@ LONE_STEP_PCT = 1.0
 
 @dataclass(frozen=True)
 class Gate:
-    """What each test found; None: it could not be made."""
+    """The results of the tests (None: a test could not be made)."""
 
     step_error_pct: float
     exposed_error_points: float
@@ -53,7 +53,7 @@ class Gate:
 
     @property
     def replays(self) -> bool:
-        """Does the graph tell when the untouched step's activities run?"""
+        """Whether the graph tells when the untouched step's activities run."""
         return (
             self.step_error_pct <= STEP_PCT
             and self.exposed_error_points <= EXPOSED_POINTS
@@ -179,7 +179,7 @@ def _remarks(tables: Mapping[str, pa.Table], graph: Graph) -> tuple[str, ...]:
 
 
 def exposed(graph: Graph, time: Ints) -> float:
-    """Communication that no compute hides, mean over devices, ns."""
+    """Return the exposed communication, mean over devices, in ns."""
     start, end = time[graph.start], time[graph.end]
     devices = graph.activities.of_devices
     total = 0
@@ -189,7 +189,7 @@ def exposed(graph: Graph, time: Ints) -> float:
 
 
 def idle(graph: Graph, time: Ints, period: int) -> float:
-    """Time of a step in which a device runs nothing, mean over devices, ns."""
+    """Return the time of a step in which a device runs nothing, mean over devices, in ns."""
     start, end = time[graph.start], time[graph.end]
     devices = graph.activities.of_devices
     busy = sum(union(start[rows], end[rows]).total for rows, _, _ in devices)
@@ -197,7 +197,8 @@ def idle(graph: Graph, time: Ints, period: int) -> float:
 
 
 def _observed_path(graph: Graph, replayed: Replay) -> float:
-    """What runs on the path counts as observed where the edge that leads there was recorded."""
+    """Return the share of the critical path that was observed, in %: what runs on it counts where
+    the edge that leads there was recorded."""
     path = critical(graph, replayed.time)
     length = _within_step(graph, replayed, path)
     total = int(length.sum())
@@ -224,7 +225,8 @@ def _within_step(graph: Graph, replayed: Replay, path: Ints) -> Ints:
 
 
 def _held_out(tables: Mapping[str, pa.Table], graph: Graph, numbers: list[int]) -> float | None:
-    """Return the graph of this step with the durations of its neighbour predicts that neighbour."""
+    """Return by how many % this step's graph mispredicts its neighbour from that one's
+    durations."""
     others = [k for k in (numbers[1:] or numbers) if k != graph.step]
     if graph.step is None or not others:
         return None
@@ -263,7 +265,7 @@ def _with_durations(graph: Graph, other: Graph) -> tuple[Ints, Ints]:
 
 
 def _with_room(weight: Ints, graph: Graph) -> Ints:
-    """A kernel that waited while another ran waits for as large a part of that one's new length."""
+    """Return weights whose waits for a running kernel scale with its new length."""
     runs, room = np.flatnonzero(graph.edges("run")), np.flatnonzero(graph.edges("capacity"))
     run_of = np.full(len(graph.time), -1, np.int64)
     run_of[graph.src[runs]] = runs
@@ -277,7 +279,7 @@ def _with_room(weight: Ints, graph: Graph) -> Ints:
 def _copy(
     weight: Ints, graph: Graph, other: Graph, kinds: tuple[str, ...], heads: Ints, others: Ints
 ) -> None:
-    """Weights of the edges of these kinds into nodes of the one, from those of the other."""
+    """Copy weights of the edges of these kinds into nodes of the one, from those of the other."""
     into, from_ = np.full(len(graph.time), -1, np.int64), np.full(len(other.time), -1, np.int64)
     own, theirs = np.flatnonzero(graph.edges(*kinds)), np.flatnonzero(other.edges(*kinds))
     into[graph.dst[own]] = own
@@ -288,7 +290,7 @@ def _copy(
 
 
 def _keys(lane: Ints, name: Ints) -> Ints:
-    """Lane, name, and how many of that name came before on the lane."""
+    """Return lane, name, and how many of that name came before on the lane."""
     groups = Groups.by_keys(np.column_stack([lane, name]))
     order = np.argsort(groups.group_ids, kind="stable")
     first = np.cumsum(groups.count) - groups.count

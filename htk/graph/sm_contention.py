@@ -15,7 +15,7 @@ _JUST_ENDED_NS = 20_000
 
 
 def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> tuple[Wait, Wait]:
-    """After the end of another kernel; after the start of one that was still running.
+    """Return waits for the end of another kernel, and for the start of one that was still running.
 
     `ready`: when each activity could have started, as far as other edges tell. Only what was
     launched earlier is waited for: that something later ran first is an accident of this step.
@@ -49,6 +49,6 @@ def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> t
 
 
 def _before(activities: Activities, launched: Ints, others: Ints, row: int) -> Mask:
-    """Of other streams, launched earlier."""
+    """Return which of the others are on another stream than the row and were launched earlier."""
     elsewhere = activities.lane[others] != activities.lane[row]
     return np.asarray(elsewhere & (launched[others] < launched[row]))

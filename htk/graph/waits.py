@@ -1,4 +1,4 @@
-"""Who waited for whom: streams for events, calls for the GPU.
+"""Waits: of streams for events, of calls for the GPU.
 
 Taken from recorded synchronisation events where there are any; else from when things ended and
 began, and then marked as inferred.
@@ -72,7 +72,7 @@ def waits_for_events(
 def _believed(
     tables: Mapping[str, pa.Table], launched: "_Launched", recorded: Ints, origin: int
 ) -> Ints:
-    """Waits without a choice, and those of streams that were seen to wait in three instances.
+    """Return waits without a choice, and those of streams seen to wait in three instances.
 
     Instances are those of the step, and if they do not suffice of the whole recording.
     """
@@ -113,7 +113,7 @@ class _Launched:
         return cls(activities, calls, linked[order], issued[order], {}, {})
 
     def guesses(self, recorded: Ints) -> tuple[Ints, Mask]:
-        """Source and target of each wait but the known ones, and whether there was no choice."""
+        """Return source and target of each unrecorded wait, and whether there was no choice."""
         waits = np.flatnonzero(self.calls.named(_WAIT_EVENT))
         waits = waits[~np.isin(waits, recorded)]
         target = self._next_of_thread(waits)
@@ -123,7 +123,7 @@ class _Launched:
         return np.column_stack([source, target])[some], choices[some] == 1
 
     def _next_of_thread(self, waits: Ints) -> Ints:
-        """The first activity that the same thread launches soon after each call; -1: none."""
+        """Return the first activity the same thread launches soon after each call (-1: none)."""
         target = np.full(len(waits), -1, np.int64)
         thread = self.calls.lane[self.activities.call[self.order]]
         for lane in np.unique(self.calls.lane[waits]).tolist():  # a few threads
@@ -138,9 +138,10 @@ class _Launched:
         return target
 
     def _ended_last(self, waits: Ints, target: Ints) -> tuple[Ints, Ints]:
-        """Of what lay last on each other stream, that which ended last before the target began.
+        """Return which of the last activities of other streams ended last before the target began.
 
-        And how many other streams there were to choose from.
+        Only what was launched before the wait counts; -1: none. Also return how many other streams
+        there were to choose from.
         """
         act, issued = self.activities, self.calls.start[waits]
         best, ended = np.full(len(waits), -1, np.int64), np.full(len(waits), -1, np.int64)
@@ -227,7 +228,7 @@ class _Recorded:
 def _recorded_waits(
     tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls
 ) -> _Recorded:
-    """For calls of cudaStreamWaitEvent: who waits for what, where that was profiled."""
+    """Return who waits for what in calls of cudaStreamWaitEvent, where that was profiled."""
     syncs = tables["syncs"]
     is_complete = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
     is_complete &= valid(syncs["stream"]) & valid(syncs["wait_stream"])
@@ -258,9 +259,10 @@ def _last_row(keys: Ints, wanted: Ints) -> Ints:
 def communicators(
     tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls
 ) -> Wait:
-    """Collectives of one communicator run in order, whichever streams they are on.
+    """Return waits of collectives for the one before of their communicator, on another stream.
 
-    NCCL sees to that; it counts where no two of a group's collectives were seen to overlap.
+    NCCL runs them in order, whichever streams they are on; it counts where no two of a group's
+    collectives were seen to overlap.
     """
     rows = collective_rows(tables, activities.row)
     group = np.append(codes_of(tables["collectives"]["group"])[0], -1)[rows]

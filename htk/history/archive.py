@@ -56,12 +56,12 @@ class KeptRun:
 
     @property
     def when(self) -> str:
-        """When it was recorded, or else added, as text that sorts."""
+        """The time when the run was recorded, or else added, as text that sorts."""
         return str(self.row["recorded_at"] or self.remarks.added_at)
 
     @cached_property
     def tags(self) -> dict[str, str]:
-        """Its tags; the commit is that which the recording names, unless a tag does."""
+        """The run's tags; the commit is that which the recording names, unless a tag does."""
         commit = self.environment.get("git_commit")
         recorded = {"commit": commit[:12]} if commit else {}
         return recorded | dict(self.remarks.tags)

@@ -58,7 +58,7 @@ class ListedEntry:
 
 
 class Store:
-    """Parsed files by what they are."""
+    """Parsed files, found by their identity."""
 
     def __init__(self, root: Path | None = None, limit_bytes: int | None = None) -> None:
         self.root = root or cache_root()
@@ -214,7 +214,7 @@ class Store:
                 raise
 
     def _remove(self, folder: Path) -> None:
-        """Gone at once for everybody, then bit by bit."""
+        """Remove an entry: for everybody at once by a rename, then delete its files."""
         doomed = self.root / f"{TEMPORARY}{uuid.uuid4().hex}"
         with suppress(OSError):
             folder.rename(doomed)
@@ -224,7 +224,7 @@ class Store:
                     break
 
     def _make_room(self, added: int, keep: str) -> None:
-        """The least recently used go, until the rest fits. What is there is counted seldom."""
+        """Remove the least recently used, until the rest fits. What is there is counted seldom."""
         with self._counting:
             if self._room is not None:
                 self._room -= added
@@ -245,7 +245,7 @@ class Store:
         return self.limit_bytes - total
 
     def _sweep(self, older_than_s: float) -> None:
-        """What killed processes left behind, and entries whose description is gone."""
+        """Remove old leftovers of killed processes, and entries whose description is gone."""
         for folder in filter(is_ruin, inside(self.root)):
             with suppress(OSError):
                 if time.time() - folder.stat().st_mtime >= older_than_s:

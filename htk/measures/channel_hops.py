@@ -96,7 +96,7 @@ def paired_communicators(collectives: pa.Table, facts: pa.Table) -> dict[tuple[i
 
 
 def _communicators(inits: pa.Table) -> dict[Comm, dict[int, _Place]]:
-    """Host and device of each rank of each communicator that was logged whole."""
+    """Return host and device of each rank of each communicator that was logged whole."""
     comms: dict[Comm, dict[int, _Place]] = defaultdict(dict)
     size: dict[Comm, int] = {}
     columns = ("comm_hash", "group", "comm_rank", "group_size", "host", "device")
@@ -110,8 +110,8 @@ def _communicators(inits: pa.Table) -> dict[Comm, dict[int, _Place]]:
 
 
 def _logged_hops(transports: pa.Table) -> dict[Comm, dict[str, Any]]:
-    """Hops of each communicator's rings and trees in its own ranks, over all channels, and the
-    adapter of each end of a connection by (from, to, end)."""
+    """Return the hops of each communicator's rings and trees in its own ranks, over all channels,
+    and the adapter of each end of a connection by (from, to, end)."""
     logged: dict[Comm, dict[str, Any]] = defaultdict(lambda: {"adapters": {}})
     columns = (
         "comm_hash", "group", "comm_rank", "algorithm", "from_rank", "to_rank", "transport",
@@ -129,7 +129,7 @@ def _logged_hops(transports: pa.Table) -> dict[Comm, dict[str, Any]]:
 
 
 def _places(calls: CollectiveCalls) -> dict[int, _Place]:
-    """Recorded host and device of each rank."""
+    """Return the recorded host and device of each rank."""
     hosts = {} if calls.hosts.inferred else calls.hosts.of_rank
     rank, device = calls.rows.rank, numbers(calls.table["device"], NONE)
     chosen = np.flatnonzero((rank >= 0) & (device >= 0))
@@ -176,7 +176,7 @@ def _fits(own: list[_Place], logged: Mapping[int, _Place]) -> bool:
 
 
 def _alike(some: list[_Place], others: list[_Place]) -> bool:
-    """Whether ranks may be on the same hosts and devices: what is not known contradicts nothing."""
+    """Return whether ranks may share hosts and devices: the unknown contradicts nothing."""
     return len(some) == len(others) and all(
         None in (a, b) or a == b
         for left, right in zip(some, others, strict=True)

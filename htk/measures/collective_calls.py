@@ -77,12 +77,13 @@ class CollectiveCalls:
 
     @cached_property
     def undetermined(self) -> Ints:
-        """Wait or transfer, cannot be told; of calls without a match all of it."""
+        """The time in ns that is wait or transfer, which cannot be told apart; all of it for calls
+        without a match."""
         return numbers(self.matches["undetermined_ns"], 0)
 
     @cached_property
     def lacking(self) -> Mask:
-        """Matched calls of collectives that ranks took part in which were not recorded."""
+        """Whether each call is matched, but of a collective in which unrecorded ranks took part."""
         return matching(self.matches["reason"], LACKING.__eq__)
 
     @cached_property
@@ -93,8 +94,8 @@ class CollectiveCalls:
 
     @cached_property
     def _recorded_duration(self) -> Ints:
-        """What a source that times calls on the GPU says (NONE: none does). Times that it writes
-        beside that are those that the host observed."""
+        """The duration in ns from a source that times calls on the GPU (`NONE`: there is none).
+        Times that it writes beside that are those that the host observed."""
         return numbers(self.table["duration_ns"], NONE)
 
     @cached_property
@@ -105,12 +106,13 @@ class CollectiveCalls:
 
     @cached_property
     def over_all_ranks(self) -> Mask:
-        """Whether the time that bandwidth counts is that of all ranks, not one rank's duration."""
+        """Whether bandwidth counts each call's time over all ranks, not one rank's duration."""
         return np.asarray((self.waits.span > 0) & (self.match != NONE))
 
     @cached_property
     def size(self) -> Ints:
-        """Ranks of the group (NONE: unknown). What all ranks of the job take part in needs none."""
+        """The number of ranks in the group (`NONE`: unknown). It need not be recorded where all
+        ranks of the job take part."""
         world = max((n for n in self.ranks["world_size"].to_pylist() if n), default=NONE)
         present = numbers(self.matches["members_present"], NONE)
         recorded = self.rows.group_size
@@ -118,7 +120,7 @@ class CollectiveCalls:
 
     @cached_property
     def has_size(self) -> Mask:
-        """Calls whose size was recorded, in or out."""
+        """Whether each call's size was recorded, in or out."""
         return np.asarray((self._in_bytes != NONE) | (self._out_bytes != NONE))
 
     @cached_property
@@ -131,7 +133,7 @@ class CollectiveCalls:
 
     @cached_property
     def traffic(self) -> tuple[Floats, Floats]:
-        """Bytes that algorithm bandwidth counts, and the factor to bus bandwidth."""
+        """The bytes that algorithm bandwidth counts, and the factor to bus bandwidth."""
         sizes = self._in_bytes, self._out_bytes
         return traffic(self.rows.type, self.rows.types, *sizes, self.size, self._kept)
 
@@ -159,7 +161,7 @@ class CollectiveCalls:
         return kept
 
     def with_splits(self) -> Iterator[tuple[int, Ints]]:
-        """All-to-alls with splits: of those that are alike on a rank the first, and all rows."""
+        """Yield all-to-alls with splits: the first of those alike on a rank, and all rows."""
         split, _ = codes_of(self.table["in_split"])
         rows = np.flatnonzero(split >= 0)
         size = numbers(self.table["in_bytes"], NONE)
@@ -233,14 +235,14 @@ def _elements(listed: str) -> tuple[int, ...]:
 
 
 def bandwidth(bytes_: Floats, time_ns: Ints) -> pa.Array:
-    """GB/s (bytes a nanosecond); null where either is unknown."""
+    """Return the bandwidth in GB/s (bytes a nanosecond); null where either is unknown."""
     defined = ~np.isnan(bytes_) & (time_ns > 0)
     rate = np.divide(bytes_, time_ns, out=np.zeros(len(bytes_)), where=defined)
     return number(rate, pa.float64(), defined)
 
 
 def scopes(calls: CollectiveCalls) -> pa.Array:
-    """Whether each group lies within a node or spans several; null where hosts are unknown."""
+    """Return whether each call's group is within a node or spans several; null: hosts unknown."""
     hosts = calls.hosts.of_rank
     codes, groups = calls.rows.group_ranks
     scope = []

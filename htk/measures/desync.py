@@ -1,4 +1,4 @@
-"""Whether the members of a collective made the same call, and who did not.
+"""Mismatches: whether the members of a collective made the same call, and who did not.
 
 A majority says what the call was; who says otherwise is the culprit. Without a majority nobody is.
 Sizes are elements, as they are to the communication library; shapes do not matter to it.
@@ -48,7 +48,7 @@ def mismatch(history: Histories, call_site: CallSite) -> Mismatch | None:
 
 
 def _uneven(history: Histories, call_site: CallSite, calls: Mapping[int, RecordedCall]) -> bool:
-    """Whether members may legally differ in size: each gives or takes a part of its own length."""
+    """Return whether members may differ in size: each gives or takes a part of its own length."""
     alone = [c.operations[0] for c in calls.values() if len(c.operations) == 1]
     if len(alone) < len(calls):
         return False
@@ -169,7 +169,8 @@ def _contradicts(call: RecordedCall, size: int) -> bool:
 def _exchanged(
     history: Histories, call_site: CallSite, calls: Mapping[int, RecordedCall]
 ) -> Mismatch | None:
-    """All-to-all: what all send is what all receive. Who is wrong cannot be told from sums."""
+    """Return a mismatch if all ranks of an all-to-all send more or less than all receive. Who is
+    wrong cannot be told from sums."""
     alone = [c.operations[0] for c in calls.values() if len(c.operations) == 1]
     if len(alone) != len(history.members(call_site)):
         return None
@@ -196,10 +197,11 @@ def _message(call_site: CallSite, calls: Mapping[int, RecordedCall]) -> Mismatch
 
 
 def _in_order(history: Histories, vote: Mismatch) -> Mismatch:
-    """Whether the culprit made the calls of the others in another order, skipped or added one.
+    """Return the mismatch, as one of order if a culprit swapped, skipped or added a call.
 
-    Only where its calls match those of the others shifted by one, and do not match unshifted: in a
-    loop of calls that are all alike, one that differs is a mismatch and moves nothing.
+    It is so only where its calls match those of the others shifted by one, and do not match
+    unshifted: in a loop of calls that are all alike, one that differs is a mismatch and moves
+    nothing.
     """
     if not vote.decided:
         return vote
@@ -231,7 +233,7 @@ _COMPARED = 8  # calls behind one that differs
 
 
 def _sayings(history: Histories, call_site: CallSite, rank: int) -> list[tuple[Any, ...]]:
-    """What a rank says of a call and of those behind it in its group, until one is not recorded."""
+    """Return type, size and dtype of a rank's call and those behind it, until one is unrecorded."""
     sayings = []
     for seq in range(call_site.seq, call_site.seq + _COMPARED):
         call = history.by_site.get(CallSite(call_site.group, seq), {}).get(rank)
@@ -248,12 +250,12 @@ def _agree(own: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool | 
 
 
 def named(ranks: list[int] | tuple[int, ...]) -> str:
-    """rank 3; ranks 0-2,7."""
+    """Return ranks in words: rank 3; ranks 0-2,7."""
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {listed(ranks)}"
 
 
 def listed(ranks: list[int] | tuple[int, ...]) -> str:
-    """Ranks, neighbours joined, and four or more at even distance: 0-2,7 and 0..504:8."""
+    """Return ranks, neighbours joined, and four or more at even distance: 0-2,7 and 0..504:8."""
     left = sorted(ranks)
     parts = []
     while left:

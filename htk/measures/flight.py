@@ -34,7 +34,7 @@ from htk.measures.polls import moved_between_polls, newest_polls
 def histories(
     collectives: pa.Table, comm_groups: pa.Table, world_size: int | None = None
 ) -> Histories:
-    """Calls by rank and by place. A loop: dumps hold some thousand records, not millions."""
+    """Return calls by rank and by place. A loop: dumps hold some thousand records, not millions."""
     records = recorder_rows(collectives, CALL_COLUMNS)
     states = recorder_rows(comm_groups, STATUS_COLUMNS)
     sources = {r["rank"]: WATCHDOG for r in (*records, *states)}
@@ -100,7 +100,7 @@ def _from_status(
     by_site: dict[CallSite, dict[int, RecordedCall]],
     first: Mapping[tuple[int, GroupId], int],
 ) -> None:
-    """Of a dump that lost its records, or the oldest, the counters tell where its rank waits."""
+    """Add the call where a rank waits, told by counters, if its dump lost all or oldest records."""
     enqueued, done = row["last_enqueued"], row["last_completed"]
     if enqueued is None or done is None or enqueued <= max(done, 0):
         return
@@ -147,7 +147,7 @@ class _Messages:
 
 
 def _pair(row: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Sender and receiver."""
+    """Return sender and receiver (None: no message, or unknown)."""
     if row["type"] not in ("send", "recv") or row["peer"] is None:
         return None
     rank, peer = row["rank"], row["peer"]
@@ -155,7 +155,7 @@ def _pair(row: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _add(call: RecordedCall, row: Mapping[str, Any]) -> None:
-    """The closing record of a coalesced group says nothing that its members do not."""
+    """Add a record to a call, unless it closes a coalesced group: it would say nothing new."""
     closing = row["type"] == "coalesced" or (call.operations and row["in_shapes"] == "[]")
     if not (closing and call.operations):
         call.operations.append(row)

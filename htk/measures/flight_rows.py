@@ -81,7 +81,7 @@ def watchdog_as_recorder(
 
 
 def enqueued_and_completed(records: list[dict[str, Any]]) -> dict[tuple[int, GroupId], int]:
-    """When a rank enqueued, in each group, the last call that completed."""
+    """Return when each rank enqueued the last of its completed calls of each group, in ns."""
     latest: dict[tuple[int, GroupId], int] = {}
     for row in records:
         if row["state"] == "completed" and row["enqueue_ns"] is not None:

@@ -1,4 +1,4 @@
-"""What blocks of memory are for, inferred where the recording does not say.
+"""Categories of memory blocks, inferred where the recording does not say.
 
 From the phase in which a block is allocated and from how long it lives, as torch's own memory
 profiler defines its categories: what forward leaves for backward is activation, what backward
@@ -82,7 +82,7 @@ def _inferred(
 
 
 def blocks(use: MemoryUse) -> tuple[Ints, Ints]:
-    """Events that allocate a block, and for each the one by which it is gone (NONE: none).
+    """Return events that allocate a block, and for each the one by which it is gone (`NONE`: none).
 
     It frees the block, or (where that was not recorded) gives its address to another.
     """
@@ -123,7 +123,7 @@ def _by_life(phase: Ints, birth: Ints, death: Ints, host: Ints, when: "_When") -
 
 
 class _When:
-    """Which phase it is, thread by thread, and when the next begins on a rank."""
+    """The phase at each time, thread by thread, and when the next begins on a rank."""
 
     def __init__(
         self, cpu_ops: pa.Table, op_links: pa.Table, op_passes: pa.Table, annotations: pa.Table
@@ -139,7 +139,8 @@ class _When:
         }
 
     def phase(self, events: pa.Table) -> Ints:
-        """That of the operator round it; else of the range; else of the operator before it."""
+        """Return the phase of each event: that of the operator around it, else of the range, else
+        of the operator before it."""
         of_ops, of_ranges, thread = threads_of(self._ops, self._ranges, events)
         time, end = numbers(events["time_ns"]), numbers(self._ops["end_ns"])
         ops = Nested(of_ops, self._start, end, numbers(self._op_links["parent_row"], NONE))
@@ -155,6 +156,6 @@ class _When:
         return np.asarray(self.next(phase, host, np.zeros(len(host), np.int64)) != _NEVER)
 
     def next(self, phase: int, host: Ints, time: Ints) -> Ints:
-        """When an operator of that phase begins next."""
+        """Return when an operator of that phase begins next, by host, in ns (`_NEVER`: never)."""
         line = self._starts.get(phase)
         return np.full(len(host), _NEVER) if line is None else line.next_time(host, time, _NEVER)

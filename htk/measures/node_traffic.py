@@ -1,4 +1,4 @@
-"""How much of each collective stays within nodes, and how much passes between them.
+"""Traffic of each collective: how much stays within nodes, and how much passes between.
 
 Bytes are those that a rank sends, mean over its group. A ring enters and leaves each node once, so
 that n ranks on m nodes have m of n hops between nodes; a tree, and a chain from or to a root, has
@@ -32,8 +32,8 @@ def node_traffic(calls: CollectiveCalls) -> tuple[Ints, Ints]:
 
 
 def _shares(calls: CollectiveCalls) -> tuple[Floats, Floats]:
-    """Share of each call's bytes that passes between nodes, and what of those that bus bandwidth
-    counts a rank sends (NaN: unknown)."""
+    """Return the share of each call's bytes that passes between nodes, and what of those that bus
+    bandwidth counts a rank sends (NaN: unknown)."""
     rows = calls.rows
     group, _ = rows.group_ranks
     algorithm, names = codes_of(calls.table["algorithm"])
@@ -84,7 +84,7 @@ def _shares_of_call(calls: CollectiveCalls, row: int, algorithm: str | None) -> 
 
 
 def _share_of_splits(calls: CollectiveCalls, row: int) -> float:
-    """Of what a rank sends to others."""
+    """Return the share that passes between nodes of what a rank sends to others (NaN: unknown)."""
     sent, ranks = calls.sent(row), calls.members(row)
     hosts, rank = calls.hosts.of_rank, int(calls.rows.rank[row])
     if sent is None or ranks is None or len(sent) != len(ranks) or rank not in ranks:

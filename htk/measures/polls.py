@@ -46,8 +46,8 @@ def moved_between_polls(records: Rows, states: Rows) -> dict[int, bool]:
 
 
 def _enqueued(records: Rows, states: Rows) -> dict[tuple[int, int], int]:
-    """When the last call of each dump was enqueued, by rank and cycle. A watchdog's times are only
-    about as exact as it looks, and are no dump's."""
+    """Return when the last call of each dump was enqueued, in ns, by rank and cycle (0: unknown). A
+    watchdog's times do not count: they are only as exact as it polls, and are no dump's."""
     last = {(s["rank"], s["cycle"]): 0 for s in states}
     for row in records:
         poll = (row["rank"], row["cycle"])

@@ -44,14 +44,14 @@ class PythonTime:
 
 
 def _called(op_links: pa.Table, op_callers: pa.Table) -> tuple[Ints, Mask]:
-    """The Python call round each operator, and whether that one called it, not an operator."""
+    """Return the Python call round each operator, and whether no operator lies between them."""
     row = numbers(op_callers["python_row"], NONE)
     parent = numbers(op_links["parent_row"], NONE)
     return row, (row != NONE) & (np.append(row, NONE)[parent] != row)
 
 
 def _operator_time(tree: CallTree, cpu_ops: pa.Table, row: Ints, outer: Mask) -> Ints:
-    """CPU time of the operators that each Python call makes, less the Python calls inside them."""
+    """Return the CPU time of each Python call's operators, less Python calls inside them, in ns."""
     total = np.zeros(len(tree.parent), np.int64)
     start, end = numbers(cpu_ops["start_ns"])[outer], numbers(cpu_ops["end_ns"])[outer]
     caller = row[outer]
@@ -63,7 +63,7 @@ def _operator_time(tree: CallTree, cpu_ops: pa.Table, row: Ints, outer: Mask) ->
 
 
 def _inside(caller: Ints, start: Ints, end: Ints, of: Ints, time: Ints) -> Mask:
-    """Whether each time lies in a span of the same caller; those of one caller are disjoint."""
+    """Return whether each time lies in a span of its caller; a caller's spans are disjoint."""
     if not len(caller):
         return np.zeros(len(of), bool)
     last = SegmentTimes(caller, start).last(of, time)

@@ -1,4 +1,4 @@
-"""Which adapter, link, node or GPU slows communication: tomography over groups that overlap.
+"""Find the adapter, link, node or GPU that slows communication: tomography of overlapping groups.
 
 What is slow slows every group that uses it, and no other. Each suspect is a hypothesis: groups that
 use it are slower by one factor, groups of a kind are equally fast otherwise, and what that pace is
@@ -140,7 +140,8 @@ def _adapter(rank: int, hosts: dict[int, str]) -> Key:
 
 
 def _adapters(paces: LinkPaces, hosts: dict[int, str]) -> dict[int, Key]:
-    """The adapter of each rank by name, where all ends of all hops name theirs, each one alone."""
+    """Return each rank's adapter by name; empty unless every hop names both ends' adapters, the
+    same one for a rank each time."""
     names: dict[int, set[str | None]] = defaultdict(set)
     for hops, nodes in zip(paces.hops or [], paces.nodes, strict=False):
         if hops is None and len(nodes) > 1:
@@ -162,7 +163,7 @@ def _adapters(paces: LinkPaces, hosts: dict[int, str]) -> dict[int, Key]:
 
 
 def _support(paces: LinkPaces, users: list[list[int]]) -> tuple[Floats, Floats]:
-    """Log likelihood of each suspect over that of nothing slow, and its likeliest factor."""
+    """Return each suspect's log likelihood over that of nothing slow, and its likeliest factor."""
     kinds = int(paces.kind.max(initial=-1)) + 1
     weight = 1 / _variance(paces)
     total, first = (
@@ -196,7 +197,10 @@ def _likeliest(on: Floats, off: Floats, first: Floats, precision: Floats) -> Flo
 
 
 def _variance(paces: LinkPaces) -> Floats:
-    """Of each group's observation; where there are many of a kind, also of what they differ by."""
+    """Return the variance of each group's excess: its scatter's, and that among groups of its kind.
+
+    The latter is measured where a kind has many groups, and assumed elsewhere.
+    """
     spread = np.full(len(paces), _ALIKE)
     for kind in np.flatnonzero(np.bincount(paces.kind) >= _MANY).tolist():  # a few kinds
         of_kind = paces.kind == kind

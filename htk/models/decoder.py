@@ -95,7 +95,7 @@ class Decoder:
 
     @property
     def mixers(self) -> int:
-        """Layers with attention."""
+        """The number of layers with attention."""
         return self.layers if self.attention_layers is None else self.attention_layers
 
     @property
@@ -116,7 +116,7 @@ class Decoder:
 
     @property
     def ways(self) -> int:
-        """Matrices of a feed-forward."""
+        """The number of matrices of a feed-forward."""
         return 3 if self.gated else 2
 
     @property
@@ -126,7 +126,7 @@ class Decoder:
 
     @property
     def attention_matrices(self) -> int:
-        """Weights of one attention layer."""
+        """The number of weights of one attention layer."""
         if self.latent is None:
             return 2 * self.hidden * (self.query_width + self.kv_width)
         narrow, rank = self.latent, self.latent.query_rank
@@ -139,8 +139,8 @@ class Decoder:
 
     @property
     def beside_experts(self) -> int:
-        """Weights of a mixture's layer that every token meets: router, shared experts, and the
-        projections to a narrower input."""
+        """The number of weights of a mixture's layer that every token meets: router, shared
+        experts, and the projections to a narrower input."""
         if self.experts == 1:
             return 0
         narrow = 2 * self.hidden * self.expert_input
@@ -148,13 +148,13 @@ class Decoder:
 
     @property
     def state_space_matrices(self) -> int:
-        """Weights of one layer of state spaces that a token is multiplied with."""
+        """The number of weights of one state-space layer that a token is multiplied with."""
         s = self.state_space
         return 0 if s is None else self.hidden * (s.projected + s.inner)
 
     @property
     def matrices(self) -> int:
-        """Weights that a token is multiplied with, of all layers; those that choose experts too."""
+        """The number of weights that a token is multiplied with, of all layers, routers too."""
         moe = self.beside_experts + self.active_experts * self.expert_parameters
         if not self.moe_layers:
             moe = self.expert_parameters
@@ -179,7 +179,7 @@ class Decoder:
 
     @property
     def vectors(self) -> int:
-        """Norms and biases of all layers, and what state spaces have beside their matrices."""
+        """The parameters of all layers outside matrices: norms, biases, and state spaces' own."""
         norm = self.hidden if self.gated else 2 * self.hidden
         each = 2 if self.attention_layers is None else 1
         norms = each * self.layers * (self.hidden if self.biases is False else norm)
@@ -215,13 +215,13 @@ class Decoder:
 
     @property
     def active_parameters(self) -> int:
-        """Those that take part for each token."""
+        """The number of parameters that each token uses."""
         return self.parameters - self.idle_parameters
 
 
 def decoder(name: str, **sizes_by_name: Any) -> Decoder:
-    """A preset, with what is given in place of its own; any other name needs all of it, and is
-    gated only where that is said."""
+    """Return a preset, with the given sizes in place of its own; any other name needs all sizes,
+    and is gated only where `gated` says so."""
     from htk.models.presets import preset
 
     known_model = preset(name)
@@ -279,7 +279,7 @@ def _no_decoder(model: Decoder) -> str:
 
 
 def attention_pairs(queries: int, keys: int, causal: bool) -> int:
-    """Query and key pairs that are looked at: Σ_i min(i, keys) where causal (aten, top-left)."""
+    """Return the number of query-key pairs: Σ_i min(i, keys) where causal (aten, top-left)."""
     if not causal:
         return queries * keys
     full = max(0, queries - keys)
@@ -288,8 +288,8 @@ def attention_pairs(queries: int, keys: int, causal: bool) -> int:
 
 
 def attention_flops(model: Decoder, batch: int, seq: int) -> int:
-    """Of scores and what they weigh, all layers, one forward pass; and of what state spaces do
-    within a chunk and between chunks."""
+    """Return the FLOPs of attention in one forward pass, all layers: scores and weighted values,
+    and what state spaces do within a chunk and between chunks."""
     scans = seq * model.state_space_layers * scan_flops(model)
     return batch * (score_flops(model, seq) + scans)
 
@@ -316,7 +316,7 @@ _CHUNK = 256  # tokens of a scan's chunk, as Mamba-2 has it
 
 
 def forward_flops(model: Decoder, batch: int, seq: int) -> int:
-    """Multiplications and additions of one forward pass: matrices, attention, logits."""
+    """Return the FLOPs of one forward pass: matrices, attention, logits."""
     tokens = batch * seq
     matrices = 2 * tokens * (model.matrices + model.vocab * model.hidden)
     return matrices + attention_flops(model, batch, seq)

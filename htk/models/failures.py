@@ -1,4 +1,4 @@
-"""What failures and checkpoints leave of a job's time: exact means for failures without memory.
+"""How failures and checkpoints divide a job's time: exact means for failures without memory.
 
 Failures come at a constant rate and strike recovery too, which then begins anew. A checkpoint stops
 the job for its own cost; one that is written in the background can be restored only when its write
@@ -151,7 +151,7 @@ def _with_intervals(plan: Checkpointing, every: float, memory: float | None) -> 
 def _two_levels(
     rate: float, recovery: float, memory_recovery: float, plan: Checkpointing
 ) -> TimeShares:
-    """Of what lies between two checkpoints on disk, with so many in memory between them."""
+    """Return the time shares between two checkpoints on disk, with some in memory between them."""
     assert plan.memory_every is not None
     count = max(round(plan.every / plan.memory_every), 1)
     disk_share = 1 - plan.memory_share

@@ -82,11 +82,11 @@ class Gpu:
 
     @property
     def memory_bytes(self) -> float:
-        """What a process can have of it: makers count in 2^30, drivers keep about a hundredth."""
+        """The bytes a process can use: makers count in 2^30, drivers keep about a hundredth."""
         return _FREE * self.memory_gb * 2**30
 
     def limited_to(self, gib: float) -> "Gpu":
-        """Return it with so much memory for a process, in GiB."""
+        """Return this GPU with so much memory for a process, in GiB."""
         return replace(self, memory_gb=gib / _FREE)
 
     def has(self, number_format: str) -> bool:

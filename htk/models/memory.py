@@ -39,7 +39,7 @@ _LOGISTIC = math.sqrt(3) / math.pi  # scale of a logistic distribution over its 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What of a model decides its memory. Widths are in elements of a token."""
+    """The sizes of a model that decide its memory. Widths are in elements of a token."""
 
     layers: int
     layer_parameters: float
@@ -93,7 +93,7 @@ class Layout:
 
     @property
     def communicators(self) -> int:
-        """Kinds of groups that the rank communicates in."""
+        """The number of kinds of groups that the rank communicates in."""
         ways = (self.shards, self.replicas, self.tensor, self.pipeline, self.context, self.expert)
         return sum(ranks > 1 for ranks in ways)
 
@@ -136,8 +136,11 @@ class Memory:
 
 
 def model_size(model: Decoder) -> ModelSize:
-    """Of experts, each token's results are kept for those that it takes, with a copy of what goes
-    into each and comes out."""
+    """Return the sizes of a model that decide its memory.
+
+    For each expert that a token takes, its results are kept, with a copy of what goes in and
+    comes out.
+    """
     moe = model.moe_layers / model.layers  # of the layers
     routed = model.active_experts if model.experts > 1 else 0
     ffn = moe * (routed * model.ffn + model.shared_ffn)
@@ -276,7 +279,7 @@ def _logits(layout: Layout) -> float:
 
 
 def _state(size: ModelSize, layout: Layout, ends: bool) -> Memory:
-    """Parameters, gradients and the optimizer's state of a stage; `ends`: with the embedding."""
+    """Return a stage's parameters, gradients and optimizer state; `ends`: with the embedding."""
     beside = size.root_parameters if layout.pipeline == 1 else size.embedding_parameters
     beside = beside if ends else 0.0
     experts = size.expert_parameters / layout.expert / (layout.expert_tensor or layout.tensor)

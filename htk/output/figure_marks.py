@@ -56,7 +56,7 @@ def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
 
 
 def _by_kind(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[str] | None:
-    """Where each bar is a thing of one kind, the kinds' colours."""
+    """Return each bar's colour by its kind; None where the bars are not of one kind each."""
     if chart.color is not None or not isinstance(chart.y, str) or "kind" not in table.column_names:
         return None
     return [palette.get(kind or "", palette["cpu"]) for kind in table["kind"].to_pylist()]
@@ -116,7 +116,7 @@ def _apart(pieces: list[list[int]], values_of: Callable[[list[int]], list[Any]])
 def _bands(
     table: pa.Table, chart: Line, series: Sequence["_Drawn"], palette: dict[str, str]
 ) -> list[Any]:
-    """Of many ranks the median, and the range between the least and the most."""
+    """Draw each series of many ranks as their median, in a band from the least to the most."""
     import plotly.graph_objects as go
 
     traces = []
@@ -176,7 +176,7 @@ class _Drawn(NamedTuple):
 
 
 def _split_by_rank(table: pa.Table, chart: Line) -> list[_Drawn]:
-    """A line does not run from one rank to the next."""
+    """Return a line for each series and rank, so that none runs from one rank to the next."""
     series = series_of(table, chart.y, chart.color)
     if "rank" not in table.column_names or chart.x == "rank":
         return [_Drawn(name, None, rows, y) for name, rows, y in series]

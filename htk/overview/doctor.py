@@ -82,7 +82,8 @@ def _files(trace: Trace) -> Iterator[Row]:
 
 
 def _log_lines(trace: Trace) -> Iterator[Row]:
-    """What became of the lines of each file that holds others than were read."""
+    """Yield, for each file with lines not read (blank ones apart), how many were read, skipped and
+    not recognised."""
     lines: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     for row in trace.tables["log_lines"].to_pylist():  # a few for each file
         lines[row["file"]][row["reading"], row["source"] or "blank"] += row["lines"]
@@ -178,7 +179,7 @@ def _links(trace: Trace) -> Iterator[Row]:
 
 
 def _clocks(trace: Trace) -> Iterator[Row]:
-    """How far the ranks' clocks are apart, where collectives tell."""
+    """Yield how far apart the ranks begin, and where collectives tell, their clocks' offsets."""
     if len(trace.ranks) < 2:
         return
     starts = numbers(trace.tables["ranks"]["start_ns"].drop_null())  # a log of a job has none

@@ -101,12 +101,12 @@ class Verdict:
 
     @property
     def on_host(self) -> bool:
-        """Whether steps and shares are the host's."""
+        """Whether steps and shares describe the host, for want of GPU work."""
         return bool(self.gpu_note)
 
     @property
     def visible_shares(self) -> list[Share]:
-        """Shares that are large enough to be seen."""
+        """The shares that are large enough to be shown."""
         return [share for share in self.shares if share.pct >= LEAST_PCT]
 
     @property
@@ -133,7 +133,7 @@ class Verdict:
 
 @within_memory
 def verdict(trace: Trace) -> Verdict:
-    """What a first look at a trace finds. Without GPU work: the steps on the host, and why."""
+    """Return what a first look at a trace finds; without GPU work, the host's steps and why."""
     if trace.emptied("rank_windows"):
         trace.need("rank_windows")  # says what was chosen
     steps = _steps(trace)
@@ -285,7 +285,7 @@ def _steps(trace: Trace) -> _Steps:
 
 
 def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
-    """Bars that add up to the window: what runs, then why nothing does."""
+    """Return shares that add up to the window: what runs, then why nothing does."""
     lanes = times.num_rows
     total = max(int(numbers(times["total_ns"]).sum()), 1)
 
@@ -308,7 +308,7 @@ def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
 
 
 def _exposed(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
-    """Exposed communication, split where other ranks tell waiting from moving bytes."""
+    """Return exposed communication, split where other ranks tell waiting from moving bytes."""
     if not exposed:
         return []
     matches = trace.tables["aligned_matches"]

@@ -133,7 +133,7 @@ class StageCompute:
 
     @property
     def _ways_back(self) -> float:
-        """Products backward for each forward: inputs' gradients, and weights' where trained."""
+        """The products backward for each forward: inputs' gradients, and weights' where trained."""
         return 1.0 if self.job.lora_rank is not None else BACKWARD
 
     @cached_property
@@ -163,7 +163,8 @@ class StageCompute:
             yield PlannedProduct(self.tokens, space.inner / t, hidden, count)
 
     def _of_stage(self, layers: float) -> float:
-        """Of a stage, with what further predictions repeat: the average layer each."""
+        """Return the stage's part of a sum over layers; each further prediction repeats the average
+        layer."""
         model = self.model
         return layers * (1 + model.predictions / model.layers) / self.job.pipeline_parallel
 
@@ -199,7 +200,8 @@ class StageCompute:
             yield from self._expert_products(moe)
 
     def _expert_products(self, layers: float) -> Iterator[PlannedProduct]:
-        """Each rank's experts take as many tokens as its own choose: the even share."""
+        """Yield the products of a rank's experts, which take the even share: as many tokens as its
+        own choose."""
         model, job = self.model, self.job
         own = model.experts / job.expert_parallel
         group = job.expert_tensor
@@ -213,7 +215,7 @@ class StageCompute:
 
     @property
     def routed_tokens(self) -> float:
-        """Copies of its tokens that a rank sends to experts, for each layer."""
+        """The number of copies of its tokens that a rank sends to experts, for each layer."""
         job = self.job
         split = job.sequence_split if job.expert_parallel > 1 else 1
         return self.tokens / split * self.model.active_experts * min(job.capacity or 1.0, 1.0)
@@ -236,7 +238,7 @@ class StageCompute:
 
     @property
     def _library(self) -> float:
-        """Share of a library's rate that its kernels reach."""
+        """The share of a library's rate that the job's kernels reach."""
         if self.job.kernels == "fused":
             return 1.0
         return _FRAMEWORK.get(self.gpu.architecture, 1.0)
@@ -278,7 +280,8 @@ class StageCompute:
         return self._of_stage(moved) / self.gpu.achievable_memory_gbps
 
     def _casts_ns(self, products: list[PlannedProduct]) -> float:
-        """Of what goes into products, one way: results' gradients are cast on the way back."""
+        """Return the time of one pass to cast what goes into products, in ns; the backward pass
+        casts results' gradients."""
         per_element = self.format.cast_bytes
         elements = sum(p.count * p.rows * (p.inner + p.columns) / 2 for p in products)
         return per_element * elements / self.gpu.achievable_memory_gbps

@@ -115,7 +115,7 @@ class Prepared:
 
 
 class _Naming(NamedTuple):
-    """Where a query names a relation; for a call of an analysis, its options."""
+    """A place where a query names a relation; for a call of an analysis, its options."""
 
     name: str
     start: int
@@ -129,8 +129,11 @@ def query(trace: Trace, text: str, limits: Limits | None = None) -> Result:
 
 
 def query_dataset(folder: Path, text: str, limits: Limits | None = None) -> Result:
-    """The same over a folder that `htk convert --format parquet` wrote: its tables are scanned from
-    disk; what an analysis reads, and what is derived of them, is made in memory."""
+    """Return the answer to one SQL query over a folder that `htk convert --format parquet` wrote.
+
+    Its tables are scanned from disk; what an analysis reads, and what is derived of them, is made
+    in memory.
+    """
     tables = dataset_tables(folder)
     prepared = prepare(read_dataset(folder), text, tables)
     prepared.dataset = tables
@@ -196,8 +199,8 @@ def prepare(trace: Trace, text: str, scanned: Collection[str] = ()) -> Prepared:
 
 
 def _named(text: str) -> Iterator[_Naming]:
-    """Names of tables, views and analyses in a query. A text that is a name and no more counts
-    too: the interval macros take names so."""
+    """Yield the names of tables, views and analyses in a query. A text that is a name and no more
+    counts too: the interval macros take names so."""
     words = list(tokens(text))
     names = {*ANALYSES, *_BASE_TABLES, *VIEWS}
     number = 0

@@ -26,14 +26,14 @@ _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 @dataclass(frozen=True)
 class Limits:
-    """What a query may take before it is stopped."""
+    """The time and memory that a query may take before it is stopped."""
 
     seconds: float = 60.0
     memory: str = "4GB"
 
     @property
     def memory_bytes(self) -> int:
-        """The memory limit as a number."""
+        """The memory limit in bytes."""
         match = _SIZE.fullmatch(self.memory)
         if match is None or not float(match[1]):
             raise UsageError(f"--memory {self.memory}: expected a size such as 4GB or 500MB")
@@ -42,7 +42,7 @@ class Limits:
 
 
 class Refusal(HtkError):
-    """What the process has to say instead of an answer: a kind of reason, and the reason."""
+    """The process gave no answer: a kind of reason, and the reason."""
 
     def __init__(self, kind: str, why: str = "") -> None:
         super().__init__(why)

@@ -8,7 +8,7 @@ from htk.report.content import Report
 
 
 def tiles(report: Report) -> str:
-    """Step, compute, exposed communication, idle, MFU, and on what."""
+    """Return the tiles: step, compute, exposed communication, idle, MFU, ranks and devices."""
     rendered = [_tile(*facts) for facts in _facts(report)]
     return f'<div class="tiles">{"".join(rendered)}</div>'
 
@@ -57,7 +57,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
 
 
 def _of_job(report: Report) -> list[tuple[str, str, str, str]]:
-    """What stragglers cost, of a job that logged its operations; nothing of other records."""
+    """Return what stragglers cost a job that logged its operations; nothing for other records."""
     result = _result(report, "straggler_slowdown")
     if result is None:
         return []

@@ -18,7 +18,8 @@ class OperationType:
 
     @property
     def communicates(self) -> bool:
-        """Whether its usual duration is a median (transfers have long tails) and not a mean."""
+        """Whether it moves data between ranks: its usual duration is then a median (transfers have
+        long tails), not a mean."""
         return self.kind in ("pipeline", "data_parallel")
 
 

@@ -21,7 +21,7 @@ _FULL = 1e-9  # of a server, left: queues grow without end
 
 @dataclass(frozen=True)
 class Load:
-    """What every request asks for, in tokens."""
+    """The tokens of every request: its prompt, and those generated."""
 
     prompt: int
     generated: int
@@ -70,42 +70,42 @@ class SteadyServer:
 
     @property
     def tokens_each(self) -> float:
-        """Tokens that an iteration verifies of each request."""
+        """The number of tokens that an iteration verifies of each request."""
         plan = self.server.speculation
         return 1.0 if plan is None else plan.draft_tokens + 1.0
 
     @property
     def accepted(self) -> float:
-        """Tokens that an iteration gives each request."""
+        """The number of tokens that an iteration gives each request."""
         plan = self.server.speculation
         return 1.0 if plan is None else plan.tokens
 
     @cached_property
     def iterations(self) -> float:
-        """Iterations in which a request is answered."""
+        """The number of iterations in which a request is answered."""
         return max(self.load.generated / self.accepted, 1.0)
 
     @cached_property
     def chunks(self) -> int:
-        """Iterations in which a lone prompt is read."""
+        """The number of iterations in which a lone prompt is read."""
         return math.ceil(self.load.prompt / self.server.chunk)
 
     @cached_property
     def most_requests(self) -> int:
-        """Requests that fit in memory at their full length."""
+        """The number of requests that fit in memory at their full length."""
         return self.server.most_requests(self.load.prompt + self.load.generated)
 
     @cached_property
     def most_answered(self) -> float:
-        """Requests of a stage's group that can be answered at once, however many wait."""
+        """The most requests of a stage's group that can be answered at once, however many wait."""
         return self.server.chunk * self.iterations / self.load.prompt
 
     def decode(self, requests: float) -> IterationTime:
-        """Return an iteration that answers so many requests and reads no prompt."""
+        """Return the time of an iteration that answers so many requests and reads no prompt."""
         return self.compute.iteration(self._work(requests))
 
     def prefill_ns(self, requests: float = 0.0) -> float:
-        """Return the iterations that read one prompt while so many requests are answered."""
+        """Return the time of the iterations that read one prompt beside so many requests, in ns."""
         each = self.load.prompt / self.chunks
         return sum(
             self.compute.iteration(self._work(requests, each, 1.0, chunk * each)).total
@@ -118,7 +118,7 @@ class SteadyServer:
         return IterationWork(tokens, prompts, cached, requests, self.load.context, self.tokens_each)
 
     def _pace(self, requests: float, decode_ns: float) -> Pace:
-        """Of the iterations of a group, with the prompts that they read beside answering."""
+        """Return the pace of a group's iterations, with the prompts read beside answering."""
         demand = requests * self.load.prompt / self.iterations  # tokens of prompts an iteration
         if demand > self.load.prompt / self.chunks:
             reading = self._reading(requests, demand)
@@ -129,7 +129,7 @@ class SteadyServer:
         return Pace(mean, reading, share * reading / mean)
 
     def _reading(self, requests: float, tokens: float) -> float:
-        """Return an iteration that reads so many tokens of several prompts."""
+        """Return the time of an iteration that reads so many tokens of several prompts, in ns."""
         each = self.load.prompt / self.chunks
         cached = (self.load.prompt - each) / 2
         return self.compute.iteration(self._work(requests, tokens, tokens / each, cached)).total
@@ -166,7 +166,7 @@ class SteadyServer:
         return first, first + later * self.decode(requests).total
 
     def _cached_before(self, prompts: float) -> float:
-        """Tokens of a prompt that earlier chunks have read, on average."""
+        """Return the tokens of a prompt that earlier chunks have read, on average."""
         return self.load.prompt * (1 - prompts) / 2 if prompts < 1 else 0.0
 
 

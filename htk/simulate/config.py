@@ -1,4 +1,4 @@
-"""What is simulated: model, cluster, strategy, and how untidy reality is."""
+"""The configuration of a simulated job: model, cluster, strategy, and how untidy reality is."""
 
 import textwrap
 import tomllib
@@ -119,26 +119,26 @@ class Config:
 
     @property
     def tokens(self) -> int:
-        """Of a micro-batch, on a rank."""
+        """The number of tokens of a micro-batch on a rank."""
         return self.micro_batch * self.seq // self.context_parallel
 
     @property
     def own_expert_parameters(self) -> int:
-        """Of the experts that a rank holds."""
+        """The number of parameters of the experts that a rank holds."""
         model = self.decoder
         every = model.moe_layers * model.experts * model.expert_parameters
         return every // self.expert_parallel // self.tensor_parallel
 
     @property
     def held_parameters(self) -> int:
-        """Of a rank before sharding: of experts, its own."""
+        """The number of parameters of a rank before sharding; of experts, only its own."""
         model, split = self.decoder, self.tensor_parallel
         every = model.moe_layers * model.experts * model.expert_parameters
         return (model.parameters - every) // split + self.own_expert_parameters
 
     @property
     def shards(self) -> int:
-        """Ranks over which parameters are spread."""
+        """The number of ranks over which parameters are spread."""
         if self.strategy == "ddp":
             return 1
         if self.strategy == "hybrid_shard":
@@ -151,13 +151,13 @@ class Config:
 
     @property
     def written(self) -> tuple[int, ...]:
-        """Ranks that are written."""
+        """The ranks whose traces are written."""
         chosen = tuple(range(self.ranks)) if self.ranks_only is None else self.ranks_only
         return tuple(r for r in chosen if r != self.missing)
 
     @property
     def planted(self) -> dict[str, dict[str, Value]]:
-        """By name, what was given with it."""
+        """The options of each plant, by its name."""
         return dict(read_plant(text) for text in self.plants)
 
     @property
@@ -168,7 +168,8 @@ class Config:
 
     @property
     def starts_up(self) -> bool:
-        """Whether the recording begins with the job, whose first step loads and creates."""
+        """Whether the recording begins with the job, whose first step creates its context, streams
+        and communicators and loads its kernels."""
         return self.first_step == 0
 
     @property
@@ -177,7 +178,7 @@ class Config:
 
     @property
     def element_type(self) -> str:
-        """As the profiler writes it."""
+        """The type of tensors' elements, as the profiler writes it."""
         return "float" if self.precision == "fp32" else "c10::BFloat16"
 
     @property
@@ -201,32 +202,32 @@ class Config:
 
     @property
     def norm(self) -> tuple[Pass, ...]:
-        """What a norm of a layer launches."""
+        """The operators that a norm of a layer launches."""
         return GATED_NORM if self.decoder.gated else PLAIN_NORM
 
     @property
     def attention(self) -> tuple[float, float]:
-        """Rate of attention over that of matrix products, from and to."""
+        """The range of attention's rate relative to that of matrix products: least and most."""
         return 0.52, 0.62
 
     @property
     def bucket_bytes(self) -> int:
-        """Of gradients that DistributedDataParallel reduces together."""
+        """The bytes of gradients that DistributedDataParallel reduces together."""
         return 25 * 1024 * 1024
 
     @property
     def gathers_ahead(self) -> int:
-        """Units of FSDP2 whose parameters are gathered before they are used; 0: none."""
+        """The number of FSDP2 units whose parameters are gathered before they are used; 0: none."""
         return 2
 
     @property
     def owners(self) -> float:
-        """Over how many ranks the optimizer's work is spread."""
+        """The number of ranks over which the optimizer's work is spread."""
         return self.shards
 
     @property
     def layout(self) -> Layout:
-        """What decides the memory of a step."""
+        """The layout over GPUs, which decides the memory of a step."""
         return Layout(
             self.strategy,
             self.shards,
@@ -256,7 +257,7 @@ class Config:
 
 
 def checked(config: Config) -> Config:
-    """Return the same, once it is sure to make sense."""
+    """Return the configuration, or raise UsageError if it makes no sense."""
     if config.strategy not in STRATEGIES:
         raise UsageError(f"no strategy {config.strategy!r}; there are {', '.join(STRATEGIES)}")
     counts = ("nodes", "gpus_per_node", "tensor_parallel", "micro_batch", "seq", "steps")
@@ -314,7 +315,7 @@ def from_toml(path: Path, **overrides: Any) -> Config:
 
 
 def _must_share_out(config: Config) -> None:
-    """Ranks that share sequences or experts must come out even."""
+    """Raise UsageError unless ranks can share experts and sequences evenly."""
     experts, context = config.expert_parallel, config.context_parallel
     if min(experts, context) < 1 or not 0 <= config.expert_skew < 2:
         raise UsageError("expert_parallel and context_parallel must be ≥ 1, expert_skew 0 to 2")
@@ -332,7 +333,7 @@ _LARGEST = 1e15  # of any number of a job
 
 
 def _must_suit(path: Path, name: str, value: Any) -> None:
-    """A value from a file must be of the kind that the option is."""
+    """Raise UsageError unless a value from a file has its option's type."""
     usual = getattr(Config, name)
     if name == "ranks_only":
         usual = ()
@@ -344,7 +345,7 @@ def _must_suit(path: Path, name: str, value: Any) -> None:
 
 
 def read_plant(text: str) -> tuple[str, dict[str, Value]]:
-    """`name`, or `name:key=value,key=value`."""
+    """Return the name and options of a plant, written `name` or `name:key=value,key=value`."""
     name, _, rest = text.partition(":")
     if name not in PLANTS:
         raise UsageError(f"nothing called {name!r} to plant; there are {', '.join(PLANTS)}")

@@ -1,4 +1,4 @@
-"""What runs beside what on a GPU: compute and communication slow each other while both run.
+"""Contention on a GPU: compute and communication slow each other while both run.
 
 How long anything takes depends on what runs beside it, also on what is launched later. So a step is
 timed, what overlapped is looked up here, and the step is timed again.
@@ -15,7 +15,7 @@ Shares = NDArray[np.float32]
 
 
 class Beside:
-    """When all launches of a step ran, on all ranks."""
+    """The times at which all launches of a step ran, on all ranks."""
 
     def __init__(self, program: RankProgram, ranks: int) -> None:
         self._rows = [k for k, do in enumerate(program.do) if do in (Do.LAUNCH, Do.NODE)]
@@ -32,9 +32,10 @@ class Beside:
                 self._moving[position] = on_gpu[2]
 
     def shares(self, groups: dict[str, Group]) -> Shares:
-        """Of each launch on each rank, the share of its time that the other kind ran beside it.
+        """Return, per launch and rank, the share of its time that the other kind ran beside it.
 
-        For a collective the mean over its members: the slowest part of a ring is not each part.
+        A collective gets the mean over its members: not all parts of a ring are as slow as its
+        slowest.
         """
         overlap = np.zeros(self._start.shape, np.float32)
         compute = [k for k, what in enumerate(self._what) if what.kind == "compute"]
@@ -55,7 +56,7 @@ class Beside:
 
 
 def _share(low: Ints, high: Ints, start: Ints, end: Ints) -> NDArray[np.float64]:
-    """Of each interval, what the union of others covers."""
+    """Return the share of each interval `start`-`end` that the union of `low`-`high` covers."""
     order = np.argsort(low, kind="stable")
     until = np.maximum.accumulate(high[order])
     since = np.maximum(low[order], np.concatenate([low[order][:1], until[:-1]]))

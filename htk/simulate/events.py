@@ -39,7 +39,7 @@ def instant(
     category: str = "",
     args: str = "",
 ) -> str:
-    """Of one thread, or where there is none of the whole trace."""
+    """Return an instant event of one thread, or of the whole trace if `tid` is None."""
     scope = "g" if tid is None else "t"
     where = f"Trace {name.split(': ')[-1]}" if tid is None and pid else "" if tid is None else tid
     kind = f'    "cat": "{category}",\n' if category else ""
@@ -52,7 +52,7 @@ def instant(
 
 
 def meta(name: str, pid: int, tid: int, begin: int, args: str) -> str:
-    """Kineto gives it the time at which the recording begins."""
+    """Return a metadata event; Kineto gives it the time at which the recording begins."""
     return (
         f'  {{\n    "name": "{name}",\n    "ph": "M",\n'
         f'    "ts": {format_microseconds(begin - BASE_NS)},\n    "pid": {pid},\n'

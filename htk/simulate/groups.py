@@ -33,14 +33,15 @@ class Group:
 
     @cached_property
     def of_rank(self) -> tuple[int, ...]:
-        """Which of the groups a rank is in."""
+        """The index of the group that each rank is in."""
         numbers = np.empty(self.table.size, np.int64)
         numbers[self.table] = np.arange(len(self.members))[:, None]
         return tuple(numbers.tolist())
 
 
 def process_groups(config: Config) -> dict[str, Group]:
-    """By kind: shard, replicate, tensor, data, and where there are any context and expert."""
+    """Return the groups by kind: shard, replicate, tensor, data; where used, context, expert and
+    expert_replicate."""
     tensor, shards, replicas = config.tensor_parallel, config.shards, config.replicas
     grid = np.arange(config.ranks).reshape(replicas, shards, tensor)
     data = np.arange(config.ranks).reshape(-1, tensor)

@@ -82,12 +82,12 @@ class SimulatedHost:
         self.program.add(Do.CLOSE, _LEAVE, what)
 
     def function(self, name: str) -> AbstractContextManager[None]:
-        """Return a call of a Python function."""
+        """Return a context that records a call of a Python function."""
         return self._python(name)
 
     @contextmanager
     def module(self, kind: str, path: str, forward: str) -> Iterator[None]:
-        """A call of an nn.Module by its class and path, and of its function `forward`."""
+        """Run the block in a call of an nn.Module, by its class and path, and of its `forward`."""
         numbers = self._modules.setdefault(kind, {})
         number = numbers.setdefault(path, len(numbers))
         with self._python(f"nn.Module: {kind}_{number}", number), self._python(forward):
@@ -108,7 +108,7 @@ class SimulatedHost:
 
     @contextmanager
     def graph(self, number: int) -> Iterator[None]:
-        """What is launched meanwhile is one CUDA graph, launched with its first kernel."""
+        """Launch what the block launches as one CUDA graph, with its first kernel."""
         self._graph, self._nodes = number, 0
         yield
         self._graph = 0
@@ -146,7 +146,7 @@ class SimulatedHost:
         self.program.add(Do.SYNC, _SYNC + self.config.profiler_ns, (event, self.thread))
 
     def order(self, after: int, stream: int) -> None:
-        """What is launched next on a stream waits for what is on another now."""
+        """Make what is launched next on `stream` wait for what is on `after` now."""
         if self._on(after) != self._on(stream):
             self.wait(stream, self.record(after))
 
@@ -165,7 +165,7 @@ class SimulatedHost:
         out_load: Load = (),
         to_next: bool = False,
     ) -> None:
-        """A collective over a kind of group; `elements` of the whole buffer.
+        """Launch a collective over a kind of group; `elements`: those of the whole buffer.
 
         `to_next`: an all-to-all in which each rank sends all that it has to its neighbour.
         """
@@ -216,7 +216,7 @@ class SimulatedHost:
             self.launch(self._kernel(call, stream))
 
     def _on(self, stream: int) -> int:
-        """Synchronous collectives have no stream of their own."""
+        """Return the stream used: synchronous collectives have none of their own."""
         own = stream in (GATHER, REDUCE, REPLICATE, CONTEXT)
         return COMPUTE if own and self.config.synchronous else stream
 

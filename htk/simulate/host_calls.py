@@ -28,7 +28,7 @@ _LIBRARY = ("Cijk", "gemm", "nvjet")  # kernels of the library whose handle is c
 
 
 class HostCalls:
-    """Adds them to the program of a step."""
+    """Adds calls of the runtime to the program of a step."""
 
     def __init__(self, config: Config, plants: Plants) -> None:
         self._config, self._plants = config, plants
@@ -36,7 +36,7 @@ class HostCalls:
         self._growing = float(usual.uniform(0.0, 0.03)) if config.noise else 0.0
 
     def added(self, program: RankProgram, step: int) -> RankProgram:
-        """Return the program of a step (counted from the first recorded one; -1: before it)."""
+        """Return a step's program with its calls; step 0 is the first recorded, -1 before it."""
         if step < 0:
             return program
         chance = np.random.default_rng([self._config.seed, 53, self._config.run, step])
@@ -64,7 +64,7 @@ class _Calls:
         ]
 
     def grow(self, share: float) -> None:
-        """On a share of the ranks one allocation needs memory that the allocator does not hold."""
+        """Make one allocation need memory that the allocator lacks, on a share of the ranks."""
         if not self._allocations:
             return
         row = int(self._chance.choice(self._allocations))
@@ -74,7 +74,7 @@ class _Calls:
             self._before[row].append(HostCall("cudaMalloc", "allocation", np.where(grows, cost, 0)))
 
     def retry(self, times: int, cost: Ints) -> None:
-        """Evenly over the step's allocations."""
+        """Add so many retries of allocations, spread evenly over those of the step."""
         rows = self._allocations or [0]
         for number in range(times):
             row = rows[(2 * number + 1) * len(rows) // (2 * times)]
@@ -115,7 +115,7 @@ class _Calls:
     def _create(
         self, row: int, name: str, least_ms: float, most_ms: float, overhead: str = ""
     ) -> None:
-        """Takes about as long on all ranks."""
+        """Add a start-up call that takes about as long on all ranks."""
         usual = 1e6 * self._chance.uniform(least_ms, most_ms)
         ns = usual * np.exp(self._chance.normal(0, 0.1, self._ranks))
         call = HostCall(name, "start_up", ns.astype(np.int64), overhead=overhead)
@@ -135,7 +135,7 @@ class _Calls:
         return longer
 
     def _thread(self, row: int) -> int:
-        """Of the instruction that makes the call."""
+        """Return the thread of the instruction that makes the call."""
         do, what = self._program.do[row], self._program.what[row]
         if do in (Do.OPEN, Do.CLOSE):
             return int(what.thread)

@@ -43,7 +43,7 @@ def simulate(config: Config, folder: Path) -> list[Path]:
 
 
 def _must_run(plants: Plants, usual: RankProgram) -> None:
-    """A kernel that is planted as slow must be one of the job's."""
+    """Raise UsageError unless the kernel planted as slow is one of the job's."""
     names = {
         what[0].name
         for do, what in zip(usual.do, usual.what, strict=True)
@@ -57,7 +57,7 @@ def _must_run(plants: Plants, usual: RankProgram) -> None:
 
 
 def _steps(config: Config, schedule: Schedule) -> Iterator[Timed]:
-    """Those that are recorded, and what of others reaches into the recording."""
+    """Yield what reaches into the recording from before, then the recorded steps."""
     if config.stagger_us:
         yield schedule.warm_up()
     if config.carry_in:

@@ -1,4 +1,4 @@
-"""What a decoder launches: its operators forward, and backward as autograd remembers them."""
+"""The launches of a decoder: its operators forward, and backward as autograd remembers them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,7 +57,7 @@ class Layers:
         self._weight(self.model.vocab * hidden // self.split)
 
     def layer(self, kept: bool = True) -> None:
-        """One layer; what is kept of it for the backward pass is allocated and freed."""
+        """Launch one layer; what it keeps for the backward pass is allocated and freed."""
         model, split = self.model, self.split
         if kept:
             kept_bytes = whole_layer(model_size(model), self.config.layout)
@@ -78,7 +78,7 @@ class Layers:
         self._pointwise("add", self.tokens * model.hidden, 3, "AddBackward0", 0)
 
     def _project(self) -> None:
-        """Queries, keys and values; with rotary embeddings where the model is a Llama."""
+        """Project queries, keys and values; with rotary embeddings where the model is a Llama."""
         model, split = self.model, self.split
         if not model.gated:
             self._linear("qkv_proj", (model.hidden + 2 * model.kv_width) // split, model.hidden)
@@ -221,7 +221,10 @@ class Layers:
                 host.wait(COMPUTE, host.record(CONTEXT))
 
     def _attention_arguments(self, heads: int) -> list[OperatorInputs]:
-        """Of the four operators: causal, no dropout; heads first, and tokens first in the last."""
+        """Return the inputs of the four operators, causal and without dropout.
+
+        Heads come before tokens in the first two, after them in the last two.
+        """
         batch, size = self.config.micro_batch, self.model.head_dim
         seq = self.tokens // batch
         first, last = (batch, heads, seq, size), (batch, seq, heads, size)
@@ -252,7 +255,7 @@ class Layers:
         width: int | None = None,
         called: OperatorInputs | None = None,
     ) -> None:
-        """An operator that passes over memory; `reads` and `back` count tensors moved."""
+        """Launch an operator that passes over memory; `reads` and `back` count tensors moved."""
         host = self.host
         sequence = host.next_sequence()
         width = width or self.model.hidden
@@ -288,7 +291,7 @@ class Layers:
 
     @contextmanager
     def _node(self, name: str, sequence: int) -> Iterator[None]:
-        """A node of autograd's graph, evaluated."""
+        """Run the block as the evaluation of a node of autograd's graph."""
         evaluate = f"autograd::engine::evaluate_function: {name}"
         with (
             self.host.range(evaluate, sequence=sequence, flow=2),
@@ -297,11 +300,11 @@ class Layers:
             yield
 
     def _weight(self, elements: int) -> None:
-        """A weight used by the operator before: its gradient is ready with that one's."""
+        """Add a weight that the operator before uses: their gradients are ready together."""
         self.host.tape.insert(len(self.host.tape) - 1, lambda: self.gradient_ready(elements))
 
     def _reduced(self) -> None:
-        """Tensor parallelism adds up what its ranks computed: here, and in the backward pass."""
+        """All-reduce what the tensor-parallel ranks computed, here and in the backward pass."""
         elements = self.tokens * self.model.hidden
         if self.split > 1:
             self.host.collective("all_reduce", elements, "tensor", COMPUTE)

@@ -1,4 +1,4 @@
-"""What c10d says of a collective, on its record and on its kernel."""
+"""The metadata that c10d writes of a collective, on its record and on its kernel."""
 
 import json
 from hashlib import blake2b
@@ -13,7 +13,10 @@ _NAMES = {"float": "Float", "c10::BFloat16": "BFloat16"}
 def metadata(
     what: Collective, group: Group, rank: int, number: int, kind: str, *, host: bool
 ) -> str:
-    """`number`: of the collective in its group, from 1; `kind`: type of its elements."""
+    """Return what c10d says of a collective, as JSON without braces.
+
+    `number`: of the collective in its group, from 1; `kind`: type of its elements.
+    """
     own = group.of_rank[rank]
     ranks, name = group.members[own], group.names[own]
     first, *others = ranks
@@ -54,7 +57,7 @@ def metadata(
 
 
 def unnamed(what: Collective, group: Group, kind: str) -> str:
-    """What it said before PyTorch 2.3: neither which group it is, nor the call's number in it."""
+    """Return what c10d said before PyTorch 2.3: neither the group nor the call's number in it."""
     facts: dict[str, Any] = {
         "Collective name": what.record,
         "dtype": _NAMES[kind],

@@ -1,4 +1,4 @@
-"""When everything happens, on all ranks: whole nanoseconds, one instruction after the other.
+"""The time of everything, on all ranks: whole nanoseconds, one instruction after the other.
 
 All ranks run the same program, so the n-th instruction is timed on all of them at once. What it
 depends on was timed before: the host's clock, its stream, events, and the launch that has to leave
@@ -57,7 +57,7 @@ class Timed:
 
     @cached_property
     def rows(self) -> dict[Do, list[int]]:
-        """Of each kind of instruction, in order."""
+        """The rows of each kind of instruction, in order."""
         by_kind: dict[Do, list[int]] = {do: [] for do in Do}
         for row, do in enumerate(self.program.do):
             by_kind[do].append(row)
@@ -77,7 +77,7 @@ class Timed:
 
 @dataclass
 class _State:
-    """Between two instructions. Arrays in it are replaced, never changed."""
+    """The state between two instructions. Its arrays are replaced, never changed."""
 
     now: Ints  # the hosts' clocks
     queue: deque[Ints]
@@ -135,7 +135,7 @@ class Schedule:
 
     @property
     def gpus_done(self) -> Ints:
-        """When each GPU has nothing left to do."""
+        """The time from which each GPU has nothing left to do, in ns."""
         return np.asarray(np.maximum.reduce([self._none, *self._state.free.values()]))
 
     def step(self, number: int) -> Timed:
@@ -187,7 +187,8 @@ class Schedule:
         return Timed(first, program, never, never, *on_gpu, since=since, recorded=False)
 
     def _contention(self, program: RankProgram) -> Shares:
-        """Return what runs beside what: the step is timed for it, and forgotten."""
+        """Return how much of each launch runs beside the other kind, from trial timings of the step
+        that are then forgotten."""
         before, chance = self._state, self._random.bit_generator.state
         shares = None
         for _ in range(_ROUNDS):
@@ -212,7 +213,7 @@ class Schedule:
         shares: Shares | None,
         note: Callable[[int, Ints, OnGpu | None], None],
     ) -> None:
-        """Each instruction in turn; `shares` of launches, in their order."""
+        """Time each instruction in turn; `shares`: those of launches, in their order."""
         launches = 0
         items = zip(program.do, program.cost, program.what, strict=True)
         for row, (do, cost, what) in enumerate(items):
@@ -252,7 +253,7 @@ class Schedule:
         return None
 
     def _call(self, call: HostCall) -> None:
-        """A call that takes no time on a rank does not happen there."""
+        """Time a call of the runtime; it does not happen on ranks where it takes no time."""
         state = self._state
         if not call.name:
             state.longer = call.ns
@@ -264,7 +265,8 @@ class Schedule:
         state.now = done
 
     def _loading(self, cost: int) -> Ints:
-        """Return the next batch: now and then it is not there yet, or takes far longer."""
+        """Return the time to load the next batch, in ns: now and then it is not ready, or takes far
+        longer."""
         ranks, chance = self.config.ranks, self._random
         spread = 0.5 if self.config.heavy_tails else self._loader_spread
         time = self._loader * cost * np.exp(chance.normal(0, spread, ranks))
@@ -276,7 +278,7 @@ class Schedule:
         return time.astype(np.int64) + self.plants.loading_ns(self._at)
 
     def _collecting(self) -> Ints:
-        """Python collects garbage, now and then."""
+        """Return the time for which Python collects garbage, in ns: mostly 0."""
         if not self.config.heavy_tails:
             return self._none
         some = self._random.random(self.config.ranks) < 0.1
@@ -319,7 +321,7 @@ class Schedule:
     def _together(
         self, what: Collective, start: Ints, share: NDArray[np.float32] | None
     ) -> tuple[Ints, Ints]:
-        """When the last member came, and when each ends."""
+        """Return when a collective's last member came and when each member ends, in ns."""
         group = self.groups[what.group]
         table = group.table
         common = np.empty_like(start)
@@ -347,7 +349,8 @@ class Schedule:
         return start + length
 
     def _early(self, activity: Activity) -> Ints | int:
-        """How much a kernel may begin before the one before it ends: programmatic launches."""
+        """Return how long before its predecessor's end a kernel may begin, in ns (programmatic
+        launches)."""
         if not self.config.programmatic or activity.kind != "compute":
             return 0
         some = self._random.random(self.config.ranks) < _PROGRAMMATIC

@@ -1,4 +1,4 @@
-"""What each strategy does around a unit: gather its parameters, reduce its gradients."""
+"""The work of each strategy around a unit: gather its parameters, reduce its gradients."""
 
 from htk.simulate.host import SimulatedHost
 from htk.simulate.instructions import (
@@ -14,7 +14,7 @@ from htk.simulate.operator_inputs import OperatorInputs, Tensors, arguments
 
 
 class Strategy:
-    """Unit numbers: layers, then what is in no layer (the root)."""
+    """Acts around each unit. Unit numbers: layers, then what is in no layer (the root)."""
 
     last = True  # of the micro-batches
 
@@ -31,30 +31,30 @@ class Strategy:
         self.kind = config.element_type
 
     def before_forward(self, unit: int) -> None:
-        """The parameters of a unit are about to be used."""
+        """Act before a unit's parameters are used."""
 
     def after_forward(self, unit: int) -> None:
-        """They are not needed until the backward pass."""
+        """Act after a unit's forward pass: its parameters are not needed until the backward."""
 
     def before_backward(self, unit: int) -> None:
-        """They are about to be used again."""
+        """Act before a unit's parameters are used again."""
 
     def after_backward(self, unit: int) -> None:
-        """All gradients of a unit are there."""
+        """Act when all gradients of a unit are ready."""
 
     def gradient_ready(self, elements: int) -> None:
-        """One gradient is there."""
+        """Act when one gradient is ready."""
 
     def expert_gradient_ready(self, elements: int) -> None:
-        """One gradient of the experts that this rank holds is there."""
+        """Act when one gradient of the experts that this rank holds is ready."""
         self.gradient_ready(elements)
 
     def finish(self) -> None:
-        """The backward pass is over."""
+        """Act when the backward pass is over."""
 
 
 class DataParallel(Strategy):
-    """Gradients in buckets of 25 MB, reduced while the backward pass goes on."""
+    """DDP: gradients are reduced in buckets of 25 MB while the backward pass goes on."""
 
     def __init__(self, host: SimulatedHost) -> None:
         super().__init__(host)
@@ -65,7 +65,7 @@ class DataParallel(Strategy):
         self._fill("data", elements)
 
     def expert_gradient_ready(self, elements: int) -> None:
-        """Those that hold the same experts reduce them."""
+        """Add a gradient to the bucket that the ranks with the same experts reduce."""
         spread = self.host.config.expert_parallel > 1
         self._fill("expert_replicate" if spread else "data", elements)
 
@@ -134,7 +134,7 @@ class FullyShard(Strategy):
         self._reduced = self._replicated = None
 
     def _wait_for_optimizer(self) -> None:
-        """Parameters are not gathered before they were updated."""
+        """Make gathers wait until the parameters are updated."""
         updated = self.host.record(COMPUTE)
         for stream in (COPY_IN, GATHER):
             self.host.wait(stream, updated)
@@ -203,7 +203,7 @@ class FullyShard(Strategy):
         return arguments(self.kind, shape, f"[{shape[1]}]", "1", Tensors((shape,)))
 
     def _copy(self, name: str, stream: int, elements: int) -> Activity:
-        """Return the elements that are read and written."""
+        """Return a kernel that moves `elements`, those read and those written."""
         moved = self.size * elements
         ns = self.host.times.elementwise(moved)
         return Activity(name, "compute", stream, ns, grid=(max(1, moved // 65536), 1, 1))
@@ -217,7 +217,7 @@ class FlatShard(FullyShard):
         self._freed: list[StreamEvent] = []
 
     def _copy_out(self, unit: int) -> None:
-        """What was gathered is the parameter."""
+        """Do nothing: what was gathered is the parameter."""
 
     def _gather(self, unit: int) -> None:
         with self.host.range("FullyShardedDataParallel._unshard", annotation=True):

@@ -1,4 +1,4 @@
-"""What is true of a simulated job, from its schedule: nothing here reads a written file.
+"""The truth about a simulated job, from its schedule: nothing here reads a written file.
 
 Times of a rank are by its own clock (its file tells the same); those of collectives are true ones.
 """
@@ -38,7 +38,7 @@ class Truth:
     """Adds up step after step; a step is closed once nothing launched later can begin in it."""
 
     def __init__(self, config: Config, groups: dict[str, Group], aside: TextIO) -> None:
-        """`aside`: a file to keep collectives in, one in each line."""
+        """Keep collectives in the file `aside`, one in each line."""
         self.config, self.groups = config, groups
         self._collectives = aside
         self._clocks = Clocks(config)
@@ -47,7 +47,7 @@ class Truth:
         self._flops: tuple[int, int] = (0, 0)
 
     def add(self, timed: Timed, now: Ints) -> None:
-        """A step; `now` is what the hosts' clocks have come to."""
+        """Add a step; `now` is what the hosts' clocks have come to."""
         rows = np.array(sorted(timed.rows[Do.LAUNCH] + timed.rows[Do.NODE]), np.int64)
         for column, (rank, rank_truth) in enumerate(self._ranks.items()):
             since = timed.since[column]
@@ -68,7 +68,7 @@ class Truth:
         self._add_collectives(timed, rows.tolist())
 
     def write(self, file: Path) -> None:
-        """All of it, collectives last: they are many, and were kept aside."""
+        """Write all of it, collectives last: they are many, and were kept aside."""
         self._collectives.seek(0)
         with file.open("w", encoding="utf-8") as out:
             out.write(json.dumps(self._described())[:-1] + ', "collectives": [')
@@ -101,7 +101,10 @@ class Truth:
         }
 
     def _ledger(self) -> dict[str, float]:
-        """Of parameters and gradients; those of experts are reduced by the ranks that hold them."""
+        """Return the bytes of parameters and gradients that a rank hands in and sends, per step.
+
+        Gradients of experts are reduced by the ranks that hold them.
+        """
         config = self.config
         size = config.element_bytes
         kept = config.decoder.root_parameters if config.strategy != "shard_grad_op" else 0
@@ -205,7 +208,7 @@ class _Rank:
         }
 
     def add_moving(self, activities: list[Activity], common: Ints, end: Ints) -> None:
-        """The part of each collective in which data moves."""
+        """Add the part of each collective in which data moves."""
         moving = np.array([a.kind == "comm" for a in activities], bool) & (common < end)
         count = int(moving.sum())
         self._start = np.append(self._start, common[moving])
@@ -214,11 +217,11 @@ class _Rank:
         self._cause = np.append(self._cause, np.zeros(count, np.int64))
 
     def carry(self, ns: int) -> None:
-        """GPU time that was launched before the window."""
+        """Add GPU time in ns that was launched before the window."""
         self._carried += ns
 
     def add_host(self, timed: Timed, column: int, rank: int, clocks: Clocks) -> None:
-        """When the host loaded data, collected garbage, waited, allocated memory or started up."""
+        """Add when the host loaded data, collected garbage, waited, allocated or started up."""
         what, of_kind = timed.program.what, timed.rows
         doing = {row: "sync" for row in of_kind[Do.SYNC]}
         doing |= {row: what[row] for row in of_kind[Do.THINK] if what[row] in _HOST}
@@ -234,7 +237,7 @@ class _Rank:
         self._start_up += int((high - low)[starting].sum())
 
     def remember(self, timed: Timed, column: int) -> None:
-        """What the allocator did: the peak of what is recorded, and of the step."""
+        """Follow the allocator, and keep its peak in the recording and in the step, in bytes."""
         highest = 0
         for row in timed.rows[Do.MEMORY]:
             self._allocated += timed.program.what[row][0]
@@ -268,7 +271,8 @@ class _Rank:
         }
 
     def _within(self, low: int, high: int) -> dict[str, Any]:
-        """A step: time of each combination of kinds, and idle time by what the GPU waited for."""
+        """Return a step's time by combination of kinds, and its idle time by what the GPU waited
+        for, in ns."""
         start, end = np.clip(self._start, low, high), np.clip(self._end, low, high)
         edges = np.unique(np.concatenate([start, end, [low, high]]))
         on = np.zeros(len(edges) - 1, np.int64)

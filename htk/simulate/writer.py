@@ -32,7 +32,7 @@ _FULL = 0.97  # of the GPU's memory, that the allocator holds when it is full
 
 @dataclass
 class _Pass:
-    """What is remembered while a step's instructions are written; times by the rank's clock."""
+    """The state kept while a step's instructions are written; times by the rank's clock."""
 
     timed: Timed
     since: int  # what begins earlier is not recorded
@@ -166,7 +166,7 @@ class Writer:
             out.append(flow("sf"[what.flow - 1], "fwdbwd", number, self._pid, tid, start))
 
     def _frame(self, state: _Pass, out: list[str], k: int, close: int, what: Range) -> None:
-        """A call of Python; the profiler numbers them apart from operators."""
+        """Write a call of Python; the profiler numbers them apart from operators."""
         self._frames += 1
         callers = state.python[what.thread]
         caller = callers[-1] if callers else None
@@ -293,7 +293,7 @@ class Writer:
         out.append(instant("[memory]", self._pid, state.begin[k], tid, "cpu_instant_event", args))
 
     def _collect(self, state: _Pass, out: list[str], k: int) -> None:
-        """As PyTorch writes it with record_python_gc_info."""
+        """Write a garbage collection, as PyTorch does with `record_python_gc_info`."""
         start, end = state.begin[k], state.end[k]
         if end > start >= state.since:
             args = f'"Ev Idx": {self._external}'
@@ -301,7 +301,7 @@ class Writer:
             out.append(complete("python_function", "Python GC", pid, pid, start, end, args))
 
     def _show_ranges(self, state: _Pass, out: list[str]) -> None:
-        """The GPU's copies of ranges: a nanosecond early, two longer."""
+        """Write the GPU's copies of ranges: they begin 1 ns earlier and last 2 ns longer."""
         for (external, stream), (name, low, high) in state.shown.items():
             args = f'"External id": {external}'
             out.append(

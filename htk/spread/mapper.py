@@ -21,7 +21,7 @@ TRIES = 3  # workers that one item may take with it
 
 @dataclass(frozen=True)
 class Lost:
-    """What there is instead of a result where every worker that tried was lost."""
+    """Stands for a result where every worker that tried was lost."""
 
     why: str
 

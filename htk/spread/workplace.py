@@ -1,4 +1,4 @@
-"""Where the work on a recording runs, and how much memory it may take."""
+"""The place where work on a recording runs, and how much memory it may take."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _READING_BYTES = 24
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where questions are worked out. The workers are started when they are first needed."""
+    """The place where questions are worked out. Workers are started when they are first needed."""
 
     on: str | None = None  # threads (None), processes or ray
     memory_bytes: int | None = None  # of all workers here together; None: half of what is free
@@ -28,7 +28,7 @@ class Workplace:
 
     @cached_property
     def limit_bytes(self) -> int:
-        """The memory that tables and what is made of them may take."""
+        """The memory that tables and what is made of them may take, in bytes."""
         return self.memory_bytes or free_bytes() // 2
 
     def files_at_once(self, largest_bytes: int) -> int:

@@ -36,12 +36,13 @@ class Block:
 
     @cached_property
     def recorded(self) -> Ints:
-        """How long each step took, in ns."""
+        """The recorded duration of each step, in ns."""
         return np.asarray(self.end.max(axis=(0, 2)))
 
     @cached_property
     def own(self) -> Ints:
-        """What is each operation's own: its duration; where it meets others, its transfer."""
+        """The time each operation takes by itself, in ns: its duration, or its transfer where it
+        meets others."""
         duration = self.end - self.start
         meeting = self.program.meeting
         met = np.flatnonzero(meeting >= 0)
@@ -56,7 +57,8 @@ class Block:
 
     @property
     def delay(self) -> Ints:
-        """How long each operation starts after all that it waits for, in ns: the host was late."""
+        """The launch delay of each operation, in ns: from the end of what it waits for to its
+        start."""
         ready = np.zeros_like(self.start)
         for tail, head, part in zip(
             self.program.tail, self.program.head, self.program.part, strict=True
@@ -68,7 +70,7 @@ class Block:
 
     @cached_property
     def replayed(self) -> Ints:
-        """How long each step takes without launch delays, in ns."""
+        """The duration of each step without launch delays, in ns."""
         return self.replay.step_times(self.own)
 
     def durations(self, codes: Ints, code: int) -> Ints:
@@ -77,7 +79,7 @@ class Block:
 
     @property
     def overview(self) -> "Overview":
-        """What is asked of every block, whatever the question."""
+        """The figures that every question needs of a block."""
         few, delay = slice(0, _STEPS), self.delay
         ends = self.replay.ends(self.own[:, few], delay[:, few])
         off = np.abs(ends - self.end[:, few]) / np.maximum(self.recorded[few, None], 1)
@@ -114,7 +116,7 @@ def _is_transfer(peers: int) -> bool:
 
 
 def overview_of(block: Block) -> Overview:
-    """Return what is asked of every block."""
+    """Return the figures that every question needs of a block."""
     return block.overview
 
 
@@ -123,7 +125,7 @@ class JobBlocks(Protocol):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what was left out; whole once all blocks were made."""
+        """The facts on what was left out; complete once all blocks were made."""
         ...
 
     def __iter__(self) -> Iterator[Block]: ...
@@ -135,7 +137,7 @@ class JobBlocks(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """What the rows of a job say."""
+    """A job as its rows describe it: ranks by replica and stage, and blocks of operations."""
 
     replicas: Ints  # data-parallel ranks
     stages: Ints
@@ -144,7 +146,7 @@ class Job:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """On what was left out."""
+        """The facts on what was left out."""
         return self.blocks.facts
 
     def of_blocks(self, function: Callable[[Block], Value]) -> list[Value]:
@@ -161,7 +163,7 @@ class Job:
 
     @cached_property
     def usual(self) -> UsualTimes:
-        """The usual duration of peers over the job, in ns: a mean; of transfers the median."""
+        """The usual duration of peers over the job, in ns: the mean; for transfers the median."""
         total: dict[int, int] = {}
         count: dict[int, int] = {}
         for each in self.overviews:
@@ -186,7 +188,7 @@ class Job:
 
     @cached_property
     def ideal_steps(self) -> Ints:
-        """How long each step takes with no operation slower than its peers, in ns."""
+        """The duration of each step with no operation slower than its peers, in ns."""
         return np.concatenate(
             [
                 np.full(

@@ -86,7 +86,7 @@ class Program:
 
     @cached_property
     def order(self) -> list[int]:
-        """Operations (n and on: meetings) so that each comes after all it waits for."""
+        """The operations (n and on: meetings), ordered so that each follows all it waits for."""
         count = self.operations
         follows: list[list[int]] = [[] for _ in range(count + len(self.over_replicas))]
         waits = np.zeros(len(follows), np.int64)
@@ -180,7 +180,7 @@ class _Builder:
             self.links.append((before, after, 1.0))
 
     def _worker(self, stage: int) -> None:
-        """What happens on one stage, by itself."""
+        """Collect the dependencies within one stage."""
         compute = self._rows(stage, _CHAIN)
         self._chain(compute)
         for code in PIPELINE:
@@ -245,7 +245,7 @@ class _Builder:
         return position < self.chunks * self.stages - 1 if forward == sends else position > 0
 
     def _first_backward(self, stage: int, compute: list[int]) -> None:
-        """The first backward transfer is posted after the last but one warm-up forward."""
+        """Let the first backward transfer wait for the last but one warm-up forward."""
         passes = [c for c in compute if self.type[c] in (FORWARD, BACKWARD)]
         first = next((k for k, c in enumerate(passes) if self.type[c] == BACKWARD), 0)
         if first < 2:
@@ -256,7 +256,7 @@ class _Builder:
                 self.links.append((passes[first - 2], rows[0], 1.0))
 
     def _gathers(self, stage: int) -> None:
-        """The first forward of a model chunk waits for the last gather of its parameters."""
+        """Let the first forward of a model chunk wait for the last gather of its parameters."""
         forwards = self._rows(stage, [FORWARD])
         for chunk in np.unique(self.chunk).tolist():
             gathers = [g for g in self._rows(stage, [_GATHER]) if self.chunk[g] == chunk]
@@ -271,8 +271,9 @@ class _Builder:
         return late and len(gathers) > len(np.unique(self.chunk[gathers]))
 
     def _units(self, stage: int, compute: list[int]) -> None:
-        """Gathers and reductions of units: which computation they were never seen to start before,
-        and which one was never seen to start before a gather's end, in no step of any replica."""
+        """Let gathers and reductions of units wait for the computation that they never start
+        before, and a computation for a gather before whose end it never starts, in any step of any
+        replica."""
         for row in self._rows(stage, (_GATHER, *_REDUCE)):
             before, after = self._around(row, compute)
             if before is not None:
@@ -301,8 +302,8 @@ class _Builder:
         return bool((self.starts[later] - self.ends[earlier]).min() >= -_SLACK_NS)
 
     def _batched_calls(self) -> None:
-        """A stage waits for a call of several messages (`batch_isend_irecv`); where there are such
-        calls, those of one message are made in the same way."""
+        """Let a stage wait for calls of several messages (`batch_isend_irecv`); where there are
+        any, calls of one message are treated alike."""
         if (self.call < 0).all():
             return
         for stage in range(self.stages):
@@ -320,7 +321,7 @@ class _Builder:
                     self.links += [(a, b, 1.0) for a in earlier for b in later]
 
     def _finish(self, stage: int, compute: list[int]) -> None:
-        """After the last backward: reductions (unless overlapped), clipping, optimizer."""
+        """Chain reductions (unless overlapped), clipping and optimizer after the last backward."""
         last = max(compute, key=lambda row: int(self.end[row]), default=None)
         if last is None:
             return
@@ -340,7 +341,7 @@ class _Builder:
                 before = [row]
 
     def _reductions(self, stage: int, reductions: list[int]) -> None:
-        """A chunk's first reduction waits for its last backward, or for a part of that."""
+        """Let a chunk's first reduction wait for its last backward, or for a part of that."""
         backward = self._rows(stage, [BACKWARD])
         for chunk in np.unique(self.chunk).tolist():
             own = [r for r in reductions if self.chunk[r] == chunk]
@@ -352,13 +353,16 @@ class _Builder:
                     self.links.append((last, row, self._part(last, row)))
 
     def _part(self, backward: int, reduction: int) -> float:
-        """The least over replicas and steps: elsewhere an earlier reduction may have been late."""
+        """Return the part of a backward that is over when a reduction starts.
+
+        It is the least over replicas and steps: elsewhere an earlier reduction may have been late.
+        """
         length = np.maximum(self.ends[backward] - self.starts[backward], 1)
         over = (self.starts[reduction] - self.starts[backward]) / length
         return float(np.clip(over.min(), 0.0, 1.0))
 
     def _pair_pipeline(self) -> None:
-        """The k-th send of a stage meets the k-th receive of its neighbour."""
+        """Let the k-th send of a stage meet the k-th receive of its neighbour."""
         for send, recv, step in ((PIPELINE[0], PIPELINE[1], 1), (PIPELINE[2], PIPELINE[3], -1)):
             for stage in range(self.stages):
                 sends = self.carrying.get((stage, send), [])
@@ -383,7 +387,7 @@ class _Builder:
                     self._meet([row], over_replicas=True)
 
     def _meet_embedding(self) -> None:
-        """First and last stage share the embedding."""
+        """Let the first and the last stage meet for the embedding that they share."""
         rows = np.flatnonzero(self.type == _EMBEDDING).tolist()
         if rows:
             self._meet(rows, over_replicas=False)

@@ -1,4 +1,4 @@
-"""What the timeline's canvas asks, answered the same to a server, a notebook and a test."""
+"""The questions of the timeline's canvas, answered alike for a server, a notebook and a test."""
 
 import gzip
 import json
@@ -50,7 +50,7 @@ class TraceTimeline:
         self.facts = Facts(trace, self.lanes, rows)
 
     def about(self) -> dict[str, Any]:
-        """Return what there is: lanes, names, kinds, steps, ranks."""
+        """Return what the trace holds: lanes, names, kinds, steps, ranks."""
         lanes = self.lanes
         return {
             "low": lanes.low,
@@ -82,8 +82,8 @@ class TraceTimeline:
         text: str = "",
         path: str = "",
     ) -> bytes:
-        """What a viewport shows; how much of it is named by a text, or on the critical path of a
-        step (`all`: of the recording)."""
+        """Return what a viewport shows, packed for the browser, and how much of it matches a text
+        or lies on the critical path of a step (`all`: of the recording)."""
         chosen = parse_int_ranges(lanes) if lanes else None
         if chosen and max(chosen) >= len(self.lanes.lanes):
             raise UsageError("there are fewer lanes than that")
@@ -130,7 +130,7 @@ class TraceTimeline:
         }
 
     def jump(self, how: str, *, id: int = -1, text: str = "") -> dict[str, Any]:
-        """The next or previous span of the same name (or found by a text), or the longest."""
+        """Return the next, previous or longest span of the same name (or found by a text)."""
         lanes = self.lanes
         codes = self._named(text) if text else lanes.name[id : id + 1] if id >= 0 else None
         if codes is None:
@@ -154,7 +154,7 @@ class TraceTimeline:
         return self.facts.of(int(order[target % len(order)]))
 
     def stats(self, start: float, end: float, lanes: str = "") -> dict[str, Any]:
-        """What runs in a span of time on some lanes: how busy, with what kinds, which names."""
+        """Return the time by kind, name and lane that some lanes are busy in a window, in ns."""
         low, high = int(start), int(end)
         chosen = (
             np.array(parse_int_ranges(lanes), np.int64)
@@ -288,14 +288,14 @@ class TraceTimeline:
         return np.array([k for k, n in enumerate(self._lower) if wanted in n], np.int64)
 
     def _code_is(self, codes: Ints) -> np.ndarray:
-        """Spans of some names, each event once: not again where it is drawn a second time."""
+        """Return which spans have one of some names: each event once, however often it is drawn."""
         wanted = np.zeros(len(self.lanes.names), bool)
         wanted[codes] = True
         return wanted[self.lanes.name] & (self.lanes.row >= 0)
 
     def _inside(self, low: int, high: int, lanes: Ints) -> Ints:
-        """Spans of some lanes that lie, in part at least, within a time; those drawn for a
-        summary are left out."""
+        """Return the spans of some lanes that lie, at least in part, within a time; those drawn for
+        a summary are left out."""
         detail = self.detail
         parts = np.flatnonzero(np.isin(detail.part_lane, lanes))
         bounds = detail.positions(parts, np.array([low, high], np.int64))
@@ -323,7 +323,7 @@ class TraceTimeline:
         return self._on_axis(np.unique(np.stack(columns, 1).astype(np.int64), axis=0))
 
     def _times_of_files(self) -> Ints:
-        """Rank, start and end of each file: what lies outside was not recorded."""
+        """Return rank, start and end of each file: what lies outside was not recorded."""
         table, clock = self.trace.tables["ranks"], DisplayClock(self.trace, self.aligned)
         rows = np.flatnonzero(valid(table["start_ns"]) & valid(table["end_ns"]))
         rank = numbers(table["rank"], -1)[rows].astype(np.int64)

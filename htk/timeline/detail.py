@@ -29,7 +29,7 @@ MOST_CELLS = 120_000  # of density in one answer; beyond, a cell is several pixe
 
 
 class Bounded(Protocol):
-    """What has a lowest and a highest value between neighbouring edges."""
+    """A counter that tells its lowest and highest value between neighbouring edges."""
 
     def bounds(self, edges: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
 
@@ -42,7 +42,7 @@ class Detail:
 
     @cached_property
     def _parts(self) -> Groups:
-        """Lane and kind of each part, and the part of each span."""
+        """The lane and kind of each part, and the part of each span."""
         return Groups.by_keys(np.column_stack([self.lanes.lane, self.lanes.kind]))
 
     @property
@@ -77,7 +77,7 @@ class Detail:
 
     @cached_property
     def _summary(self) -> NDArray[np.bool_]:
-        """Lanes whose kinds lie over each other: drawn as shares alone."""
+        """The lanes whose kinds lie on top of each other, which are drawn as shares only."""
         return np.array([lane.section == "busy" for lane in self.lanes.lanes], bool)
 
     def positions(self, parts: Ints, edges: Ints) -> Ints:
@@ -86,7 +86,7 @@ class Detail:
         return self._starts.count_until(part, edge)[1].reshape(len(parts), len(edges))
 
     def busy(self, edges: Ints, parts: Ints) -> NDArray[np.float64]:
-        """Busy time of each of some parts between neighbouring edges."""
+        """Return the busy time of each of some parts between neighbouring edges, in ns."""
         begun = self.positions(parts, edges)
         base = self.offset[parts][:, None]
         over = np.maximum(0, self.end[np.maximum(begun - 1, 0)] - edges[None, :])
@@ -102,8 +102,11 @@ class Detail:
         lit: "Detail | None" = None,
         counters: "Mapping[int, Bounded] | None" = None,
     ) -> bytes:
-        """What a viewport shows of some lanes, from top to bottom, packed for the browser; how much
-        of it is of `lit`, spans of the same lanes; and what counters, by their lanes, are."""
+        """Return what a viewport shows of some lanes, from top to bottom, packed for the browser.
+
+        With it: how much of that belongs to `lit`, spans of the same lanes, and the bounds of
+        `counters`, which are by lane.
+        """
         width = max(1, min(width, MOST_PIXELS))
         every = len(self.lanes.lanes)
         chosen = np.array(range(every) if lanes is None else lanes, np.int64)
@@ -163,7 +166,7 @@ class Detail:
     def _drawn(
         self, prefix: str, edges: Ints, parts: Ints, line: Ints, marks: NDArray[np.float64]
     ) -> list[tuple[str, NDArray[np.generic]]]:
-        """How busy each cell is: of lanes in all and with which kind most, of strips by kind."""
+        """Return how busy each cell is: lanes in total with their main kind, strips by kind."""
         cell = (marks[-1] - marks[0]) / max(len(marks) - 1, 1)
         share = np.clip(self.busy(edges, parts) / cell, 0, 1)
         density, dominant = self._folded(share, parts, line, int(line.max(initial=-1)) + 1)
@@ -180,7 +183,7 @@ class Detail:
     def _spans(
         self, parts: Ints, low: int, high: int, least: float, width: int
     ) -> tuple[Ints, NDArray[np.bool_]]:
-        """Spans that are wide enough or few enough to be drawn, and parts drawn whole."""
+        """Return the spans wide enough or few enough to draw, and which parts are drawn whole."""
         bounds = self.positions(parts, np.array([low, high], np.int64))
         first = np.maximum(bounds[:, 0] - 1, self.offset[parts])
         last = bounds[:, 1]
@@ -206,7 +209,7 @@ class Detail:
     def _folded(
         self, share: NDArray[np.float64], parts: Ints, line: Ints, lanes: int
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Parts of a lane together: how busy each cell is, and with which kind most."""
+        """Return how busy each cell of a lane is over all its parts, and with which kind most."""
         shape = (lanes, share.shape[1])
         density, dominant, best = np.zeros(shape), np.zeros(shape, np.uint8), np.zeros(shape)
         for k, (lane, kind) in enumerate(self._parts.keys[parts].tolist()):  # a few parts

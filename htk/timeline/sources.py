@@ -1,4 +1,4 @@
-"""What the timeline shows of each table: whose spans they are, and on which track."""
+"""The spans that the timeline shows of each table: whose they are, and on which track."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -276,7 +276,7 @@ def _overheads(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 
 def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
-    """Runs of outermost operators of one phase, cut at the steps."""
+    """Return runs of outermost operators of one phase, cut at the steps."""
     ops, links = trace.tables["cpu_ops"], trace.tables["op_links"]
     outer = np.flatnonzero(numbers(links["depth"]) == 0)
     host, start = hosts(ops)[outer], numbers(ops["start_ns"])[outer]
@@ -301,7 +301,7 @@ def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 
 def busy(kernels: SpanSource) -> SpanSource:
-    """What a rank's GPUs do, whichever streams: compute; communication that no compute overlaps;
+    """Return when each rank's GPUs are busy, on any stream: with compute; exposed communication;
     copies that neither overlaps. The three do not overlap each other."""
     parts: dict[str, list[Any]] = {"rank": [], "kind": [], "start": [], "end": []}
     for owner in np.unique(kernels.rank).tolist():  # a few ranks, three kinds

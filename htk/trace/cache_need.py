@@ -1,4 +1,4 @@
-"""What the cache has to hold for a recording to be parsed no more than once."""
+"""The cache space that a recording needs to be parsed no more than once."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ _COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".zip", ".tgz")
 
 @dataclass(frozen=True)
 class CacheNeed:
-    """How much of the cache some files take."""
+    """The cache space that some files take."""
 
     files: int
     parsed_files: int  # that the cache holds
@@ -30,7 +30,7 @@ class CacheNeed:
 
     @property
     def fits(self) -> bool:
-        """Whether all stay, so that no question parses a file again."""
+        """Whether the cache holds all of these files, so that no question parses one again."""
         return self.total_bytes <= self.limit_bytes
 
     @property
@@ -60,6 +60,6 @@ def cache_need(inputs: Inputs, store: Store | None = None) -> CacheNeed:
 
 
 def expected_bytes(source: Source) -> int:
-    """Return about what a file's tables will take."""
+    """Return roughly how many bytes a file's tables will take."""
     packed = _PACKED if source.file_name.lower().endswith(_COMPRESSED) else 1
     return round((source.size or 0) * packed * _KEPT_PER_BYTE)

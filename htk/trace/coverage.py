@@ -1,4 +1,4 @@
-"""What a number rests on: ranks recorded and missing, events used, dropped, carried in."""
+"""The facts a number rests on: ranks recorded and missing, events used, dropped, carried in."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,8 +16,8 @@ _GPU = {
 def coverage(
     trace: Trace, reads: Iterable[str], gpu: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The facts that every answer from these tables carries; `gpu`: those of GPU work, if they were
-    counted already."""
+    """Return the facts that every answer from these tables carries; `gpu`: those of GPU work, if
+    they were counted already."""
     facts: dict[str, Any] = {**_ranks(trace), **_losses(trace)}
     if rests_on_gpu(reads):
         facts |= gpu_coverage(trace) if gpu is None else gpu
@@ -67,7 +67,7 @@ def _losses(trace: Trace) -> dict[str, Any]:
 
 
 def clock_coverage(trace: Trace) -> dict[str, Any]:
-    """Whether the ranks' times were put on one clock, and how well those clocks are known."""
+    """Return whether the ranks were put on one clock, and how well their clocks are known."""
     clocks = trace.tables["rank_clocks"]
     leads, aligned = numbers(clocks["aligned_with"], -1), truths(clocks["aligned"])
     sets, shifted = np.unique(leads[leads >= 0]), np.unique(leads[aligned])

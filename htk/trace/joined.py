@@ -60,7 +60,7 @@ class JoinedTables:
 
     @cached_property
     def exceeds_memory(self) -> bool:
-        """Whether what is made of all files may take more than the memory of the work."""
+        """Whether joining the tables of all files may take more memory than the work is given."""
         sizes = (file.entry.size_bytes(name) for file in self.files for name in file.entry.tables)
         return _WORK_PER_BYTE * sum(sizes) > self._work.limit_bytes
 

@@ -1,4 +1,4 @@
-"""What of a trace is looked at, and what that leaves of each table.
+"""The part of a trace that is looked at, and what that leaves of each table.
 
 Time tables keep all activities and narrow the windows; kernel tables keep what the selection
 launched; operators are marked, not dropped, so that row numbers of `cpu_ops` hold.
@@ -26,7 +26,7 @@ _ROW_BY_ROW = ("collective_matches", "aligned_matches", "collective_facts")
 
 @dataclass(frozen=True)
 class Selection:
-    """What of the trace is looked at. Times are ns since the trace began."""
+    """The part of the trace that is looked at. Times are ns from the recording's start."""
 
     ranks: frozenset[int] | None = None
     steps: frozenset[int] | None = None
@@ -37,12 +37,12 @@ class Selection:
 
     @property
     def of_files(self) -> "Selection":
-        """The part of it that chooses recordings, and leaves each whole."""
+        """The part of the selection that chooses recordings, and leaves each whole."""
         return Selection(self.ranks, cycles=self.cycles)
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves out part of a recording."""
+        """Whether the selection leaves out part of a recording."""
         return any(x is not None for x in (self.steps, self.from_ns, self.to_ns, self.annotation))
 
 
@@ -59,7 +59,7 @@ def pattern(annotation: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class Narrowing:
-    """Tables as a selection narrows them; what it chooses of each is found once."""
+    """The tables as a selection narrows them; what it chooses of each is found once."""
 
     selection: Selection
     origin_ns: int
@@ -81,7 +81,7 @@ class Narrowing:
         return self._chosen_steps(unfiltered) if name == "annotations" else unfiltered
 
     def _chosen_steps(self, annotations: pa.Table) -> pa.Table:
-        """Steps that are not chosen are ranges without a number; row numbers hold."""
+        """Return the annotations, in which steps not chosen lose their number; row numbers hold."""
         chosen, step = self.selection, annotations["step"]
         keep = valid(step)
         if chosen.steps is not None:
@@ -112,7 +112,7 @@ class Narrowing:
 
     @cached_property
     def _chosen_collectives(self) -> Mask:
-        """Those whose GPU activity is chosen; records without one by time alone."""
+        """The collectives whose GPU activity is chosen; records without one are chosen by time."""
         rows = self.unselected("collectives")
         kernels = self.unselected("kernels")
         ours = event_keys(kernels.filter(pa.array(self._chosen_kernels)))
@@ -136,7 +136,7 @@ class Narrowing:
         return keep
 
     def _in_ranges(self, rows: pa.Table, links: pa.Table) -> Mask:
-        """Inside a user range whose name matches, on any thread that works for it."""
+        """Return which rows lie in a matching user range, on any thread that works for it."""
         wanted = pattern(self.selection.annotation or "")
         ranges = self.unselected("annotations")
         named = matching(ranges["name"], lambda name: bool(wanted.search(name)))
@@ -176,7 +176,7 @@ class Narrowing:
     def _cut_to_ranges(
         self, rank: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Windows cut to where the chosen ranges' GPU work runs."""
+        """Return windows, cut to where the chosen ranges' GPU work runs."""
         spans = self._ranges(on_gpu=True) or self._launched_spans()
         rows, starts, ends = [], [], []
         for k in range(len(start)):  # a few windows
@@ -196,7 +196,8 @@ class Narrowing:
         )
 
     def _launched_spans(self) -> dict[int, Spans]:
-        """Without GPU copies of ranges: from first start to last end of what each launched."""
+        """Return the spans of chosen ranges that have no copies on the GPU: each from the first
+        start to the last end of what it launched."""
         kernels, links = self.unselected("kernels"), self.unselected("kernel_links")
         launched = numbers(links["launch_start_ns"], NO_TIME)
         ranks = numbers(kernels["rank"], -1)
@@ -218,7 +219,7 @@ class Narrowing:
 
 
 def _joined(steps: pa.Table) -> pa.Table:
-    """Neighbouring step windows of a device as one window without a number."""
+    """Return neighbouring step windows of a device as one window without a number."""
     order = [("rank", "ascending"), ("cycle", "ascending"), ("device", "ascending")]
     steps = steps.sort_by([*order, ("start_ns", "ascending")])
     who = np.stack([numbers(steps[c], -1) for c in ("rank", "cycle", "device")])

@@ -71,7 +71,7 @@ class Tables(Mapping[str, pa.Table]):
 
 @dataclass(frozen=True)
 class Trace:
-    """Files of one run, and what of them is looked at."""
+    """The files of one run, and the part of them that is looked at."""
 
     files: tuple[TraceFile, ...]
     selection: Selection = EVERYTHING
@@ -90,12 +90,12 @@ class Trace:
 
     @cached_property
     def gpu_counts(self) -> dict[str, int]:
-        """What of the GPU work that is looked at adds up over ranks; every coverage needs it."""
+        """The counts of the selected GPU work that add up over ranks; every coverage needs them."""
         return gpu_counts(self.tables["kernels"], self.tables["kernel_links"])
 
     @property
     def everything(self) -> "Trace":
-        """Return the trace with nothing selected: one object for all selections."""
+        """The trace with nothing selected: one object for all selections."""
         return self._everyone
 
     def bounded(self) -> AbstractContextManager[None]:
@@ -105,12 +105,12 @@ class Trace:
 
     @property
     def ranks(self) -> list[int]:
-        """Recorded ranks, in order."""
+        """The recorded ranks, in order."""
         return sorted({p.rank for p in self.selected_files if p.rank is not None})
 
     @cached_property
     def origin_ns(self) -> int:
-        """When the first event of any rank started, whichever are looked at."""
+        """The start of the first event of any rank, selected or not, in ns."""
         if self.began_ns is not None:
             return self.began_ns
         starts = pc.min(self._everyone.tables["ranks"]["start_ns"]).as_py()
@@ -192,7 +192,7 @@ class Trace:
         return MissingTable(error.args[0], error.lacks, recipe(error.lacks, self._formats))
 
     def _lacking(self, name: str) -> str:
-        """The table to record: steps of the GPU need GPU work where steps are."""
+        """Return the table to record: GPU work for step windows, where steps were recorded."""
         return "kernels" if name == "step_windows" and self.has_steps else name
 
     @property
@@ -208,7 +208,7 @@ class Trace:
         return not self.tables[name].num_rows and bool(self._everyone.tables[name].num_rows)
 
     def check_selection(self) -> None:
-        """Ranks and steps that are not there at all are a mistake, and no empty answer."""
+        """Refuse ranks and steps that do not exist: a mistake must not give an empty answer."""
         chosen = self.selection
         self.check_files()
         if chosen.steps is not None and not chosen.steps & self._known_steps:
@@ -221,8 +221,8 @@ class Trace:
 
     @property
     def of_one_cycle(self) -> Self:
-        """The recording that most ranks took part in, the first of such: for tools that know one of
-        each rank."""
+        """The recording that most ranks took part in, the first if several: for tools that know one
+        of each rank."""
         ranks = Counter(part.cycle for part in self.selected_files)
         if len(ranks) < 2:
             return self
@@ -230,12 +230,12 @@ class Trace:
 
     @property
     def cycles(self) -> list[int]:
-        """Recorded cycles, in order: several where a rank was recorded more than once."""
+        """The recorded cycles, in order: several where a rank was recorded more than once."""
         return sorted({part.cycle for part in self.selected_files})
 
     @cached_property
     def cycles_of_steps(self) -> list[int]:
-        """Return the cycles that the chosen steps are in, where one rank has a step in several."""
+        """The cycles that the chosen steps are in, where one rank has a step in several."""
         if self.selection.steps is None or len(self.cycles) < 2:
             return []
         marks = self.tables["annotations"]
@@ -305,7 +305,7 @@ class Trace:
         return [p for p in files if cycles is None or p.cycle in cycles]
 
     def part(self, files: Sequence[TraceFile]) -> "Trace":
-        """Some of the files by themselves, under the same selection; times count as before."""
+        """Return some of the files alone, under the same selection; times count as before."""
         own = tuple(replace(file, keeps_small=True) for file in files)  # read again by themselves
         return Trace(own, self.selection, began_ns=self.origin_ns)
 
@@ -328,7 +328,7 @@ class Trace:
         return self._kept(name, lambda: self._joined_table(name))
 
     def _kept(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
-        """A table of all files as the cache has it, else as it is made."""
+        """Return a table of all files as the cache has it, else as it is made."""
         if self.joined is None or self.joined.files is not self.files:
             return make()
         return self.joined.table(name, make)

@@ -1,4 +1,4 @@
-"""Identities between analyses: figures that several answers tell, and that must be one figure."""
+"""Identities between analyses: figures that several answers give, and that must agree."""
 
 import re
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def checks() -> list[Check]:
 
 
 def _pers(subject: Subject) -> tuple[str, ...]:
-    """What answers may be divided by: also steps, where there are any."""
+    """Return what answers can be split by: ranks, and steps where any were recorded."""
     return ("rank", "step") if subject.trace.has_steps else ("rank",)
 
 
@@ -133,7 +133,10 @@ def _communication(subject: Subject, tally: Tally) -> None:
 
 
 def _communication_by_rank(subject: Subject, tally: Tally) -> None:
-    """Analyses of collectives share the time of those that run at once, so that they add up."""
+    """Compare the shared time of collectives with all communication.
+
+    Analyses of collectives share the time of those that run at once, so that they add up.
+    """
     times = keyed(subject.answer("time_breakdown"), ["rank"], ["comm_ns", "exposed_comm_ns"])
     times = {key: row for key, row in times.items() if row["comm_ns"]}
     by_group = subject.answer_or_none("comm_overlap_by_group")
@@ -182,7 +185,7 @@ def _kernel_time(subject: Subject, tally: Tally) -> None:
 
 
 def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:
-    """Every answer that tells all GPU time: its columns of time and, where it has one, of count."""
+    """Yield each answer that covers all GPU time, its columns of time and, if any, of count."""
     totals = ("total_ns", "count")
     pers = _pers(subject)
     choices: list[dict[str, Any]] = [{"n": 3}, *({"n": 0, "per": per} for per in pers)]

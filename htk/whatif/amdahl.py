@@ -1,4 +1,4 @@
-"""Whether a claimed speedup is plausible: what it asks of the part that was made faster.
+"""The plausibility of a claimed speedup: what it requires of the part that was made faster.
 
 If a share f of the critical path gets x times faster, the step gets 1 / (1 - f · (1 - 1/x)) times
 faster (Amdahl 1967).
@@ -36,13 +36,13 @@ class Guard:
 
 
 def speedup(share: float, faster: float) -> float:
-    """Of the whole, when a share of it is so many times faster."""
+    """Return the speedup of the whole when `share` of it gets `faster` times faster."""
     kept = 1 - share * (1 - 1 / faster)
     return math.inf if kept <= 0 else 1 / kept
 
 
 def needed_share(claimed: float, faster: float = math.inf) -> float:
-    """Share of the critical path that must have got so many times faster."""
+    """Return the share of the critical path that must have got `faster` times faster."""
     return (1 - 1 / claimed) / (1 - 1 / faster) if faster != 1 else math.inf
 
 

@@ -1,4 +1,4 @@
-"""What a prediction costs: money, energy, and what failures leave of the time.
+"""The cost of a prediction: money, energy, and the time that failures leave.
 
 Arithmetic on step time and tokens; nothing here knows where they come from.
 """
@@ -14,7 +14,7 @@ _SHORTEST_S = 1.0  # between checkpoints that cost nothing
 
 
 def per_million_tokens(price_per_gpu_hour: float, gpus: float, tokens_per_s: float) -> float:
-    """Of the whole job's tokens, in the currency of the price."""
+    """Return the price of a million tokens of the whole job, in the currency of the GPU's price."""
     return price_per_gpu_hour * gpus / _HOUR / tokens_per_s * 1e6
 
 
@@ -23,7 +23,10 @@ def per_run(price_per_gpu_hour: float, gpus: float, seconds: float) -> float:
 
 
 def joules_per_token(watts_per_gpu: float, gpus: float, tokens_per_s: float) -> float:
-    """Measured power where there is some; else a GPU's limit, which is an upper bound."""
+    """Return the energy per token, in joules.
+
+    `watts_per_gpu` is the measured power, or else the GPU's limit, which gives an upper bound.
+    """
     return watts_per_gpu * gpus / tokens_per_s
 
 
@@ -59,5 +62,5 @@ def goodput(
 
 
 def run_seconds(steps: float, step_ns: float, share: float = 1.0) -> float:
-    """Return how long a run takes, of which such a share moves on."""
+    """Return how long a run takes, in s, of which `share` makes progress."""
     return steps * step_ns / 1e9 / share if share > 0 else math.inf

@@ -60,19 +60,20 @@ class Curves:
 
     @property
     def ratios(self) -> Floats:
-        """All that were recorded."""
+        """The batches of all recordings over that of the first, ascending."""
         return np.array(sorted([1.0, *(r.ratio for r in self.recorded)]))
 
     @property
     def matched(self) -> NDArray[np.bool_]:
-        """Kernels found in every recording."""
+        """The kernels found in every recording."""
         in_all = self.base.is_compute.copy()
         for recording in self.recorded:
             in_all &= ~np.isnan(recording.length)
         return in_all
 
     def lengths(self, ratio: float) -> Floats:
-        """Of each kernel at a batch, beside what the first recording has; NaN: not found."""
+        """Return the length of each kernel at a batch, in ns, with contention as in the first
+        recording; NaN: not found in every recording."""
         points = sorted([(1.0, self.base.lengths() / self.slower), *self._measured])
         batches = np.array([point[0] for point in points])
         seen = np.maximum.accumulate(np.array([point[1] for point in points]), axis=0)
@@ -95,13 +96,14 @@ class Curves:
         return [(recording.ratio, recording.length) for recording in self.recorded]
 
     def missed_ns(self, ratio: float) -> float:
-        """Return what the fitted step still misses."""
+        """Return what the fitted step still misses at a batch, in ns."""
         missed = {1.0: 0.0, **self.missed}
         batches = sorted(missed)
         return float(np.interp(ratio, batches, [missed[r] for r in batches]))
 
     def off_ns(self, count: float) -> float:
-        """What one recording alone misses of so many micro-batches, on the line of those known."""
+        """Return what one recording alone misses at so many micro-batches, in ns, on the line
+        through the recorded counts."""
         counts = np.array(sorted({1.0, *self.off}))
         if len(counts) < 2:
             return 0.0
@@ -111,7 +113,7 @@ class Curves:
         return float(off[high] + slope * (count - counts[high]))
 
     def counted_share(self, count: float) -> float:
-        """Share of the uncertainty about the number of micro-batches that is left."""
+        """Return the share of the uncertainty about the number of micro-batches that is left."""
         if not self.counted:
             return 1.0
         away = min(
@@ -120,7 +122,7 @@ class Curves:
         return min(_AT_COUNT + _FOR_EACH_COUNT * away, 1.0)
 
     def sigma(self, ratio: float, alone: float) -> float:
-        """Uncertainty of kernels, where one recording alone would leave `alone`."""
+        """Return the uncertainty of kernels, where one recording alone would leave `alone`."""
         away = float(np.abs(np.log2(self.ratios) - math.log2(ratio)).min())
         length = self.base.lengths()[self.base.is_compute]
         share = length[self.matched[self.base.is_compute]].sum() / max(length.sum(), 1)
@@ -131,7 +133,7 @@ class Curves:
 def curves(
     base: StepModel, kappa: float, others: Sequence[tuple[Mapping[str, pa.Table], float | None]]
 ) -> Curves:
-    """From the tables of other recordings, each with its batch where that is given.
+    """Return curves through the tables of other recordings, each with its batch where given.
 
     `kappa`: how much slower a kernel is beside communication, in the first.
     """
@@ -145,7 +147,7 @@ def curves(
 
 
 def alone(base: StepModel, ratio: float) -> StepModel:
-    """At another batch, as one recording alone would say."""
+    """Return the model at another batch, as one recording alone predicts it."""
     return batch.apply(base, f"{ratio:.9f}x")
 
 

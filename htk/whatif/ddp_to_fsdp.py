@@ -38,7 +38,7 @@ _HOST_SIGMA = 0.5
 
 @dataclass(frozen=True)
 class _Plan:
-    """How units are to be shared out, and what that takes."""
+    """How units are sharded, and what that takes."""
 
     name: str
     shards: int
@@ -55,7 +55,7 @@ class _Plan:
 
     @property
     def gather_ns(self) -> float:
-        """Of the CPU, with the copies round it."""
+        """The CPU time of a gather with the copies around it, in ns."""
         return self.call + 2 * self.operator
 
     @property
@@ -67,12 +67,12 @@ class _Plan:
         return self.network.node
 
     def length(self, size: float) -> float:
-        """Of a gather or reduction within a shard group."""
+        """Return the time of a gather or reduction of `size` bytes within a shard group, in ns."""
         fixed = self.network.latency(self.shards, min(self.shards, self.node))
         return fixed + size * self.network.shared(self.shards)
 
     def summed(self, size: float) -> float:
-        """Of its sum over replicas."""
+        """Return the time to sum a unit of `size` bytes over replicas, in ns."""
         world = self.shards * self.replicas
         fixed = self.network.latency(world, min(world, self.node))
         return fixed + size * self.network.summed(world, self.shards)
@@ -83,7 +83,7 @@ class _Plan:
 
 @dataclass
 class _Rank:
-    """Works of a rank as they come, in the order in which its CPU issues them."""
+    """The new activities of a rank, in the order in which its CPU issues them."""
 
     model: StepModel
     plan: _Plan
@@ -109,7 +109,7 @@ class _Rank:
         self.calls.append((self.call(before), ns))
 
     def gather(self, size: float, launched: int, lead: float) -> int:
-        """Issued so much before the CPU comes to launch an activity."""
+        """Issue a gather `lead` ns before the CPU launches an activity; return its number."""
         held = self.copied[-2:-1] + [self.sent] * (self.sent >= 0)
         self.sent = self._collective("all_gather", size, held, launched, lead)
         return self.sent
@@ -119,7 +119,7 @@ class _Rank:
         self.copied.append(self._copy(size, after, before, OUT))
 
     def reduce(self, size: float, last: int, rest: int, lead: float) -> None:
-        """Put together behind a unit's last activity, and reduced."""
+        """Put a unit's gradients together behind its last activity, and reduce them."""
         following = next_of(self.lane, last)
         after = [last, *[self.reduced] * (self.reduced >= 0)]
         self.together = self._copy(size, after, following, TOGETHER)
@@ -258,7 +258,10 @@ def _backward(builder: _Rank, regions: list[Region]) -> None:
 def _planned(
     model: StepModel, now: Sharded, name: str, shards: int, lane: Ints, forward: list[Region]
 ) -> _Plan:
-    """Return a layer is what lies between two attention kernels, the same in all."""
+    """Return how units are sharded, and what that takes.
+
+    A layer is what lies between two attention kernels, the same in all.
+    """
     many = len(forward)
     unit = 2.0 * weights_between(model, lane, forward[many // 2])
     if not 0 < unit * many <= now.reduced_bytes:
@@ -293,7 +296,7 @@ def summed(
     per_node: int,
     joined: tuple[int, ...],
 ) -> Work:
-    """Return what shard groups reduced, between the replicas of each shard."""
+    """Return the all-reduce, between the replicas of each shard, of what shard groups reduced."""
     return Work(
         like,
         length,

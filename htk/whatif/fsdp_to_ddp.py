@@ -79,7 +79,7 @@ def _kept(lane: Ints, copies: Mask, activity: int) -> int:
 def _buckets(
     model: StepModel, lane: Ints, reduces: Ints, units: list[int], weights: list[tuple[int, int]]
 ) -> list[tuple[int, int, int]]:
-    """For each the activity that makes it ready, its bytes, and the activity that waits for it."""
+    """Return for each bucket the activity that makes it ready, its bytes, and the one waiting."""
     buckets = []
     each = max(len(reduces) // max(micro_batches(model), 1), 1)
     begin, position = 0, {int(a): k for k, a in enumerate(lane.tolist())}
@@ -104,7 +104,7 @@ def _buckets(
 def _ready(
     lane: Ints, placed: list[tuple[int, int]], ends: tuple[int, ...], sizes: list[int]
 ) -> list[tuple[int, int]]:
-    """Bytes of gradients in the order in which they are ready, and the activity that made them.
+    """Return bytes of gradients in the order they get ready, each with the activity that made them.
 
     `placed`: where gradients of weights are made, and their elements. `ends`: where the pass
     begins, and each unit ends; `sizes`: their bytes. An output that shares its weights with the
@@ -133,7 +133,7 @@ def _ready(
 
 
 def _element_bytes(within: list[list[tuple[int, int]]], sizes: list[int]) -> int:
-    """Of a gradient, as most units show."""
+    """Return the bytes of an element of a gradient, as most units show."""
     seen = [s / sum(n for _, n in w) for w, s in zip(within, sizes, strict=True) if w]
     middle = float(np.median(seen)) if seen else 2.0
     return min(_ELEMENT_BYTES, key=lambda size: abs(size - middle))

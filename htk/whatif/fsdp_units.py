@@ -1,4 +1,4 @@
-"""Where the units of a model are in a step: what runs for each, forward and backward."""
+"""The place of a model's units in a step: what runs for each, forward and backward."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ def waited_for(model: StepModel, activity: int, lane: Ints) -> int:
 
 
 def all_waited_for(model: StepModel, each: list[int], lane: Ints) -> list[int]:
-    """Return the same of several."""
+    """Return for several activities the last one of a stream that each waits for; -1: none."""
     graph, acts = model.graph, model.graph.activities
     position = np.full(len(graph.time), -1, np.int64)
     position[graph.end[lane]] = np.arange(len(lane))
@@ -57,7 +57,7 @@ def backward_regions(model: StepModel, lane: Ints, ready: list[int]) -> list[Reg
 
 
 def layers(model: StepModel, lane: Ints) -> list[Region]:
-    """Layers of the forward pass: each round one attention kernel."""
+    """Return the layers of the forward pass, each around one attention kernel."""
     attention = model.facts.family.isin("attention")[lane]
     back = model.facts.backward[lane]
     forward = np.flatnonzero(~back & (np.cumsum(back) == 0))
@@ -69,7 +69,7 @@ def layers(model: StepModel, lane: Ints) -> list[Region]:
 
 
 def backward_layers(model: StepModel, lane: Ints, count: int) -> list[Region]:
-    """Return the same of the backward pass, last layer first."""
+    """Return the layers of the backward pass, last layer first."""
     attention = model.facts.family.isin("attention")[lane]
     back = np.flatnonzero(model.facts.backward[lane])
     places = np.flatnonzero(attention & model.facts.backward[lane])
@@ -81,7 +81,8 @@ def backward_layers(model: StepModel, lane: Ints, count: int) -> list[Region]:
 
 
 def _cut(model: StepModel, lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
-    """Layers begin where what they repeat does; those that differ are cut half-way to the next."""
+    """Return layers that begin where what they repeat does; those that differ are cut half-way to
+    the next."""
     every, begin = int(places[1] - places[0]), int(places[0])
     if (np.diff(places) == every).all():
         offset = max(begin - every, 0)
@@ -104,7 +105,7 @@ def _kernels(model: StepModel, rows: Ints) -> list[tuple[int, str | None, str | 
 
 
 def gradients(model: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
-    """Of each stream the products that make a weight's gradient, and its elements.
+    """Return for each stream the products that make a weight's gradient, with its elements.
 
     Where a weight is as wide as there are tokens, the product that passes the gradient on has the
     same shapes and comes right before it.
@@ -142,7 +143,8 @@ def _passed_on(codes: Ints, as_wide: Mask) -> Mask:
 
 
 def of_weights(model: StepModel) -> Mask:
-    """Products that make gradients of weights: all that sum over tokens, if no pass is told."""
+    """Return the products that make gradients of weights: all that sum over tokens, if no pass is
+    recorded."""
     return model.once("of_weights", lambda: _of_weights(model))
 
 
@@ -156,7 +158,7 @@ def _of_weights(model: StepModel) -> Mask:
 
 
 def weights_between(model: StepModel, lane: Ints, region: Region) -> int:
-    """Elements of the matrices that a region's products multiply with, as shapes tell."""
+    """Return the elements of the matrices that a region's products multiply with, by shapes."""
     position = {int(a): k for k, a in enumerate(lane.tolist())}
     total = 0
     for activity in lane[position[region.first] : position[region.last] + 1].tolist():

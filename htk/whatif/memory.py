@@ -32,12 +32,12 @@ class Held:
 
     @property
     def reckoned(self) -> Memory:
-        """What the model says of the recorded layout."""
+        """The memory that the model predicts for the recorded layout."""
         return memory(self.size, self.layout)
 
     @property
     def activations(self) -> float:
-        """Of the recorded peak: what grows with the batch.
+        """The bytes of the recorded peak that grow with the batch.
 
         At the peak fewer units may be gathered than at most, so it is no less than the model's.
         """
@@ -52,8 +52,10 @@ class Held:
 def after(
     before: Held, edits: Sequence[tuple[str, str]], kept: float
 ) -> tuple[int | None, float | None]:
-    """Peak, and the probability that it does not fit; `kept`: tokens of a rank's micro-batch, over
-    the recorded. Null where experts move: a recording does not tell their parameters from others.
+    """Return the peak, in bytes, and the probability that it does not fit.
+
+    `kept`: tokens of a rank's micro-batch, over the recorded. Null where experts move: a recording
+    does not tell their parameters from others.
     """
     asked = dict(edits)
     if "ep" in asked and not before.size.expert_parameters:
@@ -121,7 +123,7 @@ def layout_after(before: Held, asked: Mapping[str, str], kept: float) -> Layout:
 def sharding_after(
     strategy: str, shards: int, ranks: int, node: int, asked: Mapping[str, str]
 ) -> tuple[str, int, int]:
-    """Strategy, ranks that share a shard, and ranks in all, after these edits."""
+    """Return the strategy, the ranks in a shard group, and all ranks, after these edits."""
     name, _, size = asked.get("sharding", strategy).partition(":")
     nodes, _, each = asked.get("world", "").partition("x")
     if nodes.isdigit() and (not each or each.isdigit()):
@@ -140,6 +142,6 @@ def _number(text: str | None, otherwise: int) -> int:
 
 
 def _capacity(before: Held, asked: Mapping[str, str]) -> float | None:
-    """Memory of the GPU, the recorded one or an edit's."""
+    """Return the memory of the GPU, in bytes: the recorded one or an edit's."""
     other = asked.get("hardware")
     return gpu(other).memory_bytes if other else before.capacity

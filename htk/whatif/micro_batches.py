@@ -1,4 +1,4 @@
-"""Micro-batches of a step: how many there are, and how long one more would take."""
+"""The micro-batches of a step: how many there are, and how long one more would take."""
 
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ _SHARE = 0.1  # of the kernels of a step that trains, at least, are of its backw
 
 
 def micro_batches(model: StepModel) -> int:
-    """Backward passes of the step; 0: none seen."""
+    """Return the number of micro-batches, by the step's backward passes; 0: none seen."""
     lane = compute_lane(model, model.graph.ranks[0])
     back = model.facts.backward[lane]
     if back.sum() < _SHARE * len(lane):
@@ -27,7 +27,7 @@ def micro_batches(model: StepModel) -> int:
 
 
 def samples(model: StepModel, name: str) -> float:
-    """Of a step, on all ranks together."""
+    """Return the samples of a step, on all ranks together."""
     batch = inputs(model).batch
     spread = sharded(model) or replicated(model)
     if batch is None:
@@ -38,7 +38,7 @@ def samples(model: StepModel, name: str) -> float:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What one more takes, in ns: in all, with communication exposed, and with GPUs idle."""
+    """The time of one more micro-batch, in ns: in all, exposed communication, and GPU idle time."""
 
     ns: float
     exposed: float
@@ -46,7 +46,7 @@ class MicroBatch:
 
 
 def micro_batch(model: StepModel) -> MicroBatch:
-    """Return the step without what it does once, over its micro-batches."""
+    """Return the time of one micro-batch: the step without what it does once, over their number."""
     rest, many = _repeated(_as_recorded(model)), micro_batches(model)
     after = replay(rest.graph, rest.weight, rest.wrap_weight)
     return MicroBatch(
@@ -62,7 +62,8 @@ def _as_recorded(model: StepModel) -> StepModel:
 
 
 def _repeated(model: StepModel) -> StepModel:
-    """Without optimizer and what follows it, nor reductions that wait for the last micro-batch."""
+    """Return the model without the optimizer, what follows it, and the reductions that wait for the
+    last micro-batch."""
     once = _after_backward(model) & ~model.is_comm
     if sharded(model) is None:
         once |= replicating(model)
@@ -85,7 +86,8 @@ def _repeated(model: StepModel) -> StepModel:
 
 
 def in_order(model: StepModel) -> StepModel:
-    """Return a communicator's first collective comes after its last one of what is repeated."""
+    """Return the model in which each communicator's first collective waits for its last one of the
+    repetition before."""
     graph, size = model.graph, model.facts.group_size
     acts, firsts, lasts = graph.activities, [], []
     for rank in graph.ranks:

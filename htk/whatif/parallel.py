@@ -1,4 +1,4 @@
-"""What the edits of parallelism share: the model's sizes, and which work is split.
+"""Common parts of the parallelism edits: the model's sizes, and which work is split.
 
 Formulas are those of Korthikanti et al. 2022 (tensor, sequence), Narayanan et al. 2021 (pipeline)
 and of ring attention (Liu et al. 2023); with a recording of another layout they stay rough.
@@ -36,7 +36,7 @@ class Sizes:
 
 
 def sizes(model: StepModel, name: str) -> Sizes:
-    """As the shapes of attention tell them, whose queries are tokens by hidden."""
+    """Return the model's sizes from the shapes of attention, whose queries are tokens by hidden."""
     tokens = inputs(model).tokens
     votes: Counter[tuple[int, float]] = Counter()
     for family, dims in zip(model.facts.family, model.facts.dims, strict=True):
@@ -66,7 +66,8 @@ def tensor_degree(model: StepModel) -> int:
 
 
 def pointwise(model: StepModel, of: Sizes) -> Mask:
-    """Kernels on whole activations, tokens by hidden: norms, residuals. Others are split."""
+    """Return the kernels on whole activations, tokens by hidden: norms, residuals. Others are
+    split."""
     elements = round(of.tokens / model.activation_scale) * of.hidden
     by_size = model.facts.dims.where(lambda dims: dims and _elements(dims) == elements)
     family = model.facts.family
@@ -79,7 +80,7 @@ def _elements(dims: str) -> int:
 
 
 def split(model: StepModel, chosen: Mask, ways: float) -> StepModel:
-    """So many ranks share the work of these; none gets shorter than a kernel can be.
+    """Split the work of these over `ways` ranks; none gets shorter than a kernel can be.
 
     In proportion: for narrower matrices libraries take smaller tiles, so waves tell little.
     """
@@ -89,7 +90,7 @@ def split(model: StepModel, chosen: Mask, ways: float) -> StepModel:
 
 
 def fewer_replicas(model: StepModel, ways: float) -> StepModel:
-    """Parameters of a rank, and ranks that share them, both go down by as much."""
+    """Divide a rank's parameters and the number of ranks that share them, both by `ways`."""
     layout = sharded(model)
     chosen = replicating(model)
     if layout is not None:
@@ -115,14 +116,14 @@ def smaller(facts: StepFacts, chosen: Mask, ways: float) -> StepFacts:
 
 
 def activation_ns(model: StepModel, ranks: int, sent: float) -> float:
-    """Return a collective of neighbours in which a rank sends so many bytes."""
+    """Return the time of a collective of neighbours in which a rank sends `sent` bytes, in ns."""
     return LATENCY_NS + sent * network(model).pace(ranks, min(ranks, gpus_of_a_node(model)))
 
 
 def each_layer(
     model: StepModel, name: str, forward_ns: list[float], backward_ns: list[float], ranks: int
 ) -> StepModel:
-    """Exposed collectives at even places of every layer, forward and backward."""
+    """Insert exposed collectives at even places of every layer, forward and backward."""
     works: list[Work] = []
     calls: list[int] = []
     alone = len(model.graph.ranks) < 2

@@ -39,7 +39,7 @@ _OURS = "an internal error of this edit, or a step time given that is too short"
 
 @dataclass(frozen=True)
 class Baseline:
-    """What every answer of one trace starts from."""
+    """The recorded step that every answer of one trace starts from."""
 
     tables: Mapping[str, pa.Table]
     model: StepModel
@@ -54,27 +54,27 @@ class Baseline:
 
     @cached_property
     def contention(self) -> float:
-        """How much slower compute is beside communication."""
+        """The relative slowdown of compute beside communication; 0: none."""
         return factor(self.model)
 
     @cached_property
     def concurrent_share(self) -> NDArray[np.float64]:
-        """Share of each kernel's time with communication beside it."""
+        """The share of each kernel's time with communication beside it."""
         return share(self.model, self.replayed.time)
 
     @cached_property
     def waits(self) -> NDArray[np.float64]:
-        """Return how long each collective waited for unrecorded ranks, in ns."""
+        """The time each collective waited for unrecorded ranks, in ns."""
         return waits(self.model)
 
     @cached_property
     def alone(self) -> dict[tuple[str, str, int | None], tuple[Mapping[str, float], int]]:
-        """Uncertainty and step of single edits that were asked for, by edit and anchor."""
+        """The uncertainty and step of single edits already answered, by edit and anchor."""
         return {}
 
     @cached_property
     def memory_edges(self) -> dict[tuple[tuple[str, str], ...], str | None]:
-        """Largest batches that fit, by the edits beside the batch."""
+        """The largest batches that fit, by the edits beside the batch."""
         return {}
 
     @cached_property
@@ -91,17 +91,17 @@ class Baseline:
 
     @cached_property
     def launch_bound(self) -> bool:
-        """Is the recorded step as long as its host, which the profiler slows down, takes?"""
+        """Whether the recorded step is as long as its host takes, which the profiler slows down."""
         return launch_bound(self.model, self.replayed.period_ns)
 
     @cached_property
     def served(self) -> ServedIteration | None:
-        """Return the iteration, where the recording is of an inference server."""
+        """The iteration, where the recording is of an inference server."""
         return of_server(self.tables)
 
     @property
     def step_ns(self) -> int:
-        """Return the recorded step; of one recorded alone, how soon it would repeat itself."""
+        """The duration of the recorded step, in ns; of one recorded alone, its replayed period."""
         return self.replayed.period_ns if self.graph.is_lone else self.graph.period_ns
 
     @property
@@ -139,7 +139,7 @@ class Answer:
 
     @property
     def each(self) -> float:
-        """Samples of a GPU, over the recorded ones."""
+        """The samples per GPU, over the recorded ones."""
         return self.samples_ratio / self.devices_ratio
 
     @property
@@ -148,7 +148,7 @@ class Answer:
 
     @property
     def sources(self) -> dict[str, float]:
-        """Uncertainty by source: one standard deviation, relative to the step."""
+        """The uncertainty by source: one standard deviation, relative to the step."""
         return by_source(self.sigma_by_cause)
 
     @property
@@ -159,7 +159,7 @@ class Answer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the edits that change something."""
+        """The names of the edits that change something."""
         return tuple(n for n, _ in self.edits) if self.effective is None else self.effective
 
     def interval(self, z: float) -> tuple[int | None, int | None]:
@@ -170,13 +170,14 @@ class Answer:
 
     @property
     def intervals(self) -> tuple[int | None, int | None, int | None, int | None]:
-        """lo50, hi50, lo90, hi90: as wide as predictions of this kind turned out to miss."""
+        """lo50, hi50, lo90, hi90: the 50 % and 90 % prediction intervals, in ns, calibrated on
+        predictions of this kind."""
         half, most = calibrated(self.names)
         return (*self.interval(half), *self.interval(most))
 
     @property
     def intervals_held(self) -> str:
-        """How often 90 % intervals of its kind held."""
+        """How often 90 % intervals of the edits' kind held, in words."""
         return "" if self.step_ns is None else record(self.names)
 
 
@@ -185,8 +186,11 @@ def baseline(
     others: Sequence[tuple[Mapping[str, pa.Table], float | None]] = (),
     site: SiteByGpu = NO_SITE,
 ) -> Baseline:
-    """`others`: recordings of the same job at other batches, with those where known; `site`: rates
-    that the site measured of its GPUs."""
+    """Return the recorded step that answers start from.
+
+    `others`: recordings of the same job at other batches, with those where known; `site`: rates
+    that the site measured of its GPUs.
+    """
     tables, unrecorded_ns = without_unrecorded_waits(tables)
     graph, replayed, judged = gated(tables)
     if unrecorded_ns:
@@ -200,7 +204,7 @@ def baseline(
 
 
 def _calibrated(start: Baseline) -> Baseline:
-    """Return how much the fitted step misses of each recorded one."""
+    """Return the baseline with how much the fitted step misses of each recorded one."""
     assert start.curves is not None
     off = {recording.count: _off(start, recording) for recording in start.curves.counted}
     start = replace(start, curves=replace(start.curves, off=off))
@@ -213,7 +217,8 @@ def _calibrated(start: Baseline) -> Baseline:
 
 
 def _off(start: Baseline, recording: Recorded) -> float:
-    """What that recording took, less what is said of its batch and number of micro-batches."""
+    """Return the step time of a recording less the prediction for its batch and number of
+    micro-batches, in ns."""
     both = (("batch", recording.ratio), ("accumulation", recording.count))
     _, replayed = apply_edits(start, tuple((n, f"{times:.9f}x") for n, times in both if times != 1))
     change = replayed.period_ns - start.replayed.period_ns
@@ -221,7 +226,7 @@ def _off(start: Baseline, recording: Recorded) -> float:
 
 
 def _missed_ns(start: Baseline, lines: Curves, asked: Sequence[tuple[str, str]]) -> float:
-    """Return what further recordings add to a prediction."""
+    """Return what further recordings add to a prediction, in ns."""
     return lines.missed_ns(_micro_batch(start, asked)) + lines.off_ns(_count(start, asked))
 
 
@@ -358,7 +363,8 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
 
 
 def _distance(start: Baseline, before: StepModel, after: StepModel) -> float:
-    """|log ratio| of the micro-batch to the nearest recorded one, where an edit changes it."""
+    """Return the |log ratio| of the micro-batch to the nearest recorded one, where an edit changes
+    it."""
     if after.activation_scale == before.activation_scale:
         return 0.0
     recorded = np.ones(1) if start.curves is None else start.curves.ratios
@@ -366,13 +372,13 @@ def _distance(start: Baseline, before: StepModel, after: StepModel) -> float:
 
 
 def _micro_batch(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
-    """Over the recorded one."""
+    """Return the micro-batch over the recorded one."""
     value = dict(asked).get("batch")
     return 1.0 if value is None else edit("batch").apply(start.model, value).activation_scale
 
 
 def _count(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
-    """Micro-batches over the recorded ones."""
+    """Return the number of micro-batches over the recorded one."""
     values = dict(asked)
     if "accumulation" not in values or start.curves is None or not start.curves.counted:
         return 1.0

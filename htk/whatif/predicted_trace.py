@@ -58,7 +58,7 @@ def write_predicted(
 
 @dataclass
 class _Moved:
-    """What becomes of each event of a file."""
+    """The change to each event of a file."""
 
     first: int
     start: Ints  # new, absolute; -1: as it was
@@ -147,7 +147,8 @@ class _Moved:
         edited: StepModel,
         after: Replay,
     ) -> None:
-        """What the graph holds, exactly; with the arrows that end there."""
+        """Set the new times of the activities and calls in the graph, and of the arrows that end
+        there; drop activities that an edit removed."""
         graph, now = start.graph, edited.graph
         shift = _shift(tables, part, graph)
         activities = _of(part, tables["kernels"], graph.activities.row)
@@ -239,13 +240,13 @@ _WHO = ("process", "thread")
 
 
 def _anchors(old: Ints, new: Ints) -> tuple[Ints, Ints]:
-    """By old time, and never backwards."""
+    """Return anchors by old time, whose new times never go backwards."""
     order = np.lexsort((new, old))
     return old[order], np.maximum.accumulate(new[order])
 
 
 def _warped(time: Ints, old: Ints, new: Ints) -> Ints:
-    """Between two anchors in proportion, outside them by as much as the nearest."""
+    """Return times moved in proportion between two anchors, outside them with the nearest."""
     if not len(old):
         return time
     origin = int(old[0])
@@ -264,7 +265,7 @@ def _of(part: TraceFile, table: pa.Table, rows: Ints) -> Ints:
 
 
 def _shift(tables: Mapping[str, pa.Table], part: TraceFile, graph: Graph) -> int:
-    """From the file's clock to that of the graph."""
+    """Return the shift from the file's clock to that of the graph, in ns."""
     rank = np.array([-1 if part.rank is None else part.rank], np.int64)
     shift = corrections(tables["rank_clocks"], rank, np.array([graph.origin_ns]))
     return int(shift[0]) - graph.origin_ns

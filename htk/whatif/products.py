@@ -52,7 +52,8 @@ class MatmulKernel:
     persistent: bool = False
 
     def betters(self, other: "MatmulKernel", size: float) -> bool:
-        """For a result of so many elements: has larger tiles and makes no less of a full wave."""
+        """Return whether this kernel is better for a result of `size` elements: it has larger tiles
+        and makes no less of a full wave."""
         if self.wave < _LARGER * other.wave or size < self.fill * self.wave:
             return False
         return self.rate / self.wave <= other.rate / other.wave
@@ -60,7 +61,7 @@ class MatmulKernel:
 
 @dataclass(frozen=True)
 class Products:
-    """Products of a step, column by column, and the kernels that they run on."""
+    """The products of a step, column by column, and the kernels that they run on."""
 
     least: float
     ramp: float
@@ -74,7 +75,8 @@ class Products:
 
     @cached_property
     def slower(self) -> Floats:
-        """How much slower each is than others like it: for what runs beside it, or by chance."""
+        """The slowdown of each product relative to its usual time, for what runs beside it or by
+        chance."""
         return np.asarray(self.ns / self._of_usual([product.ns for product in self.usual]))
 
     def longer(self, inner: float) -> Floats:
@@ -116,7 +118,7 @@ def begun(waves: Floats | float, persistent: Mask | bool) -> Floats:
 
 
 def products(model: StepModel, least: float) -> Products:
-    """Return those whose shapes and blocks are known. `least`: no kernel takes less."""
+    """Return the products whose shapes and blocks are known. `least`: no kernel takes less."""
     return model.once(
         f"products above {least} ns", lambda: _products(model, least), of_lengths=True
     )

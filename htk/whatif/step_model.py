@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What the tables say of each activity of the graph."""
+    """The recorded facts of each activity of the graph."""
 
     tables: Mapping[str, pa.Table]
     rows: Ints  # in `kernels`
@@ -50,13 +50,13 @@ class StepFacts:
 
     @property
     def crosses(self) -> Mask:
-        """Communication of a group with members in several nodes."""
+        """Which activities are communication of a group with members in several nodes."""
         return (self.per_node > 0) & (self.per_node < self.group_size)
 
     @cached_property
     def kept(self) -> dict[str, tuple[Activities, Ints | None, Any]]:
-        """What was asked of these facts, of which activities, and of which lengths: see
-        `StepModel.once`."""
+        """The answers that `StepModel.once` keeps, each with the activities and lengths it was made
+        from."""
         return {}
 
     @cached_property
@@ -66,27 +66,27 @@ class StepFacts:
 
     @cached_property
     def backward(self) -> Mask:
-        """What the backward pass launched."""
+        """Which activities the backward pass launched."""
         return is_backward(self.tables["kernel_passes"])[self.rows]
 
     @cached_property
     def recomputed(self) -> Mask:
-        """Forward work that is done again for the backward pass."""
+        """Which activities are forward work that is done again for the backward pass."""
         return truths(self.tables["kernel_passes"]["recomputed"])[self.rows]
 
     @cached_property
     def module(self) -> CodedTexts:
-        """The nn.Module round each operator, where recorded."""
+        """The `nn.Module` around each operator, where recorded."""
         return CodedTexts.taken(self.tables["op_callers"]["module"], self.op_row)
 
     @cached_property
     def types(self) -> CodedTexts:
-        """Types of the operator's inputs, where recorded."""
+        """The types of the operator's inputs, where recorded."""
         return CodedTexts.taken(self.tables["cpu_ops"]["input_types"], self.op_row)
 
     @cached_property
     def device_name(self) -> str | None:
-        """Of the first GPU that is named."""
+        """The name of the first GPU that has one."""
         return next((n for n in self.tables["ranks"]["device_name"].to_pylist() if n), None)
 
     @cached_property
@@ -149,7 +149,7 @@ class StepModel:
         return self.graph.run_edge
 
     def lengths(self) -> Ints:
-        """Length of each activity as it stands; of a joined collective its transfer."""
+        """Return each activity's current length, in ns; for a joined collective its transfer."""
         return self._lengths
 
     @cached_property
@@ -244,7 +244,8 @@ class StepModel:
         return replace(self, assumptions=self.assumptions + words)
 
     def with_uncertainty(self, cause: str, sigma: float) -> "StepModel":
-        """Relative uncertainty of how much a cause changes, one standard deviation."""
+        """Return the model with at least this uncertainty of how much a cause changes: one standard
+        deviation, relative."""
         worst = max(sigma, self.spread.get(cause, 0.0))
         return replace(self, spread={**self.spread, cause: worst})
 

@@ -72,7 +72,7 @@ def swept(
 
 
 def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
-    """Return what could be won at most, each alone, most first."""
+    """Return the best-case savings, each edit alone, largest first."""
     asked = [*BOUNDS]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
@@ -84,7 +84,8 @@ def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
 
 
 def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
-    """What can be done and should win, by gain over uncertainty; what does not fit is left out."""
+    """Return the edits that can be made and should win, by gain over uncertainty; those that do not
+    fit in memory are left out."""
     if start.refused:
         return [predict(start, [], measured_ns)]
     asked = [*ACTIONS]
@@ -96,7 +97,7 @@ def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]
 
 
 def _wins(answer: Answer) -> bool:
-    """By more than is worth a change, and than the replay could miss."""
+    """Return whether an answer wins more than a change is worth, and than the replay could miss."""
     if answer.step_ns is None or INDISTINGUISHABLE in answer.verdict:
         return False
     return answer.step_ns < (1 - _WORTH) * answer.measured_ns * answer.each

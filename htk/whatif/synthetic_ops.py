@@ -111,7 +111,8 @@ def linked(
 
 
 def parted(model: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
-    """These parts of collectives wait for no other rank: each is over with its own length."""
+    """Return the model whose chosen parts of collectives wait for no other rank: each is over
+    with its own length."""
     graph = model.graph
     own = np.flatnonzero(graph.edges("transfer"))
     own = own[np.isin(graph.dst[own], graph.end[chosen])]
@@ -149,7 +150,7 @@ def followed(model: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
 
 
 def _seen(graph: Graph, works: Sequence[Work], joins: int) -> Ints:
-    """When the new nodes would have come, had they taken no time."""
+    """Return when the new nodes would have come had they taken no time, in ns."""
     ends = graph.activities.end.tolist()
     for work in works:  # later ones may wait for earlier ones
         ends.append(max((ends[w] for w in work.after), default=int(graph.time[0])))

@@ -101,7 +101,7 @@ def error(value: float, unit: str = "%") -> str:
 
 
 def _readable(result: Result, rows: list[dict[str, Any]], wide: bool) -> Result:
-    """The same in units and signs that read well, with the columns that there is room for."""
+    """Return the result in readable units and signs, with the columns that there is room for."""
     import pyarrow as pa
 
     cells = _cells(rows)
@@ -220,7 +220,7 @@ def _plus(ns: int) -> str:
 
 
 def _differing(rows: list[dict[str, Any]], of_replay: str) -> list[str]:
-    """Verdicts beyond that of the replay: refusals, changes that cannot be told from none."""
+    """Return verdicts beyond the replay's: refusals, changes that cannot be told from none."""
     by_verdict: dict[str, list[str]] = {}
     for row in rows:
         _, mark, rest = row["verdict"].partition("; the change is ")

@@ -1,4 +1,4 @@
-"""Transfers of a step: their latency, their bytes on the wire, and what makes them longer."""
+"""The transfers of a step: their latency, their bytes on the wire, and what makes them longer."""
 
 import math
 
@@ -15,7 +15,7 @@ _GPUS_OF_A_NODE = 8
 
 
 def latency(model: StepModel) -> Floats:
-    """Of each collective: no more than its kind's shortest, and no more than is usual."""
+    """Return each collective's latency, in ns: the usual one, or its kind's shortest if less."""
     length = model.lengths().astype(np.float64)
     fixed = np.full(len(length), LATENCY_NS)
     kinds = model.facts.collective.codes
@@ -27,7 +27,7 @@ def latency(model: StepModel) -> Floats:
 
 
 def rescaled(model: StepModel, chosen: Mask, ratio: Floats | float) -> Floats:
-    """Lengths when the bytes per bandwidth of the chosen change by a ratio."""
+    """Return lengths, in ns, when the bytes per bandwidth of the chosen change by a ratio."""
     length = model.lengths().astype(np.float64)
     fixed = np.minimum(latency(model), length)
     return np.where(chosen, fixed + (length - fixed) * ratio, length)
@@ -58,9 +58,9 @@ def _sent(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> float:
 
 
 def part(model: StepModel, across: bool) -> Floats:
-    """Of its nodes' adapters that the group of each collective has.
+    """Return the share of its nodes' adapters that each collective's group uses.
 
-    A ring passes from node to node through all of its members' adapters at once; of an all-to-all
+    A ring passes from node to node through all of its members' adapters at once; in an all-to-all
     each member's own takes what it sends out of the node.
     """
     facts = model.facts

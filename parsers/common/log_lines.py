@@ -35,7 +35,7 @@ class LogLine:
 
     @property
     def time_ns(self) -> int | None:
-        """When it was written, on the host's wall clock; None: not said."""
+        """The time of writing, in ns on the host's wall clock; None: not recorded."""
         return time_ns(self.stamp, self.hint) if self.stamp else None
 
 

@@ -1,4 +1,4 @@
-"""What parsers of logs and record files share: text in, rows out, losses counted."""
+"""Common parts of parsers of logs and record files: text in, rows out, losses counted."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _KEPT_ISSUES = 1000  # one by one; the others are counted
 
 
 class Issues:
-    """Losses of one file, for the table `parse_issues`."""
+    """The losses of one file, for the table `parse_issues`."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[str, int | None, str, int]] = []
@@ -49,7 +49,7 @@ class Issues:
 
 
 def table_of(name: str, rows: Sequence[Mapping[str, Any]], *, of_one_rank: bool) -> pa.Table:
-    """Rows as a table of the vocabulary; `of_one_rank`: of the file's rank, so without a column.
+    """Return rows as a table of the vocabulary; `of_one_rank`: all of the file's, so no `rank`.
 
     The file is known to whoever opened it.
     """
@@ -62,7 +62,7 @@ def table_of(name: str, rows: Sequence[Mapping[str, Any]], *, of_one_rank: bool)
 
 
 class RowBuffer:
-    """Rows of a table that may be many: older ones are kept as columns, which take less memory.
+    """Rows of a large table: older ones are kept as columns, which take less memory.
 
     A row can be changed until some ten thousand have followed it.
     """
@@ -129,7 +129,7 @@ def read_whole(
 def read_json(
     source: Source, issues: Issues, progress: Callable[[int], None] | None = None
 ) -> bytes:
-    """A JSON file's decompressed bytes. Refuses one that would fill the memory once it is read."""
+    """Return a JSON file's decompressed bytes. Refuse one that would fill the memory once read."""
     data = read_whole(source, issues, progress)
     refuse_costly_json(source.name, data)
     return data
@@ -146,7 +146,8 @@ def refuse_costly_json(name: str, data: bytes) -> None:
 
 
 def salvaged_json(text: str, listed: str, others: Sequence[str]) -> dict[str, Any]:
-    """Of cut JSON the whole objects of one list (a member, or all there is), and other members."""
+    """Return the complete objects of one list in truncated JSON (a member, or the whole document),
+    and other members."""
     decoder = json.JSONDecoder(strict=False)
     salvaged: dict[str, Any] = {listed: []}
     for key in others:
@@ -184,7 +185,7 @@ def note_damage(stream: Stream, issues: Issues) -> None:
 
 
 def whole_number(value: object) -> int | None:
-    """Return a whole number, also one written as text; anything else is none."""
+    """Return a whole number, also one written as text; None for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -198,12 +199,12 @@ def whole_number(value: object) -> int | None:
 
 
 def list_of(value: object) -> list[Any]:
-    """A list as it is; anything else holds nothing."""
+    """Return a list as it is; an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
 def compact_json(value: object) -> str:
-    """JSON as the vocabulary holds it: without spaces."""
+    """Return JSON as the vocabulary holds it: without spaces."""
     return _COMPACT.encode(value)
 
 
@@ -211,5 +212,5 @@ _COMPACT = json.JSONEncoder(separators=(",", ":"))  # json.dumps would make one 
 
 
 def text_or_none(value: object) -> str | None:
-    """Text that says something; anything else is none."""
+    """Return a text that is not empty; None for anything else."""
     return value if isinstance(value, str) and value else None

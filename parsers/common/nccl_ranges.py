@@ -63,13 +63,13 @@ class NcclCalls:
 
     @cached_property
     def rows(self) -> list[dict[str, object]]:
-        """What each call says; there are few of them beside the events."""
+        """The name and facts of each call; calls are few beside the events."""
         rows: list[dict[str, object]] = self.table.select(["name", *FACTS]).to_pylist()
         return rows
 
     @cached_property
     def communicators(self) -> dict[object, tuple[object, object]]:
-        """Ranks of each communicator and the own rank in it, where its making was recorded."""
+        """The ranks of each communicator and the own rank in it, if its creation was recorded."""
         initialised = [row for row in self.rows if row["comm"] is not None and row["group_size"]]
         return {row["comm"]: (row["group_size"], row["comm_rank"]) for row in initialised}
 
@@ -154,8 +154,8 @@ def _range_types(
 def _described(
     gpu: pa.Table, calls: NcclCalls, call: Ints, named: list[str | None]
 ) -> list[dict[str, object]]:
-    """Type, size and communicator of each kernel. Of a group that launched several kernels the
-    k-th stands for the k-th call if there are as many, else none is told apart."""
+    """Return type, size and communicator of each kernel. In a group that launched several kernels
+    the k-th stands for the k-th call if there are as many, else none is told apart."""
     started = numbers(gpu["start_ns"])
     launched: dict[tuple[str, int], list[int]] = {}
     for row, k in enumerate(call.tolist()):  # collectives, not events

@@ -19,7 +19,7 @@ class RefusedPickle(Exception):
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Knows containers, texts and numbers, and no global."""
+    """An unpickler that knows containers, texts and numbers, and no global."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise RefusedPickle(f"to import {module}.{name}")
@@ -39,7 +39,7 @@ def load_plain(data: bytes, unpickler: type[PlainUnpickler] = PlainUnpickler) ->
 
 
 def is_pickle(data: bytes) -> bool:
-    """Does it begin like a pickle of protocol 2 to 5?"""
+    """Return whether the data begins like a pickle of protocol 2 to 5."""
     return data[:1] == b"\x80" and data[1:2] <= b"\x05"
 
 
@@ -127,7 +127,7 @@ class _Check:
         self._tuple_slots.add(int.from_bytes(argument[:width], "little"))
 
     def _is_flat(self, size: int) -> bool:
-        """Whether the last so many values are texts, numbers or taken from other memo slots."""
+        """Return whether the last `size` values are texts, numbers or from other memo slots."""
         pushed = 0
         for opcode in self._backwards():
             code = opcode[:1]
@@ -143,7 +143,7 @@ class _Check:
         return 0 < size == pushed
 
     def _backwards(self) -> Iterator[bytes]:
-        """The opcodes before the last stop, the last one first."""
+        """Yield the opcodes before the last stop, the last one first."""
         for k in range(len(self._spans) - 1, -1, -1):
             run = self._data[slice(*self._spans[k])]
             yield from reversed([match[0] for match in self._token.finditer(run)])
@@ -184,8 +184,9 @@ def _after_counted(data: bytes, position: int) -> int:
 
 @cache
 def _plain_run(blocks: int, numbered: bool) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """A run of opcodes of fixed length, whose memo slots lie within so many 64 KiB blocks, and one
-    of them. `numbered`: memo slots are counted, as in protocols 4 and 5."""
+    """Return patterns of a run of opcodes of fixed length, whose memo slots lie within so many
+    64 KiB blocks, and of one of them. `numbered`: memo slots are counted, as in protocols 4
+    and 5."""
     by_size: dict[int, bytes] = {}
     for op in pickletools.opcodes:
         size = 0 if op.arg is None else op.arg.n

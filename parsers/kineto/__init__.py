@@ -110,7 +110,10 @@ def _recording(
 
 
 def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
-    """When it was recorded. The profiler's own span rows (category Trace) count like any other."""
+    """Return the extent of the recording, in ns, and how it was read.
+
+    The profiler's own span rows (category Trace) count like any other.
+    """
     start = events["start_ns"].to_numpy()
     end = events["end_ns"].to_numpy()
     return {

@@ -136,7 +136,7 @@ class _Document:
         self.enough = max(_BATCH, min(2 * len(self.buffer), _LONGEST + 1))
 
     def _walk(self, last: bool) -> None:
-        """Token by token to the end of the input; once, where the events begin, only to there."""
+        """Read token by token to the end of the input; once, only to where the events begin."""
         text = bytes(self.buffer)
         self.safe = 0
         before = self.state
@@ -156,7 +156,7 @@ class _Document:
             self._look_behind()
 
     def _look_behind(self) -> None:
-        """Behind the document's end: anything but white space is left out, and said."""
+        """Report anything but white space behind the document's end; it is left out."""
         data = bytes(self.buffer)
         start = len(data) - len(data.lstrip(scan.SPACES))
         if start < len(data) and not self.more_follows and not self.truncated:
@@ -311,7 +311,8 @@ class _Document:
         self.safe = self.safe + 1 if self.safe < error.at else error.at
 
     def _ran_out(self, text: bytes, last: bool) -> bool:
-        """The input ended inside an event. True: it is given up, go on behind its beginning."""
+        """Return whether the event that ran out of input is given up, to go on behind its
+        beginning."""
         pending = len(text) - self.safe
         if self.state is _State.START or (not last and pending <= _LONGEST):
             return False
@@ -330,13 +331,13 @@ class _Document:
         return True
 
     def _event_follows(self, text: bytes) -> bool:
-        """Is what ran on to the end an event with others behind it, or just the cut end?"""
+        """Return whether other events follow in what ran on to the end: else it was just cut."""
         another = text.find(b"{", self.safe + 1)
         return self.state is _State.EVENTS and another >= 0 and text.find(b'"ph"', another) >= 0
 
 
 def _has_minus_zero(text: bytes) -> bool:
-    """As text it is "-0", which an int would forget."""
+    """Return whether the text holds a number "-0", whose sign an int would lose."""
     letters = np.frombuffer(text, np.uint8)
     minus = np.flatnonzero(letters[:-2] == ord("-"))  # a fraction of the time of text.find
     behind = letters[minus[letters[minus + 1] == ord("0")] + 2]

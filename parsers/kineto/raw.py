@@ -1,4 +1,4 @@
-"""What ingest hands on: the events of one file as sparse columns, its header, and what was lost."""
+"""The output of ingest: one file's events as sparse columns, its metadata, and what was lost."""
 
 import json
 from collections import Counter
@@ -64,7 +64,7 @@ class RawEvents:
 
     @cached_property
     def issue_counts(self) -> Counter[str]:
-        """How often each kind of issue was met."""
+        """The number of issues of each kind."""
         counts: Counter[str] = Counter()
         for issue in self.issues:
             counts[issue.kind] += issue.count
@@ -76,7 +76,7 @@ class RawEvents:
         return [column.name for column in COLUMNS if column.name in self.sizes]
 
     def has(self, name: str) -> bool:
-        """Does any event have it?"""
+        """Return whether any event has a value in this column."""
         return name in self.sizes
 
     def column_rows(self, name: str) -> Rows | None:
@@ -84,7 +84,7 @@ class RawEvents:
         return self._column(name)[0]
 
     def values(self, name: str) -> Values:
-        """The values that there are, in row order: NumPy numbers, or an Arrow dictionary of text.
+        """Return the recorded values, in row order: NumPy numbers, or an Arrow dictionary of text.
 
         The codes of a dictionary, `values(name).indices.to_numpy()`, are a view, not a copy.
         """
@@ -119,7 +119,7 @@ class RawEvents:
 
 
 def blocks(stream: ByteStream, progress: Progress | None) -> Iterable[bytes | memoryview]:
-    """The stream's bytes: as it has them, or else through one buffer used again and again."""
+    """Yield the stream's bytes: as it has them, or else through one buffer used again and again."""
     if hasattr(stream, "read1"):
         pieces: Iterable[bytes | memoryview] = iter(lambda: stream.read1(BLOCK), b"")
     else:
@@ -156,7 +156,10 @@ def all_issues(
 
 
 def parse_header(entries: Iterable[tuple[int, bytes, bytes]]) -> tuple[dict[str, Any], list[Issue]]:
-    """Members of the outer object from (offset, key, value), the last of a repeated key."""
+    """Return the members of the outer object, the last of a repeated key, and issues.
+
+    `entries`: offset, key and value of each.
+    """
     header: dict[str, Any] = {}
     issues: list[Issue] = []
     for offset, key, value in entries:

@@ -76,7 +76,7 @@ class Strings:
         return cls(ids[order], values.fill_null(""))
 
     def codes(self, ids: pa.ChunkedArray) -> Ints:
-        """Place of each text (-1: none)."""
+        """Return the place of each text (-1: none)."""
         wanted = numbers(ids, -1)
         if not len(self.ids):
             return np.full(len(wanted), -1, np.int64)
@@ -106,7 +106,7 @@ class ReportRows:
 
 @dataclass(frozen=True)
 class NsightReport:
-    """All that is read of a report, or of one process of it."""
+    """Everything that is read from a report, or from one process of it."""
 
     spans: Mapping[str, ReportRows]
     strings: Strings
@@ -166,7 +166,7 @@ def _rows(
     base_ns: int,
     issues: Issues,
 ) -> ReportRows:
-    """Rows of a table that have usable times; an NVTX range that never ended ends with the rest."""
+    """Return rows that have usable times; an NVTX range that never ended ends with the rest."""
     read = database.read(table, columns)
     if "eventType" in columns:
         kind = numbers(read["eventType"])
@@ -183,7 +183,7 @@ def _rows(
 
 
 def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
-    """Ranges with an end: what was open when the recording stopped lasts until the last event."""
+    """Return ranges with an end: any open when the recording stopped last until the last event."""
     still_open = ~valid(ranges["end"]) & valid(ranges["start"])
     if not still_open.any():
         return ranges
@@ -195,7 +195,7 @@ def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
 
 
 def _assigned(spans: dict[str, ReportRows]) -> dict[str, ReportRows]:
-    """GPU work of an export that names no process belongs to the only one that called CUDA."""
+    """Assign GPU work of an export that names no process to the only one that called CUDA."""
     callers = np.unique(spans["runtime"].process)
     if len(callers) != 1:
         return spans
@@ -207,8 +207,8 @@ def _assigned(spans: dict[str, ReportRows]) -> dict[str, ReportRows]:
 
 
 def _base_ns(database: Database) -> int:
-    """When the times of the report begin: they count from the start of the session, unless the
-    export already shifted them to UTC."""
+    """Return the instant from which the report's times count, in ns: the start of the session; 0 if
+    the export already shifted them to UTC, or the start was not recorded."""
     shifted = database.read("META_DATA_EXPORT", {"name": _S, "value": _S})
     for name, value in zip(*(shifted[c].to_pylist() for c in ("name", "value")), strict=True):
         if name == "EXPORT_PARAM_TIME_NORMALIZE" and value == "true":

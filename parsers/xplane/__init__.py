@@ -31,7 +31,7 @@ _PROCESS = "0"
 
 
 def sniff(head: Head) -> bool:
-    """The first plane is called as profiles call theirs."""
+    """Return whether the first plane is named as in a profile."""
     try:
         plane = next(fields(head.data, 0, len(head.data)), None)
     except Cut:  # a plane longer than the head
@@ -83,13 +83,13 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 
 
 def _base_ns(space: Space) -> int:
-    """When the profile began, where its times count from there."""
+    """Return the instant from which the profile's times count, in ns; 0 if they are absolute."""
     latest = max((e.start for e in space.events()), default=0)
     return space.began_ns if latest < _EPOCH_NS else 0
 
 
 def _kernels(space: Space, base: int, issues: Issues) -> pa.Table:
-    """Work of GPU streams."""
+    """Return the work of GPU streams."""
     parts = []
     for activity in range(3):
         events = [e for e in space.on_gpu if e.activity == activity]

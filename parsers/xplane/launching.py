@@ -1,4 +1,4 @@
-"""Which HLO operator launched what.
+"""The HLO operators that launched GPU work.
 
 A thread has two lines: one of its calls of CUDA or HIP, by the system's thread id, and one of its
 ranges, by XLA's name. A call carries the name of its HLO operator (on CUDA its kernel does), and
@@ -19,7 +19,7 @@ _Spans = dict[tuple[str, str], list[tuple[int, int]]]  # of a line and a name, i
 def with_operators(
     calls: Sequence[PlaneEvent], kernels: Sequence[PlaneEvent], host: Sequence[PlaneEvent]
 ) -> tuple[list[PlaneEvent], list[PlaneEvent]]:
-    """The calls, each on the line of its thread's ranges, and operators that no range shows."""
+    """Return calls, each on the line of its thread's ranges, and operators that no range shows."""
     launched = {k.correlation: k.hlo for k in kernels if k.hlo and k.correlation > 0}
     named = [replace(c, hlo=c.hlo or launched.get(c.correlation, "")) for c in calls]
     spans, holding = _spans(host, {c.hlo for c in named if c.hlo})
@@ -32,9 +32,10 @@ def with_operators(
 def _same_lines(
     calls: Sequence[PlaneEvent], spans: _Spans, holding: dict[str, set[str]]
 ) -> dict[str, str]:
-    """The line of ranges for each line of calls: that whose ranges hold most of its calls, if they
-    hold more than half of those whose operator any range shows. Devices may run one operator at the
-    same time: where two lines hold as many, or two lines of calls want the same, none is taken."""
+    """Return the line of ranges for each line of calls: that whose ranges hold most of its calls,
+    if they hold more than half of those whose operator any range shows. Devices may run one
+    operator at the same time: where two lines hold as many, or two lines of calls want the same,
+    none is taken."""
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     asked: Counter[str] = Counter()
     for call in calls:
@@ -52,7 +53,7 @@ def _same_lines(
 
 
 def _spans(host: Sequence[PlaneEvent], names: set[str]) -> tuple[_Spans, dict[str, set[str]]]:
-    """When each line ran each operator, and the lines that ever did."""
+    """Return when each line ran each operator, and the lines that ever did."""
     spans: _Spans = defaultdict(list)
     holding: dict[str, set[str]] = defaultdict(set)
     for event in host:

@@ -43,7 +43,7 @@ class PlaneEvent:
 
 @dataclass
 class Space:
-    """What is read of a profile."""
+    """The parts of a profile that are read."""
 
     on_gpu: list[PlaneEvent] = field(default_factory=list)
     calls: list[PlaneEvent] = field(default_factory=list)
@@ -131,7 +131,7 @@ def _plane(data: bytes, field: Field) -> _Plane:
 
 
 def _named(data: bytes, entry: Field) -> dict[int, str]:
-    """An entry of a table: its number, and the name (the one to be shown, where there is one)."""
+    """Return an entry of a table: its number and name (the one to be shown, if there is one)."""
     key, name, shown = 0, "", ""
     for part in fields(data, entry.start, entry.end):
         if part.number == 1:
@@ -146,7 +146,7 @@ def _named(data: bytes, entry: Field) -> dict[int, str]:
 
 
 def _read_line(data: bytes, line: Field, plane: _Plane, device: int, space: Space) -> None:
-    """Events of a thread or a stream; those of a GPU's other lines are derived from these."""
+    """Read events of a thread or a stream; those of a GPU's other lines are derived from these."""
     name, shown, began, events = "", "", 0, []
     for part in fields(data, line.start, line.end):
         if part.number == 2 and part.kind == BYTES:
@@ -232,7 +232,7 @@ def _on_host(event: PlaneEvent, thread: str, facts: Mapping[str, object], space:
 
 
 def _copy_name(name: str, details: str) -> str:
-    """As Kineto writes it, where the profile tells enough."""
+    """Return a copy's name as Kineto writes it, where the profile tells enough."""
     direction, ends = _DIRECTION.match(name), _COPY.search(details)
     if not direction:
         return name

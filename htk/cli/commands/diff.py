@@ -152,7 +152,7 @@ def _by_baselines(
 
 
 def _say(changed: Any) -> None:
-    """What a reader of the differences must know: a recording that is of two things."""
+    """Print the notes that a reader must know, e.g. that a recording changed midway."""
     from htk.core.analysis import coverage_of
 
     for note in coverage_of(changed).get("notes", []):
@@ -199,7 +199,7 @@ def _only(paths: tuple[str, ...], base_ranks: str | None) -> str:
 
 
 def _write_markdown(path: str, text: str) -> None:
-    """The summary of a GitHub job is one file that all its steps add to."""
+    """Write the summary; append to that of a GitHub job, one file that all its steps add to."""
     mode = "a" if path == os.environ.get("GITHUB_STEP_SUMMARY") else "w"
     with open(path, mode, encoding="utf-8") as file:
         file.write(text)

@@ -187,7 +187,7 @@ def facts_of(plans: list["Plan"], here: "SiteInUse | None" = None) -> dict[str, 
 
 
 def _print(answer: "Result", plans: list["Plan"], show: str, limit: int, target: Any) -> None:
-    """For people: few columns, in units that read well."""
+    """Print the plans for people: few columns, in units that read well."""
     from htk.output.render import print_table
 
     facts = answer.coverage
@@ -218,7 +218,7 @@ def _print_columns(
 
 
 def _print_ledger(sent: "Plan", target: Any) -> None:
-    """What a rank hands in and sends, in GiB."""
+    """Print what a rank hands to each collective and sends, in GiB."""
     target.write(f"\nA rank's communication in a step of {sent.job.strategy}, in GiB:\n")
     for t in sent.transfers:
         target.write(

@@ -63,7 +63,7 @@ def command(
 
 
 def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...], str | None]:
-    """Paths, and the query if one was given after them or in a file."""
+    """Return the paths, and the query if one was given after them or in a file."""
     if script is not None:
         try:
             return paths, Path(script).read_text(encoding="utf-8")
@@ -87,7 +87,8 @@ def _exists(path: str) -> bool:
 
 
 def _asker(paths: tuple[str, ...], arguments: dict[str, Any], limits: Any) -> Callable[[str], Any]:
-    """How to ask: a Parquet dataset is scanned from disk, anything else is opened as a trace."""
+    """Return a function that runs a query: on a Parquet dataset, which is scanned from disk, or on
+    anything else, which is opened as a trace."""
     from htk.cli.commands.common import opened
     from htk.query import sql
 
@@ -99,7 +100,7 @@ def _asker(paths: tuple[str, ...], arguments: dict[str, Any], limits: Any) -> Ca
 
 
 def _statements() -> Any:
-    """Statements as they are typed, or piped in."""
+    """Yield statements as they are typed, or piped in."""
     asking = sys.stdin.isatty()
     if asking:
         _with_history()
@@ -145,7 +146,7 @@ def _meta(text: str) -> None:
 
 
 def _with_history() -> None:
-    """Earlier queries with the arrow keys, names with the tab key, where readline is there."""
+    """Offer earlier queries by arrow keys and names by the tab key, where readline is there."""
     try:
         import readline
     except ImportError:

@@ -1,4 +1,4 @@
-"""Who waits and for whom, what cannot be decided, and what is worth a note but hangs nothing."""
+"""Findings beside the causes: ranks that only wait, undecided cases, notes on harmless calls."""
 
 from collections import defaultdict
 
@@ -10,7 +10,7 @@ from htk.measures.post_mortem.finding import Finding
 
 
 def complete(case: Case) -> list[Finding]:
-    """Calls that every member came to, alike, and that do not end. Asked if no cause is known."""
+    """Return calls that all members made alike and that do not end. Asked if no cause is known."""
     findings = []
     for site, ranks in case.stuck.items():
         calls = case.history.by_site[site]
@@ -96,7 +96,7 @@ def waiting(case: Case) -> list[Finding]:
 
 
 def behind(case: Case) -> list[Finding]:
-    """Who has further calls that have not ended, in other groups: each group has a stream."""
+    """Return waiting ranks' unfinished calls in other groups too: each group has its own stream."""
     ranks_at: dict[CallSite, list[int]] = defaultdict(list)
     for rank, first in case.waiting.items():
         seen = {first.call_site.group}
@@ -134,14 +134,14 @@ def lone_messages(case: Case) -> list[Finding]:
 
 
 def _aborted(case: Case, site: CallSite) -> str:
-    """That the watchdog ended a call, in words."""
+    """Return that the watchdog's timeout ended a call, in words; empty where it did not."""
     calls = case.history.by_site[site].values()
     ages = [c.aborted_after_ns for c in calls if c.aborted_after_ns is not None]
     return f"; ended by its timeout after {max(ages) / 1e9:.0f} s" if ages else ""
 
 
 def notes(case: Case) -> list[Finding]:
-    """Disagreements in calls that all completed: worth knowing, and not what hangs."""
+    """Return disagreements in calls that all completed: worth knowing, and not what hangs."""
     done = [p for p in case.desync if is_completed(case.history, p)]
     return [
         Finding(

@@ -1,4 +1,4 @@
-"""How many collectives each member of a communicator has enqueued: NCCL's log and RAS tell.
+"""Counts of the collectives that each member of a communicator has enqueued, by NCCL's log and RAS.
 
 Who has enqueued fewer than others keeps them waiting, unless it waits itself for one that is behind
 in another communicator.
@@ -34,7 +34,7 @@ class CommMember:
 
     @property
     def node(self) -> Hashable:
-        """What waits: its process, or itself where that is unknown."""
+        """What waits: the process, or where it is unknown the communicator and rank."""
         return self.process or (self.comm, self.rank)
 
     @property

@@ -1,4 +1,4 @@
-"""Where members of a communicator call different collectives, as NCCL's log lists their calls."""
+"""Find where members of a communicator call different collectives, by the calls in NCCL's log."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _COMPARED = 8  # calls behind one that differs
 
 
 class _Facets:
-    """What each call is, column by column, and one number for each distinct call."""
+    """The facts of each call, column by column, and one number for each distinct call."""
 
     def __init__(self, calls: pa.Table) -> None:
         self.types, self._type_names = codes_of(calls["type"])
@@ -107,7 +107,7 @@ def _first_difference(
 
 
 def _shifted(codes: Ints, own: Ints, theirs: Ints) -> bool:
-    """Whether a member left a call out or made one more: its calls fit those of others shifted."""
+    """Return whether a member skipped or added a call: its calls match others' shifted by one."""
     own_codes, usual = codes[own[:_COMPARED]], codes[theirs[:_COMPARED]]
     return any(
         len(a) > 1 and bool(np.array_equal(a[: len(b)], b[: len(a)]))

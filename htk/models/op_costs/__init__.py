@@ -1,4 +1,4 @@
-"""What one call of an operator costs, from its name and shapes: operations and bytes.
+"""The cost of one call of an operator, from its name and shapes: operations and bytes.
 
 One module for each family; `cost` asks the one that knows the operator.
 """
@@ -81,7 +81,7 @@ def forward_name(name: str) -> str | None:
 def cost(
     name: str, dims: str | None, types: str | None, values: str | None, unknown: str = FALLBACK
 ) -> CostOrReason:
-    """What a call costs, or why that is not known. `unknown`: type of tensors without one."""
+    """Return the cost of a call, or why it is not known. `unknown`: type of tensors without one."""
     model = model_of(name)
     if model is None:
         return _untold(name)

@@ -17,7 +17,7 @@ def product(a: Tensor, out: int, inner: int, others: int, bias: Tensor | None = 
 
 
 def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Cost:
-    """As torch.matmul: batches broadcast."""
+    """Return the cost of `a @ b` as `torch.matmul` computes it: batches broadcast."""
     inner = a.shape[-1]
     if len(b.shape) == 1:
         rows = a.count // max(inner, 1)
@@ -38,8 +38,8 @@ def _mm(call: OperatorCall) -> Cost:
 
 
 def _added(call: OperatorCall) -> Tensor | None:
-    """The tensor that the product is added to, unless beta (after the operands) is 0: then it is
-    neither read nor added."""
+    """Return the tensor that the product is added to, unless beta (after the operands) is 0: then
+    it is neither read nor added."""
     return None if call.value(3, 1) == 0 else call.tensor(0)
 
 
@@ -48,7 +48,7 @@ def _addmm(call: OperatorCall) -> Cost:
 
 
 def linear(call: OperatorCall) -> Cost:
-    """Weights lie as [out, in]."""
+    """Return the cost of a linear layer, whose weights lie as [out, in]."""
     a, weight = call.tensor(0), call.tensor(1)
     rows = a.count // max(a.shape[-1], 1)
     bias = call.maybe(2)
@@ -58,7 +58,10 @@ def linear(call: OperatorCall) -> Cost:
 
 
 def scaled_mm(call: OperatorCall) -> Cost:
-    """Its bias is at another place in each release: the one vector as long as a row."""
+    """Return the cost of a scaled product.
+
+    Its bias is at another place in each release: the one vector as long as a row.
+    """
     a, b = call.tensor(0), call.tensor(1)
     row = (b.shape[-1],)
     biases = (t for t in call.tensors[2:] if t.shape == row and t.element == 2)
@@ -66,7 +69,10 @@ def scaled_mm(call: OperatorCall) -> Cost:
 
 
 def _grouped_mm(call: OperatorCall) -> Cost:
-    """Groups along the rows of A, as a batch, or (gradients of weights) along the inner size."""
+    """Return the cost of a grouped product.
+
+    Groups lie along the rows of A, as a batch, or (gradients of weights) along the inner size.
+    """
     a, b = call.tensor(0), call.tensor(1)
     offsets = call.tensors[2:]
     if len(a.shape) == 2 and len(b.shape) == 2:
@@ -92,7 +98,7 @@ def _outer(call: OperatorCall) -> Cost:
 
 
 def _addbmm(call: OperatorCall) -> Cost:
-    """The products of a batch are added up: one result of a batch's size."""
+    """Return the cost of adding up a batch's products: one result, as large as one of them."""
     a, b = call.tensor(1), call.tensor(2)
     base, summed = _added(call), math.prod(b.shape[:-2])
     return product(a, a.shape[-2] * b.shape[-1], summed * a.shape[-1], b.bytes, base)

@@ -85,7 +85,7 @@ def _grows(model: StepModel) -> NDArray[np.bool_]:
 
 
 def of_activations(model: StepModel) -> NDArray[np.bool_]:
-    """Communication of activations: of tensor parallelism, experts, stages."""
+    """Return the communication of activations: of tensor parallelism, experts, stages."""
     return tensor_reduces(model) | model.is_collective("all_to_all", "send", "recv")
 
 
@@ -120,7 +120,7 @@ def _lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArra
 
 
 def _steps(model: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDArray[np.float64]:
-    """Waves of so many times the blocks, over those of now."""
+    """Return how many times as many waves each kernel takes for `ratio` times the blocks."""
     waves = np.nan_to_num(model.facts.blocks, nan=1e9)
     least = np.maximum(waves, 1e-3)
     evenly = model.facts.persistent
@@ -130,7 +130,8 @@ def _steps(model: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDAr
 
 
 def shortest(model: StepModel, old: NDArray[np.float64]) -> float:
-    """What no kernel goes below, however little it does: as short as any is, within reason."""
+    """Return the time below which no kernel goes, in ns, however little it does: that of the
+    shortest one recorded, within reason."""
     seen = old[model.is_compute & (old >= _BRIEF_NS)]
     return min(SHORTEST_NS, float(seen.min(initial=SHORTEST_NS)))
 
@@ -138,7 +139,7 @@ def shortest(model: StepModel, old: NDArray[np.float64]) -> float:
 def _unfilled(
     model: StepModel, growing: NDArray[np.bool_], old: NDArray[np.float64], ratio: float
 ) -> float:
-    """Share of the growing time in kernels of less than a wave, now or then."""
+    """Return the share of the growing time in kernels of less than a wave, before or after."""
     waves = np.nan_to_num(model.facts.blocks, nan=1e9)
     few = growing & (np.minimum(waves, waves * ratio) < 1)
     return float(old[few].sum() / max(old[growing].sum(), 1.0))

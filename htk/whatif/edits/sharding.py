@@ -106,7 +106,7 @@ def _shards(model: StepModel, now: Sharded, name: str, size: str) -> int:
 
 
 def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> StepModel:
-    """From one kind of FSDP to another."""
+    """Return the model with another kind of FSDP than the recorded one."""
     if now.ranks < 2:
         raise UsageError(f"{NAME}: gathers of one rank do not show what gathers of several take")
     gathers, reduces = model.is_collective("all_gather"), model.is_collective("reduce_scatter")
@@ -137,7 +137,8 @@ def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
 
 
 def _moved(model: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> StepModel:
-    """With another latency, and so many times as long for the bytes."""
+    """Return the model with another latency of some collectives, and their transfers `ratio` times
+    as long."""
     length = model.lengths().astype(np.float64)
     moving = np.maximum(length - fixed[0], 0.0)
     return model.with_lengths(
@@ -146,7 +147,7 @@ def _moved(model: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> 
 
 
 def _copies(model: StepModel) -> Mask:
-    """Of FSDP2, into buffers and out of them."""
+    """Return which activities are FSDP2's copies into buffers and out of them."""
     copying = model.facts.op.where(_COPIES.search)
     return np.asarray(copying & ~model.is_comm)
 
@@ -157,7 +158,7 @@ def _of_gather(model: StepModel) -> Mask:
 
 
 def _uncopied(model: StepModel, dropped: Mask) -> Mask:
-    """Without a gather there is nothing to copy into its buffer, nor out of it."""
+    """Return the copies into and out of the buffers of dropped gathers, which go with them."""
     copies = _copies(model) & _of_gather(model)
     if (model.facts.backward & dropped).any():
         return np.asarray(copies & model.facts.backward)
@@ -172,7 +173,7 @@ def _uncopied(model: StepModel, dropped: Mask) -> Mask:
 def _replicated_apart(
     model: StepModel, now: Sharded, shards: int, costs: tuple[float, float], host: float
 ) -> StepModel:
-    """FSDP2 sums between replicas on a stream of its own."""
+    """Return the model with sums between replicas on a stream of their own, as in FSDP2."""
     works: list[Work] = []
     calls: list[int] = []
     acts, node, replicas = model.graph.activities, gpus_of_a_node(model), now.world // shards
@@ -210,7 +211,7 @@ def _renamed(model: StepModel, now: Sharded, name: str, shards: int, node: int) 
 
 
 def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
-    """Units but the first (the root stays whole) are gathered once more before their backward.
+    """Gather units but the first (the root stays whole) once more before their backward.
 
     Their communicator keeps the order of issue: a unit is gathered ahead of the reduction of the
     one before it, and after that of the one before that.
@@ -272,7 +273,7 @@ def _copied_out(model: StepModel, lane: Ints, gathers: list[int]) -> dict[int, i
 
 
 def _firsts(model: StepModel, lane: Ints, reduces: list[int]) -> list[int]:
-    """The first activity of each unit in the backward pass, the root's in none of them last."""
+    """Return the first backward activity of each unit; last the root's, which is in no layer."""
     regions = backward_regions(model, lane, all_waited_for(model, reduces, lane))
     layers = backward_layers(model, lane, len(regions) - 1)
     return [r.first for r in (*layers, regions[-1])] if layers else [r.first for r in regions]

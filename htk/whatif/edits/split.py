@@ -89,7 +89,7 @@ def _asked(model: StepModel, value: str) -> tuple[str, int]:
 
 
 def _cut(model: StepModel, how: str) -> Mask:
-    """Compute that may be cut: what works on activations; beside a product's transfer, itself."""
+    """Return the compute that may be cut: all on activations, or products beside a transfer."""
     growing = batch.grows(model)
     if how == "batch":
         return growing
@@ -115,7 +115,7 @@ def _pieces(model: StepModel, how: str, count: int, blocked: list[BlockingTransf
 def _relaunched(
     model: StepModel, how: str, count: int, blocked: list[BlockingTransfer]
 ) -> StepModel:
-    """Each piece is launched; those of a graph go with it, and tiles with their product."""
+    """Launch each piece by itself; those of a graph go with it, and tiles with their product."""
     if how == "fused":
         return model
     chosen = np.zeros(len(model.facts.op), bool)
@@ -131,7 +131,8 @@ def _relaunched(
 
 
 def _contended(model: StepModel, changed: StepModel, blocked: list[BlockingTransfer]) -> StepModel:
-    """Where the trace does not tell how much slower compute is beside transfers, as is usual."""
+    """Return the changed model with compute slowed beside transfers by the usual factor, where the
+    trace does not tell how much slower it gets."""
     if factor(model):
         return changed  # the replay settles it
     length = changed.lengths().astype(np.float64)
@@ -149,7 +150,8 @@ def _contended(model: StepModel, changed: StepModel, blocked: list[BlockingTrans
 def _bounded(
     model: StepModel, changed: StepModel, blocked: list[BlockingTransfer]
 ) -> tuple[StepModel, tuple[str, ...]]:
-    """Never better than if nobody waited for these transfers; and how much of that it wins."""
+    """Return the changed model, no better than if nobody waited for these transfers, and how
+    much of that it wins."""
     kappa, beside = factor(model), share(model, model.graph.time)
     now = replay(model.graph, model.weight, model.wrap_weight).period_ns
     bare = hidden(model, blocked)
