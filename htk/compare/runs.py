@@ -203,7 +203,9 @@ def _change(rows: _Rows, certain: bool, k: int) -> str:
         return "added"
     if not rows.now_often[k]:
         return "removed"
-    if not certain or not rows.diff[k]:
+    if not rows.diff[k]:
+        return "same"
+    if not certain:
         return "unclear" if rows.noise[k] > _UNCLEAR * rows.was[k] else "same"
     return "slower" if rows.diff[k] > 0 else "faster"
 

@@ -50,8 +50,10 @@ def job(*more: list[Row]) -> list[Row]:
 
 def groups(rows: list[Row]) -> WorkerGroups:
     forward = np.array([row["forward"] for row in rows])
+    after_backward = np.array([row["type"] == "send" and row["rank"] in LATE for row in rows])
     table = pa.Table.from_pylist(rows, schema=TABLES["collectives"])
-    return WorkerGroups.of(table, forward, np.zeros(len(rows), np.int64), list(range(8)))
+    step = np.zeros(len(rows), np.int64)
+    return WorkerGroups.of(table, forward, after_backward, step, list(range(8)))
 
 
 def test_the_first_message_tells_the_stages() -> None:

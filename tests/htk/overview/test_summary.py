@@ -80,7 +80,7 @@ def test_on_one_screen_and_for_machines(shared: Path) -> None:
 def test_diff_of_two_ranks_for_machines(shared: Path) -> None:
     path = str(shared / "traces/dlrm_8rank")
     args = [path, "--base-ranks", "0", "--new-ranks", "7", "--by", "kernel", "--format", "json"]
-    told = json.loads(CliRunner().invoke(diff, args).output)
+    told = json.loads(CliRunner().invoke(diff, args).stdout)
     assert told["analysis"] == "diff" and told["rows"]
     assert CliRunner().invoke(diff, [path]).exit_code == 2
 

@@ -1,5 +1,6 @@
 """Waits for what was not recorded, taken out of a server's recording."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,11 @@ def test_a_small_server_end_to_end(tmp_path: Path) -> None:
     products = LAYERS * 1000 * sum(us for name, us in KERNELS if "gemm" in name)
     (narrow,) = asked.change("serving", "weights=int8").run().to_pylist()
     saved = row["tpot_ns"] - narrow["tpot_ns"]
-    assert saved == pytest.approx((products - 4 * LAYERS * 2500) / 2, rel=0.01)
+    # Computing for 32 requests takes a fifth of reading 16 bits (A100: 1,600 GB/s, 0.92 of 271.2
+    # TFLOP/s), and the two hide each other in part; kernels of 2.5 µs get no shorter.
+    computing = 32 * 1600 / (0.92 * 271_200)
+    left = math.hypot(1 / 2, computing) / math.hypot(1, computing)
+    assert saved == pytest.approx((products - 4 * LAYERS * 2500) * (1 - left), rel=0.01)
     (shared_by_two,) = asked.change("serving", "tp=2,model=llama3-8b").run().to_pylist()
     assert shared_by_two["exposed_comm_ns"] > 0
     assert shared_by_two["tokens_per_s_per_gpu"] == pytest.approx(shared_by_two["tokens_per_s"] / 2)
