@@ -39,18 +39,13 @@ class RayMapper:
         ray = self._ray
         task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(function_of)
         shared = ray.put(function)
-        references: list[Any] = []
 
         def start(item: Item) -> Callable[[], Answer | Lost]:
-            references.append(task.remote(shared, item))
-            return partial(self._result, references[-1])
+            return partial(self._result, task.remote(shared, item))
 
-        try:
-            yield from in_order(start, items, self.workers)
-        except BaseException:
-            for reference in references:
-                ray.cancel(reference, force=True)
-            raise
+        # After an error the few tasks under way end by themselves, or with this process: Ray aborts
+        # the process that cancels a task which completes at that moment.
+        yield from in_order(start, items, self.workers)
 
     def _result(self, reference: Any) -> Any:
         ray = self._ray
