@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import number, text, texts
 from htk.columns.groups import Groups
+from htk.columns.segments import repeated
 from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
@@ -154,8 +155,7 @@ def _memberships(complete: CompleteCollectives) -> tuple[Ints, Ints, Ints]:
     sizes = np.array([len(m) for m in complete.members], np.int64)
     first = np.cumsum(sizes) - sizes
     count = sizes[complete.group]
-    collective = np.repeat(np.arange(len(complete)), count)
-    within = np.arange(len(collective)) - np.repeat(np.cumsum(count) - count, count)
+    collective, within = repeated(count)
     return collective, first[complete.group[collective]] + within, sizes
 
 

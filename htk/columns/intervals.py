@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from htk.columns.segments import heads, running_max
+from htk.columns.segments import heads, repeated, running_max
 from htk.columns.types import Ints
 
 
@@ -105,8 +105,7 @@ def clip(start: Ints, end: Ints, window_start: Ints, window_end: Ints) -> Clippe
     first = np.searchsorted(window_end, start, side="right")
     last = np.searchsorted(window_start, end, side="left")
     count = np.maximum(last - first, 0)
-    row = np.repeat(np.arange(len(start)), count)
-    offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    row, offset = repeated(count)
     window = first[row] + offset
     return Clipped(
         row,

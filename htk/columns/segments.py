@@ -104,3 +104,9 @@ def _bisect(times: Ints, begin: Ints, end: Ints, wanted: Ints) -> Ints:
         low = np.where(upward, middle + 1, low)
         high = np.where(open_ & ~upward, middle, high)
     return low
+
+
+def repeated(count: Ints) -> tuple[Ints, Ints]:
+    """Return each row as often as counted, and the number (from 0) of each among its row's."""
+    row = np.repeat(np.arange(len(count)), count)
+    return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, number, numbers, text, with_column
 from htk.columns.groups import Groups
+from htk.columns.segments import repeated
 from htk.columns.types import NONE, Ints
 
 _TYPES = ("send", "recv")
@@ -24,13 +25,12 @@ def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
     codes, listed = codes_of(collectives["messages"])
     several = [json.loads(messages or "[]") for messages in [*listed.to_pylist(), None]]
     count = np.array([max(len(messages), 1) for messages in several])[codes]
-    row = np.repeat(np.arange(len(codes)), count)
+    row, nth = repeated(count)
     if codes.max(initial=NONE) == NONE:
         return collectives, row
     table = collectives.take(pa.array(row))
     flat = [entry for messages in several for entry in messages or [(None, None)]]
     first = np.cumsum([0, *(max(len(messages), 1) for messages in several)])[:-1]
-    nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     entry = first[codes[row]] + nth
     sort = np.array([_TYPES.index(kind) if kind else NONE for kind, _ in flat])[entry]
     peer = np.array([NONE if peer is None else peer for _, peer in flat], np.int64)[entry]

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,7 +14,7 @@ from isal import igzip
 
 from htk.core.parser import Source
 from htk.errors import TraceError, UsageError
-from htk.export.trim import wanted
+from htk.export.trim import kept_event, wanted
 from htk.io.decompress import open_stream
 from htk.io.sources import resolve
 from htk.parsers import kineto
@@ -52,7 +53,7 @@ def _of_rank(trace: Trace, part: TraceFile) -> Event:
     if sum(other.file == part.file for other in trace.files) == 1:
         return lambda _, text: text
     keep = wanted(trace.sel(ranks=[part.rank or 0], cycles=[part.cycle]), part)
-    return lambda row, text: text if row >= len(keep) or keep[row] else None
+    return partial(kept_event, keep)
 
 
 def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> list[Written]:

@@ -26,13 +26,18 @@ def wanted(trace: Trace, part: TraceFile) -> NDArray[np.bool_]:
     """Return which events of a file of several ranks and cycles are kept, by row; those beyond the
     end of the mask are kept too."""
     cycles = [p for p in trace.files if p.file == part.file]
-    chosen = [p for p in cycles if any(p is other for other in trace.selected_files)]
-    _refuse_other_steps(trace, chosen)
-    masks = [_wanted_of_cycle(trace, p, any(p is other for other in chosen)) for p in cycles]
+    chosen = {id(p) for p in trace.selected_files}
+    _refuse_other_steps(trace, [p for p in cycles if id(p) in chosen])
+    masks = [_wanted_of_cycle(trace, p, id(p) in chosen) for p in cycles]
     keep = np.ones(max(map(len, masks)), bool)
     for mask in masks:
         keep[: len(mask)] &= mask
     return keep
+
+
+def kept_event(keep: NDArray[np.bool_], row: int, text: bytes) -> bytes | None:
+    """Return an event as it is, or None where it is not kept."""
+    return text if row >= len(keep) or keep[row] else None
 
 
 def _refuse_other_steps(trace: Trace, cycles: Sequence[TraceFile]) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers, truths, valid
 from htk.columns.groups import Groups
-from htk.columns.segments import SegmentTimes
+from htk.columns.segments import SegmentTimes, repeated
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.match import CollectiveRows
 from htk.errors import MissingTable
@@ -155,8 +155,7 @@ def _held_up_in(
     _, low = ends.count_until(segment[wanted], own.start[wanted])
     _, high = ends.count_until(segment[wanted], own.end[wanted])
     count = np.maximum(high - low, 0)
-    asker = np.repeat(np.arange(len(wanted)), count)
-    within = np.arange(len(asker)) - np.repeat(np.cumsum(count) - count, count)
+    asker, within = repeated(count)
     candidate = waits[ends.order[low[asker] + within]]
     other = rows.group[candidate] != rows.group[wanted[asker]]
     asker, candidate = asker[other], candidate[other]

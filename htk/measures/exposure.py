@@ -10,6 +10,7 @@ import pyarrow as pa
 from htk.columns.arrow import matching, numbers
 from htk.columns.groups import Groups, rows_by_number
 from htk.columns.intervals import Spans, clip, subtract, union
+from htk.columns.segments import repeated
 from htk.columns.types import NONE, Ints
 
 
@@ -63,8 +64,8 @@ def _split(row: Ints, start: Ints, end: Ints, length: int) -> Ints:
     edges = np.unique(np.concatenate([start, end]))
     first, last = np.searchsorted(edges, start), np.searchsorted(edges, end)
     count = last - first
-    owner = np.repeat(np.arange(len(row)), count)
-    segment = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count) + first[owner]
+    owner, nth = repeated(count)
+    segment = first[owner] + nth
     order = np.lexsort((row[owner], segment))
     owner, segment = owner[order], segment[order]
     active = np.bincount(segment, minlength=len(edges))[segment]

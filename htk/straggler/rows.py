@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers, text, with_column
 from htk.columns.groups import numbered
+from htk.columns.segments import repeated
 from htk.columns.types import Ints, Mask
 from htk.errors import AnalysisError, MissingTable
 from htk.schema.operation_types import CALLS, CODES, OPERATION_TYPES, operation_type
@@ -115,8 +116,7 @@ def _one_row_a_message(table: pa.Table) -> tuple[pa.Table, Ints]:
     if all(len(each) == 1 for each in messages):  # as in most jobs: no memory for each row
         return table, np.broadcast_to(np.int64(-1), len(codes))
     count = np.array([*map(len, messages), 1])[codes]
-    row = np.repeat(np.arange(len(codes)), count)
-    nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    row, nth = repeated(count)
     first = np.cumsum([0, *map(len, messages)])
     flat = [name for listed in messages for name in listed]
     type_ = np.where(codes[row] < 0, -1, first[codes[row]] + nth)

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from htk.cli.commands.common import narrowing_options, opening_options, say
 from htk.cli.commands.options import folder_option
@@ -25,7 +23,7 @@ def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     """
     from htk.cli.commands.common import named, opened
     from htk.export.rewrite import kineto_parts, sources_of, write
-    from htk.export.trim import target_names, wanted
+    from htk.export.trim import kept_event, target_names, wanted
 
     trace = opened(paths, arguments)
     if trace.selection.annotation is not None:
@@ -35,12 +33,8 @@ def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     parts = list({part.file: part for part in kineto_parts(trace.selected_files)}.values())
     for part, name in zip(parts, target_names(parts), strict=True):
         keep = wanted(trace, part)
-        event = partial(_kept, keep)
+        event = partial(kept_event, keep)
         written = write(sources[part.file], Path(output) / name, lambda _, value: value, event)
         copied = written.copied
         stored = format_bytes(written.stored_bytes)
         say(f"{written.file}: {copied.kept:,} of {copied.events:,} events, {stored}")
-
-
-def _kept(keep: NDArray[np.bool_], row: int, text: bytes) -> bytes | None:
-    return text if row >= len(keep) or keep[row] else None

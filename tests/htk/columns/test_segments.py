@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from htk.columns.groups import Groups, paired, row_of, unpaired
 from htk.columns.intervals import union_lengths
-from htk.columns.segments import SegmentTimes, heads, running_max
+from htk.columns.segments import SegmentTimes, heads, repeated, running_max
 from htk.columns.types import NONE
 
 # Sane clocks, boot-relative ones, stray zeros, and the farthest times that are read at all.
@@ -94,3 +94,9 @@ def test_two_columns_of_32_bits_in_one(pairs: list[tuple[int, int]]) -> None:
     high, low = columns(pairs)
     packed = paired(high.astype(np.int32), low.astype(np.int32))
     assert [tuple(p) for p in zip(*(c.tolist() for c in unpaired(packed)), strict=True)] == pairs
+
+
+def test_rows_are_repeated_as_often_as_counted() -> None:
+    row, nth = repeated(np.array([2, 0, 3, 1]))
+    assert row.tolist() == [0, 0, 2, 2, 2, 3] and nth.tolist() == [0, 1, 0, 1, 2, 0]
+    assert not len(repeated(np.zeros(4, np.int64))[0])
