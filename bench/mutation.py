@@ -270,7 +270,7 @@ def _own_tests(path: str) -> tuple[str, ...]:
     """The mirrored test file, or its package's, or the one that is named in its place."""
     folder = ROOT / "tests" / Path(path).parent
     mirrored = [folder / f"test_{Path(path).stem}.py", folder.parent / f"test_{folder.name}.py"]
-    mirrored += [ROOT / listed[path] for listed in _tested_elsewhere().values() if path in listed]
+    mirrored += [ROOT / test for module, test in _tested_elsewhere().items() if module == path]
     return tuple(str(file.relative_to(ROOT)) for file in mirrored if file.is_file())
 
 
@@ -283,7 +283,8 @@ def _naming_tests(path: str) -> tuple[str, ...]:
 
 
 @cache
-def _tested_elsewhere() -> dict[str, dict[str, str]]:
+def _tested_elsewhere() -> dict[str, str]:
+    """The test file of each module that has none of its own name."""
     text = (ROOT / "tests/tested_elsewhere.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
