@@ -46,7 +46,7 @@ class Device:
 def device_of(device_name: str | None, properties: str | None) -> Device:
     """Return what a rank's row says of its first accelerator: its name, and `device_properties`."""
     facts = _first(properties)
-    major, minor = _whole(facts, "computeMajor"), _whole(facts, "computeMinor")
+    major, minor = _whole(facts, "computeMajor"), _whole(facts, "computeMinor", least=0)
     memory, units = _whole(facts, "totalGlobalMem"), _whole(facts, "numSms")
     capability = None if major is None or minor is None else (major, minor)
     return Device(
@@ -141,6 +141,7 @@ def _first(properties: str | None) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
-def _whole(facts: dict[str, Any], key: str) -> int | None:
+def _whole(facts: dict[str, Any], key: str, least: int = 1) -> int | None:
     value = facts.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    is_whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return value if is_whole else None

@@ -1,6 +1,7 @@
 """Standard errors of changes, worked out on paper."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,3 +53,28 @@ def test_errors_as_columns() -> None:
     errors, free = stacked([spread, spread])
     assert errors.tolist() == [spread.error] * 2 and free.tolist() == [spread.free] * 2
     assert stacked([])[0].shape == (0,)
+
+
+def test_a_further_run_differs_from_the_mean_of_several_as_they_do() -> None:
+    """Three runs of 100, 103 and 97: variance 9 of one, 9 / 3 of their mean."""
+    was, now = series([100, 103, 97], [100]), series([110, 110], [110])
+    base = replace(recording(was), runs=3)
+    assert Chance(base, recording(now), "time", None).of(was, now) == (
+        pytest.approx(math.sqrt(9 + 9 / 3)),
+        pytest.approx(2),
+    )
+
+
+def test_three_ranks_borrow_what_all_kernels_tell_of_ranks() -> None:
+    """Changes of the ranks vary by 1, 4, 9 and 16 % of 100: the median of their squares is 20.5,
+    which three ranks (of 2 degrees of freedom) understate by (1 - 1/9) cubed."""
+    was = {f"k{p}": series([100, 100], [100, 100, 100]) for p in (1, 4, 9, 16)}
+    now = {f"k{p}": series([100, 100], [100 - p, 100, 100 + p]) for p in (1, 4, 9, 16)}
+    base, new = (RecordedBaseline(2, (0, 1, 2), {"kernel": kernels}, {}) for kernels in (was, now))
+    usual = (4**2 + 9**2) / 2 / (1 - 1 / 9) ** 3
+    for p in (1, 16):
+        spread = Chance(base, new, "kernel", 0.0).of(was[f"k{p}"], now[f"k{p}"])
+        assert spread.error == pytest.approx(math.sqrt((10 * usual + 2 * p**2) / 12 / 3))
+        assert spread.free == pytest.approx(12)
+    few = RecordedBaseline(2, (0, 1, 2), {"kernel": {"k4": was["k4"]}}, {})
+    assert Chance(few, new, "kernel", 0.0).of(was["k4"], now["k4"]).free == pytest.approx(2)

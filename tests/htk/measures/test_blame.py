@@ -6,12 +6,13 @@ to. Then rank 2 computes and is late to a; what that costs the others follows fr
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from htk.columns.types import NONE
 from htk.derived.match import collective_matches
 from htk.errors import MissingTable
-from htk.measures.blame import Blame, blame, need_waits
+from htk.measures.blame import Blame, _first_causes, blame, need_waits
 from htk.measures.collective_calls import CollectiveCalls
 from tests.tables import make
 
@@ -136,3 +137,20 @@ def test_waits_are_needed_and_their_lack_is_explained() -> None:
     untimed = [{**row, "timing": None, "seq": 1, "seq_kind": "collective"} for row in FIRST[:2]]
     with pytest.raises(MissingTable, match="2 calls of collectives were recorded without their"):
         need_waits(calls_of(untimed))
+
+
+def test_ranks_that_wait_for_each_other_are_nobodys_fault() -> None:
+    """Two collectives of two rows: the late one of each was held up in the other. Of a third, the
+    late row was held up in the first; of a fourth, on nobody's account but its own."""
+    match = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    late = np.array([True, False] * 4)
+    held_up = np.array([True, False, True, False, True, False, False, False])
+    held_up_in = np.array([3, NONE, 1, NONE, 1, NONE, NONE, NONE])
+    wait = np.array([0, 7, 0, 5, 0, 4, 0, 3])
+    cause, _ = _first_causes(match, late, held_up, held_up_in, late, wait)
+    assert cause.tolist() == [NONE] * 6 + [6, NONE]
+    # Were the first late on its own account, the second and third would be late because of it.
+    held_up[0] = False
+    cause, limit = _first_causes(match, late, held_up, held_up_in, late, wait)
+    assert cause.tolist() == [0, NONE, 0, NONE, 0, NONE, 6, NONE]
+    assert limit[[2, 4]].tolist() == [7, 7], "as long as it was waited there"

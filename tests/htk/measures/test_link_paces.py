@@ -79,3 +79,10 @@ def test_without_a_rate_only_like_calls_compare() -> None:
     assert np.isnan(paces.limit_gbps).all()
     assert paces.excess[1] - paces.excess[0] == pytest.approx(1, abs=1e-5)
     assert (paces.unsure >= 5).all(), "the usual itself is unknown"
+
+
+def test_messages_of_a_mebibyte_are_large() -> None:
+    size, usual = 64 * MB, 64 * MB / (20 * USUAL)
+    calls = [((1, 5), size, round(usual))] * 3
+    calls += [((1, 5), MB, 90_000)] * 2 + [((1, 5), MB - 1, 90_000)] * 4
+    assert link_paces(calls_of(calls), GIVEN).collectives.tolist() == [5]

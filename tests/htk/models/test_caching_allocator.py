@@ -176,6 +176,8 @@ def test_it_does_what_a_slow_twin_does(seed: int) -> None:
             twin.free(key)
         else:
             size = int(10 ** dice.uniform(1, 7.7))
+            if dice.random() < 0.3:  # where rules change
+                size = dice.choice((512, MIB, 2 * MIB, 10 * MIB, 20 * MIB)) + dice.choice((0, 512))
             memory.malloc(number, size)
             twin.malloc(number, size)
             alive.append(number)

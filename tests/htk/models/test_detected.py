@@ -94,3 +94,21 @@ def test_peaks_by_type() -> None:
     assert peak_tflops(mi250x, "fp32", matrix=False) == 23.95
     assert peak_tflops(b200, "fp4", matrix=True) == 9000
     assert peak_tflops(b200, "fp64", matrix=True) is None
+
+
+@pytest.mark.parametrize(
+    ("number_format", "least"),
+    [("fp16", (7, 0)), ("int8", (7, 2)), ("bf16", (8, 0)), ("tf32", (8, 0)), ("fp8", (8, 9)),
+     ("fp4", (10, 0))],
+)  # fmt: skip
+def test_formats_by_the_compute_capability_that_brought_them(
+    number_format: str, least: tuple[int, int]
+) -> None:
+    """As the programming guide of CUDA lists them, of GPUs that the catalogue lacks."""
+    for capability in ((6, 1), (7, 0), (7, 2), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0)):
+        major, minor = capability
+        facts = {"computeMajor": major, "computeMinor": minor, "warpSize": 32}
+        device = device_of("NVIDIA nonesuch", properties(**facts))
+        assert device.has(number_format) is (capability >= least), capability
+        assert device.has("fp32") is True
+        assert device_of("nonesuch", properties(**{**facts, "warpSize": 64})).has("fp8") is None

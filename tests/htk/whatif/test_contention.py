@@ -76,3 +76,12 @@ def test_transfers_are_slower_with_compute_beside_them() -> None:
     assert beside[model.is_comm].tolist() == [1.0, 0.0] * 8
     few = small_model([Act("a", 10), comm("g", 10, "all_gather")])
     assert of_transfers(few)[0] == 0
+
+
+def test_what_ran_beside_communication_is_quicker_without_it() -> None:
+    """a took 150 us with communication beside it all the time, which now comes behind it."""
+    model = small_model([Act("a", 150_000), comm("g", 100_000, "all_gather", waits=("a",))])
+    before = model.is_compute.astype(float)
+    after, replayed = settled(model, 0.5, before)
+    assert length(after, "a") == pytest.approx(100_000, rel=1e-3)
+    assert replayed.period_ns == pytest.approx(200_000, rel=1e-3)

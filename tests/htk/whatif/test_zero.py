@@ -57,3 +57,12 @@ def test_other_stages_have_names_of_their_own() -> None:
 
 def test_the_third_stage_is_full_sharding() -> None:
     assert sharding.strategy("ZeRO3") == sharding.strategy("FULL_SHARD") == "full_shard"
+
+
+def test_a_bucket_slower_than_the_links_saves_what_they_take() -> None:
+    """Three buckets of equal size, one of which took twice as long: it too saves 300 us."""
+    slow = comm("r2", 1240 * K, "all_reduce", waits=("b0",), group=4, per_node=4,
+                in_bytes=64 * MIB, backward=True)  # fmt: skip
+    changed = sharding.apply(small_model([*ddp(), slow], gpus_per_node=4), "zero1")
+    assert length(changed, "r1") == pytest.approx(320 * K, rel=0.02)
+    assert length(changed, "r2") == pytest.approx(940 * K, rel=0.01)

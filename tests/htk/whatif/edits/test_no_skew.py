@@ -73,3 +73,18 @@ def test_a_job_without_jitter_has_no_skew_to_lose(tmp_path: Path, strategy: str)
     found = predict(start, [("no_skew", "on")])
     assert found.exposed_ns is not None and found.exposed_ns > 0.2 * found.measured_ns
     assert found.step_ns == pytest.approx(found.measured_ns, rel=0.01)
+
+
+def test_copies_stay_as_long_as_they_were() -> None:
+    """Compute is evened out; what a rank copies is its own: 60 + 40 + 20."""
+
+    def step(rank: int, copied: int) -> list[Act]:
+        size = {"group": 2, "per_node": 2, "in_bytes": 1 << 20, "out_bytes": 1 << 20}
+        return [
+            Act("a", 60, rank=rank),
+            Act("m", copied, rank=rank, kind="memory"),
+            comm("c", 20, "all_reduce", rank=rank, waits=("m",), joined="c", **size),
+        ]
+
+    model = small_model(step(0, 40) + step(1, 10))
+    assert period(no_skew.apply(model, "on")) == period(model) == 120
