@@ -1,8 +1,8 @@
 """What one iteration of a server takes: tokens of prompts and requests that are answered together.
 
-Products with weights take the longer of their operations, at a share of the fastest measured
-product, and of their bytes, at what memory achieves: few tokens wait for weights, many for matrix
-units. Attention of answered requests reads their keys and values; that of prompts is
+Products with weights compute, at a share of the fastest measured product, and read, at what memory
+achieves, which hide each other in part: few tokens wait for weights, many for matrix units.
+Attention of answered requests reads their keys and values; that of prompts is
 FlashAttention's. Tensor parallelism sums activations after attention and after the feed-forward.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from htk.models.collective_latency import hops_ns
+from htk.models.kernel_time import partly_hidden
 from htk.plan.compute import (
     GROUPED,
     KERNEL_NS,
@@ -127,10 +128,12 @@ class ServerCompute:
         for p in self._products(tokens):
             share = GROUPED if p.grouped else PRODUCTS
             ns = p.flops / (share * rate) * (1 + depth / p.inner)
-            total += max(ns, self._moved(p, kept.operand_bytes, kept.weight_bytes) / self.gbps)
+            read = self._moved(p, kept.operand_bytes, kept.weight_bytes) / self.gbps
+            total += partly_hidden(read, ns)
         output = PlannedProduct(sampled, self.model.hidden, self.model.vocab / self.tensor)
         half = gpu.achievable_half_tflops * 1e3
-        return total + max(output.flops / (PRODUCTS * half), self._moved(output, 2, 2) / self.gbps)
+        logits = self._moved(output, 2, 2) / self.gbps
+        return total + partly_hidden(logits, output.flops / (PRODUCTS * half))
 
     @staticmethod
     def _moved(product: PlannedProduct, operand: float, weight: float) -> float:
@@ -157,7 +160,7 @@ class ServerCompute:
         share = flash_share(self.gpu, model.value_width / model.heads) * length / (length + _RAMP)
         ns = flops / (share * self.gpu.achievable_half_tflops * 1e3)
         read = work.prompts * self._kv_read(length) / self.gbps
-        return max(ns, read)
+        return partly_hidden(read, ns)
 
     def _answer_attention_ns(self, work: IterationWork) -> float:
         """Return the keys and values are read once for all tokens of a request."""
@@ -172,7 +175,7 @@ class ServerCompute:
         ns = flops / (PRODUCTS * self.gpu.achievable_half_tflops * 1e3)
         state = 2 * self.server.served.state_space_layers * self._state_read
         read = work.requests * (self._kv_read(work.context) + state) / self.gbps
-        return max(ns, read)
+        return partly_hidden(read, ns)
 
     @property
     def _state_read(self) -> float:

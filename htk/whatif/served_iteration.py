@@ -5,7 +5,6 @@ little more than one. Attention of answered requests reads keys and values; that
 pairs of tokens. Names of ranges tell tokens; names of kernels, where they do, the weights' format.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.types import Floats
 from htk.errors import AnalysisError, MissingTable, UsageError
 from htk.models.hardware import Gpu
+from htk.models.kernel_time import partly_hidden
 from htk.models.op_costs.serving import Tokens, sides_of
 from htk.plan.compute import PRODUCTS, achievable
 from htk.serving.formats import WEIGHTS, WeightFormat
@@ -160,18 +160,14 @@ class Bounds:
 
     def products(self, tokens: float, weights: WeightFormat) -> float:
         """Return the time of products for a weight, in times of reading one of 16 bits of the
-        usual GPU, or in ns.
-
-        Reading and computing hide each other only in part: near the balance, where both cost as
-        much, products take longer than either.
-        """
+        usual GPU, or in ns."""
         if self.gpu is None:
             faster = {"fp8": 2.0, "fp4": 4.0}.get(weights.rate, 1.0)
-            return math.hypot(weights.weight_bytes / 2, tokens / _BALANCE / faster)
+            return partly_hidden(weights.weight_bytes / 2, tokens / _BALANCE / faster)
         kind = weights.rate if self.gpu.has(weights.rate) else "bf16"
         rate = PRODUCTS * achievable(self.gpu, kind) * 1e3
         read = weights.weight_bytes / self.gpu.achievable_memory_gbps
-        return math.hypot(read, 2 * tokens / rate)
+        return partly_hidden(read, 2 * tokens / rate)
 
     def attention(self, iteration: ServedIteration) -> float:
         """Return the time of attention for a width of keys and values, in the same way: an answered

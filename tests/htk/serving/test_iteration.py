@@ -24,8 +24,9 @@ def test_a_single_token_waits_for_weights() -> None:
     shapes = [(1024, 3072), (1024, 1024), (1024, 4096), (4096, 1024), (1024, 2048)]
     moved = sum(2 * (k + k * n + n) for k, n in shapes)
     time = compute().iteration(IterationWork(requests=1, context=100))
-    assert time.products == pytest.approx(moved / GBPS)
-    assert time.attention == pytest.approx(100 * 2 * 2 * 1024 / GBPS)  # keys and values of 100
+    assert time.products == pytest.approx(moved / GBPS, rel=1e-3)  # computing: little
+    keys_and_values = 100 * 2 * 2 * 1024
+    assert time.attention == pytest.approx(keys_and_values / GBPS, rel=1e-3)
     assert time.communication == time.draft == 0
     assert time.gaps == (5 + 4 + 20) * 2_000
     assert time.total == pytest.approx(
@@ -37,10 +38,15 @@ def test_many_tokens_wait_for_matrix_units() -> None:
     rate = 0.92 * 794.5e3
     depth = 2_000 * 794.5e3 / 132 / (2 * 128 * 256)
     shapes = [(1024, 3072), (1024, 1024), (1024, 4096), (4096, 1024)]
-    expected = sum(2 * 8192 * k * n / rate * (1 + depth / k) for k, n in shapes)
+    expected = 0.0
+    for k, n in shapes:
+        computing = 2 * 8192 * k * n / rate * (1 + depth / k)
+        reading = 2 * (8192 * k + k * n + 8192 * n) / GBPS
+        assert computing > 1.5 * reading
+        expected += (computing**2 + reading**2) ** 0.5
     logits = 2 * (1024 + 1024 * 2048 + 2048) / GBPS
     time = compute().iteration(IterationWork(prompt_tokens=8192, prompts=1))
-    assert time.products == pytest.approx(expected + logits)
+    assert time.products == pytest.approx(expected + logits, rel=1e-4)
 
 
 def test_narrow_weights_are_read_sooner() -> None:
@@ -51,7 +57,7 @@ def test_narrow_weights_are_read_sooner() -> None:
     for name, weight, operand in (("fp8", 1, 1), ("int8", 1, 2), ("int4", 0.5 + 2.5 / 128, 2)):
         moved = sum(operand * k + weight * k * n + 2 * n for k, n in shapes)
         narrow = compute(weights=name).iteration(work).products
-        assert narrow == pytest.approx(ends + moved / GBPS)
+        assert narrow == pytest.approx(ends + moved / GBPS, rel=1e-3)
         assert narrow < wide
 
 
@@ -74,7 +80,7 @@ def test_latent_attention_reads_one_vector_for_all_heads() -> None:
     flops = 2 * 128 * (2 * 512 + 64) * 61 * 4096 / 8
     read = 61 * 4096 * 576 * 2
     rate, gbps = 0.92 * 794.5e3, 0.8 * 4800
-    assert one == pytest.approx(max(flops / rate, read / gbps))
+    assert one == pytest.approx(((flops / rate) ** 2 + (read / gbps) ** 2) ** 0.5)
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b",
