@@ -6,6 +6,7 @@ What it runs is a function of `htk` that takes the pipes: requests to read, answ
 import faulthandler
 import gc
 import os
+import select
 import signal
 import sys
 import threading
@@ -61,8 +62,18 @@ def _run(function: str, requests: BinaryIO, answers: BinaryIO) -> None:
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
     faulthandler.disable()  # its end is told by the process that started it
+    if hasattr(select, "poll"):
+        threading.Thread(target=_end_with_parent, args=(requests.fileno(),), daemon=True).start()
     serve(requests, answers)
     os._exit(0)
+
+
+def _end_with_parent(requests: int) -> None:
+    """End this process, whatever it is busy with, when nobody can send it requests any more."""
+    poll = select.poll()
+    poll.register(requests, 0)  # hanging up is always told
+    poll.poll()
+    os._exit(1)
 
 
 class _Spawned:

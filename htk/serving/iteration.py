@@ -163,7 +163,7 @@ class ServerCompute:
         return partly_hidden(read, ns)
 
     def _answer_attention_ns(self, work: IterationWork) -> float:
-        """Return the keys and values are read once for all tokens of a request."""
+        """Return how long attention of answered requests takes: keys are read once for all."""
         if not work.requests:
             return 0.0
         model = self.model

@@ -3,8 +3,10 @@
 import getpass
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,3 +158,32 @@ def test_sizes_of_memory(memory: str, size: int) -> None:
 def test_what_is_no_size_is_refused(memory: str) -> None:
     with pytest.raises(UsageError, match="such as 4GB"):
         assert Limits(memory=memory).memory_bytes
+
+
+_ENDLESS_PARENT = f"""
+import os, signal
+from htk.core.child_process import start_child
+from htk.query import worker
+child = start_child("htk.query.engine:serve", {{}}, fork=FORK)
+worker._tell(child, {{"do": "start", "with": worker.QueryWorker(1 << 30, {{}})._opening}})
+worker._tell(child, {{"do": "query", "text": "select 1", "seconds": 60}})
+assert child.answers.readline()
+worker._tell(child, {{"do": "query", "text": {ENDLESS!r}, "seconds": 600}})
+print(getattr(child, "_pid", None) or child._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("fork", ["True", "False"])
+def test_an_endless_query_ends_with_the_process_that_asked(fork: str) -> None:
+    script = _ENDLESS_PARENT.replace("FORK", fork)
+    asked = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert asked.returncode == -signal.SIGKILL, asked.stderr
+    child = Path(f"/proc/{int(asked.stdout)}/cmdline")
+    until = time.monotonic() + 120
+    while child.exists() and child.read_bytes() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not (child.exists() and child.read_bytes())  # a zombie's is empty
