@@ -31,6 +31,7 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "analyses": ("analyses.py", "--events", "100000", "1000000", "10000000"),
     "whatif": ("whatif.py", "--draws", "50"),
     "timeline": ("timeline.py", "--events", "100000", "1000000"),
+    "dashboard": ("dashboard.py", "--users", "20", "--seconds", "60"),
     "reach": ("reach.py", "--ranks", "256"),
 }
 _WITH_LARGE = {"commands": "--large", "ingest": "", "analyses": ""}

@@ -3,10 +3,11 @@
     python bench/dashboard.py [TRACE] [--users 20] [--seconds 60]
 
 Starts `htk dashboard TRACE` (default: the 8-rank sample), visits every page once so that answers
-are kept, then lets simulated people open pages, with all their parts, change filters among a few
-and move through the timeline, each with a pause of half a second to two between clicks. Prints one
-JSON object: requests, failures, median and p95 in ms of each kind of request, and the server's
-memory before and after. Needs locust and psutil.
+are kept, then measures what one person sees (dashboard_browser.py), and lets simulated people open
+pages, with all their parts, change filters among a few and move through the timeline, each with a
+pause of half a second to two between clicks. Prints one JSON object: ms until things are drawn,
+requests, failures, median and p95 in ms of each kind of request, and the server's memory before and
+after. Needs locust, psutil and playwright.
 """
 
 import argparse
@@ -121,12 +122,14 @@ def main() -> int:
     arguments = parser.parse_args()
     port = free_port()
     host = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "htk", "dashboard", arguments.trace, "--no-browser"]
+    options = ["--no-browser", "--no-token"]
+    command = [sys.executable, "-m", "htk", "dashboard", arguments.trace, *options]
     server = subprocess.Popen([*command, "--port", str(port)], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         wait_for(port)
         Visitor.host = host
         warm(host)
+        seen = in_browser(host)
         before = held(server.pid)
         env = Environment(user_classes=[Visitor], events=events, host=host)
         runner = env.create_local_runner()
@@ -136,7 +139,8 @@ def main() -> int:
         gevent.sleep(arguments.seconds / 2)
         runner.quit()
         after = held(server.pid)
-        print(json.dumps(report(env, before, middle, after), indent=2))
+        users = {"users": arguments.users, **report(env, before, middle, after)}
+        print(json.dumps({"browser": seen, "users": users}, indent=2))
         return int(env.stats.total.num_failures > 0)
     finally:
         server.terminate()
@@ -169,6 +173,14 @@ def warm(host: str) -> None:
             visitor.see(path, search)
     visitor.timeline()
     time.sleep(1)
+
+
+def in_browser(host: str) -> dict[str, Any]:
+    """Return what one person sees, in a process whose sockets locust has not changed."""
+    script = Path(__file__).with_name("dashboard_browser.py")
+    done = subprocess.run([sys.executable, str(script), host], stdout=subprocess.PIPE, check=True)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 def held(pid: int) -> float:

@@ -51,6 +51,14 @@ _TIMELINE = """\
 
 Made-up events on eight ranks; a request is one screen of 1920 pixels, packed.
 """
+_DASHBOARD = """\
+## The dashboard
+
+Eight simulated ranks, every page answered once before. In ms, as one person's Chromium draws it, on
+the machine that serves it: the first page in browsers just started, which hold no script yet; then
+changes of page; then moves of the what-if sliders. The first screen is the verdict, the cards, the
+time of each rank and the causes. Below, requests of people who click at once.
+"""
 
 
 def written(kept: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
@@ -62,6 +70,7 @@ def written(kept: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
         "whatif": (_WHATIF, _whatif),
         "reach": (_REACH, _reach),
         "timeline": (_TIMELINE, _timeline),
+        "dashboard": (_DASHBOARD, _dashboard),
     }
     parts = [_INTRODUCTION]
     for name, (text, body) in sections.items():
@@ -150,6 +159,22 @@ def _timeline(figures: Mapping[str, Any]) -> str:
     names = [n for n, v in next(iter(figures.values())).items() if isinstance(v, int | float)]
     rows = [[n, *(f"{part[n]:,.3g}" for part in figures.values())] for n in names]
     return _table(["", *figures], rows)
+
+
+def _dashboard(figures: Mapping[str, Any]) -> str:
+    browser, users = figures["browser"], figures["users"]
+    seen = [[name, row["p50_ms"], row["p95_ms"], row["of"]] for name, row in browser.items()]
+    kinds = [
+        [name, f"{row['p50_ms']:.0f}", f"{row['p95_ms']:.0f}", row["requests"]]
+        for name, row in users["by_kind"].items()
+    ]
+    memory = users["memory_mb"]
+    facts = (
+        f"{users['users']} people: {users['requests']} requests, {users['failures']} failed; the "
+        f"server held {memory['before']:.0f} MB before and {memory['after']:.0f} MB after."
+    )
+    head = ("p50", "p95", "of")
+    return "\n".join([_table(("seen", *head), seen), facts, "", _table(("request", *head), kinds)])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

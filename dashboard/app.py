@@ -9,10 +9,11 @@ from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_upda
 from htk.analyses import ANALYSES, find
 from htk.core.defer_imports import spare_pandas
 from htk.dashboard import compressed, derived, filters, start
-from htk.dashboard.components import attributes, problem, rows_and_columns, safely
+from htk.dashboard.components import attributes, problem, safely
 from htk.dashboard.files import add_routes as add_file_routes
 from htk.dashboard.filters import IDS, pills
 from htk.dashboard.frame import about, frame, menu, plain_menu, trust
+from htk.dashboard.grids import rows_and_columns
 from htk.dashboard.guard import protect
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.pages import answer, composed, needs_no_run
@@ -54,6 +55,10 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
     return app
 
 
+# The largest script: asked for while the first answers are made, run when a chart comes.
+_PLOTTING = "/_dash-component-suites/plotly/package_data/plotly.min.js"
+
+
 def _document() -> str:
     """Return the page's skeleton: its colours stand before any script does."""
     schemes = (("", False), ('[data-mantine-color-scheme="dark"]', True))
@@ -62,6 +67,7 @@ def _document() -> str:
     return (
         '<!DOCTYPE html><html lang="en"><head>{%metas%}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="preload" as="script" fetchpriority="low" href="{_PLOTTING}">'
         f"<title>{{%title%}}</title>{{%favicon%}}<style>{colours}\n{type_}</style>{{%css%}}</head>"
         "<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body></html>"
     )

@@ -1,6 +1,8 @@
-"""Answers and scripts travel compressed; those that do not change are compressed once."""
+"""Answers and scripts travel compressed; those that do not change are compressed once, and sent
+again only to a browser that does not have them."""
 
 import gzip
+import hashlib
 from typing import Any
 
 from dash import Dash
@@ -28,7 +30,8 @@ def serve(app: Dash) -> None:
         response.headers.add("Vary", "Accept-Encoding")
         if len(body) < _LEAST:
             return response
-        if request.path.startswith(_LASTING):
+        lasting = request.path.startswith(_LASTING)
+        if lasting:
             asked = (request.full_path, len(body))
             packed = kept.get(asked, lambda: gzip.compress(body, 6, mtime=0))
         else:
@@ -36,7 +39,16 @@ def serve(app: Dash) -> None:
         response.set_data(packed)
         response.headers["Content-Encoding"] = "gzip"
         response.headers.pop("ETag", None)  # it named the bytes as they were
-        return response
+        return _if_changed(response, packed) if lasting else response
+
+
+def _if_changed(response: Response, packed: bytes) -> Response:
+    """Return the answer, or that the browser's copy still holds: a script may lack a version."""
+    response.set_etag(hashlib.blake2b(packed, digest_size=16).hexdigest())
+    if not response.headers.get("Cache-Control"):
+        response.headers["Cache-Control"] = "no-cache"
+    response.make_conditional(request)
+    return response
 
 
 def _can_be(response: Response) -> bool:

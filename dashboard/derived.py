@@ -6,7 +6,8 @@ import dash_mantine_components as dmc
 from dash import html
 
 from htk.analyses import ANALYSES, find
-from htk.dashboard.components import control, coverage, empty, grid, not_there, picture, problem
+from htk.dashboard.components import control, coverage, empty, not_there, picture, problem
+from htk.dashboard.grids import grid
 from htk.dashboard.page import Visit
 from htk.errors import HtkError, MissingTable
 

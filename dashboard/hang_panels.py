@@ -5,7 +5,8 @@ from typing import Any
 from dash import html
 
 from htk.columns.arrow import matching
-from htk.dashboard.components import grid, section
+from htk.dashboard.components import section
+from htk.dashboard.grids import grid
 from htk.dashboard.page import Visit
 
 _CAUSES = ("missing_rank", "wrong_group", "cycle", "not_completed")

@@ -10,7 +10,8 @@ from dash import Patch, html
 
 from htk.core.humanize import format_bytes, format_duration, pluralize
 from htk.dashboard import plan_plots
-from htk.dashboard.components import empty, grid, plot, problem, section, tile
+from htk.dashboard.components import empty, plot, problem, section, tile
+from htk.dashboard.grids import grid
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.page import Visit
 from htk.dashboard.plan_fields import FieldErrors, PlanRequest, read_request

@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -114,6 +115,7 @@ def tree(rows: Sequence[dict[str, Any]], value: str, dark: bool) -> Any:
 
     ids = [str(r["id"]) for r in rows]
     own = palette(dark)
+    fills = [own["idle"], *(_tree_colour(r, dark) for r in rows)]
     roots = [r for r in rows if r["parent"] is None]
     total = sum(r[value] or 0 for r in roots)
     chart = go.Icicle(
@@ -130,12 +132,32 @@ def tree(rows: Sequence[dict[str, Any]], value: str, dark: bool) -> Any:
         "%{customdata[1]} calls<extra></extra>",
         tiling={"orientation": "v"},
         marker={
-            "colors": [own["idle"], *(_tree_colour(r, dark) for r in rows)],
-            "line": {"width": 1, "color": "#1f2937" if dark else "#ffffff"},
+            "colors": fills,
+            "line": {"width": 1, "color": own["panel"]},
         },
+        leaf={"opacity": 1},  # paler leaves would take their names' contrast
+        textfont={"size": 12, "color": [_on(fill) for fill in fills]},
+        textposition="middle left",
         pathbar={"visible": True},
     )
-    return framed([chart], dark=dark, margin={"l": 4, "r": 4, "t": 24, "b": 4})
+    margin = {"l": 4, "r": 4, "t": 24, "b": 4}
+    words = {"minsize": 11, "mode": "hide"}  # in the hover text alone, where a box is too narrow
+    return framed([chart], dark=dark, margin=margin, uniformtext=words)
+
+
+def tree_height(rows: Sequence[dict[str, Any]]) -> int:
+    """Return the pixels of a flame chart whose rows are as high as a line of text."""
+    depth_of: dict[Any, int] = {}
+    for row in rows:  # callers stand before callees
+        depth_of[row["id"]] = depth_of.get(row["parent"], 1) + 1
+    return 60 + 28 * max(depth_of.values(), default=1)
+
+
+def _on(fill: str) -> str:
+    """Return white or near-black: what reads better on a colour."""
+    red, green, blue = (int(fill[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    luminance = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+    return "#ffffff" if luminance < 0.19 else "#0b1220"  # there their contrasts are equal
 
 
 def _tree_colour(row: dict[str, Any], dark: bool) -> str:
@@ -147,18 +169,25 @@ def _tree_colour(row: dict[str, Any], dark: bool) -> str:
     return own["compute"] if row["device_total_ns"] else own["cpu"]
 
 
-def waterfall(names: Sequence[str], base: float, parts: Sequence[float], dark: bool) -> Any:
-    """From one total to another, by what changed. In ms."""
+def waterfall(
+    names: Sequence[str],
+    base: float,
+    parts: Sequence[float],
+    dark: bool,
+    ends: tuple[str, str] = ("base", "new"),
+) -> Any:
+    """From one total to another, by what changed. In ms, all in one precision."""
     import plotly.graph_objects as go
 
     own = palette(dark)
     new = base + sum(parts)
+    digits = max(0, 3 - math.floor(math.log10(max(abs(base), abs(new), 1e-3))))
     bars = go.Waterfall(
         orientation="h",
         x=[base, *parts, new],
-        y=["base", *names, "new"],
+        y=[ends[0], *names, ends[1]],
         measure=["absolute", *["relative"] * len(names), "total"],
-        text=[f"{base:,.1f}", *(f"{p:+,.2f}" for p in parts), f"{new:,.1f}"],
+        text=[f"{base:,.{digits}f}", *(f"{p:+,.{digits}f}" for p in parts), f"{new:,.{digits}f}"],
         textposition="outside",
         increasing={"marker": {"color": series_colour(5, dark)}},
         decreasing={"marker": {"color": series_colour(6, dark)}},

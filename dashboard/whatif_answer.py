@@ -77,7 +77,8 @@ def answer(visit: Visit, *, with_strips: bool = True) -> Any:
         shown.append(section("What changes", plot(fig, "what changes", None, 260)))
     drawn = strips(visit) if with_strips else None
     strips_panel = html.Div(drawn, id="whatif-strips", style={"minHeight": "330px"})
-    return html.Div([*shown, strips_panel, *_words(row)])
+    rests = section("What the prediction rests on", *_words(row))
+    return html.Div([*shown, strips_panel, rests])
 
 
 def strips(visit: Visit) -> Any:

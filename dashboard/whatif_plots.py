@@ -31,14 +31,17 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     gains = [(r["measured_step_time_ns"] - r["step_time_ns"]) / 1e6 for r in predicted]
     bar = go.Bar(
         y=[
-            f"{in_words(str(r['whatif']))}: {gain:,.3g} ms"
-            for gain, r in zip(gains, predicted, strict=True)
+            f"{in_words(str(r['whatif']))}: "
+            + format_duration(r["measured_step_time_ns"] - r["step_time_ns"])
+            for r in predicted
         ],
         x=gains,
         orientation="h",
         marker={"color": plots.palette(dark)["compute"]},
         error_x={
             "type": "data",
+            "color": plots.palette(dark)["ink"],
+            "thickness": 1.5,
             "symmetric": False,
             "array": [(r["step_time_ns"] - r["step_time_ns_lo90"]) / 1e6 for r in predicted],
             "arrayminus": [(r["step_time_ns_hi90"] - r["step_time_ns"]) / 1e6 for r in predicted],
@@ -48,6 +51,54 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     )
     axis = {"title": {"text": "ms of a step, best case"}}
     return plots.framed([bar], dark=dark, xaxis=axis, margin={"l": 8, "r": 16, "t": 8, "b": 40})
+
+
+def intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
+    """Draw predicted steps as dots in their intervals, 50 % inside 90 %, and what was measured."""
+    import plotly.graph_objects as go
+
+    own = plots.palette(dark)
+    predicted = [row for row in rows if row["step_time_ns"] is not None]
+    names = [str(row["whatif"]).partition(":")[0] for row in predicted]
+    steps = [row["step_time_ns"] / 1e6 for row in predicted]
+
+    def bars(level: int, width: int, opacity: float) -> Any:
+        low, high = (
+            [row[f"step_time_ns_{end}{level}"] / 1e6 for row in predicted] for end in ("lo", "hi")
+        )
+        return go.Bar(
+            y=names,
+            x=[b - a for a, b in zip(low, high, strict=True)],
+            base=low,
+            width=width / 10,
+            orientation="h",
+            name=f"{level} % interval",
+            marker={"color": own["compute"], "opacity": opacity},
+            customdata=list(zip(low, high, strict=True)),
+            hovertemplate="%{y}: %{customdata[0]:,.4g} to %{customdata[1]:,.4g} ms<extra></extra>",
+        )
+
+    dots = go.Scatter(
+        y=names,
+        x=steps,
+        mode="markers",
+        name="predicted",
+        marker={"color": own["ink"], "symbol": "line-ns-open", "size": 16, "line": {"width": 2}},
+        hovertemplate="%{y}: %{x:,.4g} ms<extra></extra>",
+    )
+    measured = [row["measured_step_time_ns"] / 1e6 for row in predicted[:1]]
+    fig = plots.framed(
+        [bars(90, 3, 0.3), bars(50, 5, 0.6), dots],
+        dark=dark,
+        barmode="overlay",
+        xaxis={"title": {"text": "ms of a step"}, "rangemode": "tozero"},
+        yaxis={"autorange": "reversed"},
+    )
+    for value in measured:
+        fig.add_vline(
+            value, line={"dash": "dash", "color": own["mute"]}, annotation_text="measured"
+        )
+    return fig
 
 
 def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
@@ -64,13 +115,37 @@ def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         SHARDINGS,
         shares,
         dark=dark,
-        title="time per sample<br>(a GPU), % of now",
-        text=texts,
-        hover="%{y}, batch %{x}<br>%{text}<br>%{customdata}<extra></extra>",
+        title="% of now",
+        hover="%{y}, batch %{x}<br>%{customdata}<extra></extra>",
         xaxis={"title": {"text": "micro-batch"}, "type": "category"},
         yaxis={"tickvals": SHARDINGS, "ticktext": [STRATEGIES[s] for s in SHARDINGS]},
     )
-    return fig.update_traces(texttemplate="%{text}", textfont={"size": 11}, customdata=marks)
+    fig.update_traces(customdata=marks)
+    return fig.add_trace(_cell_words(shares, texts, dark))
+
+
+def _cell_words(shares: list[list[float | None]], texts: list[list[str]], dark: bool) -> Any:
+    """Return what stands in the cells, in the ink that reads on each; pointers go to the cells."""
+    import plotly.graph_objects as go
+
+    own = plots.palette(dark)
+    known = [share for row in shares for share in row if share is not None]
+    middle = (min(known) + max(known)) / 2 if known else 0.0
+    cells = [
+        (str(batch), sharding, text, share)
+        for sharding, words, row in zip(SHARDINGS, texts, shares, strict=True)
+        for batch, text, share in zip(BATCHES, words, row, strict=True)
+    ]
+    is_strong = [share is not None and share > middle for *_, share in cells]
+    return go.Scatter(
+        x=[batch for batch, *_ in cells],
+        y=[sharding for _, sharding, *_ in cells],
+        text=[text for _, _, text, _ in cells],
+        mode="text",
+        textfont={"size": 11, "color": [own["panel" if strong else "ink"] for strong in is_strong]},
+        hoverinfo="skip",
+        showlegend=False,
+    )
 
 
 def _cell(row: dict[str, Any]) -> float | None:
@@ -79,7 +154,7 @@ def _cell(row: dict[str, Any]) -> float | None:
     return 100 + float(row["time_per_sample_change_pct"])
 
 
-_SHORT = {"out of memory": "out of memory", "last": "last that fits", "launch": "launch-bound",
+_SHORT = {"out of memory": "too large", "last": "just fits", "launch": "launch-bound",
           "wave": "under a wave"}  # fmt: skip
 
 
@@ -97,10 +172,8 @@ def change(row: dict[str, Any], dark: bool) -> Any:
     causes = {k: v for k, v in json.loads(row["waterfall"]).items() if v}
     names = sorted(causes, key=lambda name: -abs(causes[name]))
     base = row["measured_step_time_ns"] / 1e6
-    fig = plots.waterfall(names, base, [causes[n] / 1e6 for n in names], dark)
-    ends = {"base": "measured", "new": "predicted"}
-    fig.data[0].x = [ends.get(x, x) for x in fig.data[0].x]
-    return fig
+    parts = [causes[name] / 1e6 for name in names]
+    return plots.waterfall(names, base, parts, dark, ends=("measured", "predicted"))
 
 
 def side_by_side(asked: WhatIf, dark: bool) -> Any:

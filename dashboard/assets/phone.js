@@ -5,6 +5,15 @@
   const LONGEST = 26; // characters of a label beside an axis
   const NUMBERED = /^(rank|step|stage|device) (\S+)$/;
 
+  /* A sentence in two lines, a name by its beginning and end. */
+  function fitted(text) {
+    const half = text.length / 2;
+    const gaps = [...text.matchAll(/ /g)].map((gap) => gap.index);
+    const gap = gaps.sort((a, b) => Math.abs(a - half) - Math.abs(b - half))[0];
+    if (gap > 0 && Math.max(gap, text.length - gap) <= LONGEST) return `${text.slice(0, gap)}<br>${text.slice(gap + 1)}`;
+    return short(text);
+  }
+
   const short = (text) => (text.length <= LONGEST ? text : `${text.slice(0, 15)}…${text.slice(-10)}`);
   const unique = (values) => [...new Set(values)];
 
@@ -24,7 +33,7 @@
     }
     const beside = gd.layout.yaxis && gd.layout.yaxis.ticktext ? [...gd.layout.yaxis.ticktext] : labels(gd.data, "y");
     if (beside.some((text) => text.length > LONGEST)) {
-      Object.assign(layout, { "yaxis.tickvals": gd.layout.yaxis.tickvals || beside, "yaxis.ticktext": beside.map(short) });
+      Object.assign(layout, { "yaxis.tickvals": gd.layout.yaxis.tickvals || beside, "yaxis.ticktext": beside.map((text) => (text.length > LONGEST ? fitted(text) : text)) });
     }
     const maps = gd.data.map((trace, k) => (trace.type === "heatmap" ? k : -1)).filter((k) => k >= 0);
     return { layout, maps };
@@ -40,8 +49,22 @@
     window.Plotly.restyle(gd, { showscale: false, ...(texts.some(Boolean) ? { text: texts } : {}) }, maps);
   }
 
+  /* A pinned name would leave no room for what is said of it. */
+  function unpin(grid) {
+    const api = window.dash_ag_grid.getApi(grid.id);
+    if (!api) return;
+    grid.dataset.narrow = "1";
+    const names = api.getColumns().filter((column) => column.isPinnedLeft() && column.getActualWidth() > 100);
+    const state = names.map((column) => ({ colId: column.getColId(), pinned: null, width: 150 }));
+    if (state.length) api.applyColumnState({ state });
+  }
+
   function look() {
-    if (window.innerWidth > NARROW || !window.Plotly) return;
+    if (window.innerWidth > NARROW) return;
+    for (const grid of document.querySelectorAll('.grid [class*="ag-theme"][id]:not([data-narrow])')) {
+      if (grid.querySelector(".ag-row") && window.dash_ag_grid) unpin(grid);
+    }
+    if (!window.Plotly) return;
     for (const gd of document.querySelectorAll(".js-plotly-plot:not([data-narrow])")) {
       if (gd.querySelector(".main-svg") && /** @type {any} */ (gd).data) narrow(gd);
     }

@@ -8,7 +8,8 @@ from dash import html
 from htk.columns.arrow import numbers
 from htk.core.humanize import format_bytes
 from htk.dashboard import hang_panels, plots
-from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, select
+from htk.dashboard.components import coverage, empty, picture, plot, section, select
+from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 
 _DEFAULTS = {"by": "size", "overlap": "total"}

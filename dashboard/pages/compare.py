@@ -14,7 +14,8 @@ from htk.compare.several import SEVERAL, side_by_side
 from htk.core.analysis import coverage_of
 from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges
 from htk.dashboard import plots, start
-from htk.dashboard.components import attributes, empty, grid, plot, problem, section, select
+from htk.dashboard.components import attributes, empty, plot, problem, section, select
+from htk.dashboard.grids import grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.run_name import run_name
 from htk.dashboard.url_state import UrlState

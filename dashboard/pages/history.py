@@ -12,7 +12,8 @@ from htk.compare.runs import DIFF
 from htk.compare.runs import changes as differences
 from htk.core.analysis import coverage_of
 from htk.core.humanize import format_duration, pluralize
-from htk.dashboard.components import empty, grid, plot, section, select, tile
+from htk.dashboard.components import empty, plot, section, select, tile
+from htk.dashboard.grids import grid
 from htk.dashboard.history_plots import HEADINGS, over_runs
 from htk.dashboard.page import Page, Visit
 from htk.dashboard.runs import Runs

@@ -8,8 +8,9 @@ from dash import dcc, html
 from htk.core.humanize import format_duration
 from htk.core.label import Label
 from htk.dashboard import plots
-from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section
+from htk.dashboard.components import coverage, empty, picture, plot, section
 from htk.dashboard.example_ranges import gaps, link
+from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.time_shares import shares
 from htk.dashboard.utilization_strip import strip

@@ -6,7 +6,8 @@ from dash import html
 
 from htk.core.humanize import format_duration
 from htk.dashboard import plots
-from htk.dashboard.components import answered, coverage, empty, grid, picture, plot, section, tile
+from htk.dashboard.components import coverage, empty, picture, plot, section, tile
+from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.straggler.causes import SLOW
 

@@ -5,17 +5,8 @@ from typing import Any
 from dash import html
 
 from htk.dashboard import plots
-from htk.dashboard.components import (
-    answered,
-    coverage,
-    empty,
-    grid,
-    picture,
-    plot,
-    section,
-    select,
-    slider,
-)
+from htk.dashboard.components import coverage, empty, picture, plot, section, select, slider
+from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.models.hardware import Gpu, catalogue, gpu
 

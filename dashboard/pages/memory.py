@@ -6,8 +6,9 @@ from dash import dcc, html
 
 from htk.core.humanize import format_bytes, format_duration
 from htk.dashboard import plots
-from htk.dashboard.components import coverage, empty, grid, picture, plot, section, select, tile
+from htk.dashboard.components import coverage, empty, picture, plot, section, select, tile
 from htk.dashboard.example_ranges import instance, link
+from htk.dashboard.grids import grid
 from htk.dashboard.page import Page, Visit, panel
 
 _SLICES = 200  # of a curve

@@ -5,7 +5,8 @@ from typing import Any
 from dash import html
 
 from htk.dashboard import plots
-from htk.dashboard.components import answered, coverage, empty, grid, plot, section, select
+from htk.dashboard.components import coverage, empty, plot, section, select
+from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 
 _BY = ["name", "shape", "stack", "module", "thread"]
@@ -25,7 +26,7 @@ def layout(visit: Visit) -> Any:
                 ],
                 className="controls",
             ),
-            panel("operators", "tree", 460),
+            panel("operators", "tree", 260),
             panel("operators", "table", 500),
             html.Div(
                 [panel("operators", "modules", 400), panel("operators", "phases", 400)],
@@ -49,7 +50,9 @@ def _tree(visit: Visit) -> Any:
         return section(heading, empty("No operators under the filters that are set."))
     note = "Width is time; callees are below callers. Click to zoom in, the bar above to zoom out."
     fig = plots.tree(rows, value, visit.dark)
-    return section(heading, plot(fig, heading, None, 440), *coverage(result)[1:], note=note)
+    return section(
+        heading, plot(fig, heading, None, plots.tree_height(rows)), *coverage(result)[1:], note=note
+    )
 
 
 def _whole(rows: list[dict[str, Any]], value: str) -> list[dict[str, Any]]:

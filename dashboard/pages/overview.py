@@ -11,18 +11,18 @@ from htk.columns.groups import Groups
 from htk.core.humanize import command_name, format_bytes, format_duration, pluralize, shorten
 from htk.dashboard.cause_cards import card
 from htk.dashboard.components import (
-    answered,
     attributes,
     coverage,
     empty,
-    grid,
     meter,
+    not_there,
     picture,
     section,
     spark,
     swatch,
     tile,
 )
+from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.rank_bars import rank_bars
 from htk.dashboard.utilization_strip import strip
@@ -312,7 +312,7 @@ def _memory(visit: Visit) -> Any:
     try:
         result = visit.ask("memory_peaks")
     except HtkError as error:
-        return section(heading, empty(str(error)))
+        return section(heading, empty(not_there(str(error))))
     peaks = {(r["rank"], r["device_kind"], r["device"]): r for r in result.to_pylist()}
     top = max(peaks.values(), key=lambda r: r["peak_bytes"])
     where = f"rank {top['rank']}, {top['device_kind']} {top['device'] or 0}"

@@ -1,5 +1,6 @@
 """SQL over the run: a query, its answer, what can be read."""
 
+import json
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -8,7 +9,8 @@ from dash import Dash, Input, Output, State, dcc, html
 
 from htk.analyses import ANALYSES
 from htk.core.chart import Bar
-from htk.dashboard.components import attributes, coverage, empty, grid, plot, safely, section
+from htk.dashboard.components import attributes, coverage, empty, plot, safely, section
+from htk.dashboard.grids import grid
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
@@ -61,7 +63,8 @@ def layout(visit: Visit) -> Any:
         autosize=True,
         minRows=5,
         maxRows=20,
-        label="one reading statement; tables, and analyses with options as name(option := value)",
+        label="One reading statement. Options of an analysis: kernel_top(n := 10)",
+        **attributes(aria_controls="sql-suggestions", aria_autocomplete="list"),
         styles={"input": {"fontFamily": "ui-monospace, monospace"}},
     )
     buttons = dmc.Group(
@@ -78,12 +81,16 @@ def layout(visit: Visit) -> Any:
         ],
         mt="xs",
     )
-    answer = panel("sql", "answer") if text else empty("Ctrl + Enter runs the query.")
+    answer = (
+        panel("sql", "answer")
+        if text
+        else empty("Ctrl + Enter runs the query; Tab completes a name.")
+    )
     return html.Div(
         [
             html.H1("Ask in SQL"),
             html.Div(
-                [html.Div([box, buttons]), _schema()],
+                [html.Div([box, _names(), buttons], className="query"), _schema()],
                 className="two",
             ),
             dcc.Loading(
@@ -94,9 +101,27 @@ def layout(visit: Visit) -> Any:
     )
 
 
-def _schema() -> Any:
+def _names() -> Any:
+    """Return what completes a word of the query, and the names that it knows."""
+    names = {
+        "tables": {name: schema.names for name, schema in _relations().items()},
+        "analyses": list(ANALYSES),
+    }
+    return html.Div(
+        html.Ul(
+            id="sql-suggestions", role="listbox", **attributes(aria_label="names that go on so")
+        ),
+        id="sql-names",
+        **attributes(data_names=json.dumps(names)),
+    )
+
+
+def _relations() -> dict[str, pa.Schema]:
     """Return every relation that a query may read, and its columns."""
-    schemas = {**TABLES, **DERIVED, **{name: view.columns for name, view in VIEWS.items()}}
+    return {**TABLES, **DERIVED, **{name: view.columns for name, view in VIEWS.items()}}
+
+
+def _schema() -> Any:
     tables = [
         html.Details(
             [
@@ -105,7 +130,7 @@ def _schema() -> Any:
                 html.P("\n".join(f"{f.name}: {doc_of(f)}" for f in schema), className="columns"),
             ]
         )
-        for name, schema in schemas.items()
+        for name, schema in _relations().items()
     ]
     asks = [
         html.Details([html.Summary(name, className="subject"), html.P(entry.question)])
@@ -113,8 +138,7 @@ def _schema() -> Any:
     ]
     return html.Div(
         [section("Tables", *tables), section("Analyses", *asks)],
-        className="coverage",
-        style={"maxHeight": "300px", "overflowY": "auto"},
+        className="readable",
         tabIndex=0,
         **attributes(aria_label="what can be read"),
     )

@@ -7,7 +7,7 @@ import pyarrow as pa
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from htk.dashboard import whatif_plots
-from htk.dashboard.components import attributes, empty, grid, plot, safely, section
+from htk.dashboard.components import attributes, empty, plot, safely, section
 from htk.dashboard.edits import (
     KNOWN,
     SAVED,
@@ -20,6 +20,7 @@ from htk.dashboard.edits import (
     saved_of,
     written,
 )
+from htk.dashboard.grids import grid
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
@@ -42,22 +43,25 @@ def layout(visit: Visit) -> Any:
             html.Div(panel("whatif", "badge", 40)),
             html.Div(presets(visit), className="presets"),
             html.Div(
-                [panel("whatif", "bounds", 340), panel("whatif", "map", 340)], className="halves"
-            ),
-            html.Div(
                 [
                     html.Div(controls(visit), className="edits"),
                     html.Div(
-                        dcc.Loading(
-                            html.Div(panel("whatif", "answer"), id="whatif-answer"),
-                            delay_show=400,
-                            **WAITING,
-                        )
+                        [
+                            dcc.Loading(
+                                html.Div(panel("whatif", "answer"), id="whatif-answer"),
+                                delay_show=400,
+                                **WAITING,
+                            ),
+                            html.Div(panel("whatif", "scenarios", 0), id="whatif-scenarios"),
+                            html.Div(
+                                [panel("whatif", "bounds", 340), panel("whatif", "map", 340)],
+                                className="halves",
+                            ),
+                        ]
                     ),
                 ],
                 className="panes",
             ),
-            html.Div(panel("whatif", "scenarios", 0), id="whatif-scenarios"),
             dcc.Store(id="whatif-address"),
             dcc.Store(id="whatif-visit"),
             dcc.Store(id="whatif-saved", data=visit.option(SAVED, "")),
@@ -106,7 +110,7 @@ def _map(visit: Visit) -> Any:
     rows = visit.runs.kept(visit.view.run, Selection(), "map", compute)
     if all(r["step_time_ns"] is None for r in rows):
         return section(heading, empty(str(rows[0]["verdict"])))
-    note = "Step time; colour: time per sample of a GPU, against now. Blank: no fit or answer."
+    note = "Step time; the bluer, the longer a sample takes a GPU. Blank: too large, or no answer."
     return section(
         heading,
         plot(
@@ -165,7 +169,16 @@ def _scenarios(visit: Visit) -> Any:
         )
         for name, edits in saved
     ]
-    return section("Scenarios", html.Div(opens, className="controls"), shown)
+    bands = safely(_bands, visit)
+    return section("Scenarios", html.Div(opens, className="controls"), bands, shown)
+
+
+def _bands(visit: Visit) -> Any:
+    """Return the step of each scenario with its intervals, beside the measured one."""
+    rows = _compared(visit).to_pylist()
+    heading = "Step time, with 50 % and 90 % intervals"
+    height = 90 + 30 * (len(rows) + 1)
+    return plot(whatif_plots.intervals(rows, visit.dark), heading, None, height)
 
 
 def _register(app: Dash, runs: Runs) -> None:

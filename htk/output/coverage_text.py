@@ -107,12 +107,14 @@ _GENERIC = {
 }
 
 
-def _own(name: str, value: object) -> str:
+def _own(name: str, value: object, unit: str = "") -> str:
+    """Return a fact's value; the parts of one have its unit, where their names tell none."""
+    unit = unit_of(name) or unit
     if isinstance(value, dict):
-        return ", ".join(f"{visible(str(k))} {_own(k, v)}" for k, v in value.items())
+        return ", ".join(f"{visible(str(k))} {_own(k, v, unit)}" for k, v in value.items())
     if isinstance(value, list):
         return _few(value)
-    return visible(format_value(value, unit_of(name)))
+    return visible(format_value(value, unit))
 
 
 def _few(values: list[Any]) -> str:

@@ -29,6 +29,7 @@ _REMEDIES = {
     "overlap perfect": "all communication hidden",
     "remove_syncs on": "no blocking calls in the step",
     "no_data_wait on": "no waiting for data",
+    "balanced_experts on": "experts equally loaded",
     "graphs on": "no launch overhead (CUDA graphs)",
     "host 2x": "a host twice as fast",
     "fix_rank all": "every rank as fast as the median",

@@ -67,3 +67,23 @@ def test_contestants_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     take_turns(contestants, 2)
     assert order == ["a0", "b0", "a1", "b1"]
     assert contestants["b"].seconds == [2.0, 4.0]
+
+
+def test_the_dashboard_s_latencies_stand_as_they_were_seen() -> None:
+    spread = {"p50_ms": 812, "p95_ms": 1204, "of": 5}
+    kind = {"requests": 40, "p50_ms": 11.0, "p95_ms": 52.4}
+    users = {
+        "users": 20,
+        "requests": 812,
+        "failures": 0,
+        "by_kind": {"timeline": kind},
+        "memory_mb": {"before": 406.4, "half_way": 410.0, "after": 415.2},
+    }
+    figures = {"browser": {"first page, cold browser: first chart": spread}, "users": users}
+    page, _ = written({"dashboard": _kept(figures)})
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines()]
+    assert ["first page, cold browser: first chart", "812", "1204", "5"] in rows
+    assert ["timeline", "11", "52", "40"] in rows
+    assert (
+        "20 people: 812 requests, 0 failed; the server held 406 MB before and 415 MB after." in page
+    )

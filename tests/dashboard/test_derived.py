@@ -9,11 +9,12 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from htk.analyses import ANALYSES, find
-from htk.dashboard import derived
-from htk.dashboard.components import grouped, safely
+from htk.dashboard import derived, plots
+from htk.dashboard.components import safely
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
+from htk.dashboard.table_view import grouped
 from htk.dashboard.url_state import UrlState
 from htk.trace.opening import OpenOptions, open_trace
 from tests.two_ranks import write_ranks
@@ -130,3 +131,33 @@ def _of_class(component: Any, name: str) -> list[dict[str, Any]]:
     if isinstance(component, list):
         return [c for value in component for c in _of_class(value, name)]
     return []
+
+
+def test_a_flame_chart_has_rows_of_a_line_and_names_that_read() -> None:
+    """A row for all operators and one for each depth; ink and fill differ 4.5-fold at least."""
+    rows = [
+        {"id": 1, "parent": None, "op": "aten::linear", "device_total_ns": 9, "count": 1},
+        {"id": 2, "parent": 1, "op": "aten::addmm", "device_total_ns": 8, "count": 1},
+        {"id": 3, "parent": None, "op": "c10d::allreduce_", "device_total_ns": 5, "count": 1},
+        {"id": 4, "parent": 3, "op": "aten::copy_", "device_total_ns": 4, "count": 1},
+        {"id": 5, "parent": 4, "op": "aten::to", "device_total_ns": 0, "count": 1},
+    ]
+    assert plots.tree_height(rows) == 60 + 4 * 28
+    for dark in (False, True):
+        chart = plots.tree(rows, "device_total_ns", dark).data[0]
+        inks, fills = chart.textfont.color, chart.marker.colors
+        assert len(inks) == len(fills) == 6
+        for ink, fill in zip(inks, fills, strict=True):
+            assert contrast(ink, fill) >= 4.5, (dark, fill)
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the ratio of two colours' luminances as WCAG 2 reckons it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)

@@ -80,3 +80,26 @@ def test_rows_with_a_start_and_an_end_are_a_track_of_the_timeline(page: Any, add
       return row && [row.rank, [...shown.lane].filter(k => shown.lanes[k] === row.lane).length];
     }"""
     assert page.evaluate(counted) == [1, 4]
+
+
+def test_a_word_of_the_query_is_completed(page: Any, address: str) -> None:
+    """Columns of the tables that the query names come first; a chosen name is part of the query."""
+    offered = """() => [...document.querySelectorAll('#sql-suggestions li')].map(
+      li => [li.firstChild.textContent, li.lastChild.textContent])"""
+    page.goto(f"{address}/sql")
+    shows(page, "Ask in SQL")
+    page.fill("#sql-text", "select  from kernels")
+    page.evaluate("() => document.getElementById('sql-text').setSelectionRange(7, 7)")
+    page.type("#sql-text", "corr")
+    until(page, "() => document.querySelectorAll('#sql-suggestions li').length > 0")
+    assert page.evaluate(offered)[0] == ["correlation", "column of kernels"]
+    page.press("#sql-text", "Tab")
+    assert page.input_value("#sql-text") == "select correlation from kernels"
+    assert page.evaluate(offered) == []
+    page.press("#sql-text", "Control+Enter")
+    until(page, "() => document.querySelector('main .ag-row .ag-cell-value')?.innerText === '1'")
+    page.type("#sql-text", ", nam")
+    until(page, "() => document.querySelectorAll('#sql-suggestions li').length > 0")
+    page.press("#sql-text", "Escape")
+    assert page.evaluate(offered) == []
+    assert page.input_value("#sql-text") == "select correlation, nam from kernels"

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from htk.cli.commands.simulate import command as simulate
+from htk.dashboard import whatif_plots
 from htk.dashboard.edits import PRESETS, saved_of, written
 from htk.dashboard.runs import Runs
 from htk.trace.opening import OpenOptions, open_trace
@@ -110,3 +111,23 @@ def test_a_query_is_answered_and_lives_in_the_address(page: Any, job: str) -> No
     page.click("#sql-run")
     page.wait_for_selector("#sql-answer [role=alert]")
     assert "disabled" in page.inner_text("#sql-answer [role=alert]")
+
+
+def test_intervals_are_drawn_where_they_lie() -> None:
+    """Bars begin at the low end and reach the high one, 50 % within 90 %; dots are the steps."""
+    ends = {"lo90": 280, "lo50": 300, "hi50": 330, "hi90": 360}
+    row = {f"step_time_ns_{end}": value * 10**6 for end, value in ends.items()}
+    row |= {"step_time_ns": 312 * 10**6, "measured_step_time_ns": 334 * 10**6}
+    larger = {k: 2 * v for k, v in row.items()} | {"measured_step_time_ns": 334 * 10**6}
+    rows = [
+        {"whatif": "hybrid: sharding hybrid_shard", **row},
+        {"whatif": "no fit", **dict.fromkeys(row)},
+        {"whatif": "big: batch 2x", **larger},
+    ]
+    fig = whatif_plots.intervals(rows, False)
+    wide, narrow, dots = fig.data
+    assert list(wide.y) == list(narrow.y) == list(dots.y) == ["hybrid", "big"]
+    assert list(wide.base) == [280, 560] and list(wide.x) == [80, 160]
+    assert list(narrow.base) == [300, 600] and list(narrow.x) == [30, 60]
+    assert list(dots.x) == [312, 624]
+    assert fig.layout.shapes[0].x0 == fig.layout.shapes[0].x1 == 334

@@ -1,0 +1,137 @@
+"""A person at the dashboard: how long until a browser has drawn what was asked for.
+
+    python bench/dashboard_browser.py ADDRESS
+
+Opens the first page in browsers that hold nothing yet, goes from page to page as links do, and
+moves the sliders of the what-if page by keys. Prints one JSON object, in ms.
+Needs playwright and Chromium.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import Browser, Page, sync_playwright
+
+PAGES = ("/", "/kernels", "/operators", "/communication", "/memory", "/idle", "/timeline", "/sql")
+OPENINGS, ROUNDS = 5, 3
+KEYS = 4 * ("ArrowRight",) + 4 * ("ArrowLeft",)
+PATIENCE_MS = 120_000
+# When each thing is first there; what was not seen yet is looked for at each frame.
+_WATCH = """
+window.firstSeen = {};
+const isThere = (what) => !!document.querySelector(`main ${what}`);
+const wanted = {
+  heading: () => document.querySelector('main h1'),
+  'first screen': () => ['.tile', '.rank-bar', '.cause'].every(isThere),
+  'first chart': () => document.querySelector('main figure.plot .main-svg'),
+  'whole page': () => isComplete(),
+};
+const isComplete = () => {
+  const all = (what, has) => [...document.querySelectorAll(`main ${what}`)].every(has);
+  return !!window.store && !window.store.getState().isLoading
+    && !!document.querySelector('main h1') && all('.part', (p) => p.childElementCount)
+    && all('figure.plot', (f) => f.querySelector('.main-svg'))
+    && all('.grid', (g) => g.querySelector('.ag-row .ag-cell-value'));
+};
+(function look() {
+  for (const [name, seen] of Object.entries(wanted)) {
+    if (!(name in window.firstSeen) && seen()) window.firstSeen[name] = performance.now();
+  }
+  requestAnimationFrame(look);
+})();
+"""
+_GO = """async (path) => {
+  const begun = performance.now(), frame = () => new Promise(requestAnimationFrame);
+  const shown = () => document.querySelector('#page [data-view]')?.dataset.view === path;
+  window.htkVisit(path);
+  while (!shown() || !document.querySelector('main h1')) await frame();
+  const heading = performance.now() - begun;
+  while (!isComplete()) await frame();
+  return [heading, performance.now() - begun];
+}"""
+_OLD = """() => {
+  document.querySelector('#whatif-answer').firstElementChild.dataset.old = performance.now();
+}"""
+_NEW = """async () => {
+  const begun = Number(document.querySelector('#whatif-answer [data-old]').dataset.old);
+  const frame = () => new Promise(requestAnimationFrame);
+  while (document.querySelector('#whatif-answer [data-old]')) await frame();
+  await frame();
+  return performance.now() - begun;
+}"""
+
+
+def main() -> None:
+    address = sys.argv[1]
+    chromium = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
+    with sync_playwright() as p:
+
+        def launch() -> Browser:
+            return p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+
+        first = [_first_page(launch(), address) for _ in range(OPENINGS)]
+        browser = launch()
+        page = _tab(browser)
+        page.goto(address)
+        changes = list(_changes(page))
+        moves = list(_moves(page, address))
+        browser.close()
+    figures = {f"first page, cold browser: {k}": _spread([f[k] for f in first]) for k in first[0]}
+    figures["change of page: heading"] = _spread([heading for heading, _ in changes])
+    figures["change of page: complete"] = _spread([complete for _, complete in changes])
+    figures["what-if slider to new numbers"] = _spread(moves)
+    print(json.dumps(figures, indent=1))
+
+
+def _tab(browser: Browser) -> Page:
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.set_default_timeout(PATIENCE_MS)
+    page.add_init_script(_WATCH)
+    return page
+
+
+def _first_page(browser: Browser, address: str) -> dict[str, float]:
+    """Return when each thing of the first page is seen by a browser that was just started."""
+    page = _tab(browser)
+    page.goto(address, wait_until="commit")
+    while "whole page" not in (seen := page.evaluate("window.firstSeen")):
+        page.wait_for_timeout(50)
+    browser.close()
+    return dict(seen)
+
+
+def _changes(page: Page) -> Iterator[Any]:
+    for turn in range(ROUNDS + 1):
+        for path in (*PAGES[1:], PAGES[0]):
+            times = page.evaluate(_GO, path)
+            if turn:  # the first turn fetches scripts of the page's own
+                yield times
+
+
+def _moves(page: Page, address: str) -> Iterator[float]:
+    page.goto(f"{address}/whatif")
+    while not page.evaluate("isComplete()"):
+        page.wait_for_timeout(50)
+    thumbs = page.locator(".edits [role=slider]")
+    for number in range(thumbs.count()):
+        thumbs.nth(number).focus()
+        for key in KEYS:
+            page.evaluate(_OLD)
+            page.keyboard.press(key)
+            yield page.evaluate(_NEW)
+            while not page.evaluate("isComplete()"):
+                page.wait_for_timeout(20)
+
+
+def _spread(values: list[float]) -> dict[str, int]:
+    p50, p95 = np.percentile(values, [50, 95]).round().astype(int).tolist()
+    return {"p50_ms": p50, "p95_ms": p95, "of": len(values)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""Tables of a page: they sort, filter, group, export and lead to the timeline."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+import pyarrow as pa
+import pyarrow.compute as pc
+from dash import dcc, html
+
+from htk.dashboard.components import attributes, coverage, empty, picture
+from htk.dashboard.page import NAMED, Visit
+from htk.dashboard.table_view import TableView, grouped
+from htk.dashboard.url_state import UrlState, shown
+from htk.output.render import PROSE
+from htk.output.result import Result
+from htk.schema import ABSOLUTE_TIMES, doc_of
+from htk.schema.columns import heading_of, unit_of
+
+_ROW_HEIGHT = 34  # of a table, in pixels
+ROWS = 5000  # more is for files, not for a page
+_ON_TIMELINE = ("name", "op", "launched_by")  # columns whose values are names of spans
+_USUAL = {"complete": True, "cycle": 0, "device_kind": "gpu"}
+_WORDS = {"valueFormatter": {"function": "htkWords(params.value)"}}  # of codes: late_host
+_SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
+
+
+def answered(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list[Any]:
+    """Return the picture, table and coverage of an analysis, for use within a page."""
+    result = visit.ask(name, **options)
+    return [
+        picture(result, dark=visit.dark),
+        grid(result, visit, options, rows=rows),
+        *coverage(result)[1:],
+    ]
+
+
+def grid(
+    result: Result,
+    visit: Visit,
+    asked: Mapping[str, Any],
+    *,
+    rows: int = 18,
+    key: str = "",
+    only: tuple[str, ...] = (),
+    spans: bool = True,
+) -> Any:
+    """Return a table that sorts, filters, groups and exports. `key` tells two of a page apart; of a
+    small one `only` some columns are shown. Rows lead to the timeline where they name `spans`."""
+    name = result.analysis.name
+    key = key or name
+    if not len(result):
+        where = "under the filters that are set" if visit.view.filters else "was recorded"
+        return empty(f"No rows: nothing of this kind {where}.")
+    texts = [f.name for f in result.table.schema if _groups(f) and _used(result.table, f)]
+    note = f"first {ROWS:,} of {len(result):,} rows" if len(result) > ROWS else ""
+    theme = "ag-theme-quartz" + ("-dark" if visit.dark else "")
+    shown_rows = min(rows, len(result))
+    height = _ROW_HEIGHT * (shown_rows + 1) + 20 + 48 * (len(result) > 100)
+    view = TableView.of(visit.view, key)
+    by = view.group if view.group in texts else ""
+    shown_table = result.table.select(list(only)) if only else result.table
+    shown_table = grouped(result.table, by) if by else shown_table
+    view = view.of_table(shown_table)
+    return html.Div(
+        [
+            dmc.Group(
+                [
+                    *exports(name, visit.view, asked, key),
+                    dmc.Select(
+                        id={"type": "group", "name": key},
+                        data=[{"value": t, "label": t.replace("_", " ")} for t in texts],
+                        value=by or None,
+                        placeholder="group by …",
+                        clearable=True,
+                        size="xs",
+                        w=150,
+                        **attributes(aria_label="group by"),
+                    ),
+                    dcc.Store(
+                        id={"type": "asked", "name": key},
+                        data={"analysis": name, "options": dict(asked)},
+                    ),
+                    html.Span(note, className="coverage"),
+                ],
+                gap="xs",
+                className="grid-tools",
+            ),
+            dag.AgGrid(
+                id={"type": "grid", "name": key},
+                **rows_and_columns(
+                    shown_table, int(result.coverage.get("origin_ns") or 0), view.sort, spans=spans
+                ),
+                filterModel=dict(view.where),
+                defaultColDef={
+                    "sortable": True,
+                    "filter": True,
+                    "resizable": True,
+                    "maxWidth": 280 if only else 520,
+                },
+                columnSize="autoSize",
+                dashGridOptions={
+                    "pagination": len(result) > 100,
+                    "paginationPageSize": 100,
+                    "tooltipShowDelay": 300,
+                    "enableCellTextSelection": True,
+                    "rowHeight": _ROW_HEIGHT,
+                    "headerHeight": _ROW_HEIGHT,
+                },
+                className=theme,
+                style={"height": f"{height}px"},
+            ),
+        ],
+        className="grid",
+    )
+
+
+def exports(name: str, view: UrlState, asked: Mapping[str, Any], key: str) -> list[Any]:
+    """Return the links to the answer as a file: with the rows that are seen, in their order."""
+    options = {k: shown(v) for k, v in asked.items() if v is not None}
+    search = UrlState(name, view.filters, options, view.run).search()
+    kinds = (("csv", "CSV"), ("parquet", "Parquet"), ("md", "Markdown"))
+    return [
+        html.A(
+            title,
+            href=f"/export/{name}.{form}{search}",
+            className="export",
+            title="the rows as they are filtered, grouped and sorted here",
+            **attributes(data_table=key),
+        )
+        for form, title in kinds
+    ]
+
+
+def rows_and_columns(
+    table: pa.Table,
+    origin: int = 0,
+    sort: Sequence[tuple[str, bool]] = (),
+    *,
+    spans: bool = True,
+) -> dict[str, Any]:
+    """Return a table for AG Grid. Times count from `origin`, so that the browser can hold them."""
+    some = table.slice(0, ROWS).to_pylist()
+    times = [name for name in ABSOLUTE_TIMES if name in table.column_names]
+    for row in some:  # JSON wants rows
+        for name in times:
+            if isinstance(row[name], int):
+                row[name] -= origin
+    columns = [_column(table, field) for field in table.schema if _used(table, field)]
+    drawn = next((n for n in _ON_TIMELINE if n in table.column_names), None)
+    by_name = {column["field"]: column for column in columns}
+    for priority, (name, descending) in enumerate(sort):
+        if name in by_name:
+            by_name[name] |= {"sort": "desc" if descending else "asc", "sortIndex": priority}
+    words = [column["headerName"] for column in columns]
+    for column in columns:  # of two that differ by their unit only, both keep it
+        if words.count(column["headerName"]) > 1:
+            column["headerName"] += f" [{unit_of(column['field'])}]"
+    if spans and drawn is not None and drawn == columns[0]["field"]:
+        columns.insert(0, _to_timeline(drawn))
+    return {"rowData": some, "columnDefs": columns}
+
+
+def _to_timeline(name: str) -> dict[str, Any]:
+    """Return a column that leads from a row to its longest instance."""
+    return {
+        "colId": "timeline",
+        "field": name,
+        "headerName": "↗",
+        "headerTooltip": "the longest instance on the timeline",
+        "valueFormatter": {"function": "htkGo(params.value)"},
+        "tooltipValueGetter": {"function": "'the longest instance on the timeline'"},
+        "pinned": "left",
+        "width": 44,
+        "suppressAutoSize": True,
+        "sortable": False,
+        "filter": False,
+        "cellClass": "go",
+    }
+
+
+def _groups(field: pa.Field) -> bool:
+    return _is_text(field) or field.name in ("rank", "step", "device", "stage", "layer")
+
+
+def _is_text(field: pa.Field) -> bool:
+    return str(field.type).startswith(("string", "dictionary"))
+
+
+def _used(table: pa.Table, field: pa.Field) -> bool:
+    return bool(table.num_rows == 0 or table[field.name].null_count < table.num_rows)
+
+
+def _usual(column: pa.ChunkedArray, name: str) -> bool:
+    """Return whether a column says the same in all rows, and what goes without saying."""
+    return name in _USUAL and pc.unique(column).to_pylist() == [_USUAL[name]]
+
+
+def _column(table: pa.Table, field: pa.Field) -> dict[str, Any]:
+    column = table[field.name]
+    unit = unit_of(field.name)
+    shape = {"ns": "htkTime", "bytes": "htkSize", "%": "htkShare"}.get(unit, "htkPlain")
+    numeric = {
+        "type": "numericColumn",
+        "filter": "agNumberColumnFilter",
+        "valueFormatter": {"function": f"{shape}(params.value)"},
+    }
+    return {
+        "field": field.name,
+        "headerName": heading_of(field.name) + (f" {unit}" if shape == "htkPlain" and unit else ""),
+        "headerTooltip": doc_of(field),
+        "tooltipField": field.name,
+        **({"pinned": "left", "maxWidth": 340} if field.name in NAMED else {}),
+        **(_SENTENCES if field.name in PROSE else {}),
+        **({"hide": True} if _usual(column, field.name) else {}),
+        **({} if _is_text(field) else numeric),
+        **(_WORDS if field.name in ("cause", "finding") else {}),
+    }
