@@ -65,7 +65,10 @@
   }
 
   document.addEventListener("input", (event) => {
-    if (event.target === box() && /** @type {any} */ (event).inputType) open(); // typed, not set
+    if (event.target !== box()) return;
+    const { data } = /** @type {InputEvent} */ (event);
+    if (data && data.length === 1) open(); // typed, not pasted
+    else close();
   });
   document.addEventListener("focusout", (event) => { if (event.target === box()) close(); });
   document.addEventListener("keydown", (event) => {
