@@ -129,8 +129,8 @@ def _cell_words(shares: list[list[float | None]], texts: list[list[str]], dark: 
     import plotly.graph_objects as go
 
     own = plots.palette(dark)
-    known = [share for row in shares for share in row if share is not None]
-    middle = (min(known) + max(known)) / 2 if known else 0.0
+    present = [share for row in shares for share in row if share is not None]
+    middle = (min(present) + max(present)) / 2 if present else 0.0
     cells = [
         (str(batch), sharding, text, share)
         for sharding, words, row in zip(SHARDINGS, texts, shares, strict=True)

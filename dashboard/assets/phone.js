@@ -47,6 +47,8 @@
     const first = (text) => String(text).split("<br>")[0];
     const texts = maps.map((k) => gd.data[k].text && [...gd.data[k].text].map((row) => [...row].map(first)));
     window.Plotly.restyle(gd, { showscale: false, ...(texts.some(Boolean) ? { text: texts } : {}) }, maps);
+    const words = gd.data.map((trace, k) => (trace.mode === "text" ? k : -1)).filter((k) => k >= 0); // beside the cells
+    if (words.length) window.Plotly.restyle(gd, { text: words.map((k) => [...gd.data[k].text].map(first)) }, words);
   }
 
   /* A pinned name would leave no room for what is said of it. */

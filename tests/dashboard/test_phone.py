@@ -64,7 +64,7 @@ def test_a_map_keeps_its_cells(phone: tuple[Any, str]) -> None:
             "main figure[aria-label='Micro-batch × sharding'] .js-plotly-plot");
           const wide = gd._fullLayout.xaxis._length;
           return { scale: gd.data[0].showscale, of: wide / gd.data[0].x.length,
-            texts: [...gd.querySelectorAll('.heatmap-label text')].map(
+            texts: [...gd.querySelectorAll('.textpoint text')].map(
               t => t.getBoundingClientRect().width) };
         }"""
     )
