@@ -20,9 +20,7 @@ import ast
 import json
 import os
 import random
-import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +31,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from bench.forked_pytest import outcome
 from bench.mutants import Mutant, mutants
 from htk.analyses import ANALYSES
 from htk.derived import registry
@@ -43,8 +42,6 @@ EQUIVALENTS = ROOT / "bench/mutation_equivalents.toml"
 KEY = ("path", "code", "before", "after")  # names a mutant in files, as Mutant.key does
 WIDER_FILES = 10  # tests of users of a module: the nearest so many
 TOGETHER = 3  # test files of one process: all of them end within the limit
-PYTEST = ("-m", "pytest", "-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider")
-LIMITED = f'ulimit -v {8 << 20}; exec "$@"'  # KiB: a mutant may allocate without end
 
 
 @dataclass(frozen=True)
@@ -144,6 +141,7 @@ class Tree:
 
     def __init__(self, root: Path, limit: int) -> None:
         self.root, self.limit = root, limit
+        os.environ.setdefault("HTK_SHARED", str(ROOT.parent / "shared"))
         self._passing: dict[str, bool] = {}
         self.broken: set[str] = set()  # tests that fail in the copy as it is: they say nothing
         names = subprocess.run(
@@ -177,13 +175,10 @@ class Tree:
     def _failure(self, selection: tuple[str, ...]) -> str:
         """Return the first test that fails; "" if none does, "time" if they do not end."""
         left_out = [f"--{'deselect' if '::' in t else 'ignore'}={t}" for t in sorted(self.broken)]
-        done = self._pytest(*selection, *left_out)
+        done = outcome(self.root, (*selection, *left_out), self.limit)
         if done is None:
             return "time"
-        if done.returncode in (0, 5):
-            return ""
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\S+)?)", done.stdout, re.M)
-        return failed[1] if failed else "import"
+        return "" if done.code in (0, 5) else done.failed or "import"
 
     def _passes(self, test: str, selection: tuple[str, ...]) -> bool:
         """Whether what failed passes in the tree without a mistake; asked once."""
@@ -192,50 +187,15 @@ class Tree:
             asked = ("--collect-only", test)
         key = " ".join(asked)
         if key not in self._passing:
-            done = self._pytest(*asked)
-            self._passing[key] = done is not None and done.returncode == 0
+            done = outcome(self.root, asked, self.limit)
+            self._passing[key] = done is not None and done.code == 0
         return self._passing[key]
-
-    def _pytest(self, *arguments: str) -> subprocess.CompletedProcess[str] | None:
-        """Run tests in the copy; None if they take longer than the limit."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(self.root),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a second less for each mutant
-            "HTK_SHARED": os.environ.get("HTK_SHARED", str(ROOT.parent / "shared")),
-        }
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", LIMITED, "sh", sys.executable, *PYTEST, *arguments],
-            cwd=self.root,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=self.limit)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:  # with what the tests started
-            if process.poll() is None or _has_group(process.pid):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        return subprocess.CompletedProcess(arguments, process.returncode, output)
 
     def _write(self, file: Path, source: bytes) -> None:
         file.write_bytes(source)
         # A change of the same length within a second would be taken for the compiled file's source.
         for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
             compiled.unlink()
-
-
-def _has_group(pid: int) -> bool:
-    try:
-        os.killpg(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def modules() -> list[str]:
