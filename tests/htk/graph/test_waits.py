@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from htk.graph.build import Graph, build
 from htk.graph.nodes import Activities, LaunchCalls
-from htk.graph.waits import _Launched
+from htk.graph.waits import _Launched, synchronised
 from tests.htk.graph.small_step import rebuilt, step_tables
 
 _LATE = 400_000
@@ -101,3 +101,56 @@ def test_what_ended_before_a_call_as_a_look_at_all_tells(drawn: list[tuple[int, 
         own = np.flatnonzero((rank == rank[call]) & (issued < issued[call]) & over)
         own = own[np.lexsort((own, issued[own], -activities.end[own]))]
         assert launched.ended_before(call) == (own[0] if len(own) else -1)
+
+
+def alone(activity: dict[str, int], call: dict[str, Any]) -> tuple[Activities, LaunchCalls]:
+    """One activity, launched by the first of two calls; the second may wait for it."""
+    zero, none = np.zeros(2, np.int64), np.full(2, -1)
+    names = ["cudaLaunchKernel", call["name"]]
+    start, end = np.array([0, call["start"]]), np.array([5, call["end"]])
+    calls = LaunchCalls(np.arange(2), zero, zero, start, end, np.array([0, 1]), names, none, none)
+    first, no_number = zero[:1], none[:1]
+    begin, finish = np.array([activity["start"]]), np.array([activity["end"]])
+    launched_by = np.array([activity.get("call", 0)])
+    kind = np.array([activity.get("kind", 0)])
+    acts = Activities(
+        first, first, first, first, begin, finish, first, ["k"], kind, launched_by, no_number
+    )
+    return acts, calls
+
+
+@pytest.mark.parametrize(
+    ("started", "returned", "lag"),
+    [
+        (50, 100, 0),  # it returns as the activity ends
+        (50, 300_100 - 100_000, 200_000),  # at most so much later
+        (50, 200_101, None),  # then something else held it
+        (99, 103, 3),
+        (100, 107, 0),  # the activity was over before the call: its end orders them, no more
+        (150, 900_000, 0),
+    ],
+)
+def test_a_synchronising_call_returns_soon_after_what_it_waited_for(
+    started: int, returned: int, lag: int | None
+) -> None:
+    call = {"name": "cudaDeviceSynchronize", "start": started, "end": returned}
+    wait = synchronised(*alone({"start": 10, "end": 100}, call))
+    rows = list(zip(*(c.tolist() for c in (wait.src, wait.dst, wait.lag)), strict=True))
+    assert rows == ([] if lag is None else [(0, 1, lag)]) and wait.observed.all()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "end", "waits"),
+    [
+        ("cudaMemcpyAsync", 2, 300, [(0, 1, 7)]),
+        ("cudaMemcpyAsync", 2, 308, []),  # it outlasts its call: nobody waited
+        ("cudaMemcpyAsync", 0, 300, []),  # no copy
+        ("cudaMemsetAsync", 2, 300, []),
+    ],
+)
+def test_a_blocking_copy_ends_within_its_call(
+    name: str, kind: int, end: int, waits: list[tuple[int, int, int]]
+) -> None:
+    call = {"name": name, "start": 50, "end": 307}
+    wait = synchronised(*alone({"start": 60, "end": end, "call": 1, "kind": kind}, call))
+    assert list(zip(*(c.tolist() for c in (wait.src, wait.dst, wait.lag)), strict=True)) == waits

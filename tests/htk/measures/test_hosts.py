@@ -23,6 +23,7 @@ def test_what_is_recorded_counts() -> None:
     )
     assert found.of_rank == {0: "a", 2: "a", 3: "b"}
     assert (found.per_node, found.inferred, found.facts()) == (2, False, {})
+    assert found.index_within == {0: 0, 2: 1, 3: 0}
 
 
 def test_neighbours_share_a_node_where_devices_count_so() -> None:

@@ -60,6 +60,15 @@ def test_the_step_is_that_of_the_other_recording_at_its_batch() -> None:
     assert found.sigma < alone.sigma
 
 
+def test_doubt_about_micro_batches_grows_with_the_distance_to_recorded_counts() -> None:
+    """Half of it where a count was recorded, a quarter more a doubling away, at most all."""
+    lines = Curves(base(), np.zeros(0), (), counted=(Recorded(1.0, 0, np.zeros(0), 4.0),))
+    assert [lines.counted_share(count) for count in (1, 4, 2, 8, 16, 64)] == [
+        0.5, 0.5, 0.75, 0.75, 1.0, 1.0
+    ]  # fmt: skip
+    assert Curves(base(), np.zeros(0), ()).counted_share(4) == 1
+
+
 def test_two_recordings_of_one_batch_make_no_curve() -> None:
     with pytest.raises(UsageError, match="same batch"):
         curves(base(), 0.0, [(at(TWICE), 1.0)])

@@ -5,7 +5,16 @@ from dataclasses import replace
 import numpy as np
 
 from htk.graph.nodes import LaunchCalls
-from htk.whatif.host_cost import on_account
+from htk.whatif.host_cost import (
+    delayed,
+    host_ns,
+    launch_ns,
+    on_account,
+    operator_ns,
+    removed,
+    unlaunched,
+    usual_ns,
+)
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
@@ -61,3 +70,72 @@ def test_a_reduction_with_the_events_that_order_it() -> None:
 
 def test_a_kernel_with_the_wait_before_it() -> None:
     assert account("c") == [14, 15]
+
+
+OWN, THINK, DELAY = (5, 7, 11, 13), (0, 2, 3, 4), (100, 200, -1, 400)
+
+
+def weighed() -> StepModel:
+    """a, b, a gather g and c, launched in this order: lengths of the calls, time before each and
+    from each to its activity."""
+    model = small_model([Act("a", 10), Act("b", 10), comm("g", 10, "all_gather"), Act("c", 10)])
+    graph, weight = model.graph, model.weight.copy()
+    heads = (("call", graph.call_end, OWN), ("host_gap", graph.call_start, THINK))
+    for kind, nodes, lengths in heads:
+        for edge in np.flatnonzero(graph.edges(kind)).tolist():
+            weight[edge] = lengths[nodes.tolist().index(graph.dst[edge])]
+    for edge in np.flatnonzero(graph.edges("launch")).tolist():
+        weight[edge] = DELAY[graph.call_start.tolist().index(graph.src[edge])]
+    return replace(model, weight=weight)
+
+
+def chosen(model: StepModel, names: str) -> np.ndarray:
+    acts = model.graph.activities
+    return np.array([acts.names[n] in names for n in acts.name.tolist()])
+
+
+def into(model: StepModel, kind: str) -> list[int]:
+    """Weights of the edges that lead to each call: its own length, or the time before it."""
+    graph = model.graph
+    nodes = graph.call_end if kind == "call" else graph.call_start
+    edges = {int(graph.dst[e]): int(model.weight[e]) for e in np.flatnonzero(graph.edges(kind))}
+    return [edges.get(node, 0) for node in nodes.tolist()]
+
+
+def test_what_the_cpu_spends_on_launches() -> None:
+    model = weighed()
+    assert operator_ns(model) == np.median([5, 7 + 2, 13 + 4])
+    assert usual_ns(model, chosen(model, "bg")) == (7 + 2 + 11 + 3) / 2
+    assert usual_ns(model, chosen(model, "")) == 0
+    assert launch_ns(model) == 200, "of 100, 200 and 400; the third is held by something else"
+
+
+def test_what_the_cpu_spends_on_neighbours_with_and_without_what_leads_to_them() -> None:
+    model = weighed()
+    of_gather, of_both = chosen(model, "g"), chosen(model, "bg")
+    assert (host_ns(model, of_gather, False), host_ns(model, of_gather, True)) == (11, 11 + 3)
+    assert host_ns(model, of_both, False) == 7 + 3 + 11
+    assert host_ns(model, of_both, True) == 2 + 7 + 3 + 11
+    assert host_ns(model, chosen(model, "ac"), False) == (5 + 13) / 2, "two runs of neighbours"
+    assert host_ns(model, chosen(model, ""), True) == 0
+
+
+def test_launches_go_with_what_they_launch() -> None:
+    model = weighed()
+    gone = unlaunched(model, chosen(model, "b"))
+    assert into(gone, "call") == [5, 0, 11, 13] and into(gone, "host_gap") == [0, 0, 3, 4]
+    assert gone.lengths().tolist() == [10 * (not c) for c in chosen(model, "b")]
+    without, with_hooks = (removed(model, chosen(model, "g"), hooks) for hooks in (False, True))
+    assert into(without, "call") == into(with_hooks, "call") == [5, 7, 0, 13]
+    assert into(without, "host_gap") == [0, 2, 0, 4]
+    assert into(with_hooks, "host_gap") == [0, 2, 3, 4], "what leads to the first is still done"
+    both = removed(model, chosen(model, "bg"), True)
+    assert into(both, "host_gap") == [0, 2, 0, 4]
+
+
+def test_a_delay_comes_before_its_call_as_often_as_it_is_named() -> None:
+    model = weighed()
+    late = delayed(model, np.array([1, 3, -1, 1]), 10.4)
+    assert into(late, "host_gap") == [0, 2 + 21, 3, 4 + 10]
+    assert into(late, "call") == list(OWN)
+    assert into(delayed(model, np.array([2, 3]), np.array([1.0, 6.0])), "host_gap") == [0, 2, 4, 10]

@@ -40,6 +40,10 @@ def test_the_order_in_which_batches_are_asked_does_not_matter() -> None:
     found = marked([answer(8, p_oom=0.9), answer(1, p_oom=0.0, under_a_wave=True)])
     assert found[0].mark == OUT_OF_MEMORY
     assert found[1].mark == f"{LAST_THAT_FITS}; {LAST_UNDER_A_WAVE}"
+    even = marked(
+        [answer(1, p_oom=0.49), answer(2, p_oom=0.5)]
+    )  # as likely as not: it does not fit
+    assert [a.mark for a in even] == [LAST_THAT_FITS, OUT_OF_MEMORY]
     assert marked([answer(2, under_a_wave=True)])[0].mark == UNDER_A_WAVE  # no knee is seen
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from htk.cli.main import htk as main
 from htk.output.result import Result
 from htk.whatif.table import rows
-from htk.whatif.text import error, in_words, show
+from htk.whatif.text import _short, error, in_words, show
 from tests.htk.whatif.answers import answer
 
 FACTS = {
@@ -80,3 +80,16 @@ def test_the_table_fits_a_terminal_unless_all_is_asked_for(given: list[str]) -> 
     for heading in ("exposed comm", "idle", "gain/sigma", "50 % interval", "linear says"):
         assert heading in wide
     assert ("gain/sigma" in short) == ("--recommend" in given)
+
+
+def test_a_column_that_repeats_another_is_left_out() -> None:
+    """Of the recorded batch a step and a sample change alike; else each has its column."""
+    same, differ = (
+        {"what if": ["x"], "change %": ["+1"], "per sample %": [c]} for c in ("+1", "-9")
+    )
+    assert list(_short(same, ("change %", "per sample %"))) == ["what if", "change %"]
+    assert list(_short(differ, ("change %", "per sample %"))) == [
+        "what if", "change %", "per sample %",
+    ]  # fmt: skip
+    sure = {"what if": ["x"], "P(OOM) %": [" 0"]}
+    assert list(_short(sure, ("P(OOM) %",))) == ["what if"]

@@ -86,3 +86,13 @@ def test_a_product_that_passes_a_gradient_on_takes_whole_waves() -> None:
     found = batch.apply(small_model(step), "2x")
     assert length(found, "on") == 2_500 + 97_500 * 3 / 2  # three waves after two
     assert length(found, "weight's") == 122_500
+
+
+@pytest.mark.parametrize(
+    ("value", "sigma"),
+    [("2x", 0.04), ("1.5x", 0.04), ("0.5x", 0.04), ("2.5x", 0.08), ("0.25x", 0.08 / 3)],
+)
+def test_batches_far_from_the_recorded_one_are_less_sure(value: str, sigma: float) -> None:
+    """Of what a small batch leaves: a quarter stays, three quarters go."""
+    norms = (STEP[0], Act("norm", 12_500, family="norm", op="aten::norm"))
+    assert batch.apply(small_model(norms), value).spread["compute"] == pytest.approx(sigma)

@@ -49,3 +49,9 @@ def test_a_claim_is_held_against_the_critical_path() -> None:
 def test_nonsense(value: str) -> None:
     with pytest.raises(UsageError, match="replace"):
         replace.apply(small_model(STEP), value)
+
+
+def test_fusing_is_less_sure_than_a_factor() -> None:
+    model = small_model(STEP)
+    factor, fused = (replace.apply(model, f"model.norm={how}") for how in ("2x", "fused"))
+    assert factor.spread["compute"] == 0.1 < fused.spread["compute"]
