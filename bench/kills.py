@@ -1,11 +1,14 @@
 """Kill readers while they parse and write into one cache; every answer must stay the right one.
 
-    python bench/kills.py [--kills 200] [--seed N] [-o FILE]
+    python bench/kills.py [--kills 200] [--stalls 40] [--seed N] [-o FILE]
 
 A small simulated job is opened again and again by processes that end at a random moment (SIGKILL),
 two at a time, one of them of another version of htk. After each pair a reader that is left alone
-must answer from the same cache what it answers without one, in both versions. Then: a disk that is
-full, one that may only be read, and what the kills left behind. Ends with 1 if an answer differs.
+must answer from the same cache what it answers without one, in both versions. Then disks: one that
+is full, one without a folder to write, one that is slow (each opening, creation and renaming of a
+file waits), and one that stalls: a reader is stopped at a random moment, as by a disk that does not
+answer, while another one reads, writes and clears the same cache, and then goes on. Ends with 1 if
+an answer differs.
 """
 
 import argparse
@@ -44,6 +47,11 @@ def digest(folder, cache):
     tables = [trace.tables[name].to_pylist() for name in ("kernels", "cpu_ops", *NAMES)]
     return hashlib.sha256(repr(tables).encode()).hexdigest()
 
+CALLS = ("open", "mmap.__new__", "tempfile.mkdtemp",
+         *("os." + name for name in "listdir scandir mkdir rename remove rmdir utime".split()))
+if sys.argv[1:] == ["slow"]:  # seconds for each: a network disk under load
+    sys.addaudithook(lambda event, _: event in CALLS and __import__("time").sleep(0.02))
+
 for line in sys.stdin:
     folder, cache = json.loads(line)
     child = os.fork()
@@ -58,12 +66,14 @@ for line in sys.stdin:
 class Reader:
     """A version of htk that answers, each time in a process of its own."""
 
-    def __init__(self, code: Path, cache: Path, before: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, code: Path, cache: Path, before: Callable[[], None] | None = None, *pace: str
+    ) -> None:
         environment = {**os.environ, "PYTHONPATH": str(code), "HTK_CACHE_DIR": str(cache)}
         if before is not None:  # on a full disk Python would keep modules cut short, unnoticed
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", READER],
+            [sys.executable, "-W", "ignore", "-c", READER, *pace],
             cwd=code,
             env=environment,
             stdin=subprocess.PIPE,
@@ -113,19 +123,23 @@ class Reader:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--stalls", type=int, default=40)
     parser.add_argument("--seed", type=int)
     parser.add_argument("-o", "--output", type=Path, help="where the figures are written as JSON")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     with tempfile.TemporaryDirectory() as folder:
-        figures = {"seed": seed, **run(Path(folder), options.kills, random.Random(seed))}
+        figures = {
+            "seed": seed,
+            **run(Path(folder), options.kills, options.stalls, random.Random(seed)),
+        }
     print(json.dumps(figures, indent=1))
     if options.output:
         options.output.write_text(json.dumps(figures, indent=1) + "\n")
     return int(bool(figures["wrong_answers"]))
 
 
-def run(folder: Path, kills: int, dice: random.Random) -> dict[str, Any]:
+def run(folder: Path, kills: int, stalls: int, dice: random.Random) -> dict[str, Any]:
     """Return how many were killed, while they wrote what, and how many answers were wrong."""
     job, cache = folder / "job", folder / "cache"
     simulate(checked(JOB), job)
@@ -159,14 +173,46 @@ def run(folder: Path, kills: int, dice: random.Random) -> dict[str, Any]:
     for reader in readers:
         reader.close()
     disks = {name: disk(job, folder / name, before) == fresh[0] for name, before in DISKS.items()}
+    disks["slow"] = disk(job, folder / "slow", _as_it_is, "slow") == fresh[0]
+    stops, astray = stalled(job, folder / "stalled", stalls, long, fresh[0], dice)
     return {
         "kills": killed,
         "answers": answered,
-        "wrong_answers": wrong + sum(not right for right in disks.values()),
+        "wrong_answers": wrong + astray + sum(not right for right in disks.values()),
         "left_behind": left,
         "swept": swept,
         "disks": disks,
+        "stalls": stops,
+        "wrong_after_stalls": astray,
     }
+
+
+def stalled(
+    job: Path, cache: Path, rounds: int, long: float, expected: str | None, dice: random.Random
+) -> tuple[int, int]:
+    """Return how often a reader was stopped in the middle of its work while another one had the
+    cache to itself, and how many answers of both were wrong."""
+    readers = [Reader(ROOT, cache) for _ in range(2)]
+    stops = wrong = 0
+    for _ in range(rounds):
+        if dice.random() < 0.5:
+            Store(cache).clear()
+        process = readers[0].begin(job, True)
+        time.sleep(dice.uniform(0, 1.2 * long))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGSTOP)
+            stops += 1
+        answers = [readers[1].answer(job)]
+        if dice.random() < 0.5:  # what the stopped one has open is gone, or of another's making
+            Store(cache).clear()
+            answers.append(readers[1].answer(job))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
+        answers.append(readers[0].end())
+        wrong += sum(answer != expected for answer in answers)
+    for reader in readers:
+        reader.close()
+    return stops, wrong
 
 
 def other_version(target: Path) -> Path:
@@ -186,15 +232,19 @@ def _full() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
 
+def _as_it_is() -> None:
+    """Leave the disk alone."""
+
+
 DISKS: dict[str, Callable[[], None] | None] = {"full": _full, "no_folder": None}
 
 
-def disk(job: Path, cache: Path, before: Callable[[], None] | None) -> str | None:
-    """Return the answer of a reader whose cache cannot be written; twice, as the second may find
-    what the first left."""
+def disk(job: Path, cache: Path, before: Callable[[], None] | None, *pace: str) -> str | None:
+    """Return the answer of a reader whose cache cannot be written, or slowly; twice, as the second
+    may find what the first left."""
     if before is None:
         cache.write_text("a file where the folder should be")
-    reader = Reader(ROOT, cache, before)
+    reader = Reader(ROOT, cache, before, *pace)
     answers = {reader.answer(job), reader.answer(job)}
     reader.close()
     return answers.pop() if len(answers) == 1 else None

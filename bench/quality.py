@@ -196,8 +196,11 @@ def kills(figures: dict[str, Any]) -> str:
 `python bench/kills.py`: two versions of htk read one job into one cache and are killed at a random
 moment (SIGKILL). {figures["kills"]} kills, {figures["answers"]} answers from the cache afterwards,
 {figures["wrong_answers"]} of them wrong; {figures["left_behind"]} half-written folders were left
-behind, {"and all were swept" if figures["swept"] else "NOT all were swept"}. Caches that cannot be
-written ({disks}) answer from memory.
+behind, {"and all were swept" if figures["swept"] else "NOT all were swept"}. Readers whose cache
+cannot be written, or whose disk takes 20 ms for each opening, creation and renaming of a file,
+answer too ({disks}). {figures["stalls"]} times a reader was stopped at a random moment, as by a
+disk that does not answer, while another one used and cleared the same cache:
+{figures["wrong_after_stalls"]} of their answers were wrong.
 """
 
 
