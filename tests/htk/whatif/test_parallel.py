@@ -10,9 +10,11 @@ import pytest
 
 from htk.errors import UsageError
 from htk.models.network import LATENCY_NS
+from htk.whatif.fsdp_units import Region
 from htk.whatif.network_tiers import network
 from htk.whatif.parallel import (
     Sizes,
+    _place,
     activation_ns,
     each_layer,
     fewer_replicas,
@@ -141,3 +143,12 @@ def test_a_step_without_layers_is_refused() -> None:
     plain = [Act("x", 10), Act("y", 10, backward=True)]
     with pytest.raises(UsageError, match="sp: the layers, told by attention kernels"):
         each_layer(small_model(plain), "sp", [1.0], [1.0], 2)
+
+
+@pytest.mark.parametrize(
+    ("last", "share", "index"), [(18, 1 / 3, 4), (18, 0.5, 5), (18, 1, 8), (19, 1, 8), (12, 0.5, 2)]
+)
+def test_collectives_lie_at_even_places_of_a_layer(last: int, share: float, index: int) -> None:
+    """A lane of activities 10 to 19, a layer from 12 on; behind the last there is no neighbour."""
+    lane = np.arange(10, 20)
+    assert _place(lane, Region(12, last), share) == index
