@@ -71,6 +71,7 @@ def test_steps_without_noise(place: int, change: float) -> None:
     if place <= 4:
         shift = shifts(flat)
         assert (shift.split[0], shift.p[0]) == (2 + place, 0)
+        assert shift.low[0] == shift.high[0] == shift.split[0], "no other split leaves nothing"
         assert shift.after[0] - shift.before[0] == change
 
 

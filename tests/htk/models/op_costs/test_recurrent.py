@@ -15,3 +15,9 @@ def test_recurrent_networks() -> None:
     assert found.bytes == 4 * (5 * 3 * 6 + held + 15 * 14)
     backward = of("aten::_cudnn_rnn_backward", dims, types=types, values=[*[""] * 16, "True"])
     assert backward.flops == 2 * found.flops
+
+
+def test_a_causal_convolution_of_each_channel_by_itself() -> None:
+    """2 sequences, 6 channels, 10 steps; 4 products and sums for each; read and written once."""
+    found = of("causal_conv1d::causal_conv1d_fwd", [[2, 6, 10], [6, 4]])
+    assert (found.flops, found.bytes) == (2 * 120 * 4, 2 * (2 * 120 + 24))
