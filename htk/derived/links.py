@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import (
     boolean,
-    codes_of,
     matching,
     nulls,
     number,
@@ -209,9 +208,7 @@ def _follow_flows(
     starts = flows.filter(
         pa.array(matching(flows["category"], "ac2g".__eq__) & truths(flows["is_start"]))
     )
-    codes, ids = codes_of(starts["flow"])
-    as_number = np.array([int(i) if i.isdigit() else NONE for i in ids.to_pylist()], np.int64)
-    keys = np.append(as_number, NONE)[codes]
+    keys = numbers(starts["flow"], NONE)
     arrows = look_up(keys, np.arange(len(keys)), numbers(kernels["correlation"], NONE))
     has_id = numbers(kernels["correlation"], NONE) > 0
     use: NDArray[np.bool_] = (moment == NONE) & (arrows != NONE) & has_id

@@ -133,9 +133,10 @@ def _with(
 
 def _launch_flows(tables: Mapping[str, Any], chosen: Mapping[str, Any]) -> NDArray[np.bool_]:
     """The arrows' ends at kept GPU activities: an arrow's id is the correlation."""
-    kept = {str(c) for c in numbers(tables["kernels"]["correlation"], -1)[chosen["kernels"]]}
-    flows = tables["flows"]
-    return matching(flows["category"], "ac2g".__eq__) & matching(flows["flow"], kept.__contains__)
+    arrows = matching(tables["flows"]["category"], "ac2g".__eq__)
+    own = numbers(tables["flows"]["flow"], -1)
+    kept = numbers(tables["kernels"]["correlation"], -1)[chosen["kernels"]]
+    return np.asarray(arrows & (own >= 0) & np.isin(own, kept))
 
 
 def target_names(parts: Sequence[TraceFile]) -> list[str]:

@@ -145,7 +145,8 @@ PYTHON_CALLS = table(
 FLOWS = table(
     **_WHO,
     category=(TEXT, "ac2g (launch to GPU) or fwdbwd (forward to backward)."),
-    flow=(TEXT, "Id shared by the two ends."),
+    flow=(_I64, "Id shared by the two ends."),
+    flow_text=(TEXT, "That, where it is not a plain number."),
     is_start=(_BOOL, "True at the start of the arrow."),
     **_THREAD,
     time_ns=(_I64, "When, absolute."),

@@ -167,7 +167,7 @@ class _Moved:
         low_call = after.steady[now.call_start[calls]] - shift
         self._set(rows, low_call, after.steady[now.call_end[calls]] - shift)
         ids = numbers(tables["kernels"]["correlation"], -1)[graph.activities.row[activities]]
-        begins = dict(zip(map(str, ids.tolist()), low.tolist(), strict=True))
+        begins = dict(zip(ids.tolist(), low.tolist(), strict=True))
         ends = part.table("flows")
         arrows = ~truths(ends["is_start"]) & (codes_in(ends["category"], "ac2g"))
         events = numbers(ends["event"])

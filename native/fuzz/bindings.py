@@ -25,7 +25,7 @@ from htk.graph.replay import longest_pure
 from htk.parsers.kineto.columns import COLUMNS, REST
 
 SCOPES = {"event": 0, "args": 1}
-KINDS = {"ints": 0, "floats": 1, "nanos": 2, "text": 3, "json": 4}
+KINDS = {"ints": 0, "floats": 1, "nanos": 2, "ids": 3, "text": 4, "json": 5}
 DESCRIPTION = [
     (2 if column.name == REST else SCOPES[column.scope], column.key, KINDS[column.kind])
     for column in COLUMNS

@@ -19,7 +19,14 @@ from htk.parsers.kineto.columns import COLUMNS, REST
 ROOT = Path(__file__).parents[2]
 SCOPES = {"event": "kineto::kEvent", "args": "kineto::kArgs"}
 OF_ARGS = 3  # columns of each kind: more cost time and no other code reads them
-KINDS = {"ints": "kInt", "floats": "kFloat", "nanos": "kNanos", "text": "kText", "json": "kJson"}
+KINDS = {
+    "ints": "kInt",
+    "floats": "kFloat",
+    "nanos": "kNanos",
+    "ids": "kId",
+    "text": "kText",
+    "json": "kJson",
+}
 HEAD = """#pragma once
 #include "kineto/parser.h"
 struct FuzzedColumn { kineto::Scope scope; const char* key; kineto::Kind kind; };

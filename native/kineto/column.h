@@ -10,12 +10,13 @@
 
 namespace kineto {
 
-enum Kind : uint8_t { kInt, kFloat, kNanos, kText, kJson };
+enum Kind : uint8_t { kInt, kFloat, kNanos, kId, kText, kJson };
 
 // The values that are there, in row order; `rows` is kept only once a row has gone without.
 struct Column {
   Kind kind;
   bool of_args;
+  int spelled = -1;  // of ids: the column of those that are no plain numbers
   Vec<int64_t> numbers;  // doubles by their bits
   Vec<int32_t> codes;
   Vec<uint32_t> rows;

@@ -134,6 +134,42 @@ inline Ptr Parser::float_value(int number, Ptr p) {  // up to 15 digits: integer
   return p;
 }
 
+// Plain are the digits of a number that are its only spelling; false: they are not, or too many.
+inline bool plain_id(Ptr first, Ptr after) { return after > first && after - first <= 18 && (*first != '0' || after - first == 1); }
+
+void Parser::put_id(int number, int64_t id) {  // in the place of what a key that repeats gave before
+  Column& column = columns[static_cast<size_t>(number)];
+  if (!bad.empty()) forget_mistyped(column.spelled);
+  columns[static_cast<size_t>(column.spelled)].drop(row);
+  column.put(row, id);
+}
+
+inline Ptr Parser::id_value(int number, Ptr p) {
+  const bool quoted = *p == '"';
+  Ptr first = p + quoted, after = first;
+  auto id = static_cast<int64_t>(digits(after));
+  if (!plain_id(first, after) || !(quoted ? *after == '"' : ends_value(*after)) || after >= end) return other_id(number, p);
+  put_id(number, id);
+  return after + quoted;
+}
+
+// An id that is null, no plain number, or one spelled with escapes.
+Ptr Parser::other_id(int number, Ptr p) {
+  Ptr after = value_end(p, end);
+  if (*p == '"' && memchr(p, '\\', static_cast<size_t>(after - p))) {
+    string plain = unescape(p + 1, after - 1);
+    plain.append(kPadding, '\0');
+    Ptr first = plain.data(), stop = first;
+    auto id = static_cast<int64_t>(digits(stop));
+    if (plain_id(first, stop) && stop == first + plain.size() - kPadding) {
+      put_id(number, id);
+      return after;
+    }
+  }
+  columns[static_cast<size_t>(number)].drop(row);
+  return text_value(columns[static_cast<size_t>(number)].spelled, p);
+}
+
 inline Ptr Parser::text_value(int number, Ptr p) {
   Column& column = columns[static_cast<size_t>(number)];
   Dictionary& dictionary = *column.dictionary;
@@ -163,6 +199,7 @@ inline Ptr Parser::value(int number, Ptr p) {
     case kInt: return int_value(number, p);
     case kNanos: return nanos_value(number, p);
     case kFloat: return float_value(number, p);
+    case kId: return id_value(number, p);
     default: return text_value(number, p);
   }
 }

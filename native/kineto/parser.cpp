@@ -18,13 +18,19 @@ void Parser::add_column(Scope scope, const string& key, Kind kind) {
   bool is_name = scope == kEvent && key == "name";
   if (is_name && kind == kText) name_column = number;
   if (scope == kEvent && key == "ph" && kind == kText) ph_column = number;
+  auto same_key = [&](const Keys::Key& k) { return k.text == key && columns[static_cast<size_t>(k.column)].kind == kId; };
+  auto& keys = (scope == kArgs ? args_keys : event_keys).keys;
+  auto ids = std::find_if(keys.begin(), keys.end(), same_key);
   if (scope == kRest) rest_column = number;
-  else (scope == kArgs ? args_keys : event_keys).keys.push_back({key, number, 0});
+  else if (kind == kText && ids != keys.end()) columns[static_cast<size_t>(ids->column)].spelled = number;
+  else keys.push_back({key, number, 0});
   columns.emplace_back(kind, scope != kEvent, is_name ? 4096u : scope == kEvent ? 1u : 256u);
 }
 
 bool Parser::ready() {
   event_keys.keys.push_back({"args", kArgsObject, 0});
+  for (const auto& column : columns)
+    if (column.kind == kId && column.spelled < 0) return false;
   return rest_column >= 0 && event_keys.build() && args_keys.build();
 }
 

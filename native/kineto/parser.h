@@ -102,6 +102,9 @@ class Parser {
   Ptr int_value(int number, Ptr p);
   Ptr nanos_value(int number, Ptr p);
   Ptr float_value(int number, Ptr p);
+  Ptr id_value(int number, Ptr p);
+  Ptr other_id(int number, Ptr p);
+  void put_id(int number, int64_t id);
   Ptr text_value(int number, Ptr p);
   Ptr other_value(int number, Ptr p);
   Ptr mistyped_value(int number, Ptr p, Ptr after);

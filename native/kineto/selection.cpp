@@ -111,7 +111,7 @@ Selected::~Selected() {
 bool selectable(Kind kind, Target target) {
   if (target == kCodes || target == kTexts) return kind >= kText;
   if (target == kFloat64) return kind < kText;
-  return (target == kInt64 || target == kInt32) && (kind == kInt || kind == kNanos);
+  return (target == kInt64 || target == kInt32) && kind != kFloat && kind < kText;
 }
 
 bool select(const Column& column, size_t all_rows, const int64_t* wanted, size_t n, Target target, Selected& out) {

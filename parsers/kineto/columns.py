@@ -5,6 +5,8 @@ Who adds a line here adds a column to both engines. Kinds:
 ints    whole numbers; also in quotes, as XPU and HPU write them, and hexadecimal in quotes (ROCm)
 floats  numbers; also in quotes, "N/A" is null
 nanos   decimal microseconds to exact int64 nanoseconds (half to even below a nanosecond)
+ids     whole numbers of up to 18 digits in their only spelling, in quotes or not; any other value
+        goes to the column of text with the same key, so that texts that differ do everywhere
 text    dictionary of text; a number as its JSON text, a list or an object as compact JSON
 json    dictionary of compact JSON text
 
@@ -14,7 +16,7 @@ A null, or a key that is absent, is null. A value of another type is null and co
 from typing import Literal, NamedTuple
 
 Scope = Literal["event", "args"]
-Kind = Literal["ints", "floats", "nanos", "text", "json"]
+Kind = Literal["ints", "floats", "nanos", "ids", "text", "json"]
 
 
 class EventColumn(NamedTuple):
@@ -39,7 +41,8 @@ def _columns(scope: Scope, kind: Kind, *names: str) -> tuple[EventColumn, ...]:
 EVENT = (
     *_columns("event", "text", "ph", "cat", "name", "pid", "tid"),
     *_columns("event", "nanos", "ts", "dur"),
-    *_columns("event", "text", "id", "bp", "s"),
+    *_columns("event", "ids", "id"),
+    *_columns("event", "text", "bp", "s"),
 )
 
 LINKS = (
@@ -179,6 +182,9 @@ OPERATORS = (
     ),
 )
 
+# Ids that are no plain numbers: 0x1f, -1, names.
+SPELLED = _columns("event", "text", "id_text = id")
+
 METADATA = _columns(
     "args", "text", "meta_name = name", "meta_labels = labels", "meta_sort = sort_index"
 )
@@ -191,6 +197,7 @@ COLUMNS: tuple[EventColumn, ...] = (
     *MEMORY,
     *OPERATORS,
     *METADATA,
+    *SPELLED,
     EventColumn(REST, "args", "", "json"),
 )
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.columns.groups import Groups
 from htk.columns.segments import SegmentTimes
 from htk.columns.types import NONE, Ints, Mask
 from htk.parsers.kineto.processes import Process, chosen
@@ -135,10 +136,13 @@ class _Owners:
     def _follow_flows(self, owner: Ints) -> None:
         """The end of an arrow from a launch goes with its beginning."""
         columns = Columns(self.raw, self.events.of["flows"], 0)
-        categories, phases, ids = (columns.codes(name) for name in ("cat", "ph", "id"))
-        to_gpu = _is_any(*categories, LAUNCH_FLOWS) & (ids[0] != NONE)
-        begins = to_gpu & _is_any(*phases, ("s",))
-        key, time = ids[0].astype(np.int64), columns.values("ts")[0]
+        numbers, is_number = columns.values("id")
+        spelled = columns.codes("id_text")[0]
+        has_id = is_number | (spelled != NONE)
+        to_gpu = _is_any(*columns.codes("cat"), LAUNCH_FLOWS) & has_id
+        begins = to_gpu & _is_any(*columns.codes("ph"), ("s",))
+        ids = np.column_stack([np.where(is_number, numbers, NONE), spelled])
+        key, time = Groups.by_keys(ids).group_ids, columns.values("ts")[0]
         earlier = _Earlier(columns.rows[begins], SegmentTimes(key[begins], time[begins]))
         source = earlier.rows_of(key, to_gpu & ~begins, time)
         owner[columns.rows] = np.where(source == NONE, owner[columns.rows], owner[source])

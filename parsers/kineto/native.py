@@ -21,7 +21,7 @@ from htk.parsers.kineto.raw import (
 
 _SCOPES = {"event": 0, "args": 1}
 _REST_SCOPE = 2
-_KINDS = {"ints": 0, "floats": 1, "nanos": 2, "text": 3, "json": 4}
+_KINDS = {"ints": 0, "floats": 1, "nanos": 2, "ids": 3, "text": 4, "json": 5}
 _DESCRIPTION = [
     (_REST_SCOPE if column.name == REST else _SCOPES[column.scope], column.key, _KINDS[column.kind])
     for column in COLUMNS

@@ -23,7 +23,7 @@ Progress = Callable[[int], None]
 # codes, -1 for none.
 Select = Callable[[str, NDArray[np.int64], str], pa.Array]
 
-_TYPES = {"ints": pa.int64(), "floats": pa.float64(), "nanos": pa.int64()}
+_TYPES = {"ints": pa.int64(), "floats": pa.float64(), "nanos": pa.int64(), "ids": pa.int64()}
 TYPES: dict[str, pa.DataType] = {
     column.name: _TYPES.get(column.kind, pa.dictionary(pa.int32(), pa.string()))
     for column in COLUMNS

@@ -22,7 +22,7 @@ from msgspec import Raw, structs
 from numpy.typing import NDArray
 
 from htk.parsers.kineto import scan
-from htk.parsers.kineto.columns import COLUMNS, EVENT, NAMES, REST, Kind
+from htk.parsers.kineto.columns import COLUMNS, EVENT, NAMES, REST, SPELLED, Kind
 from htk.parsers.kineto.raw import KEPT_ISSUES, Issue, Rows, Values
 
 NO_VALUE = Raw(b"")
@@ -33,14 +33,16 @@ _CAT = NAMES.index("cat")
 _PH = NAMES.index("ph")
 _FREE_KEYS = ("C", "M")  # kinds of events whose arguments bear any names
 _ARGS = {c.key: i for i, c in enumerate(COLUMNS) if c.scope == "args" and i != _REST}
-_EVENT_TYPES: dict[str, Any] = {"text": str | int | None, "nanos": Raw}
+_EVENT_TYPES: dict[str, Any] = {"text": str | int | None, "ids": str | int | None, "nanos": Raw}
 _ARGS_TYPES: dict[str, Any] = {"ints": int | str | None, "floats": float | str | None}
 _PLAIN_TYPES: dict[str, set[type]] = {"ints": {int}, "floats": {int, float}}
 _MOST_KEYS = 150  # a category with more (counters) is read with all columns, and no others
 _UNFIT_KEY = re.compile(r'["\\\x00-\x1f]')  # msgspec names no field so
 _NANOS_BATCH = 1 << 20
 _NANOS_TYPE = pa.decimal128(22, 3)
-_DTYPES: dict[str, Any] = {"ints": np.int64, "floats": np.float64, "nanos": np.int64}
+_DTYPES: dict[str, Any] = dict.fromkeys(("ints", "nanos", "ids"), np.int64) | {"floats": np.float64}
+_SPELLED = {NAMES.index(column.key): NAMES.index(column.name) for column in SPELLED}
+_PLAIN_ID = re.compile(r"(?:0|[1-9][0-9]{0,17})", re.A)
 _KEYS = msgspec.json.Decoder(list[dict[str, Raw]])
 
 Places = Sequence[int] | NDArray[Any]  # of values, in a batch
@@ -86,7 +88,7 @@ class Builder:
             if i in self._nanos:
                 self._add_nanos(i, values)
             elif values[0] is not None or values.count(None) < len(values):  # counting is slow
-                self._put_codes(i, everyone, values)
+                (self._put_ids if i in _SPELLED else self._put_codes)(i, everyone, values)
         groups: dict[Any, list[int]] = defaultdict(list)
         for k, category in enumerate(columns[_CAT]):
             if args[k] is not NO_VALUE:
@@ -180,6 +182,15 @@ class Builder:
         else:
             self._put(i, np.asarray(places)[there], codes[there])
 
+    def _put_ids(self, i: int, places: Places, values: Sequence[str | int | None]) -> None:
+        """Ids as numbers where that is their only spelling, else as text."""
+        given = [(k, v) for k, v in zip(places, values, strict=True) if v is not None]
+        plain = [(k, int(v)) for k, v in given if _PLAIN_ID.fullmatch(str(v))]
+        self._put(i, [k for k, _ in plain], np.array([v for _, v in plain], np.int64))
+        if len(plain) < len(given):
+            spelled = [(k, v) for k, v in given if not _PLAIN_ID.fullmatch(str(v))]
+            self._put_codes(_SPELLED[i], [k for k, _ in spelled], [v for _, v in spelled])
+
     def _put_numbers(self, i: int, places: Rows, values: Sequence[Any]) -> None:
         kind = COLUMNS[i].kind
         types = set(map(type, values))
@@ -199,6 +210,13 @@ class Builder:
     def _put_text(self, i: int, position: int, text: bytes) -> None:
         """One value, from its JSON text."""
         kind = COLUMNS[i].kind
+        if kind == "ids":
+            value = None if scan.lacks_quote(text) else scan.convert("text", text)
+            if value is None or not _PLAIN_ID.fullmatch(str(value)):
+                self._put_text(_SPELLED[i], position, text)
+            else:
+                self._put_ids(i, [position], [str(value)])
+            return
         if kind in ("text", "json") and not scan.lacks_quote(text):
             self._put_codes(i, [position], [text])
             return

@@ -14,12 +14,14 @@ import pyarrow as pa
 import pytest
 
 from htk.core.engine import core
-from htk.parsers.kineto.columns import COLUMNS, REST, EventColumn
+from htk.parsers.kineto.columns import COLUMNS, REST, SPELLED, EventColumn
 from htk.parsers.kineto.raw import RawEvents
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.A)
 HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]+")
-EVENT_COLUMNS = {c.key: c for c in COLUMNS if c.scope == "event"}
+PLAIN_ID = re.compile(r"0|[1-9]\d{0,17}", re.A)
+EVENT_COLUMNS = {c.key: c for c in COLUMNS if c.scope == "event" and c not in SPELLED}
+TEXT_OF_IDS = {c.key: c for c in SPELLED}
 ARGS_COLUMNS = {c.key: c for c in COLUMNS if c.scope == "args" and c.name != REST}
 
 
@@ -53,6 +55,8 @@ class Truth:
     header: dict[str, Any] = field(default_factory=dict)
 
     def put(self, column: EventColumn, row: int, value: Any) -> None:
+        if column.kind == "ids" and not (isinstance(value, str) and PLAIN_ID.fullmatch(value)):
+            column = TEXT_OF_IDS[column.key]
         try:
             cell = meaning(column.kind, value)
         except NoValue:
@@ -98,6 +102,8 @@ def meaning(kind: str, value: Any) -> Any:
         return Json(value)
     if kind == "text":
         return text_of(value)
+    if kind == "ids":
+        return int(value)
     if isinstance(value, bool) or not isinstance(value, str):
         raise NoValue
     quoted = not isinstance(value, Number)
