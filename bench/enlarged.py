@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 from isal import igzip
 
-# In the order of a recording, so that no two repetitions share a value.
+from htk.columns.types import Ints
+
+# What differs from one repetition to the next: times, ids, and numbers of steps (they would begin
+# a recording if they began anew).
 _SHIFTED = re.compile(
-    rb'"(ts|id|correlation|External id|Ev Idx|Record function id|Python id|Python parent id)"'
-    rb":(?: ?)([1-9][0-9]{0,17})(?=[.,}\s])"
+    rb'"(?:(ts)|(id|correlation|External id|Ev Idx|Record function id|Python id|Python parent id))"'
+    rb": ?([1-9][0-9]{0,17})(?=[.,}\s])|ProfilerStep#([0-9]{1,17})"
 )
 _GAP_US = 1000
 
@@ -34,18 +37,21 @@ def enlarged(trace: Path, target: Path, gigabytes: float) -> Path:
     return target
 
 
-def _template(events: bytes) -> tuple[bytes, np.ndarray, np.ndarray]:
+def _template(events: bytes) -> tuple[bytes, Ints, Ints]:
     """Return the text with a place for each number that differs between repetitions, the numbers,
     and what each grows by from one repetition to the next."""
     pieces, kinds, numbers, copied = [], [], [], 0
     for match in _SHIFTED.finditer(events):
-        pieces.append(events[copied : match.start(2)].replace(b"%", b"%%"))
-        kinds.append(match[1] == b"ts")
-        numbers.append(int(match[2]))
+        group = 4 if match[4] else 3
+        pieces.append(events[copied : match.start(group)].replace(b"%", b"%%"))
+        kinds.append(0 if match[1] else 1 if match[2] else 2)
+        numbers.append(int(match[group]))
         copied = match.end()
     pieces.append(events[copied:].replace(b"%", b"%%"))
-    first, is_time = np.array(numbers, np.int64), np.array(kinds, bool)
-    times, ids = first[is_time], first[~is_time]
-    duration = int(np.ptp(times)) + _GAP_US if len(times) else 0
-    step = np.where(is_time, duration, int(ids.max(initial=0)))
-    return b"%d".join(pieces), first, step
+    first, kind = np.array(numbers, np.int64), np.array(kinds, np.int64)
+    grows = [
+        int(np.ptp(first[kind == 0])) + _GAP_US if (kind == 0).any() else 0,
+        int(first[kind == 1].max(initial=0)),
+        int(np.ptp(first[kind == 2])) + 1 if (kind == 2).any() else 0,
+    ]
+    return b"%d".join(pieces), first, np.array(grows, np.int64)[kind]

@@ -9,7 +9,6 @@ reference set, 132,000 events). A contestant that is not installed is left out a
 """
 
 import argparse
-import gzip
 import json
 import os
 import resource
@@ -68,6 +67,8 @@ def report(trace: Path, folder: Path, big_gb: float, rounds: int) -> dict[str, o
         ratio = eight["hta_folder"]["cpu_s"] / eight["linked_folder"]["cpu_s"]
         results["eight_ranks_cpu_ratio_to_hta"] = round(ratio, 1)
     if big_gb:
+        from bench.enlarged import enlarged  # its imports are none of the workers'
+
         big = enlarged(trace, folder / "big.json.gz", big_gb)
         results["big"] = {"gb": big_gb, **alternate(["raw", "linked"], big, 1)}
     return results
@@ -178,19 +179,6 @@ def copies(trace: Path, folder: Path, count: int) -> Path:
     for k in range(count):
         shutil.copy(trace, ranks / f"rank{k}.json.gz")
     return ranks
-
-
-def enlarged(trace: Path, target: Path, gigabytes: float) -> Path:
-    """The trace's events again and again, until the text has that size."""
-    with (gzip.open if trace.suffix == ".gz" else open)(trace, "rb") as stored:
-        document = json.load(stored)
-    events = json.dumps(document.pop("traceEvents"), indent=1)[1:-1].rstrip().encode()
-    with gzip.open(target, "wb", compresslevel=1) as file:
-        file.write(json.dumps(document)[:-1].encode() + b', "traceEvents": [')
-        for k in range(max(1, round(gigabytes * 1e9 / len(events)))):
-            file.write((b"," if k else b"") + events)
-        file.write(b"]}")
-    return target
 
 
 WORKERS = {
