@@ -1,6 +1,7 @@
 """Many ranks on one machine: CPU time and own memory of commands, each in a process of its own.
 
 python bench/reach.py [--ranks 64 | --folder runs/latest] [--memory 64MB]
+python -m bench.reach --repeat TRACE --gigabytes 4 [--memory 512MB]   (one large file)
 
 One line of JSON for each command: CPU seconds of it and its children, the most anonymous memory
 that all of them held at a time, and both in relation to the first command of its kind. Answers of
@@ -55,7 +56,12 @@ def main() -> None:
     options.add_argument("--ranks", type=int, default=64)
     options.add_argument("--folder")
     options.add_argument("--memory", default="64MB")
+    options.add_argument("--repeat", type=Path, help="a trace to make one large file of")
+    options.add_argument("--gigabytes", type=float, default=4.0, help="of its text")
     chosen = options.parse_args()
+    if chosen.repeat:
+        one_file(chosen.repeat, chosen.gigabytes, chosen.memory)
+        return
     with tempfile.TemporaryDirectory() as scratch:
         traces = chosen.folder or f"{scratch}/job"
         if not chosen.folder:
@@ -68,6 +74,23 @@ def main() -> None:
                 stderr=subprocess.STDOUT,
             )
         report(traces, chosen.memory, Path(scratch))
+
+
+def one_file(trace: Path, gigabytes: float, memory: str) -> None:
+    """Measure questions about one large file: from a cold cache, and summary once it is cached."""
+    from bench.enlarged import enlarged
+
+    with tempfile.TemporaryDirectory() as scratch:
+        large = str(enlarged(trace, Path(scratch) / "large.json.gz", gigabytes))
+        output = ["-o", f"{scratch}/answer.txt"]
+        for cache, words in (
+            ("first", ["kernel-top", large, *output]),
+            ("first", ["summary", large, *output]),
+            ("second", ["kernel-top", large, "--memory", memory, *output]),
+            ("third", ["summary", large, "--memory", memory, *output]),
+        ):
+            figures = measured(words, Path(scratch) / cache)
+            print(json.dumps({"command": words[0], "cache": cache, **figures}), flush=True)
 
 
 def report(traces: str, memory: str, scratch: Path) -> None:

@@ -47,7 +47,7 @@ class MemoryEntry:
         self._derived: dict[str, pa.Table] = {}
 
     def size_bytes(self, name: str) -> int:
-        return int(self.tables[name].nbytes) if name in self.tables else 0
+        return int(self.tables[name].get_total_buffer_size()) if name in self.tables else 0
 
     def derived(
         self, name: str, make: Callable[[], pa.Table], *, smallest_bytes: int = 0

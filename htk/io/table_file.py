@@ -24,6 +24,7 @@ _SEAL = struct.Struct("<8s16sQQI")
 _MAGIC = b"htktabls"
 _CHECKED = "checked.txt"
 ENDING = ".arrow"
+_BUFFERED = 1 << 20  # bytes of small tables that go to the file in one piece
 _IN_MEMORY = 4 << 20  # a larger table goes to the file buffer by buffer
 _RENAMED = 3  # of the facts of a file, those that a new name does not change
 _ALIGNMENT = 64  # of buffers in memory, as Arrow recommends
@@ -68,7 +69,7 @@ class _Summed:
         self.write(bytes(-self.length % _ALIGNMENT))
         start = self.length
         combined = table.unify_dictionaries().combine_chunks()
-        if combined.nbytes <= _IN_MEMORY:  # a hundred small pieces in one
+        if combined.get_total_buffer_size() <= _IN_MEMORY:  # a hundred small pieces in one
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, combined.schema) as writer:
                 writer.write_table(combined)
@@ -81,7 +82,7 @@ class _Summed:
 
 def write_tables(path: Path, tables: Mapping[str, pa.Table], key: str, file_name: str) -> None:
     """Write tables, their index and the seal, of a file that will be called `file_name`."""
-    with path.open("wb") as file:
+    with path.open("wb", buffering=_BUFFERED) as file:
         content = _Summed(file)
         index = {name: content.add(table) for name, table in tables.items()}
         listed = json.dumps(index).encode()

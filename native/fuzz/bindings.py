@@ -55,7 +55,7 @@ def main() -> None:
     seeds = [file.read_bytes()[2:] for file in sorted((options.folder / "corpus/parse").iterdir())]
     until, runs = time.monotonic() + options.seconds, Counter[str]()
     while time.monotonic() < until:
-        for target in (parse, misuse, nest, strings, longest):
+        for target in (parse, misuse, nest, strings, arrays, longest):
             target(kineto if target is not longest else replay, dice, seeds)
             runs[target.__name__] += 1
         if runs["parse"] % 100 == 0:
@@ -108,7 +108,7 @@ def selected(parser: Any, number: int, dice: random.Random, length: int) -> list
     kind = DESCRIPTION[number][2]
     if dice.random() < 0.2:
         wanted = np.array([dice.randrange(-2, length + 2) for _ in range(3)], np.int64)
-    target = dice.choice("ligcux") if dice.random() < 0.2 else ["l", "g", "l", "u", "u"][kind]
+    target = dice.choice("ligcux") if dice.random() < 0.2 else ["l", "g", "l", "l", "u", "u"][kind]
     try:
         some = pa.array(Lent(parser.select(number, wanted, target)))
     except ValueError:
@@ -192,6 +192,29 @@ def strings(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
     except ValueError:
         return
     assert joined == b"".join([*pieces, b"more"][number] for number in numbers.tolist())
+
+
+def arrays(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    """NumPy's arrays on the heap and in files hold what is put in, wherever they are moved to."""
+    folder = dice.choice(["/dev/shm", "/nowhere", "/dev/null", "x\0"])
+    functions = np._core._multiarray_umath._ARRAY_API
+    with contextlib.suppress(ValueError):
+        module.spill_beyond(folder, dice.choice([0, 1 << 20, 1 << 40, -1]), dice.choice([0, 5000]))
+    before = module.set_array_memory(functions, module.array_memory())
+    try:
+        kept = [np.full(dice.randrange(40_000), k) for k in range(6)]
+        assert not np.zeros(dice.randrange(40_000)).any()
+        for k, array in enumerate(kept):
+            length = dice.randrange(80_000)
+            same = min(len(array), length)
+            array.resize(length, refcheck=False)
+            assert (array[:same] == k).all() and not array[same:].any()
+    finally:
+        module.set_array_memory(functions, before)
+        module.spill_beyond("", 1 << 62)
+    for anything in ANYTHING:
+        with contextlib.suppress(TypeError, ValueError):
+            module.set_array_memory(anything, anything)
 
 
 def longest(module: Any, dice: random.Random, seeds: list[bytes]) -> None:

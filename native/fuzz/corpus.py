@@ -38,13 +38,16 @@ VALUES = ["x", "é\n\\", 7, -1.25, 1e30, "0x1f", "12", None, True, [1, [2]], {"a
 
 def main() -> None:
     target = Path(sys.argv[1])
-    for name in ("parse", "nest"):
+    for name in ("parse", "nest", "memory"):
         (target / "corpus" / name).mkdir(parents=True, exist_ok=True)
     (target / "columns.h").write_text(columns())
     for number, text in enumerate(documents()):
         (target / "corpus/parse" / f"seed_{number}").write_bytes(bytes([number % 256, 7]) + text)
     for number, data in enumerate(nests()):
         (target / "corpus/nest" / f"seed_{number}").write_bytes(data)
+    dice = random.Random(3)
+    for number in range(6):
+        (target / "corpus/memory" / f"seed_{number}").write_bytes(dice.randbytes(240))
 
 
 def columns() -> str:

@@ -184,11 +184,11 @@ class Builder:
 
     def _put_ids(self, i: int, places: Places, values: Sequence[str | int | None]) -> None:
         """Ids as numbers where that is their only spelling, else as text."""
-        given = [(k, v) for k, v in zip(places, values, strict=True) if v is not None]
-        plain = [(k, int(v)) for k, v in given if _PLAIN_ID.fullmatch(str(v))]
+        present = [(k, v) for k, v in zip(places, values, strict=True) if v is not None]
+        plain = [(k, int(v)) for k, v in present if _PLAIN_ID.fullmatch(str(v))]
         self._put(i, [k for k, _ in plain], np.array([v for _, v in plain], np.int64))
-        if len(plain) < len(given):
-            spelled = [(k, v) for k, v in given if not _PLAIN_ID.fullmatch(str(v))]
+        if len(plain) < len(present):
+            spelled = [(k, v) for k, v in present if not _PLAIN_ID.fullmatch(str(v))]
             self._put_codes(_SPELLED[i], [k for k, _ in spelled], [v for _, v in spelled])
 
     def _put_numbers(self, i: int, places: Rows, values: Sequence[Any]) -> None:
