@@ -32,7 +32,7 @@ from htk.parsers.kineto.raw import (
     blocks,
     parse_header,
 )
-from htk.parsers.kineto.sparse import DECODE_ERRORS, Builder, Event, by_key
+from htk.parsers.kineto.sparse import DECODE_ERRORS, Builder, Event
 
 _BATCH = 1 << 19  # longer batches spill the cache
 _LONGEST = 64 << 20  # a longer event, or header entry, is taken for damage
@@ -261,7 +261,7 @@ class _Document:
                 self.ready.append(event)
                 return border.start() + 1
         members, end = scan.members(text, offset, inner="args")
-        value_of = by_key(members)
+        value_of = scan.by_key(members)
         phase = value_of.get("ph", b"null")
         if self.suspect and (phase == b"null" or scan.lacks_quote(phase)):
             self.suspect = False  # a nested object may look like an event, but has no "ph"

@@ -6,7 +6,7 @@ value, as the core is.
 """
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from htk.parsers.kineto.columns import Kind
 
@@ -28,6 +28,7 @@ _SURROGATE = re.compile("([\ud800-\udbff])([\udc00-\udfff])|[\ud800-\udfff]")
 _NUMBER = re.compile(r"([+-]?)(?:(\d+)\.?(\d*)|\.(\d+))(?:[eE]([+-]?)0*(\d+))?", re.A)
 _HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]+")
 _NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.I | re.A)  # without re.A also "ınf"
+_PLAIN_ID = re.compile(r"0|[1-9][0-9]{0,17}", re.A)
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -106,6 +107,31 @@ def members(text: bytes, offset: int, inner: str | None = None) -> tuple[list[Me
         if text[offset] == ord("}"):
             return parsed, offset + 1
         raise Broken("',' or '}' expected", offset)
+
+
+def by_key(members: list[Member]) -> dict[str, bytes]:
+    """Return the members by their key; the last of a repeated key counts."""
+    return {plain(member.key): member.value for member in members}
+
+
+def is_plain_id(value: str | int | float) -> bool:
+    """Return whether an id is a whole number in its only spelling."""
+    return _PLAIN_ID.fullmatch(str(value)) is not None
+
+
+def nanos_line(value: Any) -> bytes:
+    """Return nanoseconds as a line of microseconds, an empty one for none."""
+    if value is None:
+        return b"\n"
+    micros, thousandths = divmod(abs(value), 1000)
+    return b"%s%d.%03d\n" % (b"-" if value < 0 else b"", micros, thousandths)
+
+
+def text_of(kind: Kind, key: Any) -> str:
+    """Return a text from what it was told apart by: decoded, or as it stands in the file."""
+    if isinstance(key, bytes):
+        return str(convert(kind, key)) if key else ""
+    return "" if key is None else str(key)
 
 
 def key_end(text: bytes, offset: int) -> int:

@@ -22,7 +22,7 @@ from msgspec import Raw, structs
 from numpy.typing import NDArray
 
 from htk.parsers.kineto import scan
-from htk.parsers.kineto.columns import COLUMNS, EVENT, NAMES, REST, SPELLED, Kind
+from htk.parsers.kineto.columns import COLUMNS, EVENT, NAMES, REST, SPELLED
 from htk.parsers.kineto.raw import KEPT_ISSUES, Issue, Rows, Values
 
 NO_VALUE = Raw(b"")
@@ -42,7 +42,6 @@ _NANOS_BATCH = 1 << 20
 _NANOS_TYPE = pa.decimal128(22, 3)
 _DTYPES: dict[str, Any] = dict.fromkeys(("ints", "nanos", "ids"), np.int64) | {"floats": np.float64}
 _SPELLED = {NAMES.index(column.key): NAMES.index(column.name) for column in SPELLED}
-_PLAIN_ID = re.compile(r"(?:0|[1-9][0-9]{0,17})", re.A)
 _KEYS = msgspec.json.Decoder(list[dict[str, Raw]])
 
 Places = Sequence[int] | NDArray[Any]  # of values, in a batch
@@ -141,7 +140,7 @@ class Builder:
     def _add_args_text(self, position: int, text: bytes) -> None:
         if text[:1] != b"{":
             return
-        for member in by_key(scan.members(text, 0)[0]).items():
+        for member in scan.by_key(scan.members(text, 0)[0]).items():
             if (i := _ARGS.get(member[0])) is not None:
                 self._put_text(i, position, member[1])
 
@@ -185,10 +184,10 @@ class Builder:
     def _put_ids(self, i: int, places: Places, values: Sequence[str | int | None]) -> None:
         """Ids as numbers where that is their only spelling, else as text."""
         present = [(k, v) for k, v in zip(places, values, strict=True) if v is not None]
-        plain = [(k, int(v)) for k, v in present if _PLAIN_ID.fullmatch(str(v))]
+        plain = [(k, int(v)) for k, v in present if scan.is_plain_id(v)]
         self._put(i, [k for k, _ in plain], np.array([v for _, v in plain], np.int64))
         if len(plain) < len(present):
-            spelled = [(k, v) for k, v in present if not _PLAIN_ID.fullmatch(str(v))]
+            spelled = [(k, v) for k, v in present if not scan.is_plain_id(v)]
             self._put_codes(_SPELLED[i], [k for k, _ in spelled], [v for _, v in spelled])
 
     def _put_numbers(self, i: int, places: Rows, values: Sequence[Any]) -> None:
@@ -212,7 +211,7 @@ class Builder:
         kind = COLUMNS[i].kind
         if kind == "ids":
             value = None if scan.lacks_quote(text) else scan.convert("text", text)
-            if value is None or not _PLAIN_ID.fullmatch(str(value)):
+            if value is None or not scan.is_plain_id(value):
                 self._put_text(_SPELLED[i], position, text)
             else:
                 self._put_ids(i, [position], [str(value)])
@@ -244,7 +243,7 @@ class Builder:
             values = [
                 self._convert(i, self.rows + k, bytes(t) or b"null") for k, t in enumerate(texts)
             ]
-            lines = b"".join(map(_nanos_line, values))
+            lines = b"".join(map(scan.nanos_line, values))
         pending = self._nanos[i]
         pending.lines += lines
         pending.rows += len(texts)
@@ -302,7 +301,7 @@ class Builder:
 
     def _dictionary(self, i: int, codes: NDArray[np.int32]) -> pa.DictionaryArray:
         texts: dict[str, int] = {}
-        spelled = [_text(COLUMNS[i].kind, key) for key in self._codes[i]]
+        spelled = [scan.text_of(COLUMNS[i].kind, key) for key in self._codes[i]]
         same = np.array([texts.setdefault(text, len(texts)) for text in spelled], np.int32)
         indices = same[codes] if len(texts) < len(spelled) else codes
         size = len(indices)
@@ -355,11 +354,6 @@ def _fields(records: Sequence[Any]) -> list[list[Any]]:
     return [flat[k::width] for k in range(width)]
 
 
-def by_key(members: list[scan.Member]) -> dict[str, bytes]:
-    """Return the members by their key; the last of a repeated key counts."""
-    return {scan.plain(member.key): member.value for member in members}
-
-
 def _as_list(texts: list[Raw]) -> bytes:
     return b"".join((b"[", b",".join(texts), b"]"))
 
@@ -368,13 +362,6 @@ def _spelled(texts: Sequence[Raw]) -> list[bytes]:
     """JSON texts as bytes; valid ones hold no NUL. A third of the time of bytes(text) for each."""
     spelled = b"\0".join(texts).split(b"\0")
     return spelled if len(spelled) == len(texts) else [bytes(text) for text in texts]
-
-
-def _nanos_line(value: Any) -> bytes:
-    if value is None:
-        return b"\n"
-    micros, thousandths = divmod(abs(value), 1000)
-    return b"%s%d.%03d\n" % (b"-" if value < 0 else b"", micros, thousandths)
 
 
 def _parse_lines(lines: bytes, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
@@ -398,13 +385,6 @@ def _parse_lines(lines: bytes, count: int) -> tuple[NDArray[np.int64], NDArray[n
     if len(low) < count or not (fits if valid is None else fits[valid]).all():
         raise pa.ArrowInvalid("beyond 64 bits")
     return np.ascontiguousarray(low), valid
-
-
-def _text(kind: Kind, key: Any) -> str:
-    """Return a text from what it was told apart by: decoded, or as it stands in the file."""
-    if isinstance(key, bytes):
-        return str(scan.convert(kind, key)) if key else ""
-    return "" if key is None else str(key)
 
 
 def _strings(texts: list[str]) -> pa.Array:
