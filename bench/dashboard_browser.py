@@ -29,9 +29,9 @@ const wanted = {
   heading: () => document.querySelector('main h1'),
   'first screen': () => ['.tile', '.rank-bar', '.cause'].every(isThere),
   'first chart': () => document.querySelector('main figure.plot .main-svg'),
-  'whole page': () => isComplete(),
+  'whole page': () => window.isComplete(),
 };
-const isComplete = () => {
+window.isComplete = () => {
   const all = (what, has) => [...document.querySelectorAll(`main ${what}`)].every(has);
   return !!window.store && !window.store.getState().isLoading
     && !!document.querySelector('main h1') && all('.part', (p) => p.childElementCount)
@@ -51,7 +51,7 @@ _GO = """async (path) => {
   window.htkVisit(path);
   while (!shown() || !document.querySelector('main h1')) await frame();
   const heading = performance.now() - begun;
-  while (!isComplete()) await frame();
+  while (!window.isComplete()) await frame();
   return [heading, performance.now() - begun];
 }"""
 _OLD = """() => {
@@ -115,7 +115,7 @@ def _changes(page: Page) -> Iterator[Any]:
 
 def _moves(page: Page, address: str) -> Iterator[float]:
     page.goto(f"{address}/whatif")
-    while not page.evaluate("isComplete()"):
+    while not page.evaluate("window.isComplete()"):
         page.wait_for_timeout(50)
     thumbs = page.locator(".edits [role=slider]")
     for number in range(thumbs.count()):
@@ -124,7 +124,7 @@ def _moves(page: Page, address: str) -> Iterator[float]:
             page.evaluate(_OLD)
             page.keyboard.press(key)
             yield page.evaluate(_NEW)
-            while not page.evaluate("isComplete()"):
+            while not page.evaluate("window.isComplete()"):
                 page.wait_for_timeout(20)
 
 
