@@ -30,7 +30,7 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "ingest": ("ingest.py", "--rounds", "5"),
     "analyses": ("analyses.py", "--events", "100000", "1000000", "10000000"),
     "whatif": ("whatif.py", "--draws", "50"),
-    "timeline": ("timeline.py", "--events", "100000", "1000000"),
+    "timeline": ("timeline.py", "--events", "100000", "1000000", "10000000"),
     "dashboard": ("dashboard.py", "--users", "20", "--seconds", "60"),
     "reach": ("reach.py", "--ranks", "256"),
 }

@@ -2,19 +2,24 @@
 
     python bench/timeline.py [--events 100000 1000000] [--browser]
 
-Prints one JSON object. For each number of made-up events on 8 ranks: seconds to build the index
-and its memory; of requests of a screen of 1920 pixels, from the whole down to deep zoom, anywhere:
-time with compression, by the clock and by the processor (less, on a busy machine), and compressed
-size; the size of the page that opens from disk, and what it left out. With --browser: the same
-behind the dashboard's server, driven by Chromium: frame time while panning and zooming, time to
-fresh data after a move; and of the page from disk, the time to open.
+Prints one JSON object. For each number of made-up events on 8 ranks, in a process of its own:
+seconds of CPU to make the events and build the index, and its memory; of requests of a screen of
+1920 pixels, from the whole down to deep zoom, anywhere: time with compression, by the clock and by
+the processor (less, on a busy machine), and compressed size; seconds of CPU for the page that opens
+from disk, its size, what it left out, and the most memory of the process, the made-up events
+included. With --browser: the same behind the dashboard's server, driven by Chromium: frame time
+while panning and zooming, time to fresh data after a move; and of the page from disk, the time to
+open.
 """
 
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -40,31 +45,49 @@ def main() -> None:
     parser.add_argument("--events", nargs="*", type=int, default=[100_000, 1_000_000])
     parser.add_argument("--browser", action="store_true")
     args = parser.parse_args()
-    print(json.dumps({f"{n} events": of_events(n, args.browser) for n in args.events}, indent=1))
+    few, *more = args.events
+    by_events = {f"{few} events": of_events(few, args.browser)}
+    for count in more:  # in processes of their own, for the memory of each
+        words = [sys.executable, __file__, "--events", str(count)]
+        words += ["--browser"] if args.browser else []
+        by_events |= json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
+    print(json.dumps(by_events, indent=1))
 
 
 def of_events(count: int, browser: bool) -> dict[str, Any]:
-    begun = time.perf_counter()
+    begun = time.process_time()
     timeline = made_up(count)
     detail = timeline.detail
     detail.view(0, detail.lanes.high, WIDTH, range(ROWS))
-    built = time.perf_counter() - begun
-    held = [detail.order, detail.start, detail.end, detail._key, detail._sums]
+    built = time.process_time() - begun
     figures = {
         "events": len(detail.lanes.start),
         "lanes": len(detail.lanes.lanes),
         "build_s": round(built, 2),
-        "index_mb": round(sum(a.nbytes for a in held) / 2**20),
+        "index_mb": round(_held_bytes(detail, set()) / 2**20),
         **requests(timeline),
     }
-    begun = time.perf_counter()
+    begun = time.process_time()
     page = as_page(timeline)
-    figures["page_s"] = round(time.perf_counter() - begun, 1)
+    figures["page_s"] = round(time.process_time() - begun, 1)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    figures["process_mb"] = most // 1024
     figures["page_mb"] = round(len(page) / 1e6, 2)
     figures["page_left_out"] = page.partition('"badges":')[2].partition("]")[0].strip('["')
     if browser:
         figures |= in_browser(timeline, page)
     return figures
+
+
+def _held_bytes(holder: Any, seen: set[int]) -> int:
+    """Return the bytes of the arrays that something holds, each counted once."""
+    if id(holder) in seen:
+        return 0
+    seen.add(id(holder))
+    if isinstance(holder, np.ndarray):
+        return holder.nbytes
+    parts = getattr(holder, "__dict__", {})
+    return sum(_held_bytes(part, seen) for part in parts.values())
 
 
 def requests(timeline: TraceTimeline, each: int = 12) -> dict[str, Any]:
@@ -105,7 +128,7 @@ def as_page(timeline: TraceTimeline) -> str:
     cause = np.full(len(lanes.start), -1, np.int64)
     cause[kernels] = calls[np.minimum(np.arange(len(kernels)), len(calls) - 1)]
     none = np.full(len(lanes.start), -1, np.int64)
-    return written(Events(lanes, cause, none), timeline.about(), "made up")
+    return written(Events(lanes, cause, none), timeline.about(), "made up", {})
 
 
 def made_up(count: int) -> TraceTimeline:

@@ -26,6 +26,8 @@ MOST_BYTES = 9_500_000
 SCREEN = (
     4000  # pixels that a host call must fill a share of, to be kept in a file that is too large
 )
+_SAMPLE = 200_000  # events, whose size in the file tells about that of all
+_CLEARLY = 1.25  # beyond the limit by such an estimate: not worth packing to find out
 _ASSETS = Path(__file__).parents[1] / "dashboard" / "assets"
 COMPONENT = ("base", "cuts", "rows", "tracks", "notes", "draw", "panel", "parts", "input")
 _PARTS = (*COMPONENT, "engine", "page")
@@ -89,16 +91,20 @@ def written(
     events: Events, about: dict[str, Any], title: str, counters: Mapping[int, Counter]
 ) -> str:
     """Return the file, not larger than may be."""
-    count = len(events.lanes.start)
-    least = 0
+    count, least = len(events.lanes.start), 0
+    span = events.lanes.high - events.lanes.low
+    bytes_each = _bytes_each(events) if count > _SAMPLE else 0.0
+    length = _length(events.lanes)
     while True:  # each time fewer: what would not fill a thousandth of a pixel, a hundredth, …
-        kept = events if not least else events.kept(_long_enough(events.lanes, least))
-        packed = _packed(kept)
-        left_out = count - len(kept.lanes.start)
+        long_enough = length >= least
+        left_out = count - int(long_enough.sum())
         # What is left of the host when nothing short is left fits, or is not the host's fault.
-        if len(packed[1]) <= MOST_BYTES or least > events.lanes.high - events.lanes.low:
-            break
-        span = events.lanes.high - events.lanes.low
+        last = least > span
+        if last or bytes_each * (count - left_out) <= _CLEARLY * MOST_BYTES:
+            kept = events.kept(long_enough) if left_out else events
+            packed = _packed(kept)
+            if last or len(packed[1]) <= MOST_BYTES:
+                break
         least = max(1000, span // (SCREEN * 1000)) if not least else least * 2
     badges = []
     if left_out:
@@ -118,6 +124,15 @@ def written(
     return _html(facts, packed[1], title)
 
 
+def _bytes_each(events: Events) -> float:
+    """Return about how many bytes an event takes in the file, by those in the middle of all."""
+    start = events.lanes.start
+    share = _SAMPLE / 2 / len(start)
+    low, high = np.quantile(start, [0.5 - share, 0.5 + share])
+    some = events.kept((start >= low) & (start <= high))
+    return len(_packed(some)[1]) / max(len(some.lanes.start), 1)
+
+
 def _with_points(counters: Mapping[int, Counter]) -> tuple[list[dict[str, Any]], int]:
     """Return the counters with their points, and how many are kept of each; 0: all of them."""
     few = MOST_KEPT // max(1, len(counters))
@@ -134,7 +149,7 @@ def _moved(path: Any, events: Events, kept: Events, least: int) -> Any:
     if not path:
         return None
     new_span = np.full(len(events.lanes.start) + 1, -1, np.int64)
-    keep = _long_enough(events.lanes, least) if least else np.ones(len(new_span) - 1, bool)
+    keep = _length(events.lanes) >= least
     where = np.full(len(kept.lanes.start) + 1, -1, np.int64)
     order = Detail(kept.lanes).order
     where[order] = np.arange(len(order))
@@ -142,9 +157,10 @@ def _moved(path: Any, events: Events, kept: Events, least: int) -> Any:
     return {**path, "id": new_span[np.array(path["id"], np.int64)].tolist()}
 
 
-def _long_enough(lanes: Lanes, least: int) -> NDArray[np.bool_]:
+def _length(lanes: Lanes) -> Ints:
+    """Return how long each event is that may be left out, in ns; the others are longer than any."""
     host = np.isin(lanes.kind, _HOST)
-    return np.asarray(~host | (lanes.end - lanes.start >= least))
+    return np.where(host, lanes.end - lanes.start, np.iinfo(np.int64).max)
 
 
 def _packed(events: Events) -> tuple[dict[str, Any], str]:

@@ -5,12 +5,14 @@ the matrix products that make them, as shapes tell, and what is left of a unit w
 DistributedDataParallel reduces a bucket as soon as the gradients in it are as large as its limit.
 """
 
-from itertools import accumulate, pairwise
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 
 from htk.columns.types import Ints, Mask
-from htk.whatif.fsdp_units import all_waited_for, compute_lane, gradients, next_of
+from htk.whatif.fsdp_units import all_waited_for, compute_lane, gradients, next_of, position_on
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed
 from htk.whatif.micro_batches import micro_batches
 from htk.whatif.network_tiers import network
@@ -37,7 +39,7 @@ def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
         reductions = np.flatnonzero(reduces & (acts.rank == rank))
         reductions = reductions[np.argsort(acts.start[reductions], kind="stable")]
         ready_at = all_waited_for(model, reductions.tolist(), lane)
-        units = [_kept(lane, copies, ready_activity) for ready_activity in ready_at]
+        units = _kept(lane, copies, ready_at)
         kept, last = lane[~copies[lane]], -1
         for number, (ready, size, rest) in enumerate(
             _buckets(model, kept, reductions, units, weights)
@@ -69,11 +71,11 @@ def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
     )
 
 
-def _kept(lane: Ints, copies: Mask, activity: int) -> int:
-    """Return the last activity up to this one that is no copy."""
-    upto = lane[: int(np.flatnonzero(lane == activity)[0]) + 1] if activity >= 0 else lane[:1]
-    stays = upto[~copies[upto]]
-    return int(stays[-1]) if len(stays) else -1
+def _kept(lane: Ints, copies: Mask, activities: list[int]) -> list[int]:
+    """Return for each activity the last one up to it that is no copy."""
+    last = np.maximum.accumulate(np.where(copies[lane], -1, np.arange(len(lane))))
+    positions = [position_on(lane, a) if a >= 0 else 0 for a in activities]
+    return [int(a) for a in np.append(lane, -1)[last[positions]]]
 
 
 def _buckets(
@@ -82,11 +84,13 @@ def _buckets(
     """Return for each bucket the activity that makes it ready, its bytes, and the one waiting."""
     buckets = []
     each = max(len(reduces) // max(micro_batches(model), 1), 1)
-    begin, position = 0, {int(a): k for k, a in enumerate(lane.tolist())}
-    placed = [(position[a], n) for a, n in weights]
+    begin, position = 0, np.full(len(model.graph.activities.start) + 1, -1)  # a last one for -1
+    position[lane] = np.arange(len(lane))
+    placed = [(int(position[a]), n) for a, n in weights]
     for k in range(0, len(reduces), each):  # micro-batches
         # where units are ready on the stream, none before the one in front of it
-        unit_ends = list(accumulate((position.get(u, begin) for u in units[k : k + each]), max))
+        reached = position[units[k : k + each]]
+        unit_ends = np.maximum.accumulate(np.where(reached < 0, begin, reached)).tolist()
         rest, held = next_of(lane, int(lane[unit_ends[-1]])), 0
         for activity, size in _ready(
             lane, placed, (begin, *unit_ends), model.facts.in_bytes[reduces[k : k + each]].tolist()
@@ -106,18 +110,15 @@ def _ready(
 ) -> list[tuple[int, int]]:
     """Return bytes of gradients in the order they get ready, each with the activity that made them.
 
-    `placed`: where gradients of weights are made, and their elements. `ends`: where the pass
-    begins, and each unit ends; `sizes`: their bytes. An output that shares its weights with the
-    embedding is ready with that.
+    `placed`: where gradients of weights are made, in order, and their elements. `ends`: where the
+    pass begins, and each unit ends; `sizes`: their bytes. An output that shares its weights with
+    the embedding is ready with that.
     """
-    within = [
-        [
-            (position, n)
-            for position, n in placed
-            if low <= position <= high and (k == 0 or position > low)
-        ]
-        for k, (low, high) in enumerate(pairwise(ends))
+    cuts = [
+        bisect_left(placed, ends[0], key=itemgetter(0)),
+        *(bisect_right(placed, end, key=itemgetter(0)) for end in ends[1:]),
     ]
+    within = [placed[low:high] for low, high in pairwise(cuts)]
     element = _element_bytes(within, sizes)
     if len(within) > 1 and sizes[0] < element * sum(n for _, n in within[0]):
         head = max(within[0], key=lambda p: p[1])  # of the root, whose output comes first

@@ -45,12 +45,13 @@ def all_waited_for(model: StepModel, each: list[int], lane: Ints) -> list[int]:
 
 def backward_regions(model: StepModel, lane: Ints, ready: list[int]) -> list[Region]:
     """Return what runs before each of these, since the one before it, in the backward pass."""
-    position = {int(a): k for k, a in enumerate(lane.tolist())}
-    back = [position[a] for a in lane[model.facts.backward[lane]].tolist()]
-    begin = back[0] if back else 0
+    position = np.full(len(model.graph.activities.start) + 1, -1)  # a last one for -1
+    position[lane] = np.arange(len(lane))
+    back = np.flatnonzero(model.facts.backward[lane])
+    begin = int(back[0]) if len(back) else 0
     regions = []
-    for activity in ready:
-        end = max(position.get(activity, begin), begin)
+    for end in position[ready].tolist():
+        end = max(end, begin)
         regions.append(Region(int(lane[begin]), int(lane[end])))
         begin = min(end + 1, len(lane) - 1)
     return regions
@@ -159,9 +160,9 @@ def _of_weights(model: StepModel) -> Mask:
 
 def weights_between(model: StepModel, lane: Ints, region: Region) -> int:
     """Return the elements of the matrices that a region's products multiply with, by shapes."""
-    position = {int(a): k for k, a in enumerate(lane.tolist())}
+    first, last = (position_on(lane, a) for a in (region.first, region.last))
     total = 0
-    for activity in lane[position[region.first] : position[region.last] + 1].tolist():
+    for activity in lane[first : last + 1].tolist():
         op, dims = model.facts.op[activity] or "", model.facts.dims[activity]
         if not dims or model.facts.family[activity] != "gemm" or "bmm" in op:
             continue

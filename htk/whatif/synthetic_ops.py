@@ -151,19 +151,22 @@ def followed(model: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
 
 def _seen(graph: Graph, works: Sequence[Work], joins: int) -> Ints:
     """Return when the new nodes would have come had they taken no time, in ns."""
-    ends = graph.activities.end.tolist()
-    for work in works:  # later ones may wait for earlier ones
-        ends.append(max((ends[w] for w in work.after), default=int(graph.time[0])))
-    new = np.array(ends[len(graph.activities.end) :], np.int64)
+    new = _ready(graph.activities.end, works, int(graph.time[0]))
     return np.append(np.repeat(new, 2), np.full(joins, new.max(initial=0)))
+
+
+def _ready(end: Ints, works: Sequence[Work], first: int) -> Ints:
+    """Return when all is over that each waits for; `first`: of one that waits for nothing."""
+    many, ready = len(end), list[int]()
+    for work in works:  # some hundreds a micro-batch; later ones may wait for earlier ones
+        over = (ready[w - many] if w >= many else int(end[w]) for w in work.after)
+        ready.append(max(over, default=first))
+    return np.array(ready, np.int64)
 
 
 def _activities(acts: Activities, works: Sequence[Work]) -> Activities:
     like = np.array([w.like for w in works], np.int64)
-    ends = acts.end.tolist()
-    for work in works:
-        ends.append(max((ends[w] for w in work.after), default=0))
-    new = np.array(ends[len(acts.end) :], np.int64)
+    new = _ready(acts.end, works, 0)
     lane = int(acts.lane.max()) + 1 + acts.rank[like]
     return replace(
         acts,
