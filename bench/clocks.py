@@ -33,10 +33,10 @@ def recorded(
     drift = dice.uniform(-20e-6, 20e-6, ranks)[host]
     groups = (np.zeros(ranks, np.int64), 1 + host, 1 + ranks + rank % per_host)
     ranks_of, calls_of, names = [], [], []
-    for call in range(calls):  # of a few hundred
+    for n in range(calls):  # of a few hundred
         ranks_of.append(rank)
-        calls_of.append(np.full(ranks, call))
-        names.append(groups[call % len(groups)])
+        calls_of.append(np.full(ranks, n))
+        names.append(groups[n % len(groups)])
     process, call, name = (np.concatenate(c) for c in (ranks_of, calls_of, names))
     end = (call + 1) * STEP_NS + dice.integers(-JITTER_NS, JITTER_NS, len(call))
     end = end + offset[process] + np.rint(drift[process] * (call - calls / 2) * STEP_NS).astype(int)

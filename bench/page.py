@@ -209,8 +209,10 @@ def _picture(parts: Mapping[str, Mapping[str, Any]]) -> str:
             f'<text x="{x + 8}" y="{label_y}" fill="{color}">{name} {times[-1][name]:.2g} s</text>'
         )
     for size in sizes:
-        x = point(size, least).split(",")[0]
-        lines.append(f'<text x="{x}" y="{high - 12}" text-anchor="middle">{size:,} events</text>')
+        middle = point(size, least).split(",")[0]
+        lines.append(
+            f'<text x="{middle}" y="{high - 12}" text-anchor="middle">{size:,} events</text>'
+        )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" '
         'font-family="sans-serif" font-size="12" fill="#55627A">'

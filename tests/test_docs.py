@@ -80,9 +80,22 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The simulated job of the FSDP study, made by the command that its page begins with."""
+    (line,) = (c for page, c in _commands() if page == "fsdp_study.md" and " -o runs/study" in c)
+    folder = tmp_path_factory.mktemp("study")
+    assert main.run([*shlex.split(line)[1:-1], str(folder)]) == 0
+    return folder
+
+
 @pytest.mark.parametrize(("page", "command"), _commands(), ids=lambda text: str(text)[:70])
 def test_commands_of_the_docs_run(
-    page: str, command: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+    page: str,
+    command: str,
+    workplace: Path,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     words = [("sample" if w == "PATH" else w) for w in shlex.split(command)[1:]]
     if "perf.json" in words and words[0] == "diff":
@@ -93,6 +106,8 @@ def test_commands_of_the_docs_run(
             assert main.run(["history", "mark", name, "--good"]) == 0
     if "runs/tensor/" in words:
         assert main.run(["simulate", *_TENSOR.split(), "-o", "runs/tensor"]) == 0
+    if "runs/study" in words and words[0] != "simulate":
+        (workplace / "runs/study").symlink_to(request.getfixturevalue("study"))
     if words[0] in _SERVERS:
         words.append("--help")
     if "report.pdf" in words and not shutil.which("chromium"):

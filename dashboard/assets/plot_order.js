@@ -29,7 +29,7 @@
 
   /* A chart's first drawing waits its turn; later ones, after a click or a filter, do not. */
   function inTurn(react) {
-    return function (gd, ...rest) {
+    return /** @this {any} */ function (gd, ...rest) {
       if (!(gd instanceof Element) || /** @type {any} */ (gd)._fullLayout) return react.call(this, gd, ...rest);
       return new Promise((resolve, reject) => {
         waiting.push({ gd, resolve, reject, draw: () => react.call(this, gd, ...rest) });
