@@ -10,6 +10,7 @@ intervals.
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -44,7 +45,8 @@ def main() -> int:
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(r) for r in predictions], indent=1) + "\n")
     if arguments.write:
-        text = page(predictions, classified(arguments.facts), _said(predictions))
+        said = _said(predictions, arguments.facts)
+        text = page(predictions, classified(arguments.facts), said)
         (_ROOT / "docs" / "scorecard.md").write_text(text, encoding="utf-8")
         intervals = _ROOT / "htk" / "whatif" / "calibration.toml"
         intervals.write_text(table(learned), encoding="utf-8")
@@ -60,12 +62,15 @@ def _all(arguments: argparse.Namespace) -> Iterator[Prediction]:
     yield from measured.two_recordings(rows.batches(arguments.facts))
 
 
-def _said(predictions: list[Prediction]) -> str:
-    count = sum(r.road == "described" for r in predictions)
-    return (
-        f"{count} predictions: all pairs of kinds with few, and of *batch*,\n*batch and length*, "
-        "*tp* and *world* those from a sample of rows, drawn once and for all."
-    )
+def _said(predictions: list[Prediction], facts: Path) -> str:
+    """Return how many pairs there are, and of which kinds only a sample."""
+    answered = Counter(r.kind for r in predictions if r.road == "described")
+    every = Counter(pair.kind for pair in rows.pairs(rows.load(facts)))
+    sampled = [f"*{kind}*" for kind, count in sorted(every.items()) if answered[kind] < count]
+    count = f"{answered.total()} predictions"
+    if not sampled:
+        return f"{count}: all pairs of all kinds."
+    return f"{count}: all pairs, but of {', '.join(sampled)} a sample,\ndrawn once and for all."
 
 
 def _read(paths: list[Path]) -> list[Prediction]:

@@ -35,6 +35,7 @@ KINDS = (
 QUEUED_GAP_NS = 20_000  # longer gaps on a busy stream have another cause than the stream
 LAUNCH_NS = 100_000  # a longer delay of a launch on an idle stream has another cause
 FULL_QUEUE = 512  # no queue shorter than this has been seen to fill
+_HELD = 10  # times as long as usual takes a launch that waits for room in the queue
 
 
 @dataclass
@@ -245,7 +246,9 @@ def _queue(
         )
         deepest = int(depth.max(initial=0))
         length = end[on_device] - issued[on_device]
-        blocked = (depth >= 0.9 * deepest) & (length > 10 * np.median(length))
+        deep = depth >= 0.9 * deepest  # of long steps most launches are, so that most are held up
+        usual = np.median(length[~deep]) if not deep.all() else np.quantile(length, 0.1)
+        blocked = deep & (length > _HELD * usual)
         if deepest < FULL_QUEUE or not blocked.any():
             continue
         ours = np.flatnonzero(node[on_device] >= 0)
@@ -303,7 +306,9 @@ def _threads(
     """Calls of a thread follow each other after the time that the CPU needed between them."""
     every = np.arange(len(calls.start))
     length = calls.end - calls.start
-    own = np.where(blocked, 0, np.where(held, int(np.median(length)), length))
+    free = length[~blocked & ~held]
+    usual = int(np.median(free)) if len(free) else 0
+    own = np.where(blocked, 0, np.where(held, usual, length))
     edges.add("call", edges.call_start(every), edges.call_end(every), own, True)
     handed = handovers(tables, calls)
     here = every[1:][(calls.lane[1:] == calls.lane[:-1]) & ~np.isin(every[1:], handed.cut)]

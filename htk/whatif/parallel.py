@@ -18,6 +18,7 @@ from htk.whatif.host_cost import delayed, usual_ns
 from htk.whatif.network_tiers import network
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallelism import replicating, sharded
+from htk.whatif.products import products
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepFacts, StepModel
 from htk.whatif.synthetic_ops import Work, inserted
@@ -36,7 +37,8 @@ class Sizes:
 
 
 def sizes(model: StepModel, name: str) -> Sizes:
-    """Return the model's sizes from the shapes of attention, whose queries are tokens by hidden."""
+    """Return the model's sizes from the shapes of attention, whose queries are tokens by hidden;
+    ranks that share each layer have as many parts of it."""
     tokens = inputs(model).tokens
     votes: Counter[tuple[int, float]] = Counter()
     for family, dims in zip(model.facts.family, model.facts.dims, strict=True):
@@ -51,7 +53,7 @@ def sizes(model: StepModel, name: str) -> Sizes:
             f"{name}: tokens and hidden width are not known; record shapes (record_shapes=True)"
         )
     hidden, share = votes.most_common(1)[0][0]
-    return Sizes(tokens * model.activation_scale, hidden, share)
+    return Sizes(tokens * model.activation_scale, hidden * tensor_degree(model), share)
 
 
 def tensor_reduces(model: StepModel) -> Mask:
@@ -87,6 +89,27 @@ def split(model: StepModel, chosen: Mask, ways: float) -> StepModel:
     length = model.lengths().astype(np.float64)
     floor = np.minimum(length, _SHORTEST_NS)
     return model.with_lengths(chosen, floor + (length - floor) / ways)
+
+
+def inner_split(changed: StepModel, model: StepModel, of: Sizes, ways: float) -> StepModel:
+    """Split the inner dimension of products whose result, tokens by hidden, is summed over ranks.
+
+    The shorter it is, the further they stay from the GPU's rate (`products`). `model`: before any
+    work is split.
+    """
+    seen = products(model, _SHORTEST_NS)
+    result = (round(of.tokens / model.activation_scale), of.hidden)
+    usual = [(p.m, p.n) == result for p in seen.usual]
+    # of one rank's square products half are of queries, whose result is split
+    square = [p.n == p.k and tensor_degree(model) == 1 for p in seen.usual]
+    share = np.array([i * (1 - 0.5 * s) for i, s in zip(usual, square, strict=True)], np.float64)
+    own = share[seen.alike] if len(share) else np.empty(0)
+    even = seen.least + seen.ns / ways
+    length = model.lengths().astype(np.float64)
+    length[seen.activity] = even + own * (seen.longer(1 / ways) - even)
+    chosen = np.zeros(len(length), bool)
+    chosen[seen.activity[own > 0]] = True
+    return changed.with_lengths(chosen, length)
 
 
 def fewer_replicas(model: StepModel, ways: float) -> StepModel:

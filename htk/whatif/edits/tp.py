@@ -14,6 +14,7 @@ from htk.whatif.parallel import (
     activation_ns,
     each_layer,
     fewer_replicas,
+    inner_split,
     pointwise,
     sizes,
     split,
@@ -33,7 +34,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         return model.with_assumption(f"tensor parallelism is {now} already")
     of, ways = sizes(model, NAME), ranks / now
     unsplit = pointwise(model, of)
-    changed = split(model, grows(model) & ~unsplit, ways)
+    changed = inner_split(split(model, grows(model) & ~unsplit, ways), model, of, ways)
     changed = fewer_replicas(changed, ways)
     if now > 1:
         reduces = tensor_reduces(model)

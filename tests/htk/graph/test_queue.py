@@ -11,18 +11,24 @@ import pytest
 from htk.graph.build import Graph, build
 from tests.htk.graph.small_step import rebuilt
 
-QUEUE, LAUNCHES, LENGTH, FIRST = 520, 600, 1000, 2000
+QUEUE, LENGTH, FIRST = 520, 1000, 2000
 
 
 def kernel_start(number: int) -> int:
     return FIRST + LENGTH * number
 
 
+@pytest.fixture(scope="module", params=[600, 1600], ids=["few held up", "most held up"])
+def count(request: pytest.FixtureRequest) -> int:
+    """Return the launches of the step."""
+    return int(request.param)
+
+
 @pytest.fixture(scope="module")
-def graph() -> Graph:
+def graph(count: int) -> Graph:
     launches: list[dict[str, Any]] = []
     end = -1
-    for k in range(LAUNCHES):
+    for k in range(count):
         start = 2 * k if k < QUEUE else end + 2
         end = start + 1 if k < QUEUE else max(kernel_start(k - QUEUE), start + 1)
         launches.append(
@@ -35,12 +41,12 @@ def graph() -> Graph:
             "start_ns": kernel_start(k),
             "end_ns": kernel_start(k) + LENGTH,
         }
-        for k in range(LAUNCHES)
+        for k in range(count)
     ]
     return build(rebuilt(kernels, launches))
 
 
-def test_the_launch_a_full_queue_behind_waits_for_the_start(graph: Graph) -> None:
+def test_the_launch_a_full_queue_behind_waits_for_the_start(graph: Graph, count: int) -> None:
     chosen = graph.edges("queue")
     activity = {int(node): k for k, node in enumerate(graph.start)}
     call = {int(node): k for k, node in enumerate(graph.call_end)}
@@ -51,11 +57,11 @@ def test_the_launch_a_full_queue_behind_waits_for_the_start(graph: Graph) -> Non
     assert pairs, "the queue was full"
     (deepest,) = {head - tail for tail, head in pairs}
     assert deepest == QUEUE
-    assert sorted(head for _, head in pairs) == list(range(QUEUE, LAUNCHES))
+    assert sorted(head for _, head in pairs) == list(range(QUEUE, count))
     assert set(graph.weight[chosen].tolist()) == {0}
 
 
-def test_what_was_held_up_has_no_length_of_its_own(graph: Graph) -> None:
+def test_what_was_held_up_has_no_length_of_its_own(graph: Graph, count: int) -> None:
     chosen = graph.edges("call")
     call = {int(node): k for k, node in enumerate(graph.call_start)}
     lengths = {
@@ -64,4 +70,4 @@ def test_what_was_held_up_has_no_length_of_its_own(graph: Graph) -> None:
             graph.src[chosen].tolist(), graph.weight[chosen].tolist(), strict=True
         )
     }
-    assert {lengths[k] for k in range(QUEUE + 1, LAUNCHES)} == {1}  # as the others take
+    assert {lengths[k] for k in range(QUEUE + 1, count)} == {1}  # as the others take

@@ -18,6 +18,7 @@ from htk.whatif.parallel import (
     activation_ns,
     each_layer,
     fewer_replicas,
+    inner_split,
     pointwise,
     sizes,
     smaller,
@@ -42,6 +43,23 @@ def test_sizes_are_those_of_queries_and_keys() -> None:
     grouped = [replace(act, dims=keys) if act.family == "attention" else act for act in STEP]
     assert sizes(small_model(grouped), "tp") == Sizes(1024, 512, 0.25)
     assert sizes(replace(small_model(STEP), activation_scale=0.5), "tp").tokens == 512
+
+
+def shared_by_two() -> list[Act]:
+    """Return the step of one of two ranks that share each layer: half of the heads are its own."""
+    return [
+        *STEP,
+        Act("residual", 200 * K, family="elementwise", dims="[[1024, 1024], []]"),
+        comm("t", K, "all_reduce", lane="tp", waits=("a0",), in_bytes=MIB, group=2, per_node=2),
+    ]
+
+
+def test_sizes_are_of_the_whole_model_where_ranks_share_its_layers() -> None:
+    """Residuals are as wide as the model; what is half as wide is split already."""
+    model = small_model(shared_by_two())
+    of = sizes(model, "tp")
+    assert of == Sizes(tokens=1024, hidden=1024, kv_share=1.0)
+    assert names(model, pointwise(model, of)) == ["n0", "residual"]
 
 
 def test_without_shapes_sizes_are_not_guessed() -> None:
@@ -92,6 +110,32 @@ def test_split_work_is_in_proportion_beyond_the_shortest_kernel() -> None:
     model = small_model(acts)
     halved = split(model, np.array([True, True, False]), 4)
     assert [length(halved, name) for name in ("long", "short", "other")] == [27_500, 2_000, 50_000]
+
+
+def product(name: str, n: int, k: int) -> Act:
+    """Return a product of 1024 tokens that takes 100 ns for a step of k, and for 256 more."""
+    ns = 2_500 + 100 * (k + 256)
+    return Act(name, ns, op="aten::mm", dims=f"[[1024, {k}], [{k}, {n}]]", blocks=1.0)
+
+
+def test_products_that_are_summed_over_ranks_have_a_shorter_inner_dimension() -> None:
+    of = Sizes(tokens=1024, hidden=512, kv_share=1.0)
+    model = small_model([*STEP, product("up", 2048, 512), product("down", 512, 2048)])
+    quartered = inner_split(model, model, of, 4)
+    assert length(quartered, "down") == 2_500 + 100 * (2048 / 4 + 256)
+    assert length(quartered, "up") == length(model, "up"), "its result is split, as `split` does"
+    restored = inner_split(model, model, of, 1 / 2)
+    assert length(restored, "down") == 2_500 + 100 * (2 * 2048 + 256)
+
+
+def test_of_square_products_half_are_summed_unless_ranks_share_layers_already() -> None:
+    square = product("square", 512, 512)
+    inner, even = 2_500 + 100 * (512 / 2 + 256), 2_500 + 100 * (512 + 256) / 2
+    model = small_model([*STEP, square])
+    halved = inner_split(model, model, Sizes(1024, 512, 1.0), 2)
+    assert length(halved, "square") == (inner + even) / 2
+    shared = small_model([*shared_by_two(), square])
+    assert length(inner_split(shared, shared, Sizes(1024, 512, 1.0), 2), "square") == inner
 
 
 def test_fewer_replicas_reduce_fewer_bytes_among_fewer() -> None:
