@@ -45,8 +45,8 @@ def main() -> int:
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(r) for r in predictions], indent=1) + "\n")
     if arguments.write:
-        said = _said(predictions, arguments.facts)
-        text = page(predictions, classified(arguments.facts), said)
+        sample = _sample(predictions, arguments.facts)
+        text = page(predictions, classified(arguments.facts), sample)
         (_ROOT / "docs" / "scorecard.md").write_text(text, encoding="utf-8")
         intervals = _ROOT / "htk" / "whatif" / "calibration.toml"
         intervals.write_text(table(learned), encoding="utf-8")
@@ -62,7 +62,7 @@ def _all(arguments: argparse.Namespace) -> Iterator[Prediction]:
     yield from measured.two_recordings(rows.batches(arguments.facts))
 
 
-def _said(predictions: list[Prediction], facts: Path) -> str:
+def _sample(predictions: list[Prediction], facts: Path) -> str:
     """Return how many pairs there are, and of which kinds only a sample."""
     answered = Counter(r.kind for r in predictions if r.road == "described")
     every = Counter(pair.kind for pair in rows.pairs(rows.load(facts)))

@@ -1,6 +1,7 @@
 """The scorecard's results, as the page of the documentation and as the table of intervals."""
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from math import comb
@@ -16,10 +17,10 @@ _TAIL = 0.025
 
 _HEAD = """# Scorecard of the what-ifs
 
-Written by `python -m bench.scorecard --write`; how, is told at the end. Errors are in percent of
-the step that was simulated or measured afterwards. *Held* is how often, in percent, the 90 %
-interval held that an answer states, learned from measured rows of all sources but the one that is
-judged. *No change*, *linear* (as many samples a second as before; for measured rows the same
+Written by `python -m bench.scorecard --full --write`; how, is told at the end. Errors are in
+percent of the step that was simulated or measured afterwards. *Held* is how often, in percent, the
+90 % interval held that an answer states, learned from measured rows of all sources but the one that
+is judged. *No change*, *linear* (as many samples a second as before; for measured rows the same
 hardware efficiency) and *plan* (the measured step, times what `htk plan` expects afterwards over
 what it expects before) are what one would say without a trace's help: the median error, and the
 mean behind the stroke.
@@ -49,7 +50,10 @@ _END = """## How
   and Run:ai's weak scaling, torchtitan, BLOOM. Stages of a pipeline stand for the pipeline: m
   micro-batches through p stages take as long as m + p - 1 through one. Attention is described as
   the kernels of its time, norms as eager or fused.
-- *Batch and length*: another length too; attention is made longer by as much.
+- *Batch and length*: another length too; attention is made longer by as much. Starts of 16,384 to
+  65,536 tokens spend nearly all their time in attention. A stand-in that is made as fast as they
+  were has products faster than its GPU, and of shorter sequences that is most of the step: there a
+  guard refuses, instead of telling a wrong number.
 - *Fused norms*: the eager passes of RMSNorm replaced by one.
 - *tp*, *hardware*, *precision*, *cp*, *ep*, *pp*, *serving* are edits of low confidence and say
   so. Pipelines are not simulated.
@@ -79,13 +83,13 @@ _END = """## How
   MaxText's cluster described from its scripts, after errors of *world* on these rows were seen;
   that attention gains less from *hardware* than products do, by figures of its authors, and that
   the last stage of *pp* holds the output, after errors of these. No constant was fitted to them.
-- *tp*: on vTrain's rows the prediction is nearer than *plan*, on Aleph Alpha's it is not, for the
-  stand-in's sake. There 14 to 17 % of a step stays whatever tp is (2, 4 and 8 against 1: eager
-  kernels that are not split, and all-reduces), of its stand-in, whose kernels are few and fused,
-  4 %. A trace shows such kernels; a step time alone does not. Nor do the two sources follow one
-  law: on 512 GPUs of vTrain's a micro-batch through a stage takes
-  1.66 to 2.27 times as long with half of tp 8, 1.84 to 2.93 with half of 4, and 1.16 with half of
-  2; more than 2 means that a GPU with less to send does less.
+- *tp*: on both sources the prediction is nearer than *plan*, on neither by much. Of Aleph Alpha's
+  jobs 14 to 17 % of a step stays whatever tp is (2, 4 and 8 against 1: eager kernels that are not
+  split, and all-reduces), of a stand-in, whose kernels are few and fused, 4 %. A trace shows such
+  kernels; a step time alone does not. Nor do the two sources follow one law: on 512 GPUs of
+  vTrain's a micro-batch through a stage takes 1.66 to 2.27 times as long with half of tp 8, 1.84
+  to 2.93 with half of 4, and 1.16 with half of 2; more than 2 means that a GPU with less to send
+  does less.
 - *Batch and world* is as good as *plan*, as little but the work of a GPU changes. Most of both
   means is one measured point: LLM-Foundry's 1B took a quarter longer on 32 GPUs than on 16 or 64.
 - *Checkpointing*: all pairs are of one source, so that intervals are judged that other kinds had
@@ -251,12 +255,16 @@ def _others() -> str:
 
 
 def _refusals(predictions: Iterable[Prediction]) -> str:
-    counted: dict[tuple[str, str], int] = {}
+    reasons: dict[str, Counter[str]] = {}
     for row in predictions:
         if row.predicted_ns is None:
-            key = row.kind, row.verdict
-            counted[key] = counted.get(key, 0) + 1
-    if not counted:
+            # what a guard measured, and what to do about it, differ from row to row
+            reason = row.verdict.removeprefix("refused: ").partition(":")[0]
+            reasons.setdefault(row.kind, Counter())[reason] += 1
+    if not reasons:
         return ""
-    lines = [f"- {kind}, {n} times: {why}\n" for (kind, why), n in sorted(counted.items())]
+    lines = (
+        f"- {kind}: {', '.join(f'{n} by {reason}' for reason, n in counted.most_common())}\n"
+        for kind, counted in sorted(reasons.items())
+    )
     return "## Refused\n\n" + "".join(lines)
