@@ -50,10 +50,10 @@ _END = """## How
   and Run:ai's weak scaling, torchtitan, BLOOM. Stages of a pipeline stand for the pipeline: m
   micro-batches through p stages take as long as m + p - 1 through one. Attention is described as
   the kernels of its time, norms as eager or fused.
-- *Batch and length*: another length too; attention is made longer by as much. Starts of 16,384 to
-  65,536 tokens spend nearly all their time in attention. A stand-in that is made as fast as they
-  were has products faster than its GPU, and of shorter sequences that is most of the step: there a
-  guard refuses, instead of telling a wrong number.
+- *Batch and length*: another length too; attention is made longer or shorter by as much, as kernels
+  that are replaced (`--replace`). Replaced kernels do the same work, so that FLOPs are counted at
+  the recorded length: where that was 16,384 to 65,536 tokens and far fewer are asked for, a guard
+  refuses what FLOPs of the shorter ones would allow.
 - *Fused norms*: the eager passes of RMSNorm replaced by one.
 - *tp*, *hardware*, *precision*, *cp*, *ep*, *pp*, *serving* are edits of low confidence and say
   so. Pipelines are not simulated.

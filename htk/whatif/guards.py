@@ -7,6 +7,7 @@ GPU or link that was recognised wrongly) says nothing of its predictions.
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -95,8 +96,9 @@ def _carried(model: StepModel, busy: Floats, period: int) -> Carried:
 
 def _load(model: StepModel, carried: Carried, step: int, rates: Rates) -> _Load:
     """Return how full streams, the GPU and links are."""
-    each = model.samples / model.devices / model.peak
-    mfu = (rates.mfu_pct(each, step) or 0.0) / 100
+    each = model.samples * model.work / model.devices / model.peak
+    # of sequences of another length FLOPs are not known
+    mfu = 0.0 if isnan(each) else (rates.mfu_pct(each, step) or 0.0) / 100
     busiest = carried.compute * step
     return _Load(
         stream=carried.stream,

@@ -1,5 +1,7 @@
 """A prediction that passes a physical bound is refused, and the bound named."""
 
+from dataclasses import replace
+
 import pytest
 
 from htk.graph.replay import replay
@@ -63,6 +65,19 @@ def test_a_step_does_no_more_than_the_peak() -> None:
     assert violated(RecordedLoad(only, 1_000_000), only, 1_000_000, (1_000_000,) * 2, rates) is None
     found = violated(RecordedLoad(only, 1_000_000), half, 500_000, (1_000_000, 500_000), rates)
     assert found is not None and found.startswith("guard mfu: MFU would be 120%")
+
+
+def test_where_flops_are_not_known_no_peak_is_passed() -> None:
+    """Sequences of another length: attention's FLOPs no longer grow with the tokens."""
+    only = small_model([Act("a", 1_000_000)])
+    rates = Rates(1, None, 0.6e9, 1e12)  # 0.6 ms at the peak
+    half = kernels.apply(only, "a=2x")
+    for work, guard in ((1.0, "guard mfu"), (0.5, None), (float("nan"), None)):
+        edited = replace(half, work=work)
+        found = violated(
+            RecordedLoad(only, 1_000_000), edited, 500_000, (1_000_000, 500_000), rates
+        )
+        assert (found or "none").startswith(guard or "none"), work
 
 
 def test_a_recording_that_passes_a_bound_says_nothing_of_predictions() -> None:
