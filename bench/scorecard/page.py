@@ -85,7 +85,7 @@ _END = """## How
   the last stage of *pp* holds the output, after errors of these. No constant was fitted to them.
 - *tp*: on both sources the prediction is nearer than *plan*, on neither by much. Of Aleph Alpha's
   jobs 14 to 17 % of a step stays whatever tp is (2, 4 and 8 against 1: eager kernels that are not
-  split, and all-reduces), of a stand-in, whose kernels are few and fused, 4 %. A trace shows such
+  split, and all-reduces), of a stand-in, whose kernels are few and fused, less. A trace shows such
   kernels; a step time alone does not. Nor do the two sources follow one law: on 512 GPUs of
   vTrain's a micro-batch through a stage takes 1.66 to 2.27 times as long with half of tp 8, 1.84
   to 2.93 with half of 4, and 1.16 with half of 2; more than 2 means that a GPU with less to send
