@@ -41,6 +41,10 @@ def _table(name: str, tables: dict[str, pa.Table]) -> pa.Table:
         flat = {"rank": 0, "cycle": 0}
         stalls = maker.function(*(_table(read, tables) for read in maker.reads)).to_pylist()
         return make(name, [{**flat, **row} for row in stalls])
+    if name in registry.TOTALS and name not in tables:
+        maker = registry.maker(name)
+        kernels = {"kernel_links": make("kernel_links", [{}] * len(tables.get("kernels", ())))}
+        return maker.function(*(_table(read, {**kernels, **tables}) for read in maker.reads))
     rows, links = _PASSES.get(name, ("", ""))
     if name in tables or not rows:
         return tables[name] if name in tables else make(name, [])

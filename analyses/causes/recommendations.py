@@ -13,13 +13,14 @@ from htk.analyses.causes.advice.kernels import UnclaimedTime, changed_findings, 
 from htk.analyses.causes.advice.launching import launch_advice
 from htk.analyses.causes.advice.links import transfer_findings
 from htk.analyses.causes.advice.memory import memory_findings
-from htk.analyses.causes.advice.waiting import Exposed, slowness_by_rank, uneven_compute
-from htk.columns.arrow import number, numbers, texts, truths
+from htk.analyses.causes.advice.waiting import Exposed, uneven_compute
+from htk.columns.arrow import number, numbers, texts
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.errors import MissingTable
 from htk.measures.collective_calls import with_nccl_facts
 from htk.measures.common_steps import comparable_compute
+from htk.measures.gpu_slowness import slowness_by_rank
 from htk.measures.host_time import has_next_to_no_gpu_work
 from htk.measures.kernel_changes import kernel_changes
 from htk.measures.slow_links import NcclRecords
@@ -52,14 +53,11 @@ RETURNS = table(
 @analysis(returns=RETURNS, chart=Bar("finding", "gain_ns", horizontal=True))
 def recommendations(
     time_breakdown: pa.Table,
-    gpu_speed: pa.Table,
     idle_causes: pa.Table,
     stalls: pa.Table,
     rank_windows: pa.Table,
     step_windows: pa.Table,
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    kernel_passes: pa.Table,
+    kernel_totals: pa.Table,
     activities: pa.Table,
     aligned_matches: pa.Table,
     collectives: pa.Table,
@@ -112,8 +110,8 @@ def recommendations(
     named = with_nccl_facts(collectives, collective_facts)
     exposed = Exposed.of(named, aligned_matches, ranks, activities)
     waits = exposed.waits(activities, idle_causes, stalls)
-    work = UnclaimedTime(kernels, time_breakdown)
-    changes = kernel_changes(kernels, kernel_links, step_windows)
+    work = UnclaimedTime(kernel_totals, time_breakdown)
+    changes = kernel_changes(kernel_totals, step_windows)
     changed, explained = changed_findings(work, changes, exposed, waits)
     waits = waits.without(explained)
     exposed_ns, comm_ns = (
@@ -127,11 +125,11 @@ def recommendations(
     findings = [
         *idle_findings(idle, gpus, exposed.waits_by_finding(waits), advice),
         *changed,
-        *exposed.late_findings(waits, slowness_by_rank(gpu_speed)),
+        *exposed.late_findings(waits, slowness_by_rank(kernel_totals)),
         *exposed.undetermined_findings(ranks),
         *transfers,
         *([] if len(waits.row) or not comm_ns else uneven_compute(comparable, UNEVEN_PCT)),
-        *kernel_findings(work, truths(kernel_passes["recomputed"]), common_device(ranks), gpus),
+        *kernel_findings(work, common_device(ranks), gpus),
         *memory_findings(memory, ranks),
     ]
     answer = _table([f for f in findings if _matters(f, window, min_pct)], window, gpus)

@@ -30,6 +30,7 @@ PER_FILE: dict[str, str] = {  # cached beside the tables of the file
     "kernel_passes": "htk.derived.passes",
     "op_callers": "htk.derived.op_ancestors",
     "python_links": "htk.derived.op_ancestors",
+    "kernel_totals": "htk.derived.totals",
     "activities": "htk.derived.windows",
     "rank_windows": "htk.derived.windows",
     "step_windows": "htk.derived.windows",
@@ -42,6 +43,10 @@ OVER_RANKS: dict[str, str] = {  # read all ranks at once
     "aligned_matches": "htk.derived.clocks",
     "collective_facts": "htk.derived.nccl_facts",
 }
+
+# Of these, totals: rows of several files, one file after the other, make what the files would make
+# each for itself. Under a selection they are made of what that leaves.
+TOTALS = ("kernel_totals",)
 
 NAMES = (*PER_FILE, *OVER_RANKS)
 

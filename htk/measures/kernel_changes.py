@@ -37,36 +37,32 @@ class KernelChange:
         return self.after_ns / self.before_ns
 
 
-def kernel_changes(
-    kernels: pa.Table, kernel_links: pa.Table, step_windows: pa.Table
-) -> list[KernelChange]:
+def kernel_changes(kernel_totals: pa.Table, step_windows: pa.Table) -> list[KernelChange]:
     """Return the compute kernels that became slower, those that lose most first."""
     changes = []
     for rank in np.unique(numbers(step_windows["rank"], NONE)).tolist():
-        changes += _of_rank(rank, kernels, kernel_links, step_windows)
+        changes += _of_rank(rank, kernel_totals, step_windows)
     return sorted(changes, key=lambda c: -c.lost_ns)
 
 
-def _of_rank(
-    rank: int, kernels: pa.Table, kernel_links: pa.Table, step_windows: pa.Table
-) -> list[KernelChange]:
+def _of_rank(rank: int, totals: pa.Table, step_windows: pa.Table) -> list[KernelChange]:
     complete = (numbers(step_windows["rank"], NONE) == rank) & truths(step_windows["complete"])
     recorded = _cycle_and_step(step_windows, step_windows["step"])
     steps = np.unique(recorded[complete & (recorded[:, 1] >= 0)], axis=0)
     if len(steps) < LEAST_STEPS:
         return []
-    chosen = (numbers(kernels["rank"], NONE) == rank) & matching(kernels["kind"], "compute".__eq__)
-    step = row_of(steps, _cycle_and_step(kernels, kernel_links["step"]))
+    chosen = (numbers(totals["rank"], NONE) == rank) & matching(totals["kind"], "compute".__eq__)
+    step = row_of(steps, _cycle_and_step(totals, totals["step"]))
     rows = np.flatnonzero(chosen & (step != NONE))
-    length = (numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[rows]
-    code, names = codes_of(kernels["name"])
-    shape = [codes_of(kernels[c])[0][rows].astype(np.int64) for c in ("grid", "block")]
+    calls_of, length = (numbers(totals[c])[rows] for c in ("calls", "total_ns"))
+    code, names = codes_of(totals["name"])
+    shape = [codes_of(totals[c])[0][rows].astype(np.int64) for c in ("grid", "block")]
     kinds = Groups.by_keys(np.column_stack([code[rows].astype(np.int64), *shape]))
     cells = Groups.by_keys(np.column_stack([kinds.group_ids, step[rows]]))
     total = np.zeros((len(kinds), len(steps)))
     count = np.zeros((len(kinds), len(steps)))
     total[cells.keys[:, 0], cells.keys[:, 1]] = cells.sum(length)
-    count[cells.keys[:, 0], cells.keys[:, 1]] = cells.count
+    count[cells.keys[:, 0], cells.keys[:, 1]] = cells.sum(calls_of)
     steady = (count > 0).all(axis=1) & (total > 0).all(axis=1)
     mean = total[steady] / count[steady]
     changes = []

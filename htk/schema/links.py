@@ -85,6 +85,27 @@ WINDOWS = table(
     complete=(_BOOL, "False for a step that the end of the recording cut off."),
 )
 
+KERNEL_TOTALS = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    device=(_I32, "GPU index within the process."),
+    step=(_I32, "ProfilerStep that launched them; null: none."),
+    kind=(TEXT, "compute, comm or memory."),
+    activity=(TEXT, "kernel, copy, set, …"),
+    family=(TEXT, "Family of the kernel."),
+    name=(TEXT, "Name."),
+    grid=(TEXT, "Blocks of the grid."),
+    block=(TEXT, "Threads of a block."),
+    blocks_per_sm=(pa.float64(), "Blocks for each multiprocessor."),
+    size_bytes=(_I64, "Bytes of each copy."),
+    recomputed=(_BOOL, "Forward work that is done again inside backward."),
+    calls=(_I64, "Activities that agree in all of that."),
+    total_ns=(_I64, "Sum of their durations."),
+    start_ns=(_I64, "Start of the first of them."),
+    longest_start_ns=(_I64, "Start of the longest of them."),
+    longest_ns=(_I64, "Its duration."),
+)
+
 STALLS = table(
     rank=(_I32, "Global rank."),
     cycle=(_I32, "Profiling cycle."),

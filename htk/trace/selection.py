@@ -18,6 +18,7 @@ from htk.columns.arrow import boolean, matching, number, numbers, truths, valid,
 from htk.columns.groups import event_keys, row_of
 from htk.columns.intervals import Spans, union
 from htk.columns.types import NO_TIME, NONE, Mask
+from htk.derived import registry
 from htk.errors import UsageError
 from htk.measures.user_ranges import held_by
 
@@ -67,6 +68,9 @@ class Narrowing:
 
     def table(self, name: str) -> pa.Table:
         """Return a table, narrowed."""
+        if name in registry.TOTALS:
+            maker = registry.maker(name)
+            return maker.function(*(self.table(read) for read in maker.reads))
         unfiltered = self.unselected(name)
         if name in ("kernels", "kernel_links", "kernel_passes"):
             return unfiltered.filter(pa.array(self._chosen_kernels))

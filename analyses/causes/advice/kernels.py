@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.analyses.causes.advice.finding import Advice, costliest, longest
+from htk.analyses.causes.advice.finding import Advice, Example, costliest, longest
 from htk.analyses.causes.advice.waiting import COMPUTE, BlamedWaits, Exposed
-from htk.columns.arrow import codes_of, matching, numbers
+from htk.columns.arrow import codes_of, matching, numbers, truths
 from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.core.humanize import format_duration, format_int_ranges, pluralize, shorten
 from htk.measures.kernel_changes import KernelChange
@@ -27,16 +27,15 @@ REGRESSED = "a kernel became slower"
 
 
 class UnclaimedTime:
-    """GPU activities, and how much of the time of each no finding has taken yet."""
+    """GPU activities that are alike, and how much of the time of each no finding has taken yet."""
 
-    def __init__(self, kernels: pa.Table, times: pa.Table) -> None:
-        self.kernels = kernels
-        self.start, self.end = (numbers(kernels[c]) for c in ("start_ns", "end_ns"))
-        self.rank = numbers(kernels["rank"], NONE).astype(np.int64)
-        self.length = self.end - self.start
-        self.compute = matching(kernels["kind"], "compute".__eq__)
-        self.memory = matching(kernels["kind"], "memory".__eq__)
-        code, names = codes_of(kernels["name"])
+    def __init__(self, totals: pa.Table, times: pa.Table) -> None:
+        self.totals = totals
+        self.rank = numbers(totals["rank"], NONE).astype(np.int64)
+        self.calls, self.length = (numbers(totals[c]) for c in ("calls", "total_ns"))
+        self.compute = matching(totals["kind"], "compute".__eq__)
+        self.memory = matching(totals["kind"], "memory".__eq__)
+        code, names = codes_of(totals["name"])
         self.name, self.names = code.astype(np.int64), names.to_pylist()
         # Kernels that run beside one another share the time, and copies beside compute have none.
         self.left = np.zeros(len(self.length))
@@ -65,8 +64,21 @@ class UnclaimedTime:
             gain,
             analysis,
             events,
-            longest(self.rank[rows], self.start[rows], self.end[rows]),
+            self.example(rows),
         )
+
+    def example(self, rows: Mask) -> Example | None:
+        """Return the longest activity of some rows."""
+        start, length = (numbers(self.totals[c])[rows] for c in ("longest_start_ns", "longest_ns"))
+        return longest(self.rank[rows], start, start + length)
+
+    def first_start(self, rows: Mask) -> int:
+        """Return the start of the first activity of some rows."""
+        return int(numbers(self.totals["start_ns"])[rows].min())
+
+    def count(self, rows: Mask) -> int:
+        """Return how many activities some rows stand for."""
+        return int(self.calls[rows].sum())
 
 
 def _begun(change: KernelChange) -> tuple[str, int, int]:
@@ -98,7 +110,7 @@ def changed_findings(
         start = exposed.calls.rows.start[waits.row]
         for rank in ranks:
             of_rank = slow & (work.rank == rank)
-            begin[rank] = int(work.start[of_rank].min())
+            begin[rank] = work.first_start(of_rank)
             explained |= late & (waits.rank == rank) & (start > begin[rank])
         gain += int(waits.wait_ns[explained].sum())
     others = len({c.name for c in changes}) - 1
@@ -118,18 +130,16 @@ def changed_findings(
         gain,
         "kernel_top",
         [worst.name],
-        longest(work.rank[rows], work.start[rows], work.end[rows]),
+        work.example(rows),
         is_change=True,
     )
     return [finding], explained
 
 
-def kernel_findings(
-    work: UnclaimedTime, recomputed: Mask, device: Device | None, gpus: int
-) -> list[Advice]:
+def kernel_findings(work: UnclaimedTime, device: Device | None, gpus: int) -> list[Advice]:
     """Findings on kernels and copies as they are, in the order in which they take their time."""
     return [
-        *_recompute(work, recomputed),
+        *_recompute(work),
         *_off_tensor_cores(work, device, gpus),
         *_too_small(work, gpus),
         *_small_copies(work, gpus),
@@ -137,8 +147,9 @@ def kernel_findings(
     ]
 
 
-def _recompute(work: UnclaimedTime, again: Mask) -> list[Advice]:
+def _recompute(work: UnclaimedTime) -> list[Advice]:
     """Forward work that runs a second time in backward."""
+    again = truths(work.totals["recomputed"])
     gain = work.take(again, 1.0)
     if not gain:
         return []
@@ -147,7 +158,7 @@ def _recompute(work: UnclaimedTime, again: Mask) -> list[Advice]:
             again,
             gain,
             "activations are recomputed",
-            f"{int(again.sum())} activities launched by forward operators inside backward",
+            f"{work.count(again)} activities launched by forward operators inside backward",
             "where memory allows: checkpoint fewer layers, or selectively (keep matrix products "
             "and attention)",
             "memory_peaks",
@@ -166,7 +177,7 @@ def _off_tensor_cores(work: UnclaimedTime, device: Device | None, gpus: int) -> 
             rows,
             work.take(rows, TENSOR_CORE_GAIN),
             "matrix kernels without tensor cores",
-            f"{pluralize(int(rows.sum()), 'kernel')}, "
+            f"{pluralize(work.count(rows), 'kernel')}, "
             f"{format_duration(int(work.length[rows].sum()) / gpus)}",
             f"{advice}; sizes that are multiples of 8",
             "kernel_families",
@@ -175,12 +186,12 @@ def _off_tensor_cores(work: UnclaimedTime, device: Device | None, gpus: int) -> 
 
 
 def _matrix(work: UnclaimedTime) -> Mask:
-    return np.asarray(matching(work.kernels["family"], lambda f: f in ("gemm", "convolution")))
+    return np.asarray(matching(work.totals["family"], lambda f: f in ("gemm", "convolution")))
 
 
 def _tensor_core(work: UnclaimedTime, uses: bool) -> Mask:
     return np.asarray(
-        matching(work.kernels["name"], lambda n: kind_of(n, "kernel").tensor_core is uses)
+        matching(work.totals["name"], lambda n: kind_of(n, "kernel").tensor_core is uses)
     )
 
 
@@ -204,7 +215,7 @@ def _faster_formats(device: Device | None) -> str:
 
 def _too_small(work: UnclaimedTime, gpus: int) -> list[Advice]:
     """Return the kernels that leave the GPU partly empty."""
-    blocks = numbers(work.kernels["blocks_per_sm"], -1.0)
+    blocks = numbers(work.totals["blocks_per_sm"], -1.0)
     few = work.compute & (blocks >= 0) & (blocks < FEW_BLOCKS)
     gain = work.take(few, 1 - np.clip(blocks, 0, 1))
     if not gain:
@@ -214,7 +225,7 @@ def _too_small(work: UnclaimedTime, gpus: int) -> list[Advice]:
             few,
             gain,
             "kernels too small for the GPU",
-            f"{pluralize(int(few.sum()), 'kernel')} with less than a block for each "
+            f"{pluralize(work.count(few), 'kernel')} with less than a block for each "
             f"multiprocessor, {format_duration(int(work.length[few].sum()) / gpus)}",
             "larger batches, fused kernels, or independent work on a second stream",
             "kernel_occupancy",
@@ -223,10 +234,10 @@ def _too_small(work: UnclaimedTime, gpus: int) -> list[Advice]:
 
 
 def _small_copies(work: UnclaimedTime, gpus: int) -> list[Advice]:
-    copies = matching(work.kernels["activity"], "copy".__eq__)
-    size = numbers(work.kernels["size_bytes"], NONE)
+    copies = matching(work.totals["activity"], "copy".__eq__)
+    size = numbers(work.totals["size_bytes"], NONE)
     small = copies & (size >= 0) & (size < SMALL_COPY_BYTES)
-    many = int(small.sum())
+    many = work.count(small)
     if many < MANY_COPIES:
         return []
     length = int(work.length[small].sum())
@@ -251,15 +262,15 @@ def _eight_bit(work: UnclaimedTime, device: Device | None, gpus: int) -> list[Ad
     that no time is promised."""
     if device is None or not device.has("fp8"):
         return []
-    gemms = work.compute & matching(work.kernels["family"], "gemm".__eq__)
-    rows = gemms & matching(work.kernels["name"], _is_sixteen_bit)
+    gemms = work.compute & matching(work.totals["family"], "gemm".__eq__)
+    rows = gemms & matching(work.totals["name"], _is_sixteen_bit)
     length: Ints = work.length
     if length[rows].sum() < 0.3 * length[work.compute].sum() or not rows.any():
         return []
     return [
         Advice(
             "matrix products in 16 bit on a GPU with FP8",
-            f"{pluralize(int(rows.sum()), 'kernel')}, "
+            f"{pluralize(work.count(rows), 'kernel')}, "
             f"{format_duration(int(length[rows].sum()) / gpus)}, at most half of it: "
             + ", ".join(shorten(e) for e in costliest(work.names, work.name, length * rows)),
             "where accuracy allows: FP8 for large linear layers (torchao.float8, "
@@ -267,6 +278,6 @@ def _eight_bit(work: UnclaimedTime, device: Device | None, gpus: int) -> list[Ad
             None,
             "kernel_families",
             costliest(work.names, work.name, length * rows),
-            longest(work.rank[rows], work.start[rows], work.end[rows]),
+            work.example(rows),
         )
     ]

@@ -255,16 +255,6 @@ class Exposed:
         ]
 
 
-def slowness_by_rank(gpu_speed: pa.Table) -> dict[int, float]:
-    """Return how much longer than usual each rank's kernels take, in %, beyond the median GPU."""
-    rank = numbers(gpu_speed["rank"], NONE)
-    slow = numbers(gpu_speed["slowness_pct"], 0.0).astype(np.float64)
-    if len(np.unique(rank)) < 2:
-        return {}
-    slow = slow - float(np.median(slow))
-    return {int(r): float(s) for r, s in zip(rank.tolist(), slow.tolist(), strict=True)}
-
-
 def uneven_compute(times: Compute, least_pct: float) -> list[Advice]:
     """Return the ranks that compute longer than others, where nothing tells who waits for them."""
     rank, compute, where = times

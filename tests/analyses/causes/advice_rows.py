@@ -4,17 +4,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.analyses.kernels.gpu_speed import RETURNS as SPEEDS
-
 
 def rows_of(schema: pa.Schema, *rows: dict[str, Any]) -> pa.Table:
     plain = pa.schema([
         (f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in schema
     ])  # fmt: skip
     return pa.Table.from_pylist(list(rows), plain).cast(schema)
-
-
-NO_SPEEDS = {"gpu_speed": rows_of(SPEEDS)}
 
 
 def assert_disjoint(rows: list[dict[str, Any]], window: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from htk.analyses.causes.advice.launching import changing_shapes, launch_advice
 from htk.analyses.causes.recommendations import recommendations
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
-from tests.analyses.causes.advice_rows import NO_SPEEDS, rows_of
+from tests.analyses.causes.advice_rows import rows_of
 from tests.tables import answer_of, make
 
 
@@ -57,7 +57,6 @@ def findings(device: str, capability: str, kernel: str) -> dict[str, Any]:
         time_breakdown=rows_of(TIMES, time),
         kernels=make("kernels", [gemm]),
         ranks=make("ranks", [{"device_name": device, "device_properties": properties}]),
-        **NO_SPEEDS,
     )
     return {row["finding"]: row for row in rows}
 

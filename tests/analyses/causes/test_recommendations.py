@@ -10,7 +10,7 @@ from htk.analyses.causes.recommendations import recommendations
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
 from htk.answers.ask import ask
 from htk.trace.opening import open_trace
-from tests.analyses.causes.advice_rows import NO_SPEEDS, assert_disjoint, rows_of
+from tests.analyses.causes.advice_rows import assert_disjoint, rows_of
 from tests.tables import answer_of, make
 
 WINDOW = 10_000_000  # ns that a rank recorded
@@ -43,7 +43,6 @@ def advised_rows(
             "time_breakdown": rows_of(TIMES, time),
             "idle_causes": make("idle_causes", idle_pieces(*idle)),
             "rank_windows": make("rank_windows", [{"start_ns": 0, "end_ns": WINDOW}]),
-            **NO_SPEEDS,
             **tables,
         },
     )
@@ -84,13 +83,13 @@ def test_ranks_that_compute_unequally() -> None:
     """100, 100 and 160: the mean is 120, which the others wait 40 beyond."""
     times = [{"rank": r, "total_ns": 1000, "compute_ns": c, "comm_ns": 1, "exposed_comm_ns": 0,
               "exposed_memory_ns": 0} for r, c in enumerate((100, 100, 160))]  # fmt: skip
-    found = answer_of(recommendations, time_breakdown=rows_of(TIMES, *times), **NO_SPEEDS)
+    found = answer_of(recommendations, time_breakdown=rows_of(TIMES, *times))
     assert [(r["finding"], r["gain_ns"]) for r in found] == [("ranks compute unequally", 40)]
     assert "rank 2" in found[0]["evidence"] and found[0]["overlaps"]
     even = [row | {"compute_ns": 100} for row in times]
-    assert answer_of(recommendations, time_breakdown=rows_of(TIMES, *even), **NO_SPEEDS) == []
+    assert answer_of(recommendations, time_breakdown=rows_of(TIMES, *even)) == []
     alone = [row | {"comm_ns": 0} for row in times]  # nobody waits for anybody
-    assert answer_of(recommendations, time_breakdown=rows_of(TIMES, *alone), **NO_SPEEDS) == []
+    assert answer_of(recommendations, time_breakdown=rows_of(TIMES, *alone)) == []
 
 
 def test_exposed_communication_is_transfer_where_nothing_tells_waiting() -> None:
@@ -136,7 +135,6 @@ def test_kernels_beside_one_another_share_their_time() -> None:
         time_breakdown=rows_of(TIMES, time),
         kernels=compute_kernels(),
         kernel_passes=passes,
-        **NO_SPEEDS,
     )
     assert [r["gain_ns"] for r in found] == [1_000_000]
 
@@ -152,7 +150,6 @@ def advised(name: str, capability: str) -> str:
         time_breakdown=rows_of(TIMES, time),
         kernels=make("kernels", [gemm]),
         ranks=make("ranks", [{"device_name": name, "device_properties": properties}]),
-        **NO_SPEEDS,
     )
     return str(row["advice"])
 

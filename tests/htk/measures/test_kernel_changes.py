@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+from htk.derived.totals import kernel_totals
 from htk.measures.kernel_changes import kernel_changes
 from tests.tables import make
 
@@ -28,11 +29,12 @@ def _recording() -> dict[str, pa.Table]:
                 span = {"start_ns": begin, "end_ns": begin + length, "name": name}
                 kernels.append({**who, **span, "kind": "compute", "grid": "[1]", "block": "[1]"})
                 links.append({"step": step})
-    return {
-        "kernels": make("kernels", kernels),
-        "kernel_links": make("kernel_links", links),
-        "step_windows": make("step_windows", windows),
-    }
+    totals = kernel_totals(
+        make("kernels", kernels),
+        make("kernel_links", links),
+        make("kernel_passes", [{}] * len(kernels)),
+    )
+    return {"kernel_totals": totals, "step_windows": make("step_windows", windows)}
 
 
 def test_the_first_slow_step_is_named_with_its_cycle() -> None:
