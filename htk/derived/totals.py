@@ -46,7 +46,7 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
             blocks[first], pa.float64(), valid(kernels["blocks_per_sm"])[first]
         ),
         "recomputed": boolean(again[first]),
-        "calls": number(alike.count[order], pa.int64()),
+        "count": number(alike.count[order], pa.int64()),
         "total_ns": number(alike.sum(end - start)[order], pa.int64()),
         "start_ns": number(alike.min(start)[order], pa.int64()),
         "longest_start_ns": number(start[longest], pa.int64()),
@@ -59,4 +59,5 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
 def _longest(groups: Groups, length: Ints) -> Ints:
     """Return the row of the longest of each group, of several the first."""
     order = np.lexsort((np.arange(len(length)), -length, groups.group_ids))
-    return order[np.cumsum(groups.count) - groups.count]
+    longest: Ints = order[np.cumsum(groups.count) - groups.count]
+    return longest

@@ -21,7 +21,7 @@ def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
     who = np.column_stack([numbers(kernel_totals[c], NONE).astype(np.int64)[rows] for c in _WHO])
     if len(np.unique(who[:, 0])) < 2:
         return {}
-    calls, length = (numbers(kernel_totals[c])[rows] for c in ("calls", "total_ns"))
+    calls, length = (numbers(kernel_totals[c])[rows] for c in ("count", "total_ns"))
     shape = [codes_of(kernel_totals[c])[0][rows].astype(np.int64) for c in _SHAPE]
     gpu, same = Groups.by_keys(who), Groups.by_keys(np.column_stack(shape))
     of_gpu = Groups.by_keys(np.column_stack([same.group_ids, gpu.group_ids]))

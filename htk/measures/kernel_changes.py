@@ -54,7 +54,7 @@ def _of_rank(rank: int, totals: pa.Table, step_windows: pa.Table) -> list[Kernel
     chosen = (numbers(totals["rank"], NONE) == rank) & matching(totals["kind"], "compute".__eq__)
     step = row_of(steps, _cycle_and_step(totals, totals["step"]))
     rows = np.flatnonzero(chosen & (step != NONE))
-    calls_of, length = (numbers(totals[c])[rows] for c in ("calls", "total_ns"))
+    calls_of, length = (numbers(totals[c])[rows] for c in ("count", "total_ns"))
     code, names = codes_of(totals["name"])
     shape = [codes_of(totals[c])[0][rows].astype(np.int64) for c in ("grid", "block")]
     kinds = Groups.by_keys(np.column_stack([code[rows].astype(np.int64), *shape]))

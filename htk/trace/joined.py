@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from htk.core.parser import Parsed
 from htk.core.version import VERSION
+from htk.derived.registry import base_tables
 from htk.io.entry import StoredEntry
 from htk.io.spill import arrays_in_files
 from htk.io.store import Store
@@ -28,6 +29,7 @@ from htk.trace.file import TraceFile
 _FEWEST_FILES = 32  # of fewer, joining costs less than keeping
 _LARGEST_BYTES = 512 << 20  # of larger tables, most of the cost is in their rows
 _SHARE_OF_CACHE = 32  # that one joined table may take
+_LEAST_BYTES = 1 << 20  # of tables of a file whose totals are made, and kept, by themselves
 _WORK_PER_BYTE = 4  # that answers take at most, of their tables
 _SHARE_OF_ARRAYS = 4  # of the memory, for large arrays: what Arrow makes of tables takes as much
 _SHARE_OF_MEMORY = 4  # the same: it is in memory once, to be written
@@ -36,6 +38,15 @@ _SHARE_OF_MEMORY = 4  # the same: it is in memory once, to be written
 def are_joined(files: Sequence[TraceFile]) -> bool:
     """Return whether the tables of these files are kept joined."""
     return bool(_folders(files))
+
+
+def totals_are_of_all(name: str, files: Sequence[TraceFile]) -> bool:
+    """Return whether totals of many small files cost less to make of their joined tables."""
+    if not files or files[0].keeps_small:
+        return False
+    reads = base_tables([name])
+    size = sum(file.entry.size_bytes(table) for file in files for table in reads)
+    return size < _LEAST_BYTES * len(files)
 
 
 def _folders(files: Sequence[TraceFile]) -> list[Path]:

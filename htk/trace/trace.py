@@ -25,10 +25,9 @@ from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 from htk.trace.gpu_counts import gpu_counts
-from htk.trace.joined import JoinedTables
+from htk.trace.joined import JoinedTables, totals_are_of_all
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
-_LEAST_BYTES = 1 << 20  # of tables of a file whose totals are made and kept by themselves
 _FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
 
 
@@ -340,7 +339,7 @@ class Trace:
         schema = TABLES.get(name) or DERIVED.get(name)
         if schema is None:
             raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
-        if name in registry.TOTALS and self._are_small(name):
+        if name in registry.TOTALS and totals_are_of_all(name, self.selected_files):
             maker = registry.maker(name)
             return maker.function(*(self.tables[read] for read in maker.reads))
         tables = self._of_parts(name)
@@ -348,13 +347,6 @@ class Trace:
             return tables[0] if tables else schema.empty_table()
         in_files = self._everyone.joined is not None and self._everyone.joined.exceeds_memory
         return concatenated(schema, tables, self._rows_before(schema), by_numpy=in_files)
-
-    def _are_small(self, name: str) -> bool:
-        """Return whether totals of many small files cost less to make of the joined tables."""
-        files, reads = self.selected_files, registry.base_tables([name])
-        if not files or files[0].keeps_small:
-            return False
-        return sum(f.entry.size_bytes(t) for f in files for t in reads) < _LEAST_BYTES * len(files)
 
     @cached_property
     def _everyone(self) -> "Trace":

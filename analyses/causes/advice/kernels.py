@@ -32,7 +32,7 @@ class UnclaimedTime:
     def __init__(self, totals: pa.Table, times: pa.Table) -> None:
         self.totals = totals
         self.rank = numbers(totals["rank"], NONE).astype(np.int64)
-        self.calls, self.length = (numbers(totals[c]) for c in ("calls", "total_ns"))
+        self.calls, self.length = (numbers(totals[c]) for c in ("count", "total_ns"))
         self.compute = matching(totals["kind"], "compute".__eq__)
         self.memory = matching(totals["kind"], "memory".__eq__)
         code, names = codes_of(totals["name"])
