@@ -25,7 +25,8 @@ from bench.peers import SCRIPTS, interpreters
 
 ROOT = Path(__file__).parents[1]
 SMALL = ROOT / "sample_traces/simulated/llama2-7b"
-_JOB = ("--model", "llama2-7b", "--steps", "12", "--nodes", "1", "--gpus-per-node", "1")
+_JOB = ("--model", "llama2-7b", "--layers", "8", "--steps", "70", "--nodes", "1")
+_JOB += ("--gpus-per-node", "1")
 
 
 @dataclass

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bench.goals import Goal, goals
+
 _LINE = 15  # pixels between two labels
 _INTRODUCTION = """\
 # Benchmarks
@@ -46,6 +48,12 @@ _REACH = """\
 Small simulated ranks, each command in a process of its own; memory is anonymous memory, of which
 mapped files are no part.
 """
+_GOALS = """\
+## Goals
+
+What is aimed at, and what the runs above came to. Commands count in multiples of an empty Python;
+seconds are those of the machines named above.
+"""
 _TIMELINE = """\
 ## The timeline
 
@@ -79,6 +87,8 @@ def written(kept: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
             trace = figures.get("trace", "") if isinstance(figures, dict) else ""
             head = text.replace("{trace}", trace)
             parts += [head, body(figures), f"{_ran(kept[name]['ran'])}\n"]
+    if kept:
+        parts += [_GOALS, _aims(goals(kept))]
     picture = _picture(kept["analyses"]["figures"]["analyses"]) if "analyses" in kept else ""
     return "\n".join(parts), picture
 
@@ -175,6 +185,27 @@ def _dashboard(figures: Mapping[str, Any]) -> str:
     )
     head = ("p50", "p95", "of")
     return "\n".join([_table(("seen", *head), seen), facts, "", _table(("request", *head), kinds)])
+
+
+def _aims(aims: Sequence[Goal]) -> str:
+    """Return a table of all goals, and below it what stands in the way of those not met."""
+    rows = [
+        [
+            aim.what,
+            f"{'≥' if aim.is_least else '≤'} {aim.limit:,g} {aim.unit}",
+            "–" if aim.measured is None else f"{aim.measured:,.3g}",
+            aim.verdict,
+        ]
+        for aim in aims
+    ]
+    missed = {a.obstacle: a for a in aims if a.obstacle and a.measured and not a.is_met}
+    names = {
+        obstacle: ", ".join(a.what for a in aims if a.obstacle == obstacle and not a.is_met)
+        for obstacle in missed
+    }
+    lines = "".join(f"- {names[obstacle]}: {obstacle}.\n" for obstacle in missed)
+    table = _table(["", "goal", "measured", ""], rows)
+    return f"{table}\nWhat stands in the way:\n\n{lines}" if lines else table
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
