@@ -168,9 +168,14 @@ def test_steps_that_the_host_bounds_too(
     small = {"micro_batch": 1, "gpu": "h100", "nodes": 1, "gpus_per_node": 2} | base
     start = baseline(open_trace(str(written(tmp_path / "base", **small))).tables)
     truth = step_ns(written(tmp_path / "changed", **(small | change)))
-    # Eight times the rows run on larger tiles than any that was recorded.
+    # A recording of kernels that leave the GPU partly empty shows neither that these run faster
+    # than those that fill it, nor the cache that eight times the rows outgrow, nor the clock that
+    # full load lowers: each makes the prediction about 1 % too short.
     off = 0.07 if edit[0] == "batch" else 0.05
-    assert predict(start, [edit]).step_ns == pytest.approx(truth, rel=off)
+    answer = predict(start, [edit])
+    assert answer.step_ns == pytest.approx(truth, rel=off)
+    low, high = answer.interval(1.0)
+    assert low is not None and high is not None and low < truth < high
 
 
 @pytest.fixture
