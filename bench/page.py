@@ -167,7 +167,7 @@ def _reach(figures: Sequence[Mapping[str, Any]]) -> str:
 
 def _timeline(figures: Mapping[str, Any]) -> str:
     names = [n for n, v in next(iter(figures.values())).items() if isinstance(v, int | float)]
-    rows = [[n, *(f"{part[n]:,.3g}" for part in figures.values())] for n in names]
+    rows = [[n, *(_three_digits(part[n]) for part in figures.values())] for n in names]
     return _table(["", *figures], rows)
 
 
@@ -193,7 +193,7 @@ def _aims(aims: Sequence[Goal]) -> str:
         [
             aim.what,
             f"{'≥' if aim.is_least else '≤'} {aim.limit:,g} {aim.unit}",
-            "–" if aim.measured is None else f"{aim.measured:,.3g}",
+            "–" if aim.measured is None else _three_digits(aim.measured),
             aim.verdict,
         ]
         for aim in aims
@@ -206,6 +206,11 @@ def _aims(aims: Sequence[Goal]) -> str:
     lines = "".join(f"- {names[obstacle]}: {obstacle}.\n" for obstacle in missed)
     table = _table(["", "goal", "measured", ""], rows)
     return f"{table}\nWhat stands in the way:\n\n{lines}" if lines else table
+
+
+def _three_digits(value: float) -> str:
+    """Return the number with three digits, or with all of those before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
