@@ -62,8 +62,8 @@ def run(name: str, peers: Path, tracelens: Path | None, large: Path | None) -> d
     if name == "commands":
         options += ["--peers", str(peers)]
         options += ["--tracelens", str(tracelens)] if tracelens else []
-    if large and name in _WITH_LARGE:
-        options += [word for word in (_WITH_LARGE[name], str(large)) if word]
+    if large and name in _WITH_LARGE:  # first: options that take several words end with the next
+        options = [word for word in (_WITH_LARGE[name], str(large)) if word] + options
     print(f"{name}: {script} {' '.join(options)}", file=sys.stderr)
     before = os.getloadavg()[0]
     done = subprocess.run(
