@@ -139,7 +139,7 @@ def _by_size(complete: CompleteCollectives) -> _Parts:
 
 
 def _by_member(complete: CompleteCollectives, code: dict[int, int], column: str) -> _Parts:
-    """Return a share per member, for what it stands for; ranks that stand for nothing have none."""
+    """Return an equal share of each collective for what `code` maps each member to, if anything."""
     collective, group, sizes = _memberships(complete)
     flat = np.array([code.get(r, NONE) for m in complete.members for r in m], np.int64)
     owner = flat[group]

@@ -11,6 +11,7 @@ from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import pooled
+from htk.measures.gpu_slowness import usual_durations
 from htk.schema import table
 
 Per = Literal["rank", "step", "time"]
@@ -97,13 +98,10 @@ def _usual(
             [codes_of(kernels[c])[0][rows].astype(np.int64) for c in ("name", "grid", "block")]
         )
     )
-    of_gpu = Groups.by_keys(np.column_stack([same.group_ids, gpu]))
     if len(np.unique(gpu)) > 1:
-        each = quotient(of_gpu.sum(length), of_gpu.count)
+        usual = usual_durations(same.group_ids, gpu, np.ones_like(length), length)
     else:
-        (each,) = of_gpu.quantiles(length, (0.5,))
-    over = Groups.by_keys(of_gpu.keys[:, 0])
-    (usual,) = over.quantiles(each, (0.5,))
+        (usual,) = same.quantiles(length, (0.5,))
     grid = codes_of(kernels["grid"])[0][rows] >= 0
     return usual[same.group_ids], (same.count >= min_count)[same.group_ids] & grid
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, numbers
 from htk.columns.groups import Groups, quotient
-from htk.columns.types import NONE
+from htk.columns.types import NONE, Floats, Ints
 
 _LEAST_CALLS = 5  # that show the usual duration of a kernel
 _WHO, _SHAPE = ("rank", "device"), ("name", "grid", "block")
@@ -24,17 +24,23 @@ def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
     calls, length = (numbers(kernel_totals[c])[rows] for c in ("count", "total_ns"))
     shape = [codes_of(kernel_totals[c])[0][rows].astype(np.int64) for c in _SHAPE]
     gpu, same = Groups.by_keys(who), Groups.by_keys(np.column_stack(shape))
-    of_gpu = Groups.by_keys(np.column_stack([same.group_ids, gpu.group_ids]))
-    calls, length = of_gpu.sum(calls), of_gpu.sum(length)
-    over = Groups.by_keys(of_gpu.keys[:, 0])
-    (usual,) = over.quantiles(quotient(length, calls), (0.5,))
-    enough = over.sum(calls) >= _LEAST_CALLS
-    enough &= shape[1][same.first_row] >= 0  # without a grid it is not known to be the same work
-    counted = enough[over.group_ids]
-    ids, gpus = of_gpu.keys[:, 1], len(gpu)
-    spent = np.bincount(ids, np.where(counted, length, 0), gpus)
-    should = np.bincount(ids, np.where(counted, usual[over.group_ids] * calls, 0.0), gpus)
+    usual = usual_durations(same.group_ids, gpu.group_ids, calls, length)[same.group_ids]
+    counted = (same.sum(calls) >= _LEAST_CALLS)[same.group_ids]
+    counted &= shape[1] >= 0  # without a grid it is not known to be the same work
+    spent = gpu.sum(np.where(counted, length, 0))
+    should = np.bincount(gpu.group_ids, np.where(counted, usual * calls, 0.0), len(gpu))
     should = np.round(should).astype(np.int64)
     slow = 100 * quotient(spent - should, should)
     beyond = slow - float(np.median(slow))
     return dict(zip(gpu.keys[:, 0].tolist(), beyond.tolist(), strict=True))
+
+
+def usual_durations(shape: Ints, gpu: Ints, calls: Ints, total: Ints) -> Floats:
+    """Return for each shape the median over GPUs of each GPU's mean duration, in ns.
+
+    Each row is of one shape (numbered from 0) and GPU: how many calls, and their time in all.
+    """
+    of_gpu = Groups.by_keys(np.column_stack([shape, gpu]))
+    means = quotient(of_gpu.sum(total), of_gpu.sum(calls))
+    (usual,) = Groups.by_keys(of_gpu.keys[:, 0]).quantiles(means, (0.5,))
+    return usual
