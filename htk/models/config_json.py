@@ -81,8 +81,7 @@ class _Config:
                 biases=self.biases,
                 latent=self.latent(),
                 predictions=min(self.maybe("num_nextn_predict_layers") or 0, _MOST_PREDICTIONS),
-                **self.mixture(experts),
-                **self.hybrid(),
+                **(self.mixture(experts) | self.hybrid()),
                 **self.windows(layers),
             )
         )

@@ -249,8 +249,7 @@ def _unknown(name: str) -> str:
 def checked(model: Decoder) -> Decoder:
     """Return the model, if its sizes make a decoder."""
     sizes = (model.layers, model.hidden, model.heads, model.kv_heads, model.ffn, model.vocab)
-    has_heads = model.head_size > 0 or (model.hidden > 0 and model.heads > 0)
-    if min(sizes) < 1 or not has_heads or model.heads % model.kv_heads:
+    if min(sizes) < 1 or model.head_size < 0 or model.heads % model.kv_heads:
         raise UsageError(_no_decoder(model))
     if not model.head_size and model.latent is None and model.hidden % model.heads:
         raise UsageError(_no_decoder(model))

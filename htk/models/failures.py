@@ -157,8 +157,10 @@ def _two_levels(
     disk_share = 1 - plan.memory_share
     recoveries = [math.expm1(_bounded(rate * r)) / rate for r in (memory_recovery, recovery)]
     down = plan.memory_share * recoveries[0] + disk_share * recoveries[1]
-    failed = _until_saved(rate, plan, count)
-    wall = failed * (1 / rate + down + disk_share * plan.write)  # a failure each 1/rate of running
+    # What is being written when a failure goes back to disk is done again.
+    again = math.exp(_bounded(rate * disk_share * plan.write))
+    failed = _until_saved(rate, plan, count) * again
+    wall = failed * (1 / rate + down)  # a failure each 1/rate of running
     useful, saving = count * plan.memory_every, count * plan.memory_cost + plan.cost
     lost = max(wall - useful - saving - failed * down, 0.0)
     return TimeShares(useful / wall, saving / wall, lost / wall, failed * down / wall)

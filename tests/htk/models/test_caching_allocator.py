@@ -116,6 +116,61 @@ def test_segments_and_blocks_lie_where_they_are_put() -> None:
     assert memory.address_of("e") == 100 * MIB and memory.reserved == 40 * MIB
 
 
+def test_segments_do_not_touch_those_that_were_there() -> None:
+    memory = CachingAllocator()
+    memory.add_segment(100 * MIB, 40 * MIB, False)
+    memory.malloc("a", 60 * MIB)
+    assert memory.address_of("a") > 140 * MIB
+    assert (memory.reserved, memory.segments) == (100 * MIB, 2)
+    memory.free("a")
+    memory.malloc("b", 80 * MIB)
+    assert memory.reserved == 180 * MIB, "40 and 60 MiB side by side are no block of 100"
+
+
+@pytest.mark.parametrize(("first", "second"), [(100, 110), (115, 100), (130, 105), (100, 130)])
+def test_blocks_that_are_put_at_the_ends_of_a_segment(first: int, second: int) -> None:
+    """Each of 10 of the 40 MiB from 100 on; whatever is left joins when both are free again."""
+    memory = CachingAllocator()
+    memory.add_segment(100 * MIB, 40 * MIB, False)
+    assert not memory.place("x", 131 * MIB, 10 * MIB) and not memory.place("x", 99 * MIB, MIB)
+    assert memory.place("a", first * MIB, 10 * MIB) and memory.place("b", second * MIB, 10 * MIB)
+    assert (memory.address_of("a"), memory.address_of("b")) == (first * MIB, second * MIB)
+    assert memory.allocated == 20 * MIB and len(memory) == 2
+    memory.free("a")
+    memory.free("b")
+    assert memory.place("whole", 100 * MIB, 40 * MIB), "a block may fill a segment"
+    assert memory.allocated == 40 * MIB
+
+
+@pytest.mark.parametrize("freed", ["a", "b"])
+def test_a_segment_of_which_a_part_is_used_is_not_given_back(freed: str) -> None:
+    memory = CachingAllocator(capacity=40 * MIB)
+    memory.malloc("a", 9 * MIB)
+    memory.malloc("b", 11 * MIB)
+    memory.free(freed)
+    with pytest.raises(OutOfGpuMemory):
+        memory.malloc("c", 21 * MIB)
+    assert (memory.reserved, memory.retries) == (20 * MIB, 1)
+    memory.begin()
+    assert memory.retries == 0
+    memory.free("a" if freed == "b" else "b")
+    memory.malloc("c", 40 * MIB)
+    assert (memory.reserved, memory.segments) == (40 * MIB, 1), "all of the capacity"
+
+
+def test_a_block_as_large_as_the_largest_split_is_not_split() -> None:
+    """max_split_size of 100 MiB: for 100 the 110 that are free, and all of them."""
+    memory = CachingAllocator(max_split=100 * MIB)
+    memory.malloc("a", 110 * MIB)
+    memory.free("a")
+    memory.malloc("b", 100 * MIB)
+    assert (memory.reserved, memory.block_size("b")) == (110 * MIB, 110 * MIB)
+    memory.malloc("c", 100 * MIB)
+    memory.free("c")
+    memory.malloc("d", 99 * MIB)
+    assert memory.reserved == 110 * MIB + 100 * MIB + 100 * MIB, "100 are kept for large requests"
+
+
 class _Twin:
     """The same rules on a list of bytes' owners: segments as lists of (size, key or None)."""
 
@@ -169,7 +224,11 @@ class _Twin:
 def test_it_does_what_a_slow_twin_does(seed: int) -> None:
     dice = random.Random(seed)
     memory, twin, alive = CachingAllocator(), _Twin(), []
+    seen = [(0, 0)]  # reserved and allocated
     for number in range(700):
+        if number == 300:
+            memory.begin()
+            seen = seen[-1:]
         if alive and dice.random() < 0.47:
             key = alive.pop(dice.randrange(len(alive)))
             memory.free(key)
@@ -181,4 +240,9 @@ def test_it_does_what_a_slow_twin_does(seed: int) -> None:
             memory.malloc(number, size)
             twin.malloc(number, size)
             alive.append(number)
-        assert (memory.allocated, memory.reserved) == (twin.allocated, twin.reserved)
+        seen.append((twin.reserved, twin.allocated))
+        assert (memory.reserved, memory.allocated) == seen[-1]
+        assert (memory.peak_reserved, memory.allocated_at_peak) == max(seen)
+        assert memory.peak_allocated == max(allocated for _, allocated in seen)
+        assert (len(memory), memory.segments) == (len(alive), len(twin.segments))
+        assert all(memory.holds(key) for key in alive) and not memory.holds(-1)

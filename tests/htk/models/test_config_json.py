@@ -120,3 +120,63 @@ def test_no_file_and_one_too_large(tmp_path: Path) -> None:
         read_config(tmp_path / "nothing.json")
     with pytest.raises(UsageError, match="too large"):
         read_config(written(tmp_path, " " * (4 << 20) + "{}"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (LLAMA | {"num_nextn_predict_layers": 1}, {"predictions": 1}),
+        (LLAMA, {"predictions": 0, "positions": 0, "window": 0, "biases": None, "kv_heads": 8}),
+        (LLAMA | {"max_position_embeddings": 8192}, {"positions": 0, "gated": True}),
+        (LLAMA | {"multi_query": True}, {"kv_heads": 1}),
+        (LLAMA | {"num_key_value_heads": None}, {"kv_heads": 32}),
+        (LLAMA | {"hidden_act": "gelu_new"}, {"gated": False}),
+        (LLAMA | {"hidden_act": None, "activation_function": "relu"}, {"gated": False}),
+        (LLAMA | {"intermediate_size": None}, {"ffn": 4 * 4096}),
+        (LLAMA | {"tie_word_embeddings": None}, {"tied": False}),
+        (GPT2, {"positions": 1024, "tied": True, "ffn": 4 * 768, "has_biases": True}),
+        (GPT2 | {"n_positions": None}, {"positions": 0}),
+        (GPT2 | {"tie_word_embeddings": False}, {"tied": False}),
+        (LLAMA | {"model_type": "gpt_oss"}, {"biases": True}),
+        (LLAMA | {"model_type": "nemotron"}, {"biases": False, "gated": False}),
+        (MIXTRAL | {"num_local_experts": 2}, {"experts": 2, "active_experts": 2}),
+        (MIXTRAL, {"ffn": 14336, "dense_layers": 0, "shared_ffn": 0, "expert_input": 0}),
+        (MIXTRAL | {"num_local_experts": 1}, {"experts": 1, "active_experts": 1}),
+        (QWEN | {"intermediate_size": None}, {"ffn": 768, "dense_ffn": 0}),
+        (QWEN | {"shared_expert_intermediate_size": 512}, {"shared_ffn": 512, "dense_ffn": 6144}),
+        (DEEPSEEK | {"n_shared_experts": 2}, {"shared_ffn": 2 * 2048, "dense_ffn": 18432}),
+        (LLAMA | {"model_type": "mistral", "sliding_window": 4096},
+         {"window": 4096, "windowed_layers": 32}),
+        (LLAMA | {"model_type": "mistral", "sliding_window": 4096, "use_sliding_window": False},
+         {"window": 0, "windowed_layers": 0}),
+        (LLAMA | {"sliding_window": 4096}, {"window": 0, "windowed_layers": 0}),
+        (LLAMA | {"sliding_window": 64, "layer_types": ["sliding_attention"] * 40},
+         {"windowed_layers": 32}),
+    ],
+)  # fmt: skip
+def test_what_single_facts_say(tmp_path: Path, facts: Any, expected: dict[str, Any]) -> None:
+    model = read_config(written(tmp_path, facts))
+    assert {name: getattr(model, name) for name in expected} == expected
+
+
+def test_letters_of_a_hybrid(tmp_path: Path) -> None:
+    """Three state spaces, two of attention; of three feed-forwards one is dense. A convolution of 4
+    unless it is given."""
+    model = read_config(written(tmp_path, NANO | {"hybrid_override_pattern": "M*-EM*ME",
+                                                  "num_hidden_layers": 8}))  # fmt: skip
+    assert (model.mixers, model.feed_forwards, model.dense_layers) == (2, 3, 1)
+    assert model.state_space_layers == 3 and model.state_space is not None
+    assert model.state_space.convolution == 4
+    dense = {"hybrid_override_pattern": "M-M*", "num_hidden_layers": 4, "n_routed_experts": None}
+    model = read_config(written(tmp_path, NANO | dense | {"conv_kernel": 3}))
+    assert (model.mixers, model.feed_forwards, model.dense_layers) == (1, 1, 0)
+    assert model.state_space is not None and model.state_space.convolution == 3
+
+
+def test_names_are_those_of_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, LLAMA | {"_name_or_path": "meta/\x1bllama"})
+    assert read_config(path).name == "meta/llama"
+    assert read_config(written(tmp_path, LLAMA | {"_name_or_path": "  "})).name == "llama"
+    assert read_config(written(tmp_path, LLAMA | {"_name_or_path": 7})).name == "llama"
+    anonymous = {k: v for k, v in LLAMA.items() if k != "model_type"}
+    assert read_config(written(tmp_path, anonymous)).name == str(path)[:80]

@@ -8,6 +8,7 @@ import pytest
 
 from htk.models.failures import (
     Checkpointing,
+    TimeShares,
     best_checkpointing,
     best_interval,
     shares,
@@ -171,3 +172,99 @@ def test_runs_scatter_as_simulated_ones_do() -> None:
     useful = shares(rate, recovery, plan).useful
     assert mean == pytest.approx(360 * 1200 / useful, rel=0.01)
     assert spread_of_run(rate, recovery, plan, mean) == pytest.approx(spread, rel=0.15)
+
+
+def test_a_job_that_waits_keeps_its_shares_of_the_rest() -> None:
+    """A quarter of the time without enough nodes: three quarters of what each share was."""
+    waits = TimeShares(0.6, 0.2, 0.15, 0.05).with_waiting(0.25)
+    assert waits.useful == pytest.approx(0.45) and waits.checkpoints == pytest.approx(0.15)
+    assert waits.lost_work == pytest.approx(0.1125) and waits.recovery == pytest.approx(0.0375)
+    assert waits.waiting == 0.25
+
+
+def test_a_background_write_costs_the_same_where_memory_saves_nothing() -> None:
+    alone = Checkpointing(1800, 60, 400)
+    both = replace(alone, memory_every=1800.0)
+    one, two = (shares(1 / HOUR, 300, plan) for plan in (alone, both))
+    assert two.useful == pytest.approx(one.useful)
+    assert two.recovery == pytest.approx(one.recovery)
+    assert two.lost_work == pytest.approx(one.lost_work)
+
+
+def test_two_levels_with_a_write_in_the_background_are_those_of_a_simulated_job() -> None:
+    """A failure of disk during the write goes back to the checkpoint before it."""
+    plan = Checkpointing(6000, 60, 2000, memory_every=600, memory_cost=10, memory_share=0.5)
+    dice = random.Random(12)
+    interval = saved = 0  # of 10 in memory, then one on disk; those on disk
+    wall = down = since = 0.0  # since the last on disk
+    for _ in range(60_000):
+        length = 610 if interval < 10 else 60
+        ran = dice.expovariate(1 / HOUR)
+        if ran >= length:
+            wall, since = wall + length, since + length
+            interval += 1
+            if interval > 10:
+                interval, saved, since = 0, saved + 1, 0.0
+            continue
+        survives = dice.random() < 0.5
+        stood = _recovered(dice, 1 / HOUR, 120 if survives else 600)
+        wall, down, since = wall + ran + stood, down + stood, since + ran
+        if not survives:
+            saved -= since < 2000
+            interval, since = 0, 2000.0
+    split = shares(1 / HOUR, 600, plan, 120)
+    assert split.useful == pytest.approx(6000 * saved / wall, abs=0.012)
+    assert split.recovery == pytest.approx(down / wall, abs=0.004)
+
+
+@pytest.mark.parametrize("x", [1e-9, 1e-4, 0.03, 0.7, 0.999, 1.0, 1.5, 8.0, 30.0])
+def test_the_best_interval_solves_its_equation(x: float) -> None:
+    """(1 - λτ)·e^(λ(τ+δ)) = 1, found anew by halving; x = λδ."""
+    low, high = 0.0, 1.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        if math.log1p(-middle) + middle + x > 0 if middle < 1 else False:
+            low = middle
+        else:
+            high = middle
+    assert best_interval(1.0, x) == pytest.approx(low, rel=1e-6)
+    assert best_interval(1 / HOUR, x * HOUR) == pytest.approx(low * HOUR, rel=1e-6)
+
+
+@pytest.mark.parametrize("memory_share", [0.0, 0.3, 0.9, 1.0])
+def test_plans_are_the_same_in_any_unit_of_time(memory_share: float) -> None:
+    plan = Checkpointing(1, 1200, 300, 1, 200, memory_share)
+    longer = Checkpointing(1, 120_000, 30_000, 1, 20_000, memory_share)
+    best = best_checkpointing(1e-5, 6000, plan, 1200)
+    far = best_checkpointing(1e-7, 600_000, longer, 120_000)
+    assert best.memory_every is not None and far.memory_every is not None
+    assert far.every == pytest.approx(100 * best.every)
+    assert far.memory_every == pytest.approx(100 * best.memory_every)
+
+
+def test_memory_as_dear_as_disk_is_written_no_oftener() -> None:
+    plan = Checkpointing(1, 60, memory_every=1, memory_cost=60, memory_share=0.5)
+    best = best_checkpointing(1 / HOUR, 300, plan)
+    assert best.every == best.memory_every
+
+
+def test_where_nothing_fails_or_nothing_is_paid_there_is_no_trade() -> None:
+    assert best_interval(0.0, 60) == math.inf and best_interval(-1.0, 60) == math.inf
+    assert best_interval(1 / HOUR, 0.0) == 0.0
+
+
+def test_an_interval_is_no_shorter_than_the_write_in_the_background() -> None:
+    """A write of 5000 s, for 10 s of which the job stands still."""
+    best = best_checkpointing(1 / HOUR, 300, Checkpointing(1, 10, 5000))
+    assert best.every == 4990
+
+
+def test_runs_scatter_by_the_level_that_failures_go_back_to() -> None:
+    """Three of four failures lose up to 100 s, the fourth up to 1000, and 50 s each besides."""
+    plan = Checkpointing(990, 10, 20, memory_every=95, memory_cost=5, memory_share=0.75)
+    dice = random.Random(3)
+    squares = [
+        (50 + dice.uniform(0, 100 if dice.random() < 0.75 else 1000)) ** 2 for _ in range(200_000)
+    ]
+    expected = math.sqrt(7 * sum(squares) / len(squares))
+    assert spread_of_run(0.001, 30, plan, 7000) == pytest.approx(expected, rel=0.01)

@@ -10,11 +10,13 @@ from htk.models.memory import (
     FRAGMENTATION,
     Layout,
     allocated,
+    in_flight,
     kept_of_layer,
     layer_input,
     memory,
     model_size,
     p_oom,
+    stage_memory,
     whole_layer,
 )
 
@@ -289,3 +291,44 @@ def test_the_probability_not_to_fit() -> None:
     assert p_oom(40e9, 80e9) < 1e-5 and p_oom(160e9, 80e9) > 1 - 1e-5
     assert p_oom(1.0, 80e9) == 0 and p_oom(1e30, 1.0) == 1
     assert p_oom(90e9, 80e9, 0.3) < p_oom(90e9, 80e9, 0.1)
+
+
+@pytest.mark.parametrize("virtual", [1, 2, 3])
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_micro_batches_in_flight_are_those_of_the_schedule(virtual: int, stage: int) -> None:
+    """Four stages. Megatron's order: as many chunks forward as warm up, then one forward and one
+    backward in turn; a chunk is held from its forward to its backward pass."""
+    stages, many = 4, 24
+    if virtual == 1:
+        warm_up = stages - stage - 1
+    else:
+        warm_up = 2 * (stages - stage - 1) + (virtual - 1) * stages
+    held = most = forward = 0
+    while forward < many * virtual:
+        forward, held = forward + 1, held + 1
+        most = max(most, held)
+        if forward > warm_up:
+            held -= 1
+    layout = Layout("ddp", pipeline=stages, virtual=virtual, micro_batches=many)
+    assert in_flight(layout, stage) == most / virtual
+    assert in_flight(replace(layout, micro_batches=1), stage) == 1
+
+
+def test_only_the_outer_stages_hold_an_embedding() -> None:
+    plain = model_size(Decoder("plain", 8, 64, 8, 8, 128, 5000))
+    layout = Layout("ddp", pipeline=4, seq=64, micro_batches=16)
+    first, second, third, last = (stage_memory(plain, layout, k).state for k in range(4))
+    assert second == third and first == last
+    assert first - second == 16 * 5000 * 64
+
+
+def test_logits_of_two_ranks() -> None:
+    whole = memory(LLAMA_7B, Layout()).logits
+    assert memory(LLAMA_7B, Layout(tensor=2)).logits == whole / 2
+    assert memory(LLAMA_7B, Layout(split_logits=False)).logits == whole
+
+
+@pytest.mark.parametrize(("shards", "layers"), [(1, 0), (2, 2), (3, 2)])
+def test_gradients_that_are_whole_until_they_are_scattered(shards: int, layers: int) -> None:
+    need = memory(LLAMA_7B, Layout("zero2", shards, seq=128))
+    assert need.buffers == layers * 2 * 202_383_360
