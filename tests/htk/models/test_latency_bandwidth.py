@@ -69,7 +69,7 @@ def test_points_without_bytes_or_time_are_left_out() -> None:
 def test_three_protocols_are_three_pieces() -> None:
     """Latencies of 5, 12 and 40 us; 4, 25 and 200 GB/s; the first with three points alone."""
     ends = [SIZES[2], SIZES[10], SIZES[-1]]
-    first, second = (SIZES <= end for end in ends[:2])
+    first, second = (np.less_equal(SIZES, end) for end in ends[:2])
     time = np.where(first, 5 + SIZES / 4e3, 12 + SIZES / 25e3)
     time = np.where(second, time, 200 + SIZES / 200e3)
     curve = fit(SIZES, time)
