@@ -86,17 +86,22 @@ def _hash(communicator: Mapping[str, Any]) -> int | None:
 
 
 def _group(communicator: Mapping[str, Any]) -> dict[str, Any]:
-    ranks = [r for r in list_of(communicator.get("ranks")) if isinstance(r, dict)]
+    hosts = {
+        text_or_none(rank.get("host"))
+        for key in ("ranks", "missing_ranks")
+        for rank in list_of(communicator.get(key))
+        if isinstance(rank, dict)
+    }
     return {
         "source": NAME,
         "comm_hash": _hash(communicator),
         "group_size": whole_number(communicator.get("size")),
-        "nodes": len({text_or_none(r.get("host")) for r in ranks}) or None,
+        "nodes": len(hosts - {None}) or None,
     }
 
 
 def _counts(communicator: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for each rank and type that it has used; one without a type for a silent rank."""
+    """A row for each rank and type that it has used; one without a type where it has used none."""
     common = {
         "source": NAME,
         "comm_hash": _hash(communicator),
@@ -116,7 +121,7 @@ def _counts(communicator: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             counts = rank.get("collective_counts")
             for name, count in counts.items() if isinstance(counts, dict) else ():
                 yield who | {"type": collective_type(name), "count": whole_number(count)}
-            if not isinstance(counts, dict):
+            if not isinstance(counts, dict) or not counts:
                 yield who
 
 
@@ -148,6 +153,7 @@ _ONE = re.compile(
     r"(\d{1,9}) on node (\S{1,255})|\[)"
 )
 _PROCESS = re.compile(r"^  Process (\d{1,9}) on node (\S{1,255}) managing GPUs? ([\d,()-]{1,255})")
+_DEVICE = re.compile(r"(\d{1,4})(?:\(\d{1,4}\))?")  # one GPU, and its number for the driver
 _FRAMEWORK = re.compile(
     r"^(?:NCCL version \S{1,64} compiled with CUDA|CUDA runtime version|Communicators\.\.\."
     r"|={3,99}$|Group {1,9}Comms|  Nodes  Processes|\(total\)| {1,9}# {1,9}in group"
@@ -212,7 +218,9 @@ class _Reader:
         if match := _GROUP_ROW.match(text):
             self._sizes[match[1]] = int(match[3]), int(match[2])
         elif match := _PROCESS.match(text):
-            who = {"process": match[1], "host": match[2], "device": whole_number(match[3][:1])}
+            one_gpu = _DEVICE.fullmatch(match[3])
+            device = int(one_gpu[1]) if one_gpu else None
+            who = {"process": match[1], "host": match[2], "device": device}
             status = "considered_dead" if self._heading == "DEAD" else "unresponsive"
             self._rows.append(self._row(None) | who | {"status": status})
         elif block is None:

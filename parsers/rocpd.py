@@ -138,12 +138,10 @@ class _Set:
     def _kernels(self, rows: pa.Table) -> GpuWork:
         symbols = self.symbols.to_pylist()
         names = {s["id"]: kernel_name(s["display_name"] or s["kernel_name"] or "") for s in symbols}
-        registers = np.array(
-            [(s["arch_vgpr_count"] or 0) + (s["accum_vgpr_count"] or 0) for s in symbols] + [-1]
-        )
+        registers = np.array([*map(_registers, symbols), -1])
         ids = numbers(rows["kernel_id"], -1)
         symbol = look_up(numbers(self.symbols["id"], -1), np.arange(len(symbols)), ids)
-        sizes = [numbers(rows[name], 1) for name in _AXES]
+        sizes = [numbers(rows[name], -1) for name in _AXES]
         return GpuWork(
             named(ids, names),
             *self._common(rows),
@@ -246,6 +244,12 @@ def _with_track(rows: pa.Table, tracks: pa.Table) -> pa.Table:
 
 def _of(rows: pa.Table, owner: int) -> pa.Table:
     return rows.filter(pa.array(numbers(rows["pid"], -1) == owner))
+
+
+def _registers(symbol: Mapping[str, Any]) -> int:
+    """Return the vector registers of a kernel, of both sorts; -1: not recorded."""
+    own, accumulated = symbol["arch_vgpr_count"], symbol["accum_vgpr_count"]
+    return -1 if own is None or accumulated is None else int(own + accumulated)
 
 
 def _stream(rows: pa.Table) -> Ints:

@@ -45,9 +45,9 @@ class _Correlation(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Size(msgspec.Struct, frozen=True, gc=False):
-    x: int = 1
-    y: int = 1
-    z: int = 1
+    x: int = -1
+    y: int = -1
+    z: int = -1
 
 
 class _Dispatched(msgspec.Struct, gc=False):

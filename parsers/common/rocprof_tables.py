@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, mapped, matching, number, text, texts
-from htk.columns.types import Ints, Mask
+from htk.columns.types import NONE, Ints, Mask
 from htk.core.parser import Parsed
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import CALL, FACTS, collectives
@@ -165,7 +165,7 @@ def _annotations(calls: ApiCalls, pid: int) -> pa.Table:
 def _kernels(work: GpuWork) -> pa.Table:
     """rocprofv3 counts work items; the vocabulary counts blocks."""
     blocks = [
-        np.where(grid >= 0, -(-grid // np.maximum(block, 1)), -1)
+        np.where((grid >= 0) & (block > 0), -(-grid // np.maximum(block, 1)), -1)
         for grid, block in zip(work.grid, work.block, strict=True)
     ]
     return activities(
@@ -202,10 +202,12 @@ def _copies(work: GpuWork) -> pa.Table:
 
 
 def _on_thread(calls: ApiCalls, chosen: Ints, pid: int) -> dict[str, pa.Array]:
+    thread = calls.thread[chosen]
+    codes, values = codes_of(int_texts(thread))
     return {
         "name": calls.name.take(pa.array(chosen)),
         "process": texts([str(pid)] * len(chosen)),
-        "thread": int_texts(calls.thread[chosen]),
+        "thread": text(np.where(thread >= 0, codes, NONE), values),
         "start_ns": number(calls.start[chosen], pa.int64()),
         "end_ns": number(calls.end[chosen], pa.int64()),
     }

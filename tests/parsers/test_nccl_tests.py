@@ -1,6 +1,8 @@
 """Output of nccl-tests: text of every age, and JSON."""
 
 import io
+import json
+from typing import Any
 
 import pytest
 
@@ -77,3 +79,125 @@ def test_json_behind_lines_of_text() -> None:
         for s in (source, bare)
     ]
     assert tables[0] == tables[1] and tables[0]
+
+
+def test_bandwidth_of_each_collective_by_hand() -> None:
+    """4 ranks on 2 nodes move 2,000 bytes in 1 us: 2 GB/s, times (n-1)/n for what is exchanged by
+    all, twice that for an all-reduce, once for others; a hypercube moves (n-1)/n of its size."""
+    wanted = {
+        "all_reduce": (2.0, 3.0),
+        "all_gather": (2.0, 1.5),
+        "reduce_scatter": (2.0, 1.5),
+        "alltoall": (2.0, 1.5),
+        "broadcast": (2.0, 2.0),
+        "reduce": (2.0, 2.0),
+        "gather": (2.0, 1.5),
+        "scatter": (2.0, 1.5),
+        "sendrecv": (2.0, 2.0),
+        "hypercube": (1.5, 1.5),
+    }
+    for kind, bandwidth in wanted.items():
+        text = f"# Collective test starting: {kind}_perf\n# nThread 2 nGpus 1 minBytes 8\n"
+        for rank in range(4):
+            text += f"#  Rank {rank:2} Group  0 Pid {9 + rank} on n{rank // 2} device 0 [0] H100\n"
+        text += " 2000 500 float sum -1 1.0 0.1 0.1 0 2.0 0.1 0.1 N/A\n"
+        out, into = rows(parsed(nccl_tests, text), "bench_points")
+        assert values(out, "algbw_gbps", "busbw_gbps") == pytest.approx(bandwidth), kind
+        half = tuple(value / 2 for value in bandwidth)
+        assert values(into, "algbw_gbps", "busbw_gbps") == pytest.approx(half), kind
+        assert values(out, "group_size", "nodes", "in_place", "wrong") == (4, 2, False, 0)
+        assert values(into, "in_place", "wrong") == (True, None)
+
+
+def test_what_a_row_says_of_the_operation() -> None:
+    head = "# nThread 2 nGpus 3 minBytes 8\n"
+    text = (
+        head + " 64 16 half none -1 1.0 0 0 0 1.0 0 0 3\n 128 32 int8 prod 5 1.5 0 0 0 N/A 0 0 0\n"
+    )
+    log = parsed(nccl_tests, text, "reduce_perf.out")
+    told = ("type", "size_bytes", "count", "dtype", "redop", "root", "group_size", "nodes")
+    assert [values(r, *told, "in_place", "wrong") for r in rows(log, "bench_points")] == [
+        ("reduce", 64, 16, "half", None, -1, 6, None, False, 0),
+        ("reduce", 64, 16, "half", None, -1, 6, None, True, 3),
+        ("reduce", 128, 32, "int8", "prod", 5, 6, None, False, 0),  # in place it was not timed
+    ]
+    assert log.facts["events"] == 3 and log.facts["truncated"] is True
+
+
+def test_rows_of_other_widths_are_counted_and_left_out() -> None:
+    head = "# nThread 1 nGpus 2 minBytes 8\n"
+    good = " 64 16 half sum -1 1.0 0 0 0 1.0 0 0 0 12:00:00\n"
+    text = head + good + " 64 16 half sum -1 1.0 0 0 0 1.0 0\n" + "# Avg bus bandwidth : 1\n"
+    log = parsed(nccl_tests, text, "reduce_perf.out")
+    assert len(rows(log, "bench_points")) == 2 and log.facts["truncated"] is False
+    (issue,) = rows(log, "parse_issues")
+    assert (issue["kind"], issue["offset"]) == ("broken_row", len(head + good))
+
+
+def test_rows_before_the_table_begins_are_none() -> None:
+    row = " 64 16 half sum -1 1.0 0 0 0 1.0 0 0 0\n"
+    text = "# nccl-tests version 2.17.4 nccl-library=22703\n" + row
+    text += "# nThread 1 nGpus 2 minBytes 8\n" + row
+    log = parsed(nccl_tests, text, "reduce_perf.out")
+    assert len(rows(log, "bench_points")) == 2
+    assert json.loads(str(log.facts["versions"])) == {
+        "nccl_tests": "2.17.4",
+        "nccl_version": "22703",
+    }
+
+
+def test_the_last_of_several_tests_says_whether_the_output_is_whole() -> None:
+    def run(kind: str, end: str) -> str:
+        row = " 64 16 half sum -1 1.0 0 0 0 1.0 0 0 0\n"
+        head = f"# Collective test starting: {kind}_perf\n# nThread 1 nGpus 2 minBytes 8\n"
+        return head + row + end
+
+    footer = "# Out of bounds values : 0 OK\n# Avg bus bandwidth : 1\n"
+    both = parsed(nccl_tests, run("reduce", footer) + run("all_gather", ""))
+    assert [r["type"] for r in rows(both, "bench_points")] == ["reduce"] * 2 + ["all_gather"] * 2
+    assert both.facts["truncated"] is True
+    both = parsed(nccl_tests, run("reduce", "") + run("all_gather", footer))
+    assert both.facts["truncated"] is False
+
+
+def test_every_field_of_a_result_in_json() -> None:
+    devices = [{"rank": k, "hostname": f"n{k % 3}", "device_info": "H200"} for k in range(6)]
+    results: list[Any] = [
+        {
+            "size": 4096, "count": 1024, "type": "float", "redop": "none", "root": 3,
+            "out_of_place": {"time": 2.0, "nwrong": 5},
+            "out_of_place_per_iter": {"min_us": 1.5, "max_us": 2.5},
+            "in_place": {"cpu_time": 4.0, "nwrong": "N/A"},
+        },
+        {"size": 0, "out_of_place": {"time": 2.0}},
+        {"size": 8, "out_of_place": {"time": 0.0}, "in_place": 3},
+        "none",
+    ]  # fmt: skip
+    report = {
+        "version": 3, "nccl_version": 22907, "args": ["./all_gather_perf"],
+        "config": {"devices": devices}, "results": results, "average_bus_bandwidth": {},
+    }  # fmt: skip
+    log = parsed(nccl_tests, json.dumps(report), "x.json")
+    told = ("type", "group_size", "nodes", "size_bytes", "count", "dtype", "redop", "root")
+    measured = ("in_place", "time_us", "time_us_min", "time_us_max", "wrong", "algbw_gbps")
+    common = ("all_gather", 6, 3, 4096, 1024, "float", None, 3)
+    assert [values(r, *told, *measured) for r in rows(log, "bench_points")] == [
+        (*common, False, 2.0, 1.5, 2.5, 5, 2.048),
+        (*common, True, 4.0, None, None, None, 1.024),
+    ]
+    assert [r["busbw_gbps"] for r in rows(log, "bench_points")] == pytest.approx(
+        [2.048 * 5 / 6, 1.024 * 5 / 6]
+    )
+    assert (log.facts["device_name"], log.facts["events"]) == ("H200", 2)
+
+
+def test_json_cut_short_keeps_its_whole_results_and_what_stands_before_them() -> None:
+    text = (SAMPLES / "nccl_tests/all_reduce_perf_v3.json").read_text()
+    results = json.loads(text)["results"]
+    cut = text.index('{"size":2048,') + 20
+    log = parsed(nccl_tests, text[:cut], "x.json")
+    whole = sum(result["size"] < 2048 for result in results)
+    found = rows(log, "bench_points")
+    assert [r["size_bytes"] for r in found[::2]] == [8, 32, 128, 512] and whole == 4
+    assert {(r["type"], r["group_size"]) for r in found} == {("all_reduce", 8)}
+    assert log.facts["truncated"] is True
