@@ -27,13 +27,13 @@ def fullest_over_mean(model: StepModel) -> Floats:
     facts, graph = model.facts, model.graph
     sizes = np.maximum(facts.in_bytes, facts.out_bytes).astype(np.float64)
     node = np.where(model.run_edge >= 0, graph.src[model.run_edge], -1)
-    chosen = exchanges(model) & (node >= 0) & (facts.in_bytes > 0) & (facts.out_bytes > 0)
+    chosen = exchanges(model) & (node >= 0) & (facts.in_bytes >= 0) & (facts.out_bytes >= 0)
     largest, total, members = (np.zeros(len(graph.time)) for _ in range(3))
     np.maximum.at(largest, node[chosen], sizes[chosen])
     np.add.at(total, node[chosen], facts.in_bytes[chosen])
     np.add.at(members, node[chosen], 1)
     ratio = np.ones(len(sizes))
-    mean = total[node[chosen]] / members[node[chosen]]
+    mean = np.maximum(total[node[chosen]], 1) / members[node[chosen]]
     ratio[chosen] = np.maximum(largest[node[chosen]] / mean, 1.0)
     return ratio
 
@@ -95,8 +95,9 @@ def _reductions(
     for rank in model.graph.ranks:
         of_rank = acts.rank == rank
         products = _in_order(model, grouped & model.facts.backward & of_rank)
+        buckets = min(count, len(products))  # no product's gradients are in two
         others, optimizer = _in_order(model, reduces & of_rank), _in_order(model, updates & of_rank)
-        for number, ready in enumerate(np.array_split(products, count)):
+        for number, ready in enumerate(np.array_split(products, max(buckets, 1))):
             if not len(ready):
                 continue
             done = int(ready[-1])
@@ -105,12 +106,12 @@ def _reductions(
             works.append(
                 Work(
                     int(others[0]),
-                    ns / count,
+                    ns / buckets,
                     (done, *earlier),
                     (*later, *optimizer[acts.start[optimizer] > acts.end[done]][:1].tolist()),
                     collective="all_reduce",
-                    in_bytes=round(size / count),
-                    out_bytes=round(size / count),
+                    in_bytes=round(size / buckets),
+                    out_bytes=round(size / buckets),
                     group_size=world // ranks,
                     per_node=_in_node(model, world, ranks),
                     joined=() if len(model.graph.ranks) < 2 else (number, rank % ranks),

@@ -2,6 +2,7 @@
 
 import csv
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -246,3 +247,58 @@ def test_a_name_of_several_asks_which() -> None:
         hardware.gpu("A100")
     with pytest.raises(UsageError, match="no GPU '-' in the catalogue"):
         hardware.gpu("-")
+
+
+@pytest.mark.parametrize(
+    ("figures", "number_format", "expected"),
+    [
+        ({}, "bf16", 600),
+        ({"achievable_bf16_tflops": None}, "bf16", 0.8 * 1000),
+        ({}, "fp8", 1400),
+        ({"achievable_fp8_tflops": None}, "fp8", 0.6 * 2000),  # as far from its peak as 16 bits
+        ({"achievable_fp8_tflops": None, "fp8_tflops": None}, "fp8", None),
+        ({}, "fp4", 0.7 * 4000),  # as far from its peak as fp8
+        ({"achievable_fp8_tflops": None}, "fp4", 0.6 * 4000),
+        ({"achievable_fp8_tflops": None, "fp8_tflops": None}, "fp4", 0.8 * 4000),
+        ({"fp4_tflops": None}, "fp4", None),
+        ({}, "fp32", 0.8 * 500),
+        ({"tf32_tflops": None}, "fp32", 0.8 * 60),
+        ({"tf32_tflops": None, "fp32_tflops": None}, "fp32", None),
+    ],
+)
+def test_what_products_reach_of_a_gpu_worked_by_hand(
+    figures: dict[str, float | None], number_format: str, expected: float | None
+) -> None:
+    of_all: dict[str, float | None] = {
+        "bf16_tflops": 1000, "fp8_tflops": 2000, "fp4_tflops": 4000, "tf32_tflops": 500,
+        "fp32_tflops": 60, "achievable_bf16_tflops": 600, "achievable_fp8_tflops": 1400,
+    }  # fmt: skip
+    entry = replace(hardware.gpu("h100"), **(of_all | figures))  # type: ignore[arg-type]
+    reached = entry.achievable_tflops(number_format)
+    assert reached == (None if expected is None else pytest.approx(expected))
+
+
+def test_half_precision_is_fp16_where_there_is_no_bf16() -> None:
+    v100 = hardware.gpu("v100-16gb")
+    assert v100.bf16_tflops is None and v100.half_tflops == v100.fp16_tflops == 125
+
+
+def test_memory_for_a_process_is_a_hundredth_less_than_the_maker_says() -> None:
+    """Drivers of H100 and V100 say 79.2 of 80 GiB, and 15.8 of 16."""
+    assert hardware.gpu("h100").memory_bytes == pytest.approx(79.2 * (1 << 30), rel=1e-3)
+    assert hardware.gpu("v100-16gb").memory_bytes == pytest.approx(15.8 * (1 << 30), rel=3e-3)
+    assert hardware.gpu("h100").limited_to(40).memory_bytes == pytest.approx(40 << 30)
+
+
+def test_a_name_is_known_by_any_beginning_that_only_it_has() -> None:
+    entries = hardware.catalogue()
+    bare = {name: "".join(c for c in name if c.isalnum()) for name in entries}
+    for prefix in {letters[:k] for letters in bare.values() for k in range(1, len(letters) + 1)}:
+        alike = [name for name in bare if bare[name] == prefix] or [
+            name for name in bare if bare[name].startswith(prefix)
+        ]
+        if len(alike) == 1:
+            assert hardware.gpu(prefix) is entries[alike[0]]
+        else:
+            with pytest.raises(UsageError, match=f"which {prefix}: {', '.join(alike)}"):
+                hardware.gpu(prefix)

@@ -47,6 +47,10 @@ def test_the_root_is_not_gathered_again() -> None:
         (Sharding("shard_grad_op", 4), 3 / 4 * (2000 + 2000)),
         (Sharding("ddp", 1, 4), 2 * 3 / 4 * 2000),
         (Sharding("hybrid_shard", 4, 2), 3 / 4 * 6000 + 2 * 1 / 2 * 500),
+        (Sharding("ddp", 2, 4), 2 * 7 / 8 * 2000),
+        (Sharding("zero1", 4), 3 / 4 * (2000 + 2000)),
+        (Sharding("zero2", 4, 1, 1, 4), 3 / 4 * (1000 + 4000)),
+        (Sharding("full_shard", 4, 1, 1, 4), 3 / 4 * (2 * 1000 + 4000)),
     ],
 )
 def test_strategies(sharding: Sharding, wire: float) -> None:
@@ -57,3 +61,16 @@ def test_without_sync_gradients_are_reduced_once() -> None:
     told = ledger(1000, Sharding("full_shard", 4), micro_batches=3, syncs=1)
     assert told.gather_wire == 3 * 3 / 4 * 4000
     assert told.reduce_wire == 3 / 4 * 2000
+
+
+def test_zero_gathers_its_shard_once_and_reduces_at_each_synchronisation() -> None:
+    """1200 parameters of two bytes, a third of them a rank's own."""
+    sent = ledger(1200, Sharding("zero2", 3), micro_batches=5, syncs=2)
+    assert (sent.gather_input, sent.gather_wire) == (800, 1600)
+    assert (sent.forward_gather_input, sent.all_reduce_wire) == (0, 0)
+    assert sent.reduce_wire == 2 * 2 / 3 * 2400
+
+
+def test_sizes_that_are_not_known_send_an_unknown_amount() -> None:
+    assert wire_bytes("all_reduce", -1, -1, 4) is None
+    assert wire_bytes("barrier", 4, 4, 4) is None

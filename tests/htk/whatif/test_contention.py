@@ -1,8 +1,9 @@
 """Compute beside communication: shares and slowdowns of steps worked out by hand."""
 
+import numpy as np
 import pytest
 
-from htk.whatif.contention import factor, of_transfers, settled, share
+from htk.whatif.contention import _surroundings, factor, of_transfers, settled, share
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.beside import every_other_beside
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
@@ -85,3 +86,19 @@ def test_what_ran_beside_communication_is_quicker_without_it() -> None:
     after, replayed = settled(model, 0.5, before)
     assert length(after, "a") == pytest.approx(100_000, rel=1e-3)
     assert replayed.period_ns == pytest.approx(200_000, rel=1e-3)
+
+
+def test_neighbours_are_those_of_the_same_stream() -> None:
+    model = small_model([
+        *(Act("a", 10), Act("b", 10), Act("c", 10)),
+        *(Act("d", 10, lane="other"), Act("e", 10, lane="other")),
+        Act("f", 10, rank=1),
+    ])  # fmt: skip
+    names = [*model.graph.activities.names, None]  # -1: none
+    rows = np.arange(6)
+    own, following, preceding = (
+        [names[n] for n in column.tolist()] for column in _surroundings(model, rows)
+    )
+    assert own == ["a", "b", "c", "d", "e", "f"]
+    assert following == ["b", "c", None, "e", None, None]
+    assert preceding == [None, "a", "b", None, "d", None]

@@ -3,9 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from htk.graph.nodes import LaunchCalls
 from htk.whatif.host_cost import (
+    _beside,
+    _firsts,
+    calls_of_all,
     delayed,
     host_ns,
     launch_ns,
@@ -13,6 +17,7 @@ from htk.whatif.host_cost import (
     operator_ns,
     removed,
     unlaunched,
+    unsynchronised,
     usual_ns,
 )
 from htk.whatif.step_model import StepModel
@@ -139,3 +144,71 @@ def test_a_delay_comes_before_its_call_as_often_as_it_is_named() -> None:
     assert into(late, "host_gap") == [0, 2 + 21, 3, 4 + 10]
     assert into(late, "call") == list(OWN)
     assert into(delayed(model, np.array([2, 3]), np.array([1.0, 6.0])), "host_gap") == [0, 2, 4, 10]
+
+
+def test_nothing_that_takes_no_time_counts() -> None:
+    model = weighed()
+    still = replace(model, weight=np.minimum(model.weight, 0))
+    every = chosen(model, "abgc")
+    assert operator_ns(still) == host_ns(still, every, True) == usual_ns(still, every) == 0
+    early = replace(model, weight=-np.abs(model.weight))
+    assert operator_ns(early) == host_ns(early, every, True) == usual_ns(early, every) == 0
+    gone = unlaunched(early, every)
+    assert into(gone, "call") == [-5, -7, -11, -13], "what is early stays so"
+
+
+def test_calls_that_launch_nothing_else() -> None:
+    """Of calls that launch several activities, as graphs do, all must be chosen."""
+    model = small_model([Act(name, 10) for name in "abcdef"])
+    call = np.array([0, 2, 2, -1, 5, 5])
+    acts = replace(model.graph.activities, call=call)
+    model = replace(model, graph=replace(model.graph, activities=acts))
+    for number in range(1 << 6):
+        picked = np.array([number >> k & 1 for k in range(6)], bool)
+        expected = {
+            c for c in call[call >= 0].tolist() if all(picked[k] for k in np.flatnonzero(call == c))
+        }
+        assert calls_of_all(model, picked).tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_neighbours_on_a_thread_are_those_that_a_walk_finds(seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    lane = np.sort(dice.integers(0, 4, 40))
+    launching = dice.random(40) < 0.3
+    launching[0] = seed % 2  # the first call too
+    before, after = _beside(lane, launching)
+    for k in range(40):
+        earlier = [j for j in range(k) if launching[j]][-1:]
+        later = [j for j in range(k + 1, 40) if launching[j]][:1]
+        assert [before[k]] == ([j for j in earlier if lane[j] == lane[k]] or [-1])
+        assert [after[k]] == ([j for j in later if lane[j] == lane[k]] or [-1])
+
+
+def test_neighbouring_calls_are_of_one_thread() -> None:
+    """Calls 0 to 5, of which the last two are of another thread."""
+    model = thread()
+    calls = replace(model.graph.calls, lane=np.repeat([0, 1], [4, 12]))
+    model = replace(model, graph=replace(model.graph, calls=calls))
+    for listed, firsts in (
+        ([0, 1, 2, 3, 4, 5], [0, 4]),
+        ([0, 2, 3, 5, 7, 8], [0, 2, 5, 7]),
+        ([1], [1]),
+        ([], []),
+    ):
+        chosen_calls = np.array(listed, np.int64)
+        assert chosen_calls[_firsts(model, chosen_calls)].tolist() == firsts
+
+
+def test_the_host_no_longer_waits_before_what_is_dropped() -> None:
+    """x, then 70 in which the host awaits an event, then z."""
+    model = small_model([Act(name, 10) for name in "xyz"])
+    graph, weight = model.graph, model.weight.copy()
+    calls = replace(graph.calls, name=np.array([LAUNCH, SYNC, LAUNCH]), names=NAMES)
+    launched = replace(graph.activities, call=np.array([0, -1, 2]))
+    awaits = np.flatnonzero(graph.edges("call") & (graph.dst == graph.call_end[1]))
+    weight[awaits] = 70
+    model = replace(model, graph=replace(graph, calls=calls, activities=launched), weight=weight)
+    assert unsynchronised(model, chosen(model, "z")).weight[awaits].tolist() == [0]
+    kept = unsynchronised(model, chosen(model, "x"))
+    assert kept.weight[awaits].tolist() == [70], "x is launched before"

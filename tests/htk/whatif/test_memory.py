@@ -6,7 +6,7 @@ import pytest
 
 from htk.models.hardware import gpu
 from htk.models.memory import Layout, ModelSize, allocated, memory, p_oom, whole_layer
-from htk.whatif.memory import Held, after, layout_after
+from htk.whatif.memory import Held, after, layout_after, sharding_after
 
 GB = 1e9
 # 8 layers of half a billion parameters and half a billion beside them: 72 GB of state on 4 ranks.
@@ -143,3 +143,37 @@ def test_without_allocations_the_model_s_own_peak_is_the_answer_and_doubt_is_wid
     assert unsure is not None
     assert abs(unsure - 0.5) < abs(p_oom(by_model, 80 * GB) - 0.5)
     assert gpu("a100-80gb").memory_bytes == pytest.approx(85.05e9, rel=1e-3)
+
+
+def test_what_is_split_already_is_split_by_the_ratio() -> None:
+    """Two ways of tensor, context and pipeline parallelism become four: edits say that a rank keeps
+    half, so that the micro-batch stays."""
+    now = Layout("hybrid_shard", 4, 4, tensor=2, context=2, pipeline=2, micro_batch=3,
+                 micro_batches=5)  # fmt: skip
+    held = replace(HELD, layout=now)
+    tensor = layout_after(held, {"tp": "4"}, 0.5)
+    assert (tensor.tensor, tensor.micro_batch, tensor.micro_batches) == (4, 3, 5)
+    assert (tensor.shards, tensor.replicas) == (4, 2), "16 ranks of data parallelism are 8"
+    context = layout_after(held, {"cp": "4"}, 0.5)
+    assert (context.context, context.micro_batch, context.shards) == (4, 3, 4)
+    staged = layout_after(held, {"pp": "4"}, 1.0)
+    assert (staged.pipeline, staged.micro_batch, staged.micro_batches) == (4, 3, 10)
+    assert (staged.shards, staged.replicas) == (4, 2)
+    fewer = layout_after(held, {"tp": "16", "pp": "8"}, 1.0)  # of 16 ranks 32 ways
+    assert (fewer.shards, fewer.replicas) == (1, 1)
+    same = layout_after(held, {}, 2.0)
+    assert same == replace(now, micro_batch=6)
+    assert layout_after(held, {"sp": "on"}, 1.0).sequence_parallel
+
+
+@pytest.mark.parametrize(
+    ("node", "ranks", "shards"), [(4, 16, 4), (8, 16, 8), (8, 8, 4), (8, 3, 1), (8, 1, 1)]
+)
+def test_hybrid_shards_are_of_a_node_and_at_most_half_of_the_ranks(
+    node: int, ranks: int, shards: int
+) -> None:
+    asked = {"sharding": "hybrid_shard"}
+    assert sharding_after("ddp", 1, ranks, node, asked) == ("hybrid_shard", shards, ranks)
+    assert sharding_after("hybrid_shard", 2, ranks, node, {}) == ("hybrid_shard", 2, ranks)
+    of_two = {"sharding": "hybrid_shard:2", "world": "2x6"}
+    assert sharding_after("ddp", 1, ranks, node, of_two) == ("hybrid_shard", 2, 12)

@@ -45,6 +45,13 @@ def test_sizes_are_those_of_queries_and_keys() -> None:
     assert sizes(replace(small_model(STEP), activation_scale=0.5), "tp").tokens == 512
 
 
+def test_attention_of_one_shape_tells_no_sizes() -> None:
+    dims = "[[2, 8, 512, 64]]"
+    packed = [replace(act, dims=dims) if act.family == "attention" else act for act in STEP]
+    with pytest.raises(UsageError, match="tokens and hidden width are not known"):
+        sizes(small_model(packed), "tp")
+
+
 def shared_by_two() -> list[Act]:
     """Return the step of one of two ranks that share each layer: half of the heads are its own."""
     return [
@@ -181,6 +188,43 @@ def test_each_layer_has_its_collectives_each_way(ranks: tuple[int, ...]) -> None
     assert sorted(added) == sorted(len(ranks) * [10 * K, 20 * K, 10 * K, 20 * K, 40 * K, 40 * K])
     assert placed.facts.group_size[many:].tolist() == [2] * len(added)
     assert (placed.lengths()[:many] == model.lengths()).all()
+
+
+def test_collectives_of_a_layer_stand_between_its_kernels() -> None:
+    """Layers of four kernels: one collective half-way, behind the second; of two one a third of the
+    way, behind the second kernel, and one two thirds, behind the third."""
+
+    def layer(names: str, backward: bool = False) -> list[Act]:
+        first, *others = names.split()
+        acts = [Act(first, K, family="attention", backward=backward)]
+        return acts + [Act(name, K, backward=backward) for name in others]
+
+    acts = [
+        Act("e", K), *layer("a0 b0 c0 d0"), *layer("a1 b1 c1 d1"),
+        *layer("p1 q1 r1 s1", True), *layer("p0 q0 r0 s0", True), Act("opt", K),
+    ]  # fmt: skip
+    model = small_model(acts)
+    many = len(model.graph.start)
+    graph = each_layer(model, "tp", [10 * K], [20 * K, 30 * K], 2).graph
+    names = [graph.activities.names[n] for n in graph.activities.name]
+    events = np.flatnonzero(graph.edges("event"))
+    beside = []
+    for start, end in zip(graph.start[many:], graph.end[many:], strict=True):
+        before = np.flatnonzero(np.isin(graph.end, graph.src[events[graph.dst[events] == start]]))
+        after = np.flatnonzero(np.isin(graph.start, graph.dst[events[graph.src[events] == end]]))
+        beside.append("".join(names[k] for k in (*before, *after)))
+    assert beside == ["b0c0", "b1c1", "q1r1", "r1s1", "q0r0", "r0s0"]
+
+
+@pytest.mark.parametrize("without", ["forward", "backward"])
+def test_layers_must_be_seen_both_ways(without: str) -> None:
+    hidden = without == "backward"
+    acts = [
+        replace(act, family="gemm") if act.family == "attention" and act.backward == hidden else act
+        for act in STEP
+    ]
+    with pytest.raises(UsageError, match="told by attention kernels, are not seen"):
+        each_layer(small_model(acts), "sp", [1.0], [1.0], 2)
 
 
 def test_a_step_without_layers_is_refused() -> None:

@@ -59,3 +59,25 @@ def test_products_that_do_not_agree_have_the_usual_ramp() -> None:
         product("one", (1000, 1000, 3200), 90_000, 1.0),
     ]
     assert products(small_model(acts), 2000).ramp == 256
+
+
+def test_products_are_kernels_of_products_whose_sizes_and_blocks_are_known() -> None:
+    sizes = "[[1000, 800], [800, 1000]]"
+    acts = [
+        product("known", (1000, 1000, 800), 9_920, 1.0),
+        Act("norm", 9_000, family="norm", op="aten::mm", dims=sizes, blocks=1.0),
+        Act("bare", 9_000, op="aten::mm", blocks=1.0),
+        Act("blockless", 9_000, op="aten::mm", dims=sizes),
+        Act("empty", 9_000, op="aten::mm", dims=sizes, blocks=0.0),
+        Act("short", 2_000, op="aten::mm", dims=sizes, blocks=1.0),
+        product("one", (1, 1, 1), 5, 1.0),
+    ]
+    seen = products(small_model(acts), 2000)
+    assert seen.activity.tolist() == [0, 6]
+    assert [(p.m, p.n, p.k, p.ns) for p in seen.usual] == [(1000, 1000, 800, 9_920), (1, 1, 1, 5)]
+
+
+@pytest.mark.parametrize(("k", "ramp"), [(1599, 256), (1600, 192)])
+def test_inner_dimensions_tell_a_ramp_from_twice_on(k: int, ramp: int) -> None:
+    acts = [product("one", (1000, 1000, size), 10 * (size + 192), 1.0) for size in (800, k)]
+    assert products(small_model(acts), 2000).ramp == ramp

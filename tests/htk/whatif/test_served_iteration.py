@@ -92,3 +92,29 @@ def test_names_of_kernels_tell_formats() -> None:
     names = ["_matmul_ogs_NNT_bf16xbf16xmxfp4_128", "cutlass_fp8_gemm", "ampere_bf16_gemm", None]
     formats = recorded_formats(names)
     assert formats == [WEIGHTS[n] for n in ("mxfp4", "fp8", "bf16", "bf16")]
+
+
+def test_what_is_asked_grows_by_its_own_factor() -> None:
+    """Twice the requests, three times their context, five times the prompts' tokens, whose pairs
+    grow as the square; iterations and the graph's size stay."""
+    some = ServedIteration(
+        requests=4, context=100, prompt_tokens=30, prompt_pairs=450, captured=16, count=7,
+        answering=6, generated=28,
+    )  # fmt: skip
+    expected = ServedIteration(
+        requests=8, context=300, prompt_tokens=150, prompt_pairs=11_250, captured=16, count=7,
+        answering=6, generated=56,
+    )  # fmt: skip
+    assert some.asked(2, 3, 5) == expected
+    assert expected.tokens == 16 + 150
+    assert expected.asked(4, 1, 1).tokens == 32 + 150
+
+
+def test_attention_takes_longer_on_slower_memory() -> None:
+    """Answers read 400 tokens' keys; a pair of a prompt counts for eight heads of products."""
+    h100 = Bounds(gpu("h100"))
+    gbps = 0.8 * 3350
+    some = ServedIteration(requests=4, context=100, prompt_pairs=1000)
+    assert h100.attention(some) == pytest.approx((400 + 1000 * 8 / h100.balance) / gbps)
+    unknown = Bounds(None)
+    assert unknown.attention(ServedIteration(requests=4, context=100)) == 400

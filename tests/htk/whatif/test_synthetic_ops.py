@@ -1,11 +1,13 @@
 """More activities in a small step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from htk.errors import UsageError
 from htk.graph.replay import replay
-from htk.whatif.synthetic_ops import COMPUTE, Work, inserted
+from htk.whatif.synthetic_ops import COMM, COMPUTE, Work, followed, inserted, linked, parted
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 # compute: a 100, b 50, c 30 in a row; a gather of 20 beside, which c waits for.
@@ -62,3 +64,108 @@ def test_edges_lead_upwards() -> None:
     graph = inserted(small_model(STEP), [Work(0, 40.0, (0,), (1,))]).graph
     assert (graph.src < graph.dst).all()
     assert (np.diff(graph.dst) >= 0).all()
+
+
+def test_facts_of_new_ones_are_given_or_those_of_their_like() -> None:
+    """A kernel like b, and three transfers: alone, of all ranks, and of nothing known."""
+    shapes = "[[8, 4], [4, 2]]"
+    acts = [
+        Act("a", 100), Act("b", 50, op="aten::mm", dims=shapes, blocks=3.0, persistent=True),
+        comm("g", 20, "all_gather"),
+    ]  # fmt: skip
+    model = small_model(acts)
+    works = [
+        Work(1, 5.0, (0,), (1,), COMPUTE),
+        Work(1, 6.0, (0,), (1,), COMPUTE, op="aten::copy"),
+        Work(2, 7.0, (0,), (1,), COMM, "all_reduce", 16, 32, 4, 2),
+        Work(2, 8.0, (0,), (1,), COMM, "broadcast", joined=(3,)),
+    ]
+    more = inserted(model, works)
+    facts, acts_ = more.facts, more.graph.activities
+    assert facts.family[3:] == ["gemm", "gemm", "communication", "communication"]
+    assert facts.op[3:] == ["aten::mm", "aten::copy", None, None]
+    assert facts.dims[3:] == [shapes, shapes, None, None]
+    assert facts.collective[3:] == [None, None, "all_reduce", "broadcast"]
+    assert facts.in_bytes[3:].tolist() == [-1, -1, 16, -1]
+    assert facts.out_bytes[3:].tolist() == [-1, -1, 32, -1]
+    assert facts.group_size[3:].tolist() == [-1, -1, 4, -1]
+    assert facts.per_node[3:].tolist() == [0, 0, 2, 0]
+    assert facts.single[3:].tolist() == [False, False, True, False]
+    assert facts.persistent[3:].tolist() == [True, True, False, False]
+    assert facts.blocks[3:5].tolist() == [3, 3]
+    assert more.is_compute.tolist() == [True, True, False, True, True, False, False]
+    assert more.is_comm.tolist() == [False, False, True, False, False, True, True]
+    assert more.lengths().tolist() == [100, 50, 20, 5, 6, 7, 8]
+    assert [acts_.names[n] for n in acts_.name[3:]] == ["b", "b", "g", "g"]
+    assert acts_.call[3:].tolist() == [-1] * 4
+    assert len(set(acts_.lane[3:])) == 1 and not set(acts_.lane[3:]) & set(acts_.lane[:3])
+
+
+def test_new_ones_stand_where_what_they_wait_for_is_over() -> None:
+    """The recorded step: a to 100, b to 150, c to 180; g to 20. Two new ones hang on new ones."""
+    model = small_model(STEP)
+    n = len(STEP)
+    works = [
+        Work(3, 70.0, (3,), ()),
+        Work(3, 70.0, (n, 0), ()),
+        Work(3, 70.0, (n + 1, 1), (), joined=(0,)),
+        Work(3, -70.0, (), ()),
+    ]
+    graph = inserted(model, works).graph
+    assert graph.time[graph.start[n:]].tolist() == [20, 100, 150, 0]
+    assert graph.time[graph.end[n:]].tolist() == [20, 100, 150, 0]
+    assert graph.activities.start[n:].tolist() == [20, 100, 150, 0]
+    assert graph.time[graph.start[:n]].tolist() == model.graph.time[model.graph.start].tolist()
+    assert inserted(model, works).lengths()[n:].tolist() == [70, 70, 70, 0]
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_new_one_starts_no_sooner_than_its_call_and_its_lag(number: int) -> None:
+    """The host comes to the third call 500 late; from a call to a new one it takes 40."""
+    model = small_model(STEP)
+    graph = model.graph
+    third = graph.edges("host_gap") & (graph.dst == graph.call_start[2])
+    late = replace(model, weight=np.where(third, 500, model.weight))
+    assert period(late) == 550, "c waits for the gather, which is launched behind it"
+    new = inserted(late, [Work(3, 700.0, (), (), call=number, lag=40.4)])
+    assert period(new) == (500 if number == 2 else 0) + 40 + 700
+
+
+def test_a_dependency_is_none_of_the_recorded_step() -> None:
+    model = small_model(STEP)
+    graph = model.graph
+    with pytest.raises(UsageError, match="circle"):
+        linked(model, graph.end[[2]], graph.start[[3]])  # c waits for the gather already
+    behind = linked(model, graph.end[[1]], graph.start[[3]])
+    assert period(behind) == 100 + 50 + 20 + 30
+    assert replay(behind.graph).period_ns == 180
+    apart = linked(model, graph.end[[1]], graph.start[[3]], weights=np.array([7]))
+    assert period(apart) == 100 + 50 + 7 + 20 + 30
+
+
+def test_what_follows_waits_for_the_step_before() -> None:
+    """g of the next step waits for c, as all does here: a step still takes its 180."""
+    both = followed(small_model(STEP), np.array([2]), np.array([3]))
+    assert period(both) == replay(both.graph).period_ns == 180
+
+
+def test_parts_of_a_collective_that_wait_for_nobody() -> None:
+    """Rank 0 is there after 60, rank 1 after 100; 10 of transfer, then 50 on both."""
+    acts = [
+        act for rank, ready in ((0, 60), (1, 100)) for act in (
+            Act("a", ready, rank=rank),
+            comm("r", 10, "all_reduce", rank=rank, waits=("a",), joined="r"),
+            Act("b", 50, rank=rank, waits=("r",)),
+        )
+    ]  # fmt: skip
+    model = small_model(acts)
+    assert period(model) == 160
+    chosen = model.is_comm & (model.graph.activities.rank == 0)
+    alone = parted(model, chosen)
+    ends = replay(alone.graph, alone.weight, alone.wrap_weight).time[alone.graph.end]
+    names = [alone.graph.activities.names[n] for n in alone.graph.activities.name]
+    by_name = dict(zip(zip(names, alone.graph.activities.rank.tolist(), strict=True),
+                       ends.tolist(), strict=True))  # fmt: skip
+    assert by_name["r", 0] == 70 and by_name["b", 0] == 120
+    assert by_name["r", 1] == 110 and by_name["b", 1] == 160
+    assert alone.lengths().tolist() == model.lengths().tolist()
