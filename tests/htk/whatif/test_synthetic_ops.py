@@ -127,8 +127,8 @@ def test_a_new_one_starts_no_sooner_than_its_call_and_its_lag(number: int) -> No
     third = graph.edges("host_gap") & (graph.dst == graph.call_start[2])
     late = replace(model, weight=np.where(third, 500, model.weight))
     assert period(late) == 550, "c waits for the gather, which is launched behind it"
-    new = inserted(late, [Work(3, 700.0, (), (), call=number, lag=40.4)])
-    assert period(new) == (500 if number == 2 else 0) + 40 + 700
+    new = inserted(late, [Work(3, 700.0, (), (2,), call=number, lag=40.4)])
+    assert period(new) == (500 if number == 2 else 0) + 40 + 700 + 30, "then c"
 
 
 def test_a_dependency_is_none_of_the_recorded_step() -> None:
