@@ -42,16 +42,9 @@ def _forward(call: OperatorCall, where: Where) -> Cost:
     moved = into.bytes + weight.bytes + results * into.element
     if bias is not None:
         flops, moved = flops + results, moved + bias.bytes
-    dims = _dims(into, weight, transposed=bool(transposed))
+    inner = into.shape[-length - 1]
+    dims = (("batch", batch), ("channels_in", inner), ("channels_out", channels))
     return Cost(flops, moved, "convolution", label(into.type), matrix=True, dims=dims)
-
-
-def _dims(into: Tensor, weight: Tensor, *, transposed: bool) -> tuple[tuple[str, int], ...]:
-    """Return the sizes that every convolution has; the kernel's are in the shape of its weight."""
-    length = len(weight.shape) - 2
-    batch = into.shape[0] if len(into.shape) == length + 2 else 1
-    inner, outer = into.shape[-length - 1], weight.shape[1 if transposed else 0]
-    return (("batch", batch), ("channels_in", inner), ("channels_out", outer))
 
 
 def _size(call: OperatorCall, where: Where, into: Tensor, weight: Tensor, length: int) -> Shape:

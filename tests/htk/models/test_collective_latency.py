@@ -26,3 +26,13 @@ def test_small_all_reduces_of_many_nodes_go_by_a_tree() -> None:
 
 def test_alone_nobody_waits() -> None:
     assert hops_ns("all_reduce", 1, 1, 1e6) == 0
+
+
+def test_two_ranks_and_two_nodes() -> None:
+    assert hops_ns("all_gather", 2, 2, 0) == 1900
+    assert hops_ns("all_gather", 2, 1, 0) == 4000
+    # Half of the ring's 6 steps are between nodes; a tree has one in each, and one between.
+    assert hops_ns("all_reduce", 4, 2, 0) == min(3 * 4000 + 3 * 1900, 2 * (1900 + 4000))
+    assert hops_ns("all_reduce", 4, 2, 1e9) == 3 * 4000 + 3 * 1900
+    assert hops_ns("all_gather", 3, 8, 0) == 2 * 1900, "less than a node"
+    assert hops_ns("all_gather", 4, 0, 0) == 3 * 4000, "nothing known of nodes: each its own"

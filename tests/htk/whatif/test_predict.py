@@ -1,5 +1,7 @@
 """An answer beside its step: exposed communication, idle time, samples, in the anchor's time."""
 
+import math
+
 import pytest
 
 from htk.whatif.predict import Answer, Baseline, baseline, predict
@@ -31,3 +33,31 @@ def test_both_of_a_batch_and_its_micro_batches_count(start: Baseline) -> None:
     batch = predict(start, [("batch", "2x")])
     assert batch.effective == ("batch",)
     assert predict(start, [("host", "1x")]).effective == ()
+
+
+def test_the_gain_of_a_sample_in_standard_deviations() -> None:
+    """4 times the samples on 2 GPUs in 1.5 times the time: a sample takes 3/4 of a GPU's time."""
+    more = {"samples_ratio": 4.0, "devices_ratio": 2.0}
+    answer = Answer((), 100, "trusted", 150, {"compute": 0.3, "host": 0.4}, **more)
+    assert answer.gain_over_sigma == pytest.approx(math.log(4 / 3) / 0.5)
+    assert Answer((), 100, "trusted", 150).gain_over_sigma is None, "nothing is uncertain"
+    assert Answer((), 100, "refused").gain_over_sigma is None
+    assert Answer((), 100, "trusted", 100, {"host": 0.1}).gain_over_sigma == 0
+
+
+def test_an_answer_without_a_step_has_no_interval() -> None:
+    refused = Answer((("host", "2x"),), 100, "refused")
+    assert refused.interval(1.6) == (None, None) and refused.intervals == (None,) * 4
+    assert refused.intervals_held == ""
+    given = Answer((("host", "2x"),), 100, "trusted", 150, {"host": 0.1})
+    assert given.intervals_held != ""
+    low, high = given.interval(1.0)
+    assert low is not None and high is not None and low < 150 < high
+    assert low * high == pytest.approx(150**2, rel=0.01), "as far up as down, by ratio"
+
+
+def test_edits_that_change_nothing_are_not_named() -> None:
+    edits = (("host", "1x"), ("batch", "2x"))
+    assert Answer(edits, 100, "trusted").names == ("host", "batch")
+    assert Answer(edits, 100, "trusted", effective=("batch",)).names == ("batch",)
+    assert Answer(edits, 100, "trusted", effective=()).names == ()

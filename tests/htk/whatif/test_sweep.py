@@ -2,7 +2,9 @@
 
 import pytest
 
-from htk.whatif.predict import baseline
+from htk.errors import UsageError
+from htk.whatif import sweep
+from htk.whatif.predict import Answer, Baseline, baseline
 from htk.whatif.predict import predict as answered
 from htk.whatif.sweep import (
     LAST_LAUNCH_BOUND,
@@ -13,6 +15,9 @@ from htk.whatif.sweep import (
     UNDER_A_WAVE,
     bounds,
     marked,
+    memory_edge,
+    recommended,
+    swept,
 )
 from htk.whatif.uncertainty import by_source, narrowing
 from tests.htk.graph.small_step import step_tables
@@ -86,3 +91,74 @@ def test_bounds_leave_out_what_the_step_has_no_cause_for() -> None:
         "graphs",
         "host",
     }
+
+
+def test_every_combination_is_answered_once() -> None:
+    start = baseline(step_tables(4))
+    over = [("replace", ("^a$=2x", "^a$=4x")), ("graphs", ("on",))]
+    answers = swept(start, [("host", "2x")], over)
+    assert [dict(a.edits) for a in answers] == [
+        {"host": "2x", "replace": value, "graphs": "on"} for value in ("^a$=2x", "^a$=4x")
+    ]
+    (alone,) = swept(start, [("host", "2x")], [])
+    assert (alone.step_ns, alone.mark) == (answered(start, [("host", "2x")]).step_ns, "")
+    with pytest.raises(UsageError, match="replace"):
+        swept(start, [("replace", "nonsense")], [])
+    refused, other = swept(start, [], [("replace", ("nonsense", "^a$=2x"))])
+    assert refused.verdict.startswith("refused") and refused.step_ns is None
+    assert other.step_ns is not None
+    assert refused.measured_ns == start.step_ns
+    (given, _) = swept(start, [], [("replace", ("nonsense", "^a$=2x"))], 321)
+    assert given.measured_ns == 321
+    with pytest.raises(UsageError, match="host is given 2 times"):
+        swept(start, [("host", "2x")], [("host", ("3x",))])
+
+
+def test_the_next_larger_batch_is_of_a_gpu_and_of_the_same_edits() -> None:
+    """Twice the samples on twice the GPUs is no larger batch of a GPU."""
+    wide = answer(2, p_oom=0.9)
+    same = Answer(**{**vars(answer(2, p_oom=0.9)), "devices_ratio": 2.0})
+    assert [a.mark for a in marked([answer(1, p_oom=0.0), same])] == ["", OUT_OF_MEMORY]
+    assert [a.mark for a in marked([answer(1, p_oom=0.0), wide])] == [LAST_THAT_FITS, OUT_OF_MEMORY]
+    half = Answer(**{**vars(answer(2, p_oom=0.9)), "devices_ratio": 0.5})  # 4 times
+    fits = answer(3, p_oom=0.2)
+    marks = [a.mark for a in marked([answer(1, p_oom=0.0), half, fits])]
+    assert marks == ["", OUT_OF_MEMORY, LAST_THAT_FITS]
+    gone = Answer(**{**vars(answer(2, p_oom=0.9)), "step_ns": None})
+    assert marked([answer(1, p_oom=0.0), gone])[0].mark == "", "what has no answer is no neighbour"
+
+
+def test_bounds_are_in_order_of_what_they_save() -> None:
+    start = baseline(step_tables(4))
+    found = bounds(start)
+    steps = [a.step_ns for a in found]
+    assert None not in steps and steps == sorted(steps)  # type: ignore[type-var]
+    assert all(a.step_ns == answered(start, a.edits).step_ns for a in found)
+
+
+def test_advice_wins_fits_and_comes_surest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 200: 100 and 150 win, 1999 of 2000 hardly, 300 loses, 90 does not fit; 180 with twice the
+    samples is 90 each, less sure."""
+    start = baseline(step_tables(4))
+    answers = {
+        "quarter": Answer((("a", ""),), 200, "trusted", 150, {"compute": 0.01}),
+        "half": Answer((("b", ""),), 200, "trusted", 100, {"compute": 0.1}, p_oom=0.49),
+        "hardly": Answer((("c", ""),), 2000, "trusted", 1999, {"compute": 0.01}),
+        "worse": Answer((("d", ""),), 200, "trusted", 300, {"compute": 0.01}),
+        "large": Answer((("e", ""),), 200, "trusted", 90, {"compute": 0.01}, p_oom=0.5),
+        "twice": Answer((("f", ""),), 200, "trusted", 180, {"compute": 0.3}, samples_ratio=2.0),
+        "gone": Answer((("g", ""),), 200, "refused"),
+        "none": Answer((("h", ""),), 200, f"trusted; {sweep.INDISTINGUISHABLE}", 100),
+    }
+
+    def of(_: Baseline, edits: tuple[tuple[str, str], ...], __: int | None) -> Answer:
+        return answers[edits[0][0]]
+
+    monkeypatch.setattr(sweep, "tried", of)
+    monkeypatch.setattr(sweep, "ACTIONS", tuple((name, "") for name in answers))
+    assert [a.edits[0][0] for a in recommended(start)] == ["a", "b", "f"]
+
+
+def test_without_recorded_memory_no_batch_is_the_largest() -> None:
+    start = baseline(step_tables(4))
+    assert start.memory is None or memory_edge(start, ()) is None
