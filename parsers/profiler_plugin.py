@@ -19,7 +19,7 @@ from htk.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, SKIPPED, UNKNOWN, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine
 from htk.parsers.common.log_records import Issues, text_or_none, whole_number
-from htk.parsers.common.nccl_calls import dtype_of, sizes
+from htk.parsers.common.nccl_calls import dtype_of, ends, sizes
 
 NAME = "profiler_plugin"
 
@@ -176,7 +176,7 @@ class _Rows:
             "raw_name": node.name,
             "library": "nccl",
             **sizes(kind, count, dtype, None),
-            "root": whole_number(api.get("root")) if kind in ("broadcast", "reduce") else None,
+            "root": ends(kind, whole_number(api.get("root")))["root"],
             "peer": whole_number(args.get("Peer")),
             "algorithm": text_or_none(args.get("Algorithm"))
             or (f"CE {strategy}" if strategy else None),
