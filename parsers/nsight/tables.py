@@ -77,7 +77,8 @@ def _kernels(report: NsightReport, rows: ReportRows) -> pa.Table:
     codes = np.full(len(rows), -1, np.int64)
     for name in ("demangledName", "shortName", "mangledName"):
         codes = np.where(codes < 0, strings.codes(rows.table[name]), codes)
-    columns = [numbers(rows.table[f"{what}{axis}"]) for what in ("grid", "block") for axis in "XYZ"]
+    axes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
+    columns = [numbers(rows.table[name], -1) for name in axes]
     static, dynamic = (rows.table[f"{w}SharedMemory"] for w in ("static", "dynamic"))
     shared = optional(numbers(static) + numbers(dynamic), valid(static) | valid(dynamic))
     return _activities(
