@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from htk.graph.nodes import Steps, steps_of_all
+from htk.graph.nodes import Activities, Steps, _last_before, steps_of_all
 from tests.tables import make
 
 
@@ -96,3 +97,64 @@ def test_a_step_of_several_recordings_is_of_one() -> None:
     assert steps_of.numbers == [4, 5]
     assert (steps_of.low, steps_of.high) == ({4: 12, 5: 922}, {4: 22, 5: 931})
     assert [steps_of.cycle_for(step) for step in (None, 4, 5)] == [0, 0, 2]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_ended_last_on_a_lane_before_the_chosen(seed: int) -> None:
+    """The latest end of the rows in front of a lane's first chosen one, against a walk."""
+    dice = np.random.default_rng(seed)
+    lane = np.sort(dice.integers(0, 5, 30))
+    end, ours = dice.integers(0, 99, 30), dice.random(30) < 0.4
+    expected = []
+    for k in np.flatnonzero(ours).tolist():
+        first = min(j for j in range(30) if ours[j] and lane[j] == lane[k])
+        earlier = [int(end[j]) for j in range(first) if lane[j] == lane[k]]
+        expected.append(max(earlier, default=-1))
+    assert _last_before(lane, end, ours).tolist() == expected
+
+
+def activities(rows: list[tuple[int, int, int, int, int, int]]) -> Activities:
+    """Rank, device, lane, kind, start and length of each; -1 for the call of what has no length."""
+    rank, device, lane, kind, start, length = np.array(rows).T
+    none = np.full(len(rows), -1)
+    call = np.where(length > 0, 0, -1)
+    return Activities(
+        none, rank, lane, device, start, start + length, none, [], kind, call, none
+    )  # fmt: skip
+
+
+def test_the_busiest_compute_stream_of_a_rank() -> None:
+    """Stream 2 computes for 50 + 30; 1 for 60, and transfers for 500; 3 is of rank 4."""
+    acts = activities([
+        (3, 0, 1, 0, 0, 60), (3, 0, 1, 1, 60, 500),
+        (3, 0, 2, 0, 200, 30), (3, 0, 2, 0, 10, 50), (3, 0, 2, 1, 100, 7),
+        (4, 1, 3, 0, 5, 900),
+    ])  # fmt: skip
+    assert acts.compute_lane(3).tolist() == [3, 4, 2]
+    assert acts.compute_lane(4).tolist() == [5]
+    assert acts.compute_lane(5).tolist() == []
+    unlaunched = activities([(3, 0, 1, 0, 0, 60), (3, 0, 2, 0, 5, 0)])
+    assert unlaunched.compute_lane(3).tolist() == [0]
+
+
+def test_rows_of_each_device_by_what_they_do() -> None:
+    acts = activities([
+        (0, 1, 0, 0, 0, 9), (0, 0, 1, 1, 0, 9), (0, 1, 2, 1, 0, 9), (0, 1, 3, 2, 0, 9),
+        (0, 2, 4, 0, 0, 9), (0, 0, 5, 0, 0, 9),
+    ])  # fmt: skip
+    assert [[rows.tolist() for rows in device] for device in acts.of_devices] == [
+        [[1, 5], [5], [1]],
+        [[0, 2, 3], [0], [2]],
+        [[4], [4], []],
+    ]
+    assert activities([(0, 0, 0, 0, 0, 1)]).of_devices[0][0].tolist() == [0]
+
+
+def test_a_window_without_a_number_is_no_step_and_one_cut_short_neither() -> None:
+    step_windows = [
+        *(window(0, 10, 20, 0), window(0, 30, 60)),
+        {**window(0, 20, 30, 1), "complete": False},
+    ]
+    rank_windows = [window(0, 1, 99)]
+    some = steps_of_all(make("step_windows", step_windows), make("rank_windows", rank_windows))
+    assert some.numbers == [0] and some.steadiest == 0

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.graph.build import Graph, build
-from htk.graph.nodes import Activities, LaunchCalls
-from htk.graph.waits import _Launched, synchronised
+from htk.graph.nodes import Activities, LaunchCalls, activities_of, calls_of
+from htk.graph.waits import _last_row, _Launched, _often, communicators, synchronised
 from tests.htk.graph.small_step import rebuilt, step_tables
+from tests.tables import make
 
 _LATE = 400_000
 
@@ -101,6 +102,158 @@ def test_what_ended_before_a_call_as_a_look_at_all_tells(drawn: list[tuple[int, 
         own = np.flatnonzero((rank == rank[call]) & (issued < issued[call]) & over)
         own = own[np.lexsort((own, issued[own], -activities.end[own]))]
         assert launched.ended_before(call) == (own[0] if len(own) else -1)
+
+
+LAUNCHES = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 2), st.integers(0, 9)),
+    min_size=1,
+    max_size=10,
+)
+
+
+def drawn_step(drawn: list[tuple[int, int, int, int]]) -> tuple[Activities, LaunchCalls]:
+    """Each call is at a time, of a thread; a third of the calls awaits an event, each other one
+    launches an activity on a stream, so long after."""
+    drawn = sorted(drawn, key=lambda row: (row[1], row[0]))
+    issued, thread, stream, later = np.array(drawn).T
+    many = len(drawn)
+    every, zero, none = np.arange(many), np.zeros(many, np.int64), np.full(many, -1)
+    awaits = (issued + later) % 3 == 0
+    names = ["cudaLaunchKernel", "cudaStreamWaitEvent"]
+    calls = LaunchCalls(
+        every, zero, thread, issued, issued + 1, awaits.astype(np.int64), names, none, none
+    )
+    call = every[~awaits]
+    lane = stream[call]
+    order = np.lexsort((issued[call] + later[call], lane))
+    call, lane = call[order], lane[order]
+    start = issued[call] + later[call]
+    of_act = np.zeros(len(call), np.int64)
+    acts = Activities(
+        of_act, of_act, lane, lane // 2, start, start + 1 + call % 4, of_act, ["k"], of_act, call,
+        of_act - 1,
+    )  # fmt: skip
+    return acts, calls
+
+
+@given(LAUNCHES)
+def test_neighbours_in_the_order_of_launches_as_a_look_at_all_tells(
+    drawn: list[tuple[int, int, int, int]],
+) -> None:
+    """The first activity launched on a stream from a call on, and the last one before."""
+    acts, calls = drawn_step(drawn)
+    launched = _Launched.of(acts, calls)
+    issued = calls.start[acts.call]
+    for lane in (-1, 0, 1, 2):
+        every = np.arange(len(calls.start))
+        following = launched.next_on(np.full(len(every), lane), every)
+        before = launched.last_on(np.full(len(every), lane), every)
+        for call in every.tolist():
+            own = np.flatnonzero(acts.lane == lane)
+            later = [k for k in own.tolist() if issued[k] >= calls.start[call]]
+            earlier = [k for k in own.tolist() if issued[k] < calls.start[call]]
+            expected = min((int(issued[k]) for k in later), default=None)
+            assert (issued[following[call]] if following[call] >= 0 else None) == expected
+            expected = max((int(issued[k]) for k in earlier), default=None)
+            assert (issued[before[call]] if before[call] >= 0 else None) == expected
+
+
+@given(LAUNCHES)
+def test_guesses_as_a_look_at_all_tells(drawn: list[tuple[int, int, int, int]]) -> None:
+    """What the thread launches next waits for what ended last on another stream of its device, of
+    the last launched on each before; where there is one such stream there is no choice."""
+    acts, calls = drawn_step(drawn)
+    issued = calls.start[acts.call]
+    thread = calls.lane[acts.call]
+    expected = []
+    for wait in np.flatnonzero(calls.name == 1).tolist():
+        at = calls.start[wait]
+        after = [k for k in range(len(issued)) if thread[k] == calls.lane[wait] and issued[k] >= at]
+        if not after:
+            continue
+        first = min(int(issued[k]) for k in after)
+        targets = [k for k in after if issued[k] == first]
+        lasts = {}
+        for k in range(len(issued)):
+            if issued[k] < at:
+                lane = int(acts.lane[k])
+                if lane not in lasts or issued[k] >= issued[lasts[lane]]:
+                    lasts[lane] = k
+        expected.append((wait, targets, lasts))
+    pairs, sure = _Launched.of(acts, calls).guesses(np.empty(0, np.int64))
+    by_target: dict[int, list[tuple[int, bool]]] = {}
+    for (source, target), alone_ in zip(pairs.tolist(), sure.tolist(), strict=True):
+        by_target.setdefault(target, []).append((source, alone_))
+    for source, target in pairs.tolist():
+        assert acts.device[source] == acts.device[target] and acts.lane[source] != acts.lane[target]
+        assert acts.end[source] <= acts.start[target]
+    count = 0
+    for _, targets, lasts in expected:
+        if len(targets) > 1:
+            return  # launched at one time: any of them
+        (target,) = targets
+        others = [
+            k for lane, k in lasts.items()
+            if lane != acts.lane[target] and acts.device[k] == acts.device[target]
+        ]  # fmt: skip
+        over = [k for k in others if acts.end[k] <= acts.start[target]]
+        if over:
+            count += 1
+            latest = max(int(acts.end[k]) for k in over)
+            guessed = by_target[target]
+            assert (latest, len(others) == 1) in [(int(acts.end[k]), a) for k, a in guessed]
+    assert len(pairs) == count
+
+
+def test_pairs_of_streams_are_seen_often_from_three_on() -> None:
+    lanes = np.array([[0, 1], [1, 0], [2, 1], [0, 1]])
+    aligned = np.array([[0, 1], [1, 0], [0, 1], [1, 0], [0, 1], [5, 5]])
+    assert _often(lanes, aligned).tolist() == [True, False, False, True]
+
+
+def test_the_last_of_equal_rows() -> None:
+    keys = np.array([[1, 2], [3, 4], [1, 2], [3, 5]])
+    wanted = np.array([[1, 2], [3, 4], [3, 5], [9, 9]])
+    assert _last_row(keys, wanted).tolist() == [2, 1, 3, -1]
+
+
+@pytest.mark.parametrize(
+    ("gap", "count", "lags"),
+    [
+        (700, 4, [700, 700, 700]),
+        (4_999, 4, [4_999] * 3),
+        (5_000, 4, [0, 0, 0]),  # something else held them
+        (0, 4, [0, 0, 0]),
+        (700, 3, []),  # two waits are no rule
+        (-1, 4, []),  # two of the group ran at once
+    ],
+)
+def test_collectives_of_a_group_on_two_streams_follow_each_other(
+    gap: int, count: int, lags: list[int]
+) -> None:
+    """A group's collectives in turn on streams 20 and 21; another group's run beside them on one,
+    and a kernel."""
+    kernels, launches, collectives = [], [], []
+    rows = [(k, "a", 20 + k % 2, (1_000 + gap) * k, (1_000 + gap) * k + 1_000)
+            for k in range(count)]  # fmt: skip
+    rows += [(count + k, "b", 30, 50 + 2_000 * k, 1_700 + 2_000 * k) for k in range(3)]
+    rows.append((count + 3, "", 7, 100, 900))
+    for number, group, stream, start, end in rows:
+        kind = "comm" if group else "compute"
+        ran = {"start_ns": start + 10_000, "end_ns": end + 10_000, "event": 500 + number}
+        kernels.append({"stream": stream, "kind": kind, "correlation": number + 1, **ran})
+        called = {"start_ns": start + 1, "end_ns": start + 2, "correlation": number + 1}
+        launches.append({"name": "cudaLaunchKernel", **called})
+        if group:
+            collectives.append({"event": 500 + number, "group": group})
+    tables = rebuilt(kernels, launches) | {"collectives": make("collectives", collectives)}
+    calls = calls_of(tables, None, 0)
+    acts = activities_of(tables, calls, None, 0)
+    wait = communicators(tables, acts, calls)
+    assert wait.lag.tolist() == lags and wait.observed.all()
+    events = tables["kernels"]["event"].to_numpy()[acts.row] - 500
+    assert events[wait.src].tolist() == list(range(len(lags)))
+    assert events[wait.dst].tolist() == list(range(1, len(lags) + 1))
 
 
 def alone(activity: dict[str, int], call: dict[str, Any]) -> tuple[Activities, LaunchCalls]:
