@@ -8,6 +8,7 @@ from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_upda
 
 from htk.analyses import ANALYSES, find
 from htk.core.defer_imports import spare_pandas
+from htk.core.humanize import format_int_ranges
 from htk.dashboard import compressed, derived, filters, start
 from htk.dashboard.components import attributes, problem, safely
 from htk.dashboard.files import add_routes as add_file_routes
@@ -55,6 +56,7 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
     return app
 
 
+_OF_RANKS = ("base", "new")  # options whose picker gives a list of ranks
 # The largest script: asked for while the first answers are made, run when a chart comes.
 _PLOTTING = "/_dash-component-suites/plotly/package_data/plotly.min.js"
 
@@ -206,6 +208,8 @@ def _address(pathname: str | None, search: str | None) -> str:
 def _changed(view: UrlState, trigger: dict[str, str], value: Any) -> UrlState:
     """The view after a control was used."""
     if trigger["type"] == "option":
+        if trigger["name"] in _OF_RANKS:
+            value = format_int_ranges([int(rank) for rank in value or []]).replace(" ", "")
         return view.with_option(trigger["name"], value, _default(view.page, trigger["name"]))
     if not value:
         return view

@@ -166,7 +166,18 @@ def picture(result: Result, *, dark: bool) -> Any:
     chart = result.analysis.chart
     if chart is None or not len(result):
         return html.Div()
-    return plot(figure(result.table, chart, dark=dark), result.analysis.question)
+    drawn = figure(result.table, chart, dark=dark)
+    if not any(_has_values(trace) for trace in drawn.data):
+        return html.Div()  # the table says what there is: axes without a mark say nothing
+    return plot(drawn, result.analysis.question)
+
+
+def _has_values(trace: Any) -> bool:
+    """Return whether a trace of a figure shows anything."""
+    if trace.type not in ("bar", "scatter"):
+        return True
+    values = trace.x if trace.orientation == "h" else trace.y
+    return values is not None and any(value is not None for value in values)
 
 
 def plot(fig: Any, label: str, plot_id: Any = None, height: int = 380) -> Any:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dash import dcc, html
 
+from htk.core.humanize import shorten
 from htk.dashboard.components import attributes, coverage, empty, picture
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.table_view import TableView, grouped
@@ -23,6 +24,13 @@ ROWS = 5000  # more is for files, not for a page
 _ON_TIMELINE = ("name", "op", "launched_by")  # columns whose values are names of spans
 _USUAL = {"complete": True, "cycle": 0, "device_kind": "gpu"}
 _WORDS = {"valueFormatter": {"function": "htkWords(params.value)"}}  # of codes: late_host
+_SHORT = "short "  # before a column's name: what is shown of it
+_LETTERS = 46  # of a name: what the widest column holds
+_NAME = {
+    "pinned": "left",
+    "maxWidth": 360,
+    "valueFormatter": {"function": "htkName(params.value, params.data, params.colDef.field)"},
+}
 _SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
 
 
@@ -147,6 +155,9 @@ def rows_and_columns(
         for name in times:
             if isinstance(row[name], int):
                 row[name] -= origin
+    for name in NAMED:
+        if name in table.column_names and _is_text(table.schema.field(name)):
+            _add_short(some, name)
     columns = [_column(table, field) for field in table.schema if _used(table, field)]
     drawn = next((n for n in _ON_TIMELINE if n in table.column_names), None)
     by_name = {column["field"]: column for column in columns}
@@ -160,6 +171,14 @@ def rows_and_columns(
     if spans and drawn is not None and drawn == columns[0]["field"]:
         columns.insert(0, _to_timeline(drawn))
     return {"rowData": some, "columnDefs": columns}
+
+
+def _add_short(rows: list[dict[str, Any]], name: str) -> None:
+    """Add to rows with a long name how it is shown: its telling parts, as plots have it."""
+    for row in rows:  # JSON wants rows
+        text = row[name]
+        if text is not None and (short := shorten(str(text), _LETTERS)) != text:
+            row[f"{_SHORT}{name}"] = short
 
 
 def _to_timeline(name: str) -> dict[str, Any]:
@@ -211,7 +230,7 @@ def _column(table: pa.Table, field: pa.Field) -> dict[str, Any]:
         "headerName": heading_of(field.name) + (f" {unit}" if shape == "htkPlain" and unit else ""),
         "headerTooltip": doc_of(field),
         "tooltipField": field.name,
-        **({"pinned": "left", "maxWidth": 340} if field.name in NAMED else {}),
+        **(_NAME if field.name in NAMED else {}),
         **(_SENTENCES if field.name in PROSE else {}),
         **({"hide": True} if _usual(column, field.name) else {}),
         **({} if _is_text(field) else numeric),

@@ -10,6 +10,7 @@ from typing import Any
 from htk.core.humanize import shorten
 from htk.output import tokens
 from htk.output.figure_colours import heat_scale, marker_of
+from htk.output.figure_columns import written_out
 from htk.output.figures import layout_of
 from htk.output.tokens import DARK, LIGHT
 
@@ -218,7 +219,7 @@ def ranked(rows: Sequence[dict[str, Any]], name: str, value: str, dark: bool) ->
                 x=[rows[k][value] / 1e6 for k in of_kind],
                 y=[places[k] for k in of_kind],
                 orientation="h",
-                name=kind,
+                name=written_out(kind),
                 text=[words[k] for k in of_kind],
                 textposition="none",
                 hovertemplate="%{text}<br>%{x:.4g} ms<extra></extra>",

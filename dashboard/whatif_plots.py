@@ -251,7 +251,7 @@ def _strips(labels: list[str], strips: list[NDArray[np.float64]], period: int, d
         hoverongaps=False,
         colorbar={
             "tickvals": [0, 1, 2, 3],
-            "ticktext": ["idle", "copies", "exposed comm", "compute"],
+            "ticktext": ["idle", "copies", "exposed communication", "compute"],
             "thickness": 12,
         },
         hovertemplate="%{y} at %{x:.2f} ms<extra></extra>",

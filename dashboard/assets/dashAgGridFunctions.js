@@ -17,6 +17,7 @@ function htkScaled(value, units) {
 htkGrid.htkTime = (v) => htkScaled(v, [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]);
 htkGrid.htkSize = (v) => htkScaled(v, [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
 htkGrid.htkWords = (v) => (v === null || v === undefined ? "–" : String(v).replaceAll("_", " "));
+htkGrid.htkName = (v, row, field) => (row && row[`short ${field}`]) || (v === null || v === undefined ? "" : String(v));
 htkGrid.htkGo = (v) => (v && v !== "others" ? "↗" : "");
 htkGrid.htkShare = (v) => (v === null || v === undefined ? "–" : `${v.toFixed(1)} %`);
 htkGrid.htkPlain = (v) =>

@@ -3,6 +3,8 @@
   "use strict";
   const NARROW = 600; // pixels of the window
   const LONGEST = 26; // characters of a label beside an axis
+  const TWO_LINES = 48; // pixels of a row whose label may have two
+  const NAME = 150; // pixels of a column of names
   const NUMBERED = /^(rank|step|stage|device) (\S+)$/;
 
   /* A sentence in two lines, a name by its beginning and end. */
@@ -33,7 +35,8 @@
     }
     const beside = gd.layout.yaxis && gd.layout.yaxis.ticktext ? [...gd.layout.yaxis.ticktext] : labels(gd.data, "y");
     if (beside.some((text) => text.length > LONGEST)) {
-      Object.assign(layout, { "yaxis.tickvals": gd.layout.yaxis.tickvals || beside, "yaxis.ticktext": beside.map((text) => (text.length > LONGEST ? fitted(text) : text)) });
+      const fit = gd.clientHeight / beside.length < TWO_LINES ? short : fitted;
+      Object.assign(layout, { "yaxis.tickvals": gd.layout.yaxis.tickvals || beside, "yaxis.ticktext": beside.map((text) => (text.length > LONGEST ? fit(text) : text)) });
     }
     const maps = gd.data.map((trace, k) => (trace.type === "heatmap" ? k : -1)).filter((k) => k >= 0);
     return { layout, maps };
@@ -57,8 +60,13 @@
     if (!api) return;
     grid.dataset.narrow = "1";
     const names = api.getColumns().filter((column) => column.isPinnedLeft() && column.getActualWidth() > 100);
-    const state = names.map((column) => ({ colId: column.getColId(), pinned: null, width: 150 }));
-    if (state.length) api.applyColumnState({ state });
+    const state = names.map((column) => ({ colId: column.getColId(), pinned: null, width: NAME }));
+    if (!state.length) return;
+    api.applyColumnState({ state });
+    api.addEventListener("columnResized", (event) => { // the grid fits columns to their rows, again and again
+      const wide = event.finished && String(event.source).startsWith("autosize") ? names.filter((column) => column.getActualWidth() > NAME) : [];
+      if (wide.length) api.setColumnWidths(wide.map((column) => ({ key: column.getColId(), newWidth: NAME })));
+    });
   }
 
   function look() {

@@ -28,7 +28,9 @@
     range: "ranges", phase: "phases", python: "Python", idle: "idle", overhead: "profiler",
     pending: "communication that had not ended",
   };
-  T.GUTTER = 216;
+  const NARROW = typeof innerWidth === "number" && innerWidth <= 600; // a phone
+  T.GUTTER = NARROW ? 124 : 216;
+  T.LETTERS = NARROW ? 14 : 28; // of a track's name
   T.AXIS = 24;
   T.LANE = 17;
   T.HEAD = 24;

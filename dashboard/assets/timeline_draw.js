@@ -430,7 +430,7 @@
       context.fillStyle = row.head ? C.ink : C.soft;
       context.font = row.head ? "600 12px system-ui, sans-serif" : FONT;
       const tall = row.h === T.CHART;
-      context.fillText(T.short(row.label, row.head ? 26 : 28), inset + 8, tall ? y + 11 : middle + 0.5);
+      context.fillText(T.short(row.label, row.head ? T.LETTERS - 2 : T.LETTERS), inset + 8, tall ? y + 11 : middle + 0.5);
       if (tall) context.fillText(`to ${T.value(row.counter.high, row.counter.unit)}`, inset + 8, y + 25);
       if (!row.head && (row.pinned || (under && under.key === row.key))) pin(context, middle, row.pinned ? C.accent : C.soft);
     }

@@ -7,11 +7,12 @@ from dash import html
 
 from htk.columns.arrow import numbers
 from htk.core.humanize import format_bytes
-from htk.dashboard import hang_panels, plots
+from htk.dashboard import hang_panels, headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 
+_QUESTION = "What does communication cost?"
 _DEFAULTS = {"by": "size", "overlap": "total"}
 _LEAST_SIZES = 3  # through fewer no curve can be told from its point
 _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
@@ -20,25 +21,21 @@ _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst col
 def layout(visit: Visit) -> Any:
     visit.trace.need("collectives")
     hung = [panel("communication", "hang", 200)] if hang_panels.recorded(visit) else []
-    overlap, by = (visit.option(name, _DEFAULTS[name]) for name in ("overlap", "by"))
+    chosen, by = (visit.option(name, _DEFAULTS[name]) for name in ("overlap", "by"))
+    overlap = select("overlap", ["total", "group", "collective"], chosen, label="hidden by")
+    on_gpu = bool(visit.trace.tables["kernels"].num_rows)
     return html.Div(
         [
-            html.H1("What does communication cost?"),
+            headlines.heading("communication", _QUESTION),
             *hung,
             html.Div(
                 [
-                    select("overlap", ["total", "group", "collective"], overlap, label="hidden by"),
+                    *([overlap] if on_gpu else []),
                     select("by", ["size", "group", "type"], by, label="summed by"),
                 ],
                 className="controls",
             ),
-            html.Div(
-                [panel("communication", "ratio", 400), panel("communication", "overlap", 400)],
-                className="halves",
-            ),
-            panel("communication", "groups", 420),
-            panel("communication", "waits", 420),
-            panel("communication", "steps", 420),
+            *(_beside_compute() if on_gpu else []),
             panel("communication", "bandwidth", 460),
             panel("communication", "summary", 300),
             html.Div(
@@ -47,6 +44,16 @@ def layout(visit: Visit) -> Any:
             ),
         ]
     )
+
+
+def _beside_compute() -> list[Any]:
+    """Return the places of what only kernels on GPUs can tell."""
+    halves = [panel("communication", "ratio", 400), panel("communication", "overlap", 400)]
+    wide = ("groups", "waits", "steps")
+    return [
+        html.Div(halves, className="halves"),
+        *(panel("communication", name, 420) for name in wide),
+    ]
 
 
 def _ratio(visit: Visit) -> Any:
@@ -104,7 +111,8 @@ def _waits(visit: Visit) -> Any:
     left = len(shown) - len(worst)
     note = "A pale row among dark ones is the rank that the others wait for."
     note += f" The {_MOST_COLUMNS} with most waiting, {left} left out." if left else ""
-    return section(heading, plot(fig, heading, None, 160 + 26 * max(len(ranks), 4)), note=note)
+    finding = headlines.longest_wait(visit) or heading
+    return section(finding, plot(fig, heading, None, 160 + 26 * max(len(ranks), 4)), note=note)
 
 
 def _steps(visit: Visit) -> Any:
@@ -186,6 +194,7 @@ PAGE = Page(
     12,
     layout,
     {
+        headlines.PART: headlines.answering(_QUESTION, headlines.of_communication),
         "hang": hang_panels.verdict,
         "ratio": _ratio,
         "overlap": _overlap,

@@ -13,18 +13,20 @@ from htk.compare.runs import DIFF, compare
 from htk.compare.several import SEVERAL, side_by_side
 from htk.core.analysis import coverage_of
 from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges
-from htk.dashboard import plots, start
+from htk.dashboard import headlines, plots, start
 from htk.dashboard.components import attributes, empty, plot, problem, section, select
 from htk.dashboard.grids import grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.run_name import run_name
 from htk.dashboard.url_state import UrlState
-from htk.errors import UsageError
+from htk.errors import HtkError, UsageError
 from htk.output.result import Result
 from htk.trace.trace import Trace
 
 _SAME = "this run"
 _ROWS = 200
+_SIDES = ("with", "base", "new")  # options that say what is compared
+_QUESTION = "What changed?"
 _DEFAULTS = {"with": _SAME, "base": "", "new": "", "by": "kernel", "more": ""}
 _MOST_MORE = 2  # further runs: with the two, as many as are open at once
 _FEW = ("name", "base_ns", "new_ns", "diff_ns", "diff_pct", "change")
@@ -42,22 +44,23 @@ _HEADS = {
 
 def layout(visit: Visit) -> Any:
     values = {name: visit.option(name, value) for name, value in _DEFAULTS.items()}
+    other = visit.view.run if values["with"] == _SAME else values["with"]
     controls = html.Div(
         [
             select("with", _others(visit), values["with"], label="compared with", w=320),
-            _ranks("base", "ranks of the base, this run", values["base"]),
-            _ranks("new", "ranks of the new one", values["new"]),
+            _ranks(visit, "base", visit.view.run, "ranks of the base, this run"),
+            _ranks(visit, "new", other, "ranks of the new one"),
             select("by", list(EACH[1:]), values["by"], label="table of"),
             *_picker(visit),
         ],
         className="controls",
     )
-    head = [html.H1("What changed?"), controls]
+    head = [headlines.heading("compare", _QUESTION), controls]
     key = _key(values["with"])
     if values["with"] == _SAME and not (values["base"] or values["new"]):
         text = (
-            "Choose another run, or two sets of ranks of this one: for instance base 0 and new 4 "
-            "to see why rank 4 is slower."
+            "Choose another run, or two sets of ranks of this one: rank 0 as the base and rank 4 "
+            "as the new one, say, to see why rank 4 is slower."
         )
         return html.Div([*head, empty(text)])
     further = _more(visit)
@@ -121,10 +124,29 @@ def _lacking(visit: Visit, key: str | None, values: dict[str, str]) -> str:
     return ""
 
 
-def _ranks(name: str, label: str, value: str) -> Any:
-    control_id = {"type": "option", "name": name}
-    words = {"placeholder": "all, or 0,2..5", "debounce": 500, "w": 220}
-    return dmc.TextInput(id=control_id, label=label, value=value, **words)
+def _ranks(visit: Visit, name: str, run: str, label: str) -> Any:
+    """Return the choice of a side's ranks, of those that its run has."""
+    trace = visit.runs.trace(run)
+    chosen = _parsed(visit.option(name, ""))
+    there = sorted({*(trace.ranks if trace is not None else ()), *chosen})
+    return dmc.MultiSelect(
+        id={"type": "option", "name": name},
+        label=label,
+        data=[str(rank) for rank in there],
+        value=[str(rank) for rank in chosen],
+        placeholder="" if chosen else "all",
+        searchable=True,
+        clearable=True,
+        debounce=700,
+        w=220,
+    )
+
+
+def _parsed(text: str) -> list[int]:
+    try:
+        return parse_int_ranges(text) if text else []
+    except HtkError:
+        return []
 
 
 def _others(visit: Visit) -> list[str]:
@@ -184,6 +206,36 @@ def _changes(visit: Visit, by: str) -> Result:
     rows = [wanted in (name or "").lower() for name in table["name"].to_pylist()]
     kept = table.filter(pa.array(rows, pa.bool_()))
     return Result(DIFF, kept, dict(coverage_of(table)))
+
+
+def _change(visit: Visit) -> tuple[str, str] | None:
+    """Return how much longer the new one takes, and by what most."""
+    if not any(visit.option(name, _DEFAULTS[name]) != _DEFAULTS[name] for name in _SIDES):
+        return None
+    result = _changes(visit, "time")
+    rows = {row["name"]: row for row in result.to_pylist()}
+    total = rows.pop("total", None)
+    if total is None:
+        return None
+    per, change = _per(result), total["diff_ns"]
+    if not change:
+        return f"Both take the same time, {per}", ""
+    length, word = format_duration(abs(round(change))), "longer" if change > 0 else "shorter"
+    share = "" if total["diff_pct"] is None else f" ({total['diff_pct']:+.1f} %)"
+    first = f"The new one is {length} {word}{share}, {per}"
+    if total["significant"] is False:
+        first = f"{first}: within the noise"
+    parts = sorted((row for row in rows.values() if row["diff_ns"]), key=_size, reverse=True)
+    words = (f"{row['name']} {_signed(row['diff_ns'])}" for row in parts[:3])
+    return first, ", ".join(words).capitalize()
+
+
+def _size(row: dict[str, Any]) -> float:
+    return abs(float(row["diff_ns"]))
+
+
+def _signed(ns: float) -> str:
+    return f"{'+' if ns > 0 else '−'}{format_duration(abs(round(ns)))}"
 
 
 def _waterfall(visit: Visit) -> Any:
@@ -266,7 +318,13 @@ PAGE = Page(
     "Compare",
     3,
     layout,
-    {"waterfall": _waterfall, "several": _several, "time": _time, "table": _table},
+    {
+        headlines.PART: headlines.answering(_QUESTION, _change),
+        "waterfall": _waterfall,
+        "several": _several,
+        "time": _time,
+        "table": _table,
+    },
     _DEFAULTS,
     {"diff": _exported, SEVERAL.name: _side_by_side},
     needs=(

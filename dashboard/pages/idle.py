@@ -7,7 +7,7 @@ from dash import dcc, html
 
 from htk.core.humanize import format_duration
 from htk.core.label import Label
-from htk.dashboard import plots
+from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section
 from htk.dashboard.example_ranges import gaps, link
 from htk.dashboard.grids import answered, grid
@@ -17,7 +17,8 @@ from htk.dashboard.utilization_strip import strip
 from htk.output.result import Result
 from htk.overview.summary import IDLE_WORDS
 
-_GAPS = 12
+_QUESTION = "Why were GPUs idle?"
+_GAPS = headlines.GAPS
 _IDLE = "idle: "  # said of each cause, which on a page of idle time needs no saying
 _CAUSES = Label("idle_causes", "Why was each GPU idle?")
 
@@ -25,7 +26,7 @@ _CAUSES = Label("idle_causes", "Why was each GPU idle?")
 def layout(_visit: Visit) -> Any:
     return html.Div(
         [
-            html.H1("Why were GPUs idle?"),
+            headlines.heading("idle", _QUESTION),
             panel("idle", "busy", 260),
             html.Div([panel("idle", "causes", 460), panel("idle", "gaps", 460)], className="two"),
             panel("idle", "stalls", 420),
@@ -106,6 +107,7 @@ PAGE = Page(
     14,
     layout,
     {
+        headlines.PART: headlines.answering(_QUESTION, headlines.of_idle),
         "busy": strip,
         "causes": _causes,
         "gaps": _gaps,

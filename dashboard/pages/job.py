@@ -5,17 +5,19 @@ from typing import Any
 from dash import html
 
 from htk.core.humanize import format_duration
-from htk.dashboard import plots
+from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, tile
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.straggler.causes import SLOW
 
+_QUESTION = "What do stragglers cost the job?"
+
 
 def layout(_visit: Visit) -> Any:
     return html.Div(
         [
-            html.H1("What do stragglers cost the job?"),
+            headlines.heading("job", _QUESTION),
             panel("job", "tiles", 110),
             panel("job", "causes", 300),
             html.Div(
@@ -32,9 +34,7 @@ def layout(_visit: Visit) -> Any:
 
 
 def _tiles(visit: Visit) -> Any:
-    job = visit.ask("straggler_slowdown").table.slice(0, 1).to_pylist()[0]
-    causes = visit.ask("straggler_causes").to_pylist()
-    likely = next((row for row in causes if row["likely"]), None)
+    job, likely = _slowdown(visit)
     named = likely["cause"].replace("_", " ") if likely else "none stands out"
     recorded, excess = (int(job[name] * 1e6) for name in ("recorded_ms", "excess_ms"))
     delays = f"launch delays {job['launch_slowdown']:.3f}x"
@@ -47,21 +47,30 @@ def _tiles(visit: Visit) -> Any:
         ],
         className="tiles",
     )
-    lead = [html.P(_sentence(job, named), className="lead")]
+    lead = []
     if likely:
         evidence = likely["evidence"][:1].upper() + likely["evidence"][1:]
         lead.append(html.P(f"{evidence}. To decide it: {likely['advice']}."))
     return html.Div([*lead, tiles])
 
 
-def _sentence(job: dict[str, Any], cause: str) -> str:
+def _slowdown(visit: Visit) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return how much slower the job is, and the likely cause, where one is."""
+    job = visit.ask("straggler_slowdown").table.slice(0, 1).to_pylist()[0]
+    causes = visit.ask("straggler_causes").to_pylist()
+    return job, next((row for row in causes if row["likely"]), None)
+
+
+def _cost(visit: Visit) -> tuple[str, str]:
     """Return what stragglers cost, in words."""
+    job, likely = _slowdown(visit)
     excess, step = (format_duration(int(job[n] * 1e6)) for n in ("excess_ms", "recorded_ms"))
     if job["slowdown"] < SLOW:
-        return f"Little: a step of {step} is {excess} longer than without stragglers."
+        return f"Stragglers cost little: {excess} of a step of {step}", ""
+    cause = likely["cause"].replace("_", " ") if likely else "none stands out"
     return (
-        f"A step of {step} would be {excess} shorter if no operation were slower than its peers; "
-        f"likely cause: {cause}."
+        f"A step of {step} would be {excess} shorter if no operation were slower than its peers",
+        f"Likely cause: {cause}",
     )
 
 
@@ -108,6 +117,7 @@ PAGE = Page(
     16,
     layout,
     {
+        headlines.PART: headlines.answering(_QUESTION, _cost),
         "tiles": _tiles,
         "causes": _question("straggler_causes", "Why is it slower?"),
         "workers": _workers,

@@ -4,20 +4,21 @@ from typing import Any
 
 from dash import html
 
-from htk.dashboard import plots
+from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select, slider
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.models.hardware import Gpu, catalogue, gpu
 
 _ORDERS = ["total", "count", "mean", "max"]
+_QUESTION = "What do the GPUs run?"
 _DEFAULTS = {"n": "20", "sort_by": "total"}
 
 
 def layout(visit: Visit) -> Any:
     return html.Div(
         [
-            html.H1("What do the GPUs run?"),
+            headlines.heading("kernels", _QUESTION),
             html.Div(
                 [
                     slider("n", _n(visit), 5, 100, "kernels shown"),
@@ -136,6 +137,7 @@ PAGE = Page(
     10,
     layout,
     {
+        headlines.PART: headlines.answering(_QUESTION, headlines.of_kernels),
         "top": _kernels,
         "families": _families,
         "tensor": _tensor,

@@ -5,13 +5,14 @@ from typing import Any
 from dash import dcc, html
 
 from htk.core.humanize import format_bytes, format_duration
-from htk.dashboard import plots
+from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select, tile
 from htk.dashboard.example_ranges import instance, link
 from htk.dashboard.grids import grid
 from htk.dashboard.page import Page, Visit, panel
 
 _SLICES = 200  # of a curve
+_QUESTION = "How much memory is in use, and by what?"
 _DEFAULTS = {"by": "device", "holders": "holder"}
 
 
@@ -20,7 +21,7 @@ def layout(visit: Visit) -> Any:
     by, holders = (visit.option(name, value) for name, value in _DEFAULTS.items())
     return html.Div(
         [
-            html.H1("How much memory is in use, and by what?"),
+            headlines.heading("memory", _QUESTION),
             panel("memory", "tiles", 90),
             html.Div(
                 [
@@ -98,7 +99,12 @@ PAGE = Page(
     "Memory",
     13,
     layout,
-    {"tiles": _tiles, "line": _line, "peaks": _peaks},
+    {
+        headlines.PART: headlines.answering(_QUESTION, headlines.of_memory),
+        "tiles": _tiles,
+        "line": _line,
+        "peaks": _peaks,
+    },
     _DEFAULTS,
     group="Dig into",
     needs=("memory",),

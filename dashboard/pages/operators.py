@@ -4,13 +4,14 @@ from typing import Any
 
 from dash import html
 
-from htk.dashboard import plots
+from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, plot, section, select
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 
 _BY = ["name", "shape", "stack", "module", "thread"]
 _VALUES = {"GPU time": "device_total_ns", "CPU time": "cpu_total_ns"}
+_QUESTION = "Which operators take the time?"
 _DEFAULTS = {"by": "name", "tree": "GPU time"}
 
 
@@ -18,7 +19,7 @@ def layout(visit: Visit) -> Any:
     by, tree = (visit.option(name, value) for name, value in _DEFAULTS.items())
     return html.Div(
         [
-            html.H1("Which operators take the time?"),
+            headlines.heading("operators", _QUESTION),
             html.Div(
                 [
                     select("by", _BY, by, label="operators by"),
@@ -98,6 +99,7 @@ PAGE = Page(
     11,
     layout,
     {
+        headlines.PART: headlines.answering(_QUESTION, headlines.of_operators),
         "tree": _tree,
         "table": _table,
         "modules": _modules,

@@ -9,6 +9,7 @@ from dash import dcc, html
 from htk.columns.arrow import numbers, truths
 from htk.columns.groups import Groups
 from htk.core.humanize import command_name, format_bytes, format_duration, pluralize, shorten
+from htk.dashboard import headlines
 from htk.dashboard.cause_cards import card
 from htk.dashboard.components import (
     attributes,
@@ -33,12 +34,14 @@ from htk.overview.doctor import doctor
 _KERNELS = ("name", "total_ns", "kernel_time_pct", "count", "duration_ns_mean", "kind")
 _OPERATORS = ("op", "device_self_ns", "device_time_pct", "cpu_self_ns", "count")
 _HALVES = [("steps", "variance"), ("overlap", "memory"), ("kernels", "operators")]
+_RECORDS = "What do these records say?"
 _MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 
 
 def layout(visit: Visit) -> Any:
     if not _profiled(visit):
-        return html.Div([html.H1("What do these records say?"), panel("", "records", 300)])
+        head = headlines.heading("overview", _RECORDS)
+        return html.Div([head, panel("", "records", 300)])
     on_gpu = bool(visit.trace.tables["kernels"].num_rows)
     halves = [("steps", "operators")] if not on_gpu else _HALVES
     return html.Div(
@@ -68,6 +71,8 @@ def _verdict(visit: Visit) -> summary.Verdict:
 
 def _headline(visit: Visit) -> Any:
     """Return the answer in a sentence, and where the time goes in another."""
+    if not _profiled(visit):
+        return headlines.answering(_RECORDS, _said)(visit)
     verdict = _verdict(visit)
     if verdict.step_ns is None:
         first = f"{format_duration(verdict.window_ns)} recorded, no whole steps"
@@ -84,6 +89,15 @@ def _headline(visit: Visit) -> Any:
     words = ", ".join(f"{share.pct:.1f} % {share.name}" for share in large)
     lead = [html.P(f"Of the time: {words}.", className="lead")] if words else []
     return html.Div([html.H1(f"{first}."), *lead])
+
+
+def _said(visit: Visit) -> tuple[str, str] | None:
+    """Return what records without a profile say, a line each: the first is the heading."""
+    lines = [line.rstrip(".") for line in _verdict(visit).records.splitlines() if line.strip()]
+    if not lines:
+        return None
+    first, _, rest = lines[0].removeprefix("Hang: ").partition("; ")
+    return first[:1].upper() + first[1:], ". ".join(text for text in (rest, *lines[1:]) if text)
 
 
 def _tiles(visit: Visit) -> Any:
@@ -283,7 +297,11 @@ def _steps(visit: Visit) -> Any:
 
 def _variance(visit: Visit) -> Any:
     result = visit.ask("step_variance")
-    return section(_title(visit, "step_variance"), picture(result, dark=visit.dark))
+    heading = _title(visit, "step_variance")
+    if len(result.table["step"].unique()) < 2:
+        text = "One step was recorded: there is no other to compare it with."
+        return section(heading, empty(text))
+    return section(heading, picture(result, dark=visit.dark))
 
 
 def _overlap(visit: Visit) -> Any:

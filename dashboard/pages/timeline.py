@@ -4,7 +4,10 @@ from typing import Any
 
 from dash import html
 
+from htk.dashboard import headlines
 from htk.dashboard.page import Page, Visit
+
+_QUESTION = "What ran when?"
 
 
 def layout(visit: Visit) -> Any:
@@ -18,7 +21,8 @@ def layout(visit: Visit) -> Any:
     }
     canvas = html.Div(id="timeline", className="timeline", **facts)
     # Another query is another timeline: nothing of the old one is kept.
-    return html.Div([html.H1("What ran when?"), html.Div(canvas, key=facts["data-query"])])
+    head = headlines.heading("timeline", _QUESTION)
+    return html.Div([head, html.Div(canvas, key=facts["data-query"])])
 
 
 PAGE = Page(
@@ -26,6 +30,7 @@ PAGE = Page(
     "Timeline",
     1,
     layout,
+    {headlines.PART: headlines.answering(_QUESTION, headlines.of_timeline)},
     needs=(
         "kernels",
         "cpu_ops",

@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from htk.dashboard import whatif_plots
+from htk.core.humanize import format_duration
+from htk.dashboard import headlines, whatif_plots
 from htk.dashboard.components import attributes, empty, plot, safely, section
 from htk.dashboard.edits import (
     KNOWN,
@@ -28,13 +29,15 @@ from htk.dashboard.whatif_answer import answer, edited, strips, untouched
 from htk.output.result import Result
 from htk.trace.selection import Selection
 from htk.whatif.label import BATCHES, SHARDINGS
-from htk.whatif.text import error
+from htk.whatif.text import error, in_words
+
+_QUESTION = "What would a step take if …?"
 
 
 def layout(visit: Visit) -> Any:
     return html.Div(
         [
-            html.H1("What would a step take if …?"),
+            headlines.heading("whatif", _QUESTION),
             html.P(
                 "Of the whole recording, whatever the filters are. The recorded step is replayed "
                 "untouched first, and compared with what was measured.",
@@ -87,11 +90,31 @@ def _badge(visit: Visit) -> Any:
     return html.Div([html.Span(word, className=kind), *marks, *reasons], className="trust")
 
 
-def _bounds(visit: Visit) -> Any:
-    heading = "Best case of each remedy alone"
-    rows = visit.runs.kept(
+def _best_cases(visit: Visit) -> list[dict[str, Any]]:
+    """Return the best case of each remedy, made once."""
+    rows: list[dict[str, Any]] = visit.runs.kept(
         visit.view.run, Selection(), "bounds", lambda: untouched(visit).run().to_pylist()
     )
+    return rows
+
+
+def _best(visit: Visit) -> tuple[str, str] | None:
+    """Return what the best single remedy brings a step to."""
+    rows = [row for row in _best_cases(visit) if row["step_time_ns"] is not None]
+    if not rows:
+        return None
+    best = min(rows, key=lambda row: row["step_time_ns"])
+    now, then = (format_duration(best[c]) for c in ("measured_step_time_ns", "step_time_ns"))
+    if best["step_time_ns"] >= best["measured_step_time_ns"]:
+        return f"A step takes {now}; no remedy tried alone shortens it", ""
+    return f"A step takes {now}; one remedy brings it to {then} at best", in_words(
+        str(best["whatif"])
+    ).capitalize()
+
+
+def _bounds(visit: Visit) -> Any:
+    heading = "Best case of each remedy alone"
+    rows = _best_cases(visit)
     if all(r["step_time_ns"] is None for r in rows):
         return section(heading, empty(str(rows[0]["verdict"])))
     fig = whatif_plots.bounds(rows, visit.dark)
@@ -289,6 +312,7 @@ PAGE = Page(
     2,
     layout,
     {
+        headlines.PART: headlines.answering(_QUESTION, _best),
         "badge": _badge,
         "bounds": _bounds,
         "map": _map,

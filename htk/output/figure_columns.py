@@ -1,5 +1,6 @@
 """Columns of an answer as a figure shows them: series, categories, one unit, words."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from htk.schema.columns import heading_of, unit_of
 WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are
 _SCALE = {"ns": (1e-6, "ms")}
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
+_SHORT = re.compile(r"\bcomm\b")
 _SIZES_LEAST = (1 / 2**10, "KiB")
 
 
@@ -43,6 +45,8 @@ def _named(column: str, value: Any) -> str:
     if value is None:
         return "–"
     word = "rank" if column.endswith("_rank") else column
+    if column == "kind":  # of activities
+        return written_out(str(value))
     return f"{word} {value}" if word in WITH_NUMBER else str(value)
 
 
@@ -68,7 +72,12 @@ def scaled(table: pa.Table, name: str, rows: Sequence[int]) -> list[Any]:
 
 
 def words_of(name: str) -> str:
-    return heading_of(name).removesuffix(" %")
+    return written_out(heading_of(name).removesuffix(" %"))
+
+
+def written_out(words: str) -> str:
+    """Return what tables shorten for want of room as a legend has it: "exposed communication"."""
+    return _SHORT.sub("communication", words)
 
 
 def scale_of(table: pa.Table, name: str) -> tuple[float | None, str]:

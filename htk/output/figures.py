@@ -134,9 +134,13 @@ def _over_ranks(table: pa.Table, chart: Chart) -> tuple[pa.Table, bool]:
 def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
     """Bars in the order of the table, whatever series they belong to."""
     order = list(dict.fromkeys(categories(table, chart.x)))
-    if not all(isinstance(name, str) for name in order):
-        return
     axis = fig.update_yaxes if chart.horizontal else fig.update_xaxes
+    if not all(isinstance(name, str) for name in order):
+        numbers = sorted(n for n in order if isinstance(n, int))
+        if 0 < len(numbers) <= _MOST_MARKS:  # names of things, not amounts: streams, matches
+            axis(type="category", categoryorder="array", categoryarray=numbers)
+            fig.update_layout(bargap=max(0.2, 0.9 - 0.1 * len(numbers)))
+        return
     axis(categoryorder="array", categoryarray=order)
     fig.update_layout(bargap=max(0.2, 0.9 - 0.1 * len(order)))  # a bar alone is no wall
     if chart.horizontal:

@@ -156,7 +156,7 @@ def _links(trace: Trace) -> Iterator[Row]:
         "links",
         "GPU time linked to launches",
         "ok" if (share or 0) > 95 else "warning",
-        f"{share} %",
+        "unknown" if share is None else f"{share if share == 100 else min(share, 99.9):.3g} %",
         None if (share or 0) > 95 else "operators are told for the linked part only",
     )
     if carried:

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from htk.answers.ask import ask
 from htk.cli.commands.simulate import command as simulate
+from htk.core.humanize import format_duration, shorten
 from htk.dashboard.runs import Runs
 from htk.output.tokens import DARK, LIGHT
 from htk.overview.summary import IDLE_WORDS
@@ -200,3 +201,62 @@ def test_filters_that_leave_nothing_say_what_there_is(page: Any) -> None:
     go(page, "/compare?o.base=0&o.new=7")
     assert "The other has no rank 7; it has 0..2." in page.inner_text("main .problem")
     until(page, "() => document.querySelectorAll('.twin canvas.main').length === 1")
+
+
+HEADED = ["timeline", "kernels", "operators", "communication", "memory", "idle", "whatif"]
+
+
+@pytest.mark.parametrize("path", [*HEADED, "compare?o.base=0&o.new=1"])
+def test_the_heading_answers_with_a_number(page: Any, path: str) -> None:
+    go(page, f"/{path}")
+    until(page, "() => /[0-9].*[.]$/.test(document.querySelector('main h1')?.innerText)")
+
+
+def test_headings_say_what_the_tables_say(page: Any, job: Trace) -> None:
+    """The rank that waits longest, the share that is exposed, the idlest cause."""
+    go(page, "/communication")
+    settled(page)
+    times = ask(job, "time_breakdown").to_pylist()
+    total = sum(r["total_ns"] for r in times)
+    exposed = 100 * sum(r["exposed_comm_ns"] for r in times) / total
+    assert f"{exposed:.1f} % of the GPUs' time" in page.inner_text("main h1")
+    late = max(ask(job, "stragglers").to_pylist(), key=lambda r: r["cost_to_others_ns"])
+    assert late["rank"] == 1, "planted"
+    assert "Rank 1 is waited for most" in page.inner_text("main .lead")
+    waits = {r["rank"]: r["wait_ns"] for r in ask(job, "comm_wait").to_pylist()}
+    longest = max(waits, key=lambda rank: waits[rank])
+    heading = f"Rank {longest} waits longest, {format_duration(waits[longest])}"
+    assert any(heading in text for text in page.locator("main h2").all_inner_texts())
+    go(page, "/idle")
+    settled(page)
+    idle = 100 * sum(r["idle_ns"] for r in times) / total
+    assert f"GPUs are idle {idle:.1f} % of the time" in page.inner_text("main h1")
+
+
+def test_ranks_that_a_filter_leaves_out_are_not_called_unrecorded(page: Any) -> None:
+    go(page, "/timeline?ranks=0")
+    until(page, TIMELINE_DRAWN)
+    assert page.evaluate("window.htkHandle.state.about.unrecorded_ranks") == 0
+    assert "not recorded" not in page.inner_text("main .htk-timeline .bar")
+
+
+def test_sides_are_picked_from_the_ranks_that_are_there(page: Any) -> None:
+    go(page, "/compare")
+    page.get_by_role("textbox", name="ranks of the base").click()
+    options = page.locator("[role=option]:visible")
+    options.first.wait_for()
+    assert options.all_inner_texts() == ["0", "1", "2"]
+    options.nth(2).click()
+    until(page, "() => new URLSearchParams(location.search).get('o.base') === '2'")
+
+
+def test_long_names_are_told_apart_in_tables(page: Any, job: Trace) -> None:
+    """Of a long name its telling parts, the name as it was recorded on hover."""
+    go(page, "/kernel_top")
+    page.wait_for_selector(".ag-pinned-left-cols-container .ag-cell-value")
+    rows = ask(job, "kernel_top", n=20).to_pylist()[:5]  # the grid holds those in sight
+    names = [row["name"] for row in rows if len(row["name"]) > 60]
+    assert names
+    shown = page.locator(".ag-pinned-left-cols-container .ag-cell").all_inner_texts()
+    for name in names:
+        assert shorten(name, 46) in shown and name not in shown

@@ -16,7 +16,7 @@ def test_no_name_of_a_picture_opens_a_tag() -> None:
     fig = figure(table, Bar("name", "total_ns", "kind", horizontal=True))
     shown = [TEXT, "void gemm&lt;float, 4>(x&)", "plain"]
     assert [y for trace in fig.data for y in trace.y] == [shown[0], shown[2], shown[1]]
-    assert [trace.name for trace in fig.data] == ["comm", TEXT]
+    assert [trace.name for trace in fig.data] == ["communication", TEXT]
     assert list(fig.layout.yaxis.categoryarray) == list(fig.layout.yaxis.tickvals) == shown
     again = with_plain_names(fig)
     assert list(again.layout.yaxis.tickvals) == shown, "what is text stays as it is"

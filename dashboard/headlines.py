@@ -1,0 +1,204 @@
+"""The heading of a page: its answer in a sentence with the number, and a second fact below it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from dash import html
+
+from htk.columns.arrow import numbers
+from htk.core.humanize import format_bytes, format_duration, pluralize, shorten
+from htk.dashboard import hang_panels
+from htk.dashboard.example_ranges import gaps
+from htk.dashboard.page import Visit
+from htk.errors import HtkError
+from htk.overview.summary import IDLE_WORDS
+
+_Sentences = tuple[str, str]  # the heading, and what stands below it
+_OF_A_NAME = 60  # characters
+_FAMILIES = {("memory", "copy"): "copies", ("memory", "set"): "memory sets"}
+_REST = "others"  # a table's row for all names that it does not list
+GAPS = 12  # the longest, as the page of idle time lists them
+PART = "headline"  # of a page that has one
+
+
+def heading(page: str, question: str) -> Any:
+    """Return the place of a page's heading: its question, until the answer is there."""
+    panel_id = {"type": "part", "page": page, "part": PART}
+    return html.Div(html.H1(question), id=panel_id, className="part headline")
+
+
+def answering(question: str, find: Callable[[Visit], _Sentences | None]) -> Callable[[Visit], Any]:
+    """Return the part that fills the heading; the question stays where nothing answers it."""
+
+    def part(visit: Visit) -> Any:
+        try:
+            sentences = find(visit)
+        except HtkError:
+            sentences = None
+        first, second = sentences or (question, "")
+        lead = [html.P(f"{second}.", className="lead")] if second else []
+        return html.Div([html.H1(f"{first}." if sentences else first), *lead])
+
+    return part
+
+
+def of_timeline(visit: Visit) -> _Sentences | None:
+    """Return how long was recorded, and how much of it the GPUs were busy."""
+    if hang_panels.recorded(visit):
+        return of_hang(visit)
+    times = visit.ask("time_breakdown").table
+    total, busy = (int(numbers(times[c], 0).sum()) for c in ("total_ns", "busy_ns"))
+    if not total:
+        return None
+    ranks = times["rank"].unique().to_pylist()
+    whose = f"GPUs of {len(ranks)} ranks are" if len(ranks) > 1 else f"GPU of rank {ranks[0]} is"
+    mean = format_duration(total / times.num_rows)
+    return f"The {whose} busy {100 * busy / total:.1f} % of the {mean} recorded", ""
+
+
+def of_kernels(visit: Visit) -> _Sentences | None:
+    """Return the families that take most of the kernels' time, and the costliest kernel."""
+    families = [r for r in visit.ask("kernel_families").to_pylist() if r["kernel_time_pct"]]
+    if not families:
+        return None
+    families.sort(key=lambda r: -r["kernel_time_pct"])
+    shares = [
+        f"{_FAMILIES.get((r['kind'], r['family']), r['family'] + ' kernels')} "
+        f"{'take ' if not k else ''}{r['kernel_time_pct']:.1f} %"
+        for k, r in enumerate(families[:2])
+    ]
+    first = f"{_capital(shares[0])} of the time of GPU activities"
+    first += "".join(f", {share}" for share in shares[1:])
+    top = [r for r in visit.ask("kernel_top", n=20).to_pylist() if r["name"] != _REST]
+    if not top:
+        return first, ""
+    row = max(top, key=lambda r: r["total_ns"])
+    calls = pluralize(row["count"], "call")
+    return first, (
+        f"Costliest: {shorten(row['name'], _OF_A_NAME)}, {row['kernel_time_pct']:.1f} % "
+        f"in {calls} of {format_duration(row['duration_ns_mean'])}"
+    )
+
+
+def of_operators(visit: Visit) -> _Sentences | None:
+    """Return the operators that take most GPU time by themselves; without it, most CPU time."""
+    rows = visit.ask("op_breakdown", n=100).to_pylist()
+    rows = [r for r in rows if not str(r["op"]).startswith("(") and r["op"] != _REST]
+    on_gpu = [r for r in rows if r["device_time_pct"]]
+    if on_gpu:
+        on_gpu.sort(key=lambda r: -r["device_time_pct"])
+        row, time, share = on_gpu[0], "GPU time", f"{on_gpu[0]['device_time_pct']:.1f} %"
+        then = [f"{shorten(r['op'], 40)} {r['device_time_pct']:.1f} %" for r in on_gpu[1:4]]
+    else:
+        rows = sorted((r for r in rows if r["cpu_self_ns"]), key=lambda r: -r["cpu_self_ns"])
+        if not rows:
+            return None
+        row, time, share = rows[0], "CPU time", format_duration(rows[0]["cpu_self_ns"])
+        then = [f"{shorten(r['op'], 40)} {format_duration(r['cpu_self_ns'])}" for r in rows[1:4]]
+    calls = pluralize(row["count"], "call")
+    first = f"{shorten(row['op'], _OF_A_NAME)} takes {share} of {time} by itself, in {calls}"
+    if time == "CPU time":
+        first = f"{shorten(row['op'], _OF_A_NAME)} takes most CPU time: {share}, in {calls}"
+    return first, f"Then {', '.join(then)}" if then else ""
+
+
+def of_communication(visit: Visit) -> _Sentences | None:
+    """Return what a hang came from, else how much communication is exposed, and who is waited
+    for."""
+    if hang_panels.recorded(visit):
+        return of_hang(visit)
+    times = visit.ask("time_breakdown").table
+    total, comm, exposed = (
+        int(numbers(times[c], 0).sum()) for c in ("total_ns", "comm_ns", "exposed_comm_ns")
+    )
+    if not total or not comm:
+        return None
+    first = f"Exposed communication takes {100 * exposed / total:.1f} % of the GPUs' time"
+    waits = visit.ask("comm_wait").table
+    wait, unknown = (
+        int(numbers(waits[f"exposed_{c}_ns"], 0).sum()) for c in ("wait", "undetermined")
+    )
+    parts = ((wait, "waiting for other ranks"), (unknown, "undetermined: wait or transfer"))
+    part, words = max(parts)
+    if part and exposed:
+        first += f", {100 * min(part / exposed, 1):.0f} % of it {words}"
+    late = visit.ask("stragglers").to_pylist()
+    worst = max(late, key=lambda r: r["cost_to_others_ns"] or 0, default=None)
+    if worst is None or not worst["cost_to_others_ns"]:
+        return first, ""
+    behind = f", late in {worst['late_in']}" if worst["late_in"] else ""
+    of = pluralize(worst["collectives"], "collective")
+    return first, (
+        f"Rank {worst['rank']} is waited for most: last to arrive in {worst['arrived_last']:,} "
+        f"of {of}{behind}"
+    )
+
+
+def of_hang(visit: Visit) -> _Sentences | None:
+    """Return what the records of a hang say, in one sentence."""
+    verdict = str(visit.ask("hang").coverage.get("verdict") or "").strip().rstrip(".")
+    first, _, rest = verdict.partition("; ")
+    return (_capital(first), _capital(rest)) if first else None
+
+
+def of_memory(visit: Visit) -> _Sentences | None:
+    """Return the highest use of memory, and what holds most of it then."""
+    rows = visit.ask("memory_peaks").to_pylist()
+    if not rows:
+        return None
+    top = max(rows, key=lambda r: (r["peak_bytes"], r["held_bytes"] or 0))
+    when = format_duration(top["peak_ns"] - visit.trace.origin_ns)
+    where = "" if top["device_kind"] == "gpu" else " on the host"
+    first = f"Rank {top['rank']} uses {format_bytes(top['peak_bytes'])}{where} at most"
+    second = f"The peak: {when} into the recording"
+    if not top["held_bytes"]:
+        return first, second
+    holder = str(top["holder"]).strip("()")
+    held = f"{format_bytes(top['held_bytes'])}, {top['held_pct']:.0f} %"
+    return first, f"{second}. Its largest holder: {shorten(holder, _OF_A_NAME)}, {held}"
+
+
+def of_idle(visit: Visit) -> _Sentences | None:
+    """Return how long GPUs are idle, for what most, and the longest gap."""
+    times = visit.ask("time_breakdown").table
+    total, idle = (int(numbers(times[c], 0).sum()) for c in ("total_ns", "idle_ns"))
+    if not total:
+        return None
+    first = f"GPUs are idle {100 * idle / total:.1f} % of the time"
+    causes = visit.ask("idle_breakdown").table
+    if idle and causes.num_rows:
+        cause, ns = _largest(causes, "cause", "idle_ns")
+        words = IDLE_WORDS.get(cause, cause).removeprefix("idle: ")
+        first += f"; the largest part: {words}, {100 * ns / total:.1f} %"
+    longest = visit.kept("gaps", lambda: gaps(visit, GAPS))[:1]
+    if not longest:
+        return first, ""
+    gap = longest[0]
+    length, begun = format_duration(gap.to_ns - gap.from_ns), format_duration(gap.from_ns)
+    return first, f"The longest gap: {length} on rank {gap.rank}, {begun} into the recording"
+
+
+def longest_wait(visit: Visit) -> str:
+    """Return which rank waits longest, in what, as a heading; nothing where nobody waits."""
+    table = visit.ask("collective_times").table
+    if not int(numbers(table["wait_ns"], 0).sum()):
+        return ""
+    rank, total = _largest(table, "rank", "wait_ns")
+    own = table.filter(pc.equal(table["rank"], int(rank)))
+    kind, ns = _largest(own, "type", "wait_ns")
+    longest = format_duration(total)
+    return f"Rank {rank} waits longest, {longest}: {format_duration(ns)} of it in {kind}"
+
+
+def _largest(table: pa.Table, by: str, column: str) -> tuple[str, int]:
+    """Return the value of one column whose rows add up to most in another, and that sum."""
+    plain = pa.table({by: table[by].cast(pa.string()), column: table[column]})
+    sums = plain.group_by(by, use_threads=False).aggregate([(column, "sum")])
+    rows = sums.sort_by([(f"{column}_sum", "descending")]).to_pylist()
+    return str(rows[0][by]), int(rows[0][f"{column}_sum"] or 0)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
