@@ -18,7 +18,7 @@ from htk.answers.ask import ask
 from htk.dashboard.following import Followed, News
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.uploads import Uploads
-from htk.errors import HtkError, UsageError
+from htk.errors import HtkError, UnknownRank, UsageError
 from htk.history.archive import History
 from htk.output.result import Result
 from htk.trace.opening import SAMPLE, Inputs, OpenOptions, Progress, open_trace
@@ -81,6 +81,7 @@ class Runs:
         options: OpenOptions | None = None,
         upload_bytes: int = UPLOAD_BYTES,
         history_address: str = "",  # of the facts of many runs; nothing: none are kept
+        separate: Sequence[Path] = (),  # folders whose files are runs of their own
     ) -> None:
         self.roots = _named(folders)
         self.upload_bytes = upload_bytes
@@ -89,6 +90,7 @@ class Runs:
         self._options = options or OpenOptions()
         self._open: OrderedDict[str, Trace] = OrderedDict()
         self._initial = trace
+        self._separate = {folder.resolve() for folder in separate}
         self._followed: dict[str, Followed] = {"": followed} if followed is not None else {}
         self._jobs: dict[str, OpenJob] = {}
         self._lock = threading.Lock()
@@ -223,6 +225,8 @@ class Runs:
             if gone:
                 gc.collect()  # traces refer to themselves, and are too few objects to be seen
         except HtkError as error:
+            if isinstance(error, UnknownRank) and isinstance(path, Path) and path.is_dir():
+                self._separate.add(path.resolve())  # listed file by file from now on
             # Where the server keeps an upload is nobody's business.
             job.error = _without_place(str(error), path)
         except MemoryError:
@@ -278,17 +282,21 @@ class Runs:
         raise UsageError(f"{text!r} is not in the folders that this dashboard may read: {allowed}")
 
     def listed(self) -> list[ListedRun]:
-        """Return the folders that hold files like traces, newest first."""
+        """Return the folders that hold files like traces, newest first; of a folder whose files
+        are of different recordings each file."""
         runs: list[ListedRun] = []
         for name, root in self.roots.items():
             for folder, files in _folders(root.resolve()):
-                facts = [f.stat() for f in files]
-                key = "/".join([name, *folder.relative_to(root.resolve()).parts])
-                stored = sum(f.st_size for f in facts)
-                runs.append(ListedRun(key, len(files), stored, max(f.st_mtime for f in facts)))
+                apart = folder in self._separate
+                for path, members in [(f, [f]) for f in files] if apart else [(folder, files)]:
+                    facts = [f.stat() for f in members]
+                    key = "/".join([name, *path.relative_to(root.resolve()).parts])
+                    stored = sum(f.st_size for f in facts)
+                    changed = max(f.st_mtime for f in facts)
+                    runs.append(ListedRun(key, len(members), stored, changed))
                 if len(runs) >= MOST_LISTED:
                     break
-        return sorted(runs, key=lambda r: -r.changed)
+        return sorted(runs[:MOST_LISTED], key=lambda r: -r.changed)
 
     def upload(self, name: str, body: IO[bytes], key: str = "") -> str:
         """Keep a file under a key that nobody else can guess, or with the others of a key that was

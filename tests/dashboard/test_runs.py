@@ -5,12 +5,15 @@ import io
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from htk.cli.commands.dashboard import command
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.runs import MOST_OPEN, Cancelled, OpenJob, Runs, holds_runs
-from htk.errors import UsageError
+from htk.errors import UnknownRank, UsageError
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.selection import Selection
 from tests.kineto_file import kernel, of_rank, write
@@ -67,6 +70,41 @@ def test_a_folder_of_runs_is_told_from_a_run(tmp_path: Path) -> None:
     assert holds_runs(tmp_path)
     run(tmp_path)
     assert not holds_runs(tmp_path)
+
+
+def mixed(folder: Path) -> Path:
+    """Two recordings that do not say their rank."""
+    folder.mkdir()
+    for name in ("one", "other"):
+        write(folder / f"{name}.json", kernel("gemm", 5, 5, 1))
+    return folder
+
+
+def test_files_that_do_not_say_their_rank_are_runs_of_their_own(tmp_path: Path) -> None:
+    """Once the reading of their folder has failed for it."""
+    mixed(tmp_path / "mixed")
+    name = tmp_path.name
+    runs = Runs([tmp_path], options=OpenOptions(cache=False))
+    assert [r.key for r in runs.listed()] == [f"{name}/mixed"]
+    job = runs.begin(f"{name}/mixed")
+    assert job.ended.wait(PATIENCE_S) and "rank" in job.error
+    listed = sorted((r.key, r.files) for r in runs.listed())
+    assert listed == [(f"{name}/mixed/one.json", 1), (f"{name}/mixed/other.json", 1)]
+    job = runs.begin(listed[0][0])
+    assert job.ended.wait(PATIENCE_S) and not job.error
+
+
+def test_a_folder_of_such_files_is_served_as_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = mixed(tmp_path / "mixed")
+    served: list[Any] = []
+    monkeypatch.setattr("htk.cli.commands.dashboard._serve", lambda *asked: served.append(asked))
+    done = CliRunner().invoke(command, [str(folder), "--no-cache", "--no-browser"])
+    assert done.exit_code == 0 and len(served) == 1, done.output
+    assert "each file is listed as a run of its own" in done.output
+    done = CliRunner().invoke(command, [str(folder), "--no-cache", "--rank-pattern", "r([0-9]+)"])
+    assert isinstance(done.exception, UnknownRank) and len(served) == 1
 
 
 def test_runs_are_read_in_the_background_and_a_few_are_kept(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import click
 from htk.cli.commands.common import open_options, opened, parsing_options, say
 from htk.cli.commands.options import port_option, store_of_history_option
 from htk.core.extras import require
-from htk.errors import HtkError
+from htk.errors import HtkError, UnknownRank
 
 if TYPE_CHECKING:
     from htk.dashboard.runs import Runs
@@ -50,8 +50,9 @@ def command(
 ) -> None:
     """Open the dashboard in a browser.
 
-    PATH is a run: a file, or the folder with the files of all ranks. A folder of several runs, or
-    no PATH (then the working directory), opens a page that lists them. Only files in the folders
+    PATH is a run: a file, or the folder with the files of all ranks. A folder of several runs, of
+    recordings whose files do not say their rank, or no PATH (then the working directory), opens a
+    page that lists them. Only files in the folders
     named here can be opened. It listens on this machine alone, and asks for the token that is in
     the printed link: a login node has many users.
     """
@@ -115,7 +116,14 @@ def _runs(
     if len(folders) == len(paths) and any(holds_runs(f) for f in folders):
         return Runs(folders, **many)
     followed = Followed(paths)  # before they are read: what comes meanwhile is seen
-    return Runs(folders, trace=opened(paths, arguments), followed=followed, **many)
+    try:
+        trace = opened(paths, arguments)
+    except UnknownRank as error:
+        if len(folders) != len(paths) or arguments.get("rank_pattern"):
+            raise
+        say(f"htk: {error}; each file is listed as a run of its own")
+        return Runs(folders, separate=folders, **many)
+    return Runs(folders, trace=trace, followed=followed, **many)
 
 
 def _serve(
