@@ -73,3 +73,61 @@ def test_the_gradient_of_an_embedding_is_written_whole() -> None:
         "aten::embedding_dense_backward", dims, values=["", "", "100"], types=["float", LONG, ""]
     )
     assert (found.flops, found.bytes) == (15 * 16, 4 * 15 * 16 + 8 * 15 + 4 * 100 * 16)
+
+
+# Names, dimensions, values, bytes of 16-bit elements (indices of 64 bits).
+SIMPLE = [
+    ("copy_", [[3, 4], [3, 4]], [], 2 * 2 * 12),
+    ("copy_", [[3, 4], [4]], [], 2 * (12 + 4)),
+    ("clone", [[3, 4]], [], 2 * 2 * 12),
+    ("fill_", [[3, 4]], [], 2 * 12),
+    ("repeat", [[3, 4], []], ["", "[2, 5]"], 2 * (12 + 120)),
+    ("repeat", [[3, 4], []], [], 2 * (12 + 12)),
+    ("constant_pad_nd", [[3, 4], []], ["", "[1, 2]"], 2 * (12 + 3 * 7)),
+    ("constant_pad_nd", [[3, 4], []], ["", "[1, 2, 3, 4]"], 2 * (12 + 10 * 7)),
+    ("constant_pad_nd", [[3, 4], []], ["", "[-1, 0, 0, 5]"], 2 * (12 + 8 * 3)),
+    ("_local_scalar_dense", [[1]], [], 2),
+]  # fmt: skip
+LONG = "long int"
+INDEXED = [
+    ("index_select", [[5, 7], [], [3]], ["", "1", ""], 2 * 2 * 5 * 3 + 8 * 3),
+    ("index_select", [[5, 7], [], [3]], ["", "0", ""], 2 * 2 * 7 * 3 + 8 * 3),
+    ("index_select", [[5, 7], [], [3]], ["", "-1", ""], 2 * 2 * 5 * 3 + 8 * 3),
+    ("index_select", [[5, 7], [], [3]], [], 2 * 2 * 7 * 3 + 8 * 3),
+    ("gather", [[5, 7], [], [5, 2]], [], 2 * 2 * 10 + 8 * 10),
+    ("scatter", [[5, 7], [], [5, 2]], [], 2 * 2 * 35 + 2 * 2 * 10 + 8 * 10),
+    ("scatter_", [[5, 7], [], [5, 2]], [], 2 * 2 * 10 + 8 * 10),
+    ("scatter_add", [[5, 7], [], [5, 2]], [], 2 * 2 * 35 + 3 * 2 * 10 + 8 * 10),
+    ("scatter_add_", [[5, 7], [], [5, 2]], [], 3 * 2 * 10 + 8 * 10),
+    ("scatter_reduce_", [[5, 7], [], [5, 2]], [], 3 * 2 * 10 + 8 * 10),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "dims", "values", "moved"), SIMPLE)
+def test_bytes_of_what_is_copied(name: str, dims: list, values: list, moved: int) -> None:
+    work = of(f"aten::{name}", dims, values=values)
+    assert (work.flops, work.bytes) == (0, moved)
+
+
+@pytest.mark.parametrize(("name", "dims", "values", "moved"), INDEXED)
+def test_bytes_of_what_is_indexed(name: str, dims: list, values: list, moved: int) -> None:
+    """Only what is picked is read and written, and the indices read; what is added to, is read."""
+    work = of(f"aten::{name}", dims, types=[BF16, "", LONG], values=values)
+    assert (work.flops, work.bytes) == (0, moved)
+
+
+@pytest.mark.parametrize(("end", "copied"), [("", 2 * 2 * 35), ("_", 0)])
+def test_rows_that_are_added_where_indices_say(end: str, copied: int) -> None:
+    dims = [[5, 7], [], [3], [3, 7]]
+    work = of(f"aten::index_add{end}", dims, types=[BF16, "", LONG, BF16], values=["", "0", "", ""])
+    assert work.bytes == copied + 3 * 2 * 21 + 8 * 3
+
+
+def test_rows_of_embeddings() -> None:
+    looked_up = of("aten::embedding", [[100, 6], [4, 5]], types=[BF16, LONG])
+    assert looked_up.bytes == 2 * 2 * 20 * 6 + 8 * 20
+    bags = of("aten::_embedding_bag", [[100, 6], [20], [3]], types=[BF16, LONG, LONG])
+    assert (bags.flops, bags.bytes) == (20 * 6, 2 * (20 + 3) * 6 + 8 * (20 + 3))
+    back = of("aten::embedding_dense_backward", [[4, 5, 6], [4, 5], []], types=[BF16, LONG, ""],
+              values=["", "", "100"])  # fmt: skip
+    assert (back.flops, back.bytes) == (120, 2 * 120 + 8 * 20 + 2 * 600)
