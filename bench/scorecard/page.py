@@ -50,10 +50,10 @@ _END = """## How
   and Run:ai's weak scaling, torchtitan, BLOOM. Stages of a pipeline stand for the pipeline: m
   micro-batches through p stages take as long as m + p - 1 through one. Attention is described as
   the kernels of its time, norms as eager or fused.
-- *Batch and length*: another length too; attention is made longer or shorter by as much, as kernels
-  that are replaced (`--replace`). Replaced kernels do the same work, so that FLOPs are counted at
-  the recorded length: where that was 16,384 to 65,536 tokens and far fewer are asked for, a guard
-  refuses what FLOPs of the shorter ones would allow.
+- *Batch and length*: another length (`--seq`), most of them with another batch (`--batch`), as one
+  change of tokens. All are LLM-Foundry's. Of the 17 intervals that do not hold 12 begin or end at
+  its 760M with 512 or 1024 tokens: of as many tokens with less attention than 2048 have, it did 9
+  to 10 % fewer a second on A100, and 24 to 33 % more on H100.
 - *Fused norms*: the eager passes of RMSNorm replaced by one.
 - *tp*, *hardware*, *precision*, *cp*, *ep*, *pp*, *serving* are edits of low confidence and say
   so. Pipelines are not simulated.

@@ -382,8 +382,7 @@ def _world(a: Job, b: Job) -> tuple[tuple[str, str], ...]:
 
 
 def _batch(a: Job, b: Job) -> tuple[tuple[str, str], ...]:
-    """Tokens of a micro-batch; attention takes longer by the length too."""
-    tokens = b.micro_batch * b.seq / (a.micro_batch * a.seq)
-    longer = b.seq / a.seq
-    asked = (("batch", f"{tokens:.6g}x"),)
-    return asked if longer == 1 else (("replace", f"flash={1 / longer:.6g}x"), *asked)
+    """Another micro-batch, another length, or both."""
+    samples = b.micro_batch / a.micro_batch
+    asked = (("batch", f"{samples:.6g}x"),) if samples != 1 else ()
+    return (*asked, ("seq", f"{b.seq}")) if b.seq != a.seq else asked

@@ -33,11 +33,19 @@ _SHAPES = ("batch", "seq", "serving", "tp", "sp", "cp")  # one model of kernels 
 _RATES = ("hardware", "precision")  # one catalogue of rates
 
 
-def accumulated(before: StepModel, after: StepModel, name: str, distance: float) -> StepModel:
+def distance(before: StepModel, after: StepModel, recorded: Floats) -> float:
+    """Return the |log ratio| of the micro-batch to the nearest recorded one, or of the length of
+    sequences to the recorded one, where an edit changes it."""
+    longer = abs(math.log(after.length_scale / before.length_scale))
+    if after.activation_scale == before.activation_scale:
+        return longer
+    return max(longer, float(np.abs(np.log(recorded / after.activation_scale)).min()))
+
+
+def accumulated(before: StepModel, after: StepModel, name: str, far: float) -> StepModel:
     """Return the edited step with the uncertainty of this edit beside that of those before it.
 
-    `after` is the edit of `before.fresh()`; `distance`: |log ratio| of the batch from the nearest
-    recorded one, where the edit changes it.
+    `after` is the edit of `before.fresh()`; `far`: its distance from the recording.
     """
     if _is_same(before, after):
         return replace(
@@ -67,7 +75,7 @@ def accumulated(before: StepModel, after: StepModel, name: str, distance: float)
         kept = after.unexplained * abs(_compute_ns(after) / max(_compute_ns(before), 1) - 1)
         key = ("structure", "unexplained")
         edges[key] = np.asarray(edges.get(key, 0.0) + kept, np.float64)
-    far = max(distance, abs(math.log(after.devices / before.devices)))
+    far = max(far, abs(math.log(after.devices / before.devices)))
     if far:
         step["distance"] = math.hypot(step.get("distance", 0.0), DISTANCE * far)
     if after.added != before.added:  # made of all that the step does
@@ -79,6 +87,31 @@ def accumulated(before: StepModel, after: StepModel, name: str, distance: float)
         touched={**after.touched, name: changed | after.touched.get(name, np.array(False))},
         low_confidence=before.low_confidence or after.low_confidence,
     )
+
+
+def accumulated_together(
+    before: StepModel, between: StepModel, after: StepModel, name: str, far: float
+) -> StepModel:
+    """Return the edited step with the uncertainty of this edit and of the one before it as of one.
+
+    Both ask one model for one change, from `before` to `after`: what the first made longer and the
+    second shorter again was never predicted. `between`: the step after the first alone; `before`
+    itself where the edit is one of its own.
+    """
+    if between is before or _is_same(between, after):
+        return accumulated(between, after, name, far)
+    spread = {
+        cause: max(after.spread.get(cause, 0.0), between.spread.get(cause, 0.0))
+        for cause in {*after.spread, *between.spread}
+    }
+    joint = replace(
+        after,
+        spread=spread,
+        weight_before=before.weight,
+        edge_sigma=before.edge_sigma,
+        step_sigma=before.step_sigma,
+    )
+    return accumulated(before, joint, name, far)
 
 
 def _displaced(after: StepModel, changed: Mask) -> Ints:

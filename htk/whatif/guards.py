@@ -17,6 +17,7 @@ from htk.columns.types import Floats, Ints
 from htk.graph.replay import NEVER
 from htk.models.bandwidth import factor
 from htk.models.detected import detected
+from htk.whatif.edits.batch import of_activations
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, part
@@ -133,6 +134,8 @@ def _links(model: StepModel, step: int) -> float:
         return 0.0
     edge = model.run_edge
     sent = model.once("sent", lambda: _sent(model)).copy()
+    if model.token_scale != 1:
+        sent[of_activations(model)] *= model.token_scale
     sent[(edge < 0) | (model.weight[edge] <= NEVER)] = 0.0
     across = model.facts.crosses
     levels = (

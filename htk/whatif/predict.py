@@ -19,7 +19,7 @@ from htk.whatif.bound_by import launch_bound, under_a_wave
 from htk.whatif.calibration import calibrated, record, stated
 from htk.whatif.contention import factor, settled, share
 from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
-from htk.whatif.edit_uncertainty import accumulated, apart, total
+from htk.whatif.edit_uncertainty import accumulated_together, apart, distance, total
 from htk.whatif.edits import EDITS, REPEATABLE, edit
 from htk.whatif.edits.sharding import strategy
 from htk.whatif.guards import RecordedLoad, violated
@@ -345,14 +345,18 @@ def _alone(
 
 def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[StepModel, Replay]:
     """Return the step after the edits, which are in their order, and its replay."""
-    edited = prompt(start.model, start.waits)
+    before = edited = prompt(start.model, start.waits)
+    recorded = np.ones(1) if start.curves is None else start.curves.ratios
     for name, value in asked:
         after = edit(name).apply(edited.fresh(), value)
         if start.curves is not None and start.curves.recorded and name == "batch":
             after = fitted(after, start.curves, _micro_batch(start, asked))
         if start.curves is not None and start.curves.off and name == "accumulation":
             after = counted(after, start.curves, _count(start, asked))
-        edited = accumulated(edited, after, name, _distance(start, edited, after))
+        if name != "seq" or "batch" not in dict(asked):  # else both are one change of tokens
+            before = edited
+        far = distance(before, after, recorded)
+        edited = accumulated_together(before, edited, after, name, far)
     edited = late(edited, start.model, start.waits)
     if start.waits.any():
         edited = edited.with_assumption(
@@ -360,15 +364,6 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
             "tenth is taken for waiting; it may be transfer"
         )
     return settled(edited, start.contention, start.concurrent_share)
-
-
-def _distance(start: Baseline, before: StepModel, after: StepModel) -> float:
-    """Return the |log ratio| of the micro-batch to the nearest recorded one, where an edit changes
-    it."""
-    if after.activation_scale == before.activation_scale:
-        return 0.0
-    recorded = np.ones(1) if start.curves is None else start.curves.ratios
-    return float(np.abs(np.log(recorded / after.activation_scale)).min())
 
 
 def _micro_batch(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:

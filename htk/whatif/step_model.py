@@ -104,6 +104,9 @@ class StepModel:
     samples: float = 1.0  # times the samples of the recorded step
     devices: float = 1.0  # times the GPUs
     activation_scale: float = 1.0  # times what a GPU keeps of a micro-batch for its backward pass
+    token_scale: float = 1.0  # times the tokens of a micro-batch, as batch and length change them
+    length_scale: float = 1.0  # times the length of a sequence, in the mean
+    before_tokens: "StepModel | None" = None  # the step before its tokens were changed
     site: SiteByGpu = field(default_factory=dict)  # what a site measured of its GPUs
     gpu: str | None = None  # the GPU that an edit asked for, as its driver names it
     peak: float = 1.0  # times the peak rate of a GPU

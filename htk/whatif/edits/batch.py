@@ -44,7 +44,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     if not growing.any():
         raise UsageError(f"{NAME}: no kernel of the step is known to work on the batch")
     old = model.lengths().astype(np.float64)
-    new = _lengths(model, old, ratio)
+    new = _again(model, old, ratio)
     unfilled = _unfilled(model, growing, old, ratio)
     sigma = _SIGMA if 0.5 <= ratio <= 2 else _FAR_SIGMA
     if ratio < 0.5:  # uncertainty of what is left, of what goes
@@ -53,6 +53,8 @@ def apply(model: StepModel, value: str) -> StepModel:
         model.with_lengths(growing, new),
         samples=model.samples * ratio,
         activation_scale=model.activation_scale * ratio,
+        token_scale=model.token_scale * ratio,
+        before_tokens=model.before_tokens or model,
     )
     sent = of_activations(model)
     if sent.any():
@@ -101,6 +103,21 @@ def _ratio(model: StepModel, value: str) -> float:
             "give a factor such as 2x"
         )
     return factor(value, NAME) / now
+
+
+def _again(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+    """Return the lengths with so many times the tokens of now.
+
+    Shapes and blocks are those of the recording: where an edit changed the tokens before, kernels
+    are reckoned from there to both in one go.
+    """
+    before = model.before_tokens
+    if before is None or before.graph is not model.graph:
+        return _lengths(model, old, ratio)
+    recorded = before.lengths().astype(np.float64)
+    now = _lengths(before, recorded, model.token_scale)
+    then = _lengths(before, recorded, model.token_scale * ratio)
+    return old * np.where(now > 0, then / np.maximum(now, 1.0), 1.0)
 
 
 def _lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:

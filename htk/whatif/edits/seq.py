@@ -51,6 +51,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     words = f"sequences of {wanted.tokens:.4g} tokens in the mean, padding included"
     return replace(
         changed.with_uncertainty("compute", max(changed.spread.get("compute", 0.0), _SIGMA)),
+        length_scale=model.length_scale * ratio,
         work=1.0 if ratio == looked == 1 else float("nan"),
         assumptions=(
             *model.assumptions,

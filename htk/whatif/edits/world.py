@@ -10,6 +10,7 @@ from htk.core.humanize import pluralize
 from htk.errors import UsageError
 from htk.models.collective_latency import hops_ns
 from htk.whatif.edit_arguments import positive_integer
+from htk.whatif.link_tails import slowest_link
 from htk.whatif.missing_ranks import partial
 from htk.whatif.network_tiers import network, site_narrows, site_words
 from htk.whatif.parallel import tensor_degree
@@ -39,7 +40,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     share = _in_node(int(after), ranks, node)
     old_group, new_group = (before, _in_node(before, now, here)), (int(after), share)
     ratio = _bytes_ratio(model, old_group, new_group)
-    moved = model.with_lengths(growing, rescaled(model, growing, ratio))
+    tail = slowest_link(model, growing, max(int(after) // share, 1))
+    moved = model.with_lengths(growing, rescaled(model, growing, ratio * tail))
     hops = _hops(moved, new_group) - _hops(model, old_group)
     moved = moved.with_lengths(growing, moved.lengths() + hops)
     if _shares(model):
@@ -59,6 +61,11 @@ def apply(model: StepModel, value: str) -> StepModel:
         f"{pluralize(ranks, 'rank')} in place of {now}, each with the work it has, but the "
         "optimizer's where they share it; links as fast as now"
     ]
+    if tail != 1:
+        words.append(
+            f"rings are as fast as their slowest link: that of more is {100 * (tail - 1):+.1f} % "
+            "slower, by how much alike transfers differed in the recording"
+        )
     if crossing:
         words.append("the job would leave its node: its first step onto the slower network")
     uncertainty = 0.5 * site_narrows(model, True) if crossing else 0.25

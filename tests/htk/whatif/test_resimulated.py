@@ -4,6 +4,7 @@ A small model on two nodes of two GPUs, with jitter, noise and contention. Predi
 written traces alone.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from htk.graph.build import build
 from htk.graph.fidelity import exposed, idle
 from htk.simulate.times import Gemm, Times
 from htk.trace.opening import open_trace
+from htk.whatif.edit_uncertainty import DISTANCE
+from htk.whatif.edits import batch, seq
 from htk.whatif.predict import Baseline, baseline, predict
 from tests.htk.whatif.simulated_job import step_ns, written
 
@@ -229,3 +232,42 @@ def test_modules_of_a_simulated_job_are_replaced_by_name(tmp_path: Path) -> None
     found = predict(start, [("replace", "RMSNorm=2x,claimed=1.594x")])
     assert found.step_ns is not None and found.step_ns < found.measured_ns
     assert any("not plausible" in words for words in found.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("samples", "length", "change"),
+    [
+        ("32", "2048", {"micro_batch": 32, "seq": 2048}),
+        ("32", "512", {"micro_batch": 32, "seq": 512}),
+    ],
+)
+def test_batch_and_length_are_one_change_of_tokens(
+    start: Baseline, tmp_path: Path, samples: str, length: str, change: dict[str, object]
+) -> None:
+    truth = step_ns(written(tmp_path, **change))
+    asked = [("batch", samples), ("seq", length)]
+    answer = predict(start, asked)
+    assert answer.step_ns == pytest.approx(truth, rel=0.03)
+    assert answer == predict(start, asked[::-1])
+    low, high = answer.interval(1.0)
+    assert low is not None and high is not None and low < truth < high
+
+
+def test_half_of_the_batch_twice_as_long_changes_attention_alone(start: Baseline) -> None:
+    recorded = start.model
+    edited = seq.apply(batch.apply(recorded, "4"), "2048")
+    attention = recorded.facts.family.isin("attention")
+    compute = recorded.is_compute & ~attention
+    assert edited.lengths()[compute] == pytest.approx(recorded.lengths()[compute], abs=1)
+    longer = edited.lengths()[attention] / recorded.lengths()[attention]
+    assert attention.any() and (longer > 1.7).all() and (longer <= 2.0).all()
+
+
+def test_batch_and_length_are_as_uncertain_as_their_one_change(start: Baseline) -> None:
+    half = predict(start, [("batch", "4")])
+    both = predict(start, [("batch", "4"), ("seq", "2048")])
+    assert both.names == ("batch", "seq")
+    assert both.sigma < half.sigma  # the same tokens; kernels but attention run as recorded
+    assert both.sigma_by_cause["distance"] == pytest.approx(DISTANCE * math.log(2))
+    same = predict(start, [("batch", "4"), ("seq", "1024")])
+    assert (same.names, same.sigma_by_cause) == (("batch",), half.sigma_by_cause)

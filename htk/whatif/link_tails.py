@@ -1,0 +1,96 @@
+"""How much longer transfers take as their rings pass more nodes: the slowest link sets the pace.
+
+A link is a little faster or slower from call to call, and from group to group. What a collective
+takes is the time of the slowest of its links, so that recorded ones of like size show the highest
+of as many draws as their group has nodes: their spread tells that of a link, and how much higher
+the highest of more draws is expected.
+"""
+
+from math import erf, exp, sqrt
+
+import numpy as np
+
+from htk.columns.arrow import codes_of, numbers
+from htk.columns.groups import Groups
+from htk.columns.types import Ints, Mask
+from htk.graph.nodes import collective_rows
+from htk.whatif.step_model import StepModel
+from htk.whatif.transfers import LARGE
+
+_FEW = 20  # transfers with others like them: fewer tell no spread
+_SIGMA = (0.1587, 0.8413)  # shares within one standard deviation: a rare stall widens them little
+_GRID = np.linspace(-8.0, 12.0, 4001)
+
+
+def slowest_link(model: StepModel, growing: Mask, nodes: int) -> float:
+    """Return how many times as long the bytes of these collectives are expected to take when
+    their groups pass so many nodes; 1 where the recording does not show how links vary."""
+    facts = model.facts
+    groups = np.unique(np.column_stack([facts.group_size, facts.per_node])[growing], axis=0)
+    now = max((size // max(here, 1) for size, here in groups.tolist()), default=1)
+    if nodes == now:
+        return 1.0
+    spread = model.once("spread of transfers", lambda: _spread(model))
+    before, apart = highest(max(now, 1))
+    after, _ = highest(nodes)
+    return exp(spread / apart * (after - before))
+
+
+def highest(draws: int) -> tuple[float, float]:
+    """Return mean and standard deviation of the highest of so many standard normal draws."""
+    below = np.array([0.5 * (1 + erf(x / sqrt(2))) for x in _GRID]) ** draws
+    share, middle = np.diff(below), (_GRID[1:] + _GRID[:-1]) / 2
+    mean = float(share @ middle)
+    return mean, sqrt(float(share @ (middle - mean) ** 2))
+
+
+def _spread(model: StepModel) -> float:
+    """Return one standard deviation of the logarithm of large transfers over those at the same
+    place of other steps and groups; 0: too few were recorded."""
+    matches = model.facts.tables["collective_matches"]
+    span = numbers(matches["span_ns"], 0).astype(np.float64)
+    members = numbers(matches["members_expected"], -1)
+    sure = (span > 0) & (members == numbers(matches["members_present"], -2))
+    if sure.sum() < _FEW:
+        return 0.0
+    alike = _alike(model)
+    sure &= alike >= 0
+    _, first = np.unique(numbers(matches["match"], -1)[sure], return_index=True)
+    rows = np.flatnonzero(sure)[first]
+    places = Groups.by_keys(alike[rows][:, None])
+    count = places.count[places.group_ids]
+    log = np.log(span[rows])
+    mean = np.bincount(places.group_ids, log) / places.count
+    apart = (log - mean[places.group_ids]) * np.sqrt(count / np.maximum(count - 1, 1))
+    if (count > 1).sum() < _FEW:
+        return 0.0
+    low, high = np.quantile(apart[count > 1], _SIGMA)
+    return float(high - low) / 2
+
+
+def _alike(model: StepModel) -> Ints:
+    """Return a number for each recorded collective: those of one type and size at one place of a
+    step have the same; -1: small ones, or not of the step."""
+    calls = model.facts.tables["collectives"]
+    columns = [codes_of(calls["type"])[0]]
+    columns += [numbers(calls[name], -1) for name in ("in_bytes", "out_bytes", "group_size")]
+    kinds = np.column_stack(columns).astype(np.int64)
+    kind = Groups.by_keys(kinds)
+    lane = np.column_stack(
+        [kind.group_ids, numbers(calls["rank"], -1), codes_of(calls["group"])[0]]
+    )
+    lanes = Groups.by_keys(lane.astype(np.int64))
+    index = lanes.rank_within(numbers(calls["start_ns"], 0).astype(np.int64))
+    in_step = _in_step(model, lanes)
+    place = index % np.maximum(in_step, 1)
+    large = np.maximum(kinds[:, 1], kinds[:, 2]) >= LARGE
+    number = Groups.by_keys(np.column_stack([kind.group_ids, place])).group_ids
+    return np.where(large & (in_step > 0), number, -1)
+
+
+def _in_step(model: StepModel, lanes: Groups) -> Ints:
+    """Return how many collectives of its lane the step holds, for each recorded one."""
+    rows = model.facts.rows
+    index = collective_rows(model.facts.tables, rows[rows >= 0])
+    count = np.bincount(lanes.group_ids[index[index >= 0]], minlength=len(lanes))
+    return np.asarray(count[lanes.group_ids])
