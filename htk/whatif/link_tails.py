@@ -57,11 +57,11 @@ def _spread(model: StepModel) -> float:
     sure &= alike >= 0
     _, first = np.unique(numbers(matches["match"], -1)[sure], return_index=True)
     rows = np.flatnonzero(sure)[first]
-    places = Groups.by_keys(alike[rows][:, None])
-    count = places.count[places.group_ids]
+    positions = Groups.by_keys(alike[rows][:, None])
+    count = positions.count[positions.group_ids]
     log = np.log(span[rows])
-    mean = np.bincount(places.group_ids, log) / places.count
-    apart = (log - mean[places.group_ids]) * np.sqrt(count / np.maximum(count - 1, 1))
+    mean = np.bincount(positions.group_ids, log) / positions.count
+    apart = (log - mean[positions.group_ids]) * np.sqrt(count / np.maximum(count - 1, 1))
     if (count > 1).sum() < _FEW:
         return 0.0
     low, high = np.quantile(apart[count > 1], _SIGMA)
@@ -82,9 +82,9 @@ def _alike(model: StepModel) -> Ints:
     lanes = Groups.by_keys(lane.astype(np.int64))
     index = lanes.rank_within(numbers(calls["start_ns"], 0).astype(np.int64))
     in_step = _in_step(model, lanes)
-    place = index % np.maximum(in_step, 1)
+    position = index % np.maximum(in_step, 1)
     large = np.maximum(kinds[:, 1], kinds[:, 2]) >= LARGE
-    number = Groups.by_keys(np.column_stack([kind.group_ids, place])).group_ids
+    number = Groups.by_keys(np.column_stack([kind.group_ids, position])).group_ids
     return np.where(large & (in_step > 0), number, -1)
 
 
