@@ -1,6 +1,6 @@
-"""The compiled parts, ingest and replay, and where the packages lie.
+"""The compiled parts, ingest, order and replay, and where the packages lie.
 
-Both parts are optional: without a compiler their twins in Python run. HTK_PURE=1 leaves them out,
+All are optional: without a compiler their twins in Python run. HTK_PURE=1 leaves them out,
 as a build on Windows does; the wheel then fits every platform.
 """
 
@@ -44,7 +44,11 @@ def extensions() -> list[Extension]:
     units = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("native/kineto/*.cpp"))
     if not units:  # a copy of the Python files alone
         return []
-    return [extension("htk._kineto", units), extension("htk._replay", ["native/replay.cpp"])]
+    return [
+        extension("htk._kineto", units),
+        extension("htk._order", ["native/order.cpp"]),
+        extension("htk._replay", ["native/replay.cpp"]),
+    ]
 
 
 def unlinked() -> dict[str, str]:

@@ -92,7 +92,7 @@ def _rows(
     events, event = np.unique(pieces.names(graph), return_inverse=True)
     position = np.arange(len(path))
     keys = {"kind": [kind], "event": [kind, event, pieces.rank], "piece": [position]}[by]
-    groups = Groups.by_keys(np.column_stack(keys).astype(np.int64))
+    groups = Groups.by_keys(keys)
     total = groups.sum(length)
     seen = groups.sum(np.where(graph.observed[path], length, 0))
     order = np.lexsort((groups.keys[:, 0], *([] if by == "piece" else [-total])))

@@ -83,7 +83,7 @@ def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) 
     rank, peer = calls.rows.rank[rows], calls.rows.peer[rows]
     out = sends[rows]
     source, target = np.where(out, rank, peer), np.where(out, peer, rank)
-    pairs = Groups.by_keys(np.column_stack([source, target]))
+    pairs = Groups.by_keys([source, target])
     sums = (
         pairs.count,
         pairs.sum(size[rows]),

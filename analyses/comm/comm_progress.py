@@ -41,7 +41,7 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
     kind, _ = codes_of(comm_counts["type"])
     source = numbers(comm_counts["comm_hash"], 0)
     hashed = np.unique(source, return_inverse=True)[1].ravel()
-    groups = Groups.by_keys(np.column_stack([hashed, kind]).astype(np.int64))
+    groups = Groups.by_keys([hashed, kind])
     count = numbers(comm_counts["count"], -1)
     most = groups.max(count)
     rank = numbers(comm_counts["comm_rank"], -1)
@@ -77,7 +77,7 @@ def _newest(comm_counts: pa.Table) -> pa.Table:
     hashed = np.unique(numbers(comm_counts["comm_hash"], 0), return_inverse=True)[1].ravel()
     unnamed = np.arange(-comm_counts.num_rows, 0)  # processes whose rank is not told: each is one
     rank = np.where(valid(comm_counts["comm_rank"]), numbers(comm_counts["comm_rank"], -1), unnamed)
-    members = Groups.by_keys(np.column_stack([hashed, kind, rank]).astype(np.int64))
+    members = Groups.by_keys([hashed, kind, rank])
     count = numbers(comm_counts["count"], -1)
     newest = np.flatnonzero(count == members.max(count)[members.group_ids])
     _, first = np.unique(members.group_ids[newest], return_index=True)

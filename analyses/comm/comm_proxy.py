@@ -128,15 +128,13 @@ def _answer(calls: CollectiveCalls, records: pa.Table, steps: ProxySteps, by: st
         keys += [steps.channel, peer]
     if by == "link":
         keys += [peer]
-    groups = Groups.by_keys(np.column_stack(keys))
+    groups = Groups.by_keys(keys)
     spent = proxy_time(steps, groups)
     call, direction = groups.keys[:, 0], groups.keys[:, 1]
     guessed = truths(records["guessed"])[call]
     rows = Groups.by_keys(np.arange(len(groups)))
     if by == "link":
-        rows = Groups.by_keys(
-            np.column_stack([calls.rows.rank[call], direction, peer[groups.first_row]])
-        )
+        rows = Groups.by_keys([calls.rows.rank[call], direction, peer[groups.first_row]])
     first = call[rows.first_row]
     columns = {
         **_names(calls, records, first, by),

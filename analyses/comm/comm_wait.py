@@ -128,7 +128,7 @@ def _at_least(calls: CollectiveCalls) -> Ints:
     """Return what each call must have transferred: like the fastest tenth of the calls like it."""
     table = calls.table
     size = numbers(table["in_bytes"], -1)
-    like = Groups.by_keys(np.column_stack([calls.rows.type, size, calls.rows.group]))
+    like = Groups.by_keys([calls.rows.type, size, calls.rows.group])
     if not len(like):
         return np.empty(0, np.int64)
     duration = np.maximum(calls.duration, 0)

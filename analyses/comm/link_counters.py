@@ -119,10 +119,10 @@ class _Rows:
         each = np.column_stack([*key, codes["port"], device])
         ports = Groups.by_keys(each)
         own = each[:, 3:] if by == "port" else np.full((len(each), 2), NONE)
-        groups = Groups.by_keys(np.column_stack([*key, own, intervals.start_ns, intervals.end_ns]))
+        groups = Groups.by_keys([*key, own, intervals.start_ns, intervals.end_ns])
         present = groups.distinct(ports.group_ids)
-        expected = Groups.by_keys(np.column_stack(key)).distinct(ports.group_ids)
-        of_row = Groups.by_keys(np.column_stack(key)).group_ids[groups.first_row]
+        expected = Groups.by_keys(key).distinct(ports.group_ids)
+        of_row = Groups.by_keys(key).group_ids[groups.first_row]
         complete = (present == expected[of_row]) | (by == "port")
         counted = np.zeros(len(groups))
         np.add.at(counted, groups.group_ids, intervals.counted_bytes)
@@ -210,7 +210,7 @@ def _moved(rows: _Rows, calls: CollectiveCalls, rank: Ints, by: str) -> Floats:
     links, directions = rows.names["link"], rows.names["direction"]
     moved = np.full(len(rows), np.nan)
     hosts = {r: _short(host) for r, host in calls.hosts.of_rank.items()}
-    kinds = Groups.by_keys(np.column_stack([rows.host, rows.link, rows.direction, rank]))
+    kinds = Groups.by_keys([rows.host, rows.link, rows.direction, rank])
     for k, (host, link, direction, own) in enumerate(kinds.keys.tolist()):  # a few
         name = links[link] if link >= 0 else ""
         if host < 0 or directions[direction] != _SENT or (by == "port" and own == NONE):

@@ -59,7 +59,7 @@ def gpu_speed(
     gpu = Groups.by_keys(who)
     usual, has_usual = _usual(kernels, rows, length, gpu.group_ids, min_count)
     steps, part = _when(per, kernels, kernel_links, rows, gpu.group_ids, max(slices, 1))
-    groups = Groups.by_keys(np.column_stack([who, steps, part]))
+    groups = Groups.by_keys([who, steps, part])
     k = groups.keys
     spent = groups.sum(np.where(has_usual, length, 0))
     should = np.bincount(groups.group_ids, np.where(has_usual, usual, 0), minlength=len(groups))
@@ -94,9 +94,7 @@ def _usual(
     communication, say) make none look slow. Of one GPU its median.
     """
     same = Groups.by_keys(
-        np.column_stack(
-            [codes_of(kernels[c])[0][rows].astype(np.int64) for c in ("name", "grid", "block")]
-        )
+        [codes_of(kernels[c])[0][rows].astype(np.int64) for c in ("name", "grid", "block")]
     )
     if len(np.unique(gpu)) > 1:
         usual = usual_durations(same.group_ids, gpu, np.ones_like(length), length)

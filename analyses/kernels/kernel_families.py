@@ -44,7 +44,7 @@ def _by_name(kernels: pa.Table, kernel_links: pa.Table, *, per: Pool) -> pa.Tabl
     who = pooled(per, kernels, kernel_links["step"])
     tensor_core = _tensor_core(kernels)
     codes = [codes for codes, _ in columns.values()]
-    groups = Groups.by_keys(np.column_stack([who, *codes, tensor_core]))
+    groups = Groups.by_keys([who, *codes, tensor_core])
     whose = dict(zip(("rank", "cycle", "step"), groups.keys[:, :3].T, strict=True))
     names = {
         column: text(groups.keys[:, 3 + k], dictionary)
@@ -68,7 +68,7 @@ def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
     )
     uses, count, length = (numbers(by_name[c]) for c in ("tensor_core", "count", "total_ns"))
     who = np.column_stack([numbers(by_name[c]) for c in ("rank", "cycle", "step")])
-    groups = Groups.by_keys(np.column_stack([who, family, kind]))
+    groups = Groups.by_keys([who, family, kind])
     total, activities = groups.sum(length), groups.sum(count)
     pools = Groups.by_keys(groups.keys[:, :3])
     share = pools.sum(total)[pools.group_ids]
@@ -139,7 +139,7 @@ def _tensor_core(kernels: pa.Table) -> Ints:
     """1: uses tensor cores, 0: does not, -1: the name does not tell."""
     name, names = codes_of(kernels["name"])
     activity, activities = codes_of(kernels["activity"])
-    pairs = Groups.by_keys(np.column_stack([name, activity]))
+    pairs = Groups.by_keys([name, activity])
     labels, acts = names.to_pylist(), activities.to_pylist()
     tensor_core = []
     for a, b in pairs.keys.tolist():  # a distinct name each

@@ -144,9 +144,7 @@ def _gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
             key = (NONE if rank is None else rank, cycle, int(gpu.get("id", 0)))
             model_of[key] = len(models)
             models.append(_gpu(gpu))
-    who = Groups.by_keys(
-        np.column_stack([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
-    )
+    who = Groups.by_keys([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
     of_group = []
     for rank, cycle, device in who.keys.tolist():  # a device each
         only = [v for (r, c, _), v in model_of.items() if (r, c) == (rank, cycle)]

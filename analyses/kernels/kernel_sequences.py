@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import matching, number, numbers, texts, truths
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
@@ -56,7 +57,7 @@ def kernel_sequences(
     start = numbers(kernel_links["launch_start_ns"], NO_TIME)
     began = numbers(kernels["start_ns"])
     rows = np.flatnonzero(owner != NONE)
-    rows = rows[np.lexsort((began[rows], start[rows], owner[rows]))]
+    rows = rows[ordered(owner[rows], start[rows], began[rows])]
     calls = Groups.by_keys(owner[rows])
     name, labels = labels_of(kernels["name"])
     of_op, ops = labels_of(cpu_ops["name"])
@@ -70,7 +71,7 @@ def kernel_sequences(
     cpu = same.sum(tree.length[owners][long])
     first = long[same.first_row]
     first_rows = np.cumsum(calls.count) - calls.count
-    order = np.lexsort((-same.count, -device))
+    order = ordered(-device, -same.count)
     shown = order[:n] if n else order
     slices = [(int(first_rows[k]), int(calls.count[k])) for k in first[shown].tolist()]
     table = pa.table(

@@ -65,7 +65,7 @@ def kernel_top(
     pools = Groups.by_keys(pooled(per, kernels, kernel_links["step"]))
     pool = pools.keys
     kept = _others(names, pools.group_ids, length, n, sort_by)
-    groups = Groups.by_keys(np.column_stack([pools.group_ids, kept]))
+    groups = Groups.by_keys([pools.group_ids, kept])
     pool_of, name = groups.keys[:, 0], groups.keys[:, 1]
     total, count = groups.sum(length), groups.count
     rows = np.lexsort((-_measure(groups, length, sort_by), name < 0, pool_of))

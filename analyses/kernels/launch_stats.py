@@ -63,7 +63,7 @@ def launch_stats(
     launched = Launched.of(kernels, kernel_links)
     label, labels = _labels(by, launched, kernels, kernel_links, launches, cpu_ops)
     rank = numbers(kernels["rank"], NONE).astype(np.int64)[launched.first]
-    groups = Groups.by_keys(np.column_stack([rank, label]))
+    groups = Groups.by_keys([rank, label])
     count = np.maximum(groups.count, 1)
     call, delay, length = launched.call_length, launched.delay, launched.length
     cut, late = round(call_cutoff_us * 1000), round(delay_cutoff_us * 1000)

@@ -52,7 +52,7 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     ways = list(dict.fromkeys(directions))
     way = np.array([ways.index(t) for t in directions], np.int64)[name[rows]]
     rank = numbers(kernels["rank"], -1).astype(np.int64)[rows]
-    groups = Groups.by_keys(np.column_stack([rank, way]))
+    groups = Groups.by_keys([rank, way])
     start, end = numbers(kernels["start_ns"])[rows], numbers(kernels["end_ns"])[rows]
     size, has_size = _sizes(kernels, rows, end - start)
     moved = groups.sum(np.where(has_size, size, 0))

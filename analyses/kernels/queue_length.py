@@ -112,7 +112,7 @@ def _blocked(
     name = codes_of(launches["name"])[0][call_row].astype(np.int64)
     call = (numbers(launches["end_ns"]) - numbers(launches["start_ns"]))[call_row]
     group = groups.group_ids
-    kinds = Groups.by_keys(np.column_stack([group, name]))
+    kinds = Groups.by_keys([group, name])
     (median,) = kinds.quantiles(call, (0.5,))
     over = np.maximum(call - _OUTLIER * median[kinds.group_ids], 0)
     over[(at_launch < _FULL * longest[group]) | (at_launch < _LEAST)] = 0

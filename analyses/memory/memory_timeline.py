@@ -62,9 +62,9 @@ def memory_timeline(
     if by == "category":
         categories = Categories.of(use, cpu_ops, op_links, op_passes, annotations)
         chosen, names, inferred = categories.code, categories.names, categories.inferred
-        allocated = Groups.by_keys(np.column_stack([kind, chosen])).running(use.size)
-    series = Groups.by_keys(np.column_stack([kind, chosen]))
-    sliced = Groups.by_keys(np.column_stack([series.group_ids, _slice(use, max(slices, 1))]))
+        allocated = Groups.by_keys([kind, chosen]).running(use.size)
+    series = Groups.by_keys([kind, chosen])
+    sliced = Groups.by_keys([series.group_ids, _slice(use, max(slices, 1))])
     shown = _highest_and_last(sliced, allocated)
     reserved = use.reserved[shown]
     with_reserved = (reserved != NONE) & (by == "device")

@@ -141,7 +141,7 @@ def _added(work: OperatorWork, rows: Ints, length: int, tf32: Mask) -> _Added:
     np.add.at(added.modelled, rows[modelled], work.length[modelled])
     row, first = work.first_activity(modelled)  # a call counts where it began
     kinds = [rows[first], work.kind[first], work.recompute[row], tf32[row]]
-    alike = Groups.by_keys(np.column_stack(kinds).astype(np.int64))
+    alike = Groups.by_keys(kinds)
     for (answer_row, kind, again, fast), many in zip(
         alike.keys.tolist(), alike.count.tolist(), strict=True
     ):

@@ -83,8 +83,8 @@ def matrix_calls(
     rows = np.flatnonzero(work.modelled & chosen[work.kind])
     bearer = work.row[rows]
     strides = _codes(cpu_ops["input_strides"])[bearer]
-    groups = Groups.by_keys(np.column_stack([work.kind[rows], strides]))
-    calls = Groups.by_keys(np.column_stack([groups.group_ids, bearer, work.replay[rows]]))
+    groups = Groups.by_keys([work.kind[rows], strides])
+    calls = Groups.by_keys([groups.group_ids, bearer, work.replay[rows]])
     call_ns, group = calls.sum(work.length[rows]), calls.keys[:, 0]
     by_group = Groups.by_keys(group[:, None])
     costs = [work.costs[k] for k in groups.keys[:, 0].tolist()]
@@ -165,7 +165,7 @@ def _kernel_names(
 ) -> list[str | None]:
     """Return the kernels of each group by time, as JSON."""
     codes, dictionary = codes_of(names)
-    pairs = Groups.by_keys(np.column_stack([groups.group_ids, codes[rows]]))
+    pairs = Groups.by_keys([groups.group_ids, codes[rows]])
     time = pairs.sum(length[rows])
     order = np.lexsort((-time, pairs.keys[:, 0]))
     listed: list[list[str]] = [[] for _ in range(len(groups))]

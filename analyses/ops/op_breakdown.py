@@ -170,7 +170,7 @@ def _told_apart(
     codes = codes_of(column)[0].astype(np.int64)
     if by == "shape":
         types = codes_of(cpu_ops["input_types"])[0].astype(np.int64)
-        codes = Groups.by_keys(np.column_stack([codes, types])).group_ids
+        codes = Groups.by_keys([codes, types]).group_ids
     return codes, lambda rows: _texts_at(column, rows)
 
 

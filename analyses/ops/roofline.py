@@ -77,7 +77,7 @@ def roofline(
     )
     rows = np.flatnonzero(work.row != NONE)
     who = pooled(per, kernels, kernel_links["step"])
-    groups = Groups.by_keys(np.column_stack([who[rows], work.kind[rows]]))
+    groups = Groups.by_keys([who[rows], work.kind[rows]])
     bearer = work.row[rows][groups.first_row]
     _, begun = work.first_activity(np.ones(len(work.row), bool))
     calls = groups.group_ids[np.searchsorted(rows, begun)]

@@ -69,7 +69,7 @@ def compile_graph_coverage(
     """
     how = _how(kernels, kernel_links, cpu_ops, op_links, annotations)
     rank = numbers(kernels["rank"], NONE).astype(np.int64)
-    groups = Groups.by_keys(np.column_stack([rank, how]))
+    groups = Groups.by_keys([rank, how])
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     time = groups.sum(length)
     ranks = groups.keys[:, 0]

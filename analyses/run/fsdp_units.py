@@ -91,7 +91,7 @@ def fsdp_units(
     lead, copied, ahead = _copy_outs(hosts(source), gather, start, end, kernels, copies)
     exposed = comm_shares(activities, lanes_of(source), start, end)[:, 1]
     wanted = [pooled(per, source, step), ~gather, back, order, group]
-    rows = Groups.by_keys(np.column_stack(wanted).astype(np.int64))
+    rows = Groups.by_keys(wanted)
     tail = _last_reduction(in_step, gather, end)
     small, large = (numbers(source[c]) for c in ("in_bytes", "out_bytes"))
     first = rows.first_row

@@ -61,7 +61,7 @@ def moe_balance(
     layer = Groups.by_keys(keys).rank_within(calls.rows.start[rows], rows)
     common = _on_every_rank(np.column_stack([group[rows], layer, steps]).astype(np.int64), rank)
     rows, rank, layer = rows[common], rank[common], layer[common]
-    groups = Groups.by_keys(np.column_stack([group[rows], layer, rank]).astype(np.int64))
+    groups = Groups.by_keys([group[rows], layer, rank])
     layers = Groups.by_keys(groups.keys[:, :2])
     size = groups.sum(numbers(calls.table["out_bytes"], 0)[rows])
     tokens = _tokens(calls.table, rows)

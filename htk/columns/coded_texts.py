@@ -83,6 +83,6 @@ class CodedTexts(Sequence[str | None]):
 
     def pairs_with(self, other: "CodedTexts") -> list[tuple[str | None, str | None]]:
         """Return the distinct pairs of texts of both, in the order of their first rows."""
-        pairs = Groups.by_keys(np.column_stack([self.codes, other.codes]))
+        pairs = Groups.by_keys([self.codes, other.codes])
         codes = pairs.keys[np.argsort(pairs.first_row)]
         return [(self.distinct[a], other.distinct[b]) for a, b in codes.tolist()]

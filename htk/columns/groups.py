@@ -10,9 +10,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.arrow import numbers
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Floats, Ints
 
 _WIDEST = 1 << 62  # what one number may hold
+# One column, several in a list, or a matrix with a column each; a list may hold matrices too.
+Keys = NDArray[np.integer[Any]] | Sequence[NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -24,16 +27,19 @@ class Groups:
     first_row: Ints  # first row of each group
 
     @classmethod
-    def by_keys(cls, keys: NDArray[np.integer[Any]]) -> "Groups":
-        """Group rows by one column of keys, or several (a column each)."""
-        columns = (keys if keys.ndim == 2 else keys[:, None]).astype(np.int64, copy=False)
-        if not len(columns):
-            return cls(columns, np.empty(0, np.int64), np.empty(0, np.int64))
-        distinct, group_ids = numbered(_flat(columns))
-        first = np.empty(len(distinct), np.int64)
-        rows = np.arange(len(group_ids))
-        first[group_ids[::-1]] = rows[::-1]  # the last one written is the first
-        return cls(columns[first], group_ids, first)
+    def by_keys(cls, keys: Keys) -> "Groups":
+        """Group rows by their keys."""
+        columns, rows = _columns(keys), len(keys if isinstance(keys, np.ndarray) else keys[0])
+        if not rows:
+            none = np.empty(0, np.int64)
+            return cls(np.empty((0, len(columns)), np.int64), none, none)
+        flat, width = _flat(columns, rows)
+        group_ids = _numbered_below(width, flat)[1]
+        groups = int(group_ids.max()) + 1
+        first = np.empty(groups, np.int64)
+        first[group_ids[::-1]] = np.arange(rows - 1, -1, -1)  # the last one written is the first
+        firsts = np.array([column[first] for column in columns], np.int64)
+        return cls(firsts.reshape(len(columns), groups).T, group_ids, first)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -43,13 +49,8 @@ class Groups:
         return np.bincount(self.group_ids, minlength=len(self)).astype(np.int64)
 
     @cached_property
-    def _narrow(self) -> NDArray[np.integer[Any]]:
-        """Group of each row: what fits 16 bits is sorted by its digits, in a fifth of the time."""
-        return self.group_ids.astype(np.uint16) if len(self) <= 1 << 16 else self.group_ids
-
-    @cached_property
     def _order(self) -> Ints:
-        return np.argsort(self._narrow, kind="stable")
+        return ordered(self.group_ids)
 
     @cached_property
     def _starts(self) -> Ints:
@@ -72,12 +73,12 @@ class Groups:
 
     def distinct(self, values: Ints) -> Ints:
         """Return how many different values each group has."""
-        pairs = Groups.by_keys(np.column_stack([self.group_ids, values]))
+        pairs = Groups.by_keys([self.group_ids, values])
         return np.bincount(pairs.keys[:, 0], minlength=len(self)).astype(np.int64)
 
     def rank_within(self, *by: Ints | Floats) -> Ints:
         """Place of each row in its group, from 0: by these values, the first before the others."""
-        order = np.lexsort((*by[::-1], self._narrow))
+        order = ordered(self.group_ids, *by)
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order)) - self._starts[self.group_ids[order]]
         return ranks
@@ -99,35 +100,36 @@ class Groups:
 
     def quantiles(self, values: Ints | Floats, shares: Sequence[float]) -> list[Floats]:
         """Quantiles, linearly interpolated."""
-        ordered = values[np.lexsort((values, self._narrow))]
+        in_order = values[ordered(self.group_ids, values)]
         quantiles = []
         for q in shares:
             position = q * (self.count - 1)  # within the group: the same wherever its rows lie
             below = np.floor(position).astype(np.int64)
             low = self._starts + below
             high = np.minimum(low + 1, self._starts + self.count - 1)
-            quantiles.append(ordered[low] + (position - below) * (ordered[high] - ordered[low]))
+            quantiles.append(in_order[low] + (position - below) * (in_order[high] - in_order[low]))
         return quantiles
 
 
 def rows_by_number(values: Ints) -> Callable[[int], Ints]:
     """Return a function that returns the rows of a number, in order; sorts once for all numbers."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
+    order = ordered(values)
+    in_order = values[order]
 
     def rows(value: int) -> Ints:
-        first, last = (np.searchsorted(ordered, value, side) for side in ("left", "right"))
+        first, last = (np.searchsorted(in_order, value, side) for side in ("left", "right"))
         return order[first:last]
 
     return rows
 
 
-def row_of(keys: Ints, wanted: Ints) -> Ints:
+def row_of(keys: Keys, wanted: Keys) -> Ints:
     """Return the row of `keys` that each wanted key is (-1: none); of several the first."""
-    group_ids = Groups.by_keys(np.concatenate([keys, wanted])).group_ids
-    row = np.full(int(group_ids.max(initial=-1)) + 1, -1, np.int64)
-    row[group_ids[: len(keys)][::-1]] = np.arange(len(keys))[::-1]  # the last one written stays
-    return np.asarray(row[group_ids[len(keys) :]])
+    columns = zip(_columns(keys), _columns(wanted), strict=True)
+    both = Groups.by_keys([np.concatenate(pair) for pair in columns])
+    rows = len(keys if isinstance(keys, np.ndarray) else keys[0])
+    first = np.append(both.first_row, -1)
+    return np.where(first < rows, first, -1)[both.group_ids[rows:]]
 
 
 def quotient(part: NDArray[Any], total: Ints) -> Floats:
@@ -144,34 +146,60 @@ def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     low = int(values.min())
     span = int(values.max()) - low + 1
-    if span > 4 * len(values) + 4096:
-        distinct, numbers_of_rows = np.unique(values, return_inverse=True)
-        return distinct.astype(np.int64), numbers_of_rows.ravel()
-    offset = values.astype(np.int64, copy=False) - low
-    there = np.zeros(span, bool)
-    there[offset] = True
-    return np.flatnonzero(there) + low, (np.cumsum(there) - 1)[offset]
+    if span >= _WIDEST:
+        return _sorted_apart(values.astype(np.int64, copy=False))
+    distinct, group_ids = _numbered_below(span, values.astype(np.int64, copy=False) - low)
+    return distinct + low, group_ids
 
 
-def _flat(columns: Ints) -> Ints:
-    """Return one number for each row that sorts as its columns do, the first before the others."""
-    flat, width = np.zeros(len(columns), np.int64), 1
-    for column in columns.T:
+def _numbered_below(bound: int, values: Ints) -> tuple[Ints, Ints]:
+    """Do the same with values from 0 that are below a bound."""
+    if bound > 4 * len(values) + 4096:
+        return _sorted_apart(values)
+    there = np.zeros(bound, bool)
+    there[values] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[values]
+
+
+def _sorted_apart(values: Ints) -> tuple[Ints, Ints]:
+    """Do the same by sorting."""
+    order = ordered(values)
+    in_order = values[order]
+    begins = np.append(True, in_order[1:] != in_order[:-1])
+    group_ids = np.empty(len(values), np.int64)
+    group_ids[order] = np.cumsum(begins) - 1
+    return in_order[begins], group_ids
+
+
+def _columns(keys: Keys) -> list[Ints]:
+    parts = [keys] if isinstance(keys, np.ndarray) else keys
+    columns = [column for part in parts for column in (part.T if part.ndim == 2 else (part,))]
+    return [column.astype(np.int64, copy=False) for column in columns]
+
+
+def _flat(columns: Sequence[Ints], rows: int) -> tuple[Ints, int]:
+    """Return one number for each row that sorts as its columns do, the first before the others;
+    and how many such numbers there may be, from 0."""
+    flat, width = np.zeros(rows, np.int64), 1
+    for column in columns:
         low, high = int(column.min()), int(column.max())
         if width * (high - low + 1) >= _WIDEST:  # the numbers in use, not the range that they span
-            distinct, flat = numbered(flat)
+            distinct, flat = _numbered_below(width, flat)
             width = len(distinct)
             distinct, column = numbered(column)
             low, high = 0, len(distinct) - 1
-        flat = flat * (high - low + 1) + (column - low)
+        if high > low:
+            flat *= high - low + 1
+            flat += column
+            flat -= low
         width *= high - low + 1
-    return flat
+    return flat, width
 
 
 def event_keys(table: pa.Table) -> Ints:
     """Return rank, cycle and event of each row, which name an event in every table."""
     columns = (numbers(table[c], NONE) for c in ("rank", "cycle", "event"))
-    return np.column_stack([column.astype(np.int64) for column in columns])
+    return np.array([column.astype(np.int64, copy=False) for column in columns]).T
 
 
 def hosts(table: pa.Table) -> Ints:

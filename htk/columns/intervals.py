@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from htk.columns.order import ordered
 from htk.columns.segments import heads, repeated, running_max
 from htk.columns.types import Ints
 
@@ -160,7 +161,7 @@ def union_lengths(group: Ints, start: Ints, end: Ints, groups: int) -> Ints:
     group, start, end = group[some], start[some], end[some]
     if not len(start):
         return np.zeros(groups, np.int64)
-    order = np.lexsort((start, group))
+    order = ordered(group, start)
     group, start, end = group[order], start[order], end[order]
     new = heads(group)
     reach = running_max(new, end)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import numbered
+from htk.columns.order import ordered
 from htk.columns.segments import SegmentTimes, heads
 from htk.columns.types import NONE
 from htk.core.engine import core, engine
@@ -59,7 +60,7 @@ class Nested:
         rows = np.argsort(thread, kind="stable")
         if _in_order(self.thread[rows], self.start[rows], self.end[rows]):
             return rows  # as most files have the calls of a thread
-        return np.lexsort((-self.end, self.start, self.thread))
+        return ordered(self.thread, self.start, -self.end)
 
     @cached_property
     def _nest(self) -> tuple[Int32, Int32]:
@@ -101,7 +102,7 @@ class Nested:
         """`around` for what many ended calls precede: as spans that end before they begin."""
         threads = np.append(self.thread, thread)
         starts, ends = np.append(self.start, start), np.append(self.end, start - 1)
-        o = np.lexsort((-ends, starts, threads))
+        o = ordered(threads, starts, -ends)
         parents = np.append(o, NONE)[nest(_counted(threads[o]), starts[o], ends[o])[0]]
         innermost = np.empty(len(o), np.int64)
         innermost[o] = parents

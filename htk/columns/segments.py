@@ -7,6 +7,7 @@ one stray event may have the time 0, so that `segment * range + time` overflows 
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 
 _ROOM = float(1 << 62)  # sums of time on one axis stay below it
@@ -50,11 +51,11 @@ class SegmentTimes:
 
     def __init__(self, segment: NDArray[np.integer], time: Ints, order: Ints | None = None) -> None:
         """`order`: rows by segment and time, where the caller has it already."""
-        self.order = np.lexsort((time, segment)) if order is None else order
+        self.order = ordered(segment, time) if order is None else order
         self.time = time[self.order]
-        ordered = segment[self.order].astype(np.int64, copy=False)
-        starts = np.flatnonzero(heads(ordered))
-        self._ids, self._starts = ordered[starts], np.append(starts, len(ordered))
+        ids = segment[self.order].astype(np.int64, copy=False)
+        starts = np.flatnonzero(heads(ids))
+        self._ids, self._starts = ids[starts], np.append(starts, len(ids))
 
     def count_until(self, segment: NDArray[np.integer], time: Ints) -> tuple[Ints, Ints]:
         """Return where each segment begins in `order`, and where its rows after the time begin.

@@ -115,7 +115,7 @@ def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
 
 def _least(code: Ints, sample: Ints, time: Floats, step: Ints, shape: tuple[int, ...]) -> Floats:
     """Return each name's least time over the ranks that have it, in each step."""
-    sums = Groups.by_keys(np.column_stack([code, sample]))
+    sums = Groups.by_keys([code, sample])
     total = np.bincount(sums.group_ids, time)
     least = np.full(shape, np.inf)
     np.minimum.at(least, (sums.keys[:, 0], step[sums.keys[:, 1]]), total)

@@ -57,7 +57,7 @@ class Side:
         """Return how long ranks were recorded in all, in ns: by GPU work, else by operators."""
         gpu = self.tables["rank_windows"]
         spans = gpu if gpu.num_rows else self.tables["cpu_ops"]
-        rank = Groups.by_keys(np.column_stack(_who(spans)))
+        rank = Groups.by_keys(_who(spans))
         ends, starts = rank.max(numbers(spans["end_ns"])), rank.min(numbers(spans["start_ns"]))
         return int((ends - starts).sum())
 

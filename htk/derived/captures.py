@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, numbers
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints
 
 _NODE = re.compile(r"Launch\w*Kernel|Mem(cpy|set)\w*Async")
@@ -46,8 +47,8 @@ def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
     nodes = matching(launches["name"], lambda n: bool(_NODE.search(n)))
     rank, cycle = _column(launches, "rank"), _column(launches, "cycle")
     threads = [codes_of(launches[c])[0].astype(np.int64) for c in ("process", "thread")]
-    lane = Groups.by_keys(np.column_stack([rank, cycle, *threads])).group_ids
-    order = np.lexsort((numbers(launches["start_ns"]), lane))
+    lane = Groups.by_keys([rank, cycle, *threads]).group_ids
+    order = ordered(lane, numbers(launches["start_ns"]))
     inside = np.cumsum(begins[order].astype(np.int64) - ends[order]) > 0
     number = np.cumsum(begins[order])
     rows = order[inside & nodes[order]]
@@ -69,7 +70,7 @@ def _replays(
     rows = np.flatnonzero(graph)
     call = numbers(kernel_links["launch_row"], NONE)[rows]
     called = numbers(launches["start_ns"])[call]
-    order = np.lexsort((numbers(kernels["start_ns"])[rows], call, called))
+    order = ordered(called, call, numbers(kernels["start_ns"])[rows])
     rows, call = rows[order], call[order]
     rank = _column(kernels, "rank")
     by_rank: dict[int, list[tuple[int, Ints]]] = {}

@@ -210,7 +210,7 @@ def _shared_clocks(ends: Ends, fitted: Fit, hosts: list[str | None]) -> Ints:
     codes = {name: k for k, name in enumerate(dict.fromkeys(h for h in hosts if h))}
     host = np.array([codes.get(h or "", NONE) for h in hosts], np.int64)
     named = np.flatnonzero(host != NONE)
-    compared = Groups.by_keys(np.column_stack([host[named], fitted.lead[named]]))
+    compared = Groups.by_keys([host[named], fitted.lead[named]])
     apart = compared.max(shift[named]) - compared.min(shift[named]) + _width(compared, turn[named])
     widest = np.zeros(len(compared))
     np.maximum.at(widest, compared.group_ids, residual[named])

@@ -16,6 +16,7 @@ from htk.columns.arrow import matching, number, numbers, text
 from htk.columns.groups import Groups
 from htk.columns.intervals import Spans, clip
 from htk.columns.nesting import Threads
+from htk.columns.order import ordered
 from htk.columns.segments import SegmentTimes, heads, running_max
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.derived.host_states import PYTHON, STATES, SYNC, HostStates, call_states
@@ -108,7 +109,7 @@ def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
     of = Groups.by_keys(lanes)
     if not len(of):
         return _Gaps(*(np.empty(0, np.int64) for _ in _Gaps._fields))
-    order = np.lexsort((start, of.group_ids))
+    order = ordered(of.group_ids, start)
     lane = of.group_ids[order]
     reach = running_max(heads(lane), end[order])
     free = np.flatnonzero((lane[1:] == lane[:-1]) & (start[order][1:] > reach[:-1]))
@@ -203,7 +204,7 @@ def _waits_for_events(
 
 def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
     """Rows with one of the moments (`at`, each on a lane) since the row before of their lane."""
-    order = np.lexsort((time, lane))
+    order = ordered(lane, time)
     before = np.append(NO_TIME, time[order][:-1])
     before[np.append(True, lane[order][1:] != lane[order][:-1])[: len(order)]] = NO_TIME
     moments = SegmentTimes(on, moment_ns)
@@ -214,7 +215,7 @@ def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
 
 
 def _table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
-    order = np.lexsort((pieces.start, pieces.gap))
+    order = ordered(pieces.gap, pieces.start)
     gap = pieces.gap[order]
     device, stream = gaps.device[gap], gaps.stream[gap]
     columns = {

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.waits import Waits
 from htk.names.collectives import SYNCHRONISING
@@ -76,7 +77,7 @@ def _own_time(rows: LatenessRows, chosen: Ints, start: Ints, end: Ints) -> Ints:
     this one, in ns."""
     who = np.column_stack([rows.rank[chosen], rows.cycle[chosen], rows.group[chosen]])
     lane = Groups.by_keys(who).group_ids
-    order = np.lexsort((start, lane))
+    order = ordered(lane, start)
     same = np.append(False, lane[order][1:] == lane[order][:-1])
     gap = np.maximum(start[order] - np.append(NONE, end[order][:-1]), 0)
     own_time = np.empty(len(order), np.int64)
@@ -86,7 +87,7 @@ def _own_time(rows: LatenessRows, chosen: Ints, start: Ints, end: Ints) -> Ints:
 
 def _latest(rank: Ints, members: Groups, measure: Ints) -> Mask:
     """Return one row of each collective: the largest measure; of several the lowest rank."""
-    order = np.lexsort((-rank, measure, members.group_ids))
+    order = ordered(members.group_ids, measure, -rank)
     latest = np.zeros(len(rank), bool)
     latest[order[np.cumsum(members.count) - 1]] = True
     return latest

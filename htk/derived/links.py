@@ -20,6 +20,7 @@ from htk.columns.arrow import (
 )
 from htk.columns.groups import Groups
 from htk.columns.nesting import Nested, Rows, Threads, nested
+from htk.columns.order import ordered
 from htk.columns.segments import SegmentTimes, heads, running_max
 from htk.columns.types import NONE
 from htk.derived.user_ranges import UserRanges
@@ -141,7 +142,7 @@ def _is_ambiguous(kernels: pa.Table, launches: pa.Table) -> NDArray[np.bool_]:
     ids = numbers(launches["correlation"])
     rows = np.flatnonzero(valid(launches["correlation"]) & (ids > 0))
     start, end = numbers(launches["start_ns"]), numbers(launches["end_ns"])
-    rows = rows[np.lexsort((-end[rows], start[rows], ids[rows]))]
+    rows = rows[ordered(ids[rows], start[rows], -end[rows])]
     reach = running_max(heads(ids[rows]), end[rows])
     apart = (ids[rows][1:] == ids[rows][:-1]) & (start[rows][1:] >= reach[:-1])
     reused = np.unique(ids[rows][1:][apart])
@@ -277,7 +278,7 @@ def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
     forward = np.full(len(cpu_ops), NONE, np.int64)
     how = np.full(len(cpu_ops), NONE, np.int32)
     ahead = np.flatnonzero((sequence >= 0) & (forward_thread <= 0))
-    ahead = ahead[np.lexsort((ops.start[ahead], sequence[ahead]))]
+    ahead = ahead[ordered(sequence[ahead], ops.start[ahead])]
     behind = np.flatnonzero((sequence >= 0) & (forward_thread > 0))
     for thread in np.unique(forward_thread[behind]).tolist():  # one or a few
         wants = behind[forward_thread[behind] == thread]

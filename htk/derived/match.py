@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from htk.columns.align import aligned_positions
 from htk.columns.arrow import boolean, build, codes_of, matching, number, numbers, text, valid
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.derived.clock_ends import contradicted
 from htk.derived.lateness import lateness
@@ -142,9 +143,7 @@ class CollectiveRows:
         comm = self.table["comm_hash"]
         hashed = np.unique(numbers(comm, 0), return_inverse=True)[1].ravel()
         hashed = np.where(valid(comm), hashed, NONE)
-        return Groups.by_keys(
-            np.column_stack([source, name, ranks, self.group_size, hashed])
-        ).group_ids
+        return Groups.by_keys([source, name, ranks, self.group_size, hashed]).group_ids
 
     def _filled_ranks(self, source: NDArray[np.int32], name: NDArray[np.int32]) -> Ints:
         """Return a group's ranks, also where one record has them cut short and others have not."""
@@ -212,13 +211,13 @@ def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None
     chosen = np.flatnonzero(eligible)
     if not len(chosen):
         return
-    same = Groups.by_keys(np.column_stack([key[chosen], rows.rank[chosen]])).group_ids
-    order = np.lexsort((rows.order[chosen], same))
+    same = Groups.by_keys([key[chosen], rows.rank[chosen]]).group_ids
+    order = ordered(same, rows.order[chosen])
     first = np.append(True, same[order][1:] != same[order][:-1])
     since = np.arange(len(order)) - np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
     occurrence = np.empty(len(order), np.int64)
     occurrence[order] = since
-    slots = Groups.by_keys(np.column_stack([key[chosen], occurrence])).group_ids
+    slots = Groups.by_keys([key[chosen], occurrence]).group_ids
     slot[chosen] = slots + slot.max() + 1
 
 
@@ -228,7 +227,7 @@ def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
     if not len(chosen):
         return
     lane = _lanes(rows, chosen, rows.unnamed_group)
-    order = np.lexsort((rows.order[chosen], rows.rank[chosen], lane))
+    order = ordered(lane, rows.rank[chosen], rows.order[chosen])
     chosen, lane = chosen[order], lane[order]
     rank = rows.rank[chosen]
     kind = np.where(rows.is_type(*_ANYTHING), NONE, rows.type)[chosen]
@@ -274,7 +273,7 @@ def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
     target = np.where(message, np.where(sends, peer, rank), NONE)
     group, cycle = rows.group[chosen], rows.cycle[chosen]
     return Groups.by_keys(
-        np.column_stack([group, unnamed[chosen], cycle, library, stream, source, target])
+        [group, unnamed[chosen], cycle, library, stream, source, target]
     ).group_ids
 
 
@@ -284,14 +283,14 @@ def _stream_ordinals(rows: CollectiveRows, chosen: Ints) -> Ints:
     A recording that begins later may see them in another order.
     """
     stream = numbers(rows.table["stream"], NONE)[chosen]
-    pairs = Groups.by_keys(np.column_stack([rows.rank[chosen], stream]))
+    pairs = Groups.by_keys([rows.rank[chosen], stream])
     used = Groups.by_keys(pairs.keys[:, 1])
     if (used.count == len(np.unique(rows.rank[chosen]))).all():
         return np.asarray(stream, np.int64)
     owner = np.column_stack([rows.rank[chosen], rows.cycle[chosen], stream])
     streams = Groups.by_keys(owner)
     first = streams.min(rows.order[chosen])
-    order = np.lexsort((first, streams.keys[:, 1], streams.keys[:, 0]))
+    order = ordered(streams.keys[:, 0], streams.keys[:, 1], first)
     ranks = streams.keys[order, :2]
     new = np.append(True, (ranks[1:] != ranks[:-1]).any(axis=1))
     start = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))

@@ -18,6 +18,7 @@ import pyarrow as pa
 from htk.columns.align import aligned_positions, fitting_shifts
 from htk.columns.arrow import codes_of, matching, numbers
 from htk.columns.groups import Groups, row_of
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.match import CollectiveRows
 
@@ -81,8 +82,8 @@ def sides(rows: CollectiveRows, source: str) -> CallsByRank:
     side = CallsByRank()
     if not len(chosen):
         return side
-    groups = Groups.by_keys(np.column_stack([rows.group[chosen], rank[chosen]]))
-    order = np.lexsort((rows.order[chosen], groups.group_ids))
+    groups = Groups.by_keys([rows.group[chosen], rank[chosen]])
+    order = ordered(groups.group_ids, rows.order[chosen])
     ends = np.cumsum(groups.count)
     for k, (group, member) in enumerate(groups.keys.tolist()):  # a few groups of each rank
         member_rows = chosen[order[ends[k] - groups.count[k] : ends[k]]]
@@ -285,7 +286,7 @@ def _by_sequence(
     if not len(voting):
         return
     comm, comm_rank = member
-    votes = Groups.by_keys(np.column_stack([match[voting], comm[voting], seq[voting]]))
+    votes = Groups.by_keys([match[voting], comm[voting], seq[voting]])
     sure = votes.sum((~pairs.guessed[voting]).astype(np.int64))
     decided = _decided(votes, sure)
     verdict = row_of(votes.keys[decided, :2], np.column_stack([match, comm]))
@@ -311,7 +312,7 @@ def _by_sequence(
 def _decided(votes: Groups, sure: Ints) -> Ints:
     """Return the votes that win: of each collective and communicator the number that most ranks are
     sure of, else that most have."""
-    order = np.lexsort((-votes.count, -sure, votes.keys[:, 1], votes.keys[:, 0]))
+    order = ordered(votes.keys[:, 0], votes.keys[:, 1], -sure, -votes.count)
     collective = votes.keys[order, :2]
     first = np.append(True, (collective[1:] != collective[:-1]).any(axis=1))
     strength = np.column_stack([sure, votes.count])[order]

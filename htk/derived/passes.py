@@ -22,6 +22,7 @@ import pyarrow as pa
 from htk.columns.arrow import boolean, codes_of, matching, numbers, text, truths, valid
 from htk.columns.groups import Groups, row_of
 from htk.columns.nesting import Int32, Threads
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.captures import captured_ops
 from htk.names.phases import (
@@ -217,7 +218,7 @@ def _before_backward(backward: Mask, cpu_ops: pa.Table, op_links: pa.Table) -> I
     process = codes_of(cpu_ops["process"])[0].astype(np.int64)
     start = numbers(cpu_ops["start_ns"])
     step = numbers(op_links["step"], NONE).astype(np.int64)
-    groups = Groups.by_keys(np.column_stack([process, step]))
+    groups = Groups.by_keys([process, step])
     last = groups.max(np.where(backward, start, np.iinfo(np.int64).min))[groups.group_ids]
     trained = np.isin(process, np.unique(process[backward]))
     return np.where(~trained | (start < last), FORWARD, OTHER)
@@ -248,7 +249,7 @@ def _repeats(cpu_ops: pa.Table, op_links: pa.Table, parent: Ints, backward: Mask
     """
     name = codes_of(cpu_ops["name"])[0].astype(np.int64)
     thread = Threads().of(cpu_ops)
-    order = np.lexsort((numbers(cpu_ops["start_ns"]), parent, thread))
+    order = ordered(thread, parent, numbers(cpu_ops["start_ns"]))
     count = len(order) - _RUN + 1
     repeated = np.zeros(len(order), bool)
     if count < 1:

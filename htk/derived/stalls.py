@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text, truths
+from htk.columns.order import ordered
 from htk.columns.segments import heads, running_max
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.derived.host_states import (
@@ -111,7 +112,7 @@ def _picked(spans: pa.Table, rows: Ints, state: Ints, op: Ints) -> _Stalls:
 
 def _outermost(state: Ints, start: Ints, end: Ints) -> Ints:
     """Return the rows that lie inside no other one of their state."""
-    order = np.lexsort((-end, start, state))
+    order = ordered(state, start, -end)
     first = heads(state[order])
     reach = running_max(first, end[order])
     before = np.where(first, NO_TIME, np.append(NO_TIME, reach[:-1])[: len(order)])

@@ -31,7 +31,7 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
         np.unique(blocks, return_inverse=True)[1].ravel(),
         again.astype(np.int64),
     ]
-    alike = Groups.by_keys(np.column_stack(keys))
+    alike = Groups.by_keys(keys)
     order = np.argsort(alike.first_row)
     first = alike.first_row[order]
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])

@@ -11,6 +11,7 @@ import numpy as np
 
 from htk.columns.align import fitting_shifts
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Floats, Ints, Mask
 
 APART = 2.0  # times the scatter within groups: what other ranks must at least differ by
@@ -44,7 +45,7 @@ def unnamed_groups(rows: GuessedRows, chosen: Ints, lane: Ints) -> Ints:
     group, NONE where which ranks are one group cannot be told."""
     group = np.zeros(len(chosen), np.int64)
     lanes = Groups.by_keys(lane)
-    order = np.lexsort((rows.order[chosen], rows.rank[chosen], lane))
+    order = ordered(lane, rows.rank[chosen], rows.order[chosen])
     ends = np.cumsum(lanes.count)
     for k in range(len(lanes)):  # a few streams of the job
         of_lane = order[ends[k] - lanes.count[k] : ends[k]]

@@ -75,7 +75,7 @@ def with_undetermined(
     group = rows.group
     complete = np.flatnonzero(waited.has_wait & ~short)
     size = [numbers(rows.table[c], NONE).astype(np.int64) for c in ("in_bytes", "out_bytes")]
-    codes = Groups.by_keys(np.column_stack([group, rows.type, *size]))
+    codes = Groups.by_keys([group, rows.type, *size])
     seen = Groups.by_keys(codes.group_ids[complete])
     if len(seen):
         fast = np.full(len(codes), NONE, np.int64)

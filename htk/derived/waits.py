@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 
 NEVER = np.iinfo(np.int64).min  # no start: aligned times of a trace that counts from 0 may be < 0
@@ -97,6 +98,6 @@ def global_root(rows: WaitRows) -> Ints:
 
 def _last_rank(rank: Ints, members: Groups, start: Ints) -> Ints:
     """Return who started last in each match; of several the lowest rank."""
-    order = np.lexsort((-rank, start, members.group_ids))
+    order = ordered(members.group_ids, start, -rank)
     ends = np.cumsum(members.count) - 1
     return rank[order][ends][members.group_ids] if len(rank) else rank

@@ -162,9 +162,7 @@ def _behind_backward(trace: Trace, phase: Ints, step: Ints) -> Mask:
 
 def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:
     """Return which kernels are on the stream of their rank that computes most."""
-    streams = Groups.by_keys(
-        np.column_stack([numbers(kernels[name], -1) for name in ("rank", "device", "stream")])
-    )
+    streams = Groups.by_keys([numbers(kernels[name], -1) for name in ("rank", "device", "stream")])
     time = streams.sum(np.where(compute, duration, 0))
     rank = streams.keys[:, 0]
     order = np.lexsort((-time, rank))

@@ -33,7 +33,7 @@ def pipeline_rows(columns: Columns, stages: int, *, is_interleaved: bool) -> Col
     host launched each."""
     order = np.lexsort((columns["launched"], columns["step"], columns["rank"]))
     rows = {name: values[order] for name, values in columns.items()}
-    steps = Groups.by_keys(np.column_stack([rows["rank"], rows["step"]]))
+    steps = Groups.by_keys([rows["rank"], rows["step"]])
     _refuse_between_micro_batches(rows, steps)
     chunks = _chunks(rows, steps, stages) if is_interleaved else 1
     _number_chunks(rows, stages, chunks)
@@ -103,7 +103,7 @@ def _match_messages(rows: Columns, steps: Groups, stages: int, chunks: int) -> N
 def _one_row_a_call(rows: Columns) -> Columns:
     """Make one row of the messages that a kernel sends and receives."""
     messages = np.flatnonzero(np.isin(rows["type"], list(_MESSAGES)))
-    calls = Groups.by_keys(np.column_stack([rows[c][messages] for c in ("rank", "launched")]))
+    calls = Groups.by_keys([rows[c][messages] for c in ("rank", "launched")])
     bits = np.array([1 << _MESSAGES.index(t) for t in rows["type"][messages].tolist()], np.int64)
     several = (calls.count > 1)[calls.group_ids]
     if (calls.distinct(bits) < calls.count).any():

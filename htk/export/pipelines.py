@@ -102,10 +102,8 @@ class Messages:
         source = np.where(self.sends, self.rank, self.peer)
         target = np.where(self.sends, self.peer, self.rank)
         columns = [source, target, self.step]
-        nth = Groups.by_keys(np.column_stack([*columns, self.sends.astype(np.int64)])).rank_within(
-            self.end
-        )
-        ends = Groups.by_keys(np.column_stack([*columns, nth]))
+        nth = Groups.by_keys([*columns, self.sends.astype(np.int64)]).rank_within(self.end)
+        ends = Groups.by_keys([*columns, nth])
         forward = ends.max((self.sends & ~self.after_backward).astype(np.int64))
         return np.asarray(forward[ends.group_ids] > 0)
 
@@ -223,7 +221,7 @@ def _are_activations(messages: Messages, following: dict[int, int]) -> Mask:
     """Return which messages go to the next stage, or come from the one before."""
     source = np.where(messages.sends, messages.rank, messages.peer)
     target = np.where(messages.sends, messages.peer, messages.rank)
-    pairs = Groups.by_keys(np.column_stack([source, target]))
+    pairs = Groups.by_keys([source, target])
     onward = np.array([following.get(a) == b for a, b in pairs.keys.tolist()], bool)
     return np.asarray(onward[pairs.group_ids])
 

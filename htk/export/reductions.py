@@ -64,7 +64,7 @@ def _nodes(trace: Trace, kernel: Ints) -> Ints:
 def reductions_of_gradients(columns: dict[str, Ints]) -> dict[str, Ints]:
     """Return rows without reductions before the first backward or behind the optimizer, and with
     one row a step for those of the norm; what the optimizer computes before them is no row."""
-    of = Groups.by_keys(np.column_stack([columns["rank"], columns["step"]]))
+    of = Groups.by_keys([columns["rank"], columns["step"]])
     rows, ids, launched, type_ = dict(columns), of.group_ids, columns["launched"], columns["type"]
     low, never = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     last_optimizer = of.max(np.where(type_ == _OPTIMIZER, launched, low))[ids]

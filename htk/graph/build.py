@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import number, numbers, with_column
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.types import Ints, Mask
 from htk.core.humanize import format_duration
 from htk.derived.clocks import corrections
@@ -220,31 +221,25 @@ def _numbered(
     time = np.concatenate(
         [activities.start, activities.end, calls.start, calls.end, edges.join_time]
     )
-    within = np.arange(n) * 2, np.arange(n) * 2 + 1, np.arange(c) * 2, np.arange(c) * 2 + 1
-    ordinal = np.concatenate([*within, np.full(joins, 2 * n)])
-    of_call = np.zeros(len(time), np.int8)
-    of_call[2 * n : 2 * n + 2 * c] = 1
+    # Of one time: activities, each with its start first, then arrivals, then calls.
+    acts, arrivals = np.arange(2 * n).reshape(2, n).T.ravel(), np.arange(joins) + 2 * (n + c)
+    nodes = np.concatenate([acts, arrivals, np.arange(2 * n, 2 * (n + c)).reshape(2, c).T.ravel()])
+    nodes = nodes[ordered(time[nodes])]
     number = np.empty(len(time), np.int64)
-    number[np.lexsort((ordinal, of_call, time))] = np.arange(len(time))
+    number[nodes] = np.arange(len(time))
     src, dst = number[edges.src], number[edges.dst]
-    upward = src < dst
-    order = np.argsort(dst[upward], kind="stable")
-    sorted_time = np.empty_like(time)
-    sorted_time[number] = time
-
-    def kept(values: NDArray[np.generic]) -> NDArray[np.generic]:
-        return values[upward][order]
-
+    rows = np.flatnonzero(src < dst)
+    rows = rows[ordered(dst[rows])]
     return Graph(
         step=step,
         origin_ns=origin,
         window=window,
-        time=sorted_time,
-        src=np.ascontiguousarray(src[upward][order]),
-        dst=np.ascontiguousarray(dst[upward][order]),
-        weight=np.ascontiguousarray(edges.weight[upward][order]),
-        kind=edges.kind[upward][order],
-        observed=edges.observed[upward][order],
+        time=time[nodes],
+        src=src[rows],
+        dst=dst[rows],
+        weight=edges.weight[rows],
+        kind=edges.kind[rows],
+        observed=edges.observed[rows],
         wrap_src=number[edges.wrap_src],
         wrap_dst=number[edges.wrap_dst],
         wrap_weight=edges.wrap_weight,
@@ -255,6 +250,6 @@ def _numbered(
         end=number[n : 2 * n],
         call_start=number[2 * n : 2 * n + c],
         call_end=number[2 * n + c : 2 * n + 2 * c],
-        dropped=int((~upward).sum()),
+        dropped=len(src) - len(rows),
         notes=edges.notes,
     )

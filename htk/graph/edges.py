@@ -282,11 +282,13 @@ def _room(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     time = np.concatenate(
         [activities.start, activities.end, calls.start, calls.end, edges.join_time]
     )
-    src, dst, weight = edges.src, edges.dst, edges.weight
-    ready = np.full(len(time), np.iinfo(np.int64).min)
-    upward = time[src] + weight <= time[dst]
-    np.maximum.at(ready, dst[upward], (time[src] + weight)[upward])
-    ended, running = waits_for_room(activities, calls, ready[: edges.activities])
+    ready = np.full(edges.activities, np.iinfo(np.int64).min)
+    for src, dst, weight, _, _ in edges.parts:
+        into = np.flatnonzero(dst < edges.activities)  # starts of activities
+        heads, lasts = dst[into], time[src[into]] + weight[into]
+        upward = lasts <= time[heads]
+        np.maximum.at(ready, heads[upward], lasts[upward])
+    ended, running = waits_for_room(activities, calls, ready)
     _wait(edges, "capacity", edges.end(ended.src), edges.start(ended.dst), ended)
     _wait(edges, "capacity", edges.start(running.src), edges.start(running.dst), running)
 

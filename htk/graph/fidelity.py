@@ -291,12 +291,7 @@ def _copy(
 
 def _keys(lane: Ints, name: Ints) -> Ints:
     """Return lane, name, and how many of that name came before on the lane."""
-    groups = Groups.by_keys(np.column_stack([lane, name]))
-    order = np.argsort(groups.group_ids, kind="stable")
-    first = np.cumsum(groups.count) - groups.count
-    nth = np.empty(len(lane), np.int64)
-    nth[order] = np.arange(len(lane)) - first[groups.group_ids[order]]
-    return np.column_stack([lane, name, nth])
+    return np.column_stack([lane, name, Groups.by_keys([lane, name]).rank_within()])
 
 
 def _paired(own: Ints, theirs: Ints) -> tuple[Ints, Ints]:

@@ -102,7 +102,7 @@ def _backward_threads(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> set
     rank, op_rank = numbers(launches["rank"], -1), numbers(ops["rank"], -1)
     wanted = {
         (int(r), op_names[int(t)].as_py())
-        for r, t in Groups.by_keys(np.column_stack([op_rank[tied], op_thread[tied]])).keys.tolist()
+        for r, t in Groups.by_keys([op_rank[tied], op_thread[tied]]).keys.tolist()
     }
     lanes = set()
     for lane in np.unique(calls.lane).tolist():  # a few threads

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import codes_of, matching, numbers, truths, valid
 from htk.columns.groups import Groups, event_keys, row_of
+from htk.columns.order import ordered
 from htk.columns.types import Ints, Mask
 from htk.derived.clocks import corrections
 
@@ -174,7 +175,7 @@ def calls_of(
     end = numbers(launches["end_ns"]) - origin + shift
     lane = _lane(rank, codes_of(launches["process"])[0], codes_of(launches["thread"])[0])
     rows = np.flatnonzero(matters)
-    rows = rows[np.lexsort((start[rows], lane[rows]))]
+    rows = rows[ordered(lane[rows], start[rows])]
     ours = _chosen(launches, links, step, cycle)[rows]
     before = _last_before(lane[rows], end[rows], ours)
     rows = rows[ours]
@@ -206,7 +207,7 @@ def activities_of(
     end = numbers(kernels["end_ns"]) - origin + shift
     device = _lane(rank, numbers(kernels["device"], -1))
     lane = _lane(rank, numbers(kernels["device"], -1), numbers(kernels["stream"], -1))
-    rows = np.lexsort((start, lane))
+    rows = ordered(lane, start)
     launched = numbers(links["launch_row"], -1)
     ours = _chosen(kernels, links, step, cycle)[rows] & (launched[rows] >= 0)
     before = _last_before(lane[rows], end[rows], ours)
@@ -255,7 +256,7 @@ def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
 
 def _lane(*columns: NDArray[np.integer]) -> Ints:
     """Return one number for each distinct combination."""
-    return Groups.by_keys(np.column_stack([c.astype(np.int64) for c in columns])).group_ids
+    return Groups.by_keys(columns).group_ids
 
 
 def collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:

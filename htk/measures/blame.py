@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers, truths, valid
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.segments import SegmentTimes, repeated
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.match import CollectiveRows
@@ -150,7 +151,7 @@ def _held_up_in(
     wanted row, on its lane, where such waits are most of its lateness (NONE: transfers are)."""
     longest = np.full(len(wait), NONE, np.int64)
     waits = np.flatnonzero((wait > 0) & rows.timed)
-    segment = Groups.by_keys(np.column_stack([own.lane, rows.cycle])).group_ids
+    segment = Groups.by_keys([own.lane, rows.cycle]).group_ids
     ends = SegmentTimes(segment[waits], rows.end[waits])
     _, low = ends.count_until(segment[wanted], own.start[wanted])
     _, high = ends.count_until(segment[wanted], own.end[wanted])
@@ -159,7 +160,7 @@ def _held_up_in(
     candidate = waits[ends.order[low[asker] + within]]
     other = rows.group[candidate] != rows.group[wanted[asker]]
     asker, candidate = asker[other], candidate[other]
-    order = np.lexsort((wait[candidate], asker))
+    order = ordered(asker, wait[candidate])
     longest[wanted[asker[order]]] = candidate[order]  # the last one written is the longest
     waited = np.zeros(len(wait), np.int64)
     np.add.at(waited, wanted[asker], wait[candidate])

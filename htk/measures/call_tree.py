@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, numbers, truths
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.segments import heads, running_max
 from htk.columns.types import NONE, Ints, Mask
 
@@ -75,7 +76,7 @@ class CallTree:
 
     def outermost(self, key: Ints) -> Mask:
         """Calls that lie in no other call of the same key: their totals may be added up."""
-        order = np.lexsort((-self.end, self.start, self.thread, key))
+        order = ordered(key, self.thread, self.start, -self.end)
         if not len(order):
             return np.empty(0, bool)
         first = heads(key[order], self.thread[order])

@@ -35,7 +35,7 @@ def recorded_series(counters: pa.Table) -> Iterator[CounterSeries]:
     """Yield counters that the recording itself holds, as they are called there."""
     kept = counters.filter(valid(counters["value"]) & valid(counters["time_ns"]))
     codes = [codes_of(kept[column]) for column in ("process", "name", "series")]
-    groups = Groups.by_keys(np.column_stack([code.astype(np.int64) for code, _ in codes]))
+    groups = Groups.by_keys([code.astype(np.int64) for code, _ in codes])
     time, value = numbers(kept["time_ns"]), numbers(kept["value"])
     several = len(np.unique(groups.keys[:, 0])) > 1
     for number, key in enumerate(groups.keys.tolist()):  # some counters

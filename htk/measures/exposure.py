@@ -10,6 +10,7 @@ import pyarrow as pa
 from htk.columns.arrow import matching, numbers
 from htk.columns.groups import Groups, rows_by_number
 from htk.columns.intervals import Spans, clip, subtract, union
+from htk.columns.order import ordered
 from htk.columns.segments import repeated
 from htk.columns.types import NONE, Ints
 
@@ -66,7 +67,7 @@ def _split(row: Ints, start: Ints, end: Ints, length: int) -> Ints:
     count = last - first
     owner, nth = repeated(count)
     segment = first[owner] + nth
-    order = np.lexsort((row[owner], segment))
+    order = ordered(segment, row[owner])
     owner, segment = owner[order], segment[order]
     active = np.bincount(segment, minlength=len(edges))[segment]
     new = np.append(True, segment[1:] != segment[:-1])

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers
 from htk.columns.groups import Groups, row_of
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints
 from htk.measures.call_tree import labels_of
 from htk.models.op_costs import CALLER_TELLS_RESULT, NODE_TELLS_RESULT, forward_name
@@ -60,7 +61,7 @@ def _nodes_and_calls(cpu_ops: pa.Table) -> tuple[Ints, Ints]:
     low, high = _node_numbers(cpu_ops, rank)
     calls = np.flatnonzero(np.isin(name, wanted[nodes]) & (high != NONE))
     sequence = numbers(cpu_ops["sequence"], NONE).astype(np.int64)[nodes]
-    groups = Groups.by_keys(np.column_stack([rank[calls], name[calls]]))
+    groups = Groups.by_keys([rank[calls], name[calls]])
     segment = row_of(groups.keys, np.column_stack([rank[nodes], wanted[nodes]]))
     begun = _up_to(groups.group_ids, low[calls], segment, sequence)
     ended = _up_to(groups.group_ids, high[calls], segment, sequence - 1)
@@ -71,11 +72,11 @@ def _nodes_and_calls(cpu_ops: pa.Table) -> tuple[Ints, Ints]:
 def _up_to(segment: Ints, value: Ints, wanted: Ints, limit: Ints) -> tuple[Ints, Ints]:
     """Return for each wanted segment and limit how many values do not exceed it, and the sum of
     their places."""
-    order = np.lexsort((value, segment))
-    asked = np.lexsort((limit, wanted))
+    order = ordered(segment, value)
+    asked = ordered(wanted, limit)
     both = np.concatenate([segment, wanted]), np.concatenate([value, limit])
     asks = np.concatenate([np.zeros(len(order), bool), np.ones(len(asked), bool)])
-    merged = np.lexsort((asks, both[1], both[0]))
+    merged = ordered(both[0], both[1], asks)
     before = np.cumsum(~asks[merged])
     places = np.concatenate([[0], np.cumsum(order)])
     start = np.searchsorted(segment[order], wanted)
@@ -97,20 +98,20 @@ def _node_numbers(cpu_ops: pa.Table, rank: Ints) -> tuple[Ints, Ints]:
     sequence[numbers(cpu_ops["forward_thread"], 0) != 0] = NONE  # of the node that it runs
     process, _ = labels_of(cpu_ops["process"])
     thread, _ = labels_of(cpu_ops["thread"])
-    order = np.lexsort((numbers(cpu_ops["start_ns"]), thread, process, rank))
+    order = ordered(rank, process, thread, numbers(cpu_ops["start_ns"]))
     lanes = np.column_stack([rank, process, thread])[order]
-    ordered, length = sequence[order], len(order)
-    following = np.where(ordered != NONE, np.arange(length), length)
+    in_order, length = sequence[order], len(order)
+    following = np.where(in_order != NONE, np.arange(length), length)
     following = np.append(np.minimum.accumulate(following[::-1])[::-1], length)[1:]  # after it
-    previous = np.where(ordered != NONE, np.arange(length), NONE)
+    previous = np.where(in_order != NONE, np.arange(length), NONE)
     previous = np.append(NONE, np.maximum.accumulate(previous))[:-1]
-    high = _number_at(ordered, lanes, following) - 1
+    high = _number_at(in_order, lanes, following) - 1
     high[high < 0] = NONE
-    low = _number_at(ordered, lanes, previous)
+    low = _number_at(in_order, lanes, previous)
     low = np.where((low == NONE) | (high == NONE), high, np.minimum(low, high))
     least, largest = np.empty(length, np.int64), np.empty(length, np.int64)
-    least[order] = np.where(ordered != NONE, ordered, low)
-    largest[order] = np.where(ordered != NONE, ordered, high)
+    least[order] = np.where(in_order != NONE, in_order, low)
+    largest[order] = np.where(in_order != NONE, in_order, high)
     return least, largest
 
 

@@ -23,7 +23,7 @@ def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
         return {}
     calls, length = (numbers(kernel_totals[c])[rows] for c in ("count", "total_ns"))
     shape = [codes_of(kernel_totals[c])[0][rows].astype(np.int64) for c in _SHAPE]
-    gpu, same = Groups.by_keys(who), Groups.by_keys(np.column_stack(shape))
+    gpu, same = Groups.by_keys(who), Groups.by_keys(shape)
     usual = usual_durations(same.group_ids, gpu.group_ids, calls, length)[same.group_ids]
     counted = (same.sum(calls) >= _LEAST_CALLS)[same.group_ids]
     counted &= shape[1] >= 0  # without a grid it is not known to be the same work
@@ -40,7 +40,7 @@ def usual_durations(shape: Ints, gpu: Ints, calls: Ints, total: Ints) -> Floats:
 
     Each row is of one shape (numbered from 0) and GPU: how many calls, and their time in all.
     """
-    of_gpu = Groups.by_keys(np.column_stack([shape, gpu]))
+    of_gpu = Groups.by_keys([shape, gpu])
     means = quotient(of_gpu.sum(total), of_gpu.sum(calls))
     (usual,) = Groups.by_keys(of_gpu.keys[:, 0]).quantiles(means, (0.5,))
     return usual

@@ -75,6 +75,6 @@ def _extent(ops: pa.Table) -> int:
     if not ops.num_rows:
         return 0
     columns = [numbers(ops[name], 0).astype(np.int64) for name in ("rank", "cycle")]
-    recordings = Groups.by_keys(np.column_stack(columns))
+    recordings = Groups.by_keys(columns)
     start, end = numbers(ops["start_ns"]), numbers(ops["end_ns"])
     return int((recordings.max(end) - recordings.min(start)).sum())

@@ -57,8 +57,8 @@ def _of_rank(rank: int, totals: pa.Table, step_windows: pa.Table) -> list[Kernel
     calls_of, length = (numbers(totals[c])[rows] for c in ("count", "total_ns"))
     code, names = codes_of(totals["name"])
     shape = [codes_of(totals[c])[0][rows].astype(np.int64) for c in ("grid", "block")]
-    kinds = Groups.by_keys(np.column_stack([code[rows].astype(np.int64), *shape]))
-    cells = Groups.by_keys(np.column_stack([kinds.group_ids, step[rows]]))
+    kinds = Groups.by_keys([code[rows].astype(np.int64), *shape])
+    cells = Groups.by_keys([kinds.group_ids, step[rows]])
     total = np.zeros((len(kinds), len(steps)))
     count = np.zeros((len(kinds), len(steps)))
     total[cells.keys[:, 0], cells.keys[:, 1]] = cells.sum(length)

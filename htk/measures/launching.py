@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import numbers, valid
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints
 
 
@@ -25,7 +26,7 @@ class Launched:
         launch = numbers(kernel_links["launch_row"], NONE)
         linked = np.flatnonzero(launch != NONE)
         start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
-        order = linked[np.lexsort((start[linked], launch[linked]))]
+        order = linked[ordered(launch[linked], start[linked])]
         call, begin, count = np.unique(launch[order], return_index=True, return_counts=True)
         sums = np.append(0, np.cumsum((end - start)[order]))
         first = order[begin]

@@ -99,7 +99,7 @@ def link_paces(calls: CollectiveCalls, rates: LinkRates) -> LinkPaces:
     excess = np.log(time) - usual
     weight = np.bincount(group, moved, len(members))
     mean = np.bincount(group, moved * excess, len(members)) / weight
-    alike = Groups.by_keys(np.column_stack([group, calls.rows.type[row], moved.astype(np.int64)]))
+    alike = Groups.by_keys([group, calls.rows.type[row], moved.astype(np.int64)])
     median = alike.quantiles(excess, [0.5])[0][alike.group_ids]
     count = np.bincount(group, minlength=len(members))
     off = Groups.by_keys(group).quantiles(np.abs(excess - median), [0.5])[0]
@@ -164,7 +164,7 @@ def complete_transfers(calls: CollectiveCalls) -> tuple[Ints, Ints, list[tuple[i
     message = calls.rows.is_type("send", "recv")[row]
     name = np.where(message, NONE, calls.rows.group[row])
     low, high = (np.where(message, end, NONE) for end in (by_match.min(rank), by_match.max(rank)))
-    groups = Groups.by_keys(np.column_stack([name, low, high]))
+    groups = Groups.by_keys([name, low, high])
     order = np.argsort(by_match.group_ids, kind="stable")
     ends = np.cumsum(by_match.count)
     members = [

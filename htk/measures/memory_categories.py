@@ -88,9 +88,7 @@ def blocks(use: MemoryUse) -> tuple[Ints, Ints]:
     """
     with_address = np.flatnonzero(valid(use.table["address"]) & (use.size != 0))
     address = codes_of(use.table["address"])[0][with_address].astype(np.int64)
-    block = Groups.by_keys(
-        np.column_stack([use.devices.group_ids[with_address], address])
-    ).group_ids
+    block = Groups.by_keys([use.devices.group_ids[with_address], address]).group_ids
     order = with_address[np.argsort(block, kind="stable")]
     block = np.sort(block)
     size = use.size[order]

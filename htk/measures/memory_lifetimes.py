@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from htk.columns.order import ordered
 from htk.columns.types import Ints, Mask
 
 
@@ -87,7 +88,7 @@ def _passes(events: MemoryEvents, activation: Mask) -> list[tuple[Ints, Ints]]:
 
 def _lives(events: MemoryEvents) -> tuple[Ints, Ints]:
     """Return rows that allocate and release each block that both are recorded of, in order."""
-    order = np.lexsort((np.arange(len(events)), events.block))
+    order = ordered(events.block, np.arange(len(events)))
     block, size = events.block[order], events.size[order]
     pairs = np.flatnonzero((block[1:] == block[:-1]) & (size[:-1] > 0) & (size[1:] < 0))
     born, freed = order[pairs], order[pairs + 1]

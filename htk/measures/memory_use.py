@@ -89,7 +89,7 @@ def operators_at(memory: pa.Table, cpu_ops: pa.Table) -> Ints:
         both = pa.chunked_array([*cpu_ops[name].chunks, *memory[name].chunks], cpu_ops[name].type)
         columns.append(codes_of(both)[0].astype(np.int64))
     ranks = [numbers(t["rank"], NONE).astype(np.int64) for t in (cpu_ops, memory)]
-    thread = Groups.by_keys(np.column_stack([np.concatenate(ranks), *columns])).group_ids
+    thread = Groups.by_keys([np.concatenate(ranks), *columns]).group_ids
     time = numbers(memory["time_ns"])
     starts = np.concatenate([numbers(cpu_ops["start_ns"]), time])
     ends = np.concatenate([numbers(cpu_ops["end_ns"]), time - 1])  # calls that end then are over

@@ -40,9 +40,7 @@ def _shares(calls: CollectiveCalls) -> tuple[Floats, Floats]:
     listed = names.to_pylist()
     own = np.where(rows.is_type(*_SPREAD, *_MESSAGES), rows.rank, NONE)
     peer = np.where(rows.is_type(*_MESSAGES), rows.peer, rows.root)
-    alike = Groups.by_keys(
-        np.column_stack([rows.type, group, algorithm.astype(np.int64), own, peer])
-    )
+    alike = Groups.by_keys([rows.type, group, algorithm.astype(np.int64), own, peer])
     shares = np.full((len(alike), 2), np.nan)
     for k, first in enumerate(alike.first_row.tolist()):  # a few kinds of calls of each rank
         code = int(algorithm[first])

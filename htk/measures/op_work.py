@@ -179,7 +179,7 @@ def _calls(cpu_ops: pa.Table, rows: Ints, told_by_calls: ToldBy) -> CallSignatur
     described = [codes["name"][rows], *(codes[c][sources[0]] for c in _DESCRIBED[1:])]
     linked = sources[1] != NONE
     described += [np.where(linked, codes[c][sources[1]], NONE - 1) for c in _DESCRIBED[1:]]
-    groups = Groups.by_keys(np.column_stack(described))
+    groups = Groups.by_keys(described)
     kind[rows] = groups.group_ids
     unknown = _usual_type(cpu_ops)
     begun = [source[groups.first_row] for source in sources]
@@ -231,7 +231,7 @@ def _served(
     rows = np.flatnonzero(np.append(served, False)[kind])
     if not len(rows):
         return kind, calls.costs
-    groups = Groups.by_keys(np.column_stack([kind[rows], iteration[rows]]))
+    groups = Groups.by_keys([kind[rows], iteration[rows]])
     costs = []
     for k, step in groups.keys.tolist():  # as many as there are shapes and iterations
         name, dims, types, values = calls.signatures[k]

@@ -9,6 +9,7 @@ import pyarrow as pa
 from htk.columns.arrow import matching, numbers
 from htk.columns.groups import Groups, paired, rows_by_number
 from htk.columns.intervals import Spans, covered, subtract, union
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.match import CollectiveRows
 
@@ -64,7 +65,7 @@ def own_time(rows: CollectiveRows, collectives: pa.Table) -> OwnTime:
     """Return the time from the end of the group's previous collective on the rank to the start of
     each."""
     lane = _lanes(rows.rank, collectives)
-    order = np.lexsort((rows.start, rows.group, rows.cycle, lane))
+    order = ordered(lane, rows.cycle, rows.group, rows.start)
     other = np.zeros(len(order), bool)
     for column in (lane, rows.cycle, rows.group):
         other[1:] |= column[order][1:] != column[order][:-1]
@@ -83,7 +84,7 @@ def fastest_member(own: OwnTime, match: Ints, matched: Mask) -> Ints:
     chosen = np.flatnonzero(matched & own.has_previous)
     if len(chosen):
         members = Groups.by_keys(match[chosen])
-        order = np.lexsort((own.end[chosen] - own.start[chosen], members.group_ids))
+        order = ordered(members.group_ids, own.end[chosen] - own.start[chosen])
         first = np.searchsorted(members.group_ids[order], np.arange(len(members)))
         fastest[chosen] = chosen[order[first]][members.group_ids]
     return fastest

@@ -8,6 +8,7 @@ import pyarrow as pa
 from htk.columns.arrow import codes_of, matching, numbers, truths, valid
 from htk.columns.groups import Groups, hosts
 from htk.columns.nesting import Nested
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 from htk.names.phases import OTHER, PHASES, phase_of_range
 from htk.schema import TEXT
@@ -51,7 +52,7 @@ def threads_of(*tables: pa.Table) -> list[Ints]:
     for name in ("process", "thread"):
         chunks = [chunk for table in tables for chunk in table[name].chunks]
         columns.append(codes_of(pa.chunked_array(chunks, TEXT))[0].astype(np.int64))
-    ids = Groups.by_keys(np.column_stack(columns)).group_ids
+    ids = Groups.by_keys(columns).group_ids
     return np.split(ids, np.cumsum([table.num_rows for table in tables])[:-1])
 
 
@@ -65,7 +66,7 @@ def between_operators(cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Tab
     op_start, op_end = (numbers(outer[c]) for c in ("start_ns", "end_ns"))
     edge = np.concatenate([start, end, op_start, op_end])
     whose = np.concatenate([thread, thread, of_ops, of_ops])
-    order = np.lexsort((edge, whose))
+    order = ordered(whose, edge)
     whose, edge = whose[order], edge[order]
     pieces = np.flatnonzero((whose[1:] == whose[:-1]) & (edge[1:] > edge[:-1]))
     whose, low, high = whose[pieces], edge[pieces], edge[pieces + 1]

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints
 
 
@@ -49,6 +50,6 @@ class QueueLengths:
         queue = np.concatenate([groups.group_ids, groups.group_ids])
         time = np.concatenate([waiting.launched, waiting.started])
         change = np.repeat(np.array([1, -1], np.int64), len(waiting.row))
-        order = np.lexsort((-change, time, queue))  # launches first: a start is never early
+        order = ordered(queue, time, -change)  # launches first: a start is never early
         # Each queue ends empty, so that one sum runs through all of them.
         return cls(queue[order], time[order], np.cumsum(change[order]), order)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, numbers, valid
 from htk.columns.groups import Groups, hosts
+from htk.columns.order import ordered
 from htk.columns.segments import SegmentTimes, heads
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.host_states import (
@@ -114,7 +115,7 @@ def _within_block(stalls: Stalls, pieces: pa.Table, drained: Ints, idle: Ints, a
     gap = Groups.by_keys(np.stack([host, device, numbers(pieces["gap_start_ns"])], axis=1))
     blocked = np.append(stalls.end - stalls.start, 0)[drained]
     left = np.maximum(blocked - gap.sum(idle)[gap.group_ids], 0)
-    order = np.lexsort((start, gap.group_ids))
+    order = ordered(gap.group_ids, start)
     length = np.where(after, end - start, 0)[order]
     until = np.cumsum(length)
     first = heads(gap.group_ids[order])

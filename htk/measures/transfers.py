@@ -38,9 +38,7 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
     types, type_names = codes_of(points["type"])
     ranks, nodes = numbers(points["group_size"], -1), numbers(points["nodes"], -1)
     in_place = np.where(points["in_place"].is_valid(), truths(points["in_place"]), -1)
-    groups = Groups.by_keys(
-        np.column_stack([sources, types, ranks, nodes, in_place]).astype(np.int64)
-    )
+    groups = Groups.by_keys([sources, types, ranks, nodes, in_place])
     size = numbers(points["size_bytes"], 0).astype(np.float64)
     time = numbers(points["time_us"], 0.0)
     curves = []
@@ -79,9 +77,7 @@ def of_trace(calls: CollectiveCalls) -> list[Transfers]:
         ("matched", np.flatnonzero(first), calls.waits.span),
         ("fastest tenth", np.flatnonzero(alone), calls.duration),
     ):
-        kinds = Groups.by_keys(
-            np.column_stack([calls.rows.type[rows], level[rows], calls.size[rows]])
-        )
+        kinds = Groups.by_keys([calls.rows.type[rows], level[rows], calls.size[rows]])
         for k, (kind, where, n) in enumerate(kinds.keys.tolist()):  # a few kinds
             of_kind = rows[kinds.group_ids == k]
             points = _fast(size[of_kind], time[of_kind], basis != "matched")

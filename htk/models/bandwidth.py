@@ -63,7 +63,7 @@ def traffic(
     """
     columns = (kind, in_bytes, out_bytes, ranks, own_bytes)
     dense = [np.unique(c, return_inverse=True)[1].ravel() for c in columns]  # sizes are large
-    alike = Groups.by_keys(np.column_stack(dense))
+    alike = Groups.by_keys(dense)
     sizes, factors = np.full(len(alike), np.nan), np.full(len(alike), np.nan)
     for row, first in enumerate(alike.first_row.tolist()):
         code, into, out, n, own = (int(c[first]) for c in columns)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.intervals import union_lengths
+from htk.columns.order import ordered
 from htk.columns.types import Ints
 from htk.core.humanize import parse_int_ranges, shorten
 from htk.derived.unrecorded import unrecorded_ranks
@@ -149,7 +150,7 @@ class TraceTimeline:
             raise UsageError("nothing of that name")
         if how == "longest":
             return self.facts.of(int(spans[np.argmax(self._length[spans])]))
-        order = spans[np.lexsort((spans, lanes.start[spans]))]
+        order = spans[ordered(lanes.start[spans], spans)]
         if id < 0:
             return self.facts.of(int(order[0 if how == "next" else -1]))
         position = np.flatnonzero(order == id)

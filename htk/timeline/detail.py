@@ -43,7 +43,7 @@ class Detail:
     @cached_property
     def _parts(self) -> Groups:
         """The lane and kind of each part, and the part of each span."""
-        return Groups.by_keys(np.column_stack([self.lanes.lane, self.lanes.kind]))
+        return Groups.by_keys([self.lanes.lane, self.lanes.kind])
 
     @property
     def part_lane(self) -> Ints:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.nesting import nest
+from htk.columns.order import ordered
 from htk.columns.types import Ints
 from htk.timeline.sources import SECTIONS, TABLES, DisplayClock, SpanSource, sources
 from htk.trace.trace import Trace
@@ -97,7 +98,7 @@ def assembled(
     groups = Groups.by_keys(keys)
     depth = _depth(groups.group_ids, start, end)
     depth[np.repeat([p.section == "busy" for p in parts], [len(p) for p in parts])] = 0
-    lanes = Groups.by_keys(np.column_stack([groups.group_ids, depth]))
+    lanes = Groups.by_keys([groups.group_ids, depth])
     described = []
     for group, deep in lanes.keys.tolist():  # a lane each
         rank, number = groups.keys[group].tolist()
@@ -138,7 +139,7 @@ def _names(parts: Sequence[SpanSource]) -> tuple[Ints, list[str], NDArray[np.uin
     code_of: dict[tuple[str, int], int] = {}
     codes = []
     for part in parts:
-        pairs = Groups.by_keys(np.column_stack([part.name, part.kind]))
+        pairs = Groups.by_keys([part.name, part.kind])
         names = [(part.names[name], kind) for name, kind in pairs.keys.tolist()]
         own = [code_of.setdefault(pair, len(code_of)) for pair in names]
         codes.append(np.array(own, np.int64)[pairs.group_ids])
@@ -150,7 +151,7 @@ def _names(parts: Sequence[SpanSource]) -> tuple[Ints, list[str], NDArray[np.uin
 
 
 def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
-    order = np.lexsort((-end, start, lane))
+    order = ordered(lane, start, -end)
     _, depth = nest(lane[order].astype(np.int32), start[order], end[order])
     out = np.empty(len(order), np.int64)
     out[order] = depth
@@ -160,8 +161,8 @@ def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
 def _clipped(lane: Ints, kind: NDArray[np.uint8], start: Ints, end: Ints) -> Ints:
     """Ends no later than the next start of the lane and kind: by rounding a child may outlive what
     it is inside of, and lanes must not overlap."""
-    part = Groups.by_keys(np.column_stack([lane, kind])).group_ids
-    order = np.lexsort((end, start, part))
+    part = Groups.by_keys([lane, kind]).group_ids
+    order = ordered(part, start, end)
     after = np.append(order[1:], order[:1])
     same = part[after] == part[order]
     same[-1:] = False

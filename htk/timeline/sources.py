@@ -10,6 +10,7 @@ import pyarrow as pa
 from htk.columns.arrow import codes_of, matching, numbers, truths, valid
 from htk.columns.groups import hosts
 from htk.columns.intervals import Spans, subtract, union
+from htk.columns.order import ordered
 from htk.columns.types import Ints
 from htk.derived.clocks import corrections
 from htk.measures.passes import phase_codes
@@ -282,7 +283,7 @@ def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
     host, start = hosts(ops)[outer], numbers(ops["start_ns"])[outer]
     end, step = numbers(ops["end_ns"])[outer], numbers(links["step"], -1)[outer]
     phase = phase_codes(trace.tables["op_passes"])[outer]
-    order = np.lexsort((start, host))
+    order = ordered(host, start)
     host, start, end, step, phase = (a[order] for a in (host, start, end, step, phase))
     new = np.ones(len(host), bool)
     new[1:] = (host[1:] != host[:-1]) | (step[1:] != step[:-1]) | (phase[1:] != phase[:-1])

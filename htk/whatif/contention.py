@@ -31,7 +31,7 @@ def factor(model: StepModel) -> float:
         return 0.0
     device = model.graph.activities.device[compute]  # one may be slower than the others
     alike = Groups.by_keys(
-        np.column_stack([device, model.facts.dims.codes[compute], *_surroundings(model, compute)])
+        [device, model.facts.dims.codes[compute], *_surroundings(model, compute)]
     )
     length, phi = model.graph.activities.length[compute].astype(np.float64), beside[compute]
     free = np.full(len(alike), np.nan)

@@ -18,8 +18,10 @@ _SYNCHRONISES = re.compile(r"EventSynchronize")
 def calls_of_all(model: StepModel, chosen: Mask) -> Ints:
     """Return the calls that launch nothing but these."""
     call = model.graph.activities.call
-    launching, others = np.unique(call[chosen & (call >= 0)]), np.unique(call[~chosen])
-    return np.setdiff1d(launching, others)
+    launching = np.zeros(len(model.graph.calls.start) + 1, bool)  # a last one: none
+    launching[call[chosen]] = True
+    launching[call[~chosen]] = False
+    return np.flatnonzero(launching[:-1])
 
 
 def cpu_edges(model: StepModel, calls: Ints) -> Mask:

@@ -220,7 +220,7 @@ class _Warps:
         """Return the thread of each row; of those that call nothing, the busiest."""
         most = max(self.threads, key=lambda k: len(self.threads[k][0]), default=-1)
         codes = [codes_of(table[c])[0].astype(np.int64) for c in _WHO]
-        both = Groups.by_keys(np.column_stack(codes))
+        both = Groups.by_keys(codes)
         first = table.select(list(_WHO)).take(pa.array(both.first_row)).to_pylist()
         lanes = [self.names.get((r["process"], r["thread"]), most) for r in first]
         return np.array(lanes, np.int64)[both.group_ids]

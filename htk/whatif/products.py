@@ -133,7 +133,7 @@ def _products(model: StepModel, least: float) -> Products:
     waves, ns = facts.blocks[activity], length[activity] - least
     persistent = facts.persistent[activity]
     names = model.graph.activities.name[activity]
-    alike = Groups.by_keys(np.column_stack([names, sizes[activity]]))
+    alike = Groups.by_keys([names, sizes[activity]])
     free = alike.quantiles(ns, [_FREE])[0] if len(alike) else np.empty(0)
     order = np.argsort(alike.first_row)
     number = np.empty(len(order), np.int64)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.order import ordered
 from htk.columns.types import Ints
 from htk.errors import UsageError
 from htk.graph.build import Graph
@@ -120,7 +121,7 @@ def parted(model: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
     begins = np.full(len(graph.time), -1, np.int64)
     begins[graph.end] = graph.start
     dst = np.append(graph.dst, heads)
-    order = np.argsort(dst, kind="stable")
+    order = ordered(dst)
     grown = replace(
         graph,
         src=np.append(graph.src, begins[heads])[order],
@@ -204,13 +205,13 @@ def _facts(facts: StepFacts, works: Sequence[Work]) -> StepFacts:
     )
 
 
-def renumbered(graph: Graph, ordered: int) -> tuple[Graph, Ints]:
+def renumbered(graph: Graph, numbered: int) -> tuple[Graph, Ints]:
     """Return the nodes numbered so that every edge leads upwards; and the new order of the edges.
 
-    The first `known` nodes are so already.
+    The first `numbered` nodes are so already.
     """
     level = np.arange(len(graph.time), dtype=np.int64) * _ROOM
-    level[ordered:] = 0
+    level[numbered:] = 0
     ones = np.ones(len(graph.src), np.int64)
     for _ in range(_PASSES):
         before = level.copy()
@@ -220,17 +221,17 @@ def renumbered(graph: Graph, ordered: int) -> tuple[Graph, Ints]:
     else:
         raise UsageError("these edits wait for each other in a circle and cannot be combined")
     number = np.empty(len(level), np.int64)
-    order = np.argsort(level, kind="stable")
+    order = ordered(level)
     number[order] = np.arange(len(level))
     dst = number[graph.dst]
-    edges = np.argsort(dst, kind="stable")
+    edges = ordered(dst)
     return (
         replace(
             graph,
             time=graph.time[order],
-            src=np.ascontiguousarray(number[graph.src][edges]),
-            dst=np.ascontiguousarray(dst[edges]),
-            weight=np.ascontiguousarray(graph.weight[edges]),
+            src=number[graph.src[edges]],
+            dst=dst[edges],
+            weight=graph.weight[edges],
             kind=graph.kind[edges],
             observed=graph.observed[edges],
             wrap_src=number[graph.wrap_src],

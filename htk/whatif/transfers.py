@@ -43,7 +43,7 @@ def wire(model: StepModel) -> Floats:
     sent = np.full(len(facts.collective), np.nan)
     own = np.flatnonzero(model.is_comm)
     columns = (facts.collective.codes, facts.in_bytes, facts.out_bytes, facts.group_size)
-    alike = Groups.by_keys(np.column_stack([column[own] for column in columns]))
+    alike = Groups.by_keys([column[own] for column in columns])
     of_alike = [
         _sent(facts.collective.distinct[code] or "", *rest) for code, *rest in alike.keys.tolist()
     ]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import constant_text, matching, numbers, texts, truths, valid
 from htk.columns.nesting import Int32, Nested, Threads
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.links import look_up
 from htk.names.collectives import annotated, collective_type, comm_rule
@@ -47,7 +48,7 @@ class NcclCalls:
     @classmethod
     def of(cls, calls: pa.Table, threads: Threads) -> "NcclCalls":
         thread = threads.of(calls).astype(np.int64)
-        order = np.lexsort((numbers(calls["start_ns"]), thread))
+        order = ordered(thread, numbers(calls["start_ns"]))
         calls, thread = calls.take(pa.array(order)), thread[order]
         opens = matching(calls["name"], _START.__eq__)
         closes = matching(calls["name"], _END.__eq__)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.columns.groups import Groups
+from htk.columns.order import ordered
 from htk.columns.segments import SegmentTimes
 from htk.columns.types import NONE, Ints, Mask
 from htk.parsers.kineto.processes import Process, chosen
@@ -53,7 +54,7 @@ def _host_steps(raw: RawEvents, events: Sorted) -> tuple[Ints, Ints, Ints]:
     codes, names = columns.codes("name")
     number = np.array([*map(step_number, names.to_pylist()), NONE], np.int64)[codes]
     start, end = columns.times()
-    order = np.lexsort((end, start))
+    order = ordered(start, end)
     order = order[number[order] != NONE]
     return number[order], start[order], end[order]
 

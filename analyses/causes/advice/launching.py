@@ -57,12 +57,12 @@ def changing_shapes(cpu_ops: pa.Table, op_links: pa.Table) -> float | None:
     cycle_and_step = np.column_stack([cycle, step])[rows].astype(np.int64)
     columns = [column[rows].astype(np.int64) for column in (rank, name, dims)]
     columns.append(Groups.by_keys(cycle_and_step).group_ids)
-    steps = Groups.by_keys(np.column_stack([columns[0], columns[3]]))
+    steps = Groups.by_keys([columns[0], columns[3]])
     is_inner = _inner_steps(steps.keys, steps.count)[steps.group_ids]
     columns = [column[is_inner] for column in columns]
     if not len(columns[0]) or len(np.unique(columns[3])) < 2:
         return None
-    cells = Groups.by_keys(np.column_stack(columns))
+    cells = Groups.by_keys(columns)
     alike = Groups.by_keys(cells.keys[:, :3])
     per_rank = Groups.by_keys(np.unique(cells.keys[:, [0, 3]], axis=0)[:, :1])
     steps_of_rank = per_rank.count[np.searchsorted(per_rank.keys[:, 0], alike.keys[:, 0])]

@@ -57,7 +57,7 @@ def transfer_findings(
 
 def _uses(calls: CollectiveCalls, groups: list[tuple[int, ...]]) -> Mask:
     """Return the rows of collectives of these groups of ranks."""
-    of_group = Groups.by_keys(np.column_stack([calls.rows.group, calls.rows.rank])).keys
+    of_group = Groups.by_keys([calls.rows.group, calls.rows.rank]).keys
     members: dict[int, list[int]] = {}
     for group, rank in of_group.tolist():  # a few groups
         members.setdefault(group, []).append(rank)

@@ -136,7 +136,7 @@ def member_codes(calls: pa.Table) -> tuple[Ints, list[str]]:
     distinct, hash_code = np.unique(numbers(calls["comm_hash"], 0), return_inverse=True)
     group_code, names = codes_of(calls["group"])
     keys = np.where(hashed, hash_code.ravel(), -1), np.where(hashed, -1, group_code)
-    groups = Groups.by_keys(np.column_stack(keys).astype(np.int64))
+    groups = Groups.by_keys(keys)
     labels = [
         f"{int(distinct[of_hash]):#x}" if of_hash >= 0 else str(names[of_group].as_py())
         for of_hash, of_group in groups.keys.tolist()  # a few
@@ -148,7 +148,7 @@ def _tallied(calls: pa.Table) -> Iterable[tuple[tuple[str, int], str, int]]:
     comms, names = member_codes(calls)
     kinds, kind_names = codes_of(calls["type"])
     rank = numbers(calls["comm_rank"])
-    groups = Groups.by_keys(np.column_stack([comms, rank, kinds]).astype(np.int64))
+    groups = Groups.by_keys([comms, rank, kinds])
     labels = [str(name) for name in kind_names.to_pylist()]
     for (comm, member, kind), count in zip(
         groups.keys.tolist(), groups.count.tolist(), strict=True

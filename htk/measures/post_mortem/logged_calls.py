@@ -26,7 +26,7 @@ class _Facets:
         self._elements = np.where(into >= 0, into, out)
         self._roots = numbers(calls["root"], -1)
         columns = (self.types, self._dtypes, self._elements, self._roots)
-        self.codes = Groups.by_keys(np.column_stack(columns).astype(np.int64)).group_ids
+        self.codes = Groups.by_keys(columns).group_ids
 
     def type(self, row: int) -> str:
         return str(self._type_names[int(self.types[row])].as_py())

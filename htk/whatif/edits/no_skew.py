@@ -51,7 +51,7 @@ def _evened(model: StepModel) -> StepModel:
 def _shortest(model: StepModel, alone: np.ndarray) -> StepModel:
     """Collectives whose peers are unknown last no longer than the fastest tenth of their like."""
     kind = model.facts.collective.codes
-    alike = Groups.by_keys(np.column_stack([kind, model.facts.in_bytes, model.facts.group_size]))
+    alike = Groups.by_keys([kind, model.facts.in_bytes, model.facts.group_size])
     length = model.lengths()
     least = np.zeros(len(length))
     for group in np.unique(alike.group_ids[alone]).tolist():  # kinds of collectives
