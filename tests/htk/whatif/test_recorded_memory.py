@@ -4,13 +4,28 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from htk.models.hardware import gpu
 from htk.models.memory import model_size
 from htk.simulate.config import Config, checked
 from htk.simulate.job import simulate
 from htk.whatif.api import WhatIf, whatif
 from htk.whatif.memory import Held
+from htk.whatif.parallelism import Sharded
+from htk.whatif.recorded_memory import (
+    _capacity,
+    _checkpointing,
+    _parameters,
+    _recorded,
+    _Shapes,
+    _shapes,
+    _size,
+)
+from tests.htk.whatif.edits.attention_step import STEP
+from tests.htk.whatif.small_step_model import Act, small_model
+from tests.tables import make
 
 JOB = Config(
     model="llama2-7b",
@@ -99,3 +114,121 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> WhatIf:
     folder = tmp_path_factory.mktemp("recorded")
     simulate(checked(FEW_WORDS), folder)
     return whatif(str(folder))
+
+
+CPU, CUDA, HIP, PRIVATE = 0, 1, 6, 20
+EVENTS = [  # type, rank, device, bytes allocated
+    (CPU, 0, 0, 999), (CUDA, 0, 0, 50), (CUDA, 0, 0, 0), (CUDA, 0, 0, 30), (CUDA, 0, 1, 80),
+    (CUDA, 0, 1, 70), (CUDA, 2, 1, 20), (HIP, 0, 1, 75), (PRIVATE, 0, 0, 60), (CUDA, 0, 1, None),
+]  # fmt: skip
+
+
+def allocations(rows: list[tuple[int, int, int, int | None]]) -> pa.Table:
+    names = ("device_type", "rank", "device", "allocated_bytes")
+    return make("memory", [dict(zip(names, row, strict=True)) for row in rows])
+
+
+def test_the_peak_is_of_the_fullest_gpu_and_the_least_of_the_same() -> None:
+    assert _recorded(allocations(EVENTS)) == (70, 80)
+    assert _recorded(allocations([row for row in EVENTS if row[2] == 0])) == (30, 60)
+    assert _recorded(allocations([(HIP, 1, 3, 7), (HIP, 1, 3, 9)])) == (7, 9)
+    assert _recorded(allocations([(PRIVATE, 1, 3, 7)])) == (7, 7)
+    for nothing in ([], [(CPU, 0, 0, 5)], [(CUDA, 0, 0, None)], [(CUDA, 0, 0, 0)]):
+        assert _recorded(allocations(nothing)) is None
+
+
+@pytest.mark.parametrize(
+    ("units", "reduced", "expected"),
+    [
+        # bytes of two for a parameter: three layers of 100 and some 10 beside them
+        ((220, 200, 200, 195), 0, (3, 100, (815 - 600) / 2)),
+        ((200, 210, 190), 0, (3, 100, 0)),  # a twentieth more or less is a layer
+        ((200, 200, 211), 0, (2, 100, 211 / 2)),
+        ((), 1200, (4, 150, 0)),  # nothing tells layers from the rest
+    ],
+)
+def test_parameters_as_units_tell(
+    units: tuple[int, ...], reduced: int, expected: tuple[int, float, float]
+) -> None:
+    now = replace(_sharded(), unit_bytes=units, reduced_bytes=reduced)
+    assert _parameters(now, 4) == pytest.approx(expected)
+    assert _parameters(None, 4) == (4, 0, 0)
+    assert _parameters(replace(_sharded(), unit_bytes=(), reduced_bytes=50), 0) == (1, 25, 0)
+
+
+def test_sizes_of_a_tensor_parallel_rank_are_those_of_the_whole() -> None:
+    """Hidden 64 on two ranks, keys 16: attention 2 · 64 · 80; three matrices of 64 by 100 left."""
+    layer = 2 * 64 * 80 + 3 * 64 * 100
+    now = replace(_sharded(), unit_bytes=(layer,) * 5)  # two bytes each, a half of the parameters
+    shapes = _Shapes(5, 30, 10, width=32, kv_width=8, heads=4, vocab=500)
+    size = _size(now, shapes, 2)
+    assert (size.layers, size.hidden, size.heads, size.vocab) == (5, 64, 8, 1000)
+    assert (size.layer_parameters, size.root_parameters) == (layer, 0)
+    assert size.inner_width == pytest.approx(64 + 2 * 16 + 64 + 4 * 100)
+    plain = _size(now, replace(shapes, gated=False), 2)  # two of 64 by 150
+    assert plain.inner_width == pytest.approx(64 + 2 * 16 + 64 + 2 * 150)
+    usual = _size(None, shapes, 2)  # no unit tells: 8/3 of the width
+    assert usual.inner_width == pytest.approx(64 + 2 * 16 + 64 + 4 * 64 * 8 / 3)
+    assert _size(None, replace(shapes, gated=False), 2).inner_width == 160 + 2 * 4 * 64
+
+
+def test_an_embedding_is_no_larger_than_what_is_in_no_layer() -> None:
+    now = replace(_sharded(), unit_bytes=(200, 200, 200, 700))
+    shapes = _Shapes(3, 30, 10, width=4, kv_width=4, heads=2, vocab=50)
+    assert _size(now, shapes, 1).embedding_parameters == 4 * 50
+    assert _size(now, replace(shapes, vocab=500), 1).embedding_parameters == 350
+
+
+def _sharded() -> Sharded:
+    return Sharded("full_shard", 8, 8, (), 0)
+
+
+@pytest.mark.parametrize(
+    ("again", "kind"),
+    [((), "none"), (("mm",), "selective"), (("mm", "attend"), "full"), (("attend",), "full")],
+)
+def test_what_runs_again_tells_the_checkpointing(again: tuple[str, ...], kind: str) -> None:
+    acts = [Act("attend", 9, family="attention"), Act("mm", 9), Act("opt", 9, family="optimizer")]
+    acts += [
+        replace(act, name=f"{act.name}2", backward=True, recomputed=True)
+        for act in acts
+        if act.name in again
+    ]
+    assert _checkpointing(small_model(acts)) == kind
+    copies = Act("copy", 5, kind="memory", lane="copy", recomputed=True)
+    alone = [*acts[:3], copies]
+    assert _checkpointing(small_model(alone)) == "none", "copies compute nothing"
+
+
+def test_shapes_tell_layers_widths_and_words() -> None:
+    """Two layers of 8 heads of 64 over 2 sequences of 512 tokens; an output of 32000 words."""
+    attend = "aten::_scaled_dot_product_flash_attention"  # heads, then the length
+    layers = [replace(act, op=attend) if act.name in ("a0", "a1") else act for act in STEP]
+    output = Act("out", 9, op="aten::mm", dims="[[1024, 512], [512, 32000]]")
+    gate = Act("gate", 9, family="elementwise", op="aten::silu", dims="[[1024, 1376]]")
+    found = _shapes(small_model([*layers, output, gate]))
+    assert found == _Shapes(2, 1024, 512, 512, 512, 8, 32000, gated=True, flash=True)
+    softmax = Act("soft", 9, family="softmax", op="aten::_softmax", dims="[[2, 8, 512, 512]]")
+    narrow = Act("out", 9, op="aten::addmm", dims="[[512], [1024, 512], [512, 2048]]")
+    plain = _shapes(small_model([*layers, softmax, narrow]))
+    assert plain == _Shapes(2, 1024, 512, 512, 512, 8, 0, gated=False, flash=False)
+    words = Act("out", 9, op="aten::mm", dims="[[1024, 512], [512, 2049]]")
+    assert _shapes(small_model([*layers, words])).vocab == 2049, "more than four times the width"
+    again = [replace(act, name=f"{act.name}2", recomputed=True) for act in layers[:4]]
+    assert _shapes(small_model([*layers, *again])).layers == 2
+    bare = [replace(act, dims=None) for act in layers]
+    assert _shapes(small_model(bare)) == _Shapes()
+    swapped = _shapes(small_model(STEP))  # of these operators the length comes before the heads
+    assert (swapped.length, swapped.heads) == (8, 512)
+
+
+def test_memory_of_a_gpu_as_recorded_else_by_its_name() -> None:
+    def ranks(*rows: tuple[str | None, str | None]) -> pa.Table:
+        listed = [{"device_name": name, "device_properties": text} for name, text in rows]
+        return make("ranks", listed)
+
+    h100 = "NVIDIA H100 80GB HBM3"
+    assert _capacity(ranks((h100, json.dumps([{"totalGlobalMem": 85}])))) == 85
+    assert _capacity(ranks((h100, None))) == gpu("h100").memory_bytes
+    assert _capacity(ranks((None, "broken"), (h100, "[]"))) == gpu("h100").memory_bytes
+    assert _capacity(ranks((None, None))) is None
