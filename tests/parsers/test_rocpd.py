@@ -11,7 +11,7 @@ from htk.errors import MalformedTrace
 from htk.trace.trace import Trace
 from sample_traces.rocprof_export import BOOT_NS, GPU_0, GPU_1, Database, as_database
 from tests.parsers.opened_files import kept, opened, rows
-from tests.parsers.rocprof_samples import DATABASE, JSON
+from tests.parsers.rocprof_samples import DATABASE, JSON, differences
 
 
 def test_the_database_holds_what_the_json_does() -> None:
@@ -85,15 +85,6 @@ def changed(path: Path, *statements: str) -> Trace:
             connection.execute(re.sub(r"rocpd_\w+", r"\g<0>_0a1b", statement))
     connection.close()
     return opened(path)
-
-
-def differences(of: Trace, table: str) -> dict[str, tuple[Any, Any]]:
-    """What the job says in each column of the only row in which it differs, and what `of` says."""
-    pairs = list(zip(rows(kept(DATABASE), table), rows(of, table), strict=True))
-    (pair,) = [(a, b) for a, b in pairs if a != b]
-    return {
-        name: (pair[0][name], pair[1][name]) for name in pair[0] if pair[0][name] != pair[1][name]
-    }
 
 
 # Of the second kernel, which took 64 + 8 registers, and of the copies: what is not recorded there.

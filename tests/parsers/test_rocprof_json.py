@@ -13,7 +13,7 @@ from htk.answers.ask import ask
 from htk.errors import MalformedTrace, UnknownRank
 from sample_traces.rocprof_export import BOOT_NS, Perfetto, as_database, as_json
 from tests.parsers.opened_files import kept, opened, rows
-from tests.parsers.rocprof_samples import DATABASE, JSON
+from tests.parsers.rocprof_samples import DATABASE, JSON, differences
 
 GEMM, NCCL = "void gemm<float>(float*)", "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -213,3 +213,113 @@ def test_times_that_cannot_be_are_counted(tmp_path: Path) -> None:
     assert len(rows(opened_trace, "kernels")) == 1
     (issue,) = rows(opened_trace, "parse_issues")
     assert (issue["kind"], issue["count"]) == ("no_time", 3)
+
+
+def dispatch(process: dict[str, Any], number: int) -> dict[str, Any]:
+    record: dict[str, Any] = process["buffer_records"]["kernel_dispatch"][number]
+    return record
+
+
+# The second kernel of the job, the first of its copies and of its launches.
+@pytest.mark.parametrize(
+    ("table", "sort", "member", "wanted"),
+    [
+        ("kernels", "kernel_dispatch", "correlation_id", {"correlation": (3, None)}),
+        ("kernels", "kernel_dispatch", "stream_id", {"stream": (4, 17)}),
+        ("kernels", "dispatch_info", "group_segment_size", {"shared_memory_bytes": (512, None)}),
+        ("kernels", "dispatch_info", "grid_size", {"grid": ("[4,1,1]", None)}),
+        (
+            "kernels",
+            "dispatch_info",
+            "workgroup_size",
+            {"grid": ("[4,1,1]", None), "block": ("[256,1,1]", None)},
+        ),
+        ("kernels", "memory_copy", "dst_agent_id", {"device": (1, None)}),
+        ("kernels", "memory_copy", "src_agent_id", {}),
+        (
+            "kernels",
+            "memory_copy",
+            "bytes",
+            {"size_bytes": (8_000, None), "bandwidth_gbps": (4.0, None)},
+        ),
+        ("kernels", "memory_copy", "stream_id", {"stream": (3, None)}),
+        ("launches", "hip_api", "correlation_id", {"correlation": (1, None)}),
+        ("launches", "hip_api", "operation", {"name": ("hipMemcpyAsync", "unknown call")}),
+    ],
+)
+def test_what_a_record_does_not_say_is_unknown(
+    tmp_path: Path, table: str, sort: str, member: str, wanted: dict[str, Any]
+) -> None:
+    def lose(process: dict[str, Any]) -> None:
+        if sort == "dispatch_info":
+            del dispatch(process, 1)[sort][member]
+        else:
+            del process["buffer_records"][sort][int(sort == "kernel_dispatch")][member]
+
+    trace = opened(changed(tmp_path, lose))
+    same = rows(trace, table) == rows(kept(JSON), table)
+    assert same if not wanted else differences(trace, table, JSON) == wanted
+
+
+def test_kernels_and_gpus_that_the_file_does_not_list(tmp_path: Path) -> None:
+    def lose(process: dict[str, Any]) -> None:
+        dispatch(process, 0)["dispatch_info"]["kernel_id"] = 9
+        dispatch(process, 1)["dispatch_info"]["agent_id"]["handle"] = 40  # the processor
+        process["kernel_symbols"][2] |= {"accum_vgpr_count": None}
+        process["kernel_symbols"].append({"kernel_id": "9", "formatted_kernel_name": "x"})
+
+    found = rows(opened(changed(tmp_path, lose)), "kernels", activity="kernel")[:3]
+    assert [(k["name"], k["device"], k["registers"]) for k in found] == [
+        ("unknown 9", 1, None), (GEMM, None, 72), (NCCL, 1, None),
+    ]  # fmt: skip
+
+
+def test_blocks_of_a_grid_are_counted_up_in_each_direction(tmp_path: Path) -> None:
+    """rocprofv3 counts work items: 1,001 in blocks of 256 are 4, 512 are 2, 3 of 4 are one."""
+
+    def sized(process: dict[str, Any]) -> None:
+        info = dispatch(process, 0)["dispatch_info"]
+        info["grid_size"] = {"x": 1_001, "y": 512, "z": 3}
+        info["workgroup_size"] = {"x": 256, "y": 256, "z": 4}
+
+    first = rows(opened(changed(tmp_path, sized)), "kernels", activity="kernel")[0]
+    assert (first["grid"], first["block"]) == ("[4,2,1]", "[256,256,4]")
+
+
+def test_gpus_without_a_number_are_counted_as_they_are_listed(tmp_path: Path) -> None:
+    def unnumbered(process: dict[str, Any]) -> None:
+        for agent in process["agents"]:
+            del agent["logical_node_type_id"]
+
+    trace = opened(changed(tmp_path, unnumbered))
+    assert {k["device"] for k in rows(trace, "kernels")} == {0}  # it is listed before the other
+
+
+def test_messages_name_ranges_and_old_markers_are_ranges_themselves(tmp_path: Path) -> None:
+    """Without ranges of their own the calls of roctx are ranges; one without a message keeps its
+    function's name, a mark and what takes no time are none."""
+
+    def older(process: dict[str, Any]) -> None:
+        marker = process["buffer_records"]["marker_api"]
+        process["buffer_records"]["marker_api"] = [r for r in marker if r["kind"] == 2]
+        process["strings"]["marker_api"] = process["strings"]["marker_api"][:2]
+        first, second = process["buffer_records"]["marker_api"]
+        process["buffer_records"]["marker_api"] += [
+            first | {"operation": 0, "correlation_id": {"internal": 0}},  # roctxMarkA
+            second | {"end_timestamp": second["start_timestamp"]},
+        ]
+
+    found = rows(opened(changed(tmp_path, older)), "annotations")
+    ranges = [(r["name"], r["end_ns"] - r["start_ns"]) for r in found if "nccl" not in r["name"]]
+    assert ranges == [("step 3", 100), ("roctxRangePushA", 100)]
+
+
+def test_what_the_machine_is_called(tmp_path: Path) -> None:
+    (row,) = rows(kept(JSON), "ranks")
+    assert (row["host"], row["device_name"], row["device_count"]) == (
+        "node7",
+        "AMD Instinct MI350X",
+        2,
+    )
+    (row,) = rows(opened(changed(tmp_path, lambda process: process.pop("agents"))), "ranks")
+    assert (row["device_name"], row["device_count"]) == (None, None)
