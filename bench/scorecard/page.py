@@ -70,6 +70,9 @@ _END = """## How
   a kernel and a transfer of its own (`tensor`); halves of a batch in turn (`batch`) and tiles that
   are sent as they are done (`fused`) are not simulated.
 - *Global batch, from two*: both steps are recordings, as `--with` takes them.
+- Ranges of *intervals* are those of rows that have nothing in common. Rows of one source have, and
+  of most kinds no more than two sources are known: with one of two left out, the other's errors
+  are what its intervals are made of.
 - *Intervals* are the stated uncertainty, with 2 % of the step that models miss of any job beside
   it, times a factor for the kind of what-if (`htk/whatif/calibration.toml`), by split conformal
   prediction on measured rows alone; ten rows spread like those of all kinds count beside the
@@ -175,16 +178,22 @@ def _pooled(learned: Learned) -> str:
         f"{wide / least:.2f} times what the smallest\nmultiples would have needed that hold nine "
         f"of ten of these rows, chosen for each kind afterwards\n({least:.1f} %).\n"
     )
-    outside = [
-        edit
-        for edit in learned.edits
-        for held in [learned.held(learned.of(edit, MEASURED))]
-        for low, high in [by_chance(held.n)]
-        if held.n and not low <= held.held <= high
-    ]
-    if outside:
-        text += f"\nOutside the range: {', '.join(outside)}.\n"
-    return text
+    return text + "".join(_outside(learned, level) for level in (1, 0))
+
+
+def _outside(learned: Learned, level: int) -> str:
+    """Return the edits whose intervals held more or less often than chance allows, in words.
+
+    `level`: 0 for 50 %, 1 for 90 %.
+    """
+    percent, names = (50, 90)[level], []
+    for edit in learned.edits:
+        held = learned.held(learned.of(edit, MEASURED), level)
+        low, high = by_chance(held.n, percent / 100)
+        if held.n and not low <= held.held <= high:
+            names.append(f"{edit} ({held}; {low} to {high} by chance)")
+    told = ", ".join(names) or "none"
+    return f"\nOutside the range of {percent} %: {told}.\n"
 
 
 def _share(held: HoldCount) -> str:
