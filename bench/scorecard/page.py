@@ -192,8 +192,8 @@ def _outside(learned: Learned, level: int) -> str:
         low, high = by_chance(held.n, percent / 100)
         if held.n and not low <= held.held <= high:
             names.append(f"{edit} ({held}; {low} to {high} by chance)")
-    told = ", ".join(names) or "none"
-    return f"\nOutside the range of {percent} %: {told}.\n"
+    listed = ", ".join(names) or "none"
+    return f"\nOutside the range of {percent} %: {listed}.\n"
 
 
 def _share(held: HoldCount) -> str:
