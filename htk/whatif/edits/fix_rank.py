@@ -18,9 +18,9 @@ def apply(model: StepModel, value: str) -> StepModel:
         raise UsageError(f"{NAME} needs several ranks; the trace holds {len(ranks)}")
     if value != "all" and (not value.isdigit() or int(value) not in ranks):
         raise UsageError(f"{NAME} {value!r}: one of {ranks} or all")
-    chosen = model.is_compute & (
-        (value == "all") | (acts.rank == (int(value) if value.isdigit() else -1))
-    )
+    chosen = model.is_compute
+    if value != "all":
+        chosen &= acts.rank == int(value)
     alike = same_calls(model)
     # While the others wait for a slow rank their compute has communication beside it.
     slower = 1 + factor(model) * share(model, model.graph.time)

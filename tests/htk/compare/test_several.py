@@ -1,6 +1,7 @@
 """Several runs side by side, against numbers worked by hand."""
 
 import numpy as np
+import pytest
 
 from htk.compare.baseline import RecordedBaseline, Series
 from htk.compare.several import side_by_side
@@ -56,3 +57,39 @@ def test_what_cannot_be_told_is_null() -> None:
     assert [r["compute_ns"] for r in rows] == [80_000_000, None, None]
     assert {r["diff_ns"] for r in rows} == {r["change"] for r in rows} == {None}
     assert "complete steps" in rows[1]["finding"] and "not compared" in rows[2]["finding"]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "finding"),
+    [
+        ({"gemm": 60e6}, {"gemm": 60e6, "fused": 9e6}, "fused: new, +9.00 ms"),
+        ({"gemm": 60e6, "fused": 9e6}, {"gemm": 60e6}, "fused: gone, −9.00 ms"),
+        ({"gemm": 60e6, "norm": 5e6}, {"gemm": 54e6, "norm": 9e6}, "gemm: −6.00 ms"),
+        ({"gemm": 60e6, "norm": 5e6}, {"gemm": 58e6, "norm": 9e6}, "norm: +4.00 ms"),
+    ],
+)
+def test_the_kernel_that_differs_most_is_named(
+    was: dict[str, float], now: dict[str, float], finding: str
+) -> None:
+    def of(kernels: dict[str, float]) -> RecordedBaseline:
+        known = run(80e6, 15e6, 5e6)
+        named = {name: lasting(ns) for name, ns in kernels.items()}
+        return RecordedBaseline(known.steps, RANKS, known.kinds | {"kernel": named})
+
+    rows = side_by_side([("base", of(was)), ("new", of(now))]).to_pylist()
+    assert rows[1]["finding"] == finding
+
+
+def test_counts_of_ranks_and_steps_and_a_single_step() -> None:
+    few = RecordedBaseline(1, (4,), {
+        "time": {"total": Series(1.0, np.array([9e6]), np.array([9e6]), np.array([9e6]))},
+        "kernel": {},
+    })  # fmt: skip
+    base = run(80e6, 15e6, 5e6)
+    rows = side_by_side([("base", base), ("few", few)]).to_pylist()
+    assert [(r["rank_count"], r["step_count"]) for r in rows] == [(2, 6), (1, 1)]
+    assert rows[1]["diff_ns"] == pytest.approx(9e6 - 100e6)
+    assert rows[1]["diff_pct"] == pytest.approx(-91)
+    assert rows[1]["change"] is None and "single step" in rows[1]["finding"]
+    (alone,) = side_by_side([("base", base)]).to_pylist()
+    assert alone["diff_ns"] is None and alone["finding"] is None

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from htk.graph.replay import replay
+from htk.graph.replay import NEVER, replay
 from htk.models.detected import detected
 from htk.whatif import predict as predicting
 from htk.whatif.edits import replace as kernels
@@ -109,3 +110,46 @@ def test_adapters_of_a_node_carry_no_more_than_their_rate() -> None:
     least = 2 * 7 / 8 * GB / (gpu.scale_out_gbps * 4 * 2 / 4)  # ns
     assert found(round(least * 1.001)) is None
     assert "guard links" in (found(round(least * 0.99)) or "")
+
+
+def test_streams_whose_neighbours_overlap_are_as_busy_as_recorded() -> None:
+    """Two kernels of 1 ms, the second from 0.6 ms on: 1.6 ms of 2. A stream beside is full."""
+    model = small_model([Act("a", 1_000_000), Act("b", 1_000_000), Act("i", 500_000, lane="io")])
+    acts = model.graph.activities
+    start = np.where(acts.lane == 0, [0, 600_000, 0], acts.start)
+    early = replace(acts, start=start, end=start + acts.length)
+    model = replace(model, graph=replace(model.graph, activities=early))
+    load = RecordedLoad(model, 2_000_000)
+    assert load.busy_share.tolist() == [0.8, 1.0]
+    assert load.carried.stream == pytest.approx(0.8)
+    assert load.carried.compute == pytest.approx(2.5 / 2)
+
+
+def test_what_is_added_to_a_step_is_no_time_in_which_it_computes() -> None:
+    """2 ms of compute in 5, of which 1 was added: half of the other 4."""
+    model = small_model([Act("a", 2_000_000)]).add_step_time("skew", 1_000_000)
+    assert RecordedLoad(model, 5_000_000).carried.compute == pytest.approx(0.5)
+    shorter = small_model([Act("a", 2_000_000)]).add_step_time("skew", -1_000_000)
+    assert RecordedLoad(shorter, 5_000_000).carried.compute == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("samples", "devices", "guard"),
+    [(2.0, 2.0, None), (2.0, 1.0, "mfu"), (4.0, 2.0, "mfu"), (4.0, 4.0, None)],
+)
+def test_work_is_of_a_gpu(samples: float, devices: float, guard: str | None) -> None:
+    """0.6 ms at the peak in 1 ms: twice the samples of a GPU do not fit."""
+    only = small_model([Act("a", 1_000_000)])
+    edited = replace(only, samples=samples, devices=devices)
+    rates = Rates(1, None, 0.6e9, 1e12)
+    load = RecordedLoad(only, 1_000_000)
+    words = violated(load, edited, 1_000_000, (1_000_000,) * 2, rates)
+    assert (words or "guard none").split()[1].rstrip(":") == (guard or "none")
+
+
+def test_what_no_longer_happens_is_on_no_link() -> None:
+    model = step()
+    edge = model.run_edge[model.is_comm]
+    gone = replace(model, weight=np.where(np.arange(len(model.weight)) == edge[0], NEVER, 0))
+    assert RecordedLoad(gone, 1_000).carried.links == 0
+    assert RecordedLoad(model, 9_000_000).carried.links == pytest.approx(1.75e9 / 300 / 9e6)

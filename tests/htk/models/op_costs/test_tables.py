@@ -78,3 +78,33 @@ def test_what_surrounds_embedding_tables() -> None:
     wide = of("fbgemm::FP8RowwiseQuantizedToFloat", [[4, 264], []], types=["unsigned char", ""])
     assert wide.bytes == narrow.bytes
     assert of("fbgemm::FloatToHFP8Quantized", [[64], []], types=floats).bytes == 64 * 5
+
+
+@pytest.mark.parametrize(("pooling", "bags"), [(0, 12), (1, 12), (2, 50), (None, 12)])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_dense_lookup_has_its_arguments_elsewhere(
+    pooling: int | None, bags: int, weighted: bool
+) -> None:
+    """dev_weights, weights_offsets, D_offsets, total_D, max_D, hash_size_cumsum,
+    total_hash_size_bits, indices, offsets, pooling_mode, indice_weights, …: three tables of rows
+    of 8, 50 indices in 12 bags."""
+    dims = [[1000], [3], [4], [], [], [4], [], [50], [13], [], [50] if weighted else [], []]
+    long, single = "long int", "float"
+    types = [single, long, "int", "", "", long, "", long, long, "", single if weighted else "", ""]
+    values = ["", "", "", "24", "10", "", "9", "", "", "" if pooling is None else str(pooling), ""]
+    work = of("fbgemm::dense_embedding_codegen_lookup_function", dims, types=types, values=values)
+    assert work.flops == 50 * 8 * (2 if weighted else 1)
+    read = 4 * 50 * 8 + 8 * 50 + 8 * 13 + (4 * 50 if weighted else 0)
+    assert work.bytes == read + 4 * bags * 8
+    assert work.assumed == "rows of mean width"
+
+
+def test_a_lookup_reads_no_more_than_the_table() -> None:
+    """One table of 100 elements in rows of 8: of 50 indices no row is read twice."""
+    dims = [[100], [1], [2], [], [], [2], [], [50], [13], [], [], []]
+    long = "long int"
+    types = ["float", long, "int", "", "", long, "", long, long, "", "", ""]
+    values = ["", "", "", "8", "8", "", "9", "", "", "0", ""]
+    work = of("fbgemm::dense_embedding_codegen_lookup_function", dims, types=types, values=values)
+    assert work.bytes == 4 * 100 + 8 * 50 + 8 * 13 + 4 * 12 * 8
+    assert work.assumed is None
