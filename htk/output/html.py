@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from htk.output.coverage_text import coverage_lines
-from htk.output.figure_colours import colour_of, is_waiting
+from htk.output.figure_colours import blended, colour_of, is_waiting
 from htk.output.render import PROSE, RenderedColumn, left_out, text_columns
 from htk.output.result import Result
 from htk.output.tokens import LIGHT
@@ -48,14 +48,20 @@ def table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
 
 
 def look(name: str, number: int) -> str:
-    """Style of a share of the time: colour by meaning, waiting hatched, idle pale."""
+    """Return the style of a share of the time: colour by meaning, waiting striped, idle pale.
+
+    Each has a plain colour in hexadecimal: notebooks that are not trusted lose gradients and newer
+    ways to write a colour.
+    """
     colour = colour_of(name, LIGHT, number)
     if name.startswith("idle") or "between" in name:
-        return f"background:hsl(215 14% {82 - 9 * (number % 4)}%)"
+        return f"background-color:{blended(LIGHT['idle'], LIGHT['panel'], 1 - 0.2 * (number % 4))}"
     if is_waiting(name):
+        plain = blended(colour, LIGHT["panel"], 0.5)
         stripes = f"{colour} 0 3px,{LIGHT['wait']} 3px 7px"
-        return f"background:repeating-linear-gradient(135deg,{stripes})"
-    return f"background:{colour}"
+        image = f"background-image:repeating-linear-gradient(135deg,{stripes})"
+        return f"background-color:{plain};{image}"
+    return f"background-color:{colour}"
 
 
 def share_bar(shares: Sequence[tuple[str, float]]) -> str:
