@@ -94,3 +94,36 @@ def test_a_further_recording_leaves_less_doubt_in_the_number_of_micro_batches() 
         0.75,
         1,
     ]
+
+
+def test_of_several_recordings_the_two_round_a_batch_tell() -> None:
+    """From 2 to 8 times a grows by 40,000, b by 112,500: at 4 by a third of that. Below the least
+    and beyond the largest batch the outermost two tell."""
+    found = curves(base(), 0.0, [(at((90_000, 150_000)), 8.0), (at(TWICE), 2.0)])
+    assert found.ratios.tolist() == [1, 2, 8]
+    expected = {
+        0.5: [35_000, 11_250], 1: [40_000, 20_000], 1.5: [45_000, 28_750], 2: [50_000, 37_500],
+        4: [50_000 + 40_000 / 3, 75_000], 8: [90_000, 150_000],
+        14: [130_000, 262_500],
+    }  # fmt: skip
+    for ratio, lengths in expected.items():
+        assert found.lengths(ratio).tolist() == pytest.approx(lengths), ratio
+
+
+def test_what_the_fitted_step_misses_between_batches() -> None:
+    found = Curves(base(), np.zeros(0), (), missed={2.0: 10.0, 4.0: 50.0, 0.5: -8.0})
+    assert [found.missed_ns(r) for r in (0.25, 0.5, 0.75, 1, 1.5, 3, 4, 9)] == [
+        -8, -8, -4, 0, 5, 30, 50, 50
+    ]  # fmt: skip
+    assert Curves(base(), np.zeros(0), ()).missed_ns(3) == 0
+
+
+def test_a_kernel_that_one_recording_lacks_has_no_curve() -> None:
+    lacking = Recorded(2.0, 1, np.array([np.nan, 37_500.0]))
+    lines = Curves(base(), np.ones(2), (lacking,))
+    assert lines.matched.tolist() == [False, True]
+    first, second = lines.lengths(2.0).tolist()
+    assert np.isnan(first) and second == pytest.approx(37_500)
+    # a third of the time on curves: that share of the doubt is narrowed
+    whole = Curves(base(), np.ones(2), (Recorded(2.0, 1, np.array([5e4, 37_500.0])),))
+    assert lines.sigma(2.0, 0.1) == pytest.approx(whole.sigma(2.0, 0.1) / 3 + 0.1 * 2 / 3)

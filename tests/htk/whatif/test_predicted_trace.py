@@ -1,9 +1,13 @@
 """Times that move with anchors: as the anchors do, between them in proportion, never backwards."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +15,7 @@ from hypothesis import strategies as st
 import htk
 from htk.trace.file import TraceFile
 from htk.trace.opening import open_trace
-from htk.whatif.predicted_trace import _anchors, _warped
+from htk.whatif.predicted_trace import _anchors, _Moved, _of, _warped, codes_in
 
 BASE = 1_700_000_000_000_000_000
 
@@ -86,3 +90,66 @@ def test_ranges_on_the_gpu_stretch_with_what_they_hold(tmp_path: Path) -> None:
     for name, count in before.items():
         assert after[name] == pytest.approx(count, abs=3), name
     assert all(count > 200 for (_, name), count in after.items() if name == step)
+
+
+def moved(**more: Any) -> _Moved:
+    """Events of a file whose times begin at 1000 ns: as it was, moved, moved and stretched onto
+    another stream, moved in front of the beginning, left out."""
+    return _Moved(
+        first=40,
+        start=np.array([-1, 2500, 3000, 0, 9]),
+        length=np.array([-1, -1, 400, 0, 9]),
+        keep=np.array([True, True, True, True, False]),
+        restreamed=np.array([False, False, True, False, False]),
+        base_ns=1000,
+        added=more.get("added", []),
+    )
+
+
+EVENT = {"ts": 7.25, "dur": 3.5, "tid": 5, "args": {"stream": 5, "ts": 1.0, "queued": 2}}
+
+
+def test_an_event_keeps_all_it_says_but_its_times() -> None:
+    text = json.dumps(EVENT).encode()
+    after = [moved().event(row, text) for row in range(6)]
+    assert after[4] is None
+    told = [None if t is None else json.loads(t) for t in after]
+    args = EVENT["args"]
+    assert told[0] == told[5] == EVENT, "as it was; and behind the last that is known"
+    assert told[1] == EVENT | {"ts": 1.5}
+    on_another = {"ts": 2.0, "dur": 0.4, "tid": 9000}
+    assert told[2] == EVENT | on_another | {"args": args | {"stream": 9000}}  # type: ignore[operator]
+    assert told[3] == EVENT | {"ts": -1.0, "dur": 0}
+
+
+def test_what_is_added_comes_once_before_the_first_event() -> None:
+    change = moved(added=[b'{"a": 1}', b'{"b": 2}'])
+    assert change.event(4, b"{}") is None
+    first, second = change.event(0, b'{"c": 3}'), change.event(0, b'{"d": 4}')
+    assert json.loads(b"[%b]" % (first or b"")) == [{"a": 1}, {"b": 2}, {"c": 3}]
+    assert second == b'{"d": 4}'
+
+
+def test_times_are_set_by_the_number_of_an_event() -> None:
+    change = moved()
+    change._set(np.array([41, 43]), np.array([50, 60]), np.array([55, 58]))
+    change._set(np.array([40]), np.array([70]))
+    assert change.start.tolist() == [70, 50, 3000, 60, 9]
+    assert change.length.tolist() == [-1, 5, 400, 0, 9], "no event ends before it begins"
+
+
+def test_rows_of_a_file_are_those_of_its_rank_and_cycle() -> None:
+    table = pa.table({"rank": [0, 1, None, 1, 1], "cycle": [0, 0, 0, 1, 0]})
+    rows = np.array([4, 3, 2, 1, 0])
+    for rank, cycle, expected in ((1, 0, [0, 3]), (0, 0, [4]), (None, 0, [2]), (1, 1, [1])):
+        part: Any = SimpleNamespace(rank=rank, cycle=cycle)
+        assert _of(part, table, rows).tolist() == expected
+    other: Any = SimpleNamespace(rank=2, cycle=0)
+    assert _of(other, table, rows).tolist() == []
+
+
+def test_texts_in_a_column() -> None:
+    column = pa.chunked_array([pa.array(["ac2g", "fwdbwd", None, "ac2g"]).dictionary_encode()])
+    assert codes_in(column, "ac2g").tolist() == [True, False, False, True]
+    assert codes_in(column, "fwdbwd").tolist() == [False, True, False, False]
+    assert codes_in(column, "other").tolist() == [False] * 4, "what is null is no text"
