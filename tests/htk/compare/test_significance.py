@@ -34,6 +34,13 @@ def test_ranks_that_change_unlike_count_where_they_say_more_than_steps() -> None
     assert (error, free) == (pytest.approx(math.sqrt(100 / 3)), pytest.approx(2))
 
 
+def test_two_ranks_that_change_unlike_tell_of_chance() -> None:
+    was, now = series([100, 100], [90, 110]), series([130, 130], [110, 150])
+    error, free = Chance(recording(was), recording(now), "time", 0.0).of(was, now)
+    # Changes by rank: 20 and 40; their variance is 200, of two ranks.
+    assert (error, free) == (pytest.approx(math.sqrt(200 / 2)), pytest.approx(1))
+
+
 def test_other_ranks_are_compared_as_two_samples() -> None:
     was, now = series([100, 100], [90, 110]), series([100, 100], [80, 100, 120])
     base = recording(was)

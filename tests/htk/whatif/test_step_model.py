@@ -8,8 +8,9 @@ import pytest
 from htk.graph.replay import replay
 from htk.models.detected import detected
 from htk.models.site_rates import SiteRates
-from htk.whatif.step_model import StepModel
+from htk.whatif.step_model import StepModel, _per_node, _taken
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
+from tests.tables import make
 
 # a, then b once g is over: 150 + 100
 STEP = (
@@ -115,3 +116,20 @@ def test_kinds_of_activities() -> None:
     assert model.is_comm.tolist() == of(model, "g", "r").tolist()
     assert model.is_collective("all_gather", "all_reduce").tolist() == of(model, "g").tolist()
     assert replay(model.graph, model.weight, model.wrap_weight).period_ns == pytest.approx(250)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "members"), [(4, [4, 2, 3, 1, 4, 3, 0]), (8, [6, 2, 3, 2, 8, 3, 0]), (0, [0] * 7)]
+)
+def test_members_of_a_group_in_its_fullest_node(gpus: int, members: list[int]) -> None:
+    """By the ranks that it lists; else as many as fit. Where nodes are not known, nothing is."""
+    groups = [
+        ("[0, 1, 2, 3, 4, 5]", 6), ("[0, 1, 8]", 3), ("[1, 2, 3]", 3), ("[0, 7]", 2), (None, 16),
+        (None, 3), (None, None),
+    ]  # fmt: skip
+    listed = [{"group_ranks": ranks, "group_size": size} for ranks, size in groups]
+    assert _per_node(make("collectives", listed), gpus).tolist() == [*members, 0]
+
+
+def test_values_of_rows_and_of_none() -> None:
+    assert _taken(np.array([5, 7]), np.array([1, -1, 0])).tolist() == [7, -1, 5]
