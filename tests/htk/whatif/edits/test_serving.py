@@ -139,3 +139,58 @@ def test_another_gpu_reads_sooner_where_tokens_are_few() -> None:
 def test_no_server_no_requests() -> None:
     with pytest.raises(UsageError, match="no iterations"):
         serving.apply(server("a range"), "requests=2x")
+
+
+PROMPTS = "execute_32_context_1(sq32sk32sqsq1024sqsk1024)_generation_0(sq0sk0sqsq0sqsk0)"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "samples", "work", "scale"),
+    [
+        (DECODE, "requests=2x", 2, 1, 2),
+        (DECODE, "context=2x", 1, 1, 1),
+        (MIXED, "prefill=2x", 1, 72 / 40, 72 / 40),  # work of an answered request
+        (MIXED, "requests=3x", 3, (24 + 32) / 40 / 3, 56 / 40),
+        (MIXED, "requests=3x,prefill=2x", 3, (24 + 64) / 40 / 3, 88 / 40),
+        (PROMPTS, "prefill=3x", 3, 1, 3),  # nobody is answered: prompts are what is served
+        (DECODE, "captured=32", 1, 1, 4),
+    ],
+)
+def test_what_is_served_and_what_each_takes(
+    name: str, value: str, samples: float, work: float, scale: float
+) -> None:
+    changed = serving.apply(server(name), value)
+    assert changed.samples == pytest.approx(samples)
+    assert changed.work == pytest.approx(work)
+    assert changed.activation_scale == pytest.approx(scale)
+    assert changed.devices == 1 and changed.low_confidence
+
+
+def test_a_second_edit_goes_on_from_the_first() -> None:
+    twice = serving.apply(serving.apply(server(), "requests=2x"), "requests=2x,context=3x")
+    assert twice.served is not None
+    assert (twice.served.requests, twice.served.context) == (32, 3072)
+    assert twice.samples == 4
+
+
+def test_a_graph_that_holds_more_requests_still_is_what_runs() -> None:
+    held = serving.apply(server(), "captured=16")
+    assert held.served is not None and held.served.captured == 16
+    full = serving.apply(held, "requests=2x")
+    assert full.served is not None and full.served.captured == 16, "16 of 16"
+    over = serving.apply(full, "requests=17")
+    assert over.served is not None and (over.served.captured, over.served.tokens) == (0, 17)
+
+
+def test_sums_of_gpus_stand_before_the_last_kernel() -> None:
+    model = server(device=A100)
+    shared = serving.apply(model, "tp=4,model=llama3-8b")
+    many = len(model.graph.start)
+    assert shared.facts.collective[many:] == ["all_reduce"]
+    assert shared.facts.group_size[many:].tolist() == shared.facts.per_node[many:].tolist() == [4]
+    own = Server(decoder("llama3-8b"), gpu("a100-80gb"), 4)
+    sums = ServerCompute(own).communication_ns(8)
+    assert shared.lengths()[many:].tolist() == [round(sums)]
+    assert [length(shared, n) for n in ("mm", "attention", "norm")] == [27_500, 15_000, 12_500]
+    with pytest.raises(UsageError, match="catalogue does not hold"):
+        serving.apply(server(), "tp=2,model=llama3-8b")

@@ -75,6 +75,21 @@ def test_bounds_hold_whatever_the_lengths() -> None:
             assert step >= max(compute, layers * sent), (layers, sent, value)
 
 
+@pytest.mark.parametrize(
+    ("value", "how", "count"),
+    [
+        ("batch", "batch", 2),
+        ("tensor", "tensor", 4),  # as many as ranks share a layer
+        ("tensor=2", "tensor", 2),
+        ("tensor=64", "tensor", 64),
+        ("fused", "fused", 16),
+        ("fused=3", "fused", 3),
+    ],
+)
+def test_pieces_unless_they_are_asked_for(value: str, how: str, count: int) -> None:
+    assert split._asked(layered(), value) == (how, count)
+
+
 def test_what_cannot_be_is_said() -> None:
     for value in ("half", "batch=2", "tensor=1", "tensor=65", "fused=0", "tensor=", "1e3"):
         with pytest.raises(UsageError, match="split"):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from htk.errors import UsageError
@@ -124,3 +125,60 @@ def test_parts_of_a_rank_shrink_with_more_of_them() -> None:
     found = world.apply(small_model(acts, gpus_per_node=4), "32").facts
     assert found.in_bytes[2:].tolist() == [(8 << 20) // 32, 8 << 20]
     assert found.out_bytes[2:].tolist() == [8 << 20, (8 << 20) // 32]
+
+
+@pytest.mark.parametrize(
+    ("group", "ranks", "node", "members"),
+    [(8, 16, 4, 2), (16, 16, 4, 4), (4, 4, 8, 4), (2, 16, 4, 1), (16, 16, 8, 8), (3, 24, 8, 1)],
+)
+def test_members_of_a_group_that_is_spread_over_all_nodes(
+    group: int, ranks: int, node: int, members: int
+) -> None:
+    assert world._in_node(group, ranks, node) == members
+
+
+def test_the_last_of_more_ranks_is_later_as_drawn_ones_are() -> None:
+    dice = np.random.default_rng(5)
+    for ranks in (3, 8, 64, 512):
+        drawn = dice.standard_normal((4000, ranks)).max(axis=1).mean()
+        assert world._expected_last(ranks) == pytest.approx(drawn, rel=0.03), ranks
+
+
+def test_waits_are_means_over_the_ranks_of_each_collective() -> None:
+    """Ranks come after 60, 100 and 80 to the first, after 0 each to the second; one more is of a
+    rank alone."""
+    acts = []
+    for rank, ready in ((0, 60), (3, 100), (4, 80)):
+        acts += [
+            Act("a", ready, rank=rank),
+            comm("r", 10, "all_reduce", rank=rank, waits=("a",), joined="r"),
+            comm("s", 10, "all_reduce", rank=rank, lane="second", joined="s"),
+        ]
+    acts.append(comm("alone", 10, "all_reduce", lane="third"))
+    model = small_model(acts)
+    names = [model.graph.activities.names[n] for n in model.graph.activities.name]
+    waits = dict(zip(names, world._mean_waits(model).tolist(), strict=True))
+    assert waits == {"a": 0, "r": (40 + 0 + 20) / 3, "s": 0, "alone": 0}
+
+
+def test_bytes_go_as_far_as_groups_and_nodes_make_them() -> None:
+    model = small_model(reduced(8, 4), gpus_per_node=4)
+    assert (
+        world._bytes_ratio(model, (8, 4), (8, 4)) == world._bytes_ratio(model, (1, 1), (4, 4)) == 1
+    )
+    assert world._bytes_ratio(model, (8, 4), (1, 1)) == 0
+    assert world._bytes_ratio(model, (8, 4), (16, 4)) == pytest.approx((15 / 16) / (7 / 8))
+
+
+@pytest.mark.parametrize("value", ["6", "2x3", "0", "x4", "4x", "1.5", "many"])
+def test_ranks_that_cannot_be_are_refused(value: str) -> None:
+    """Of 8 ranks, 4 of which share each layer: groups of 2 become whole ones only."""
+    first, *others = reduced(2, 1)
+    acts = [
+        *(first, Act("next", 100 * K), *others),
+        comm("t", K, "all_reduce", lane="tp", waits=("a",), in_bytes=1 << 20, group=4, per_node=4),
+    ]
+    model = small_model(acts, gpus_per_node=4)
+    with pytest.raises(UsageError, match="world"):
+        world.apply(model, value)
+    assert world.apply(model, "16").devices == 2
