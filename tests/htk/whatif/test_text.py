@@ -1,7 +1,9 @@
 """Answers to what-ifs as people read them: columns within a terminal, words for numbers."""
 
 import io
+import json
 from contextlib import redirect_stdout
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -9,7 +11,20 @@ from click.testing import CliRunner
 from htk.cli.main import htk as main
 from htk.output.result import Result
 from htk.whatif.table import rows
-from htk.whatif.text import _short, error, in_words, show
+from htk.whatif.text import (
+    _alone,
+    _assumed,
+    _cells,
+    _differing,
+    _intervals,
+    _recorded,
+    _short,
+    _signed,
+    _within,
+    error,
+    in_words,
+    show,
+)
 from tests.htk.whatif.answers import answer
 
 FACTS = {
@@ -93,3 +108,106 @@ def test_a_column_that_repeats_another_is_left_out() -> None:
     ]  # fmt: skip
     sure = {"what if": ["x"], "P(OOM) %": [" 0"]}
     assert list(_short(sure, ("P(OOM) %",))) == ["what if"]
+
+
+def row(**more: Any) -> dict[str, Any]:
+    (known,) = rows([answer(2)]).to_pylist()
+    return known | more
+
+
+@pytest.mark.parametrize(
+    ("most", "text"),
+    [(10, "abcdefghij"), (9, "abcd…ghij"), (8, "abcd…hij"), (7, "abc…hij"), (3, "a…j")],
+)
+def test_a_long_text_loses_its_middle(most: int, text: str) -> None:
+    assert _within("abcdefghij", most) == text and len(text) == most
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(12.34, "+12.3"), (-0.04, "+0.0"), (-0.06, "-0.1"), (999.9, "+999.9"), (1000, "+1,000"),
+     (-1234.6, "-1,235")],
+)  # fmt: skip
+def test_changes_have_a_sign(value: float, text: str) -> None:
+    assert _signed(value) == text
+
+
+def test_causes_of_a_change_are_drawn_in_proportion() -> None:
+    """100 ns of compute less, 50 more of the host, 1 of copies: bars of 24, 12 and at least 1."""
+    causes = {"host": 50, "compute": -100, "memory": 1}
+    lines = _alone(row(step_time_ns=51, measured_step_time_ns=100, waterfall=json.dumps(causes),
+                       sigma_by_source=json.dumps({"kernel": 0.05, "network": 2.0, "skew": 0.04}),
+                       next_recording="record more"))  # fmt: skip
+    assert lines[0] == "change of -49 ns by cause:"
+    assert [line.split() for line in lines[1:4]] == [
+        ["compute", "-100", "ns", "█" * 24],
+        ["host", "+50", "ns", "█" * 12],
+        ["memory", "+1", "ns", "█"],
+    ]
+    assert lines[4].endswith("in % of the step: network 2, kernel 0.05")
+    assert lines[5] == "to narrow it most: record more"
+
+
+def test_an_answer_that_changes_nothing_has_no_causes() -> None:
+    same = row(step_time_ns=100, measured_step_time_ns=100, waterfall='{"host": 1}',
+               sigma_by_source="{}", next_recording=None)  # fmt: skip
+    assert _alone(same) == ["uncertainty, one standard deviation in % of the step: none"]
+    assert _alone(row(step_time_ns=None)) == []
+
+
+def test_verdicts_beyond_the_replay_s_are_told_once_for_all_that_have_them() -> None:
+    none = "trusted; the change is indistinguishable from none"
+    listed = [
+        row(whatif="a"), row(whatif="b", verdict=none), row(whatif="c", verdict=none),
+        row(whatif="d", step_time_ns=None, verdict="refused: no layers"),
+        row(whatif="e", step_time_ns=None, verdict="trusted"),
+    ]  # fmt: skip
+    assert _differing(listed, "trusted") == [
+        "the change is indistinguishable from none: b, c", "refused: no layers: d",
+    ]  # fmt: skip
+
+
+def test_assumptions_are_those_that_all_answers_share() -> None:
+    listed = [row(assumptions=text) for text in ("x; y; z", "", "z; x", "x; w; z")]
+    assert _assumed(listed) == ["assumes:", "  x", "  z"]
+    assert _assumed(listed[:1]) == ["assumes:", "  x", "  y", "  z"]
+    assert _assumed([*listed, row(assumptions="q")]) == _assumed([row(assumptions="")]) == []
+    held = [row(intervals_held=text) for text in ("a; b", None, "b; c")]
+    assert _intervals(held) == ["90 % intervals so far:", "  a", "  b", "  c"]
+    assert _intervals([row(intervals_held=None)]) == []
+
+
+def test_cells_of_answers_and_of_refusals() -> None:
+    listed = [
+        row(whatif="a", step_time_ns=1_500_000, p_oom=0.256, peak_memory_bytes=None, mark=None),
+        row(whatif="b", step_time_ns=None, p_oom=0.9, mark=None),
+        row(whatif="c", step_time_ns=20_000_000, p_oom=None, mark="out of memory"),
+    ]
+    cells = _cells(listed)
+    assert cells["what if"] == ["a", "b", "c"]
+    assert [cell.strip() for cell in cells["step time"]] == ["1.50 ms", "–", "20.0 ms"]
+    assert {len(cell) for cell in cells["step time"]} == {len("step time")}
+    assert [cell.strip() for cell in cells["P(OOM) %"]] == ["26", "–", "–"]
+    assert cells["mark"] == ["", "refused", "out of memory"]
+    assert "peak memory" not in cells, "nobody knows it"
+    assert "mark" not in _cells(listed[:1])
+
+
+def test_columns_are_chosen_by_what_matters_as_far_as_there_is_room() -> None:
+    """Of 100 characters "what if" takes 36 and 2, 40 take 42: of 20 left 19 and 2 are too many."""
+    columns = {
+        "what if": ["w" * 50], "large": ["1" * 40], "wide": ["2" * 19], "fits": ["3" * 18],
+    }  # fmt: skip
+    assert list(_short(columns, ("large", "wide", "fits"))) == ["what if", "large", "fits"]
+    assert list(_short(columns, ("fits", "wide", "large"))) == ["what if", "wide", "fits"]
+    assert [len(text) for text in _short(columns, ())["what if"]] == [36]
+
+
+def test_the_step_and_the_batch_that_fits_are_told_where_known() -> None:
+    lines = _recorded(FACTS | {"step": None, "held_out_error_pct": 2.34}, [])
+    assert lines[0] == "the recording (2 ranks recorded)"
+    assert "another step 2.3 % off" in lines[2] and len(lines) == 3
+    more = {"largest_batch_that_fits": "2.0x the recorded", "site": "cluster"}
+    lines = _recorded(FACTS | more | {"ranks": None}, [row(measured_step_time_ns=2_000_000)])
+    assert lines[0] == "step 12 took 2.00 ms (0 ranks recorded)"
+    assert lines[3:] == ["largest batch that fits: 2.0x the recorded", "site: cluster"]
