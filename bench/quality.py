@@ -50,6 +50,11 @@ TWINS = (  # what, against what, where
     ),
     ("windows and steps", "their definition, row by row", "`tests/htk/derived/test_windows.py`"),
     ("causes of idle time", "every instant asked", "`tests/htk/derived/test_idle.py`"),
+    (
+        "the order of rows, compiled",
+        "with NumPy, and as Python sorts",
+        "`tests/htk/columns/test_order.py`",
+    ),
     ("the replay, compiled", "its twin in Python", "`tests/htk/graph/test_replay.py`"),
     (
         "selections",

@@ -59,6 +59,8 @@ def _memory(missed: Sequence[Miss]) -> str:
         "\n## Said to run out of memory\n\nAll these jobs ran. As many are planned to run out of"
         " memory more likely than not. Who\npublishes takes the largest batch that fits; NVIDIA's"
         " tables do not state what is recomputed or\noffloaded, so nothing of either was planned."
+        " The loss of LLM-Foundry's and NVIDIA's jobs was\nplanned as one kernel, which is their"
+        " software's default; no row states it."
         "\n\n" + "".join(lines)
     )
 

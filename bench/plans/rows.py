@@ -107,6 +107,7 @@ def _nvidia(row: dict[str, str]) -> tuple[str, PlannedJob, float]:
         virtual_stages=split[3], expert_parallel=split[4], precision=precision,
         schedule="interleaved" if split[3] > 1 else "1f1b", lora_rank=lora,
         capacity=1.0 if "tokendrop" in row["model"] else None,
+        fused_loss=True,  # as Megatron-Bridge's recipes have it
     )  # fmt: skip
     rate = _number(row["tokens_per_s_per_gpu"], "tokens per second")
     step = 1e9 * batch * job.seq / (rate * ranks)
@@ -135,6 +136,7 @@ def _foundry(row: dict[str, str]) -> tuple[str, PlannedJob, float]:
         "full" if row["act_ckpt"] == "True" else "none",
         accumulation=_whole(row, "grad_accum", 1), strategy=row["sharding"].lower(),
         precision="fp8" if row["precision"] == "amp_fp8" else "bf16", kernels="eager",
+        fused_loss=True,  # MPT's default
     )  # fmt: skip
     rate = float(row["tokens_per_s_per_gpu"])
     step = 1e9 * micro * seq * job.accumulation / rate

@@ -27,6 +27,7 @@ _NORMS = 12  # bytes an element: two norms that are not fused keep copies in sin
 _SCORES = 5  # bytes of a head and pair of tokens: scores, softmax and its mask
 _GATHERED = 4  # bytes an element: sequence parallelism gathers the inputs of two products
 _LOGITS = 14  # bytes: in half and single precision, their softmax and gradients
+_LOGITS_IN_PLACE = 4  # bytes: in half precision with the gradients in their place, and a copy
 _PIECES = 4  # bytes of logits that ranks gather: the pieces, forward and backward
 _UNITS = 2  # layers of FSDP that are whole at a time
 
@@ -76,6 +77,7 @@ class Layout:
     fused_norms: bool = True
     fused_gates: bool = False  # the activated gate is computed again, not kept
     split_logits: bool = True  # over tensor-parallel ranks
+    fused_loss: bool = False  # one kernel, which leaves the gradients where the logits were
     virtual: int = 1  # chunks of layers that a stage of the pipeline holds
     expert_tensor: int = 0  # ranks that share each expert; 0: as other products
     parameter_bytes: float = _PARAMETER
@@ -273,9 +275,10 @@ def kept_of_layer(size: ModelSize, layout: Layout) -> float:
 
 def _logits(layout: Layout) -> float:
     """Return the bytes of a token and entry of the vocabulary."""
+    entry = _LOGITS_IN_PLACE if layout.fused_loss else _LOGITS
     if layout.tensor == 1:
-        return _LOGITS
-    return _LOGITS / layout.tensor if layout.split_logits else _LOGITS + _PIECES
+        return entry
+    return entry / layout.tensor if layout.split_logits else entry + _PIECES
 
 
 def _state(size: ModelSize, layout: Layout, ends: bool) -> Memory:

@@ -57,6 +57,7 @@ class PlannedJob:
     offload: str = "none"
     kernels: str = "fused"  # a vendor's library; compiled: by PyTorch; eager: operator by operator
     attention: str = "flash"  # materialised: scores are written out
+    fused_loss: bool = False  # one kernel, which leaves the gradients where the logits were
     overlap_tensor: bool | None = None  # tensor parallelism behind its products; None: with a
     # distributed optimizer and sequence parallelism, as Megatron's recipes have it
     overlap_expert: bool = False  # all-to-all of experts behind other micro-batches
@@ -177,6 +178,7 @@ class PlannedJob:
             flash=self.attention == "flash",
             fused_norms=self.kernels != "eager" or not self.model.gated,  # LayerNorm is one kernel
             fused_gates=self.kernels == "fused",
+            fused_loss=self.fused_loss,
             virtual=self.virtual_stages,
             expert_tensor=self.expert_tensor,
             parameter_bytes=bytes_by_format.parameter_bytes,

@@ -109,6 +109,11 @@ _LAYOUT_OPTIONS = (
         "--attention", default="flash", help="flash, or materialised (scores are written out)."
     ),
     click.option(
+        "--fused-loss",
+        is_flag=True,
+        help="Compute the loss in place from 16-bit logits, as Liger or flash-attn do.",
+    ),
+    click.option(
         "--overlap-tensor/--no-overlap-tensor",
         default=None,
         help="Overlap tensor-parallel transfers with compute.",

@@ -284,6 +284,14 @@ def test_gathered_logits_take_more_than_split_ones() -> None:
     assert memory(LLAMA_7B, Layout(tensor=4, split_logits=False)).logits == 18 * 2048 * 32000
 
 
+def test_a_fused_loss_keeps_logits_in_half_precision_alone() -> None:
+    """Two bytes and a copy of two, of what else are also single precision, softmax, gradients."""
+    assert memory(LLAMA_7B, Layout(fused_loss=True)).logits == 4 * 2048 * 32000
+    assert memory(LLAMA_7B, Layout(tensor=4, fused_loss=True)).logits == 2048 * 32000
+    gathered = Layout(tensor=4, fused_loss=True, split_logits=False)
+    assert memory(LLAMA_7B, gathered).logits == 8 * 2048 * 32000
+
+
 def test_the_probability_not_to_fit() -> None:
     assert p_oom(80e9, 80e9) == pytest.approx(0.5)
     # A logistic distribution of scale 0.1 · √3 / π = 0.05513 has a tenth below -0.05513 · ln 9.
