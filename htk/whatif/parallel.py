@@ -17,7 +17,7 @@ from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers,
 from htk.whatif.host_cost import delayed, usual_ns
 from htk.whatif.network_tiers import network
 from htk.whatif.operator_shapes import operator_shapes
-from htk.whatif.parallelism import replicating, sharded
+from htk.whatif.parallelism import owned, replicating, sharded
 from htk.whatif.products import products
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepFacts, StepModel
@@ -113,8 +113,13 @@ def inner_split(changed: StepModel, model: StepModel, of: Sizes, ways: float) ->
 
 
 def fewer_replicas(model: StepModel, ways: float) -> StepModel:
-    """Divide a rank's parameters and the number of ranks that share them, both by `ways`."""
+    """Divide a rank's parameters and the number of ranks that share them, both by `ways`.
+
+    Of sharded parameters an optimizer has as many as before, of whole ones fewer.
+    """
     layout = sharded(model)
+    if layout is None:
+        model = owned(model, 1 / ways)
     chosen = replicating(model)
     if layout is not None:
         chosen |= model.is_collective("all_gather", "reduce_scatter")

@@ -1,6 +1,7 @@
 """A step as what-ifs see it: its graph, its weights, and what is known of each activity."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,8 @@ from htk.whatif.served_iteration import ServedIteration
 from htk.whatif.tiles import rounds
 
 _T = TypeVar("_T")
+_SUMS_GRADIENTS = re.compile("AccumulateGrad")
+_DEEPEST = 32  # calls from autograd's to the operator that launches
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,19 @@ class StepFacts:
     def op_row(self) -> Ints:
         """The operator that launched each, in `cpu_ops`; -1: none."""
         return numbers(self.tables["kernel_links"]["op_row"], -1)[self.rows].astype(np.int64)
+
+    @cached_property
+    def of_gradients(self) -> Mask:
+        """Which activities work on the gradients of parameters: what autograd runs to sum these up,
+        and hooks of it such as DDP's, which copies them into buckets."""
+        ops, links = self.tables["cpu_ops"], self.tables["op_links"]
+        sums = CodedTexts.taken(ops["name"], np.arange(ops.num_rows)).where(_SUMS_GRADIENTS.search)
+        parent = np.append(numbers(links["parent_row"], -1).astype(np.int64), -1)
+        row, inside = self.op_row, np.zeros(len(self.rows), bool)
+        for _ in range(_DEEPEST if sums.any() else 0):
+            inside |= np.append(sums, False)[row]
+            row = parent[row]
+        return inside
 
     @cached_property
     def backward(self) -> Mask:

@@ -81,7 +81,7 @@ def grows(model: StepModel) -> NDArray[np.bool_]:
 
 
 def _grows(model: StepModel) -> NDArray[np.bool_]:
-    of_parameters = model.facts.op.where(_OF_PARAMETERS.search)
+    of_parameters = model.facts.op.where(_OF_PARAMETERS.search) | model.facts.of_gradients
     optimizer = model.facts.family.isin("optimizer", "communication")
     return np.asarray(model.is_compute & ~of_parameters & ~optimizer)
 

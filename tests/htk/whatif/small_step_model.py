@@ -40,6 +40,7 @@ class Act:
     module: str | None = None
     backward: bool = False
     recomputed: bool = False
+    gradient: bool = False  # of a parameter
     blocks: float = float("nan")
     persistent: bool = False
     collective: str | None = None
@@ -60,6 +61,10 @@ class KnownFacts(StepFacts):
     @property
     def op_row(self) -> np.ndarray:  # type: ignore[override]
         return np.full(len(self.rows), -1)
+
+    @property
+    def of_gradients(self) -> np.ndarray:  # type: ignore[override]
+        return np.array([self.acts[r].gradient for r in self.rows.tolist()], bool)
 
     @property
     def backward(self) -> np.ndarray:  # type: ignore[override]

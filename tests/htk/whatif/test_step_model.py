@@ -1,14 +1,15 @@
 """A step as what-ifs change it: lengths, dependencies, groups and times between steps."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from htk.graph.replay import replay
 from htk.models.detected import detected
 from htk.models.site_rates import SiteRates
-from htk.whatif.step_model import StepModel, _per_node, _taken
+from htk.whatif.step_model import StepFacts, StepModel, _per_node, _taken
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 from tests.tables import make
 
@@ -133,3 +134,33 @@ def test_members_of_a_group_in_its_fullest_node(gpus: int, members: list[int]) -
 
 def test_values_of_rows_and_of_none() -> None:
     assert _taken(np.array([5, 7]), np.array([1, -1, 0])).tolist() == [7, -1, 5]
+
+
+def test_gradients_are_what_runs_below_their_sum() -> None:
+    """DDP's hook copies a gradient into its bucket; what AddBackward does is no such thing."""
+    engine = "autograd::engine::evaluate_function: "
+    calls = [  # operator, the row of the one round it
+        (f"{engine}torch::autograd::AccumulateGrad", -1),
+        ("torch::autograd::AccumulateGrad", 0),
+        ("aten::mul", 1),
+        (f"{engine}MmBackward0", -1),
+        ("aten::mul", 3),
+        ("aten::add_", 1),
+    ]
+    launched_by = [4, 2, None, 5, 3]
+
+    def coded(names: list[str]) -> pa.Array:
+        return pa.array(names).dictionary_encode()
+
+    tables = {
+        "cpu_ops": pa.table({"name": coded([name for name, _ in calls])}),
+        "op_links": pa.table({"parent_row": [row if row >= 0 else None for _, row in calls]}),
+        "kernel_links": pa.table({"op_row": pa.array(launched_by, pa.int64())}),
+    }
+    some = small_model([Act("a", 1)]).facts
+    given = {f.name: getattr(some, f.name) for f in fields(StepFacts)}
+    rows = np.array([1, 0, 2, 3, 4])
+    facts = StepFacts(**(given | {"tables": tables, "rows": rows}))
+    assert facts.of_gradients.tolist() == [True, False, False, True, False]
+    others = tables | {"cpu_ops": pa.table({"name": coded(["aten::mul"] * len(calls))})}
+    assert not StepFacts(**(given | {"tables": others, "rows": rows})).of_gradients.any()

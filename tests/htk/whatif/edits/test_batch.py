@@ -15,6 +15,7 @@ STEP = (
     Act("weight's", 102_500, op="aten::mm", dims="[[512, 64], [64, 512]]", blocks=1.0),
     Act("norm", 12_500, family="norm", op="aten::norm"),
     Act("adam", 50_000, family="optimizer", op="aten::_fused_adamw_"),
+    Act("bucket", 40_000, family="elementwise", op="aten::mul", gradient=True),
 )
 
 
@@ -33,6 +34,7 @@ def test_twice() -> None:
         "weight's": 122_500,  # (128 + 256) / (64 + 256) times as long: k beside its ramp
         "norm": 22_500,
         "adam": 50_000,
+        "bucket": 40_000,  # a copy of parameters' gradients
     }
 
 
