@@ -114,6 +114,6 @@ def _facts(written: str) -> dict[str, int]:
         column = _FIELDS.get(name.lower())
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
             value = int(value)
-        if column and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            facts[column] = value if value < 1 << 64 else 0
+        if column and type(value) is int and 0 <= value < 1 << 64:
+            facts[column] = value
     return facts
