@@ -33,7 +33,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "chunk": ("chunk", "mc", "model_chunk", "vpp_rank", "virtual_stage"),
     "micro_batch": ("micro_batch", "mb", "mb_id", "microbatch", "micro_batch_id", "microbatch_id"),
     "step": ("step", "iteration", "iter", "global_step"),
-    "index_in_type": ("sequence", "seq_id", "seq"),
+    "index_in_type": ("index_in_type", "sequence", "seq_id", "seq"),
     "type": ("type", "optype", "op_type", "operation", "op", "name", "event"),
     "start": ("start", "start_ts", "start_time", "ts", "begin", "timestamp"),
     "duration": ("duration", "dur", "elapsed"),

@@ -1,6 +1,7 @@
 """Stacks of py-spy and faulthandler, and tracebacks."""
 
-from tests.parsers.log_files import rows, sample
+from htk.parsers import python_stacks
+from tests.parsers.log_files import parsed, rows, sample, values
 
 
 def test_py_spy() -> None:
@@ -43,3 +44,79 @@ def test_mixed_tracebacks() -> None:
         "forward (/app/model.py:12)", "main (/app/train.py:97)", "<module> (/app/train.py:120)",
     ]  # fmt: skip
     assert second["frames"] == "step (/app/train.py:41)"
+
+
+STACK = ("source", "rank", "process", "thread", "thread_name", "state", "offset", "frames")
+
+
+def test_every_field_of_what_py_spy_prints() -> None:
+    """Two processes one behind the other; a frame may have no line, and values are not read."""
+    text = (
+        "Process 31: python a.py\n"
+        "Python v3.11\n"
+        'Thread 0x7F (idle): "main"\n'
+        "    f (a.py:3)\n"
+        "        Arguments:\n"
+        "    <built-in> (b)\n"
+        "Thread 12 (active)\n"
+        "    g (c d.py:4)\n"
+        "Process 32: python b.py\n"
+        'Thread 13 (active+gil): "io"\n'
+        "    h (e.py:5)\n"
+    )
+    log = parsed(python_stacks, text, "rank7.txt")
+    spy, first = "python_stacks", "f (a.py:3)\n<built-in> (b)"
+    assert [values(row, *STACK) for row in rows(log, "python_stacks")] == [
+        (
+            spy,
+            7,
+            "31",
+            "0x7F",
+            "main",
+            "idle",
+            text.index("Thread 0x"),
+            "f (a.py:3)\n<built-in> (b)",
+        ),
+        (spy, 7, "31", "12", None, "active", text.index("Thread 12"), "g (c d.py:4)"),
+        (spy, 7, "32", "13", "io", "active+gil", text.index("Thread 13"), "h (e.py:5)"),
+    ]
+
+
+def test_every_field_of_what_faulthandler_prints() -> None:
+    """The error belongs to the current thread alone; a line that was not known is `???`."""
+    text = (
+        "Fatal Python error: Aborted\n\n"
+        "Thread 0x1a [loader] (most recent call first):\n"
+        '  File "a.py", line 3 in f\n'
+        '  File "b.py", line ??? in g\n'
+        "Current thread 0x2b (most recent call first):\n"
+        '  File "c.py", line 5 in h\n'
+        "  <no Python frame>\n"
+        '  File "d.py", line 6 in i\n'
+    )
+    log = parsed(python_stacks, text, "x.txt")
+    assert [values(row, *STACK[1:6], "frames") for row in rows(log, "python_stacks")] == [
+        (None, None, "0x1a", "loader", None, "f (a.py:3)\ng (b.py:???)"),
+        (None, None, "0x2b", None, "Aborted", "h (c.py:5)"),
+    ]
+    quiet = parsed(python_stacks, text[text.index("Thread") :], "x.txt")
+    assert [row["state"] for row in rows(quiet, "python_stacks")] == [None, "current"]
+
+
+def test_tracebacks_are_innermost_first_and_need_a_frame_and_an_exception() -> None:
+    first = (
+        "[rank3]: Traceback (most recent call last):\n"
+        '[rank3]:   File "a.py", line 3, in f\n'
+        "[rank3]:     g()\n"
+        '[rank3]:   File "b.py", line 4, in g\n'
+        "[rank3]: ValueError: no such\n"
+    )
+    unfinished = (
+        'Traceback (most recent call last):\n  File "c.py", line 5, in h\nand so on, it says\n'
+    )
+    empty = "Traceback (most recent call last):\nKeyError: 3\n"
+    log = parsed(python_stacks, first + unfinished + empty, "x.txt")
+    (row,) = rows(log, "python_stacks")
+    assert values(row, "source", "rank", "state", "frames", "offset") == (
+        "traceback", 3, "ValueError: no such", "g (b.py:4)\nf (a.py:3)", 0,
+    )  # fmt: skip
