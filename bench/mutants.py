@@ -42,6 +42,8 @@ SWAPPED_NAMES = {
     for left, right in (pair, pair[::-1])
 }
 
+SYMMETRIC = ("minimum", "maximum", "hypot", "array_equal")  # swapped arguments: no mistake
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -129,6 +131,8 @@ def _mistakes(node: ast.expr) -> Iterator[str]:
             yield ast.unparse(ast.Attribute(value, SWAPPED_NAMES[name]))
         case ast.Call(ast.Name(name), arguments, keywords) if name in ("min", "max", "any", "all"):
             yield ast.unparse(ast.Call(ast.Name(SWAPPED_NAMES[name]), arguments, keywords))
+        case ast.Call(ast.Name(name) | ast.Attribute(_, name), [_, _]) if name in SYMMETRIC:
+            return
         case ast.Call(function, [first, second, *rest], keywords) if _alike(first, second):
             yield ast.unparse(ast.Call(function, [second, first, *rest], keywords))
         case ast.IfExp(test, yes, no):

@@ -50,6 +50,12 @@ def test_mistakes_are_made_where_code_computes() -> None:
     assert not rows & of_texts, "no decorators, types, errors or texts"
 
 
+def test_arguments_are_swapped_where_that_is_a_mistake() -> None:
+    assert changed(b"x = f(a, b)") == {("f(a, b)", "f(b, a)")}
+    assert changed(b"x = np.minimum(a, b)") == {("np.minimum", "np.maximum")}
+    assert changed(b"x = math.hypot(a.x, b.x)") == changed(b"x = np.array_equal(a, b)") == set()
+
+
 def test_each_mutant_is_one_expression_of_code_that_can_be_read() -> None:
     for path in random.Random(3).sample(modules(), 10):
         source = (ROOT / path).read_bytes()
