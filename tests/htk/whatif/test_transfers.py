@@ -74,3 +74,11 @@ def test_all_to_alls_leave_the_node_through_each_member_s_own_adapter() -> None:
         gpus_per_node=4,
     )
     assert by_name(model, part(model, True))["x"] == pytest.approx(1 / 4 / (4 / 7))
+
+
+def test_without_the_size_of_a_group_nothing_is_known_of_what_is_sent() -> None:
+    sizes = {"in_bytes": MB, "out_bytes": MB}
+    acts = [comm(f"c{n}", 9, "all_reduce", group=n, **sizes) for n in (-1, 0, 1, 2)]
+    sent = by_name(model := small_model(acts), wire(model))
+    assert np.isnan(sent["c-1"]) and np.isnan(sent["c0"])
+    assert (sent["c1"], sent["c2"]) == (0, MB)
