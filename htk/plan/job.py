@@ -228,7 +228,9 @@ def _check_counts(job: PlannedJob) -> None:
     if job.lora_rank is not None and job.lora_rank < 1:
         raise UsageError(f"LoRA of rank {job.lora_rank}: at least 1 was expected")
     if job.pod_gpus < 0 or (job.pod_gpus and job.pod_gpus < job.link_domain):
-        raise UsageError(f"a pod of {job.pod_gpus} GPUs is smaller than a node")
+        raise UsageError(
+            f"a pod of {job.pod_gpus} GPUs is smaller than the {job.link_domain} on fast links"
+        )
 
 
 def _check_choices(job: PlannedJob) -> None:

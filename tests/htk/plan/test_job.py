@@ -59,7 +59,7 @@ def test_strategies_by_the_names_of_frameworks(name: str, canonical: str) -> Non
         ({"lora_rank": 0}, "at least 1"),
         ({"oversubscription": 0.0}, "positive"),
         ({"nodes": 10**7}, "at most"),
-        ({"pod_gpus": 4}, "smaller than a node"),
+        ({"pod_gpus": 4}, "smaller than the 8 on fast links"),
     ],
 )
 def test_what_makes_no_sense_is_said_in_one_line(other: dict[str, Any], message: str) -> None:
