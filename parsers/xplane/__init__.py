@@ -117,7 +117,7 @@ def _kernels(space: Space, base: int, issues: Issues) -> pa.Table:
 
 def _launches(events: list[PlaneEvent], base: int) -> pa.Table:
     correlation = _ints(e.correlation for e in events)
-    api = ["hip_runtime" if e.name.startswith("hip") else "cuda_runtime" for e in events]
+    api = [_library(e.name) for e in events]
     return table(
         "launches",
         {
@@ -127,6 +127,13 @@ def _launches(events: list[PlaneEvent], base: int) -> pa.Table:
         },
         len(events),
     )
+
+
+def _library(call: str) -> str:
+    """Return the API that a call is of, as Kineto names it."""
+    if call.startswith("hip"):
+        return "hip_runtime"
+    return "cuda_driver" if call.startswith("cu") and call[2:3].isupper() else "cuda_runtime"
 
 
 def _operators(events: list[PlaneEvent], base: int) -> pa.Table:

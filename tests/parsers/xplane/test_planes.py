@@ -84,10 +84,10 @@ def test_what_the_host_did_is_told_apart_by_name_and_step(tmp_path: Path) -> Non
     (tmp_path / "t.pb").write_bytes(gpu.bytes() + host.bytes())
     trace = opened(tmp_path / "t.pb")
     calls = rows(trace, "launches")
-    assert [columns(c, "name", "correlation", "thread") for c in calls] == [
-        ("cudaLaunchKernel", 4, "main"),
-        ("cuMemsetD8Async", None, "main"),
-        ("hipFree", None, "main"),
+    assert [columns(c, "name", "api", "correlation", "thread") for c in calls] == [
+        ("cudaLaunchKernel", "cuda_runtime", 4, "main"),
+        ("cuMemsetD8Async", "cuda_driver", None, "main"),
+        ("hipFree", "hip_runtime", None, "main"),
     ]
     assert [c["end_ns"] - c["start_ns"] for c in calls] == [1, 2, 3]
     (step,) = [a for a in rows(trace, "annotations") if a["step"] is not None]
@@ -96,3 +96,14 @@ def test_what_the_host_did_is_told_apart_by_name_and_step(tmp_path: Path) -> Non
     assert "a.py" in python["name"] and not python["name"].startswith("$")
     elsewhere = {r["name"] for t in ("cpu_ops", "annotations") for r in rows(trace, t)}
     assert "cudalike" in elsewhere
+
+
+def test_times_that_are_absolute_are_not_moved_again(tmp_path: Path) -> None:
+    """Times of 11 days and more cannot count from the profile's start."""
+    for number, (start, base) in enumerate(((10**15 - LINE_NS - 1, 7_000), (10**15 - LINE_NS, 0))):
+        plane = Plane("/device:GPU:0", profile_start_time=7_000)
+        plane.line("Stream #1", [("k", start, 5, {})])
+        path = tmp_path / f"{number}.pb"
+        path.write_bytes(plane.bytes())
+        (kernel,) = rows(opened(path), "kernels")
+        assert kernel["start_ns"] == start + LINE_NS + base
