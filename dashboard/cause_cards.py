@@ -44,6 +44,7 @@ def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
     for words, edit, value in tries:
         tried = replace(visit.view, page="whatif", filters={}, options={edit: value})
         links.append(dcc.Link(f"Try: {words}", href=f"/whatif{tried.search()}"))
+    evidence = cause.evidence[:1].upper() + cause.evidence[1:]
     finding = cause.finding[:1].upper() + cause.finding[1:]
     return html.Div(
         [
@@ -51,7 +52,7 @@ def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
             html.Div(
                 [
                     html.H3(finding),
-                    html.P(f"{cause.evidence}. To try: {cause.advice}."),
+                    html.P(f"{evidence}. To try: {cause.advice}."),
                     *([html.P(f"Shares time with: {row['overlaps']}.")] if row["overlaps"] else []),
                     html.Div(links, className="links"),
                 ]

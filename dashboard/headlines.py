@@ -131,8 +131,7 @@ def of_communication(visit: Visit) -> _Sentences | None:
     behind = f", late in {worst['late_in']}" if worst["late_in"] else ""
     of = pluralize(worst["collectives"], "collective")
     return first, (
-        f"Rank {worst['rank']} is waited for most: last to arrive in {worst['arrived_last']:,} "
-        f"of {of}{behind}"
+        f"Rank {worst['rank']} is waited for most, in {worst['times_blamed']:,} of {of}{behind}"
     )
 
 

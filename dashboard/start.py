@@ -7,7 +7,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from htk.core.humanize import format_bytes
-from htk.dashboard.components import attributes, empty, problem
+from htk.dashboard.components import attributes, empty, problem, section
 from htk.dashboard.runs import OpenJob, Runs
 from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
@@ -18,10 +18,8 @@ def page(runs: Runs) -> Any:
     return html.Div(
         [
             html.H1("Which run?"),
-            *_typed(runs),
-            _upload(runs),
-            html.H2("Runs"),
-            _listed(runs),
+            section("Runs", _listed(runs), note="The newest first; a click opens one."),
+            html.Div([*_typed(runs), _upload(runs)], className="halves"),
         ],
         className="start",
     )
@@ -124,26 +122,23 @@ def _typed(runs: Runs) -> list[Any]:
     if not runs.roots:
         return []
     where = ", ".join(map(str, runs.roots.values()))
+    typed = dmc.TextInput(
+        id="open-path",
+        label="Open a path",
+        description=f"a file or folder within {where}",
+        style={"flex": "1 1 240px"},
+    )
+    button = html.Button("Open", id="open-button", className="chip main")
     return [
-        dmc.Group(
-            [
-                dmc.TextInput(
-                    id="open-path",
-                    label="Open a path",
-                    description=f"a file or folder within {where}",
-                    w=520,
-                ),
-                html.Button("Open", id="open-button", className="chip main"),
-            ],
-            align="end",
+        html.Section(
+            [dmc.Group([typed, button], style={"alignItems": "end"}), html.Div(id="open-problem")]
         ),
-        html.Div(id="open-problem"),
     ]
 
 
 def _upload(runs: Runs) -> Any:
     most = format_bytes(runs.upload_bytes)
-    return html.Div(
+    return html.Section(
         [
             html.Label(
                 "Upload a trace: one file, or those of all ranks together",

@@ -176,7 +176,7 @@ def _controls(shown: _Shown) -> Any:
     wide: dict[str, Any] = {"searchable": True, "clearable": True, "allowDeselect": True, "w": 230}
     return html.Div(
         [
-            select("series", shown.kinds, shown.kind, label="runs of one kind", w=320),
+            select("series", shown.kinds, shown.kind, label="runs of one kind", w=380),
             select("by", ["time", *shown.tags], shown.by, label="laid out by", w=130),
             select("base", runs, base, **wide, label="compare", placeholder="or click a point"),
             select("new", runs, new, **wide, label="with", placeholder="and another"),

@@ -105,11 +105,10 @@ def _best(visit: Visit) -> tuple[str, str] | None:
         return None
     best = min(rows, key=lambda row: row["step_time_ns"])
     now, then = (format_duration(best[c]) for c in ("measured_step_time_ns", "step_time_ns"))
+    words = in_words(str(best["whatif"])).capitalize()
     if best["step_time_ns"] >= best["measured_step_time_ns"]:
-        return f"A step takes {now}; no remedy tried alone shortens it", ""
-    return f"A step takes {now}; one remedy brings it to {then} at best", in_words(
-        str(best["whatif"])
-    ).capitalize()
+        return f"No remedy tried alone shortens the replayed step of {now}", ""
+    return f"One remedy brings the replayed step from {now} to {then} at best", words
 
 
 def _bounds(visit: Visit) -> Any:

@@ -14,6 +14,7 @@ from htk.schema.columns import heading_of, unit_of
 WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are
 _SCALE = {"ns": (1e-6, "ms")}
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
+_CODES = ("cause", "how")  # columns whose values are codes: late_host
 _SHORT = re.compile(r"\bcomm\b")
 _SIZES_LEAST = (1 / 2**10, "KiB")
 
@@ -47,6 +48,8 @@ def _named(column: str, value: Any) -> str:
     word = "rank" if column.endswith("_rank") else column
     if column == "kind":  # of activities
         return written_out(str(value))
+    if column in _CODES:
+        return str(value).replace("_", " ")
     return f"{word} {value}" if word in WITH_NUMBER else str(value)
 
 

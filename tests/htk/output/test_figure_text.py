@@ -29,3 +29,18 @@ def test_our_own_lines_and_numbers_stay() -> None:
     with_plain_names(fig)
     assert list(fig.data[0].text) == ["<b>a</b><br>b", f"<b>{TEXT}</b>"]
     assert list(fig.data[0].x) == [1.5, 2.5]
+
+
+def test_legends_have_words_for_codes() -> None:
+    causes = pa.table({"rank": [0, 0], "cause": ["host_sync", "unknown"], "idle_ns": [5, 7]})
+    shown = figure(causes, Bar("rank", "idle_ns", "cause"))
+    assert [trace.name for trace in shown.data] == ["host sync", "unknown"]
+    exposed = pa.table({"rank": [0], "overlap_ns": [5], "exposed_comm_ns": [7]})
+    shown = figure(exposed, Bar("rank", ("overlap_ns", "exposed_comm_ns")))
+    assert [trace.name for trace in shown.data] == ["overlap", "exposed communication"]
+
+
+def test_streams_are_names_not_amounts() -> None:
+    table = pa.table({"stream": pa.array([20, 7, None], pa.int64()), "length_max": [3, 9, 9]})
+    axis = figure(table, Bar("stream", "length_max", stacked=False)).layout.xaxis
+    assert axis.type == "category" and list(axis.categoryarray) == [7, 20]
