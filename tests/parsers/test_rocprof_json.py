@@ -323,3 +323,21 @@ def test_what_the_machine_is_called(tmp_path: Path) -> None:
     )
     (row,) = rows(opened(changed(tmp_path, lambda process: process.pop("agents"))), "ranks")
     assert (row["device_name"], row["device_count"]) == (None, None)
+
+
+def test_other_calls_of_rccl_are_no_collectives(tmp_path: Path) -> None:
+    """What the all-reduce calls itself lies closer round the launch, and moves nothing."""
+
+    def nested(process: dict[str, Any]) -> None:
+        kinds = {kind["kind"]: kind for kind in process["strings"]["buffer_records"]}
+        kinds["RCCL_API"]["operations"].append("mscclRunAlgo")
+        calls = process["buffer_records"]["rccl_api"]
+        for call in list(calls):
+            times = {"start_timestamp": call["start_timestamp"] + 100}
+            times |= {"end_timestamp": call["end_timestamp"] - 100}
+            calls.append(call | times | {"operation": 2})
+
+    trace = opened(changed(tmp_path, nested))
+    assert [c["type"] for c in rows(trace, "collectives")] == ["all_reduce"] * 2
+    named = [r["name"] for r in rows(trace, "annotations") if r["name"] != "ncclAllReduce"]
+    assert named == ["step 3", "mscclRunAlgo", "step 4", "mscclRunAlgo"]
