@@ -48,7 +48,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         moved = owned(moved, now / ranks)
     crossing = now <= here and ranks > node
     moved = moved.with_groups(growing, int(after), share)
-    later = _later(moved, growing, now, ranks)
+    later = _later(moved, growing, now, ranks, bool(partial(model)[growing].any()))
     lateness = float((later.lengths() - moved.lengths())[growing].sum())
     lateness /= len(model.graph.ranks) * max(model.graph.period_ns, 1)
     changed = replace(
@@ -125,16 +125,16 @@ def _shares(model: StepModel) -> bool:
     return layout is not None and layout.strategy != "hybrid_shard"
 
 
-def _later(model: StepModel, growing: Mask, now: int, ranks: int) -> StepModel:
+def _later(model: StepModel, growing: Mask, now: int, ranks: int, unseen: bool) -> StepModel:
     """Return the last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25)).
 
-    μ and σ: of when the recorded ranks arrived at each collective; where others were not recorded,
-    what these wait for the last of all tells it.
+    μ and σ: of when the recorded ranks arrived at each collective; where others were not recorded
+    (`unseen`), what these wait for the last of all tells it.
     """
     if now < 2:
         return model
     times = _expected_last(ranks) / _expected_last(now)
-    if partial(model)[growing].any():
+    if unseen:
         return replace(model, arrival_scale=model.arrival_scale * times)
     waited = _mean_waits(model)
     return model.with_lengths(growing & (waited > 0), model.lengths() + waited * (times - 1))

@@ -182,3 +182,20 @@ def test_ranks_that_cannot_be_are_refused(value: str) -> None:
     with pytest.raises(UsageError, match="world"):
         world.apply(model, value)
     assert world.apply(model, "16").devices == 2
+
+
+def test_the_later_the_last_of_more_ranks_is_the_less_is_sure() -> None:
+    """Two ranks of which one waits 60 us for the other, in a step of 260: of 8 ranks, as much
+    longer as the last of 8 is later than that of 2."""
+    acts = [
+        act for rank, ready in ((0, 40), (1, 100)) for act in (
+            Act("a", 100 * K, rank=rank),
+            Act("b", ready * K, rank=rank, backward=True),
+            comm("r", 60 * K, "all_reduce", rank=rank, waits=("b",), joined="r", backward=True,
+                 in_bytes=8 << 20, group=2, per_node=2),
+        )
+    ]  # fmt: skip
+    found = world.apply(small_model(acts), "8")
+    times = world._expected_last(8) / world._expected_last(2)
+    lateness = 30 * (times - 1) / 260
+    assert found.spread["skew"] == pytest.approx(0.01 + 0.5 * lateness, rel=0.01)
