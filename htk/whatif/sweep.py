@@ -40,6 +40,7 @@ BOUNDS = (
     ("host", "2x"),
     ("balanced_experts", "on"),
 )
+_OF_COMMUNICATION = frozenset({"no_skew", "overlap"})  # nothing is won where there is none
 # What a user can do without other hardware. Batches are held against each other by sample.
 ACTIONS = (
     ("batch", "2x"),
@@ -73,7 +74,8 @@ def swept(
 
 def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
     """Return the best-case savings, each edit alone, largest first."""
-    asked = [*BOUNDS]
+    left_out = frozenset[str]() if start.model.is_comm.any() else _OF_COMMUNICATION
+    asked = [pair for pair in BOUNDS if pair[0] not in left_out]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
     if start.refused:
