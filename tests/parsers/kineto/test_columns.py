@@ -111,3 +111,18 @@ def test_an_id_without_its_opening_quote_is_counted(read) -> None:
     raw = read(b'[{"ph":"s","id":5"},{"ph":"s","id":6}]')
     assert raw.issue_counts["mistyped_value"] == 1
     assert raw.dense("id").to_pylist() == [None, 6] and not raw.has("id_text")
+
+
+def test_an_argument_that_every_event_has_is_in_their_order(read, truth) -> None:
+    """Categories take turns, and what the arguments of each look like differs."""
+    kinds = [("kernel", {"stream": 7}), ("cpu_op", {"Sequence number": 3}), ("cuda_runtime", {})]
+    events = [
+        {
+            "ph": "X",
+            "cat": kinds[k * k % 3][0],
+            "args": {"External id": 5 * k} | kinds[k * k % 3][1],
+        }
+        for k in range(60)
+    ]
+    raw = read(json.dumps({"traceEvents": events}).encode())
+    assert truth.sparse(raw, "external_id") == {k: 5 * k for k in range(60)}
