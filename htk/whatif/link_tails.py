@@ -12,7 +12,7 @@ import numpy as np
 
 from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups
-from htk.columns.types import Ints, Mask
+from htk.columns.types import Ints
 from htk.graph.nodes import collective_rows
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import LARGE
@@ -22,18 +22,14 @@ _SIGMA = (0.1587, 0.8413)  # shares within one standard deviation: a rare stall 
 _GRID = np.linspace(-8.0, 12.0, 4001)
 
 
-def slowest_link(model: StepModel, growing: Mask, nodes: int) -> float:
-    """Return how many times as long the bytes of these collectives are expected to take when
-    their groups pass so many nodes; 1 where the recording does not show how links vary."""
-    facts = model.facts
-    groups = np.unique(np.column_stack([facts.group_size, facts.per_node])[growing], axis=0)
-    now = max((size // max(here, 1) for size, here in groups.tolist()), default=1)
-    if nodes == now:
+def slowest_link(model: StepModel, before: int, after: int) -> float:
+    """Return how many times as long the bytes of a collective are expected to take when its group
+    passes so many nodes; 1 where the recording does not show how links vary."""
+    if after == before:
         return 1.0
     spread = model.once("spread of transfers", lambda: _spread(model))
-    before, apart = highest(max(now, 1))
-    after, _ = highest(nodes)
-    return exp(spread / apart * (after - before))
+    lowest, apart = highest(before)
+    return exp(spread / apart * (highest(after)[0] - lowest))
 
 
 def highest(draws: int) -> tuple[float, float]:

@@ -40,7 +40,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     share = _in_node(int(after), ranks, node)
     old_group, new_group = (before, _in_node(before, now, here)), (int(after), share)
     ratio = _bytes_ratio(model, old_group, new_group)
-    tail = slowest_link(model, growing, max(int(after) // share, 1))
+    tail = slowest_link(model, *(ranks // here for ranks, here in (old_group, new_group)))
     moved = model.with_lengths(growing, rescaled(model, growing, ratio * tail))
     hops = _hops(moved, new_group) - _hops(model, old_group)
     moved = moved.with_lengths(growing, moved.lengths() + hops)

@@ -8,7 +8,6 @@ import pytest
 
 from htk.trace.opening import open_trace
 from htk.whatif.link_tails import highest, slowest_link
-from htk.whatif.parallelism import Sharded, sharded
 from htk.whatif.predict import Baseline, baseline, predict
 from tests.htk.whatif.simulated_job import step_ns, written
 
@@ -37,18 +36,13 @@ def test_the_highest_of_many_draws_as_by_drawing() -> None:
     assert highest(64) == pytest.approx((drawn.mean(), drawn.std()), abs=0.01)
 
 
-def _gathers(model: Baseline) -> np.ndarray:
-    return np.asarray(model.model.is_collective("all_gather", "reduce_scatter"))
-
-
 def test_the_spread_of_links_is_that_of_the_job(uneven: Baseline) -> None:
     """Each of two nodes' links is off by 10 %, one sigma: the slower one shows in each call."""
-    assert isinstance(sharded(uneven.model), Sharded)
-    times = slowest_link(uneven.model, _gathers(uneven), 8)
+    times = slowest_link(uneven.model, 2, 8)
     expected = np.exp(0.1 * (highest(8)[0] - highest(2)[0]))
     assert times == pytest.approx(expected, abs=0.025)
-    assert slowest_link(uneven.model, _gathers(uneven), 2) == 1.0
-    fewer, more = (slowest_link(uneven.model, _gathers(uneven), nodes) for nodes in (1, 64))
+    assert slowest_link(uneven.model, 2, 2) == 1.0
+    fewer, more = (slowest_link(uneven.model, 2, nodes) for nodes in (1, 64))
     assert fewer < 1 < times < more
 
 
@@ -62,10 +56,10 @@ def test_more_nodes_are_as_slow_as_their_slowest_link(uneven: Baseline, tmp_path
 def test_one_step_tells_no_spread(tmp_path: Path) -> None:
     one = written(tmp_path, **(UNEVEN | {"steps": 1}))
     start = baseline(open_trace(str(one)).tables)
-    assert slowest_link(start.model, _gathers(start), 8) == 1.0
+    assert slowest_link(start.model, 2, 8) == 1.0
 
 
 def test_where_ranks_are_not_recorded_waits_tell_instead(tmp_path: Path) -> None:
     some = written(tmp_path, **UNEVEN, ranks_only=(0, 3))
     start = baseline(open_trace(str(some)).tables)
-    assert slowest_link(start.model, _gathers(start), 8) == 1.0
+    assert slowest_link(start.model, 2, 8) == 1.0
