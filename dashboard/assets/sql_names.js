@@ -64,6 +64,20 @@
     close();
   }
 
+  /* Names of what can be read, each with what it holds below it. */
+  function fill(/** @type {HTMLElement} */ place) {
+    const entries = JSON.parse(place.dataset.listed);
+    delete place.dataset.listed;
+    place.replaceChildren(...entries.map(([name, text]) => {
+      const [entry, title, body] = ["details", "summary", "p"].map((tag) => document.createElement(tag));
+      [title.className, title.textContent, body.className, body.textContent] = ["subject", name, "columns", text];
+      entry.append(title, body);
+      return entry;
+    }));
+  }
+  new MutationObserver(() => { for (const place of document.querySelectorAll("[data-listed]")) fill(/** @type {HTMLElement} */ (place)); })
+    .observe(document.documentElement, { childList: true, subtree: true });
+
   document.addEventListener("input", (event) => {
     if (event.target !== box()) return;
     const { data } = /** @type {InputEvent} */ (event);

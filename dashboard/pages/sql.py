@@ -9,7 +9,7 @@ from dash import Dash, Input, Output, State, dcc, html
 
 from htk.analyses import ANALYSES
 from htk.core.chart import Bar
-from htk.dashboard.components import attributes, coverage, empty, plot, safely, section
+from htk.dashboard.components import attributes, coverage, empty, plot, safely
 from htk.dashboard.grids import grid
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
@@ -122,26 +122,19 @@ def _relations() -> dict[str, pa.Schema]:
 
 
 def _schema() -> Any:
+    """Return what can be read. The browser makes its list from text: as components of their own,
+    some hundred names take it longer than the rest of the page."""
     tables = [
-        html.Details(
-            [
-                html.Summary(name, className="subject"),
-                # One text: a thousand small elements would take the browser seconds.
-                html.P("\n".join(f"{f.name}: {doc_of(f)}" for f in schema), className="columns"),
-            ]
-        )
+        (name, "\n".join(f"{f.name}: {doc_of(f)}" for f in schema))
         for name, schema in _relations().items()
     ]
-    asks = [
-        html.Details([html.Summary(name, className="subject"), html.P(entry.question)])
-        for name, entry in ANALYSES.items()
+    asks = [(name, entry.question) for name, entry in ANALYSES.items()]
+    parts = [
+        html.Section([html.H2(heading), html.Div(**attributes(data_listed=json.dumps(entries)))])
+        for heading, entries in (("Tables", tables), ("Analyses", asks))
     ]
-    return html.Div(
-        [section("Tables", *tables), section("Analyses", *asks)],
-        className="readable",
-        tabIndex=0,
-        **attributes(aria_label="what can be read"),
-    )
+    label = attributes(aria_label="what can be read")
+    return html.Div(parts, className="readable", tabIndex=0, **label)
 
 
 def _asked(visit: Visit) -> Result:

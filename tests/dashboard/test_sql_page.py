@@ -7,13 +7,15 @@ from urllib.parse import quote
 
 import pytest
 
+from htk.analyses import ANALYSES
 from htk.dashboard.pages import sql
 from htk.dashboard.runs import Runs
 from htk.query.worker import Limits, worker_of
+from htk.schema import DERIVED, TABLES
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from tests.conftest import new_tab
-from tests.dashboard.conftest import serving, settled, shows, typed, until, visiting
+from tests.dashboard.conftest import go, serving, settled, shows, typed, until, visiting
 
 ENDLESS = "select count(*) from range(10000000) a, range(10000000) b where a.range*b.range%7=3"
 LIMITS = Limits(seconds=3600, memory="2GB")
@@ -103,3 +105,17 @@ def test_a_word_of_the_query_is_completed(page: Any, address: str) -> None:
     page.press("#sql-text", "Escape")
     assert page.evaluate(offered) == []
     assert page.input_value("#sql-text") == "select correlation, nam from kernels"
+
+
+def test_what_can_be_read_is_listed(page: Any) -> None:
+    """Each table with its columns and what they mean, each analysis with its question."""
+    go(page, "/sql")
+    until(page, "() => document.querySelectorAll('.readable details').length > 100")
+    listed = page.locator(".readable details").evaluate_all(
+        "all => all.map(d => ['summary', 'p'].map(tag => d.querySelector(tag).textContent))"
+    )
+    text_of = dict(listed)
+    for name, schema in {**TABLES, **DERIVED}.items():
+        assert all(f"{column}: " in text_of[name] for column in schema.names)
+    for name, entry in ANALYSES.items():
+        assert text_of[name] == entry.question
