@@ -54,10 +54,9 @@ _END = """## How
   change of tokens. All are LLM-Foundry's. Of the 17 intervals that do not hold 12 begin or end at
   its 760M with 512 or 1024 tokens: of as many tokens with less attention than 2048 have, it did 9
   to 10 % fewer a second on A100, and 24 to 33 % more on H100.
-- *Fused norms*: the eager passes of RMSNorm replaced by one. All are predicted too slow. Of two,
-  3.3 and 5.5 % of the step off, more than half is the stand-in's, which gains 11 and 8 % when it is
-  simulated with fused norms, where 13 and 12 % were measured; the rest is that the one kernel is
-  taken to move as much as the longest pass that it replaces.
+- *Fused norms*: the eager passes of RMSNorm replaced by one. All are predicted too slow: eager
+  norms take more of measured steps than of stand-ins. Two of these, simulated with fused norms,
+  gained 11 and 8 %, where 13 and 12 % were measured.
 - *Batch*: on vTrain's rows *plan* is nearer (2.9 % at the median, against 4.7). Measured steps grow
   as the micro-batch to the power of 0.95 where tp is 8, those of stand-ins as its power of 0.97 to
   0.99. Of six such predictions, held against the same stand-in simulated at the other batch, none

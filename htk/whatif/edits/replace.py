@@ -51,8 +51,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     elif how == "fused":
         changed = _fused(model, chosen)
         words.append(
-            "those that follow each other become one, which moves what the longest of them moves; "
-            "the other launches go"
+            "those that follow each other become one, which reads what the first of them reads and "
+            "writes what the last one writes; the other launches go"
         )
     else:
         changed = model.with_lengths(chosen, length / factor(how, NAME))
@@ -76,16 +76,19 @@ def _named(model: StepModel, pattern: str) -> Mask:
 
 
 def _fused(model: StepModel, chosen: Mask) -> StepModel:
-    """The first of each run of neighbours on a stream takes as long as the longest of them."""
+    """Return the model with one kernel in place of each run of neighbours on a stream.
+
+    It reads what the first of them reads and writes what the last one writes: about half of what
+    each of these two moves.
+    """
     acts = model.graph.activities
     order = np.lexsort((acts.start, acts.lane))
     fusible, lane = chosen[order], acts.lane[order]
-    begins = fusible & ~np.append(False, fusible[:-1] & (lane[1:] == lane[:-1]))
-    run = np.cumsum(begins) - 1
+    joined = fusible[1:] & fusible[:-1] & (lane[1:] == lane[:-1])
+    begins, ends = fusible & ~np.append(False, joined), fusible & ~np.append(joined, False)
     length = model.lengths().astype(np.float64)
-    longest = np.zeros(int(begins.sum()))
-    np.maximum.at(longest, run[fusible], length[order][fusible])
-    length[order[begins]] = longest
+    fused = (length[order[begins]] + length[order[ends]]) / 2
+    length[order[begins]] = fused
     firsts = np.zeros(len(chosen), bool)
     firsts[order[begins]] = True
     return unlaunched(model.with_lengths(firsts, length), chosen & ~firsts)
