@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.graph.build import Graph, _numbered, build
-from htk.graph.edges import Edges
+from htk.graph.build import CATEGORIES, Graph, _numbered, build
+from htk.graph.edges import KINDS, Edges
 from htk.trace.opening import open_trace
+from tests.htk.whatif.small_step_model import Act, comm, small_model
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
 COMM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -181,3 +182,25 @@ def test_nodes_of_one_moment_have_an_order(
     assert graph.dropped == lost and (graph.src < graph.dst).all()
     assert len(graph.src) == len(acts) + len(calls) + 1 - lost
     assert graph.dst.tolist() == sorted(graph.dst.tolist())
+
+
+def test_a_change_of_each_edge_counts_for_what_runs_there() -> None:
+    acts = [
+        Act("a", 10), comm("g", 20, "all_gather"), Act("m", 30, lane="copy", kind="memory"),
+        Act("b", 10, waits=("g",)), comm("r", 5, "all_reduce", joined="r"),
+        comm("r", 5, "all_reduce", rank=1, joined="r"),
+    ]  # fmt: skip
+    graph = small_model(acts).graph
+    causes = {"compute": 0, "memory": 0, "communication": 0, "host": 0, "dependencies": 0}
+    for edge, kind in enumerate(graph.kind.tolist()):
+        cause = CATEGORIES[graph.categories[edge]]
+        causes[cause] += 1
+        if KINDS[kind] in ("run", "transfer"):
+            (activity,) = np.flatnonzero(graph.end == graph.dst[edge]).tolist()
+            names = {0: "compute", 1: "communication", 2: "memory"}
+            assert cause == names[int(graph.activities.kind[activity])]
+        else:
+            is_host = KINDS[kind] in ("call", "host_gap", "handover", "launch")
+            assert cause == ("host" if is_host else "dependencies")
+    assert causes["compute"] == 2 and causes["memory"] == 1 and causes["communication"] == 3
+    assert causes["host"] and causes["dependencies"]

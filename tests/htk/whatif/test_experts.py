@@ -128,3 +128,10 @@ def test_members_in_a_node_by_its_gpus(gpus: int, members: int) -> None:
     changed, _ = spread_gradients(step(4, gpus_per_node=gpus), 4, 2)
     added = np.flatnonzero(changed.is_collective("all_reduce"))[1:]
     assert changed.facts.per_node[added].tolist() == [members]
+
+
+def test_an_exchange_needs_two() -> None:
+    acts = [comm(f"x{n}", 5, "all_to_all", group=n) for n in (-1, 1, 2)]
+    assert exchanges(small_model([*acts, comm("g", 5, "all_gather", group=2)])).tolist() == [
+        False, False, True, False
+    ]  # fmt: skip

@@ -56,3 +56,18 @@ def test_packed_weights_are_moved_as_they_lie() -> None:
         types=[BF16, "int", "", BF16],
     )
     assert int4.flops == 2 * M * K * N
+
+
+@pytest.mark.parametrize(("gated", "into", "out"), [(True, 1, 2), (True, 2, 2), (False, 2, 2)])
+def test_experts_by_hand(gated: bool, into: int, out: int) -> None:
+    """40 tokens of 6, of which each takes 2 of 8 experts of 10: all experts are read, and what the
+    products give is written and read once more. Of 3 tokens 6 of 8 are read."""
+    first = 20 if gated else 10
+    types = [FP8 if into == 1 else BF16] * 4 + ["int"]
+    for tokens, used in ((40, 1.0), (3, 6 / 8)):
+        dims = [[tokens, 6], [8, first, 6], [8, 6, 10], [tokens, 2], [tokens, 2]]
+        work = of("vllm::outplace_fused_experts", dims, types=types)
+        assert work.flops == 2 * tokens * 2 * 6 * (first + 10)
+        weights = used * into * 8 * (first * 6 + 6 * 10)
+        between = 2 * tokens * 2 * (first + 10) * out
+        assert work.bytes == 2 * into * tokens * 6 + weights + between

@@ -194,3 +194,14 @@ def test_sums_of_gpus_stand_before_the_last_kernel() -> None:
     assert [length(shared, n) for n in ("mm", "attention", "norm")] == [27_500, 15_000, 12_500]
     with pytest.raises(UsageError, match="catalogue does not hold"):
         serving.apply(server(), "tp=2,model=llama3-8b")
+
+
+def test_assumptions_are_those_of_what_was_asked_and_recorded() -> None:
+    def assumed(name: str, value: str) -> str:
+        return " ".join(serving.apply(server(name, A100), value).assumptions)
+
+    assert "weights are of 16 bits" in assumed(DECODE, "weights=int4")
+    assert "weights are of 16 bits" not in assumed(DECODE, "requests=2x")
+    assert "heads of queries share" in assumed(MIXED, "requests=2x")
+    assert "heads of queries share" not in assumed(DECODE, "requests=2x")
+    assert "heads of queries share" not in assumed(PROMPTS, "prefill=2x")
