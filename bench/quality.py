@@ -193,6 +193,7 @@ def fuzz(figures: dict[str, Any]) -> str:
 `make fuzz` builds the compiled parts with AddressSanitizer and UndefinedBehaviorSanitizer. Of the
 last run, {figures["seconds"]:,} s in sum, {each:,} s for each of {targets} targets, {led}:
 {outcome if otherwise else "no crash, leak or difference"}.
+How many inputs that makes depends on what else the machine does.
 
 | target | inputs |
 |---|--:|

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from htk.derived.match import collective_matches
-from htk.measures.collective_calls import CollectiveCalls, bandwidth, scopes, with_nccl_facts
+from htk.measures.collective_calls import CollectiveCalls, clock_facts, bandwidth, scopes, with_nccl_facts
 from tests.htk.measures.timed_calls import calls_of
 from tests.tables import make
 
@@ -92,3 +92,8 @@ def test_facts_of_other_sources_fill_what_the_profiler_lacks() -> None:
     assert filled["algorithm"].to_pylist() == ["RING", "TREE", None]
     assert filled["protocol"].to_pylist() == ["LL", None, None]
     assert filled.schema == collectives.schema
+
+
+def test_coverage_says_when_clocks_were_left_as_recorded() -> None:
+    assert clock_facts(align=True) == {}
+    assert clock_facts(align=False) == {"clock_alignment": "off"}
