@@ -7,7 +7,13 @@ import pyarrow as pa
 import pytest
 
 from htk.derived.match import collective_matches
-from htk.measures.collective_calls import CollectiveCalls, clock_facts, bandwidth, scopes, with_nccl_facts
+from htk.measures.collective_calls import (
+    CollectiveCalls,
+    bandwidth,
+    clock_facts,
+    scopes,
+    with_nccl_facts,
+)
 from tests.htk.measures.timed_calls import calls_of
 from tests.tables import make
 
