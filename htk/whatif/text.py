@@ -79,6 +79,8 @@ def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]
     ranks = len(facts.get("ranks") or [])
     step = "the recording" if facts.get("step") is None else f"step {facts['step']}"
     took = f" took {format_duration(rows[0]['measured_step_time_ns'])}" if rows else ""
+    if took and ranks > 1:  # shorter than a rank's step where ranks begin apart, as a first one has
+        took += " from the last rank's start to the last rank's end"
     held = facts.get("held_out_error_pct")
     lines = [
         f"{step}{took} ({pluralize(ranks, 'rank')} recorded)",

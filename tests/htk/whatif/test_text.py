@@ -48,7 +48,8 @@ def shown(*batches: float) -> str:
 
 def test_what_a_prediction_rests_on_stands_above_it() -> None:
     lines = shown(2).splitlines()
-    assert lines[0] == "step 12 took 100 ns (2 ranks recorded)"
+    took = "step 12 took 100 ns from the last rank's start to the last rank's end"
+    assert lines[0] == f"{took} (2 ranks recorded)"
     assert lines[1] == "replay of the unedited step: trusted"
     rest = " ".join(" ".join(lines[2:4]).split())
     assert rest == (
