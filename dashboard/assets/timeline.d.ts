@@ -109,7 +109,7 @@ declare namespace htk {
 
   interface Timeline {
     LIGHT: Colours; DARK: Colours; STRIPES: Kind[]; WORDS: Record<Kind, string>;
-    GUTTER: number; AXIS: number; LANE: number; HEAD: number; CHART: number; PIN: number; LINKED: string[]; KEYS: [string, string][];
+    GUTTER: number; LETTERS: number; AXIS: number; LANE: number; HEAD: number; CHART: number; PIN: number; LINKED: string[]; KEYS: [string, string][];
     rgb(hex: string): number[];
     palette(colours: Colours, kinds: Kind[]): Shade[];
     time(ns: number, digits?: number): string;
