@@ -53,7 +53,7 @@ def launch_stats(
     by: Annotated[By, "What a row stands for: a kind of call, a kernel or an operator."] = "call",
     call_cutoff_us: Annotated[float, "Calls longer than this are outliers."] = 50,
     delay_cutoff_us: Annotated[float, "Delays longer than this are outliers."] = 100,
-    n: Annotated[int, "Rows to show, most calls first; 0: all."] = 20,
+    n: Annotated[int, "Rows to show of each rank, most calls first; 0: all."] = 20,
 ) -> pa.Table:
     """How long do launches take, and how long does the launched work wait?
 
@@ -99,7 +99,9 @@ def launch_stats(
         schema=RETURNS,
     )
     order = np.lexsort((-groups.count, groups.keys[:, 0]))
-    shown = order[:n] if n else order
+    of_rank = groups.keys[order, 0]
+    row_of_rank = np.arange(len(order)) - np.searchsorted(of_rank, of_rank)
+    shown = order[row_of_rank < n] if n else order
     linked = int(launched.count.sum())
     return with_coverage(
         table.take(pa.array(shown)),

@@ -10,7 +10,7 @@ from htk.columns.arrow import codes_of, matching, number, numbers, text, texts
 from htk.columns.groups import Groups, event_keys, hosts, row_of
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
+from htk.core.chart import Scatter
 from htk.core.spread import ByRank
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, pooled, who_columns
@@ -48,7 +48,7 @@ RETURNS = table(
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("order", ("exposed_ns_mean", "duration_ns_mean"), stacked=False),
+    chart=Scatter("order", "exposed_ns_mean", "type"),
     needs=("collectives",),
     spread=ByRank(totals=("gathers", "with_copy_out"), when={"per": ("rank", "step")}),
 )

@@ -9,7 +9,15 @@ import pyarrow as pa
 
 from htk.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
 from htk.output.figure_colours import blended, colour_of, heat_scale, is_waiting, marker_of
-from htk.output.figure_columns import WITH_NUMBER, categories, scaled, series_of, title_of, words_of
+from htk.output.figure_columns import (
+    WITH_NUMBER,
+    categories,
+    scale_of,
+    scaled,
+    series_of,
+    title_of,
+    words_of,
+)
 from htk.output.tokens import DARK, series_colour
 
 _MOST_LINES = 4  # of ranks; of more the median and the range are drawn
@@ -258,17 +266,17 @@ def _missing(
 def _spans(table: pa.Table, chart: TimelineChart, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
-    start = scaled(table, chart.start, range(table.num_rows))
-    end = scaled(table, chart.end, range(table.num_rows))
-    origin = min((s for s in start if s is not None), default=0)
+    start, end = (table[name].to_pylist() for name in (chart.start, chart.end))
+    factor = scale_of(table, chart.start)[0] or 1
+    origin = min((s for s in start if s is not None), default=0)  # of both: ends have no other
     lanes = categories(table, chart.lane)
     traces = []
     for number, (name, every, _) in enumerate(series_of(table, chart.start, chart.color)):
         rows = [k for k in every if start[k] is not None and end[k] is not None]
         traces.append(
             go.Bar(
-                base=[start[k] - origin for k in rows],
-                x=[end[k] - start[k] for k in rows],
+                base=[(start[k] - origin) * factor for k in rows],
+                x=[(end[k] - start[k]) * factor for k in rows],
                 y=[lanes[k] for k in rows],
                 orientation="h",
                 name=name,

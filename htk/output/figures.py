@@ -21,7 +21,7 @@ from htk.output.figure_text import with_plain_names
 from htk.output.tokens import DARK, FONT, LIGHT
 
 _MOST_POINTS = 2000
-_MOST_CELLS = 50_000  # of a heat map
+_MOST_CELLS = 50_000  # of a heat map; points of lines
 _MOST_BARS = 16  # that lie: each has its name
 _MOST_MARKS = 20  # of an axis
 
@@ -32,14 +32,16 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     import plotly.graph_objects as go
 
     chart = _recorded(chart, table)
-    shown, mean = _over_ranks(_single_ranks(table, chart).slice(0, _MOST_POINTS), chart)
+    shown, mean = _over_ranks(_single_ranks(table, chart), chart)
+    shown = shown.slice(0, _MOST_CELLS if isinstance(chart, Heatmap | Line) else _MOST_POINTS)
     if isinstance(chart, Bar) and chart.horizontal:
         shown = shown.slice(0, _MOST_BARS)
     drawn = marks_of(shown, chart, DARK if dark else LIGHT)
     fig = go.Figure(drawn)
     fig.update_layout(
         **layout_of(dark=dark),
-        barmode="stack" if isinstance(chart, Bar) and chart.stacked else "group",
+        # Each sign on its own side of zero: what saves does not hide what costs.
+        barmode="relative" if isinstance(chart, Bar) and chart.stacked else "group",
     )
     _label(fig, shown, chart, " (mean over ranks)" if mean else "")
     if isinstance(chart, Line) and chart.x in WITH_NUMBER:

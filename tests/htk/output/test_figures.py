@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from htk.analyses import find
-from htk.core.chart import Bar, Heatmap, Line
+from htk.core.chart import Bar, Heatmap, Line, TimelineChart
 from htk.output.figures import figure
 from htk.output.tokens import DARK, LIGHT
 
@@ -133,3 +133,34 @@ def test_cells_of_a_heat_map_stand_in_the_order_of_their_numbers() -> None:
     assert list(fig.layout.xaxis.categoryarray) == [2, 10]
     assert list(fig.layout.yaxis.categoryarray) == ["stage 2", "stage 11"]
     assert fig.layout.yaxis.autorange == "reversed", "the first stage on top, as in lists of them"
+
+
+def test_spans_keep_their_length_wherever_the_first_ends() -> None:
+    """The first to end has begun 7 ms after the first to begin."""
+    table = pa.table({
+        "rank": [0, 1, 1], "start_ns": [5_000_000, 12_000_000, 20_000_000],
+        "end_ns": [25_000_000, 14_000_000, 21_500_000],
+    })  # fmt: skip
+    (spans,) = figure(table, TimelineChart("start_ns", "end_ns", "rank")).data
+    assert list(spans.base) == [0, 7, 15] and list(spans.x) == [20, 2, 1.5]
+
+
+def test_cells_and_means_of_many_rows_are_all_there() -> None:
+    """60 ranks × 40 steps: each has its cell, and the mean is over all of them."""
+    ranks, steps = 60, 40
+    table = pa.table({
+        "rank": [k // steps for k in range(ranks * steps)],
+        "step": [k % steps for k in range(ranks * steps)],
+        "wait_ns": [(k // steps) * 1_000_000 for k in range(ranks * steps)],
+    })  # fmt: skip
+    (cells,) = figure(table, Heatmap("step", "rank", "wait_ns", missing="lost")).data
+    assert len(cells.z) == ranks * steps
+    (bars,) = figure(table, Bar("step", "wait_ns")).data
+    assert list(bars.y) == pytest.approx([(ranks - 1) / 2] * steps)
+    *_, middle = figure(table, Line("step", "wait_ns", "rank")).data
+    assert list(middle.y) == pytest.approx([(ranks - 1) / 2] * steps)
+
+
+def test_what_saves_does_not_hide_what_costs() -> None:
+    table = pa.table({"step": [1, 2], "host_ns": [-4e6, 1e6], "wait_ns": [3e6, 2e6]})
+    assert figure(table, Bar("step", ("host_ns", "wait_ns"))).layout.barmode == "relative"

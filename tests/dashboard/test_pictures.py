@@ -1,0 +1,288 @@
+"""Every picture against the table it belongs to: what the browser drew, mark by mark.
+
+What should stand there is worked out from the rows alone, never by the code that draws.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from html import unescape
+from statistics import median
+from typing import Any
+
+import pytest
+
+from htk.analyses import ANALYSES, find
+from htk.answers.ask import ask
+from htk.core.chart import Bar, Heatmap, Line, Scatter, TimelineChart
+from htk.core.humanize import shorten
+from htk.dashboard.runs import Runs
+from htk.schema import ABSOLUTE_TIMES
+from htk.schema.columns import heading_of, unit_of
+from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.trace import Trace
+from tests.conftest import ROOT
+from tests.dashboard.conftest import go, serving, until, visiting
+
+SAMPLES = ROOT / "sample_traces"
+JOB = SAMPLES / "simulated" / "llama2-7b"
+LYING_BARS = 16  # of a picture whose bars lie: more names have no room
+FEW_LINES = 4  # of ranks; more are drawn as their median, least and most
+# Sums may stand in a bar together; these not.
+_NO_SUM = re.compile(r"_(max|min|mean|pct|p\d\d|std)$|imbalance|slowness")
+_UNITS = {"ms": 1e6, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}  # of an axis, in those of a column
+
+# The marks as they lie in the SVG, and the data that Plotly bound to each; of an axis its title
+# and the names of its places.
+_READ = """label => {
+  const figure = [...document.querySelectorAll('main figure.plot')]
+    .find(f => f.getAttribute('aria-label') === label);
+  const gd = figure && figure.querySelector('.js-plotly-plot');
+  if (!gd || !gd.calcdata || !gd.querySelector('.main-svg')) return null;
+  const { xaxis, yaxis } = gd._fullLayout;
+  const name = (axis, p) => axis?.type === 'category' ? axis._categories[p]
+    : axis?.type === 'log' && typeof p === 'number' ? p : p;
+  const bars = [], points = [], cells = [];
+  for (const group of gd.querySelectorAll('.barlayer .trace')) {
+    const { trace } = group.__data__[0], lies = trace.orientation === 'h';
+    for (const path of group.querySelectorAll('.point path')) {
+      const mark = path.parentNode.__data__, box = path.getBBox();
+      const along = lies ? xaxis : yaxis;
+      const ends = lies ? [box.x, box.x + box.width] : [box.y + box.height, box.y];
+      bars.push({ trace: trace.name, at: name(lies ? yaxis : xaxis, mark.p), value: mark.s,
+        from: mark.b, ends: ends.map(e => along.p2l(e)),
+        pixel: Math.abs(along.p2l(1) - along.p2l(0)),
+        box: [box.x, box.y, box.x + box.width, box.y + box.height] });
+    }
+  }
+  for (const group of gd.querySelectorAll('.scatterlayer .trace')) {
+    const { trace } = group.__data__[0];
+    for (const mark of group.__data__)
+      if (typeof mark.x === 'number' && typeof mark.y === 'number')
+        points.push({ trace: trace.name, x: name(xaxis, mark.x), y: name(yaxis, mark.y) });
+  }
+  for (const [mark] of gd.calcdata) {
+    if (mark.trace.type !== 'heatmap') continue;
+    const { _x, _y, _z, x, y, z } = mark.trace;
+    (_z || z).forEach((row, j) => row.forEach((value, i) => {
+      if (value !== undefined && value !== null && !Number.isNaN(value))
+        cells.push({ trace: mark.trace.name, value,
+          x: _z ? name(xaxis, _x[i]) : x[i], y: _z ? name(yaxis, _y[j]) : y[j] });
+    }));
+  }
+  const title = axis => axis?.title?.text || '';
+  const bar = gd.calcdata.map(c => c[0].trace.colorbar).find(Boolean);
+  return { bars, points, cells, x: title(xaxis), y: title(yaxis), scale: title(bar),
+    mode: gd._fullLayout.barmode };
+}"""
+
+
+@pytest.fixture(scope="module")
+def job() -> Trace:
+    return open_trace(JOB, OpenOptions(cache=False))
+
+
+@pytest.fixture(scope="module")
+def visitor(browser: Any, job: Trace) -> Iterator[tuple[Any, list[str]]]:
+    with serving(Runs([SAMPLES], trace=job)) as address:
+        yield from visiting(browser, address)
+
+
+def drawn(page: Any, label: str) -> dict[str, Any]:
+    """Return what a figure of the page shows, found by its label."""
+    until(page, f"label => !!({_READ})(label)", label)
+    picture: dict[str, Any] = page.evaluate(_READ, label)
+    return picture
+
+
+LACKING = {  # what the job has nothing of: all-to-alls, pipelines, servers, rows of operations, …
+    *("alltoall_balance", "comm_matrix", "comm_proxy", "link_counters", "moe_balance"),
+    *("pipeline_bubble", "serving_iterations", "straggler_slowdown", "straggler_whatif"),
+    *("slowdown_by_stage", "slowdown_by_type", "slowdown_by_worker"),
+}
+CHARTED = {name for name in ANALYSES if find(name).chart is not None}
+ANSWERED = sorted(CHARTED - LACKING)
+Rows = list[dict[str, Any]]
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_a_picture_of_the_registry_is_its_table(page: Any, job: Trace, name: str) -> None:
+    """Each mark is where a row says, at its length; nothing is missing, hidden or added."""
+    analysis = find(name)
+    rows = ask(job, name).to_pylist()
+    assert rows
+    go(page, f"/{name}")
+    picture = drawn(page, analysis.question)
+    match analysis.chart:
+        case Bar():
+            compare_bars(picture, rows, analysis.chart, len(job.ranks))
+        case Line():
+            compare_lines(picture, rows, analysis.chart)
+        case Scatter():
+            compare_points(picture, rows, analysis.chart)
+        case Heatmap():
+            compare_cells(picture, rows, analysis.chart)
+        case TimelineChart():
+            compare_spans(picture, rows, analysis.chart)
+
+
+def compare_bars(picture: dict[str, Any], rows: Rows, chart: Bar, ranks: int) -> None:
+    ys = (chart.y,) if isinstance(chart.y, str) else chart.y
+    if chart.instead and all(row[chart.y] is None for row in rows):
+        ys = (chart.instead,)
+    if chart.x == "rank":  # a row of all ranks together is no rank
+        rows = [row for row in rows if row["rank"] is not None] or rows
+    title = picture["x" if chart.horizontal else "y"]
+    averaged = "mean over ranks" in title
+    if chart.horizontal and averaged:
+        shown = list(dict.fromkeys(row[chart.x] for row in rows))[:LYING_BARS]
+        rows = [row for row in rows if row[chart.x] in shown]
+    elif chart.horizontal:
+        rows = rows[:LYING_BARS]
+    names = {row[chart.x] for row in rows}
+    named = any(isinstance(value, str) for value in names)  # no number: it has no place on an axis
+    assert len({place(chart.x, value) for value in names}) == len(names), "two names in a bar"
+    expected: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        for y in ys:
+            series = plain(heading_of(y)) if chart.color is None else word(chart.color, row)
+            if row[y] is not None and (row[chart.x] is not None or named):
+                expected[series, place(chart.x, row[chart.x])].append(row[y] / unit(title, y))
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    bars = [bar for bar in picture["bars"] if None not in (bar["value"], bar["at"])]
+    for bar in bars:
+        found[plain(bar["trace"]), unescape(str(bar["at"]))].append(bar["value"])
+        assert bar["ends"] == pytest.approx(
+            sorted([bar["from"], bar["from"] + bar["value"]]), abs=2 * bar["pixel"]
+        )
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        total = sum(values) / (ranks if averaged else 1)
+        assert sum(found[key]) == pytest.approx(total), key
+        additive = averaged or not any(_NO_SUM.search(y) for y in ys)
+        assert len(found[key]) == 1 or additive, f"{key}: what cannot be summed is stacked"
+    for number, bar in enumerate(bars):
+        hidden = [other for other in bars[:number] if overlapping(bar["box"], other["box"])]
+        assert not hidden, f"{bar} hides {hidden}"
+
+
+def compare_lines(picture: dict[str, Any], rows: Rows, chart: Line) -> None:
+    assert isinstance(chart.y, str)
+    origin = min(row[chart.x] for row in rows) if chart.x in ABSOLUTE_TIMES else 0
+    x_unit, y_unit = unit(picture["x"], chart.x), unit(picture["y"], chart.y)
+    points = [
+        (row["rank"], (row[chart.x] - origin) / x_unit, row[chart.y] / y_unit)
+        for row in rows
+        if row[chart.y] is not None
+    ]
+    if chart.x != "step" or len({rank for rank, *_ in points}) <= FEW_LINES:
+        expected = [(f"rank {rank}", x, y) for rank, x, y in points]
+        same_points([(p["trace"], p["x"], p["y"]) for p in picture["points"]], expected)
+        return
+    of_step: dict[float, list[float]] = defaultdict(list)
+    for _, x, y in points:
+        of_step[x].append(y)
+    middle = [("median", x, median(ys)) for x, ys in of_step.items()]
+    edges = [("", x, y) for x, ys in of_step.items() for y in (min(ys), max(ys))]
+    found = [
+        ("median" if "median" in p["trace"] else "", p["x"], p["y"]) for p in picture["points"]
+    ]
+    same_points(found, middle + edges)
+
+
+def compare_points(picture: dict[str, Any], rows: Rows, chart: Scatter) -> None:
+    x_unit, y_unit = unit(picture["x"], chart.x), unit(picture["y"], chart.y)
+    expected = [
+        (
+            word(chart.color, row) if chart.color else "",
+            row[chart.x] / x_unit,
+            row[chart.y] / y_unit,
+        )
+        for row in rows
+        if row[chart.x] is not None and row[chart.y] is not None
+    ]
+    found = [(plain(p["trace"]) if chart.color else "", p["x"], p["y"]) for p in picture["points"]]
+    same_points(found, expected)
+
+
+def compare_cells(picture: dict[str, Any], rows: Rows, chart: Heatmap) -> None:
+    factor = unit(picture["scale"], chart.value)
+    x, y = ([place(name, row[name]) for row in rows] for name in (chart.x, chart.y))
+    values = [row[chart.value] for row in rows]
+    expected = {(a, b): v / factor for a, b, v in zip(x, y, values, strict=True) if v is not None}
+    lost = {(a, b) for a in x for b in y if (a, b) not in expected} if chart.missing else set()
+    cells = picture["cells"]
+    found = {(c["x"], c["y"]): c["value"] for c in cells if c["trace"] != chart.missing}
+    assert found == pytest.approx(expected)
+    assert {(c["x"], c["y"]) for c in cells if c["trace"] == chart.missing and lost} == lost
+
+
+def compare_spans(picture: dict[str, Any], rows: Rows, chart: TimelineChart) -> None:
+    assert chart.color
+    rows = [row for row in rows if row[chart.start] is not None and row[chart.end] is not None]
+    origin = min(row[chart.start] for row in rows)
+    factor = unit(picture["x"], chart.start)
+    expected = [
+        (
+            f"{word(chart.color, row)} of {place(chart.lane, row[chart.lane])}",
+            (row[chart.start] - origin) / factor,
+            (row[chart.end] - row[chart.start]) / factor,
+        )
+        for row in rows
+    ]
+    bars = picture["bars"]
+    found = [(f"{plain(b['trace'])} of {b['at']}", b["from"], b["value"]) for b in bars]
+    same_points(found, expected)
+    for bar in bars:
+        ends = [bar["from"], bar["from"] + bar["value"]]
+        assert bar["ends"] == pytest.approx(ends, abs=2 * bar["pixel"])
+
+
+def same_points(found: list[tuple[str, float, float]], expected: list[Any]) -> None:
+    """The same points under the same names, whatever their order."""
+    found, expected = sorted(found), sorted(expected)
+    assert [name for name, *_ in found] == [name for name, *_ in expected]
+    for number in (1, 2):
+        column = [point[number] for point in expected]
+        assert [point[number] for point in found] == pytest.approx(column)
+
+
+def place(name: str, value: Any) -> str:
+    """Return how a row's place on an axis is called."""
+    if value is None:
+        return "–"
+    if name in ("rank", "step", "device", "stage"):
+        return f"{name} {value}"
+    return shorten(value, 50) if isinstance(value, str) else str(value)
+
+
+def word(column: str, row: dict[str, Any]) -> str:
+    """Return how the legend calls the series of a row."""
+    value = row[column]
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return plain(column if value else f"not {column}")
+    return f"rank {value}" if column.endswith("rank") else plain(str(value))
+
+
+def plain(text: str) -> str:
+    """Return a name without what differs between a table's words and a legend's."""
+    words = text.removesuffix(" %").replace("_", " ")
+    return re.sub(r"\bcomm\b", "communication", words)
+
+
+def unit(title: str, column: str) -> float:
+    """Return how much of a column's unit the unit of an axis is, as its title says."""
+    words = re.sub(r" \(mean over ranks\)", "", title)
+    stated = re.search(r"\[(.+)\]", words)
+    shown = stated[1] if stated else words
+    if unit_of(column) in ("ns", "bytes"):
+        return float(_UNITS[shown])
+    return 1.0
+
+
+def overlapping(a: list[float], b: list[float]) -> bool:
+    """Return whether two boxes share more than their edges."""
+    sides = [min(a[k + 2], b[k + 2]) - max(a[k], b[k]) for k in (0, 1)]
+    return all(side > 2.5 for side in sides)
