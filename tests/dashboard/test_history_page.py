@@ -140,3 +140,17 @@ def test_without_a_history_there_is_no_such_page(browser: Any, address: str) -> 
         go(opened, "/history")
         shows(opened, "No history is kept here")
         wrong.clear()
+
+
+def test_points_are_what_the_runs_say(page: Any) -> None:
+    go(page, "/history")
+    drawn(page)
+    for label, column, unit in (("Step time", "step_time_ns", 1e6), ("MFU", "mfu_pct", 1)):
+        points = page.evaluate(
+            """label => [...document.querySelectorAll('main figure.plot')]
+              .find(f => f.getAttribute('aria-label').startsWith(label))
+              .querySelector('.js-plotly-plot').calcdata[0].map(mark => mark.y)""",
+            label,
+        )
+        expected = [kept_run(number).row[column] / unit for number in range(RUNS)]
+        assert points == pytest.approx(expected)

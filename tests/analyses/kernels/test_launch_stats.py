@@ -88,3 +88,13 @@ def test_as_hta_on_whole_microseconds(shared: Path, trace: str, name: str, rank:
     assert total("shorter_than_call") == theirs["n_short_kernels(cpu<=50 & gpu<cpu)"]
     assert total("call_outliers") == theirs["n_runtime_outliers(cpu>50)"]
     assert total("delay_outliers") == theirs["n_launch_delay_outliers(>100)"]
+
+
+def test_rows_shown_are_of_each_rank(tmp_path: Path) -> None:
+    """The busiest kind of call of both ranks, none of which the other pushes out."""
+    for rank in (0, 1):
+        write(tmp_path / f"rank{rank}.json", *EVENTS, **of_rank(rank, 2))
+    result = ask(open_trace(tmp_path, OpenOptions(cache=False)), "launch_stats", n=1)
+    shown = [(row["rank"], row["launched_by"]) for row in result.to_pylist()]
+    assert shown == [(0, "cudaLaunchKernel"), (1, "cudaLaunchKernel")]
+    assert result.coverage["rows_left_out"] == 2
