@@ -28,7 +28,10 @@ PAGE, PICTURE = ROOT / "docs/benchmarks.md", ROOT / "docs/img/benchmarks-growth.
 BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "commands": ("commands.py", "--rounds", "5"),
     "ingest": ("ingest.py", "--rounds", "5"),
-    "analyses": ("analyses.py", "--events", "100000", "1000000", "10000000"),
+    "analyses": (
+        *("analyses.py", "--events", "100000", "1000000", "10000000"),
+        *("--simulated", "2", "16"),
+    ),
     "whatif": ("whatif.py", "--draws", "50", "--repeat", "30"),
     "rewriting": ("rewriting.py",),
     "timeline": ("timeline.py", "--events", "100000", "1000000", "10000000"),

@@ -1,15 +1,16 @@
 """How long the analyses take on parsed tables, and that their cost grows linearly.
 
     python bench/analyses.py [TRACE] [--events 100000 1000000 10000000] [--folder JOB …]
+                             [--simulated 2 16]
 
 Prints one JSON object. `summary`: all of `htk summary` on TRACE (default: the OWLv2 trace of the
 reference set), parsed already, beside HTA's temporal, overlap, kernel and idle breakdown of the
 same file, loaded already. `analyses`: seconds of every analysis on made-up tables of one rank, for
 each number of events, with what it shares with others (links, idle causes, …) counted apart, and
 the most memory that the process held meanwhile, the tables included. `jobs`: the same of recorded
-or simulated jobs (`htk simulate --steps N`), for what needs several ranks. `growth`: the power of
-the number of events by which the cost of the slower ones grows, from the smallest to the largest:
-1 is linear. `slowest_s` and `most_mb` are what a limit would be held against.
+or simulated jobs, for what needs several ranks; --simulated N simulates one of N steps. `growth`:
+the power of the number of events by which the cost of the slower ones grows, from the smallest to
+the largest: 1 is linear. `slowest_s` and `most_mb` are what a limit would be held against.
 """
 
 import argparse
@@ -19,7 +20,9 @@ import json
 import math
 import os
 import resource
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -50,12 +53,15 @@ def main() -> None:
     parser.add_argument("trace", nargs="?", type=Path)
     parser.add_argument("--events", nargs="*", type=int, default=[100_000, 1_000_000, 10_000_000])
     parser.add_argument("--folder", nargs="*", type=Path, default=[], help="jobs, small to large")
+    parser.add_argument("--simulated", nargs="*", type=int, default=[], help="steps, few to many")
     args = parser.parse_args()
     shared = Path(os.environ.get("HTK_SHARED", ROOT.parent / "shared"))
     trace = args.trace or shared / DEFAULT
     results: dict[str, Any] = {"summary": of_summary(trace)} if trace.exists() else {}
     by_events = {n: of_analyses(_MadeUp(made_up(n))) for n in args.events}
     jobs = dict(of_job(folder) for folder in args.folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        jobs |= dict(of_job(simulated(steps, Path(scratch))) for steps in args.simulated)
     for title, parts in (("analyses", by_events), ("jobs", jobs)):
         results[title] = {f"{n} events": part for n, part in parts.items()}
         results[f"growth_of_{title}"] = growth(parts)
@@ -81,6 +87,16 @@ def of_summary(path: Path) -> dict[str, float]:
 
     times["hta_s"] = seconds(theirs)
     return times
+
+
+def simulated(steps: int, scratch: Path) -> Path:
+    """Write the traces of so many steps of experts spread over eight ranks."""
+    folder = scratch / str(steps)
+    words = ["--experts", "8", "--expert-parallel", "4", "--strategy", "ddp", "--layers", "8"]
+    words += ["--nodes", "2", "--gpus-per-node", "4", "--steps", str(steps), "-o", str(folder)]
+    command = [sys.executable, "-m", "htk", "simulate", *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return folder
 
 
 def of_job(folder: Path) -> tuple[int, dict[str, Any]]:

@@ -33,7 +33,8 @@ _ANALYSES = """\
 ## Questions by size
 
 Seconds of CPU for all questions that the made-up tables of one rank can answer, and for the tables
-that they share; the power of the number of events by which the slowest grow (1 is linear).
+that they share; the power of the number of events by which the slowest grow (1 is linear). Below,
+what simulated jobs of experts can answer, for what needs several ranks.
 
 ![CPU time against events](img/benchmarks-growth.svg)
 """
@@ -140,12 +141,18 @@ def _analyses(figures: Mapping[str, Any]) -> str:
             f"{part['slowest_s'][0]} {part['slowest_s'][1]:.2f}",
             f"{part['most_mb'][1]:,.0f} MB",
         ]
-        for size, part in figures["analyses"].items()
+        for size, part in _sizes(figures).items()
     ]
     powers = sorted(figures["growth_of_analyses"].items(), key=lambda item: -item[1])[:8]
     grow = ", ".join(f"`{name}` {power:.2f}" for name, power in powers)
     table = _table(["", "questions", "all, s", "the slowest, s", "most memory"], rows)
     return f"{table}\nFastest growing: {grow}.\n"
+
+
+def _sizes(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the costs of made-up tables of a rank and of simulated jobs, by what they are."""
+    jobs = figures.get("jobs", {})
+    return figures["analyses"] | {f"eight ranks, {size}": part for size, part in jobs.items()}
 
 
 def _whatif(figures: Sequence[Mapping[str, Any]]) -> str:
