@@ -97,3 +97,23 @@ def test_world_says_how_late_the_last_comes() -> None:
     assert world.apply(model, "8").arrival_scale == pytest.approx(1.434 / 1.049, rel=0.01)
     assert world.apply(model, "2").arrival_scale == pytest.approx(0.589 / 1.049, rel=0.01)
     assert np.array_equal(world.apply(model, "4").weight, model.weight)
+
+
+def test_of_more_ranks_the_last_is_as_much_later_as_the_slowest_computes_longer_than_the_mean() -> (
+    None
+):
+    model = small_model(
+        [
+            act
+            for rank, ns in enumerate((100, 200, 600))
+            for act in (
+                Act(f"a{rank}", ns * K, rank=rank),
+                *gathers([120], rank=rank, waits=(f"a{rank}",)),
+            )
+        ]
+    )
+    waited = np.where(model.is_comm, 50.0 * K, 0.0)
+    lost = period(late(model, model, waited)) - period(model)
+    assert lost > 0
+    more = late(replace(model, arrival_scale=1.5), model, waited)
+    assert more.added == {"skew": (lost + (600 - 300) * K) / 2}
