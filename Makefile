@@ -89,7 +89,7 @@ menu: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) build dist *.egg-info htk/*.so
 
-$(VENV)/.base: pyproject.toml setup.py MANIFEST.in $(CONSTRAINTS) $(wildcard native/*.cpp native/*/*.cpp native/*/*.h)
+$(VENV)/.base: pyproject.toml setup.py MANIFEST.in $(CONSTRAINTS) $(wildcard native/*.cpp native/*.h native/*/*.cpp native/*/*.h)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[all]'
 	touch $@

@@ -1,7 +1,6 @@
 // Orders rows by columns of integers: a radix sort, which is stable and needs no comparisons.
 // Its twin in Python is htk.columns.order.ordered_pure.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "longs.h"
 
 #include <algorithm>
 #include <array>
@@ -15,24 +14,6 @@ namespace {
 constexpr int DIGIT = 11;  // bits: counters of 2,048 values stay in the first cache
 constexpr std::size_t MOVES = 4;  // a row, before digits are faster
 constexpr std::uint64_t VALUES = std::uint64_t{1} << DIGIT;
-
-struct Longs {
-    Py_buffer view{};
-    bool held = false;
-    bool take(PyObject* from, int flags) {
-        held = PyObject_GetBuffer(from, &view, flags) == 0;
-        if (held && view.itemsize != 8) {
-            PyErr_SetString(PyExc_ValueError, "64-bit integers expected");
-            return false;
-        }
-        return held;
-    }
-    std::int64_t* data() const { return static_cast<std::int64_t*>(view.buf); }
-    std::size_t size() const { return static_cast<std::size_t>(view.len / 8); }
-    ~Longs() {
-        if (held) PyBuffer_Release(&view);
-    }
-};
 
 template <typename Key>
 struct Row {
@@ -98,7 +79,6 @@ Result sort_by_digits(const std::int64_t* keys, std::int64_t low, std::int64_t* 
 }
 
 Result sorted(const std::int64_t* keys, std::size_t count, std::int64_t* rows, std::size_t many) {
-    if (many < 2) return Result::done;
     std::int64_t low = std::numeric_limits<std::int64_t>::max();
     std::int64_t high = std::numeric_limits<std::int64_t>::min(), last = high;
     bool in_order = true;
@@ -125,13 +105,14 @@ PyObject* reorder(PyObject*, PyObject* args) {
     if (!PyArg_ParseTuple(args, "OO", &of_keys, &of_rows)) return nullptr;
     Longs keys, rows;
     if (!keys.take(of_keys, PyBUF_SIMPLE) || !rows.take(of_rows, PyBUF_WRITABLE)) return nullptr;
-    if (keys.size() > std::numeric_limits<std::uint32_t>::max()) {
+    const auto count = static_cast<std::size_t>(keys.size());
+    const auto many = static_cast<std::size_t>(rows.size());
+    if (count > std::numeric_limits<std::uint32_t>::max()) {
         PyErr_SetString(PyExc_ValueError, "more rows than 32 bits count");
         return nullptr;
     }
     Result result = Result::done;
     const std::int64_t* values = keys.data();
-    const std::size_t count = keys.size(), many = rows.size();
     std::int64_t* order = rows.data();
     Py_BEGIN_ALLOW_THREADS;
     result = sorted(values, count, order, many);

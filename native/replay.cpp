@@ -1,29 +1,10 @@
 // The one loop of the replay: raise each edge's head to its tail plus the weight, in order.
 // Its twin in Python is htk.replay.longest_pure.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "longs.h"
 
 #include <cstdint>
 
 namespace {
-
-struct Longs {
-    Py_buffer view{};
-    bool held = false;
-    bool take(PyObject* from, int flags) {
-        held = PyObject_GetBuffer(from, &view, flags) == 0;
-        if (held && view.itemsize != 8) {
-            PyErr_SetString(PyExc_ValueError, "64-bit integers expected");
-            return false;
-        }
-        return held;
-    }
-    std::int64_t* data() const { return static_cast<std::int64_t*>(view.buf); }
-    Py_ssize_t size() const { return view.len / 8; }
-    ~Longs() {
-        if (held) PyBuffer_Release(&view);
-    }
-};
 
 PyObject* longest(PyObject*, PyObject* args) {
     PyObject *times, *tails, *heads, *weights;

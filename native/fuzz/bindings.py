@@ -2,8 +2,8 @@
 
     python native/fuzz/bindings.py FOLDER [--seconds 10] [--seed N]
 
-FOLDER holds _kineto and _replay. Any argument of any type in any order: an exception is an answer,
-a crash is not. What they accept must be what their twins in Python compute.
+FOLDER holds _kineto, _order and _replay. Any argument of any type in any order: an exception is an
+answer, a crash is not. What they accept must be what their twins in Python compute.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.nesting import nest_pure
+from htk.columns.order import ordered_pure
 from htk.graph.replay import longest_pure
 from htk.parsers.kineto.columns import COLUMNS, REST
 
@@ -51,12 +52,14 @@ def main() -> None:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**9)
     dice = random.Random(seed)
     print(f"seed {seed}", flush=True)
-    kineto, replay = (loaded(options.folder, name) for name in ("_kineto", "_replay"))
+    names = ("_kineto", "_order", "_replay")
+    kineto, *others = (loaded(options.folder, name) for name in names)
+    modules = dict(zip((reorder, longest), others, strict=True))
     seeds = [file.read_bytes()[2:] for file in sorted((options.folder / "corpus/parse").iterdir())]
     until, runs = time.monotonic() + options.seconds, Counter[str]()
     while time.monotonic() < until:
-        for target in (parse, misuse, nest, strings, arrays, longest):
-            target(kineto if target is not longest else replay, dice, seeds)
+        for target in (parse, misuse, nest, strings, arrays, reorder, longest):
+            target(modules.get(target, kineto), dice, seeds)
             runs[target.__name__] += 1
         if runs["parse"] % 100 == 0:
             gc.collect()
@@ -215,6 +218,23 @@ def arrays(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
     for anything in ANYTHING:
         with contextlib.suppress(TypeError, ValueError):
             module.set_array_memory(anything, anything)
+
+
+def reorder(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    rows = dice.randrange(40)
+    widest = dice.choice((1, 1 << 11, 1 << 22, 1 << 33, 1 << 63))
+    keys = np.array([dice.randrange(-widest, widest) for _ in range(rows)], np.int64)
+    order = np.arange(rows)
+    if dice.random() < 0.3:  # some rows, of which some may have no key
+        order = np.array([dice.randrange(-1, rows + 2) for _ in range(rows)], np.int64)
+    chosen = order.copy()
+    if dice.random() < 0.1:
+        keys = keys.astype(np.int32)
+    try:
+        module.reorder(keys, order)
+    except (ValueError, IndexError):
+        return
+    assert order.tolist() == chosen[ordered_pure(keys[chosen])].tolist()
 
 
 def longest(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
