@@ -54,6 +54,12 @@ def test_a_unit_that_is_asked_for_holds_where_no_name_says_it(tmp_path: Path) ->
         htk.open(path, time_unit="hours")
 
 
+@pytest.mark.parametrize("step", [7, 7.0, "7"])
+def test_steps_are_whole_numbers_however_they_are_written(step: object) -> None:
+    data = lines(ROW | {"start_ns": 4, "end_ns": 9, "step": step})
+    assert [row["step"] for row in rows(parsed(operation_rows, data))] == [7]
+
+
 def test_columns_go_by_many_names() -> None:
     csv = (
         "global_rank,dp,pp,mc,mb_id,iteration,optype,start_us,duration_us\n"

@@ -31,6 +31,12 @@ def test_random_plain_objects_are_what_pickle_says(protocol: int) -> None:
         assert is_pickle(data) and load_plain(data) == value
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_refusal_names_what_was_to_be_imported(protocol: int) -> None:
+    with pytest.raises(RefusedPickle, match=f"to import {os.getcwd.__module__}.getcwd$"):
+        load_plain(pickle.dumps([os.getcwd], protocol))
+
+
 def test_a_container_that_holds_itself_and_one_held_twice() -> None:
     shared = [1, 2]
     first, second = load_plain(pickle.dumps([shared, shared]))
