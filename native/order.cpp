@@ -29,13 +29,13 @@ bool sort_by_moves(Row<Key>* rows, std::size_t many) {
     std::size_t left = MOVES * many;
     for (std::size_t k = 1; k < many; ++k) {
         const Row<Key> row = rows[k];
-        std::size_t place = k;
-        while (place > 0 && rows[place - 1].key > row.key && left > 0) {
-            rows[place] = rows[place - 1];
-            --place;
+        std::size_t target = k;
+        while (target > 0 && rows[target - 1].key > row.key && left > 0) {
+            rows[target] = rows[target - 1];
+            --target;
             --left;
         }
-        rows[place] = row;
+        rows[target] = row;
         if (left == 0) return false;  // what has been moved is in order among itself
     }
     return true;

@@ -77,9 +77,9 @@ _END = """## How
   a kernel and a transfer of its own (`tensor`); halves of a batch in turn (`batch`) and tiles that
   are sent as they are done (`fused`) are not simulated.
 - *Global batch, from two*: both steps are recordings, as `--with` takes them.
-- Ranges of *intervals* are those of rows that have nothing in common. Rows of one source have, and
-  of most kinds no more than two sources are known: with one of two left out, the other's errors
-  are what its intervals are made of.
+- Ranges of *intervals* are those of independent rows. Rows of one source are not independent, and
+  most kinds have two sources at most: the intervals of the one are then learned from the errors of
+  the other alone.
 - *Intervals* are the stated uncertainty, with 2 % of the step that models miss of any job beside
   it, times a factor for the kind of what-if (`htk/whatif/calibration.toml`), by split conformal
   prediction on measured rows alone; ten rows spread like those of all kinds count beside the

@@ -17,9 +17,7 @@ def ordered(*columns: NDArray[Any]) -> Ints:
     Rows that are equal in all stay in order.
     """
     rows = len(columns[0])
-    if not _FEW <= rows < _MOST or any(c.dtype.kind not in "iub" for c in columns):
-        return ordered_pure(*columns)
-    if any(c.dtype == np.uint64 for c in columns):
+    if not _FEW <= rows < _MOST or not all(np.can_cast(c.dtype, np.int64) for c in columns):
         return ordered_pure(*columns)
     try:
         from htk._order import reorder

@@ -96,7 +96,7 @@ def accumulated_together(
 
     Both ask one model for one change, from `before` to `after`: what the first made longer and the
     second shorter again was never predicted. `between`: the step after the first alone; `before`
-    itself where the edit is one of its own.
+    itself if this edit belongs to no other.
     """
     if between is before or _is_same(between, after):
         return accumulated(between, after, name, far)

@@ -1,9 +1,9 @@
-"""How much longer transfers take as their rings pass more nodes: the slowest link sets the pace.
+"""How much longer transfers take in rings over more nodes: the slowest link sets the pace.
 
-A link is a little faster or slower from call to call, and from group to group. What a collective
-takes is the time of the slowest of its links, so that recorded ones of like size show the highest
-of as many draws as their group has nodes: their spread tells that of a link, and how much higher
-the highest of more draws is expected.
+The speed of a link varies from call to call and from group to group. A collective takes as long as
+the slowest of its links, which is the highest of as many draws as its group has nodes. The spread
+of recorded collectives of one size therefore gives the spread of a link, and with it the expected
+highest of more draws.
 """
 
 from math import erf, exp, sqrt
@@ -53,7 +53,7 @@ def _spread(model: StepModel) -> float:
     sure &= alike >= 0
     _, first = np.unique(numbers(matches["match"], -1)[sure], return_index=True)
     rows = np.flatnonzero(sure)[first]
-    positions = Groups.by_keys(alike[rows][:, None])
+    positions = Groups.by_keys(alike[rows])
     count = positions.count[positions.group_ids]
     log = np.log(span[rows])
     mean = np.bincount(positions.group_ids, log) / positions.count
@@ -68,19 +68,15 @@ def _alike(model: StepModel) -> Ints:
     """Return a number for each recorded collective: those of one type and size at one place of a
     step have the same; -1: small ones, or not of the step."""
     calls = model.facts.tables["collectives"]
-    columns = [codes_of(calls["type"])[0]]
-    columns += [numbers(calls[name], -1) for name in ("in_bytes", "out_bytes", "group_size")]
-    kinds = np.column_stack(columns).astype(np.int64)
-    kind = Groups.by_keys(kinds)
-    lane = np.column_stack(
-        [kind.group_ids, numbers(calls["rank"], -1), codes_of(calls["group"])[0]]
-    )
-    lanes = Groups.by_keys(lane.astype(np.int64))
+    into, out, size = (numbers(calls[n], -1) for n in ("in_bytes", "out_bytes", "group_size"))
+    kind = Groups.by_keys([codes_of(calls["type"])[0], into, out, size])
+    rank, group = numbers(calls["rank"], -1), codes_of(calls["group"])[0]
+    lanes = Groups.by_keys([kind.group_ids, rank, group])
     index = lanes.rank_within(numbers(calls["start_ns"], 0).astype(np.int64))
     in_step = _in_step(model, lanes)
     position = index % np.maximum(in_step, 1)
-    large = np.maximum(kinds[:, 1], kinds[:, 2]) >= LARGE
-    number = Groups.by_keys(np.column_stack([kind.group_ids, position])).group_ids
+    large = np.maximum(into, out) >= LARGE
+    number = Groups.by_keys([kind.group_ids, position]).group_ids
     return np.where(large & (in_step > 0), number, -1)
 
 

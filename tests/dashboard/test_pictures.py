@@ -239,7 +239,7 @@ def compare_spans(picture: dict[str, Any], rows: Rows, chart: TimelineChart) -> 
 
 
 def same_points(found: list[tuple[str, float, float]], expected: list[Any]) -> None:
-    """The same points under the same names, whatever their order."""
+    """Assert that the points and their names are those of the table, in any order."""
     found, expected = sorted(found), sorted(expected)
     assert [name for name, *_ in found] == [name for name, *_ in expected]
     for number in (1, 2):

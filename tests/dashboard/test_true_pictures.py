@@ -251,7 +251,7 @@ def test_sides_are_picked_from_the_ranks_that_are_there(page: Any) -> None:
 
 
 def test_long_names_are_told_apart_in_tables(page: Any, job: Trace) -> None:
-    """Of a long name its telling parts, the name as it was recorded on hover."""
+    """A long name is shortened to its telling parts; hovering shows it as recorded."""
     go(page, "/kernel_top")
     page.wait_for_selector(".ag-pinned-left-cols-container .ag-cell-value")
     rows = ask(job, "kernel_top", n=20).to_pylist()[:5]  # the grid holds those in sight

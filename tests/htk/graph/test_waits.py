@@ -160,8 +160,8 @@ def test_neighbours_in_the_order_of_launches_as_a_look_at_all_tells(
 
 @given(LAUNCHES)
 def test_guesses_as_a_look_at_all_tells(drawn: list[tuple[int, int, int, int]]) -> None:
-    """What the thread launches next waits for what ended last on another stream of its device, of
-    the last launched on each before; where there is one such stream there is no choice."""
+    """The thread's next launch waits for one of the activities that were launched last on the other
+    streams of its device: the one that ended last. With one such stream there is no choice."""
     acts, calls = drawn_step(drawn)
     issued = calls.start[acts.call]
     thread = calls.lane[acts.call]

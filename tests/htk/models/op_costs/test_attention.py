@@ -108,7 +108,7 @@ def test_a_window_of_so_many_keys_holds_the_querys_own(keys: int, left: int | No
 
 
 def test_a_ragged_batch_is_one_longest_and_others_alike() -> None:
-    """Of 13 queries and 22 keys one sequence has 6 and 9; the two others 3 and 6 each."""
+    """13 queries and 22 keys: 6 and 9 in one sequence, 3 and 6 in each of the two others."""
     assert ragged(13, 22, 3, (6, 9), Mask("top left")) == 6 * 9 + 2 * 3 * 6
     assert ragged(13, 22, 3, (6, 9), Mask("bottom right", None, 0)) == (
         sum(range(4, 10)) + 2 * sum(range(4, 7))
