@@ -43,7 +43,12 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Line("end_ns", ("counted_gbps", "collective_gbps"), "host"))
+_CHART = Line(
+    "end_ns", ("counted_gbps", "collective_gbps"), owner=("host", "link", "direction", "port")
+)
+
+
+@analysis(returns=RETURNS, chart=_CHART)
 def link_counters(
     link_samples: pa.Table,
     collectives: pa.Table,

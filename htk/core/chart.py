@@ -17,12 +17,13 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """y over x, a line for each colour; `steps` hold a value until the next."""
+    """y over x, a line for each colour and owner; `steps` hold a value until the next."""
 
     x: str
     y: str | tuple[str, ...]
     color: str | None = None
     steps: bool = False
+    owner: tuple[str, ...] = ()  # columns that say whose a row is; none: its rank
 
 
 @dataclass(frozen=True)

@@ -73,19 +73,21 @@ def _by_kind(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[str] 
 def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
-    series = _split_by_rank(table, chart)
-    by_rank = any(line.rank is not None for line in series)
-    if chart.x in WITH_NUMBER and len({line.rank for line in series}) > _MOST_LINES:
+    every = _split_by_owner(table, chart)
+    series = [
+        line for line in every if any(v is not None for v in scaled(table, line.y, line.rows))
+    ]
+    if chart.x in WITH_NUMBER and len({line.owner for line in series}) > _MOST_LINES:
         return _bands(table, chart, series, palette)
-    ranks = list(dict.fromkeys(line.rank for line in series))
+    owners = list(dict.fromkeys(line.owner for line in series))
     names = list(dict.fromkeys(line.name for line in series))
     traces = []
     cycle = table["cycle"].to_pylist() if "cycle" in table.column_names else None
     for number, line in enumerate(series):
         pieces = _recordings(line.rows, cycle)
         colour = colour_of(line.name, palette, number)
-        if by_rank:  # a colour a rank, a dash for each series of it
-            colour = series_colour(ranks.index(line.rank), dark=palette is DARK)
+        if line.owner is not None:  # a colour for each, a dash for each series of it
+            colour = series_colour(owners.index(line.owner), dark=palette is DARK)
         traces.append(
             go.Scatter(
                 x=_apart(pieces, partial(scaled, table, chart.x)),
@@ -96,7 +98,9 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
                     "color": colour,
                     "width": 1.6,
                     "shape": "hv" if chart.steps else "linear",
-                    "dash": _DASHES[names.index(line.name) % len(_DASHES)] if by_rank else "solid",
+                    "dash": _DASHES[names.index(line.name) % len(_DASHES)]
+                    if line.owner
+                    else "solid",
                 },
             )
         )
@@ -130,7 +134,7 @@ def _bands(
     traces = []
     names = list(dict.fromkeys(line.name for line in series))
     for number, name in enumerate(names):
-        values: dict[Any, list[tuple[float, int | None]]] = {}
+        values: dict[Any, list[tuple[float, str | None]]] = {}
         lines = [line for line in series if line.name == name]
         for line in lines:
             points = zip(
@@ -138,7 +142,7 @@ def _bands(
             )
             for x, y in points:
                 if x is not None and y is not None:
-                    values.setdefault(x, []).append((y, line.rank))
+                    values.setdefault(x, []).append((y, line.owner))
         x = sorted(values)
         colour = series_colour(number, dark=palette is DARK)
         most = [max(values[k], key=lambda point: point[0]) for k in x]
@@ -160,8 +164,8 @@ def _bands(
                 mode="lines+markers",
                 name=f"{name}: median of {len(lines)} ranks",
                 line={"color": colour, "width": 2},
-                customdata=[[y, rank] for y, rank in most],
-                hovertemplate="%{y:.4g}, most %{customdata[0]:.4g} on rank %{customdata[1]}"
+                customdata=[[y, owner] for y, owner in most],
+                hovertemplate="%{y:.4g}, most %{customdata[0]:.4g} on %{customdata[1]}"
                 "<extra></extra>",
             ),
         ]
@@ -169,37 +173,48 @@ def _bands(
 
 
 def _line_name(line: "_Drawn", series: int) -> str:
-    if line.rank is None:
+    if line.owner is None:
         return line.name
-    return f"rank {line.rank}" if series == 1 else f"{line.name}, rank {line.rank}"
+    return line.owner if series == 1 else f"{line.name}, {line.owner}"
 
 
 class _Drawn(NamedTuple):
-    """A line of a figure; of one rank, where several ranks have lines."""
+    """A line of a figure; whose it is, where several ranks or links have lines."""
 
     name: str
-    rank: int | None
+    owner: str | None
     rows: list[int]
     y: str
 
 
-def _split_by_rank(table: pa.Table, chart: Line) -> list[_Drawn]:
-    """Return a line for each series and rank, so that none runs from one rank to the next."""
+def _split_by_owner(table: pa.Table, chart: Line) -> list[_Drawn]:
+    """Return a line for each series and owner, so that none runs from one to the next."""
     series = series_of(table, chart.y, chart.color)
-    if "rank" not in table.column_names or chart.x == "rank":
-        return [_Drawn(name, None, rows, y) for name, rows, y in series]
-    if chart.color == "rank":
+    owners = _owners(table, chart)
+    if chart.color == "rank" and any(owners):
         series = [(words_of(str(chart.y)), list(range(table.num_rows)), str(chart.y))]
-    ranks = table["rank"].to_pylist()
-    every = list(dict.fromkeys(ranks))
-    if len(every) < 2:
-        return [_Drawn(name, None, rows, y) for name, rows, y in series]
+    every = list(dict.fromkeys(owners))
     return [
-        _Drawn(name, rank, of_rank, y)
+        _Drawn(name, owner, of_owner, y)
         for name, rows, y in series
-        for rank in every
-        if (of_rank := [k for k in rows if ranks[k] == rank])
+        for owner in every
+        if (of_owner := [k for k in rows if owners[k] == owner])
     ]
+
+
+def _owners(table: pa.Table, chart: Line) -> Sequence[str | None]:
+    """Return whose each row is, where it is of several: as the chart's columns say, else ranks."""
+    none = [None] * table.num_rows
+    columns = chart.owner or (() if chart.x == "rank" else ("rank",))
+    values = {name: table[name].to_pylist() for name in columns if name in table.column_names}
+    differing = [name for name, column in values.items() if len(set(column)) > 1]
+    if not differing:
+        return none
+    words = [
+        [f"{name} {v}" if name in WITH_NUMBER else str(v) for v in values[name]]
+        for name in differing
+    ]
+    return [" ".join(row) for row in zip(*words, strict=True)]
 
 
 def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[Any]:

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from html import unescape
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,6 +24,7 @@ from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from tests.conftest import ROOT
 from tests.dashboard.conftest import go, serving, until, visiting
+from tests.dashboard.more_recordings import write_recordings
 
 SAMPLES = ROOT / "sample_traces"
 JOB = SAMPLES / "simulated" / "llama2-7b"
@@ -77,14 +79,37 @@ _READ = """label => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def job() -> Trace:
-    return open_trace(JOB, OpenOptions(cache=False))
+_OPERATIONS = "sample_traces/operation_rows/slow_worker.parquet"
+# What the job has nothing of, and the recording that has.
+ELSEWHERE = {
+    **dict.fromkeys(("alltoall_balance", "moe_balance"), "more/experts"),
+    **dict.fromkeys(("pipeline_bubble", "comm_matrix"), "more/pipeline"),
+    **{"serving_iterations": "more/server", "comm_proxy": "more/proxy"},
+    **{"link_counters": "more/links"},
+    **dict.fromkeys(("straggler_slowdown", "straggler_whatif"), _OPERATIONS),
+    **{f"slowdown_by_{what}": _OPERATIONS for what in ("stage", "type", "worker")},
+}
 
 
 @pytest.fixture(scope="module")
-def visitor(browser: Any, job: Trace) -> Iterator[tuple[Any, list[str]]]:
-    with serving(Runs([SAMPLES], trace=job)) as address:
+def more(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recordings") / "more"
+    folder.mkdir()
+    write_recordings(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def traces(more: Path) -> dict[str, Trace]:
+    """Return the job, under no name, and the recordings of what it lacks."""
+    folder_of = {"": JOB.parent, "more": more.parent, "sample_traces": ROOT}
+    places = {run: folder_of[run.partition("/")[0]] / (run or JOB.name) for run in RUNS}
+    return {run: open_trace(place, OpenOptions(cache=False)) for run, place in places.items()}
+
+
+@pytest.fixture(scope="module")
+def visitor(browser: Any, more: Path, traces: dict[str, Trace]) -> Iterator[tuple[Any, list[str]]]:
+    with serving(Runs([SAMPLES, more], trace=traces[""])) as address:
         yield from visiting(browser, address)
 
 
@@ -95,27 +120,24 @@ def drawn(page: Any, label: str) -> dict[str, Any]:
     return picture
 
 
-LACKING = {  # what the job has nothing of: all-to-alls, pipelines, servers, rows of operations, …
-    *("alltoall_balance", "comm_matrix", "comm_proxy", "link_counters", "moe_balance"),
-    *("pipeline_bubble", "serving_iterations", "straggler_slowdown", "straggler_whatif"),
-    *("slowdown_by_stage", "slowdown_by_type", "slowdown_by_worker"),
-}
-CHARTED = {name for name in ANALYSES if find(name).chart is not None}
-ANSWERED = sorted(CHARTED - LACKING)
+CHARTED = sorted(name for name in ANALYSES if find(name).chart is not None)
+RUNS = ("", *dict.fromkeys(ELSEWHERE.values()))
 Rows = list[dict[str, Any]]
 
 
-@pytest.mark.parametrize("name", ANSWERED)
-def test_a_picture_of_the_registry_is_its_table(page: Any, job: Trace, name: str) -> None:
+@pytest.mark.parametrize("name", CHARTED)
+def test_a_picture_of_the_registry_is_its_table(
+    page: Any, traces: dict[str, Trace], name: str
+) -> None:
     """Each mark is where a row says, at its length; nothing is missing, hidden or added."""
-    analysis = find(name)
-    rows = ask(job, name).to_pylist()
+    analysis, run = find(name), ELSEWHERE.get(name, "")
+    rows = ask(traces[run], name).to_pylist()
     assert rows
-    go(page, f"/{name}")
+    go(page, f"/{name}?run={run}" if run else f"/{name}")
     picture = drawn(page, analysis.question)
     match analysis.chart:
         case Bar():
-            compare_bars(picture, rows, analysis.chart, len(job.ranks))
+            compare_bars(picture, rows, analysis.chart, len(traces[run].ranks))
         case Line():
             compare_lines(picture, rows, analysis.chart)
         case Scatter():
@@ -167,20 +189,27 @@ def compare_bars(picture: dict[str, Any], rows: Rows, chart: Bar, ranks: int) ->
 
 
 def compare_lines(picture: dict[str, Any], rows: Rows, chart: Line) -> None:
-    assert isinstance(chart.y, str)
+    ys = (chart.y,) if isinstance(chart.y, str) else chart.y
     origin = min(row[chart.x] for row in rows) if chart.x in ABSOLUTE_TIMES else 0
-    x_unit, y_unit = unit(picture["x"], chart.x), unit(picture["y"], chart.y)
+    x_unit = unit(picture["x"], chart.x)
     points = [
-        (row["rank"], (row[chart.x] - origin) / x_unit, row[chart.y] / y_unit)
+        (whose(row, chart), y, (row[chart.x] - origin) / x_unit, row[y] / unit(picture["y"], y))
         for row in rows
-        if row[chart.y] is not None
+        for y in ys
+        if row[y] is not None and row[chart.x] is not None
     ]
-    if chart.x != "step" or len({rank for rank, *_ in points}) <= FEW_LINES:
-        expected = [(f"rank {rank}", x, y) for rank, x, y in points]
-        same_points([(p["trace"], p["x"], p["y"]) for p in picture["points"]], expected)
+    owners, drawn_ys = ({point[k] for point in points} for k in (0, 1))
+    if chart.x != "step" or len(owners) <= FEW_LINES:
+        found = [(p["trace"], p["x"], p["y"]) for p in picture["points"]]
+        of_one = len(drawn_ys) == 1
+        named = [
+            (owner if of_one else ", ".join(filter(None, (plain(heading_of(y)), owner))), x, value)
+            for owner, y, x, value in points
+        ]
+        same_points(found, named)
         return
     of_step: dict[float, list[float]] = defaultdict(list)
-    for _, x, y in points:
+    for _, _, x, y in points:
         of_step[x].append(y)
     middle = [("median", x, median(ys)) for x, ys in of_step.items()]
     edges = [("", x, y) for x, ys in of_step.items() for y in (min(ys), max(ys))]
@@ -188,6 +217,13 @@ def compare_lines(picture: dict[str, Any], rows: Rows, chart: Line) -> None:
         ("median" if "median" in p["trace"] else "", p["x"], p["y"]) for p in picture["points"]
     ]
     same_points(found, middle + edges)
+
+
+def whose(row: dict[str, Any], chart: Line) -> str:
+    """Return how a legend calls what a row is of: its rank, or its host and link."""
+    if chart.owner:
+        return " ".join(str(row[name]) for name in ("host", "link"))
+    return f"rank {row['rank']}" if "rank" in row else ""
 
 
 def compare_points(picture: dict[str, Any], rows: Rows, chart: Scatter) -> None:

@@ -85,7 +85,7 @@ def test_many_ranks_are_a_median_and_a_range() -> None:
     most, least, middle = figure(table, Line("step", "duration_ns", "rank")).data
     assert list(most.y) == [101, 152, 103] and list(least.y) == [101, 102, 103]
     assert list(middle.y) == [101, 102, 103]
-    assert [rank for _, rank in middle.customdata][1] == 5
+    assert [whose for _, whose in middle.customdata][1] == "rank 5"
 
 
 def test_cells_of_a_heat_map_that_were_not_recorded_are_not_zero() -> None:
