@@ -15,7 +15,7 @@ from htk.analyses.causes.advice.links import transfer_findings
 from htk.analyses.causes.advice.memory import memory_findings
 from htk.analyses.causes.advice.waiting import Exposed, uneven_compute
 from htk.columns.arrow import number, numbers, texts
-from htk.core.analysis import analysis, with_coverage
+from htk.core.analysis import Later, analysis, with_coverage
 from htk.core.chart import Bar
 from htk.errors import MissingTable
 from htk.measures.collective_calls import with_nccl_facts
@@ -57,6 +57,7 @@ def recommendations(
     stalls: pa.Table,
     rank_windows: pa.Table,
     step_windows: pa.Table,
+    step_window_times: Later,
     kernel_totals: pa.Table,
     activities: pa.Table,
     aligned_matches: pa.Table,
@@ -121,7 +122,7 @@ def recommendations(
     transfers, held_up = transfer_findings(exposed, waits, (exposed_ns, comm_ns), gpus, records)
     waits = waits.without(held_up)
     advice = launch_advice(cpu_ops, op_links, launches, ranks)
-    comparable = comparable_compute(time_breakdown, activities, step_windows)
+    comparable = comparable_compute(time_breakdown, step_window_times)
     findings = [
         *idle_findings(idle, gpus, exposed.waits_by_finding(waits), advice),
         *changed,

@@ -8,21 +8,13 @@ import pyarrow as pa
 from htk.columns.arrow import codes_of, number, numbers, text
 from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.types import Ints
-from htk.core.analysis import analysis
+from htk.core.analysis import Later, analysis
 from htk.core.chart import Bar
 from htk.core.spread import ByRank
-from htk.derived.windows import kinds_of
+from htk.derived.window_times import kind_times
+from htk.derived.windows import fill, kinds_of
 from htk.measures import hta_conventions
-from htk.measures.breakdown import (
-    Compat,
-    KindTimes,
-    Per,
-    chosen_windows,
-    kind_times,
-    percent,
-    step_cycles,
-    summed,
-)
+from htk.measures.breakdown import Compat, Per, chosen_times, percent, step_cycles, summed
 from htk.measures.exposure import shared
 from htk.schema import TEXT, table
 
@@ -52,15 +44,15 @@ RETURNS = table(
     spread=ByRank(when={"by": ("total",)}),
 )
 def comm_compute_overlap(
-    activities: pa.Table,
-    rank_windows: pa.Table,
-    step_windows: pa.Table,
-    collectives: pa.Table,
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    syncs: pa.Table,
-    launches: pa.Table,
-    annotations: pa.Table,
+    rank_window_times: Later,
+    step_window_times: Later,
+    activities: Later,
+    collectives: Later,
+    kernels: Later,
+    kernel_links: Later,
+    syncs: Later,
+    launches: Later,
+    annotations: Later,
     *,
     per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     by: Annotated[
@@ -73,14 +65,16 @@ def comm_compute_overlap(
     By group or collective, an instant with k of them active is shared 1/k between them, so that
     the rows of a window add up to its communication.
     """
-    windows = chosen_windows(per, rank_windows, step_windows)
     if compat == "hta":
-        activities, windows = hta_conventions.classed(
-            per, kernels, kernel_links, syncs, launches, annotations
-        )
-    times = kind_times(activities, windows)
-    if by != "total":
-        return _split(by, per, windows, activities, collectives, times)
+        tables = (kernels, kernel_links, syncs, launches, annotations)
+        counted, windows = hta_conventions.classed(per, *(table() for table in tables))
+        if by != "total":
+            return _split(by, per, windows, counted, collectives())
+        times = kind_times(counted, windows)
+    else:
+        windows, times = chosen_times(per, rank_window_times, step_window_times)
+        if by != "total":
+            return _split(by, per, windows, activities(), collectives())
     who, sums = summed(
         per,
         windows,
@@ -111,15 +105,10 @@ def _table(
 
 
 def _split(
-    by: By,
-    per: Per,
-    windows: pa.Table,
-    activities: pa.Table,
-    collectives: pa.Table,
-    times: KindTimes,
+    by: By, per: Per, windows: pa.Table, activities: pa.Table, collectives: pa.Table
 ) -> pa.Table:
     """Shared times of communication, added up by group or collective within each window."""
-    filled = times.filled
+    filled = fill(activities, windows)
     kinds = kinds_of(activities, filled.row)
     chosen, computing = kinds.equals("comm"), filled.union(kinds.equals("compute"))
     start, end = filled.start[chosen], filled.end[chosen]

@@ -2,16 +2,13 @@
 
 from typing import Annotated
 
-import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import number
-from htk.columns.types import Ints
-from htk.core.analysis import analysis
+from htk.core.analysis import Later, analysis
 from htk.core.chart import Bar
 from htk.core.spread import BY_RANK
-from htk.derived.windows import WindowedSpans, kinds_of
-from htk.measures.breakdown import Per, chosen_windows, kind_times, percent, ratio, summed
+from htk.measures.breakdown import Per, chosen_times, percent, ratio, summed
 from htk.schema import table
 
 RETURNS = table(
@@ -36,9 +33,8 @@ RETURNS = table(
     spread=BY_RANK,
 )
 def comm_compute_ratio(
-    activities: pa.Table,
-    rank_windows: pa.Table,
-    step_windows: pa.Table,
+    rank_window_times: Later,
+    step_window_times: Later,
     *,
     per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
 ) -> pa.Table:
@@ -46,16 +42,15 @@ def comm_compute_ratio(
 
     Waiting for other ranks inside a communication kernel counts as communication here.
     """
-    windows = chosen_windows(per, rank_windows, step_windows)
-    times = kind_times(activities, windows)
+    windows, times = chosen_times(per, rank_window_times, step_window_times)
     who, sums = summed(
         per,
         windows,
         {
             "compute": times.any("compute"),
             "comm": times.any("comm"),
-            "compute_kernel": _added(times.filled, activities, "compute"),
-            "comm_kernel": _added(times.filled, activities, "comm"),
+            "compute_kernel": times.added("compute"),
+            "comm_kernel": times.added("comm"),
         },
     )
     columns = [who[k] for k in ("rank", "device", "cycle", "step", "complete")]
@@ -63,11 +58,3 @@ def comm_compute_ratio(
     both = sums["compute_kernel"] + sums["comm_kernel"]
     columns += [percent(sums["comm_kernel"], both), ratio(sums["comm"], sums["compute"])]
     return pa.table(columns, schema=RETURNS)
-
-
-def _added(filled: WindowedSpans, activities: pa.Table, kind: str) -> Ints:
-    """Sum of the parts of that kind in each window."""
-    of_kind = kinds_of(activities, filled.row).equals(kind)
-    total = np.zeros(len(filled.length), np.int64)
-    np.add.at(total, filled.window[of_kind], (filled.end - filled.start)[of_kind])
-    return total

@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from htk.columns.arrow import boolean, number, numbers, texts, truths
 from htk.columns.types import Ints
-from htk.core.analysis import analysis
+from htk.core.analysis import Later, analysis
 from htk.core.chart import Bar
+from htk.derived.window_times import kind_times
 from htk.measures import hta_conventions
-from htk.measures.breakdown import Compat, Per, chosen_windows, kind_times, percent, summed
+from htk.measures.breakdown import Compat, Per, chosen_times, percent, summed
 from htk.schema import TEXT, table
 
 _KINDS = ("compute", "comm", "memory")
@@ -36,14 +37,13 @@ RETURNS = table(
     needs=("rank_windows",),
 )
 def kernel_kinds(
-    activities: pa.Table,
-    rank_windows: pa.Table,
-    step_windows: pa.Table,
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    syncs: pa.Table,
-    launches: pa.Table,
-    annotations: pa.Table,
+    rank_window_times: Later,
+    step_window_times: Later,
+    kernels: Later,
+    kernel_links: Later,
+    syncs: Later,
+    launches: Later,
+    annotations: Later,
     *,
     per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     compat: Annotated[Compat | None, "Count as HTA does, to compare with it."] = None,
@@ -52,12 +52,12 @@ def kernel_kinds(
 
     Each instant belongs to one class only. The first rows are all ranks together.
     """
-    windows = chosen_windows(per, rank_windows, step_windows)
     if compat == "hta":
-        activities, windows = hta_conventions.classed(
-            per, kernels, kernel_links, syncs, launches, annotations
-        )
-    times = kind_times(activities, windows)
+        tables = (kernels, kernel_links, syncs, launches, annotations)
+        activities, windows = hta_conventions.classed(per, *(table() for table in tables))
+        times = kind_times(activities, windows)
+    else:
+        windows, times = chosen_times(per, rank_window_times, step_window_times)
     exact = {"+".join(kinds): times.exactly(*kinds) for kinds in _CLASSES}
     who, sums = summed(per, windows, exact)
     matrix = np.stack(list(sums.values()), axis=1).reshape(-1, len(_CLASSES))

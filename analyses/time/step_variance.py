@@ -10,8 +10,9 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.derived.windows import WindowedSpans, kinds_of
-from htk.measures.breakdown import kind_times, percent
+from htk.derived.window_times import times_within
+from htk.derived.windows import WindowedSpans, fill, kinds_of
+from htk.measures.breakdown import percent
 from htk.schema import table
 
 RETURNS = table(
@@ -48,12 +49,13 @@ def step_variance(activities: pa.Table, step_windows: pa.Table) -> pa.Table:
     two). The five parts add up to the excess exactly.
     """
     windows = step_windows.filter(pa.array(valid(step_windows["step"])))
-    times = kind_times(activities, windows)
+    filled = fill(activities, windows)
+    times = times_within(activities, filled)
     complete = truths(windows["complete"])
     reference = _median(times.total, complete)
     exposed, idle = times.exposed("comm", "compute", "memory"), times.idle
     excess = _less(times.total, reference)
-    parts = _kernels(times.filled, activities, reference)
+    parts = _kernels(filled, activities, reference)
     wait, host = _less(exposed, reference), _less(idle, reference)
     overlap = excess - parts.speed - parts.work - wait - host
     median = np.full(len(excess), times.total[reference] if len(excess) else 0)

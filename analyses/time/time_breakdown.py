@@ -5,11 +5,12 @@ from typing import Annotated
 import pyarrow as pa
 
 from htk.columns.arrow import number
-from htk.core.analysis import analysis
+from htk.core.analysis import Later, analysis
 from htk.core.chart import Bar
 from htk.core.spread import BY_RANK
+from htk.derived.window_times import kind_times
 from htk.measures import hta_conventions
-from htk.measures.breakdown import Compat, Per, chosen_windows, kind_times, percent, summed
+from htk.measures.breakdown import Compat, Per, chosen_times, percent, summed
 from htk.schema import table
 
 _NS = ("busy", "compute", "comm", "exposed_comm", "memory", "exposed_memory", "idle")
@@ -45,14 +46,13 @@ RETURNS = table(
     spread=BY_RANK,
 )
 def time_breakdown(
-    activities: pa.Table,
-    rank_windows: pa.Table,
-    step_windows: pa.Table,
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    syncs: pa.Table,
-    launches: pa.Table,
-    annotations: pa.Table,
+    rank_window_times: Later,
+    step_window_times: Later,
+    kernels: Later,
+    kernel_links: Later,
+    syncs: Later,
+    launches: Later,
+    annotations: Later,
     *,
     per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     compat: Annotated[Compat | None, "Count as HTA does, to compare with it."] = None,
@@ -63,12 +63,12 @@ def time_breakdown(
     communication + exposed memory + idle is the whole window. (Compat HTA, synchronisations on a
     stream are busy and of no kind: its non-compute is busy less compute.)
     """
-    windows = chosen_windows(per, rank_windows, step_windows)
     if compat == "hta":
-        activities, windows = hta_conventions.classed(
-            per, kernels, kernel_links, syncs, launches, annotations
-        )
-    times = kind_times(activities, windows)
+        tables = (kernels, kernel_links, syncs, launches, annotations)
+        activities, windows = hta_conventions.classed(per, *(table() for table in tables))
+        times = kind_times(activities, windows)
+    else:
+        windows, times = chosen_times(per, rank_window_times, step_window_times)
     who, sums = summed(
         per,
         windows,

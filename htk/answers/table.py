@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +37,10 @@ def table_of_answer(
     for name in chosen.needs:
         trace.need(name)
     spread = chosen.spread(options)
-    tables = [_table(trace, read) for read in chosen.reads]
+    tables = [
+        partial(_table, trace, read) if read in chosen.later else _table(trace, read)
+        for read in chosen.reads
+    ]
     try:
         if in_part and isinstance(spread, ByKey):
             return spread.part(*tables, **chosen.filled(options))

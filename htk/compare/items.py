@@ -13,7 +13,7 @@ import pyarrow as pa
 from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.types import NONE, Ints, Mask
-from htk.measures.breakdown import kind_times
+from htk.derived.window_times import kind_times
 from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.host_steps import host_steps
 from htk.measures.passes import phase_codes

@@ -24,6 +24,7 @@ from htk.errors import SchemaMismatch
 
 P = ParamSpec("P")
 COVERAGE = b"coverage"
+Later = Callable[[], pa.Table]  # of a parameter: a table that is made when it is called for
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,19 @@ class Analysis(Generic[P]):
             if p.kind is p.KEYWORD_ONLY
         }
 
+    @cached_property
+    def later(self) -> frozenset[str]:
+        """What it reads only where its options or other tables call for it."""
+        return frozenset(p.name for p in self._parameters() if p.annotation == Later)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
-        """Return the answer, its schema checked and its columns documented."""
-        return self.checked(self.function(*args, **kwargs))
+        """Return the answer, its schema checked and its columns documented. Of what it reads later
+        the table itself may be given, too."""
+        tables = [
+            (lambda table=arg: table) if name in self.later and isinstance(arg, pa.Table) else arg
+            for name, arg in zip(self.reads, args, strict=False)
+        ]
+        return self.checked(self.function(*tables, **kwargs))  # type: ignore[arg-type]
 
     def checked(self, result: pa.Table) -> pa.Table:
         """Return an answer with its columns documented; SchemaMismatch if it has others."""

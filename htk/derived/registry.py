@@ -34,6 +34,8 @@ PER_FILE: dict[str, str] = {  # cached beside the tables of the file
     "activities": "htk.derived.windows",
     "rank_windows": "htk.derived.windows",
     "step_windows": "htk.derived.windows",
+    "rank_window_times": "htk.derived.window_times",
+    "step_window_times": "htk.derived.window_times",
     "idle_causes": "htk.derived.idle",
     "stalls": "htk.derived.stalls",
 }
@@ -46,7 +48,7 @@ OVER_RANKS: dict[str, str] = {  # read all ranks at once
 
 # Of these, totals: rows of several files, one file after the other, make what the files would make
 # each for itself. Under a selection they are made of what that leaves.
-TOTALS = ("kernel_totals",)
+TOTALS = ("kernel_totals", "rank_window_times", "step_window_times")
 
 NAMES = (*PER_FILE, *OVER_RANKS)
 

@@ -199,9 +199,10 @@ def kinds_of(activities: pa.Table, row: Ints) -> KindMask:
 
 
 def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:
-    """Return one number for each (rank, cycle, device)."""
+    """Return one number for each (rank, cycle, device); tables of one file tell the device."""
+    who = [name for name in (*_WITHOUT_WHO, "device") if name in activities.column_names]
     keys = [
-        np.column_stack([numbers(t[c], NONE).astype(np.int64) for c in ("rank", "cycle", "device")])
+        np.column_stack([numbers(t[c], NONE).astype(np.int64) for c in who])
         for t in (activities, windows)
     ]
     numbers_of_both = Groups.by_keys(np.concatenate(keys)).group_ids

@@ -1,7 +1,6 @@
 """Shared by the analyses of time: sums over windows, and answers per rank or per step."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -10,73 +9,23 @@ from numpy.typing import NDArray
 
 from htk.columns.arrow import boolean, number, numbers, truths
 from htk.columns.groups import quotient
-from htk.columns.intervals import Spans, sweep
 from htk.columns.types import Ints
-from htk.derived.windows import WindowedSpans, fill, kinds_of
+from htk.core.analysis import Later
+from htk.derived.window_times import KindTimes
 
 Per = Literal["rank", "step"]
 Pool = Literal["all", "rank", "step"]
 Compat = Literal["hta"]
-KINDS = ("compute", "comm", "memory", "other")  # other: what only a guest's classes know
-BITS = {kind: 1 << k for k, kind in enumerate(KINDS)}
 
 
 def chosen_windows(per: Per, rank_windows: pa.Table, step_windows: pa.Table) -> pa.Table:
     return rank_windows if per == "rank" else step_windows
 
 
-@dataclass(frozen=True)
-class KindTimes:
-    """How long each combination of kinds runs, window by window."""
-
-    filled: WindowedSpans
-    times: Ints  # a row per window; column = sum of bits: 1 compute, 2 comm, 4 memory, 8 other
-
-    @property
-    def total(self) -> Ints:
-        return self.filled.length
-
-    @property
-    def busy(self) -> Ints:
-        return self._sum(lambda on: on > 0)
-
-    @property
-    def idle(self) -> Ints:
-        return self.filled.length - self.busy
-
-    def any(self, kind: str) -> Ints:
-        """Return whether at least one activity of that kind runs."""
-        return self._sum(lambda on: bool(on & BITS[kind]))
-
-    def both(self, kind: str, other: str) -> Ints:
-        """Activities of both kinds run."""
-        return self._sum(lambda on: bool(on & BITS[kind]) and bool(on & BITS[other]))
-
-    def exposed(self, kind: str, *hiding: str) -> Ints:
-        """Activities of that kind run, and none of the hiding kinds."""
-        hidden = sum(BITS[other] for other in hiding)
-        return self._sum(lambda on: bool(on & BITS[kind]) and not on & hidden)
-
-    def exactly(self, *kinds: str) -> Ints:
-        """Activities of just these kinds run, whatever of no kind runs beside them."""
-        wanted = sum(BITS[kind] for kind in kinds)
-        return self._sum(lambda on: on & ~BITS["other"] == wanted)
-
-    def _sum(self, wanted: Callable[[int], bool]) -> Ints:
-        columns = [on for on in range(self.times.shape[1]) if wanted(on)]
-        return np.asarray(self.times[:, columns].sum(axis=1))
-
-
-def kind_times(activities: pa.Table, windows: pa.Table) -> KindTimes:
-    """Return how long each combination of kinds runs in each window."""
-    filled = fill(activities, windows)
-    kinds = kinds_of(activities, filled.row)
-    unions: list[Spans] = [filled.union(kinds.equals(kind)) for kind in KINDS]
-    swept = sweep(unions)
-    window = filled.axis.window(swept.start)
-    times = np.zeros((len(filled.length), 1 << len(KINDS)), np.int64)
-    np.add.at(times, (window, swept.on), swept.end - swept.start)
-    return KindTimes(filled, times)
+def chosen_times(per: Per, of_ranks: Later, of_steps: Later) -> tuple[pa.Table, KindTimes]:
+    """Return the windows of ranks or of steps, and what runs how long in each."""
+    windows = (of_ranks if per == "rank" else of_steps)()
+    return windows, KindTimes.of(windows)
 
 
 def summed(

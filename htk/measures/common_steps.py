@@ -12,8 +12,9 @@ import pyarrow as pa
 from htk.columns.arrow import numbers, truths, valid
 from htk.columns.groups import Groups, row_of
 from htk.columns.types import NONE, Floats, Ints, Mask
+from htk.core.analysis import Later
 from htk.core.humanize import pluralize
-from htk.measures.breakdown import kind_times
+from htk.derived.window_times import KindTimes
 
 _SHORTER = 0.95  # of the longest recording: less is a recording that lacks something
 
@@ -26,7 +27,7 @@ class Compute(NamedTuple):
     basis: str  # what was compared, where that is not all of the recording; ends in ", "
 
 
-def comparable_compute(times: pa.Table, activities: pa.Table, step_windows: pa.Table) -> Compute:
+def comparable_compute(times: pa.Table, step_window_times: Later) -> Compute:
     """Return what may be compared of `times`, the recorded windows as `time_breakdown` has them.
 
     Where some recordings are shorter it is the steps that all ranks hold whole; without any,
@@ -35,13 +36,14 @@ def comparable_compute(times: pa.Table, activities: pa.Table, step_windows: pa.T
     rank, compute, total = (numbers(times[c], NONE) for c in ("rank", "compute_ns", "total_ns"))
     if not some_are_shorter(total):
         return Compute(rank.astype(np.int64), compute, "")
-    windows = step_windows.filter(pa.array(common_steps(step_windows)))
+    steps_of_all = step_window_times()
+    windows = steps_of_all.filter(pa.array(common_steps(steps_of_all)))
     if not windows.num_rows:
         scaled = _rounded(compute * (total.mean() / np.maximum(total, 1)))
         basis = "in proportion to what was recorded, "
         return Compute(rank.astype(np.int64), scaled, basis)
     lanes = Groups.by_keys(_columns(windows, "rank", "device"))
-    in_steps = kind_times(activities, windows)
+    in_steps = KindTimes.of(windows)
     steps = pluralize(len(np.unique(_columns(windows, "cycle", "step"), axis=0)), "step")
     share = total.mean() / max(lanes.sum(in_steps.total).mean(), 1)
     scaled = _rounded(lanes.sum(in_steps.any("compute")) * share)

@@ -40,6 +40,7 @@ from htk.schema.links import (
     PASSES,
     PYTHON_LINKS,
     STALLS,
+    WINDOW_TIMES,
     WINDOWS,
 )
 from htk.schema.profile import (
@@ -122,6 +123,8 @@ DERIVED: dict[str, pa.Schema] = {
     "python_links": PYTHON_LINKS,
     "launch_links": LAUNCH_LINKS,
     "kernel_totals": KERNEL_TOTALS,
+    "rank_window_times": WINDOW_TIMES,
+    "step_window_times": WINDOW_TIMES,
     "activities": ACTIVITIES,
     "rank_windows": WINDOWS,
     "step_windows": WINDOWS,

@@ -85,6 +85,39 @@ WINDOWS = table(
     complete=(_BOOL, "False for a step that the end of the recording cut off."),
 )
 
+# Time in which activities of just these kinds run, in the order of their bits (1 compute, 2
+# communication, 4 copies), and time of each kind by itself.
+RUNNING = (
+    "compute_alone_ns",
+    "comm_alone_ns",
+    "compute_comm_ns",
+    "memory_alone_ns",
+    "compute_memory_ns",
+    "comm_memory_ns",
+    "compute_comm_memory_ns",
+)
+ADDED = ("compute_added_ns", "comm_added_ns", "memory_added_ns")
+
+WINDOW_TIMES = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    device=(_I32, "GPU index within the process."),
+    step=(_I32, "GPU step; null for the whole recorded window."),
+    start_ns=(_I64, "Start, absolute."),
+    end_ns=(_I64, "End, absolute."),
+    complete=(_BOOL, "False for a step that the end of the recording cut off."),
+    compute_alone_ns=(_I64, "Compute runs, and nothing else."),
+    comm_alone_ns=(_I64, "Communication runs, and nothing else."),
+    compute_comm_ns=(_I64, "Compute and communication run, and no copy."),
+    memory_alone_ns=(_I64, "Copies or sets run, and nothing else."),
+    compute_memory_ns=(_I64, "Compute and copies run, and no communication."),
+    comm_memory_ns=(_I64, "Communication and copies run, and no compute."),
+    compute_comm_memory_ns=(_I64, "All three run."),
+    compute_added_ns=(_I64, "Compute kernels, the time of each counted by itself."),
+    comm_added_ns=(_I64, "Communication kernels, the same."),
+    memory_added_ns=(_I64, "Copies and sets, the same."),
+)
+
 KERNEL_TOTALS = table(
     rank=(_I32, "Global rank."),
     cycle=(_I32, "Profiling cycle."),

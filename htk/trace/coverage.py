@@ -10,6 +10,7 @@ from htk.trace.trace import Trace
 
 _GPU = {
     "kernels", "kernel_links", "activities", "rank_windows", "step_windows", "idle_causes",
+    "rank_window_times", "step_window_times",
 }  # fmt: skip
 
 

@@ -41,8 +41,8 @@ def are_joined(files: Sequence[TraceFile]) -> bool:
 
 
 def totals_are_of_all(name: str, files: Sequence[TraceFile]) -> bool:
-    """Return whether totals of many small files cost less to make of their joined tables."""
-    if not files or files[0].keeps_small:
+    """Return whether totals of small files cost less to make of their joined tables."""
+    if not files:
         return False
     reads = base_tables([name])
     size = sum(file.entry.size_bytes(table) for file in files for table in reads)

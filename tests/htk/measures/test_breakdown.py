@@ -7,54 +7,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.measures.breakdown import KINDS, kind_times, pooled, summed
+from htk.measures.breakdown import pooled, summed
 from tests.tables import make
 
 LANES = [(rank, device, cycle) for rank in (0, 4) for device in (0, 1) for cycle in (0, 2)]
-SPANS = st.lists(
-    st.tuples(
-        st.sampled_from(LANES), st.sampled_from(KINDS), st.integers(0, 25), st.integers(0, 9)
-    ),
-    max_size=12,
-)
-
-
-@given(SPANS)
-def test_kinds_against_every_instant(spans: list[Any]) -> None:
-    windows = [
-        {"rank": r, "device": d, "cycle": c, "start_ns": low, "end_ns": low + 10}
-        for low in (12, 2)
-        for r, d, c in LANES
-    ]
-    rows = [
-        {"rank": r, "device": d, "cycle": c, "kind": kind, "start_ns": s, "end_ns": s + n}
-        for (r, d, c), kind, s, n in spans
-    ]
-    times = kind_times(make("activities", rows), make("rank_windows", windows))
-    for k, window in enumerate(windows):
-        on = [
-            {
-                row["kind"]
-                for row in rows
-                if all(row[c] == window[c] for c in ("rank", "device", "cycle"))
-                and row["start_ns"] <= t < row["end_ns"]
-            }
-            for t in range(window["start_ns"], window["end_ns"])
-        ]
-        assert times.total[k] == 10
-        assert times.busy[k] == sum(bool(kinds) for kinds in on)
-        assert times.idle[k] == 10 - times.busy[k]
-        for kind in KINDS:
-            assert times.any(kind)[k] == sum(kind in kinds for kinds in on)
-        exposed = sum("comm" in kinds and "compute" not in kinds for kinds in on)
-        assert times.exposed("comm", "compute")[k] == exposed
-        alone = sum("memory" in kinds and not kinds & {"compute", "comm"} for kinds in on)
-        assert times.exposed("memory", "compute", "comm")[k] == alone
-        assert times.both("comm", "compute")[k] == sum({"comm", "compute"} <= k for k in on)
-        just = sum(kinds - {"other"} == {"comm", "memory"} for kinds in on)
-        assert times.exactly("comm", "memory")[k] == just
-
-
 WINDOWS = st.lists(
     st.tuples(st.sampled_from(LANES), st.integers(-1, 2), st.booleans(), st.integers(0, 99)),
     max_size=12,
