@@ -23,6 +23,7 @@ from htk.whatif.edit_uncertainty import accumulated_together, apart, distance, t
 from htk.whatif.edits import EDITS, REPEATABLE, edit
 from htk.whatif.edits.sharding import strategy
 from htk.whatif.guards import RecordedLoad, violated
+from htk.whatif.kept_memory import KeptMemory
 from htk.whatif.memory import Held, after
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
@@ -47,6 +48,7 @@ class Baseline:
     gate: Gate
     curves: Curves | None = None  # from further recordings at other batches
     unrecorded_ns: int = 0  # of a server's recording: waits for what was not recorded, left out
+    kept: KeptMemory | None = field(default=None, repr=False, compare=False)
 
     @property
     def graph(self) -> Graph:
@@ -191,13 +193,14 @@ def baseline(
     `others`: recordings of the same job at other batches, with those where known; `site`: rates
     that the site measured of its GPUs.
     """
+    kept = KeptMemory(tables["kernels"].num_rows)
     tables, unrecorded_ns = without_unrecorded_waits(tables)
     graph, replayed, judged = gated(tables)
     if unrecorded_ns:
         remark = f"{format_duration(unrecorded_ns)} of waiting for unrecorded work are left out"
         judged = replace(judged, remarks=(*judged.remarks, remark))
     model = step_model(tables, graph, site)
-    start = Baseline(tables, model, replayed, judged, unrecorded_ns=unrecorded_ns)
+    start = Baseline(tables, model, replayed, judged, None, unrecorded_ns, kept)
     if not others or start.refused:
         return start
     return _calibrated(replace(start, curves=curves(start.model, start.contention, others)))
