@@ -119,6 +119,8 @@ def matching(column: pa.Array | pa.ChunkedArray, wanted: Callable[[str], bool]) 
 
 def mapped(column: pa.Array | pa.ChunkedArray, to: Callable[[str], str | None]) -> pa.Array:
     """Another text for each row; asked once for each distinct text."""
+    if column.null_count == len(column):
+        return nulls(TEXT, len(column))
     codes, dictionary = codes_of(column)
     mapped_texts = texts([to(value) for value in dictionary.to_pylist()])
     new, values = codes_of(mapped_texts)

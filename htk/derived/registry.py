@@ -7,7 +7,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 class Maker:
     function: Callable[..., pa.Table]
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         return tuple(inspect.signature(self.function).parameters)
 

@@ -121,6 +121,7 @@ def collective_type(name: str) -> str:
 _CALL = re.compile(r"^(?:\w+::?)+|[ (<].*$")
 
 
+@lru_cache(maxsize=100_000)
 def annotated(name: str) -> CommRule | None:
     """Collective and backend of a c10d range: `nccl:all_reduce`, `gloo:broadcast`, …"""
     match = _BACKEND.match(name)

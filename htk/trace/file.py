@@ -1,6 +1,7 @@
 """One file of a trace: whose it is, and its tables as the vocabulary has them."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from htk.io.entry import Entry
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
 from htk.trace.execution import FILLED, filled_collectives, filled_operators
 
-_SMALL_BYTES = 16 << 10  # a smaller table costs less to make than a file of its own
+_SMALL_BYTES = 64 << 10  # a smaller table costs less to make than a file of its own
 _SAME_RANK = {
     "copy_of_a_file": "the same recording as {}; left out",
     "older_recording": "an older recording of the rank of {}; left out",
@@ -83,8 +84,8 @@ class TraceFile:
     def _table(self, name: str) -> pa.Table:
         schema = TABLES[name] if name in TABLES else DERIVED[name]
         own = self.entry.tables.get(name) if name in TABLES else self._derived(name)
-        if own is None:
-            return schema.empty_table()
+        if own is None or not own.num_rows:
+            return _empty(name)
         by_name = dict(zip(own.column_names, own.columns, strict=True))
         columns = [self._column(by_name.get(f.name), f, own.num_rows) for f in schema]
         return pa.table(columns, schema=schema)
@@ -148,7 +149,7 @@ class TraceFile:
         """A table as the file has it, without rank and cycle."""
         if name in TABLES:
             own = self.entry.tables.get(name)
-            return TABLES[name].empty_table() if own is None else own
+            return _empty(name) if own is None else own
         return self._derived(name)
 
     def _column(
@@ -171,3 +172,9 @@ class TraceFile:
         if field.type == TEXT:
             return constant_text(None, length)
         return pa.nulls(length, field.type)
+
+
+@cache
+def _empty(name: str) -> pa.Table:
+    """Return a table of the vocabulary without rows: most files lack most tables."""
+    return (TABLES.get(name) or DERIVED[name]).empty_table()

@@ -31,6 +31,8 @@ from htk.parsers.kineto.tables import tables
 from htk.schema import PARSE_ISSUES
 
 NAME = "kineto"
+_ISSUES = without(PARSE_ISSUES, "rank", "cycle", "file")
+_NO_ISSUES = _ISSUES.empty_table()
 
 _HEADER = re.compile(
     rb'"(traceEvents|deviceProperties|baseTimeNanoseconds|schemaVersion|distributedInfo'
@@ -170,7 +172,9 @@ def _without_phase(raw: RawEvents) -> list[tuple[str, int | None, int | None, st
 
 
 def _issue_table(rows: list[tuple[str, int | None, int | None, str, int]]) -> pa.Table:
-    kind, offset, event, text, count = zip(*rows, strict=True) if rows else ((),) * 5
+    if not rows:
+        return _NO_ISSUES
+    kind, offset, event, text, count = zip(*rows, strict=True)
     columns = {
         "kind": texts(kind),
         "offset": pa.array(offset, pa.int64()),
@@ -178,5 +182,4 @@ def _issue_table(rows: list[tuple[str, int | None, int | None, str, int]]) -> pa
         "text": texts(text),
         "count": number(np.array(count, np.int64), pa.int64()),
     }
-    wanted = without(PARSE_ISSUES, "rank", "cycle", "file")
-    return pa.table([columns[f.name] for f in wanted], schema=wanted)
+    return pa.table([columns[f.name] for f in _ISSUES], schema=_ISSUES)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.columns.types import NONE
-from htk.parsers.kineto.metadata import either, taken
+from htk.parsers.kineto.metadata import either, texts_at
 from htk.parsers.kineto.pairing import PairedRows, Seen
 from htk.parsers.kineto.process_groups import listed_ranks
 
@@ -34,13 +34,13 @@ def messages_of(pairs: PairedRows, seen: Seen) -> list[Messages]:
         return messages
     facts = seen.facts
     rows = facts.rows(seen.records.event)
-    kinds = taken(facts.type, rows).to_pylist()
-    listed = taken(facts.table["pg_ranks"], rows).to_pylist()
+    kinds = texts_at(facts.type, rows)
+    groups = texts_at(facts.table["pg_ranks"], rows)
     peer, stated = either(facts, rows, "dst_rank", "src_rank"), either(facts, rows, "rank")
     for row, members in pairs.members:
         if all(kinds[m] in ("send", "recv") for m in members.tolist()):
             messages[row] = [
-                (kinds[m], int(peer[m]) if peer[m] >= 0 else _nth(listed[m], int(stated[m])))
+                (kinds[m], int(peer[m]) if peer[m] >= 0 else _nth(groups[m], int(stated[m])))
                 for m in members.tolist()
             ]
     return messages

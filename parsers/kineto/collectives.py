@@ -18,7 +18,7 @@ from htk.columns.types import NONE, Mask
 from htk.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
 from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.coalesced import Messages, first_members, messages_of
-from htk.parsers.kineto.metadata import Metadata, either, taken
+from htk.parsers.kineto.metadata import Metadata, either, taken, texts_at
 from htk.parsers.kineto.pairing import CPU_LIBRARIES, PairedCalls, PairedRows, Seen, paired
 from htk.parsers.kineto.process_groups import listed_ranks, regular_ranks, seq_of, split, value_at
 from htk.parsers.kineto.shapes import from_shapes
@@ -104,10 +104,10 @@ class _Names:
 
     @classmethod
     def of(cls, pairs: PairedRows, source: Rows, seen: Seen) -> "_Names":
-        kernel = taken(seen.gpu["name"], pairs.gpu).to_pylist()
-        ranged = taken(seen.ranges.table["name"], pairs.range).to_pylist()
-        stated = taken(seen.facts.type, source).to_pylist()
-        coll = taken(seen.facts.table["coll"], source).to_pylist()
+        kernel = texts_at(seen.gpu["name"], pairs.gpu)
+        ranged = texts_at(seen.ranges.table["name"], pairs.range)
+        stated = texts_at(seen.facts.type, source)
+        coll = texts_at(seen.facts.table["coll"], source)
         calling = mapped(taken(seen.ops.table["name"], pairs.op), collective_type).to_pylist()
         types, raws, libraries = [], [], []
         for name, call, kind, record, op in zip(kernel, ranged, stated, coll, calling, strict=True):
@@ -139,7 +139,7 @@ class _Sizes:
         facts = seen.facts
         into = either(facts, source, "in_nelems", "in_size_old")
         out = either(facts, source, "out_nelems", "out_size_old")
-        dtype = taken(facts.table["dtype"], source).to_pylist()
+        dtype = texts_at(facts.table["dtype"], source)
         sizes = cls(into, out, dtype, np.zeros(len(source), bool))
         is_stated = (source != NONE) & (into >= 0)
         lacking = np.flatnonzero(((into < 0) | (out < 0)) & ~is_stated)
@@ -158,9 +158,9 @@ class _Sizes:
                 (seen.ops, pairs.op),
             )
         ]
-        dims = [taken(facts.table["in_dims"], rows).to_pylist() for rows in shaped]
-        kinds = [taken(facts.table["in_type"], rows).to_pylist() for rows in shaped]
-        called = taken(seen.ops.table["name"], pairs.op).to_pylist()
+        dims = [texts_at(facts.table["in_dims"], rows) for rows in shaped]
+        kinds = [texts_at(facts.table["in_type"], rows) for rows in shaped]
+        called = texts_at(seen.ops.table["name"], pairs.op)
         for row in lacking.tolist():
             shapes = [(dims[k][row], kinds[k][row]) for k in range(3)]
             shape = from_shapes(types[row], called[row], shapes)
@@ -176,8 +176,8 @@ class _Sizes:
         rows = facts.rows(seen.records.event)
         into = either(facts, rows, "in_nelems", "in_size_old")
         out = either(facts, rows, "out_nelems", "out_size_old")
-        dtype = taken(facts.table["dtype"], rows).to_pylist()
-        kinds = taken(facts.type, rows).to_pylist()
+        dtype = texts_at(facts.table["dtype"], rows)
+        kinds = texts_at(facts.type, rows)
         for row, members in pairs.members:
             distinct = {dtype[m] for m in members.tolist()}
             called = {kinds[m] for m in members.tolist()}
@@ -224,7 +224,7 @@ def _groups(
     """The process group of each collective. Where a file knows one group only, it is that one."""
     name = _first_of(taken(facts.table["pg_name"], source), taken(facts.table["pg_id_old"], source))
     size = either(facts, source, "group_size")
-    ranks = taken(facts.table["pg_ranks"], source).to_pylist()
+    ranks = texts_at(facts.table["pg_ranks"], source)
     start, stride = (either(facts, of_record, f"rank_{n}") for n in ("start", "stride"))
     members: list[str | None] = []
     for row, listed in enumerate(ranks):  # a few distinct lists, cached
@@ -258,7 +258,7 @@ def _sequence(
 ) -> dict[str, pa.Array]:
     """Sequence number, Comms Id, and the rank that stands out: root or peer."""
     seq = either(facts, source, "seq")
-    concrete = taken(facts.table["concrete"], of_record).to_pylist()
+    concrete = texts_at(facts.table["concrete"], of_record)
     for row in np.flatnonzero(seq < 0).tolist():
         seq[row] = seq_of(concrete[row]) if concrete[row] else -1
     kinds = ["p2p" if t in _MESSAGES else "collective" for t in types]
@@ -287,8 +287,7 @@ def _special_ranks(
     own = either(facts, of_record, "rank")
     peer = either(facts, source, "dst_rank", "src_rank")
     of_op = facts.rows(np.append(seen.ops.event, NONE)[pairs.op])
-    called = taken(facts.table["concrete"], of_op)
-    concrete, members = called.to_pylist(), group_ranks.to_pylist()
+    concrete, members = texts_at(facts.table["concrete"], of_op), group_ranks.to_pylist()
     root = np.full(len(types), -1, np.int64)
     for row, kind in enumerate(types):
         position = _PLACE.get(kind)
@@ -337,7 +336,7 @@ def _event(pairs: PairedRows, seen: Seen) -> Rows:
 
 def _coalesced_name(pairs: PairedRows, ranges: PairedCalls) -> pa.Array:
     names: list[str | None] = [None] * len(pairs.gpu)
-    called = taken(ranges.table["name"], pairs.range).to_pylist()
+    called = texts_at(ranges.table["name"], pairs.range)
     for row, _ in pairs.members:
         names[row] = called[row]
     return texts(names)

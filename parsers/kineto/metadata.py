@@ -1,12 +1,13 @@
 """What a profile says of collectives: arguments of the events, and shapes of the calls of c10d."""
 
 import re
+from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, mapped, nulls, number, numbers, valid
+from htk.columns.arrow import codes_of, mapped, nulls, number, numbers
 from htk.columns.types import NONE, Mask
 from htk.names.collectives import annotated, collective_type
 from htk.parsers.kineto.raw import TYPES, RawEvents
@@ -54,23 +55,35 @@ def metadata(raw: RawEvents, events: Sorted) -> pa.Table:
             rows = raw.column_rows(name)
             carries[rows if rows is not None else slice(None)] = True
     chosen = events.complete[carries[events.complete]] if carries.any() else np.empty(0, np.int64)
-    names = (*_ARGUMENTS, *_SHAPES)
     if not len(chosen):
-        none = {name: nulls(TYPES[name], 0) for name in names}
-        return pa.table({"event": nulls(pa.int64(), 0), **none})
+        return _nothing()
     columns = Columns(raw, chosen, 0)
     arguments = {"event": number(chosen, pa.int64())}
-    for name in names:
+    for name in (*_ARGUMENTS, *_SHAPES):
         is_number = TYPES[name] == pa.int64()
         arguments[name] = columns.number(name) if is_number else columns.text(name)
     return pa.table(arguments)
 
 
+@cache
+def _nothing() -> pa.Table:
+    """Return the table of a file without collectives."""
+    none = {name: nulls(TYPES[name], 0) for name in (*_ARGUMENTS, *_SHAPES)}
+    return pa.table({"event": nulls(pa.int64(), 0), **none})
+
+
+@lru_cache(maxsize=100_000)
 def _is_call(name: str) -> bool:
     """Return a call whose shapes may tell what a collective carries."""
     if "(" in name or " " in name:  # Python frames and kernels, the most of all names
         return False
-    return name == RECORD or OPERATOR.match(name) is not None or annotated(name) is not None
+    return name == RECORD or is_operator(name) or annotated(name) is not None
+
+
+@lru_cache(maxsize=100_000)
+def is_operator(name: str) -> bool:
+    """Return whether the shapes of an operator of that name tell what a collective carries."""
+    return OPERATOR.match(name) is not None
 
 
 class Metadata:
@@ -82,6 +95,7 @@ class Metadata:
         self.type = mapped(table["coll"], collective_type)
         codes, names = codes_of(self.type)
         self._type_codes, self._types = codes, names.to_pylist()
+        self._numbers: dict[str, Rows] = {}
 
     def rows(self, events: Rows) -> Rows:
         """Row of each event (NONE: it has no collective arguments)."""
@@ -89,6 +103,12 @@ class Metadata:
             return np.full(len(events), NONE, np.int64)
         position = np.minimum(np.searchsorted(self._event, events), len(self._event) - 1)
         return np.where(self._event[position] == events, position, NONE)
+
+    def numbers(self, name: str, rows: Rows) -> Rows:
+        """Return a number of each row; -1: it has none, or there is no row."""
+        if name not in self._numbers:
+            self._numbers[name] = np.append(numbers(self.table[name], -1), -1)
+        return self._numbers[name][rows]
 
     def named(self, rows: Rows) -> Mask:
         """Return which rows name a collective."""
@@ -103,19 +123,28 @@ class Metadata:
 
 def either(facts: Metadata, rows: Rows, *names: str) -> Rows:
     """Return the first of several numbers that an event has; -1: none."""
-    out = np.full(len(rows), -1, np.int64)
-    for name in names:
-        column = facts.table[name]
-        values = np.where(valid(column), numbers(column), -1)
-        values = np.append(values, -1)[rows]
-        out = np.where(out < 0, values, out)
+    out = facts.numbers(names[0], rows)
+    for name in names[1:]:
+        out = np.where(out < 0, facts.numbers(name, rows), out)
     return out
 
 
 def taken(column: pa.Array | pa.ChunkedArray, rows: Rows) -> pa.Array:
     """Return the values of rows; null for NONE."""
-    indices = number(np.maximum(rows, 0), pa.int64(), rows != NONE)
-    if not len(column):
+    if column.null_count == len(column):
         return pa.nulls(len(rows), column.type)
+    indices = number(np.maximum(rows, 0), pa.int64(), rows != NONE)
     taken = column.take(indices)
     return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
+
+
+def texts_at(column: pa.ChunkedArray, rows: Rows) -> list[str | None]:
+    """Return the texts of rows; None where there is none.
+
+    Taken by their codes: Arrow makes an object of each row.
+    """
+    codes, dictionary = codes_of(column)
+    if len(dictionary) > len(rows):
+        return taken(column, rows).to_pylist()  # type: ignore[no-any-return]
+    names = [*dictionary.to_pylist(), None]
+    return [names[code] for code in np.append(codes, -1)[rows].tolist()]

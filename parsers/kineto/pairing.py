@@ -16,7 +16,7 @@ from htk.columns.nesting import Nested, Threads
 from htk.columns.types import NONE, Mask
 from htk.derived.links import look_up
 from htk.names.collectives import annotated, collective_type
-from htk.parsers.kineto.metadata import OPERATOR, RECORD, Metadata
+from htk.parsers.kineto.metadata import RECORD, Metadata, is_operator
 
 Rows = NDArray[np.int64]
 
@@ -63,12 +63,12 @@ class Seen:
         cls, kernels: pa.Table, cpu_ops: pa.Table, annotations: pa.Table, metadata: pa.Table
     ) -> "Seen":
         threads = Threads()
-        cpu_ranges = annotations.filter(pa.array(~truths(annotations["on_gpu"])))
+        cpu_ranges = annotations.select(_CALL).filter(pa.array(~truths(annotations["on_gpu"])))
         is_comm = pa.array(matching(kernels["kind"], "comm".__eq__))
         return cls(
             kernels.select(_KERNEL).filter(is_comm),
             PairedCalls.of(cpu_ops, threads, RECORD.__eq__),
-            PairedCalls.of(cpu_ops, threads, lambda name: OPERATOR.match(name) is not None),
+            PairedCalls.of(cpu_ops, threads, is_operator),
             PairedCalls.of(cpu_ranges, threads, lambda name: annotated(name) is not None),
             Metadata(metadata),
             threads,

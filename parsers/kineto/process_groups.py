@@ -12,6 +12,8 @@ from htk.columns.arrow import without
 from htk.parsers.common.log_records import compact_json
 from htk.schema import TABLES
 
+_COLUMNS = without(TABLES["comm_groups"], "rank", "cycle")
+
 
 def comm_groups(header: Mapping[str, Any]) -> pa.Table:
     """Process groups, from distributedInfo. Nothing in it is trusted."""
@@ -19,8 +21,7 @@ def comm_groups(header: Mapping[str, Any]) -> pa.Table:
     listed = job.get("pg_config") if isinstance(job, dict) else None
     entries = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
     rows = [_group(entry) for entry in entries]
-    schema = without(TABLES["comm_groups"], "rank", "cycle")
-    return pa.Table.from_pylist(rows, schema=schema)
+    return pa.Table.from_pylist(rows, schema=_COLUMNS)
 
 
 def _group(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Raw event columns become tables of the vocabulary."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -30,14 +31,18 @@ def tables(
     filled = {}
     for name, maker in _MAKERS.items():
         rows = events.complete if name == "events" else events.of[name]
-        filled[name] = (
-            keep(maker(Columns(raw, rows, base_ns))) if len(rows) else _wanted(name).empty_table()
-        )
+        filled[name] = keep(maker(Columns(raw, rows, base_ns))) if len(rows) else _empty(name)
     return filled
 
 
+@cache
 def _wanted(table: str) -> pa.Schema:
     return without(vocabulary.TABLES[table], "rank", "cycle")
+
+
+@cache
+def _empty(table: str) -> pa.Table:
+    return _wanted(table).empty_table()
 
 
 def _table(table: str, columns: Columns, /, **values: Any) -> pa.Table:
