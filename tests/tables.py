@@ -1,5 +1,6 @@
 """Tables of the vocabulary from a few rows, for tests: what is left out is null."""
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,10 @@ def answer_of(
     analysis: Analysis[...], *, options: dict[str, Any] | None = None, **tables: pa.Table
 ) -> Any:
     """Return the rows that an analysis answers from these tables; missing ones are empty."""
-    arguments = [_table(name, tables) for name in analysis.reads]
+    arguments = [
+        partial(_table, name, tables) if name in analysis.later else _table(name, tables)
+        for name in analysis.reads
+    ]
     return analysis(*arguments, **(options or {})).to_pylist()
 
 
@@ -41,7 +45,7 @@ def _table(name: str, tables: dict[str, pa.Table]) -> pa.Table:
         flat = {"rank": 0, "cycle": 0}
         stalls = maker.function(*(_table(read, tables) for read in maker.reads)).to_pylist()
         return make(name, [{**flat, **row} for row in stalls])
-    if name in registry.TOTALS and name not in tables:
+    if name in registry.OF_WHAT_IS_LEFT and name not in tables:
         maker = registry.maker(name)
         kernels = {"kernel_links": make("kernel_links", [{}] * len(tables.get("kernels", ())))}
         return maker.function(*(_table(read, {**kernels, **tables}) for read in maker.reads))

@@ -59,7 +59,8 @@ def recommendations(
     step_windows: pa.Table,
     step_window_times: Later,
     kernel_totals: pa.Table,
-    activities: pa.Table,
+    collective_shares: Later,
+    own_times: Later,
     aligned_matches: pa.Table,
     collectives: pa.Table,
     collective_facts: pa.Table,
@@ -102,15 +103,15 @@ def recommendations(
             collectives,
             aligned_matches,
             ranks,
-            activities,
+            own_times,
         )
         return _of_host(host, window, len(ranks["rank"].unique()), min_pct)
     if not time_breakdown.num_rows:
         raise MissingTable("advice needs operators or GPU work; neither was recorded", "kernels")
     idle = Idle.of(idle_causes, rank_windows, step_windows, Stalls.of(stalls))
     named = with_nccl_facts(collectives, collective_facts)
-    exposed = Exposed.of(named, aligned_matches, ranks, activities)
-    waits = exposed.waits(activities, idle_causes, stalls)
+    exposed = Exposed.of(named, aligned_matches, ranks, collective_shares)
+    waits = exposed.waits(own_times, idle_causes, stalls)
     work = UnclaimedTime(kernel_totals, time_breakdown)
     changes = kernel_changes(kernel_totals, step_windows)
     changed, explained = changed_findings(work, changes, exposed, waits)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.columns.arrow import boolean, number, numbers, texts, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints
-from htk.core.analysis import analysis, with_coverage
+from htk.core.analysis import Later, analysis, with_coverage
 from htk.core.chart import Heatmap
 from htk.core.humanize import format_int_ranges
 from htk.measures.blame import blame, need_waits
@@ -41,7 +41,7 @@ def straggler_steps(
     collectives: pa.Table,
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
-    activities: pa.Table,
+    own_times: Later,
     step_windows: pa.Table,
     ranks: pa.Table,
     *,
@@ -57,7 +57,7 @@ def straggler_steps(
         collectives, aligned_matches if align else collective_matches, ranks
     )
     need_waits(calls)
-    blames = blame(calls, activities)
+    blames = blame(calls, own_times)
     step = _steps(calls, step_windows)
     matched = calls.waits.has_wait
     chosen = np.flatnonzero(matched & (step != NONE) & (calls.rows.rank >= 0))

@@ -8,11 +8,11 @@ import pyarrow as pa
 from htk.columns.arrow import number, numbers, text, truths
 from htk.columns.groups import Groups
 from htk.columns.types import Ints, Mask
-from htk.core.analysis import analysis, with_coverage
+from htk.core.analysis import Later, analysis, with_coverage
 from htk.core.chart import Bar
+from htk.derived.own_time import KINDS
 from htk.measures.blame import blame, need_waits
 from htk.measures.collective_calls import CollectiveCalls, clock_facts
-from htk.measures.own_time import KINDS
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -49,7 +49,7 @@ def stragglers(
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
     ranks: pa.Table,
-    activities: pa.Table,
+    own_times: Later,
     rank_windows: pa.Table,
     *,
     align: Annotated[bool, "Align the clocks of all ranks."] = True,
@@ -68,7 +68,7 @@ def stragglers(
         collectives, aligned_matches if align else collective_matches, ranks
     )
     need_waits(calls)
-    blames = blame(calls, activities)
+    blames = blame(calls, own_times)
     matched, common = calls.waits.has_wait, blames.on_all_ranks
     rank_of = calls.rows.rank
     taken = np.flatnonzero(matched)

@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, number
 from htk.columns.groups import Groups
-from htk.core.analysis import analysis, with_coverage
+from htk.core.analysis import Later, analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.spread import TWO_ROUNDS
 from htk.measures.breakdown import percent
 from htk.measures.collective_calls import CollectiveCalls, match_facts
-from htk.measures.comm_split import comm_split
+from htk.measures.comm_split import split_of
 from htk.schema import table
 from htk.schema.columns import TEXT
 
@@ -59,7 +59,8 @@ def comm_overlap_by_group(
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
     ranks: pa.Table,
-    activities: pa.Table,
+    collective_shares: Later,
+    activities: Later,
     *,
     align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
@@ -69,7 +70,7 @@ def comm_overlap_by_group(
     """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
-    split = comm_split(calls, activities)
+    split = split_of(calls, align, collective_shares, activities)
     rows = split.rows
     name, _ = codes_of(calls.table["group"])
     key = np.column_stack([calls.rows.rank, name, calls.rows.group, calls.rows.type])

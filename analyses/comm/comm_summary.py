@@ -9,11 +9,11 @@ import pyarrow as pa
 from htk.columns.arrow import codes_of, number, numbers, text, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
+from htk.core.analysis import Later, analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.breakdown import percent
 from htk.measures.collective_calls import CollectiveCalls, match_facts, scopes
-from htk.measures.comm_split import comm_split
+from htk.measures.comm_split import split_of
 from htk.measures.node_traffic import node_traffic
 from htk.models.detected import devices
 from htk.models.link_rates import group_gbps, scale_up_gbps
@@ -60,7 +60,8 @@ def comm_summary(
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
     ranks: pa.Table,
-    activities: pa.Table,
+    collective_shares: Later,
+    activities: Later,
     *,
     by: Annotated[
         Literal["size", "group", "type"],
@@ -91,7 +92,7 @@ def comm_summary(
     if by == "type":
         keys[:, 1:4] = NONE
     groups = Groups.by_keys(keys)
-    split = comm_split(calls, activities)
+    split = split_of(calls, align, collective_shares, activities)
     first = pa.array(groups.first_row)
     has_size = groups.keys[:, 4] >= 0
     low = np.left_shift(1, np.maximum(groups.keys[:, 4], 0))

@@ -8,12 +8,12 @@ import pyarrow as pa
 from htk.columns.arrow import number, numbers, truths
 from htk.columns.groups import Groups
 from htk.columns.types import Ints
-from htk.core.analysis import analysis, with_coverage
+from htk.core.analysis import Later, analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.blame import blame
 from htk.measures.breakdown import percent
 from htk.measures.collective_calls import CollectiveCalls, match_facts
-from htk.measures.comm_split import comm_split
+from htk.measures.comm_split import split_of
 from htk.schema import table
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
@@ -71,7 +71,9 @@ def comm_wait(
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
     ranks: pa.Table,
-    activities: pa.Table,
+    collective_shares: Later,
+    activities: Later,
+    own_times: Later,
     *,
     align: Annotated[bool, "Align the clocks of all ranks."] = True,
 ) -> pa.Table:
@@ -85,11 +87,11 @@ def comm_wait(
     """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
-    split = comm_split(calls, activities)
+    split = split_of(calls, align, collective_shares, activities)
     timed = split.rows
     by_rank = Groups.by_keys(calls.rows.rank[timed])
     matched = calls.waits.has_wait[timed]
-    blames = blame(calls, activities)
+    blames = blame(calls, own_times)
     fair = ~truths(calls.matches["before_window"])[timed] & blames.on_all_ranks[timed]
     last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & matched & fair
     duration = calls.duration[timed]

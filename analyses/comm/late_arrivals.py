@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.columns.arrow import boolean, number, numbers, truths
 from htk.columns.groups import Groups
 from htk.columns.types import Ints
-from htk.core.analysis import analysis, with_coverage
+from htk.core.analysis import Later, analysis, with_coverage
 from htk.core.chart import Bar
 from htk.measures.blame import blame
 from htk.measures.collective_calls import CollectiveCalls, clock_facts
@@ -50,7 +50,7 @@ def late_arrivals(
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
     ranks: pa.Table,
-    activities: pa.Table,
+    own_times: Later,
     *,
     n: Annotated[int, "Rows to show, costliest first; 0: all."] = 20,
     align: Annotated[bool, "Align the clocks of all ranks."] = True,
@@ -67,7 +67,7 @@ def late_arrivals(
     first = chosen[members.first_row]
     wait = calls.waits.wait[chosen]
     straggler = np.full(len(members), -1, np.int64)
-    blames = blame(calls, activities)
+    blames = blame(calls, own_times)
     blamed = (blames.late & blames.on_all_ranks)[chosen]
     straggler[members.group_ids[blamed]] = chosen[blamed]
     rank = np.append(calls.rows.rank, -1)

@@ -12,9 +12,9 @@ from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Scatter
 from htk.core.spread import ByRank
+from htk.derived.exposure import comm_shares, lanes_of
 from htk.errors import MissingTable
 from htk.measures.breakdown import Pool, pooled, who_columns
-from htk.measures.exposure import comm_shares, lanes_of
 from htk.measures.passes import is_backward, phase_codes
 from htk.schema import TEXT, table
 

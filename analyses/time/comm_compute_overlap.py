@@ -11,11 +11,11 @@ from htk.columns.types import Ints
 from htk.core.analysis import Later, analysis
 from htk.core.chart import Bar
 from htk.core.spread import ByRank
+from htk.derived.exposure import shared
 from htk.derived.window_times import kind_times
 from htk.derived.windows import fill, kinds_of
 from htk.measures import hta_conventions
 from htk.measures.breakdown import Compat, Per, chosen_times, percent, step_cycles, summed
-from htk.measures.exposure import shared
 from htk.schema import TEXT, table
 
 By = Literal["total", "group", "collective"]

@@ -44,11 +44,15 @@ OVER_RANKS: dict[str, str] = {  # read all ranks at once
     "rank_clocks": "htk.derived.clocks",
     "aligned_matches": "htk.derived.clocks",
     "collective_facts": "htk.derived.nccl_facts",
+    "collective_shares": "htk.derived.exposure",
+    "own_times": "htk.derived.own_time",
 }
 
 # Of these, totals: rows of several files, one file after the other, make what the files would make
 # each for itself. Under a selection they are made of what that leaves.
 TOTALS = ("kernel_totals", "rank_window_times", "step_window_times")
+# The same of tables over all ranks.
+OF_WHAT_IS_LEFT = (*TOTALS, "collective_shares", "own_times")
 
 NAMES = (*PER_FILE, *OVER_RANKS)
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 
 from htk.columns.arrow import numbers, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.order import ordered
 from htk.columns.segments import SegmentTimes, repeated
 from htk.columns.types import NONE, Ints, Mask
+from htk.core.analysis import Later
 from htk.derived.match import CollectiveRows
+from htk.derived.own_time import KINDS, OwnTime, beyond, fastest_member, own_time
 from htk.errors import MissingTable
 from htk.measures.collective_calls import CollectiveCalls
-from htk.measures.own_time import KINDS, OwnTime, beyond, fastest_member, own_time
 
 _ROUNDS = 64  # each goes twice as far back
 _NO_LIMIT = np.iinfo(np.int64).max
@@ -77,7 +77,7 @@ class Blame:
         return total
 
 
-def blame(calls: CollectiveCalls, activities: pa.Table) -> Blame:
+def blame(calls: CollectiveCalls, own_times: Later) -> Blame:
     """Return who is late by its own doing: not for links that are slow or peers that are late in
     its other groups, nor in what the recording of some rank does not hold, as of a cut file."""
     rows, matches = calls.rows, calls.matches
@@ -88,9 +88,8 @@ def blame(calls: CollectiveCalls, activities: pa.Table) -> Blame:
     late = truths(matches["blamed"]) & (calls.match != NONE)
     excess = np.zeros((rows.length, len(KINDS) + 1), np.int64)
     if late.any():
-        excess = beyond(
-            own.parts(activities), fastest_member(own, calls.match, calls.waits.has_wait)
-        )
+        fastest = fastest_member(own, calls.match, calls.waits.has_wait)
+        excess = beyond(parts_of(calls, own_times), fastest)
     held_up = late & (2 * excess[:, KINDS.index("comm")] > lateness)
     peers = _held_up_in(own, rows, calls.waits.wait, lateness, np.flatnonzero(held_up))
     wait = calls.waits.wait
@@ -98,6 +97,12 @@ def blame(calls: CollectiveCalls, activities: pa.Table) -> Blame:
     waited = np.where(late, numbers(matches["cost_ns"], 0), 0)
     blames = Blame(late, held_up, common, cause, lateness, excess, waited, limit)
     return replace(blames, waited=waited - blames.beyond_limit(calls.match, wait))
+
+
+def parts_of(calls: CollectiveCalls, own_times: Later) -> Ints:
+    """Return the own time before each call by kind, a column for each."""
+    kept = calls.rows_of(own_times())
+    return np.stack([numbers(kept[name]) for name in kept.column_names], axis=1)
 
 
 def need_waits(calls: CollectiveCalls) -> None:

@@ -14,6 +14,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.core.humanize import pluralize
 from htk.derived.match import LACKING, CollectiveRows
+from htk.derived.sources import best_source
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.derived.waits import Waits
 from htk.errors import MissingTable
@@ -31,6 +32,7 @@ class CollectiveCalls:
     table: pa.Table
     matches: pa.Table
     ranks: pa.Table
+    among: Mask | None = None  # of a longer table: the rows that these are
 
     @classmethod
     def of(cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table) -> "CollectiveCalls":
@@ -41,10 +43,18 @@ class CollectiveCalls:
         cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table
     ) -> "CollectiveCalls":
         """Return the calls of one source, the profiler's if any: several count twice."""
-        codes, names = codes_of(collectives["source"])
-        present = {names[k].as_py() for k in np.unique(codes[codes >= 0]).tolist()}
-        best = next((s for s in _PREFERRED if s in present), None)
-        return cls.of(*only_source(collectives, matches, best), ranks)
+        best = best_source(collectives)
+        if best is None:
+            return cls.of(collectives, matches, ranks)
+        among = matching(collectives["source"], best.__eq__)
+        if among.all():
+            return cls.of(collectives, matches, ranks)
+        own, matched = (t.filter(pa.array(among)) for t in (collectives, matches))
+        return cls(CollectiveRows(own), own, matched, ranks, among)
+
+    def rows_of(self, table: pa.Table) -> pa.Table:
+        """Return the rows of a table, a row for each of `collectives`, that are of these calls."""
+        return table if self.among is None else table.filter(pa.array(self.among))
 
     @cached_property
     def match(self) -> Ints:
@@ -199,16 +209,6 @@ class CollectiveCalls:
         return [message // size] * size if message is not None and size > 0 and even else None
 
 
-# Who knows times best comes first.
-_PREFERRED = (
-    "kineto",
-    "profiler_plugin",
-    "inspector",
-    "inspector_prometheus",
-    "rccl_replay",
-    "nccl_debug",
-    "flight_recorder",
-)
 _TIMED = (
     "common_start_ns",
     "wait_ns",

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import valid
-from htk.columns.types import NONE, Ints
+from htk.columns.arrow import numbers
+from htk.columns.types import Ints
+from htk.core.analysis import Later
+from htk.derived.exposure import on_gpu, shares_of
 from htk.measures.collective_calls import CollectiveCalls
-from htk.measures.exposure import comm_shares, lanes_of
+from htk.schema.links import COLLECTIVE_SHARES
 
 
 @dataclass(frozen=True)
@@ -34,25 +36,38 @@ def comm_split(calls: CollectiveCalls, activities: pa.Table) -> CommShares:
 
     What is undetermined lies between the two.
     """
+    waiting, unknown, moving = shares_of(calls.rows, calls.matches, activities)
+    shared = waiting[:, 0] + unknown[:, 0] + moving[:, 0]
+    return _shares(calls, shared, waiting[:, 1], moving[:, 1], unknown[:, 1])
+
+
+def split_of(
+    calls: CollectiveCalls, align: bool, collective_shares: Later, activities: Later
+) -> CommShares:
+    """Return the same; for aligned clocks as it is kept."""
+    return kept_split(calls, collective_shares) if align else comm_split(calls, activities())
+
+
+def kept_split(calls: CollectiveCalls, collective_shares: Later) -> CommShares:
+    """Return the same, of calls that are matched on aligned clocks."""
+    kept, timed = calls.rows_of(collective_shares()), calls.rows.timed
+    return _shares(calls, *(numbers(kept[name])[timed] for name in COLLECTIVE_SHARES.names))
+
+
+def _shares(
+    calls: CollectiveCalls, shared: Ints, wait: Ints, transfer: Ints, undetermined: Ints
+) -> CommShares:
     rows = np.flatnonzero(calls.rows.timed)
+    of_gpu = on_gpu(calls.rows)[rows]
     start, end = calls.rows.start[rows], calls.rows.end[rows]
-    transfer = calls.waits.transfer[rows]
-    edges = (start, start + calls.waits.wait[rows], end - transfer, end)
-    lane = lanes_of(calls.table)
-    lane[:, 0] = calls.rows.rank
-    lane = np.tile(lane[rows], (3, 1))
-    on_gpu = (lane[: len(rows), 2] != NONE) | valid(calls.table["stream"])[rows]
-    begin, finish = np.concatenate(edges[:3]), np.concatenate(edges[1:])
-    finish = np.where(np.tile(on_gpu, 3), finish, begin)
-    shares = comm_shares(activities, lane, begin, finish)
-    waiting, unknown, moving = shares.reshape(3, len(rows), 2)
+    waited, moved = calls.waits.wait[rows], calls.waits.transfer[rows]
     return CommShares(
         rows,
-        waiting[:, 0] + unknown[:, 0] + moving[:, 0],
-        waiting[:, 1],
-        moving[:, 1],
-        unknown[:, 1],
-        np.where(on_gpu, transfer, 0),
-        np.where(on_gpu, edges[2] - edges[1], 0),
-        on_gpu.astype(np.int64),
+        shared,
+        wait,
+        transfer,
+        undetermined,
+        np.where(of_gpu, moved, 0),
+        np.where(of_gpu, end - moved - (start + waited), 0),
+        of_gpu.astype(np.int64),
     )

@@ -139,6 +139,23 @@ KERNEL_TOTALS = table(
     longest_ns=(_I64, "Its duration."),
 )
 
+COLLECTIVE_SHARES = table(
+    shared_ns=(
+        _I64,
+        "Time of the collective; what several run in is shared by them. null: unknown.",
+    ),
+    exposed_wait_ns=(_I64, "Of it: waiting while no compute ran."),
+    exposed_transfer_ns=(_I64, "Of it: transferring while no compute ran."),
+    exposed_undetermined_ns=(_I64, "Of it: waiting or transferring, cannot be told, the same."),
+)
+
+OWN_TIMES = table(
+    own_compute_ns=(_I64, "Compute since the group's previous collective on the rank ended."),
+    own_comm_ns=(_I64, "Communication without compute, the same."),
+    own_memory_ns=(_I64, "Copies without either, the same."),
+    own_idle_ns=(_I64, "Nothing ran, the same."),
+)
+
 STALLS = table(
     rank=(_I32, "Global rank."),
     cycle=(_I32, "Profiling cycle."),

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from htk.core.parser import Parsed
 from htk.core.version import VERSION
-from htk.derived.registry import base_tables
+from htk.derived.registry import OVER_RANKS, base_tables
 from htk.io.entry import StoredEntry
 from htk.io.spill import arrays_in_files
 from htk.io.store import Store
@@ -37,7 +37,7 @@ _SHARE_OF_MEMORY = 4  # the same: it is in memory once, to be written
 
 def are_joined(files: Sequence[TraceFile]) -> bool:
     """Return whether the tables of these files are kept joined."""
-    return bool(_folders(files))
+    return len(_folders(files)) >= _FEWEST_FILES
 
 
 def totals_are_of_all(name: str, files: Sequence[TraceFile]) -> bool:
@@ -54,7 +54,7 @@ def _folders(files: Sequence[TraceFile]) -> list[Path]:
     if os.environ.get(OWN_FILE):  # its links decide what of a collective is not known
         return []
     folders = [file.entry.folder for file in files if isinstance(file.entry, StoredEntry)]
-    return folders if len(folders) >= max(len(files), _FEWEST_FILES) else []
+    return folders if len(folders) >= max(len(files), 2) else []
 
 
 class JoinedTables:
@@ -84,9 +84,21 @@ class JoinedTables:
 
     def table(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         """Return a table as it was kept, else as it is made, which is kept unless it is large."""
-        if self._entry is None:
+        if not self._keeps(name) or self._entry is None:
             return make()
         return self._entry.derived(name, make, largest_bytes=self._largest_bytes)
+
+    def _keeps(self, name: str) -> bool:
+        """Return whether a table is kept: of few files only what costs more to make than to keep,
+        which is made of all of them, and of many events."""
+        if len(self.files) >= _FEWEST_FILES:
+            return True
+        return name in OVER_RANKS and self._are_large
+
+    @cached_property
+    def _are_large(self) -> bool:
+        sizes = (file.entry.size_bytes("kernels") for file in self.files)
+        return sum(sizes) >= _LEAST_BYTES * len(self.files)
 
     @cached_property
     def _entry(self) -> StoredEntry | None:

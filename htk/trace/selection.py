@@ -68,7 +68,7 @@ class Narrowing:
 
     def table(self, name: str) -> pa.Table:
         """Return a table, narrowed."""
-        if name in registry.TOTALS:
+        if name in registry.OF_WHAT_IS_LEFT:
             maker = registry.maker(name)
             return maker.function(*(self.table(read) for read in maker.reads))
         unfiltered = self.unselected(name)

@@ -340,8 +340,7 @@ class Trace:
         if schema is None:
             raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
         if name in registry.TOTALS and totals_are_of_all(name, self.selected_files):
-            maker = registry.maker(name)
-            return maker.function(*(self.tables[read] for read in maker.reads))
+            return self._made_of_tables(name)
         tables = self._of_parts(name)
         if len(tables) < 2:
             return tables[0] if tables else schema.empty_table()
@@ -357,8 +356,12 @@ class Trace:
 
     def _over_ranks(self, name: str) -> pa.Table:
         """Return what is made of all ranks at once; of it the rows of those looked at."""
-        if self._everyone is not self:
-            return self._of_chosen_ranks(name, self._everyone.tables[name])
+        of_cycles = self.selection.cycles is not None  # one of two processes of a rank
+        if self._everyone is self or (of_cycles and name in registry.OF_WHAT_IS_LEFT):
+            return self._made_of_tables(name)
+        return self._of_chosen_ranks(name, self._everyone.tables[name])
+
+    def _made_of_tables(self, name: str) -> pa.Table:
         maker = registry.maker(name)
         return maker.function(*(self.tables[read] for read in maker.reads))
 

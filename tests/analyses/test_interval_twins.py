@@ -16,8 +16,8 @@ from htk.analyses.run.serving_iterations import serving_iterations
 from htk.analyses.time.comm_compute_ratio import comm_compute_ratio
 from htk.analyses.time.phase_breakdown import phase_breakdown
 from htk.derived import registry
+from htk.derived.exposure import comm_shares, lanes_of
 from htk.derived.passes import kernel_passes
-from htk.measures.exposure import comm_shares, lanes_of
 from tests.tables import answer_of, make
 
 Span = tuple[int, int]

@@ -13,6 +13,7 @@ import pyarrow as pa
 from htk.analyses.causes.advice.finding import Advice, costliest, longest
 from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.types import Ints
+from htk.core.analysis import Later
 from htk.core.humanize import format_duration
 from htk.derived.match import CollectiveRows
 from htk.measures.blame import blame
@@ -51,7 +52,7 @@ class HostTables:
     collectives: pa.Table
     matches: pa.Table
     ranks: pa.Table
-    activities: pa.Table
+    own_times: Later
 
 
 def host_findings(tables: HostTables) -> tuple[list[Advice], int]:
@@ -103,7 +104,7 @@ def _waiting(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
     matched = calls.waits.has_wait
     if not matched.any():
         return
-    blames = blame(calls, tables.activities)
+    blames = blame(calls, tables.own_times)
     waited = int(calls.waits.wait[matched].sum())
     ranks, cost = _by_rank(calls.rows, blames.cost)
     if 100.0 * waited < _WAITING_PCT * spent.window_ns or not cost.sum():

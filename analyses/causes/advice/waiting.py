@@ -12,14 +12,15 @@ from htk.analyses.causes.advice.start_up import START_UP, StartUpWaits, start_up
 from htk.columns.arrow import codes_of, numbers
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
+from htk.core.analysis import Later
 from htk.core.humanize import format_duration
+from htk.derived.own_time import KINDS, beyond, fastest_member, own_time
 from htk.derived.stalls import LONG_NS
 from htk.derived.unrecorded import unrecorded_ranks
-from htk.measures.blame import blame
+from htk.measures.blame import blame, parts_of
 from htk.measures.collective_calls import CollectiveCalls
-from htk.measures.comm_split import CommShares, comm_split
+from htk.measures.comm_split import CommShares, kept_split
 from htk.measures.common_steps import Compute
-from htk.measures.own_time import KINDS, beyond, fastest_member, own_time
 from htk.measures.stalls import device_pieces
 
 LATE = "ranks wait for late ranks"
@@ -77,17 +78,17 @@ class Exposed:
 
     @classmethod
     def of(
-        cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table, activities: pa.Table
+        cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table, shares: Later
     ) -> "Exposed":
         calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
-        return cls(calls, comm_split(calls, activities))
+        return cls(calls, kept_split(calls, shares))
 
-    def waits(self, activities: pa.Table, idle_causes: pa.Table, stalls: pa.Table) -> BlamedWaits:
+    def waits(self, own_times: Later, idle_causes: pa.Table, stalls: pa.Table) -> BlamedWaits:
         """Return what others waited because of each late rank, and what it was late in."""
         rows, match = self.calls.rows, self.calls.match
         exposed = np.zeros(rows.length, np.int64)
         exposed[self.split.rows] = self.split.exposed_wait
-        blames = blame(self.calls, activities)
+        blames = blame(self.calls, own_times)
         late = np.flatnonzero(blames.late & blames.on_all_ranks)
         matched = np.flatnonzero(match != NONE)
         members = Groups.by_keys(match[matched])
@@ -98,7 +99,7 @@ class Exposed:
         wait = of_match[late] - exposed[late] - beyond_limit
         causes = np.append(np.where(traced, blames.cause[late], late), late[beyond_limit > 0])
         first, of_first = np.unique(causes, return_inverse=True)
-        kind, finding = self._reasons(first, activities, idle_causes)
+        kind, finding = self._reasons(first, own_times, idle_causes)
         of_cause = np.zeros(len(first), np.int64)
         np.add.at(of_cause, of_first, np.append(wait, beyond_limit[beyond_limit > 0]))
         held_up = ~blames.blamed[first]
@@ -107,12 +108,12 @@ class Exposed:
         return blamed.with_start_up(start_up_waits(self.calls, exposed, stalls))
 
     def _reasons(
-        self, late: Ints, activities: pa.Table, idle_causes: pa.Table
+        self, late: Ints, own_times: Later, idle_causes: pa.Table
     ) -> tuple[Ints, list[str]]:
         """Return what each late rank was late in: where it spent most beyond the fastest one."""
         own = own_time(self.calls.rows, self.calls.table)
         fastest = fastest_member(own, self.calls.match, self.calls.waits.has_wait)
-        excess = beyond(own.parts(activities), fastest)[late]
+        excess = beyond(parts_of(self.calls, own_times), fastest)[late]
         some = excess.max(axis=1, initial=0) > 0
         kind = np.where(some, excess.argmax(axis=1), NONE)
         pieces = device_pieces(idle_causes)

@@ -10,6 +10,7 @@ from htk.core.analysis import Analysis
 from htk.derived.clocks import aligned_matches, rank_clocks
 from htk.derived.match import collective_matches
 from htk.derived.nccl_facts import collective_facts
+from htk.derived.registry import maker
 from htk.schema import DERIVED, TABLES
 
 Row = dict[str, Any]
@@ -52,6 +53,9 @@ def ask() -> Ask:
         by_name["collective_facts"] = collective_facts(
             rows, by_name["collective_matches"], by_name["comm_channels"]
         )
+        for name in ("collective_shares", "own_times"):
+            maker_ = maker(name)
+            by_name[name] = maker_.function(*(by_name[read] for read in maker_.reads))
         return analysis(*(by_name[name] for name in analysis.reads), **options)
 
     return answer

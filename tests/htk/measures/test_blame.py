@@ -11,6 +11,7 @@ import pytest
 
 from htk.columns.types import NONE
 from htk.derived.match import collective_matches
+from htk.derived.own_time import own_times
 from htk.errors import MissingTable
 from htk.measures.blame import Blame, _first_causes, blame, need_waits
 from htk.measures.collective_calls import CollectiveCalls
@@ -61,7 +62,8 @@ def blamed(rows: list[Row], work: list[Row] = WORK) -> Blame:
     comm = [{**row, "kind": "comm"} for row in rows]
     names = ("rank", "cycle", "device", "kind", "start_ns", "end_ns")
     busy = [{k: row[k] for k in names if k in row} for row in (*work, *comm)]
-    return blame(calls_of(rows), make("activities", busy))
+    calls = calls_of(rows)
+    return blame(calls, lambda: own_times(calls.table, make("activities", busy)))
 
 
 def test_what_a_late_rank_costs_follows_from_group_to_group() -> None:

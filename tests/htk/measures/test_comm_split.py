@@ -1,10 +1,14 @@
 """Parts of collectives in a device's time, against counting every instant."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from htk.derived.exposure import collective_shares
 from htk.derived.match import collective_matches
 from htk.measures.collective_calls import CollectiveCalls
-from htk.measures.comm_split import comm_split
+from htk.measures.comm_split import comm_split, kept_split
+from htk.schema import TEXT
 from tests.tables import make
 
 # Rank, start, end of one all-reduce: rank 1 comes 6 later, both move from 16 to 30.
@@ -60,3 +64,27 @@ def test_without_the_other_rank_wait_and_transfer_are_undetermined() -> None:
 def test_what_ran_on_no_gpu_has_no_part_of_its_time() -> None:
     split = comm_split(calls(stream=None, device=None, timing="cpu"), activities())
     assert not np.any([split.shared, split.exposed, split.transfer, split.on_gpu])
+
+
+def test_the_kept_split_is_that_of_the_source_that_counts() -> None:
+    """The same calls, of which a log tells other times, too."""
+    alone = calls()
+    log = alone.table.set_column(
+        alone.table.schema.get_field_index("source"),
+        alone.table.schema.field("source"),
+        pa.array(["nccl_debug"] * 2).cast(TEXT),
+    )
+    late = pc.add(log["start_ns"], 3)
+    log = log.set_column(log.schema.get_field_index("start_ns"), log.schema.field("start_ns"), late)
+    both = pa.concat_tables([log, alone.table])
+    matches = collective_matches(both, make("rank_windows", []), alone.ranks)
+    of_both = CollectiveCalls.of_one_source(both, matches, alone.ranks)
+    assert of_both.table.equals(alone.table)
+    kept = kept_split(of_both, lambda: collective_shares(both, matches, activities()))
+    assert kept.exposed_wait.tolist() == [exposed(0, 10, 16), 0]
+    assert kept.exposed_transfer.tolist() == [exposed(0, 16, 30), exposed(1, 16, 30)]
+    assert kept.shared.tolist() == [20, 14] and not kept.exposed_undetermined.any()
+    assert (kept.transfer.tolist(), kept.on_gpu.tolist()) == ([14, 14], [1, 1])
+    of_log = CollectiveCalls.of(both.slice(0, 2), matches.slice(0, 2), alone.ranks)
+    shares = collective_shares(both, matches, activities()).slice(0, 2)
+    assert kept_split(of_log, lambda: shares).shared.tolist() == [17, 11]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from htk.answers.ask import ask
+from htk.derived.registry import OVER_RANKS
 from htk.io.store import Store
 from htk.models.hardware import OWN_FILE
 from htk.overview.summary import summary
@@ -80,6 +81,20 @@ def test_answers_rest_on_what_is_kept(ranks: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Trace, "_joined_table", joined)
     assert summary(open_trace(ranks)).to_pylist() == expected
     assert ask(open_trace(ranks), "kernel_top").to_pylist() == kernels
+
+
+def test_of_few_large_files_what_is_made_of_all_is_kept(
+    ranks: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("htk.trace.joined._FEWEST_FILES", 32)
+    small = open_trace(ranks)
+    assert summary(small).to_pylist() and joined_files(cache) == set()
+    monkeypatch.setattr("htk.trace.joined._LEAST_BYTES", 1000)
+    large = open_trace(ranks)
+    assert_same(large, small)
+    assert joined_files(cache) == set(OVER_RANKS)
+    for chosen in ({"ranks": [1, 6]}, {"steps": [1]}, {"cycles": [0]}):
+        assert_same(open_trace(ranks).sel(**chosen), small.sel(**chosen))
 
 
 def test_another_set_of_files_is_another_join(ranks: Path, cache: Path, tmp_path: Path) -> None:

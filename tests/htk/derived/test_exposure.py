@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.measures.exposure import comm_shares
+from htk.derived.exposure import comm_shares
 from tests.tables import make
 
 LANES = [(rank, cycle, device) for rank in (0, 3) for cycle in (0, 1) for device in (0, 2)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from htk.columns.types import NONE
 from htk.derived.match import CollectiveRows
-from htk.measures.own_time import beyond, fastest_member, own_time
+from htk.derived.own_time import beyond, fastest_member, own_time, own_times
 from htk.schema import TABLES
 from tests.tables import make
 
@@ -97,3 +97,28 @@ def test_as_instant_by_instant(
         least = min(length for length, _ in known)
         assert fastest[k] in [j for length, j in known if length == least]
         assert excess[k].tolist() == (parts[k] - parts[fastest[k]]).tolist()
+
+
+def test_each_source_is_counted_by_itself() -> None:
+    """The profiler's two calls, a log's three of the same, and one of no source, by hand."""
+    log = {"source": "nccl_debug", "timing": "gpu", "group": "0", "rank": 1}
+    rows = [
+        {**log, "start_ns": 0, "end_ns": 10},
+        {**log, "source": "kineto", "start_ns": 1, "end_ns": 11},
+        {**log, "start_ns": 30, "end_ns": 40},
+        {**log, "source": None, "start_ns": 45, "end_ns": 46},
+        {**log, "source": "kineto", "start_ns": 31, "end_ns": 41},
+        {**log, "start_ns": 50, "end_ns": 60},
+    ]
+    work = [(12, 20, "compute"), (18, 25, "comm"), (42, 44, "memory"), (59, 70, "compute")]
+    busy = [{"rank": 1, "kind": k, "start_ns": s, "end_ns": e} for s, e, k in work]
+    columns = own_times(make("collectives", rows), make("activities", busy)).to_pylist()
+    parts = [tuple(row.values()) for row in columns]
+    assert parts == [
+        (0, 0, 0, 0),  # the log's first
+        (0, 0, 0, 0),  # the profiler's first
+        (8, 5, 0, 7),  # the log's: from 10 to 30
+        (0, 0, 0, 0),
+        (8, 5, 0, 7),  # the profiler's: from 11 to 31
+        (0, 0, 2, 8),  # the log's: from 40 to 50
+    ]

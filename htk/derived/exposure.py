@@ -7,12 +7,55 @@ whole. A nanosecond is never split: what a division leaves over goes to the firs
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import matching, numbers
+from htk.columns.arrow import matching, number, numbers, valid
 from htk.columns.groups import Groups, rows_by_number
 from htk.columns.intervals import Spans, clip, subtract, union
 from htk.columns.order import ordered
 from htk.columns.segments import repeated
-from htk.columns.types import NONE, Ints
+from htk.columns.types import NONE, Ints, Mask
+from htk.derived.match import CollectiveRows
+from htk.derived.sources import each_source
+from htk.schema.links import COLLECTIVE_SHARES
+
+
+def collective_shares(
+    collectives: pa.Table, aligned_matches: pa.Table, activities: pa.Table
+) -> pa.Table:
+    """Return what of a device's time each collective takes, row by row; sources apart."""
+    columns = np.zeros((4, collectives.num_rows), np.int64)
+    timed = np.zeros(collectives.num_rows, bool)
+    for among in each_source(collectives):
+        own, matches = (t.filter(pa.array(among)) for t in (collectives, aligned_matches))
+        rows = CollectiveRows(own)
+        waiting, unknown, moving = shares_of(rows, matches, activities)
+        of_source = np.flatnonzero(among)[rows.timed]
+        columns[0, of_source] = waiting[:, 0] + unknown[:, 0] + moving[:, 0]
+        columns[1:, of_source] = waiting[:, 1], moving[:, 1], unknown[:, 1]
+        timed[of_source] = True
+    named = zip(COLLECTIVE_SHARES.names, columns, strict=True)
+    return pa.table({name: number(c, pa.int64(), timed) for name, c in named}, COLLECTIVE_SHARES)
+
+
+def shares_of(rows: CollectiveRows, matches: pa.Table, activities: pa.Table) -> Ints:
+    """Return the shared time of each timed row, and that without compute: while it waits, while it
+    waits or transfers, while it transfers. On a rank's own clock, as compute is."""
+    timed = np.flatnonzero(rows.timed)
+    start, end = rows.start[timed], rows.end[timed]
+    wait, transfer = (numbers(matches[c], NONE)[timed] for c in ("wait_ns", "transfer_ns"))
+    has_wait = wait != NONE
+    after_wait = start + np.where(has_wait, wait, 0)
+    edges = (start, after_wait, end - np.where(has_wait, transfer, 0), end)
+    lane = lanes_of(rows.table)
+    lane[:, 0] = rows.rank
+    lane = np.tile(lane[timed], (3, 1))
+    begin, finish = np.concatenate(edges[:3]), np.concatenate(edges[1:])
+    finish = np.where(np.tile(on_gpu(rows)[timed], 3), finish, begin)
+    return comm_shares(activities, lane, begin, finish).reshape(3, len(timed), 2)
+
+
+def on_gpu(rows: CollectiveRows) -> Mask:
+    """Return which rows ran on a GPU."""
+    return np.asarray((numbers(rows.table["device"], NONE) != NONE) | valid(rows.table["stream"]))
 
 
 def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Ints:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import matching, numbers
+from htk.columns.arrow import matching, number, numbers
 from htk.columns.groups import Groups, paired, rows_by_number
 from htk.columns.intervals import Spans, covered, subtract, union
 from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.match import CollectiveRows
+from htk.derived.sources import each_source
+from htk.schema.links import OWN_TIMES
 
 KINDS = ("compute", "comm", "memory")
 
@@ -59,6 +61,16 @@ class OwnTime:
         own_of, rows_of = rows_by_number(self.lane[own]), rows_by_number(lane)
         devices = np.unique(self.lane).tolist()
         return [(own[own_of(device)], rows_of(device)) for device in devices]
+
+
+def own_times(collectives: pa.Table, activities: pa.Table) -> pa.Table:
+    """Return what each rank did before each collective, row by row; sources apart."""
+    parts = np.zeros((collectives.num_rows, len(OWN_TIMES)), np.int64)
+    for among in each_source(collectives):
+        table = collectives.filter(pa.array(among))
+        parts[among] = own_time(CollectiveRows(table), table).parts(activities)
+    columns = [number(parts[:, k], pa.int64()) for k in range(len(OWN_TIMES))]
+    return pa.table(columns, OWN_TIMES)
 
 
 def own_time(rows: CollectiveRows, collectives: pa.Table) -> OwnTime:
