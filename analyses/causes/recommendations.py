@@ -66,14 +66,16 @@ def recommendations(
     collective_facts: pa.Table,
     comm_transports: pa.Table,
     comm_inits: pa.Table,
-    launches: pa.Table,
-    cpu_ops: pa.Table,
-    op_links: pa.Table,
-    op_passes: pa.Table,
-    op_callers: pa.Table,
+    op_extents: pa.Table,
+    op_totals: Later,
+    launch_totals: Later,
+    cpu_ops: Later,
+    op_links: Later,
+    op_passes: Later,
+    op_callers: Later,
     annotations: pa.Table,
-    python_calls: pa.Table,
-    python_links: pa.Table,
+    python_calls: Later,
+    python_links: Later,
     memory: pa.Table,
     ranks: pa.Table,
     *,
@@ -91,15 +93,15 @@ def recommendations(
     """
     gpus = max(time_breakdown.num_rows, 1)
     window = int(numbers(time_breakdown["total_ns"]).sum())
-    if has_next_to_no_gpu_work(window, cpu_ops, annotations):
+    if has_next_to_no_gpu_work(window, op_extents, annotations):
         host = HostTables(
-            cpu_ops,
-            op_links,
-            op_passes,
-            op_callers,
+            cpu_ops(),
+            op_links(),
+            op_passes(),
+            op_callers(),
             annotations,
-            python_calls,
-            python_links,
+            python_calls(),
+            python_links(),
             collectives,
             aligned_matches,
             ranks,
@@ -122,7 +124,7 @@ def recommendations(
     records = NcclRecords(collectives, collective_facts, comm_transports, comm_inits)
     transfers, held_up = transfer_findings(exposed, waits, (exposed_ns, comm_ns), gpus, records)
     waits = waits.without(held_up)
-    advice = launch_advice(cpu_ops, op_links, launches, ranks)
+    advice = launch_advice(op_totals(), launch_totals(), ranks)
     comparable = comparable_compute(time_breakdown, step_window_times)
     findings = [
         *idle_findings(idle, gpus, exposed.waits_by_finding(waits), advice),

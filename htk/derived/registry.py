@@ -31,6 +31,10 @@ PER_FILE: dict[str, str] = {  # cached beside the tables of the file
     "op_callers": "htk.derived.op_ancestors",
     "python_links": "htk.derived.op_ancestors",
     "kernel_totals": "htk.derived.totals",
+    "op_totals": "htk.derived.totals",
+    "launch_totals": "htk.derived.totals",
+    "op_extents": "htk.derived.totals",
+    "gpu_work": "htk.derived.totals",
     "activities": "htk.derived.windows",
     "rank_windows": "htk.derived.windows",
     "step_windows": "htk.derived.windows",
@@ -50,7 +54,15 @@ OVER_RANKS: dict[str, str] = {  # read all ranks at once
 
 # Of these, totals: rows of several files, one file after the other, make what the files would make
 # each for itself. Under a selection they are made of what that leaves.
-TOTALS = ("kernel_totals", "rank_window_times", "step_window_times")
+TOTALS = (
+    "kernel_totals",
+    "op_totals",
+    "launch_totals",
+    "op_extents",
+    "gpu_work",
+    "rank_window_times",
+    "step_window_times",
+)
 # The same of tables over all ranks.
 OF_WHAT_IS_LEFT = (*TOTALS, "collective_shares", "own_times")
 

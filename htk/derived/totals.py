@@ -4,13 +4,15 @@ They are exact sums, counts and extremes, so that totals of files, one after the
 events of all files say, in a hundredth of their rows.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import boolean, codes_of, number, numbers, text, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints
-from htk.schema.links import KERNEL_TOTALS
+from htk.schema.links import GPU_WORK, KERNEL_TOTALS, LAUNCH_TOTALS, OP_EXTENTS, OP_TOTALS
 
 _WHO = ("rank", "cycle")
 _TEXTS = ("kind", "activity", "family", "name", "grid", "block")
@@ -52,8 +54,7 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
         "longest_start_ns": number(start[longest], pa.int64()),
         "longest_ns": number((end - start)[longest], pa.int64()),
     }
-    fields = [f for f in KERNEL_TOTALS if f.name in columns]
-    return pa.table([columns[f.name] for f in fields], schema=pa.schema(fields))
+    return _table(KERNEL_TOTALS, columns)
 
 
 def _longest(groups: Groups, length: Ints) -> Ints:
@@ -61,3 +62,89 @@ def _longest(groups: Groups, length: Ints) -> Ints:
     order = np.lexsort((np.arange(len(length)), -length, groups.group_ids))
     longest: Ints = order[np.cumsum(groups.count) - groups.count]
     return longest
+
+
+def op_totals(cpu_ops: pa.Table, op_links: pa.Table) -> pa.Table:
+    """Return the calls of operators of one name and shape in each step, in the order of their
+    first."""
+    return _alike(
+        OP_TOTALS,
+        cpu_ops,
+        {"step": op_links["step"]},
+        {name: cpu_ops[name] for name in ("name", "input_dims")},
+    )
+
+
+def launch_totals(launches: pa.Table) -> pa.Table:
+    """Return the calls that launch, by name, in the order of their first."""
+    return _alike(LAUNCH_TOTALS, launches, {}, {"name": launches["name"]})
+
+
+def op_extents(cpu_ops: pa.Table) -> pa.Table:
+    """Return the first start and the last end of the operators of each recording."""
+    recordings = Groups.by_keys(list(_who(cpu_ops).values()) or [np.zeros(cpu_ops.num_rows, int)])
+    start, end = (numbers(cpu_ops[name]) for name in ("start_ns", "end_ns"))
+    columns = _of_first(OP_EXTENTS, _who(cpu_ops), recordings.first_row)
+    columns["start_ns"] = number(recordings.min(start), pa.int64())
+    columns["end_ns"] = number(recordings.max(end), pa.int64())
+    return _table(OP_EXTENTS, columns)
+
+
+def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
+    """Return how much GPU work each recording holds, and how much of it is linked."""
+    recordings = Groups.by_keys(list(_who(kernels).values()) or [np.zeros(kernels.num_rows, int)])
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    linked, carried = valid(kernel_links["launch_row"]), truths(kernel_links["carry_in"])
+    lost, ambiguous = ~linked & ~carried, truths(kernel_links["ambiguous"])
+    sums = {
+        "gpu_activities": recordings.count,
+        "total_ns": recordings.sum(length),
+        "linked_ns": recordings.sum(np.where(linked, length, 0)),
+        "carry_in_activities": recordings.sum(carried.astype(np.int64)),
+        "carry_in_ns": recordings.sum(np.where(carried, length, 0)),
+        "unlinked_activities": recordings.sum(lost.astype(np.int64)),
+        "unlinked_ns": recordings.sum(np.where(lost, length, 0)),
+        "ambiguous_activities": recordings.sum(ambiguous.astype(np.int64)),
+    }
+    columns = _of_first(GPU_WORK, _who(kernels), recordings.first_row)
+    columns |= {name: number(values, pa.int64()) for name, values in sums.items()}
+    return _table(GPU_WORK, columns)
+
+
+def _alike(
+    schema: pa.Schema,
+    events: pa.Table,
+    numbered: Mapping[str, pa.ChunkedArray],
+    named: Mapping[str, pa.ChunkedArray],
+) -> pa.Table:
+    """Return the number and the time of events that agree in these columns."""
+    keys = _who(events)
+    keys |= {name: numbers(c, NONE).astype(np.int64) for name, c in numbered.items()}
+    coded = {name: codes_of(column) for name, column in named.items()}
+    groups = Groups.by_keys([*keys.values(), *(c.astype(np.int64) for c, _ in coded.values())])
+    order = np.argsort(groups.first_row)
+    first = groups.first_row[order]
+    length = numbers(events["end_ns"]) - numbers(events["start_ns"])
+    columns = _of_first(schema, keys, first)
+    columns |= {name: text(codes[first], names) for name, (codes, names) in coded.items()}
+    columns["count"] = number(groups.count[order], pa.int64())
+    columns["total_ns"] = number(groups.sum(length)[order], pa.int64())
+    return _table(schema, columns)
+
+
+def _who(events: pa.Table) -> dict[str, Ints]:
+    """Return whose the events are; those of one file do not say."""
+    held = [name for name in _WHO if name in events.column_names]
+    return {name: numbers(events[name], NONE).astype(np.int64) for name in held}
+
+
+def _of_first(schema: pa.Schema, keys: Mapping[str, Ints], first: Ints) -> dict[str, pa.Array]:
+    return {
+        name: number(values[first], schema.field(name).type, values[first] != NONE)
+        for name, values in keys.items()
+    }
+
+
+def _table(schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.Table:
+    fields = [field for field in schema if field.name in columns]
+    return pa.table([columns[field.name] for field in fields], schema=pa.schema(fields))

@@ -59,15 +59,16 @@ def host_time(
     return HostTime(window, spent | {REST: window - before})
 
 
-def host_extent(cpu_ops: pa.Table, annotations: pa.Table) -> int:
-    """Return the time that operators or steps of the host span, added up over recordings."""
+def host_extent(operators: pa.Table, annotations: pa.Table) -> int:
+    """Return the time that operators (or their extents) or steps of the host span, added up over
+    recordings."""
     steps = host_steps(annotations).keys
-    return max(_extent(cpu_ops), int((steps[:, 4] - steps[:, 3]).sum()))
+    return max(_extent(operators), int((steps[:, 4] - steps[:, 3]).sum()))
 
 
-def has_next_to_no_gpu_work(gpu_ns: int, cpu_ops: pa.Table, annotations: pa.Table) -> bool:
+def has_next_to_no_gpu_work(gpu_ns: int, op_extents: pa.Table, annotations: pa.Table) -> bool:
     """Return whether the GPU's recorded windows are a sliver of what the host did, or nothing."""
-    return gpu_ns < SLIVER * host_extent(cpu_ops, annotations)
+    return gpu_ns < SLIVER * host_extent(op_extents, annotations)
 
 
 def _extent(ops: pa.Table) -> int:

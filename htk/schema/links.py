@@ -156,6 +156,44 @@ OWN_TIMES = table(
     own_idle_ns=(_I64, "Nothing ran, the same."),
 )
 
+OP_TOTALS = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    step=(_I32, "ProfilerStep that they ran in; null: none."),
+    name=(TEXT, "Operator."),
+    input_dims=(TEXT, "Shapes of its inputs; null: not recorded."),
+    count=(_I64, "Calls that agree in all of that."),
+    total_ns=(_I64, "Sum of their durations."),
+)
+
+LAUNCH_TOTALS = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    name=(TEXT, "Call."),
+    count=(_I64, "How many there are."),
+    total_ns=(_I64, "Sum of their durations."),
+)
+
+OP_EXTENTS = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    start_ns=(_I64, "Start of the first operator."),
+    end_ns=(_I64, "End of the last."),
+)
+
+GPU_WORK = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    gpu_activities=(_I64, "GPU activities."),
+    total_ns=(_I64, "Sum of their durations."),
+    linked_ns=(_I64, "Of those whose launch is known."),
+    carry_in_activities=(_I64, "Launched before the recording began."),
+    carry_in_ns=(_I64, "Sum of their durations."),
+    unlinked_activities=(_I64, "Launched within it, by a call that is not known."),
+    unlinked_ns=(_I64, "Sum of their durations."),
+    ambiguous_activities=(_I64, "Of which several calls have the correlation id."),
+)
+
 STALLS = table(
     rank=(_I32, "Global rank."),
     cycle=(_I32, "Profiling cycle."),

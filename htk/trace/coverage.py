@@ -94,7 +94,7 @@ def gpu_coverage(trace: Trace) -> dict[str, Any]:
 def gpu_facts(counts: Sequence[Mapping[str, int]]) -> dict[str, Any]:
     """Return the coverage of GPU work from what was counted of each part of the ranks."""
     total = {name: sum(part[name] for part in counts) for name in counts[0]}
-    linked, recorded = total.pop("linked_ns"), total.pop("gpu_ns")
+    linked, recorded = total.pop("linked_ns"), total.pop("total_ns")
     ambiguous = total.pop("ambiguous_activities")
     return {
         "gpu_activities": total.pop("gpu_activities"),

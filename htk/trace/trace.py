@@ -24,7 +24,6 @@ from htk.errors import MissingTable, UsageError
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
-from htk.trace.gpu_counts import gpu_counts
 from htk.trace.joined import JoinedTables, totals_are_of_all
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
@@ -91,7 +90,8 @@ class Trace:
     @cached_property
     def gpu_counts(self) -> dict[str, int]:
         """The counts of the selected GPU work that add up over ranks; every coverage needs them."""
-        return gpu_counts(self.tables["kernels"], self.tables["kernel_links"])
+        work = self.tables["gpu_work"]
+        return {name: int(numbers(work[name]).sum()) for name in work.column_names[2:]}
 
     @property
     def everything(self) -> "Trace":

@@ -8,32 +8,33 @@ import pytest
 from htk.analyses.causes.advice.launching import changing_shapes, launch_advice
 from htk.analyses.causes.recommendations import recommendations
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
+from htk.derived.totals import launch_totals, op_totals
 from tests.analyses.causes.advice_rows import rows_of
 from tests.tables import answer_of, make
 
 
-def operators(*steps: list[str]) -> tuple[pa.Table, pa.Table]:
+def operators(*steps: list[str]) -> pa.Table:
     """aten::mm in each step, with these shapes of its input."""
     ops = [{"name": "aten::mm", "input_dims": dims} for step in steps for dims in step]
     links = [{"step": number} for number, step in enumerate(steps) for _ in step]
-    return make("cpu_ops", ops), make("op_links", links)
+    return op_totals(make("cpu_ops", ops), make("op_links", links))
 
 
 def advice(*steps: list[str], call: str = "cudaLaunchKernel", form: str = "kineto") -> str:
-    launches = make("launches", [{"name": call}])
-    return launch_advice(*operators(*steps), launches, make("ranks", [{"format": form}]))
+    launches = launch_totals(make("launches", [{"name": call}]))
+    return launch_advice(operators(*steps), launches, make("ranks", [{"format": form}]))
 
 
 SAME = ["[[8, 8]]", "[[8, 16]]"]
 
 
 def test_shapes_that_stay_and_shapes_that_change() -> None:
-    assert changing_shapes(*operators(SAME, SAME, SAME)) == 0
+    assert changing_shapes(operators(SAME, SAME, SAME)) == 0
     # One of three calls of the second step has a shape that the first has not; that of the first
     # which comes twice there comes once here.
-    assert changing_shapes(*operators(SAME, [*SAME, "[[9, 9]]"])) == pytest.approx(1 / 5)
-    assert changing_shapes(*operators(SAME, [*SAME, SAME[0]])) == pytest.approx(3 / 5)
-    assert changing_shapes(*operators(SAME)) is None, "one step tells nothing"
+    assert changing_shapes(operators(SAME, [*SAME, "[[9, 9]]"])) == pytest.approx(1 / 5)
+    assert changing_shapes(operators(SAME, [*SAME, SAME[0]])) == pytest.approx(3 / 5)
+    assert changing_shapes(operators(SAME)) is None, "one step tells nothing"
 
 
 def test_graphs_are_advised_only_where_shapes_stay() -> None:

@@ -4,8 +4,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from htk.derived.totals import gpu_work, launch_totals, op_extents, op_totals
+from htk.schema import OP_TOTALS
 from htk.trace.opening import open_trace
 from tests.htk.derived.kernel_rows import rows_of_rank, totals_of
+from tests.tables import make
 
 _KEY = ("rank", "cycle", "device", "step", "kind", "activity", "family", "name", "grid", "block")
 _KEY += ("blocks_per_sm", "size_bytes", "recomputed")
@@ -45,3 +48,63 @@ def test_totals_of_chosen_steps_are_those_of_their_kernels() -> None:
     lengths = trace.tables["kernels"].to_pylist()
     total = sum(row["end_ns"] - row["start_ns"] for row in lengths)
     assert sum(row["total_ns"] for row in every) == total
+
+
+_OPS = [  # rank, cycle, step, name, shapes, start, end
+    (0, 0, 1, "aten::mm", "[[8, 8]]", 10, 30),
+    (0, 0, 1, "aten::mm", "[[8, 8]]", 40, 45),
+    (0, 0, None, "aten::mm", "[[8, 8]]", 50, 51),
+    (0, 0, 1, "aten::mm", None, 5, 9),
+    (0, 1, 1, "aten::mm", "[[8, 8]]", 400, 420),
+    (3, 0, 1, "aten::add", "[[8, 8]]", 12, 14),
+    (3, 0, 2, "aten::add", "[[8, 8]]", 20, 90),
+]
+
+
+def _operators(rows: list[tuple[Any, ...]]) -> tuple[Any, Any]:
+    names = ("rank", "cycle", "step", "name", "input_dims", "start_ns", "end_ns")
+    held = [dict(zip(names, row, strict=True)) for row in rows]
+    ops = [{k: v for k, v in row.items() if k != "step"} for row in held]
+    return make("cpu_ops", ops), make("op_links", [{"step": row["step"]} for row in held])
+
+
+def test_totals_of_operators_and_calls_by_hand() -> None:
+    ops, links = _operators(_OPS)
+    assert [tuple(row.values()) for row in op_totals(ops, links).to_pylist()] == [
+        (0, 0, 1, "aten::mm", "[[8, 8]]", 2, 25),
+        (0, 0, None, "aten::mm", "[[8, 8]]", 1, 1),
+        (0, 0, 1, "aten::mm", None, 1, 4),
+        (0, 1, 1, "aten::mm", "[[8, 8]]", 1, 20),
+        (3, 0, 1, "aten::add", "[[8, 8]]", 1, 2),
+        (3, 0, 2, "aten::add", "[[8, 8]]", 1, 70),
+    ]
+    extents = [tuple(row.values()) for row in op_extents(ops).to_pylist()]
+    assert extents == [(0, 0, 5, 51), (0, 1, 400, 420), (3, 0, 12, 90)]
+    calls = [("a", 0, 3), ("b", 5, 6), ("a", 7, 11)]
+    launches = make("launches", [{"name": n, "start_ns": s, "end_ns": e} for n, s, e in calls])
+    totals = [tuple(row.values()) for row in launch_totals(launches).to_pylist()]
+    assert totals == [(0, 0, "a", 2, 7), (0, 0, "b", 1, 1)]
+
+
+def test_totals_of_files_do_not_say_whose_they_are() -> None:
+    ops, links = _operators(_OPS[5:])
+    alone = ops.drop_columns(["rank", "cycle"])
+    assert op_totals(alone, links).column_names == OP_TOTALS.names[2:]
+    assert op_totals(alone, links)["total_ns"].to_pylist() == [2, 70]
+    assert op_extents(alone).to_pylist() == [{"start_ns": 12, "end_ns": 90}]
+    assert op_extents(alone.slice(0, 0)).num_rows == 0
+
+
+def test_gpu_work_is_counted_by_what_is_known_of_its_launch() -> None:
+    lengths = [(0, 10, 3, False, False), (0, 5, None, True, False), (0, 7, None, False, False)]
+    lengths += [(4, 2, 1, False, True), (4, 9, 2, True, False)]
+    kernels = [{"rank": r, "start_ns": 100, "end_ns": 100 + n} for r, n, *_ in lengths]
+    links = [
+        {"launch_row": row, "carry_in": carried, "ambiguous": several}
+        for _, _, row, carried, several in lengths
+    ]
+    work = gpu_work(make("kernels", kernels), make("kernel_links", links)).to_pylist()
+    assert [tuple(row.values()) for row in work] == [
+        (0, 0, 3, 22, 10, 1, 5, 1, 7, 0),
+        (4, 0, 2, 11, 11, 1, 9, 0, 0, 1),
+    ]
