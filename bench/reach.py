@@ -2,6 +2,7 @@
 
 python bench/reach.py [--ranks 64 | --folder runs/latest] [--memory 64MB]
 python -m bench.reach --repeat TRACE --gigabytes 4 [--memory 512MB]   (one large file)
+python -m bench.reach --on-ray 64,256,1024                  (a cluster of two workers here)
 
 One line of JSON for each command: CPU seconds of it and its children, the most anonymous memory
 that all of them held at a time, and both in relation to the first command of its kind. Answers of
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,22 +60,46 @@ def main() -> None:
     options.add_argument("--memory", default="64MB")
     options.add_argument("--repeat", type=Path, help="a trace to make one large file of")
     options.add_argument("--gigabytes", type=float, default=4.0, help="of its text")
+    options.add_argument("--on-ray", help="sizes of jobs, in ranks, e.g. 64,256,1024")
     chosen = options.parse_args()
+    if chosen.on_ray:
+        ray([int(ranks) for ranks in chosen.on_ray.split(",")])
+        return
     if chosen.repeat:
         one_file(chosen.repeat, chosen.gigabytes, chosen.memory)
         return
     with tempfile.TemporaryDirectory() as scratch:
         traces = chosen.folder or f"{scratch}/job"
         if not chosen.folder:
-            nodes = ["--nodes", str(max(chosen.ranks // 8, 1)), "--gpus-per-node", "8"]
-            asked = ["simulate", "--model", "tiny", *SMALL.split(), *nodes, "-o", traces]
-            subprocess.run(
-                [sys.executable, "-m", "htk", *asked],
-                check=True,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.STDOUT,
-            )
+            simulate(Path(traces), chosen.ranks)
         report(traces, chosen.memory, Path(scratch))
+
+
+def simulate(folder: Path, ranks: int, *options: str) -> Path:
+    """Write small traces of a job of so many ranks, of eight a node."""
+    nodes = ["--nodes", str(max(ranks // 8, 1)), "--gpus-per-node", str(min(ranks, 8))]
+    asked = ["simulate", "--model", "tiny", *SMALL.split(), *nodes, *options, "-o", str(folder)]
+    subprocess.run(
+        [sys.executable, "-m", "htk", *asked],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+    )
+    return folder
+
+
+def ray(sizes: Sequence[int]) -> None:
+    """Measure what a cluster costs, of jobs of these sizes."""
+    from bench.on_ray import START_RANKS, STEPS, on_ray
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        jobs = [
+            (ranks, steps, simulate(folder / f"job{ranks}-{steps}", ranks, "--steps", str(steps)))
+            for ranks in sizes
+            for steps in STEPS
+        ]
+        on_ray(jobs, simulate(folder / "start", START_RANKS, "--steps", "1"), folder)
 
 
 def one_file(trace: Path, gigabytes: float, memory: str) -> None:

@@ -10,6 +10,8 @@ from htk.errors import AnalysisError
 from htk.spread.mapper import TRIES, Answer, Item, Lost, in_order
 
 _LOCAL_STORE_BYTES = 256 << 20  # results are tables of answers, and keys
+_ITEMS_PER_TASK = 8  # at most: a task passes through four processes, whatever it does
+_TASKS_PER_WORKER = 4  # at least, so that none waits long for the last
 
 
 class RayMapper:
@@ -37,17 +39,29 @@ class RayMapper:
         self, function: Callable[[Item], Answer], items: Sequence[Item]
     ) -> Iterator[Answer | Lost]:
         ray = self._ray
-        task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(function_of)
+        together = ray.remote(num_cpus=1, max_retries=0)(results_of)
+        alone = ray.remote(num_cpus=1, max_retries=TRIES - 2)(results_of)
         shared = ray.put(function)
+        size = _items_per_task(len(items), self.workers)
 
-        def start(item: Item) -> Callable[[], Answer | Lost]:
-            return partial(self._result, task.remote(shared, item))
+        def start(chunk: Sequence[Item]) -> Callable[[], list[Answer | Lost]]:
+            return partial(finish, chunk, together.remote(shared, chunk))
 
+        def finish(chunk: Sequence[Item], reference: Any) -> list[Answer | Lost]:
+            results = self._results(reference)
+            if isinstance(results, list):
+                return results
+            tries = [alone.remote(shared, [item]) for item in chunk]  # any of them may be why
+            return [answer for item in tries for answer in _listed(self._results(item))]
+
+        chunks = [items[k : k + size] for k in range(0, len(items), size)]
         # After an error the few tasks under way end by themselves, or with this process: Ray aborts
         # the process that cancels a task which completes at that moment.
-        yield from in_order(start, items, self.workers)
+        for results in in_order(start, chunks, self.workers):
+            yield from results
 
-    def _result(self, reference: Any) -> Any:
+    def _results(self, reference: Any) -> Any:
+        """Return the list that a task returns, or why there is none."""
         ray = self._ray
         try:
             return ray.get(reference)
@@ -63,9 +77,17 @@ class RayMapper:
             self._ray.shutdown()
 
 
-def function_of(function: Callable[[Item], Answer], item: Item) -> Answer:
-    """Apply a function that was sent once to an item of its own."""
-    return function(item)
+def results_of(function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+    """Apply a function that was sent once to the items of a task."""
+    return [function(item) for item in items]
+
+
+def _items_per_task(items: int, workers: int) -> int:
+    return max(1, min(_ITEMS_PER_TASK, items // (workers * _TASKS_PER_WORKER)))
+
+
+def _listed(results: list[Answer] | Lost) -> list[Answer | Lost]:
+    return [results] if isinstance(results, Lost) else [*results]
 
 
 def _cluster(workers: int | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -99,6 +100,39 @@ def test_results_come_in_the_order_of_the_items(on: str, workplaces: dict[str, W
     with pytest.raises(UsageError, match="-1 is below zero"):
         list(workplaces[on].mapper.map(doubled, [3, -1, 4]))
     assert list(workplaces[on].mapper.map(doubled, [5])) == [10]
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Waits until each of two items has begun: for ever, were one done after the other."""
+
+    folder: Path
+
+    def __call__(self, item: int) -> tuple[int, int]:
+        (self.folder / f"{item}").touch()
+        patience = time.monotonic() + 300
+        while not (self.folder / f"{1 - item}").exists():
+            if time.monotonic() > patience:
+                raise UsageError("the other item never began")
+            time.sleep(0.01)
+        return item, os.getpid()
+
+
+@pytest.mark.parametrize("on", ON)
+def test_two_workers_overlap(on: str, workplaces: dict[str, Workplace], tmp_path: Path) -> None:
+    results = list(workplaces[on].mapper.map(Meeting(tmp_path), range(2)))
+    assert [item for item, _ in results] == [0, 1]
+    assert len({process for _, process in results}) == (1 if on == "threads" else 2)
+
+
+@pytest.mark.parametrize("on", ELSEWHERE)
+def test_one_of_many_that_kills_its_worker_costs_no_other(
+    on: str, workplaces: dict[str, Workplace], tmp_path: Path
+) -> None:
+    """Ray gets several items in one task."""
+    results = list(workplaces[on].mapper.map(Deadly(tmp_path, 21, 10 * TRIES), range(64)))
+    assert isinstance(results[21], Lost) and len(list(tmp_path.glob("21-*"))) == TRIES
+    assert [r[0] for k, r in enumerate(results) if k != 21] == [k for k in range(64) if k != 21]
 
 
 @pytest.mark.parametrize("on", ELSEWHERE)
