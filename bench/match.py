@@ -1,6 +1,10 @@
 """Matching at scale: 64 ranks of 20,000 collectives each, as one line of JSON.
 
 python bench/match.py [--ranks 64] [--collectives 20000] [--by order|sequence|comms_id]
+python bench/match.py --groups 128 --ranks 8 --collectives 97657   (10^8 calls, by partition)
+
+With several groups each is made when its partition is matched, and is gone before the next: the
+memory is that of matching by partition, and of numbering the matches of all.
 """
 
 import argparse
@@ -11,8 +15,10 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import build, number, text
+from htk.columns.arrow import build, number, numbers, text
+from htk.columns.types import NONE
 from htk.derived.match import collective_matches
+from htk.derived.match_parts import MatchedPart, Partition, match_part, numbers_in_all
 from htk.schema import DERIVED, TABLES
 
 TYPES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -55,12 +61,61 @@ def collectives(ranks: int, each: int, by: str, seed: int = 0) -> pa.Table:
     return build(TABLES["collectives"], values, length)
 
 
+def by_partition(groups: int, ranks: int, each: int, by: str) -> None:
+    """Match groups of ranks of their own, one after the other, and number the matches of all."""
+    nothing = np.empty(0, np.int64)
+    parts, rows, matched, making = [], 0, 0, 0.0
+    began = time.process_time()
+    for group in range(groups):
+        before = time.process_time()
+        part = collectives(ranks, each, by, seed=group)
+        length = part.num_rows
+        row = number(rows + np.arange(length), pa.int64())
+        part = part.append_column("row", row)
+        making += time.process_time() - before
+        answer = match_part(
+            part,
+            Partition(group, length, groups * ranks - 1, judges_guesses=False),
+            DERIVED["rank_windows"].empty_table(),
+            TABLES["ranks"].empty_table(),
+        )
+        matched += int((numbers(answer.table["match"], NONE) != NONE).sum())
+        rows += length
+        parts.append(
+            MatchedPart(
+                nothing, DERIVED["collective_matches"].empty_table(), answer.begun, answer.first_row
+            )
+        )
+        del part, answer
+    matches = sum(map(len, numbers_in_all(parts)))
+    print(
+        json.dumps(
+            {
+                "benchmark": "match by partition",
+                "by": by,
+                "groups": groups,
+                "ranks": groups * ranks,
+                "collectives": rows,
+                "matched": matched,
+                "matches": matches,
+                "cpu_s": round(time.process_time() - began - making, 1),
+                "making_cpu_s": round(making, 1),
+                "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            }
+        )
+    )
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--ranks", type=int, default=64)
     options.add_argument("--collectives", type=int, default=20_000)
     options.add_argument("--by", choices=["order", "sequence", "comms_id"], default="order")
+    options.add_argument("--groups", type=int, default=1)
     chosen = options.parse_args()
+    if chosen.groups > 1:
+        by_partition(chosen.groups, chosen.ranks, chosen.collectives, chosen.by)
+        return
     table = collectives(chosen.ranks, chosen.collectives, chosen.by)
     began = time.perf_counter()
     matches = collective_matches(

@@ -1,5 +1,6 @@
 """Ends of matched collectives that all ranks leave at once: what clocks are compared by."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -26,10 +27,7 @@ class EndRows(Protocol):
 
 def common_ends(rows: EndRows, match: Ints, ranks: Ints) -> Ends:
     """Return the ends of synchronising collectives that several ranks recorded."""
-    use = (match != NONE) & rows.timed & (rows.rank >= 0) & rows.is_type(*SYNCHRONISING)
-    chosen = np.flatnonzero(use)
-    several = Groups.by_keys(match[chosen])
-    chosen = chosen[(several.count > 1)[several.group_ids]]
+    chosen = common_end_rows(rows, match)
     process = np.searchsorted(ranks, rows.rank[chosen])
     collective = Groups.by_keys(match[chosen]).group_ids
     order = np.lexsort((process, collective))
@@ -37,17 +35,37 @@ def common_ends(rows: EndRows, match: Ints, ranks: Ints) -> Ends:
     return Ends(collective[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
 
 
-def contradicted(rows: EndRows, match: Ints, guessed: Mask) -> Mask:
+def common_end_rows(rows: EndRows, match: Ints) -> Ints:
+    """Return the rows of synchronising collectives that several ranks recorded."""
+    use = (match != NONE) & rows.timed & (rows.rank >= 0) & rows.is_type(*SYNCHRONISING)
+    chosen = np.flatnonzero(use)
+    several = Groups.by_keys(match[chosen])
+    return chosen[(several.count > 1)[several.group_ids]]
+
+
+@dataclass(frozen=True)
+class CertainEnds:
+    """Ends of collectives whose match is no guess, and the ranks whose clocks they compare."""
+
+    ends: Ends
+    ranks: Ints
+
+
+def certain_ends(rows: EndRows, certain_match: Ints) -> CertainEnds:
+    """Return the ends of the matches that are certain, of all ranks that have any call."""
+    ranks = np.unique(rows.rank[rows.rank >= 0])
+    return CertainEnds(common_ends(rows, certain_match, ranks), ranks)
+
+
+def contradicted(rows: EndRows, match: Ints, guessed: Mask, certain: CertainEnds) -> Mask:
     """Return the guessed matches that end at different times on the clocks of the certain ones."""
     nothing = np.zeros(len(match), bool)
-    ranks = np.unique(rows.rank[rows.rank >= 0])
-    certain = common_ends(rows, np.where(guessed, NONE, match), ranks)
     chosen = np.flatnonzero(guessed & (match != NONE) & rows.timed)
-    if not len(certain.count) or not len(chosen):
+    if not len(certain.ends.count) or not len(chosen):
         return nothing
-    fitted = fit(certain, np.arange(len(ranks)))
+    fitted = fit(certain.ends, np.arange(len(certain.ranks)))
     shift, reference, drift = fitted.shifts()
-    process = np.searchsorted(ranks, rows.rank[chosen])
+    process = np.searchsorted(certain.ranks, rows.rank[chosen])
     end = rows.end[chosen]
     turn = np.rint(drift[process] * (end - reference[process])).astype(np.int64)
     end = end + shift[process] + turn

@@ -18,7 +18,8 @@ from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.derived.clock_ends import common_ends
 from htk.derived.clock_fit import FLOOR_NS, Ends, Fit, fit
 from htk.derived.clock_sigma import SIGNIFICANT, standard_errors
-from htk.derived.match import LACKING, CollectiveRows, before_window, timed_columns, window_starts
+from htk.derived.match import CollectiveRows, before_window, timed_columns, window_starts
+from htk.derived.match_reasons import LACKING
 from htk.derived.unrecorded import short_of_members, with_undetermined
 from htk.derived.waits import NEVER, waits
 from htk.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS

@@ -20,15 +20,15 @@ from htk.columns.arrow import boolean, build, codes_of, matching, number, number
 from htk.columns.groups import Groups
 from htk.columns.order import ordered
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
-from htk.derived.clock_ends import contradicted
+from htk.derived.clock_ends import CertainEnds, certain_ends, contradicted
 from htk.derived.lateness import lateness
+from htk.derived.match_reasons import SILENT, reasons
 from htk.derived.messages import meeting_calls
 from htk.derived.unnamed_groups import unnamed_groups
 from htk.derived.unrecorded import depends_on_all, short_of_members, with_undetermined
 from htk.derived.waits import NEVER, Waits, waits
 from htk.schema.comm import COLLECTIVE_MATCHES
 
-_SILENT = ("wait", "split", "new_window")
 _MESSAGES = ("send", "recv")
 _SIZED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 _ANYTHING = ("unknown", "send_recv", "coalesced")  # a kernel's name may say no more
@@ -37,17 +37,28 @@ BY = ("comms_id", "sequence", "order")
 
 def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.Table) -> pa.Table:
     """Return the match of each collective, row by row, and its waits on the ranks' own clocks."""
-    rows = CollectiveRows(collectives)
+    return matches_of(CollectiveRows(collectives), rank_windows, ranks)
+
+
+def matches_of(
+    rows: "CollectiveRows",
+    rank_windows: pa.Table,
+    ranks: pa.Table,
+    certain: CertainEnds | None = None,
+) -> pa.Table:
+    """Return the matches of rows that hold all calls of their groups, numbered among themselves;
+    `certain`: the ends of all groups of the job by which guesses are judged."""
     by, slot = _slots(rows)
     matched = _matched(rows, slot)
     guessed = (by == 2) & rows.unknown_group
     if guessed.any():
-        slot[contradicted(rows, matched.match, guessed)] = NONE  # pyright: ignore[reportArgumentType]
+        certain = certain or certain_ends(rows, np.where(guessed, NONE, matched.match))  # pyright: ignore[reportArgumentType]
+        slot[contradicted(rows, matched.match, guessed, certain)] = NONE  # pyright: ignore[reportArgumentType]
         matched = _matched(rows, slot)
     waited = waits(rows, matched.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
     short = short_of_members(rows, matched.present, ranks)  # pyright: ignore[reportArgumentType]
     lacking = waited.has_wait & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
-    lacking &= ~valid(collectives["messages"])  # of the two calls that share them
+    lacking &= ~valid(rows.table["messages"])  # of the two calls that share them
     waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
     began = window_starts(rows, rank_windows)
     before = before_window(rows, matched.match, rows.start, began)
@@ -56,7 +67,7 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.
         "match": number(matched.match, pa.int64(), has_match),
         "matched_by": text(np.where(has_match, by, NONE), pa.array(BY)),
         "guessed": boolean(has_match & guessed),
-        "reason": _reasons(rows, matched, waited, lacking),
+        "reason": reasons(rows, matched.match, waited, lacking),  # pyright: ignore[reportArgumentType]
         "members_expected": _optional32(rows.group_size),
         "members_present": number(matched.present, pa.int32(), has_match),
         "before_window": boolean(before),
@@ -87,7 +98,7 @@ def _undetermined(
     rows: "CollectiveRows", waited: Waits, duration: Ints
 ) -> tuple[Ints, pa.DataType, Mask]:
     """Return time of wait or transfer, in ns; all of a call unmatched or unrecorded by others."""
-    several = rows.timed & (rows.group_size != 1) & ~rows.is_type(*_SILENT)
+    several = rows.timed & (rows.group_size != 1) & ~rows.is_type(*SILENT)
     undetermined = np.where(waited.has_wait, waited.undetermined, duration)
     return undetermined, pa.int64(), several
 
@@ -95,11 +106,13 @@ def _undetermined(
 class CollectiveRows:
     """The columns of `collectives` that matching reads, as NumPy."""
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, highest_rank: int | None = None) -> None:
         self.table = table
         self.length = table.num_rows
         rank, comm_rank = numbers(table["rank"], NONE), numbers(table["comm_rank"], NONE)
         self.rank = np.where(rank >= 0, rank, comm_rank).astype(np.int64)
+        own_highest = int(self.rank.max(initial=-1))
+        self.highest_rank = own_highest if highest_rank is None else highest_rank  # of all groups
         self.cycle = numbers(table["cycle"], 0).astype(np.int64)
         self.start, self.end = (
             numbers(table["start_ns"], NO_TIME),
@@ -163,7 +176,7 @@ class CollectiveRows:
     def unnamed_group(self) -> Ints:
         """A number for the ranks of each row whose group is unknown; NONE: it cannot be told."""
         number = np.zeros(self.length, np.int64)
-        part = ~self.is_type(*_SILENT, *_MESSAGES, *_ANYTHING) & (self.rank >= 0)
+        part = ~self.is_type(*SILENT, *_MESSAGES, *_ANYTHING) & (self.rank >= 0)
         chosen = np.flatnonzero(part & self.unknown_group)
         if len(chosen):
             lane = _lanes(self, chosen, number)
@@ -177,7 +190,7 @@ class CollectiveRows:
 def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     """Return how each row is matched (a number into BY) and its slot (NONE: it takes no part)."""
     by = np.full(rows.length, NONE, np.int64)
-    part = ~rows.is_type(*_SILENT) & (rows.rank >= 0)
+    part = ~rows.is_type(*SILENT) & (rows.rank >= 0)
     message = rows.is_type(*_MESSAGES)
     comms, _ = codes_of(rows.table["comms_id"])
     by[part] = 2
@@ -264,7 +277,9 @@ def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
     name is told by library and stream."""
     library, _ = codes_of(rows.table["library"])
     unknown = rows.unknown_group[chosen]
-    stream = np.where(unknown, _stream_ordinals(rows, chosen), NONE)
+    stream = np.full(len(chosen), NONE, np.int64)
+    if unknown.any():  # streams of named groups tell nothing of the others
+        stream[unknown] = _stream_ordinals(rows, chosen[unknown])
     library = np.where(unknown, library[chosen], NONE)
     message = rows.is_type(*_MESSAGES)[chosen]
     rank, peer = rows.rank[chosen], rows.peer[chosen]
@@ -306,7 +321,8 @@ class _Found:
 
 
 def _matched(rows: CollectiveRows, slot: Ints) -> _Found:
-    """Return the slots that two or more ranks share, numbered by their first start."""
+    """Return the slots that two or more ranks share, numbered by their first start; of those that
+    start at once, by their first row."""
     match = np.full(rows.length, NONE, np.int64)
     present = np.zeros(rows.length, np.int64)
     chosen = np.flatnonzero(slot >= 0)
@@ -314,13 +330,25 @@ def _matched(rows: CollectiveRows, slot: Ints) -> _Found:
         return _Found(match, present)
     shared = Groups.by_keys(slot[chosen])
     several = shared.count > 1  # a rank is in a slot once
-    begun = shared.min(np.where(rows.order[chosen] >= 0, rows.order[chosen], 2**62))
     numbered = np.full(len(shared), NONE, np.int64)
     wanted = np.flatnonzero(several)
-    numbered[wanted[np.argsort(begun[wanted], kind="stable")]] = np.arange(len(wanted))
+    begun, row = _first_start(rows, chosen, shared)
+    numbered[wanted[ordered(begun[wanted], row[wanted])]] = np.arange(len(wanted))
     match[chosen] = numbered[shared.group_ids]
     present[chosen] = shared.count[shared.group_ids]
     return _Found(match, present)
+
+
+def _first_start(rows: CollectiveRows, chosen: Ints, members: Groups) -> tuple[Ints, Ints]:
+    """Return the first start and the first row of each group of chosen rows."""
+    starts = np.where(rows.order[chosen] >= 0, rows.order[chosen], 2**62)
+    return members.min(starts), chosen[members.first_row]
+
+
+def first_starts(rows: CollectiveRows, match: Ints) -> tuple[Ints, Ints]:
+    """Return what matches are numbered by: the first start and the first row of each."""
+    chosen = np.flatnonzero(match != NONE)
+    return _first_start(rows, chosen, Groups.by_keys(match[chosen]))
 
 
 def before_window(rows: CollectiveRows, match: Ints, start: Ints, began: Ints) -> Mask:
@@ -346,52 +374,6 @@ def window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
     np.minimum.at(first, groups.group_ids[rows.length :], start)
     began = first[groups.group_ids[: rows.length]]
     return np.where(began == np.iinfo(np.int64).max, NEVER, began)
-
-
-LACKING = "ranks of its group are not recorded: known in part"
-UNTOLD = "its group is not recorded: which ranks took part cannot be told"
-_REASONS = (
-    "a group of one rank",
-    "no other rank of its group was recorded",
-    "no counterpart on the other ranks",
-    "its sends and receives meet several calls, or calls of ranks that are not recorded",
-    "not timed",
-    "times are those of the watchdog",
-    "its root is unknown or was not recorded",
-    "moves nothing",
-    UNTOLD,
-    LACKING,
-)
-
-
-def _reasons(rows: CollectiveRows, matched: _Found, waited: Waits, lacking: Mask) -> pa.Array:
-    """Return why wait and transfer are unknown, or known in part."""
-    lonely = _lonely(rows)
-    watched = matching(rows.table["timing"], "watchdog".__eq__)
-    grouped = rows.is_type("send_recv")
-    unmatched = matched.match == NONE
-    cases = [
-        rows.is_type(*_SILENT),
-        rows.group_size == 1,
-        unmatched & lonely,
-        unmatched & grouped,
-        unmatched & (rows.unnamed_group == NONE),
-        unmatched,
-        watched,
-        ~rows.timed,
-        ~waited.has_wait,
-    ]
-    code = np.select([~waited.has_wait & c for c in cases], [7, 0, 1, 3, 8, 2, 5, 4, 6], NONE)
-    return text(np.where(lacking, _REASONS.index(LACKING), code), pa.array(_REASONS))
-
-
-def _lonely(rows: CollectiveRows) -> Mask:
-    """Return the rows whose group no other rank has any row of."""
-    groups = Groups.by_keys(rows.group)
-    if not len(groups):
-        return np.empty(0, bool)
-    alone: Mask = (groups.min(rows.rank) == groups.max(rows.rank))[groups.group_ids]
-    return alone
 
 
 def _optional32(values: Ints) -> pa.Array:

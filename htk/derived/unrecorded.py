@@ -27,6 +27,7 @@ class MemberRows(Protocol):
     root: Ints
     group_size: Ints
     timed: Mask
+    highest_rank: int
     type: Ints
     types: list[str]
 

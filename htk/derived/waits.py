@@ -24,6 +24,7 @@ class WaitRows(Protocol):
     root: Ints
     group_size: Ints
     timed: Mask
+    highest_rank: int
 
     @property
     def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]: ...
@@ -91,7 +92,7 @@ def global_root(rows: WaitRows) -> Ints:
         lookup = np.array([*ranks, NONE], np.int64)
         root[in_group] = lookup[np.minimum(rows.root[in_group], len(ranks))]
     unlisted = (codes == NONE) & (root >= 0)
-    everyone = unlisted & (rows.group_size > rows.rank.max(initial=-1))  # everyone is in it
+    everyone = unlisted & (rows.group_size > rows.highest_rank)  # everyone is in it
     root[unlisted & ~everyone] = NONE
     return root
 

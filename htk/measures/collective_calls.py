@@ -13,7 +13,8 @@ from htk.columns.arrow import codes_of, matching, number, numbers, text, truths
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Floats, Ints, Mask
 from htk.core.humanize import pluralize
-from htk.derived.match import LACKING, CollectiveRows
+from htk.derived.match import CollectiveRows
+from htk.derived.match_reasons import LACKING
 from htk.derived.sources import best_source
 from htk.derived.unrecorded import unrecorded_ranks
 from htk.derived.waits import Waits

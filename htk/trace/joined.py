@@ -7,10 +7,10 @@ of a recording that was asked before, one file a table is mapped.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow as pa
 from htk.core.parser import Parsed
 from htk.core.version import VERSION
 from htk.derived.registry import OVER_RANKS, base_tables
-from htk.io.entry import StoredEntry
+from htk.io.entry import StoredEntry, warn_unkept
 from htk.io.spill import arrays_in_files
 from htk.io.store import Store
 from htk.io.table_code import package_code
@@ -82,8 +82,12 @@ class JoinedTables:
         )
         return min(_LARGEST_BYTES, share)
 
-    def table(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+    def table(
+        self, name: str, make: Callable[[], pa.Table], tables: Mapping[str, pa.Table]
+    ) -> pa.Table:
         """Return a table as it was kept, else as it is made, which is kept unless it is large."""
+        if name == "collective_matches":
+            make = partial(self._matched_or, make, tables)
         if not self._keeps(name) or self._entry is None:
             return make()
         return self._entry.derived(name, make, largest_bytes=self._largest_bytes)
@@ -99,6 +103,26 @@ class JoinedTables:
     def _are_large(self) -> bool:
         sizes = (file.entry.size_bytes("kernels") for file in self.files)
         return sum(sizes) >= _LEAST_BYTES * len(self.files)
+
+    def _matched_or(self, make: Callable[[], pa.Table], tables: Mapping[str, pa.Table]) -> pa.Table:
+        matched = self._matched(tables)
+        return make() if matched is None else matched
+
+    def _matched(self, tables: Mapping[str, pa.Table]) -> pa.Table | None:
+        """Return the matches of all collectives, made by partition; None: there are few enough to
+        be matched at once."""
+        if len(self.files) < 2 or not (self.exceeds_memory or self._work.is_elsewhere):
+            return None
+        from htk.trace.matching import matched_by_partition, worth_partitions
+
+        if not worth_partitions(self.files, self._work, exceeds_memory=self.exceeds_memory):
+            return None
+        windows, ranks, root = tables["rank_windows"], tables["ranks"], self._store.root
+        try:
+            return matched_by_partition(self.files, windows, ranks, self._work, root)
+        except OSError as error:  # a full disk
+            warn_unkept(root, error)
+            return None
 
     @cached_property
     def _entry(self) -> StoredEntry | None:

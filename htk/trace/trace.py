@@ -331,7 +331,7 @@ class Trace:
         """Return a table of all files as the cache has it, else as it is made."""
         if self.joined is None or self.joined.files is not self.files:
             return make()
-        return self.joined.table(name, make)
+        return self.joined.table(name, make, self.tables)
 
     def _joined_table(self, name: str) -> pa.Table:
         if name in registry.OVER_RANKS:

@@ -231,17 +231,6 @@ def test_a_kernel_whose_name_says_nothing_fits_any_call() -> None:
     assert pairs(matched(*rows), 3) == [0, 1, 2]
 
 
-def test_reasons() -> None:
-    alone = matched(call(0, 1, 2), call(0, 3, 4, group_size=1, group="me"))
-    assert column(alone, "reason") == [
-        "no other rank of its group was recorded",
-        "a group of one rank",
-    ]
-    watched = matched(*(call(r, 1, 2, timing="watchdog") for r in (0, 1)))
-    assert watched[0]["match"] == 0 and "watchdog" in watched[0]["reason"]
-    assert watched[0]["wait_ns"] is None
-
-
 def test_nothing_gives_nothing() -> None:
     assert matched() == []
     matches = collective_matches(collectives(), NO_WINDOWS, NO_RANKS)

@@ -47,6 +47,10 @@ class Rows:
         return self._column("rank")
 
     @property
+    def highest_rank(self) -> int:
+        return max(call.rank for call in self.calls)
+
+    @property
     def root(self) -> Ints:
         return self._column("root")
 
