@@ -25,7 +25,7 @@ from htk.columns.types import Ints, Mask
 from htk.core.humanize import format_duration
 from htk.derived.clocks import corrections
 from htk.errors import MissingTable
-from htk.graph.edges import KINDS, Edges, edges_of
+from htk.graph.edges import KINDS, Edges, edges_of, lengths_of
 from htk.graph.lone_step import repeat_lone_step
 from htk.graph.nodes import Activities, LaunchCalls, Steps, activities_of, calls_of, steps_of_all
 
@@ -169,6 +169,80 @@ def _shifted(windows: pa.Table, clocks: pa.Table) -> pa.Table:
 
 def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
     """Return the graph of a step; without a number that of the steadiest."""
+    parts = _parts_of(tables, step)
+    edges = edges_of(tables, parts.activities, parts.calls, parts.origin)
+    is_lone = _repeated(tables, parts, edges)
+    graph = _numbered(parts, edges)
+    return replace(graph, is_lone=is_lone, cycle=None if parts.step is None else parts.cycle)
+
+
+@dataclass(frozen=True)
+class StepLengths:
+    """What everything in a step took, without the order that a replay needs.
+
+    Nodes are numbered as in `htk.graph.edges`.
+    """
+
+    activities: Activities
+    calls: LaunchCalls
+    window: tuple[int, int]
+    dst: Ints  # of each edge that holds a length and leads forward
+    weight: Ints
+    kind: Ints
+    wrap_weight: Ints
+    wrap_seen: Ints
+    start: Ints  # nodes, as a graph has them
+    end: Ints
+    call_start: Ints
+    call_end: Ints
+
+    @property
+    def period_ns(self) -> int:
+        return self.window[1] - self.window[0]
+
+    def edges(self, *kinds: str) -> Mask:
+        return np.array([kind in kinds for kind in KINDS])[self.kind]
+
+
+def step_lengths(tables: Mapping[str, pa.Table], step: int) -> StepLengths:
+    """Return what `build` finds of a step's lengths, in a fraction of its time."""
+    parts = _parts_of(tables, step)
+    edges = lengths_of(tables, parts.activities, parts.calls, parts.origin)
+    _repeated(tables, parts, edges)
+    src, dst = edges.src, edges.dst
+    time, place = _times(parts, edges), _places(parts, edges)
+    forward = time[src] < time[dst]
+    forward |= (time[src] == time[dst]) & (place[src] < place[dst])
+    activities, calls = np.arange(len(parts.activities.start)), np.arange(len(parts.calls.start))
+    return StepLengths(
+        parts.activities,
+        parts.calls,
+        parts.window,
+        dst[forward],
+        edges.weight[forward],
+        edges.kind[forward],
+        edges.wrap_weight,
+        edges.wrap_seen,
+        edges.start(activities),
+        edges.end(activities),
+        edges.call_start(calls),
+        edges.call_end(calls),
+    )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a step is made of, before it has edges."""
+
+    step: int | None
+    cycle: int | None
+    origin: int
+    window: tuple[int, int]
+    activities: Activities
+    calls: LaunchCalls
+
+
+def _parts_of(tables: Mapping[str, pa.Table], step: int | None) -> _Parts:
     if not tables["kernels"].num_rows or not tables["launches"].num_rows:
         raise MissingTable(
             "the execution graph needs both sides of a step, CPU calls and GPU activities; record "
@@ -185,13 +259,15 @@ def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
     if not len(activities.start) or not len(calls.start):
         raise MissingTable("no launch is linked to its GPU activity; the step cannot be replayed")
     _refuse_other_clocks(activities)
-    edges = edges_of(tables, activities, calls, origin)
-    is_lone = chosen is not None and repeat_lone_step(
-        edges, tables["annotations"], activities, calls, (chosen, cycle)
-    )
-    low, high = steps.window(chosen, origin)
-    graph = _numbered(chosen, origin, (low, high), activities, calls, edges)
-    return replace(graph, is_lone=is_lone, cycle=None if chosen is None else cycle)
+    return _Parts(chosen, cycle, origin, steps.window(chosen, origin), activities, calls)
+
+
+def _repeated(tables: Mapping[str, pa.Table], parts: _Parts, edges: Edges) -> bool:
+    """Repeat the step if it was recorded alone; return whether it was."""
+    if parts.step is None:
+        return False
+    step = (parts.step, parts.cycle)
+    return repeat_lone_step(edges, tables["annotations"], parts.activities, parts.calls, step)
 
 
 def _refuse_other_clocks(activities: Activities) -> None:
@@ -208,22 +284,28 @@ def _refuse_other_clocks(activities: Activities) -> None:
         )
 
 
-def _numbered(
-    step: int | None,
-    origin: int,
-    window: tuple[int, int],
-    activities: Activities,
-    calls: LaunchCalls,
-    edges: Edges,
-) -> Graph:
-    """Number the nodes by time, so that every edge leads upwards; drop edges that cannot."""
-    n, c, joins = len(activities.start), len(calls.start), len(edges.join_time)
-    time = np.concatenate(
+def _times(parts: _Parts, edges: Edges) -> Ints:
+    """Return when each node came."""
+    activities, calls = parts.activities, parts.calls
+    return np.concatenate(
         [activities.start, activities.end, calls.start, calls.end, edges.join_time]
     )
-    # Of one time: activities, each with its start first, then arrivals, then calls.
-    acts, arrivals = np.arange(2 * n).reshape(2, n).T.ravel(), np.arange(joins) + 2 * (n + c)
-    nodes = np.concatenate([acts, arrivals, np.arange(2 * n, 2 * (n + c)).reshape(2, c).T.ravel()])
+
+
+def _places(parts: _Parts, edges: Edges) -> Ints:
+    """Return the order of nodes of one time: activities, each with its start first, then arrivals,
+    then calls."""
+    n, c, joins = len(parts.activities.start), len(parts.calls.start), len(edges.join_time)
+    activities, calls = 2 * np.arange(n), 2 * np.arange(c) + 2 * n + joins
+    return np.concatenate([activities, activities + 1, calls, calls + 1, np.arange(joins) + 2 * n])
+
+
+def _numbered(parts: _Parts, edges: Edges) -> Graph:
+    """Number the nodes by time, so that every edge leads upwards; drop edges that cannot."""
+    n, c = len(parts.activities.start), len(parts.calls.start)
+    time, place = _times(parts, edges), _places(parts, edges)
+    nodes = np.empty(len(time), np.int64)
+    nodes[place] = np.arange(len(time))
     nodes = nodes[ordered(time[nodes])]
     number = np.empty(len(time), np.int64)
     number[nodes] = np.arange(len(time))
@@ -231,9 +313,9 @@ def _numbered(
     rows = np.flatnonzero(src < dst)
     rows = rows[ordered(dst[rows])]
     return Graph(
-        step=step,
-        origin_ns=origin,
-        window=window,
+        step=parts.step,
+        origin_ns=parts.origin,
+        window=parts.window,
         time=time[nodes],
         src=src[rows],
         dst=dst[rows],
@@ -244,8 +326,8 @@ def _numbered(
         wrap_dst=number[edges.wrap_dst],
         wrap_weight=edges.wrap_weight,
         wrap_seen=edges.wrap_seen,
-        activities=activities,
-        calls=calls,
+        activities=parts.activities,
+        calls=parts.calls,
         start=number[:n],
         end=number[n : 2 * n],
         call_start=number[2 * n : 2 * n + c],

@@ -15,6 +15,7 @@ from htk.columns.groups import Groups, event_keys, paired, row_of
 from htk.columns.types import NO_TIME, Ints, Mask
 from htk.graph.handovers import handovers
 from htk.graph.nodes import Activities, LaunchCalls
+from htk.graph.recorded import once
 from htk.graph.sm_contention import waits_for_room
 from htk.graph.waits import Wait, communicators, synchronised, waits_for_events
 
@@ -139,6 +140,19 @@ def edges_of(
     return edges
 
 
+def lengths_of(
+    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls, origin: int
+) -> Edges:
+    """Return of a step's edges those that hold what activities and the CPU took, and those into
+    the next step; in the order of all."""
+    edges = Edges(len(activities.start), len(calls.start))
+    _runs(edges, activities, _collectives(edges, tables, activities))
+    _streams(edges, activities, calls)
+    held = _queue(edges, tables, activities, calls, origin)
+    _threads(edges, tables, calls, _syncs(edges, activities, calls), held)
+    return edges
+
+
 def _wait(edges: Edges, kind: str, src: Ints, dst: Ints, wait: Wait) -> None:
     edges.add(kind, src, dst, wait.lag, wait.observed)
 
@@ -231,15 +245,39 @@ def _queue(
     Says which calls were so held up. The queue is as long as the longest seen.
     """
     held = np.zeros(len(calls.start), bool)
+    node = np.full(tables["kernels"].num_rows, -1, np.int64)
+    node[activities.row] = np.arange(len(activities.row))
+    for queue in once(tables, "queues", lambda: _queues(tables)):
+        ours = np.flatnonzero(node[queue.kernels] >= 0)
+        head = ours - queue.deepest
+        before = head >= 0
+        tails, heads = node[queue.kernels[ours[before]]], node[queue.kernels[head[before]]]
+        held[activities.call[node[queue.kernels[ours]]][queue.blocked[ours]]] = True
+        _queue_edges(edges, activities, tails, heads, queue.start[head[before]] - origin)
+    return held
+
+
+@dataclass(frozen=True)
+class _Queue:
+    """The launched kernels of a device whose queue fills, by launch."""
+
+    kernels: Ints
+    start: Ints  # of each
+    deepest: int
+    blocked: Mask  # launches that were held up
+
+
+def _queues(tables: Mapping[str, pa.Table]) -> list[_Queue]:
+    """Return the queues that fill."""
     kernels, links = tables["kernels"], tables["kernel_links"]
     rank = numbers(kernels["rank"], -1).astype(np.int64)
     lane = paired(rank, numbers(kernels["device"], -1))
     start, end = numbers(kernels["start_ns"]), numbers(links["launch_end_ns"], NO_TIME)
     issued = numbers(links["launch_start_ns"], NO_TIME)
-    node = np.full(len(lane), -1, np.int64)
-    node[activities.row] = np.arange(len(activities.row))
-    for device in np.unique(lane[activities.row]).tolist():  # a few devices
-        on_device = np.flatnonzero((lane == device) & (issued > NO_TIME))
+    queues = []
+    launched = np.flatnonzero(issued > NO_TIME)
+    for device in np.unique(lane[launched]).tolist():  # a few devices
+        on_device = launched[lane[launched] == device]
         on_device = on_device[np.argsort(issued[on_device], kind="stable")]
         depth = np.arange(len(on_device)) - np.searchsorted(
             np.sort(start[on_device]), issued[on_device], "right"
@@ -249,15 +287,9 @@ def _queue(
         deep = depth >= 0.9 * deepest  # of long steps most launches are, so that most are held up
         usual = np.median(length[~deep]) if not deep.all() else np.quantile(length, 0.1)
         blocked = deep & (length > _HELD * usual)
-        if deepest < FULL_QUEUE or not blocked.any():
-            continue
-        ours = np.flatnonzero(node[on_device] >= 0)
-        head = ours - deepest
-        before = head >= 0
-        tails, heads = node[on_device[ours[before]]], node[on_device[head[before]]]
-        held[activities.call[node[on_device[ours]]][blocked[ours]]] = True
-        _queue_edges(edges, activities, tails, heads, start[on_device[head[before]]] - origin)
-    return held
+        if deepest >= FULL_QUEUE and blocked.any():
+            queues.append(_Queue(on_device, start[on_device], deepest, blocked))
+    return queues
 
 
 def _queue_edges(

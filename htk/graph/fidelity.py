@@ -18,7 +18,8 @@ from htk.columns.arrow import numbers
 from htk.columns.groups import Groups
 from htk.columns.intervals import subtract, union
 from htk.columns.types import Ints
-from htk.graph.build import Graph, build, steps_at_hand
+from htk.graph.build import Graph, StepLengths, build, step_lengths, steps_at_hand
+from htk.graph.recorded import Recorded
 from htk.graph.replay import Replay, critical, once, replay
 from htk.graph.unexplained import keep_unexplained
 
@@ -231,7 +232,7 @@ def _held_out(tables: Mapping[str, pa.Table], graph: Graph, numbers: list[int]) 
     if graph.step is None or not others:
         return None
     step = graph.step
-    other = build(tables, min(others, key=lambda k: (abs(k - step), k)))
+    other = step_lengths(tables, min(others, key=lambda k: (abs(k - step), k)))
     weight, wraps = _with_durations(graph, other)
     shift = graph.window[0] - other.window[0]
     alike = len(graph.wrap_seen) == len(other.wrap_seen)
@@ -241,7 +242,7 @@ def _held_out(tables: Mapping[str, pa.Table], graph: Graph, numbers: list[int]) 
     return 100 * abs(predicted - other.period_ns) / other.period_ns
 
 
-def _with_durations(graph: Graph, other: Graph) -> tuple[Ints, Ints]:
+def _with_durations(graph: Graph, other: StepLengths) -> tuple[Ints, Ints]:
     """Return the graph's weights, with lengths of activities and CPU times of the other's."""
     weight, wraps = graph.weight.copy(), graph.wrap_weight.copy()
     own, theirs = (_keys(g.activities.lane, g.activities.name) for g in (graph, other))
@@ -277,10 +278,16 @@ def _with_room(weight: Ints, graph: Graph) -> Ints:
 
 
 def _copy(
-    weight: Ints, graph: Graph, other: Graph, kinds: tuple[str, ...], heads: Ints, others: Ints
+    weight: Ints,
+    graph: Graph,
+    other: StepLengths,
+    kinds: tuple[str, ...],
+    heads: Ints,
+    others: Ints,
 ) -> None:
     """Copy weights of the edges of these kinds into nodes of the one, from those of the other."""
-    into, from_ = np.full(len(graph.time), -1, np.int64), np.full(len(other.time), -1, np.int64)
+    into = np.full(len(graph.time), -1, np.int64)
+    from_ = np.full(int(other.dst.max(initial=int(others.max(initial=-1)))) + 1, -1, np.int64)
     own, theirs = np.flatnonzero(graph.edges(*kinds)), np.flatnonzero(other.edges(*kinds))
     into[graph.dst[own]] = own
     from_[other.dst[theirs]] = theirs
@@ -305,6 +312,7 @@ def _paired(own: Ints, theirs: Ints) -> tuple[Ints, Ints]:
 
 def gated(tables: Mapping[str, pa.Table]) -> tuple[Graph, Replay, Gate]:
     """Return the steadiest step, replayed and judged."""
+    tables = Recorded(tables)  # both graphs read the same
     graph = build(tables)
     replayed = replay(graph)
     judged = gate(tables, graph, replayed)

@@ -15,6 +15,7 @@ from htk.columns.arrow import codes_of, numbers, valid
 from htk.columns.groups import Groups
 from htk.columns.types import Ints, Mask
 from htk.graph.nodes import LaunchCalls
+from htk.graph.recorded import once
 
 _HANDED_NS = 100_000  # shorter pauses of a thread are not looked at for a handover
 _HANDED_SHARE = 0.5  # of the pause, in which the other thread was at work
@@ -92,21 +93,25 @@ def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
 
 def _backward_threads(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> set[int]:
     """Lanes of the calls whose threads run backward operators and not most of the forward ones."""
-    ops, links = tables["cpu_ops"], tables["op_links"]
-    tied = valid(links["forward_row"])
-    if not tied.any():
-        return set()
+    wanted = once(tables, "backward threads", lambda: _of_backward(tables))
     launches = tables["launches"]
     thread, names = codes_of(launches["thread"])
-    op_thread, op_names = codes_of(ops["thread"])
-    rank, op_rank = numbers(launches["rank"], -1), numbers(ops["rank"], -1)
-    wanted = {
-        (int(r), op_names[int(t)].as_py())
-        for r, t in Groups.by_keys([op_rank[tied], op_thread[tied]]).keys.tolist()
-    }
+    rank = numbers(launches["rank"], -1)
     lanes = set()
     for lane in np.unique(calls.lane).tolist():  # a few threads
         row = calls.row[int(np.argmax(calls.lane == lane))]
         if (int(rank[row]), names[int(thread[row])].as_py()) in wanted:
             lanes.add(int(lane))
     return lanes
+
+
+def _of_backward(tables: Mapping[str, pa.Table]) -> set[tuple[int, str]]:
+    """Return rank and name of each thread that runs backward operators."""
+    ops, links = tables["cpu_ops"], tables["op_links"]
+    tied = valid(links["forward_row"])
+    op_thread, op_names = codes_of(ops["thread"])
+    op_rank = numbers(ops["rank"], -1)
+    return {
+        (int(r), op_names[int(t)].as_py())
+        for r, t in Groups.by_keys([op_rank[tied], op_thread[tied]]).keys.tolist()
+    }

@@ -14,6 +14,7 @@ from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.order import ordered
 from htk.columns.types import Ints, Mask
 from htk.derived.clocks import corrections
+from htk.graph.recorded import once
 
 SYNCHRONISES = re.compile(r"(Device|Stream|Event|Ctx)Synchronize$")
 _MATTERS = re.compile(r"Synchronize$|StreamWaitEvent|EventRecord")
@@ -167,6 +168,24 @@ def calls_of(
 ) -> LaunchCalls:
     """Return the calls of a step, of a cycle, or of all."""
     launches, links = tables["launches"], tables["launch_links"]
+    every, ends = once(tables, "calls", lambda: _all_calls(tables, origin))
+    ours = _chosen(launches, links, step, cycle)[every.row]
+    return LaunchCalls(
+        every.row[ours],
+        every.rank[ours],
+        every.lane[ours],
+        every.start[ours],
+        every.end[ours],
+        every.name[ours],
+        every.names,
+        every.correlation[ours],
+        _last_before(every.lane, ends, ours),
+    )
+
+
+def _all_calls(tables: Mapping[str, pa.Table], origin: int) -> tuple[LaunchCalls, Ints]:
+    """Return the calls of the whole recording, and their ends as recorded."""
+    launches, links = tables["launches"], tables["launch_links"]
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
     matters |= numbers(links["kernels"]) > 0
     rank = numbers(launches["rank"], -1).astype(np.int64)
@@ -176,11 +195,8 @@ def calls_of(
     lane = _lane(rank, codes_of(launches["process"])[0], codes_of(launches["thread"])[0])
     rows = np.flatnonzero(matters)
     rows = rows[ordered(lane[rows], start[rows])]
-    ours = _chosen(launches, links, step, cycle)[rows]
-    before = _last_before(lane[rows], end[rows], ours)
-    rows = rows[ours]
     names, dictionary = codes_of(launches["name"])
-    return LaunchCalls(
+    every = LaunchCalls(
         rows,
         rank[rows],
         lane[rows],
@@ -189,8 +205,9 @@ def calls_of(
         names[rows].astype(np.int64),
         dictionary.to_pylist(),
         numbers(launches["correlation"], -1)[rows],
-        before,
+        np.full(len(rows), -1, np.int64),
     )
+    return every, end[rows]
 
 
 def activities_of(
@@ -201,6 +218,29 @@ def activities_of(
     cycle: int | None = None,
 ) -> Activities:
     kernels, links = tables["kernels"], tables["kernel_links"]
+    every, ends = once(tables, "activities", lambda: _all_activities(tables, origin))
+    ours = _chosen(kernels, links, step, cycle)[every.row] & (every.call >= 0)
+    where = np.full(tables["launches"].num_rows + 1, -1, np.int64)
+    where[calls.row] = np.arange(len(calls.row))
+    return Activities(
+        every.row[ours],
+        every.rank[ours],
+        every.lane[ours],
+        every.device[ours],
+        every.start[ours],
+        every.end[ours],
+        every.name[ours],
+        every.names,
+        every.kind[ours],
+        where[every.call[ours]],
+        _last_before(every.lane, ends, ours),
+    )
+
+
+def _all_activities(tables: Mapping[str, pa.Table], origin: int) -> tuple[Activities, Ints]:
+    """Return the activities of the whole recording, and their ends as recorded; their calls are
+    rows of `launches`."""
+    kernels, links = tables["kernels"], tables["kernel_links"]
     rank = numbers(kernels["rank"], -1).astype(np.int64)
     shift = corrections(tables["rank_clocks"], rank, numbers(kernels["start_ns"]))
     start = numbers(kernels["start_ns"]) - origin + shift
@@ -208,17 +248,11 @@ def activities_of(
     device = _lane(rank, numbers(kernels["device"], -1))
     lane = _lane(rank, numbers(kernels["device"], -1), numbers(kernels["stream"], -1))
     rows = ordered(lane, start)
-    launched = numbers(links["launch_row"], -1)
-    ours = _chosen(kernels, links, step, cycle)[rows] & (launched[rows] >= 0)
-    before = _last_before(lane[rows], end[rows], ours)
-    rows = rows[ours]
     names, dictionary = codes_of(kernels["name"])
     kinds, kind_names = codes_of(kernels["kind"])
     kind_codes = {"compute": 0, "comm": 1, "memory": 2}
     to_kind = np.array([kind_codes.get(k, 0) for k in kind_names.to_pylist()] + [0], np.int64)
-    where = np.full(tables["launches"].num_rows + 1, -1, np.int64)
-    where[calls.row] = np.arange(len(calls.row))
-    return Activities(
+    every = Activities(
         rows,
         rank[rows],
         lane[rows],
@@ -228,9 +262,10 @@ def activities_of(
         names[rows].astype(np.int64),
         dictionary.to_pylist(),
         to_kind[kinds[rows]],
-        where[launched[rows]],
-        before,
+        numbers(links["launch_row"], -1)[rows],
+        np.full(len(rows), -1, np.int64),
     )
+    return every, end[rows]
 
 
 def _chosen(table: pa.Table, links: pa.Table, step: int | None, cycle: int | None) -> Mask:
@@ -244,14 +279,15 @@ def _chosen(table: pa.Table, links: pa.Table, step: int | None, cycle: int | Non
 
 def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
     """For the chosen rows, ordered by lane: the last end on their lane before the first chosen."""
-    last_end = np.full(len(lane), -1, np.int64)
-    for track in np.unique(lane[ours]).tolist():  # a few threads or streams
-        of_track = np.flatnonzero(lane == track)
-        first = int(of_track[ours[of_track]][0])
-        earlier = of_track[of_track < first]
-        if len(earlier):
-            last_end[of_track] = end[earlier].max()
-    return last_end[ours]
+    chosen = np.flatnonzero(ours)
+    lanes, first = np.unique(lane[chosen], return_index=True)
+    last_end = np.full(len(chosen), -1, np.int64)
+    over = np.append(first[1:], len(chosen))
+    begins = np.searchsorted(lane, lanes)
+    for low, high, begin in zip(first.tolist(), over.tolist(), begins.tolist(), strict=True):
+        if chosen[low] > begin:  # a few threads or streams
+            last_end[low:high] = end[begin : chosen[low]].max()
+    return last_end
 
 
 def _lane(*columns: NDArray[np.integer]) -> Ints:

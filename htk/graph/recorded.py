@@ -1,0 +1,35 @@
+"""What several graphs of one recording share, made once."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+_T = TypeVar("_T")
+
+
+class Recorded(Mapping[str, pa.Table]):
+    """The tables of a recording, and what was found in them whatever the step."""
+
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        self._tables = tables
+        self._found: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def once(self, what: str, find: Callable[[], _T]) -> _T:
+        if what not in self._found:
+            self._found[what] = find()
+        return cast("_T", self._found[what])
+
+
+def once(tables: Mapping[str, pa.Table], what: str, find: Callable[[], _T]) -> _T:
+    """Return what the recording alone tells; who asks must not write to it."""
+    return tables.once(what, find) if isinstance(tables, Recorded) else find()
