@@ -4,14 +4,15 @@ They take no time in the graph that comes out and their full length in the model
 the graph's own weights still are those of the untouched step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.columns.coded_texts import CodedTexts
 from htk.columns.order import ordered
-from htk.columns.types import Ints
+from htk.columns.types import Ints, Mask
 from htk.errors import UsageError
 from htk.graph.build import Graph
 from htk.graph.edges import KINDS
@@ -53,39 +54,70 @@ def inserted(model: StepModel, works: Sequence[Work]) -> StepModel:
     start = np.append(graph.start, first + 2 * np.arange(many))
     end = np.append(graph.end, first + 2 * np.arange(many) + 1)
     joins = sorted({w.joined for w in works if w.joined})
-    join = {number: first + 2 * many + k for k, number in enumerate(joins)}
-    rows: list[tuple[int, int, int, str]] = []
-    for k, work in enumerate(works, len(graph.start)):  # some hundreds
-        length = round(max(work.length, 0))
-        if work.joined:
-            rows.append((int(start[k]), join[work.joined], 0, "arrive"))
-            rows.append((join[work.joined], int(end[k]), length, "transfer"))
-        else:
-            rows.append((int(start[k]), int(end[k]), length, "run"))
-        rows += [(int(end[w]), int(start[k]), 0, "event") for w in work.after]
-        rows += [(int(end[k]), int(start[w]), 0, "event") for w in work.before]
-        if work.call >= 0:
-            rows.append(
-                (int(graph.call_start[work.call]), int(start[k]), round(work.lag), "launch")
-            )
-    src, dst, weight = (np.array([r[c] for r in rows], np.int64) for c in range(3))
-    kind = np.array([KINDS.index(r[3]) for r in rows], np.int64)
+    more = _edges(graph, works, (start, end), {joined: k for k, joined in enumerate(joins)})
+    src, dst, weight, kind = more
     runs = np.isin(kind, [KINDS.index("run"), KINDS.index("transfer")])
+    # When the new nodes would have come had they taken no time.
+    overs = graph.activities.end
+    ready = seen = _ready(overs, works, 0)
+    if not all(w.after for w in works):
+        seen = _ready(overs, works, int(graph.time[0]))
+    arrived = np.full(len(joins), seen.max(initial=0))
     grown = replace(
         graph,
-        time=np.concatenate([graph.time, _seen(graph, works, len(joins))]),
+        time=np.concatenate([graph.time, np.repeat(seen, 2), arrived]),
         src=np.append(graph.src, src),
         dst=np.append(graph.dst, dst),
         weight=np.append(graph.weight, np.where(runs, 0, weight)),
         kind=np.append(graph.kind, kind),
         observed=np.append(graph.observed, np.zeros(len(src), bool)),
-        activities=_activities(graph.activities, works),
+        activities=_activities(graph.activities, works, ready),
         start=start,
         end=end,
     )
     numbered, edges = renumbered(grown, first)
     enlarged = replace(model, facts=_facts(model.facts, works))
     return enlarged.rewired(numbered, weight, edges, np.full(len(weight), -1))
+
+
+def _edges(
+    graph: Graph,
+    works: Sequence[Work],
+    nodes: tuple[Ints, Ints],
+    joins: Mapping[tuple[int, ...], int],
+) -> Ints:
+    """Return the edges of new activities: tails, heads, weights and kinds.
+
+    `nodes`: where each activity starts and ends; `joins`: the number of each new collective.
+    """
+    rows: list[tuple[int, int, int, int]] = []  # a node: its kind below, and which of these
+    run, transfer, arrive, event, launch = (
+        KINDS.index(kind) for kind in ("run", "transfer", "arrive", "event", "launch")
+    )
+    for k, work in enumerate(works, len(graph.start)):  # some hundreds a micro-batch
+        length, begins, ends = round(max(work.length, 0)), 4 * k + _STARTS, 4 * k + _ENDS
+        if work.joined:
+            join = 4 * joins[work.joined] + _JOINS
+            rows.append((begins, join, 0, arrive))
+            rows.append((join, ends, length, transfer))
+        else:
+            rows.append((begins, ends, length, run))
+        rows += [(4 * w + _ENDS, begins, 0, event) for w in work.after]
+        rows += [(ends, 4 * w + _STARTS, 0, event) for w in work.before]
+        if work.call >= 0:
+            rows.append((4 * work.call + _CALLS, begins, round(work.lag), launch))
+    columns = np.array(rows, np.int64).T
+    new = len(graph.time) + 2 * len(works) + np.arange(len(joins))
+    of_kind = [(_STARTS, nodes[0]), (_ENDS, nodes[1]), (_JOINS, new), (_CALLS, graph.call_start)]
+    for column in columns[:2]:
+        kind, which = column % 4, column // 4
+        for named, node in of_kind:
+            chosen = kind == named
+            column[chosen] = node[which[chosen]]
+    return columns
+
+
+_STARTS, _ENDS, _JOINS, _CALLS = range(4)  # kinds of nodes
 
 
 def linked(
@@ -150,24 +182,19 @@ def followed(model: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
     return replace(model, graph=grown, wrap_weight=weight)
 
 
-def _seen(graph: Graph, works: Sequence[Work], joins: int) -> Ints:
-    """Return when the new nodes would have come had they taken no time, in ns."""
-    new = _ready(graph.activities.end, works, int(graph.time[0]))
-    return np.append(np.repeat(new, 2), np.full(joins, new.max(initial=0)))
-
-
 def _ready(end: Ints, works: Sequence[Work], first: int) -> Ints:
     """Return when all is over that each waits for; `first`: of one that waits for nothing."""
     many, ready = len(end), list[int]()
+    awaited = np.array([w for work in works for w in work.after if w < many], np.int64)
+    ends = iter(end[awaited].tolist())
     for work in works:  # some hundreds a micro-batch; later ones may wait for earlier ones
-        over = (ready[w - many] if w >= many else int(end[w]) for w in work.after)
+        over = [ready[w - many] if w >= many else next(ends) for w in work.after]
         ready.append(max(over, default=first))
     return np.array(ready, np.int64)
 
 
-def _activities(acts: Activities, works: Sequence[Work]) -> Activities:
+def _activities(acts: Activities, works: Sequence[Work], new: Ints) -> Activities:
     like = np.array([w.like for w in works], np.int64)
-    new = _ready(acts.end, works, 0)
     lane = int(acts.lane.max()) + 1 + acts.rank[like]
     return replace(
         acts,
@@ -185,15 +212,16 @@ def _activities(acts: Activities, works: Sequence[Work]) -> Activities:
 
 
 def _facts(facts: StepFacts, works: Sequence[Work]) -> StepFacts:
-    like = [w.like for w in works]
+    like = np.array([w.like for w in works], np.int64)
+    is_comm = np.array([w.kind == COMM for w in works])
+    op = np.array([w.op or "" for w in works])
+    named = {text: ~is_comm & (op == text) for text in dict.fromkeys(op.tolist()) if text}
     return replace(
         facts,
         rows=np.append(facts.rows, facts.rows[like]),
-        family=facts.family.with_more(
-            "communication" if w.kind == COMM else facts.family[w.like] for w in works
-        ),
-        dims=facts.dims.with_more(None if w.kind == COMM else facts.dims[w.like] for w in works),
-        op=facts.op.with_more(None if w.kind == COMM else w.op or facts.op[w.like] for w in works),
+        family=_behind(facts.family, like, {"communication": is_comm}),
+        dims=_behind(facts.dims, like, {None: is_comm}),
+        op=_behind(facts.op, like, {None: is_comm, **named}),
         collective=facts.collective.with_more(w.collective for w in works),
         in_bytes=np.append(facts.in_bytes, [w.in_bytes for w in works]),
         out_bytes=np.append(facts.out_bytes, [w.out_bytes for w in works]),
@@ -203,6 +231,18 @@ def _facts(facts: StepFacts, works: Sequence[Work]) -> StepFacts:
         persistent=np.append(facts.persistent, facts.persistent[like]),
         single=np.append(facts.single, [w.kind == COMM and not w.joined for w in works]),
     )
+
+
+def _behind(texts: CodedTexts, rows: Ints, other: Mapping[str | None, Mask]) -> CodedTexts:
+    """Return the texts and those of some rows behind them, of which `other` says which have another
+    text."""
+    codes = texts.codes[rows]
+    grown = texts.with_more(text for text, where in other.items() if where.any())
+    code_of = {text: code for code, text in enumerate(grown.distinct)}
+    for text, where in other.items():
+        if where.any():
+            codes[where] = code_of[text]
+    return CodedTexts(np.append(texts.codes, codes), grown.distinct)
 
 
 def renumbered(graph: Graph, numbered: int) -> tuple[Graph, Ints]:
@@ -221,10 +261,13 @@ def renumbered(graph: Graph, numbered: int) -> tuple[Graph, Ints]:
     else:
         raise UsageError("these edits wait for each other in a circle and cannot be combined")
     number = np.empty(len(level), np.int64)
-    order = ordered(level)
-    number[order] = np.arange(len(level))
+    every = np.arange(len(level))
+    stays = level == every * _ROOM
+    stays[numbered:] = False
+    order = _merged(level, stays)
+    number[order] = every
     dst = number[graph.dst]
-    edges = ordered(dst)
+    edges = _merged(dst, stays[graph.dst] & _rising(graph.dst))
     return (
         replace(
             graph,
@@ -243,3 +286,21 @@ def renumbered(graph: Graph, numbered: int) -> tuple[Graph, Ints]:
         ),
         edges,
     )
+
+
+def _rising(values: Ints) -> Mask:
+    """Return which values lie before the first one that is smaller than the one before it."""
+    falls = np.flatnonzero(values[1:] < values[:-1])
+    return np.arange(len(values)) <= (falls[0] if len(falls) else len(values))
+
+
+def _merged(keys: Ints, in_order: Mask) -> Ints:
+    """Return the rows in the order of their keys, equal ones as they stand, of which most, those
+    `in_order`, are so already."""
+    most, rest = np.flatnonzero(in_order), np.flatnonzero(~in_order)
+    rest = rest[ordered(keys[rest])]
+    there, wanted = keys[most], keys[rest]
+    low, high = (np.searchsorted(there, wanted, side) for side in ("left", "right"))
+    # Of equal keys among those in order, the ones that stand before.
+    place = np.clip(np.searchsorted(most, rest), low, high)
+    return np.insert(most, place, rest)

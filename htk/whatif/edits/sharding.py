@@ -17,6 +17,7 @@ from htk.models.wire import STRATEGIES
 from htk.whatif.ddp_to_fsdp import OUT, from_replicas, summed
 from htk.whatif.fsdp_to_ddp import to_replicas
 from htk.whatif.fsdp_units import (
+    all_next_of,
     all_waited_for,
     backward_layers,
     backward_regions,
@@ -183,11 +184,12 @@ def _replicated_apart(
         ready = all_waited_for(model, reduces, lane)
         rest = next_of(lane, ready[-1]) if reduces and ready[-1] >= 0 else -1
         before = (rest,) if rest >= 0 and rest != ready[-1] else ()
-        for k, (reduction, unit) in enumerate(zip(reduces, ready, strict=True)):
+        waits = all_next_of(lane, np.array(ready, np.int64))
+        calls += np.where(waits >= 0, acts.call[waits], -1).tolist()
+        sizes = model.facts.in_bytes[np.array(reduces, np.int64)].astype(np.float64).tolist()
+        for k, (reduction, size) in enumerate(zip(reduces, sizes, strict=True)):
             after = (reduction, last) if last >= 0 else (reduction,)
             last = len(acts.start) + len(works)
-            calls.append(int(acts.call[next_of(lane, unit)]) if unit >= 0 else -1)
-            size = float(model.facts.in_bytes[reduction])
             works.append(
                 summed(
                     reduction,

@@ -97,9 +97,12 @@ def _in_node(group: int, ranks: int, node: int) -> int:
 
 def _hops(model: StepModel, group: tuple[int, int]) -> Floats:
     """Return what each collective takes for hops among so many ranks, so many in each node."""
-    kinds, length = model.facts.collective, model.lengths().tolist()
-    sized = [(kind if kind in _KINDS else "", ns) for kind, ns in zip(kinds, length, strict=True)]
-    return np.array([hops_ns(kind, *group, ns) if kind else 0.0 for kind, ns in sized])
+    hops = np.zeros(len(model.facts.collective))
+    rows = np.flatnonzero(model.is_collective(*_KINDS))
+    kinds, length = model.facts.collective.rows(rows), model.lengths()[rows].tolist()
+    each = [hops_ns(kind or "", *group, ns) for kind, ns in zip(kinds, length, strict=True)]
+    hops[rows] = each
+    return hops
 
 
 def _groups(model: StepModel) -> tuple[int, Mask, int]:

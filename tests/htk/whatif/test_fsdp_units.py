@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from htk.whatif.fsdp_units import (
     Region,
     _passed_on,
+    all_next_of,
     all_waited_for,
     backward_layers,
     backward_regions,
@@ -209,3 +210,11 @@ def test_products_in_a_row_count_as_they_do_one_by_one(drawn: list[tuple[int, bo
 def test_a_place_on_a_stream_is_found_in_any_order(order: list[int]) -> None:
     lane = np.array(order)
     assert [position_on(lane, activity) for activity in order] == list(range(8))
+
+
+@given(st.permutations(range(8)), st.integers(1, 8))
+def test_what_follows_several_is_what_follows_each(numbers: list[int], many: int) -> None:
+    lane = np.array(numbers[:many], np.int64)
+    asked = np.array([-1, *range(8), lane[0]], np.int64)
+    expected = [next_of(lane, a) if a in lane else -1 for a in asked.tolist()]
+    assert all_next_of(lane, asked).tolist() == expected

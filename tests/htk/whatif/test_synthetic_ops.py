@@ -4,10 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from htk.errors import UsageError
 from htk.graph.replay import replay
-from htk.whatif.synthetic_ops import COMM, COMPUTE, Work, followed, inserted, linked, parted
+from htk.whatif.synthetic_ops import (
+    COMM,
+    COMPUTE,
+    Work,
+    _merged,
+    followed,
+    inserted,
+    linked,
+    parted,
+)
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 # compute: a 100, b 50, c 30 in a row; a gather of 20 beside, which c waits for.
@@ -169,3 +180,28 @@ def test_parts_of_a_collective_that_wait_for_nobody() -> None:
     assert by_name["r", 0] == 70 and by_name["b", 0] == 120
     assert by_name["r", 1] == 110 and by_name["b", 1] == 160
     assert alone.lengths().tolist() == model.lengths().tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
+def test_rows_that_stand_in_order_are_merged_with_the_rest(rows: list[tuple[int, bool]]) -> None:
+    keys = np.array([key for key, _ in rows], np.int64)
+    high, stays = -1, []
+    for key, wanted in rows:  # of those wanted, the ones that rise
+        stays.append(wanted and key >= high)
+        high = key if stays[-1] else high
+    assert _merged(keys, np.array(stays, bool)).tolist() == np.argsort(keys, kind="stable").tolist()
+
+
+def test_new_ones_have_the_facts_of_their_like_or_their_own() -> None:
+    model = small_model([Act("a", 100, op="aten::mm"), Act("b", 50, op="aten::add")])
+    works = [
+        Work(1, 5.0, (0,), (1,), kind=COMPUTE),
+        Work(0, 5.0, (0,), (1,), kind=COMPUTE, op="aten::copy_"),
+        Work(0, 5.0, (0,), (1,), op="no matter", collective="all_reduce", in_bytes=8),
+    ]
+    facts, two = inserted(model, works).facts, len(model.facts.op)
+    assert facts.op[:] == [*model.facts.op, "aten::add", "aten::copy_", None]
+    assert facts.collective[two:] == [None, None, "all_reduce"]
+    assert facts.family[two + 1] == model.facts.family[0]
+    assert facts.family[two + 2] == "communication"
+    assert facts.in_bytes[two:].tolist() == [-1, -1, 8]
