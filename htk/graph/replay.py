@@ -36,23 +36,44 @@ def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = 
     """Replay with these weights; without any, the untouched step."""
     weight = graph.weight if weight is None else weight
     wraps = graph.wrap_weight if wrap_weight is None else wrap_weight
-    time = once(graph, weight, wraps, graph.wrap_seen)
-    end = int(time[graph.end].max())
     if not len(graph.wrap_src):
+        time = once(graph, weight, wraps, graph.wrap_seen)
+        end = int(time[graph.end].max())
         return Replay(time, end, _alone(graph, time, end), time, 0)
-    again = np.empty_like(time)
-    period, last = _repeated(graph, weight, wraps, (time, again), end)
+    time, again = np.empty((2, len(graph.time)), np.int64)
+    end, period, last = _repeated(graph, weight, wraps, (time, again))
     return Replay(time, end, period, again, last - period - graph.window[0])
 
 
 def replayed_period(graph: Graph, weight: Ints, wrap_weight: Ints | None = None) -> int:
     """Return the period of `replay` alone, in ns."""
     wraps = graph.wrap_weight if wrap_weight is None else wrap_weight
-    time = once(graph, weight, wraps, graph.wrap_seen)
-    end = int(time[graph.end].max())
     if not len(graph.wrap_src):
-        return _alone(graph, time, end)
-    return _repeated(graph, weight, wraps, (time, time), end)[0]
+        time = once(graph, weight, wraps, graph.wrap_seen)
+        return _alone(graph, time, int(time[graph.end].max()))
+    time = np.empty(len(graph.time), np.int64)
+    return _repeated(graph, weight, wraps, (time, time))[1]
+
+
+def periods_beside(graph: Graph, weight: Ints, more: Ints, wrap_weight: Ints) -> tuple[int, int]:
+    """Return the periods with so much more than these weights and with so much less, in ns."""
+    try:
+        from htk._replay import repeated_beside
+    except ImportError:
+        return _beside_pure(graph, weight, more, wrap_weight)
+    if not len(graph.wrap_src):
+        return _beside_pure(graph, weight, more, wrap_weight)
+    found: tuple[int, int] = repeated_beside(
+        _arrays(graph, weight, wrap_weight), graph.wrap_seen, *_until(graph), more
+    )
+    return found
+
+
+def _beside_pure(graph: Graph, weight: Ints, more: Ints, wrap_weight: Ints) -> tuple[int, int]:
+    """Do the same one after the other."""
+    both = (weight + more, weight - more)
+    plus, minus = (replayed_period(graph, moved, wrap_weight) for moved in both)
+    return plus, minus
 
 
 def _alone(graph: Graph, time: Ints, end: int) -> int:
@@ -63,12 +84,39 @@ def _alone(graph: Graph, time: Ints, end: int) -> int:
 
 
 def _repeated(
-    graph: Graph, weight: Ints, wraps: Ints, times: tuple[Ints, Ints], end: int
-) -> tuple[int, int]:
-    """Return the period once it is steady, and the last end; `times`: of the first step, and where
-    those of the following ones go."""
+    graph: Graph, weight: Ints, wraps: Ints, times: tuple[Ints, Ints]
+) -> tuple[int, int, int]:
+    """Return the end of the first step, the period once it is steady, and the last end; `times`:
+    where those of the first step go, and those of the following ones."""
+    try:
+        from htk._replay import repeated
+    except ImportError:
+        return repeated_pure(graph, weight, wraps, times)
+    seen = graph.wrap_seen.copy()
+    found: tuple[int, int, int] = repeated(
+        _arrays(graph, weight, wraps), seen, *_until(graph), *times
+    )
+    return found
+
+
+def _arrays(graph: Graph, weight: Ints, wraps: Ints) -> tuple[Ints, ...]:
+    """Return a graph as the compiled replay takes it."""
+    fixed = graph.pinned, graph.src, graph.dst, graph.end, graph.wrap_src, graph.wrap_dst
+    return tuple(np.ascontiguousarray(values) for values in (*fixed, weight, wraps))
+
+
+def _until(graph: Graph) -> tuple[int, int, float]:
+    return graph.window[0], _PASSES, _STEADY
+
+
+def repeated_pure(
+    graph: Graph, weight: Ints, wraps: Ints, times: tuple[Ints, Ints]
+) -> tuple[int, int, int]:
+    """Do the same step by step."""
     first, again = times
-    period, last = end - graph.window[0], end
+    once(graph, weight, wraps, graph.wrap_seen, first)
+    first_end = last = int(first[graph.end].max())
+    period = last - graph.window[0]
     seen = first[graph.wrap_src]
     for _ in range(_PASSES):
         once(graph, weight, wraps, seen, again)
@@ -77,7 +125,7 @@ def _repeated(
         before, period, last = period, end - last, end
         if abs(period - before) <= _STEADY * max(period, 1):
             break
-    return period, last
+    return first_end, period, last
 
 
 def once(
@@ -119,8 +167,8 @@ def critical(graph: Graph, time: Ints, weight: Ints | None = None) -> Ints:
     into[graph.dst[tight[::-1]]] = tight[::-1]  # of several the first
     ends = graph.end
     node = int(ends[np.argmax(time[ends])])
-    path = []
-    while into[node] >= 0:  # as many as the path is long
-        path.append(int(into[node]))
-        node = int(graph.src[into[node]])
+    path, edge_into, tail_of = [], into.data, graph.src.data
+    while (edge := edge_into[node]) >= 0:  # as many as the path is long
+        path.append(edge)
+        node = tail_of[edge]
     return np.array(path[::-1], np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.graph.fidelity import Gate
-from htk.graph.replay import replayed_period
+from htk.graph.replay import periods_beside
 from htk.whatif.step_model import StepModel
 
 SITE = 0.0033  # spread of one system with itself: MLPerf v4.0, Llama-2-70B LoRA
@@ -64,7 +64,7 @@ def sigma_by_cause(gate: Gate, edited: StepModel, step: int, here: int) -> dict[
     sigmas = {"replay": wide * gate.residual_pct / 100, "site": SITE}
     sigmas |= {cause: wide * sigma for cause, sigma in edited.step_sigma.items()}
     for (cause, _), sigma in edited.edge_sigma.items():
-        both = [_moved(edited, far * sigma, step, here) for far in (_FAR, -_FAR)]
+        both = _moved(edited, _FAR * sigma, step, here)
         sigmas[cause] = math.hypot(sigmas.get(cause, 0.0), wide * math.hypot(*both) / math.sqrt(6))
     return sigmas
 
@@ -84,17 +84,22 @@ def at_least(
     return widened
 
 
-def _moved(edited: StepModel, change: NDArray[np.float64], step: int, here: int) -> float:
-    """Logarithm of the step over the answer.
+def _moved(
+    edited: StepModel, change: NDArray[np.float64], step: int, here: int
+) -> tuple[float, float]:
+    """Logarithm of the step over the answer, with a change and with its opposite.
 
     Time that an edit adds to the step as a whole (more micro-batches, a bubble) is made of the
     same activities and moves with them.
     """
-    weight, own = edited.weight.copy(), np.flatnonzero(change)
-    weight[own] += np.rint(change[own]).astype(np.int64)
-    other = replayed_period(edited.graph, weight, edited.wrap_weight)
+    more = np.rint(change).astype(np.int64)
+    both = periods_beside(edited.graph, edited.weight, more, edited.wrap_weight)
     repeated = here / max(here - max(sum(edited.added.values()), 0), 1)
-    return math.log(max(step + round((other - here) * repeated * step / here), 1) / step)
+    plus, minus = (
+        math.log(max(step + round((other - here) * repeated * step / here), 1) / step)
+        for other in both
+    )
+    return plus, minus
 
 
 def narrowing(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:

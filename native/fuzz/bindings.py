@@ -55,10 +55,11 @@ def main() -> None:
     names = ("_kineto", "_order", "_replay")
     kineto, *others = (loaded(options.folder, name) for name in names)
     modules = dict(zip((reorder, longest), others, strict=True))
+    modules[repeats] = modules[longest]
     seeds = [file.read_bytes()[2:] for file in sorted((options.folder / "corpus/parse").iterdir())]
     until, runs = time.monotonic() + options.seconds, Counter[str]()
     while time.monotonic() < until:
-        for target in (parse, misuse, nest, strings, arrays, reorder, longest):
+        for target in (parse, misuse, nest, strings, arrays, reorder, longest, repeats):
             target(modules.get(target, kineto), dice, seeds)
             runs[target.__name__] += 1
         if runs["parse"] % 100 == 0:
@@ -252,6 +253,31 @@ def longest(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
         return
     longest_pure(pure, src, dst, weight)
     assert compiled.tolist() == pure.tolist()
+
+
+def repeats(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    """Steps that follow each other: any nodes, any times, arrays that do not fit."""
+    nodes, edges, wraps = dice.randrange(1, 9), dice.randrange(12), dice.randrange(4)
+    some = range(-1, nodes + 1) if dice.random() < 0.2 else range(nodes)
+    counts = {"pinned": nodes, "src": edges, "dst": edges, "end": dice.randrange(4)}
+    counts |= {"wrap_src": wraps, "wrap_dst": wraps, "weight": edges, "wraps": wraps}
+    lists = {
+        name: [
+            dice.choice(TIMES if name in ("pinned", "weight", "wraps") else some) for _ in range(n)
+        ]
+        for name, n in (counts | {"wrap_seen": wraps}).items()
+    }
+    arrays = {name: np.array(values, np.int64) for name, values in lists.items()}
+    arrays["wrap_seen"] = np.array([dice.choice(TIMES) for _ in range(wraps)], np.int64)
+    if dice.random() < 0.1:
+        arrays[dice.choice(list(arrays))] = np.zeros(dice.randrange(12), np.int64)
+    graph, low = tuple(arrays[name] for name in counts), dice.choice(TIMES)
+    first, again = np.zeros((2, nodes), np.int64)
+    with contextlib.suppress(ValueError, IndexError, OverflowError):
+        more = np.array([dice.choice(TIMES) for _ in range(edges)], np.int64)
+        module.repeated_beside(graph, arrays["wrap_seen"], low, 24, 1e-4, more)
+    with contextlib.suppress(ValueError, IndexError, OverflowError):
+        module.repeated(graph, arrays["wrap_seen"], low, 24, 1e-4, first, again)
 
 
 if __name__ == "__main__":
