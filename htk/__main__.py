@@ -21,9 +21,12 @@ def main(argv: list[str] | None = None) -> None:
 
 def _run(argv: Sequence[str]) -> int:
     from htk.cli.main import run
-    from htk.core.defer_imports import spare_docs
+    from htk.core.defer_imports import spare_docs, spare_modules
+    from htk.core.process_memory import spare_page_faults
 
     spare_docs()
+    spare_modules()
+    spare_page_faults()
     return run(list(argv))
 
 

@@ -26,11 +26,13 @@ _MOST_CHARACTERS = 4 << 20
 _NEVER = {"--no-cache", "--help", "-h", "-o", "--output", "--version", "-"}
 _BINARY = ("parquet", "arrow", "xlsx")
 _CODE = Path(__file__).parents[1]
+_Stamp = tuple[str, int, int, int, int]  # path, size, times, inode
 
 
 def answered(argv: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     """Print the answer kept for a command, else `run` it and keep what it prints."""
-    name = key(argv)
+    stamps: list[list[_Stamp]] = []
+    name = key(argv, stamps)
     if name is None:
         return run(argv)
     text = find(name)
@@ -46,7 +48,7 @@ def answered(argv: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
         complete = code == 0 and cast(Any, sys.stdout) is output and not errors.parts
     finally:
         sys.stdout, sys.stderr = output.stream, errors.stream
-    if complete and key(argv) == name:
+    if complete and key(argv, stamps) == name:
         keep(name, "".join(output.parts))
     return code
 
@@ -77,8 +79,12 @@ def _answers(command: str) -> bool:
     return own and (name in ANALYSES or name == "summary")
 
 
-def key(argv: Sequence[str]) -> str | None:
-    """Return the name of the answer to a command, or None where it may not be kept."""
+def key(argv: Sequence[str], code: list[list[_Stamp]] | None = None) -> str | None:
+    """Return the name of the answer to a command, or None where it may not be kept.
+
+    `code`: where stamps of the code are kept for a second key of the same run.
+    """
+    code = [] if code is None else code
     if not argv or sys.stdout is None or sys.stdout.isatty():
         return None
     if any(word.partition("=")[0] in _NEVER or "://" in word for word in argv):
@@ -87,7 +93,8 @@ def key(argv: Sequence[str]) -> str | None:
         return None
     try:
         files = [_stamp(path) for path in _inputs(argv)]
-        facts = [list(argv), os.getcwd(), sys.version, _environment(), files, *_code()]
+        code += [] if code else _code()
+        facts = [list(argv), os.getcwd(), sys.version, _environment(), files, *code]
     except (OSError, ValueError, _TooMany):
         return None
     if not files:
@@ -160,27 +167,33 @@ def _inputs(argv: Sequence[str]) -> Iterator[str]:
             yield from (os.path.join(folder, file) for file in files)
 
 
-def _stamp(path: str) -> tuple[str, int, int, int, int]:
+def _stamp(path: str) -> _Stamp:
     """Return what changes whenever a file does."""
     facts = os.stat(path)
     return path, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
 
 
-def _environment() -> list[tuple[str, str, list[tuple[str, int, int, int, int]]]]:
+def _environment() -> list[tuple[str, str, list[_Stamp]]]:
     """Return what htk reads of the environment, with the files that it names."""
     names = sorted(n for n in os.environ if n.startswith("HTK_") or n in ("TZ", "COLUMNS"))
     values = [(name, os.environ[name]) for name in names]
     return [(n, v, [_stamp(v)] if os.path.isfile(v) else []) for n, v in values]
 
 
-def _code() -> Iterator[list[tuple[str, int, int, int, int]]]:
+def _code() -> Iterator[list[_Stamp]]:
     """Yield the stamps of htk's own files, and of the folders in which packages are installed."""
-    own = []
-    for folder, folders, files in os.walk(_CODE, followlinks=True):
-        folders[:] = [name for name in folders if name not in ("__pycache__", "assets")]
-        own += [os.path.join(folder, file) for file in files if not file.endswith(".pyc")]
-    yield [_stamp(path) for path in sorted(own)]
+    yield [_stamp(path) for path in sorted(_files(str(_CODE)))]
     yield [_stamp(path) for path in sys.path if os.path.isdir(path)]
+
+
+def _files(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:  # in half the time that os.walk takes
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name not in ("__pycache__", "assets"):
+                    yield from _files(entry.path)
+            elif not entry.name.endswith(".pyc"):
+                yield entry.path
 
 
 def _sweep(folder: Path) -> None:

@@ -6,17 +6,19 @@ file without a name. An archive that cannot be used becomes a source that says s
 
 import re
 import stat
-import tarfile
-import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import PurePosixPath
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from htk.core.parser import Source
 from htk.errors import TraceError
 from htk.io.decompress import Stream, open_stream, unpack_limit
 from htk.io.raw_files import Part, Spool, broken, reason
+
+if TYPE_CHECKING:  # imported where there is an archive: few recordings are one
+    import tarfile
+    import zipfile
 
 _ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 _ZIP = b"PK"
@@ -49,6 +51,8 @@ def members(source: Source) -> list[Source]:
 
 
 def _zipped(source: Source) -> list[Source]:
+    import zipfile
+
     with source.open() as file, zipfile.ZipFile(file) as archive:
         entries = [e for e in archive.infolist() if not e.is_dir() and _is_file(e)]
     _within_limits([e.file_size for e in entries])
@@ -58,7 +62,7 @@ def _zipped(source: Source) -> list[Source]:
     ]
 
 
-def _zip_member(source: Source, entry: zipfile.ZipInfo) -> Source:
+def _zip_member(source: Source, entry: "zipfile.ZipInfo") -> Source:
     if _points_outside(entry.filename):
         return broken(f"{source.name}!{entry.filename}", _OUTSIDE)
     packed = max(entry.compress_size, 1)
@@ -70,13 +74,15 @@ def _zip_member(source: Source, entry: zipfile.ZipInfo) -> Source:
     return _member(source, entry.filename, entry.file_size, partial(_open_zipped, source, entry))
 
 
-def _is_file(entry: zipfile.ZipInfo) -> bool:
+def _is_file(entry: "zipfile.ZipInfo") -> bool:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     return kind in (0, stat.S_IFREG)
 
 
-def _open_zipped(source: Source, entry: zipfile.ZipInfo) -> BinaryIO:
+def _open_zipped(source: Source, entry: "zipfile.ZipInfo") -> BinaryIO:
     """Return a member's bytes, without reading the archive's list of members again."""
+    import zipfile
+
     if entry.flag_bits & 1:
         raise TraceError(f"{source.name}!{entry.filename}: needs a password; unpack it first")
     file = source.open()
@@ -90,6 +96,8 @@ def _open_zipped(source: Source, entry: zipfile.ZipInfo) -> BinaryIO:
 
 def _tarred(source: Source) -> list[Source]:
     """Members in order; of a cut or damaged tar those before the damage, then the damage."""
+    import tarfile
+
     open_tar, damage = _plain(source)
     members: dict[str, Source] = {}
     sizes: list[int] = []
@@ -119,7 +127,9 @@ def _plain(source: Source) -> tuple[Callable[[], BinaryIO], str | None]:
         return kept.open, stream.damage
 
 
-def _tar_member(source: Source, open_tar: Callable[[], BinaryIO], entry: tarfile.TarInfo) -> Source:
+def _tar_member(
+    source: Source, open_tar: Callable[[], BinaryIO], entry: "tarfile.TarInfo"
+) -> Source:
     if _points_outside(entry.name):
         return broken(f"{source.name}!{entry.name}", _OUTSIDE)
     if entry.issparse():  # its bytes do not lie in one piece

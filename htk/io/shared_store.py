@@ -11,7 +11,6 @@ import json
 import re
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,8 +31,6 @@ _MEMBER = re.compile(r"([0-9a-f]{40})(-\d{1,6})?/([\w-]{1,100}\.arrow|meta\.json
 _OBJECT = re.compile(r"([0-9a-f]{40})\.zip")
 _STORES = re.compile(r"^(s3a?|gs|gcs|abfss?|az|memory)://", re.IGNORECASE)
 _NOTE = json.dumps({"kind": "parsed traces of htk"}).encode()
-
-_DAMAGE = (ValueError, KeyError, TypeError, zipfile.BadZipFile, pa.ArrowException)
 
 
 class SharedStore:
@@ -73,6 +70,8 @@ class SharedStore:
         """Keep the cache's folders of one file, that of its first process first."""
         key = folders[0].name
         packed = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folders[0].parent))
+        import zipfile  # not needed where the inputs name no store
+
         try:
             with zipfile.ZipFile(packed / "zip", "w") as archive:
                 for folder in folders:
@@ -97,13 +96,20 @@ class SharedStore:
             for folder in reversed(folders):  # the first process tells of the others: it comes last
                 if not (store.root / folder.name).exists():
                     folder.rename(store.root / folder.name)
-        except (*_DAMAGE, OSError) as error:
+        except _damage() as error:
             raise TraceError(
                 f"{self.address}: entry {key} is not what was written ({reason(error)}); "
                 "remove it and run htk map again"
             ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    import zipfile
+
+    arrow: type[Exception] = pa.ArrowException
+    return (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile, arrow)
 
 
 def _code() -> str:
@@ -113,6 +119,8 @@ def _code() -> str:
 
 def _unpacked(packed: Path, key: str, target: Path) -> list[Path]:
     """Unpack the folders of one file, and nothing else; the first process comes first."""
+    import zipfile
+
     folders = set()
     with zipfile.ZipFile(packed) as archive:
         for member in archive.infolist():

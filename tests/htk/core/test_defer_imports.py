@@ -1,0 +1,58 @@
+"""What start-up leaves out is there all the same when it is asked for."""
+
+import subprocess
+import sys
+from textwrap import dedent
+
+import pyarrow.compute as pc
+
+
+def _printed(program: str) -> list[str]:
+    """Return the lines that a program prints, in a process whose start-up is kept short."""
+    start = """
+        import sys
+        from htk.core.defer_imports import spare_docs, spare_modules
+        spare_docs()
+        spare_modules()
+        import numpy as np
+        import pyarrow as pa
+    """
+    words = [sys.executable, "-c", dedent(start) + dedent(program)]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def test_numbers_become_columns_without_the_module_of_masked_arrays() -> None:
+    program = """
+        column = pa.array(np.arange(3))
+        print(column.to_pylist(), "numpy.ma" in sys.modules, "cloudpickle" in sys.modules)
+    """
+    assert _printed(program) == ["[0, 1, 2] False False"]
+
+
+def test_masked_arrays_are_seen_once_somebody_makes_them() -> None:
+    program = """
+        pa.array(np.arange(3))
+        masked = np.ma.masked_array([1, 2], mask=[False, True])
+        print(pa.array(masked).to_pylist(), isinstance(masked, np.ma.MaskedArray))
+        import numpy.ma
+        print(np.ma is sys.modules["numpy.ma"])
+    """
+    assert _printed(program) == ["[1, None] True", "True"]
+
+
+def test_every_function_of_arrow_is_found_when_asked_for() -> None:
+    wrapped = sorted(n for n in pc.list_functions() if hasattr(pc, n))
+    program = """
+        import pyarrow.compute as pc
+        registry = pc.function_registry()
+        print(len(registry.list_functions()) > 100, "sum" in vars(pc), hasattr(pc, "nothing"))
+        print(pc.sum(pa.array([1, 2])), pc.min_max(pa.array([3, None]), skip_nulls=True)["max"])
+        print(pc.and_(pa.array([True]), pa.array([False])).to_pylist(), "sum" in vars(pc))
+        print(*sorted(name for name in pc.list_functions() if hasattr(pc, name)))
+        from pyarrow.compute import utf8_upper, cast
+        print(utf8_upper(pa.array(["a"])).to_pylist(), cast(pa.array([1]), "string").to_pylist())
+    """
+    lines = _printed(program)
+    assert lines[:3] == ["True False False", "3 3", "[False] True"]
+    assert set(wrapped) <= set(lines[3].split(" "))
+    assert lines[4] == "['A'] ['1']"
