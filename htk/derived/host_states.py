@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -123,6 +124,7 @@ def _first_calls(launches: pa.Table, rows: Ints) -> Ints:
     return np.asarray(order[Groups.by_keys(np.column_stack(columns)[order]).first_row])
 
 
+@lru_cache(maxsize=100_000)  # ranks have most names in common
 def span_state(name: str) -> int:
     """Return what an operator, range or Python call of that name tells (PYTHON: nothing)."""
     if _GC.search(name):

@@ -41,6 +41,10 @@ class _Stalls(NamedTuple):
     name: pa.Array  # texts
 
 
+_NO_ROWS = np.empty(0, np.int64)
+_NOTHING = _Stalls(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, pa.array([], pa.string()))
+
+
 def stalls(
     kernels: pa.Table,
     kernel_links: pa.Table,
@@ -105,6 +109,8 @@ def _spans(spans: pa.Table, rule: Callable[[str], int], chosen: Mask) -> _Stalls
 
 
 def _picked(spans: pa.Table, rows: Ints, state: Ints, op: Ints) -> _Stalls:
+    if not len(rows):
+        return _NOTHING
     start, end = (numbers(spans[c])[rows] for c in ("start_ns", "end_ns"))
     names = spans["name"].take(pa.array(rows)).cast(pa.string()).combine_chunks()
     return _Stalls(state.astype(np.int64), start, end, op.astype(np.int64), names)
