@@ -55,15 +55,18 @@ _COMMANDS = (
 _WHATIF = {
     "graph": "sorting and grouping of columns that hold every activity, call and edge: one pass "
     "over memory after the other, none of them in Python",
-    "graph and gate": "the graph is built twice, of the step and of the one that is held out; each "
-    "build is one pass after another over columns that hold every activity, call and edge",
-    "replay": "contention is settled in three replays or more, each of several passes over all "
-    "edges, and one pass takes more than half of the goal",
-    "answer": "replays that settle contention and two for each cause of uncertainty, at one pass "
-    "over all edges each",
-    "slider": "the same replays as of any answer",
-    "sweep of 40": "each answer replays on its own; several weights replayed in one pass would "
-    "share the way through the edges",
+    "graph and gate": "the whole recording is put in order once, the step is built from it, and of "
+    "the one held out the lengths: some hundreds of passes over columns of every call, activity "
+    "and edge, none of which takes a tenth of the time",
+    "replay": "contention is settled in three replays of two passes over all edges each; the times "
+    "of all nodes, and what runs beside what at them, are as much again",
+    "answer": "of another sharding, one object of Python for each new collective, and the numbers "
+    "of all nodes and edges once they are put in; then what the slider takes",
+    "slider": "ten passes over all edges are less than half, two of them for both sides of an "
+    "uncertainty at once; the rest are passes over all activities: what runs beside what, exposed "
+    "and idle time, guards",
+    "sweep of 40": "each answer settles its contention on its own, in replays that follow each "
+    "other",
 }
 
 

@@ -12,7 +12,7 @@ the step repeats itself until its period is steady.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,17 @@ CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
 
 _EARLIEST = -(1 << 61)
 _DAY_NS = 86_400_000_000_000  # ranks of one job do not run a step further apart
+
+
+class Nodes(NamedTuple):
+    """Where some activities start and end."""
+
+    start: Ints
+    end: Ints
+
+    def at(self, time: Ints) -> tuple[Ints, Ints]:
+        """Return when, at these times of the nodes."""
+        return time[self.start], time[self.end]
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,29 @@ class Graph:
         runs = np.flatnonzero(self.edges("run", "transfer"))
         category[runs] = of_node[self.dst[runs]]
         return _kept(category)
+
+    def rows_of(self, *kinds: str) -> Ints:
+        """Return the edges of these kinds, found once for all who ask."""
+        if kinds not in self._rows_of:
+            self._rows_of[kinds] = _kept(np.flatnonzero(self.edges(*kinds)))
+        return self._rows_of[kinds]
+
+    @cached_property
+    def _rows_of(self) -> dict[tuple[str, ...], Ints]:
+        return {}
+
+    @cached_property
+    def of_devices(self) -> list[tuple[Nodes, Nodes, Nodes]]:
+        """Return where activities of each device begin and end: all, those that compute, those that
+        communicate."""
+        each = self.activities.of_devices
+        return [
+            (self._nodes(rows), self._nodes(compute), self._nodes(comm))
+            for rows, compute, comm in each
+        ]
+
+    def _nodes(self, rows: Ints) -> Nodes:
+        return Nodes(_kept(self.start[rows]), _kept(self.end[rows]))
 
     @cached_property
     def wraps_into_calls(self) -> Mask:

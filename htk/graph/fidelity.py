@@ -181,19 +181,17 @@ def _remarks(tables: Mapping[str, pa.Table], graph: Graph) -> tuple[str, ...]:
 
 def exposed(graph: Graph, time: Ints) -> float:
     """Return the exposed communication, mean over devices, in ns."""
-    start, end = time[graph.start], time[graph.end]
-    devices = graph.activities.of_devices
+    devices = graph.of_devices
     total = 0
     for _, compute, comm in devices:
-        total += subtract(union(start[comm], end[comm]), union(start[compute], end[compute])).total
+        total += subtract(union(*comm.at(time)), union(*compute.at(time))).total
     return total / max(len(devices), 1)
 
 
 def idle(graph: Graph, time: Ints, period: int) -> float:
     """Return the time of a step in which a device runs nothing, mean over devices, in ns."""
-    start, end = time[graph.start], time[graph.end]
-    devices = graph.activities.of_devices
-    busy = sum(union(start[rows], end[rows]).total for rows, _, _ in devices)
+    devices = graph.of_devices
+    busy = sum(union(*every.at(time)).total for every, _, _ in devices)
     return max(period - busy / max(len(devices), 1), 0.0)
 
 

@@ -12,9 +12,9 @@ _MATRIX = ("gemm", "attention", "convolution")
 
 def launch_bound(edited: StepModel, here: int) -> bool:
     """Does the step get longer when the host is slower?"""
-    on_cpu = edited.graph.edges("call", "host_gap", "handover") & (edited.weight > 0)
-    slower, own = edited.weight.copy(), np.flatnonzero(on_cpu)
-    slower[own] += np.rint(slower[own] * _SLOWER_HOST).astype(np.int64)
+    on_cpu, slower = edited.graph.rows_of("call", "host_gap", "handover"), edited.weight.copy()
+    now = slower[on_cpu]
+    slower[on_cpu] = now + np.rint(np.maximum(now, 0) * _SLOWER_HOST).astype(np.int64)
     wraps = edited.wrap_weight.copy()
     between = edited.graph.wraps_into_calls
     wraps[between] = np.rint(wraps[between] * (1 + _SLOWER_HOST))

@@ -61,12 +61,11 @@ def _surroundings(model: StepModel, rows: Ints) -> list[Ints]:
 def share(model: StepModel, time: Ints) -> Floats:
     """φ of each activity, at these times of the nodes."""
     graph = model.graph
-    start, end = time[graph.start], time[graph.end]
-    phi = np.zeros(len(start))
-    for _, own, transfers in graph.activities.of_devices:
-        comm = union(start[transfers], end[transfers])
-        both = covered(comm, end[own]) - covered(comm, start[own])
-        phi[own] = both / np.maximum(end[own] - start[own], 1)
+    phi = np.zeros(len(graph.start))
+    for rows, nodes in zip(graph.activities.of_devices, graph.of_devices, strict=True):
+        (_, own, _), (_, compute, transfers) = rows, nodes
+        comm, (start, end) = union(*transfers.at(time)), compute.at(time)
+        phi[own] = (covered(comm, end) - covered(comm, start)) / np.maximum(end - start, 1)
     return phi
 
 

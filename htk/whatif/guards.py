@@ -123,7 +123,8 @@ def _overlap(recorded: StepModel) -> Floats:
 
 def _by_rank(model: StepModel, values: Floats | Ints) -> Floats:
     """Return the sum of values over the activities of each rank."""
-    number = np.searchsorted(model.graph.ranks, model.graph.activities.rank)
+    activities, ranks = model.graph.activities, model.graph.ranks
+    number = model.once("number of rank", lambda: np.searchsorted(ranks, activities.rank))
     return np.bincount(number, values).astype(np.float64)
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import numbers, valid
+from htk.columns.groups import Groups
+from htk.columns.types import Ints
 from htk.models.detected import detected
 from htk.models.memory import Layout, ModelSize, layer_widths
 from htk.whatif.memory import Held
@@ -140,8 +142,7 @@ def _shapes(model: StepModel) -> _Shapes:
     layers, widest = 0, 0
     query, key, length, heads = 0, 0, 0, 0
     gated, softmax = False, False
-    for activity in np.flatnonzero(of_rank).tolist():  # activities of one rank
-        op, dims = model.facts.op[activity] or "", model.facts.dims[activity]
+    for op, dims, count in _kinds(model, np.flatnonzero(of_rank)):
         gated |= op.startswith("aten::silu")
         if not dims or not ("attention" in op or op.endswith(("::mm", "::addmm", "_softmax"))):
             continue
@@ -151,7 +152,7 @@ def _shapes(model: StepModel) -> _Shapes:
         elif op.endswith("_softmax"):
             softmax |= bool(shapes) and len(shapes[0]) == 4
         elif "backward" not in op and tokens and shapes and len(shapes[0]) == 4:
-            layers += 1
+            layers += count
             query = int(np.prod(shapes[0])) // tokens
             key = int(np.prod(shapes[1])) // tokens if len(shapes) > 1 else query
             where = 1 if _LENGTH_SECOND.match(op) else 2
@@ -161,6 +162,18 @@ def _shapes(model: StepModel) -> _Shapes:
         return _Shapes()
     vocab = widest if widest > 4 * query else 0
     return _Shapes(layers, tokens, length, query, key, heads, vocab, gated, not softmax)
+
+
+def _kinds(model: StepModel, rows: Ints) -> list[tuple[str, str | None, int]]:
+    """Return the distinct operators and shapes of activities, in the order of the last of each, and
+    how many each has."""
+    op, dims = model.facts.op, model.facts.dims
+    kinds = Groups.by_keys([op.codes[rows], dims.codes[rows]])
+    last = np.empty(len(kinds), np.int64)
+    last[kinds.group_ids] = np.arange(len(rows))
+    order = np.argsort(last)
+    pairs = zip(kinds.keys[order].tolist(), kinds.count[order].tolist(), strict=True)
+    return [(op.distinct[a] or "", dims.distinct[b], count) for (a, b), count in pairs]
 
 
 def _capacity(ranks: pa.Table) -> float | None:

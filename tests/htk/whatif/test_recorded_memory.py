@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,6 +18,7 @@ from htk.whatif.parallelism import Sharded
 from htk.whatif.recorded_memory import (
     _capacity,
     _checkpointing,
+    _kinds,
     _parameters,
     _recorded,
     _Shapes,
@@ -232,3 +234,23 @@ def test_memory_of_a_gpu_as_recorded_else_by_its_name() -> None:
     assert _capacity(ranks((h100, None))) == gpu("h100").memory_bytes
     assert _capacity(ranks((None, "broken"), (h100, "[]"))) == gpu("h100").memory_bytes
     assert _capacity(ranks((None, None))) is None
+
+
+def test_operators_and_shapes_are_told_once_in_the_order_of_their_last() -> None:
+    told = [
+        ("b", "[[2]]"),
+        ("a", None),
+        ("b", "[[2]]"),
+        (None, "[[3]]"),
+        ("a", None),
+        ("b", "[[4]]"),
+    ]
+    model = small_model([Act("k", 10, op=op, dims=dims) for op, dims in told])
+    rows = np.array([0, 1, 2, 3, 5], np.int64)
+    assert _kinds(model, rows) == [
+        ("a", None, 1),
+        ("b", "[[2]]", 2),
+        ("", "[[3]]", 1),
+        ("b", "[[4]]", 1),
+    ]
+    assert _kinds(model, rows[:0]) == []
