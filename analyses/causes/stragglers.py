@@ -10,6 +10,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints, Mask
 from htk.core.analysis import Later, analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.spread import TWO_ROUNDS
 from htk.derived.own_time import KINDS
 from htk.measures.blame import blame, need_waits
 from htk.measures.collective_calls import CollectiveCalls, clock_facts
@@ -43,6 +44,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("rank", ("cost_to_others_ns", "wait_ns"), stacked=False),
     null_without={"kernels": ("compute_ns", "comm_ns", "memory_ns", "recorded_ns")},
+    spread=TWO_ROUNDS,
 )
 def stragglers(
     collectives: pa.Table,

@@ -10,6 +10,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import Ints
 from htk.core.analysis import Later, analysis, with_coverage
 from htk.core.chart import Bar
+from htk.core.spread import TWO_ROUNDS
 from htk.measures.blame import blame
 from htk.measures.breakdown import percent
 from htk.measures.collective_calls import CollectiveCalls, match_facts
@@ -65,6 +66,7 @@ RETURNS = table(
     ),
     needs=("collectives",),
     null_without={"kernels": ("exposed_wait_ns", "exposed_transfer_ns", "exposed_undetermined_ns")},
+    spread=TWO_ROUNDS,
 )
 def comm_wait(
     collectives: pa.Table,

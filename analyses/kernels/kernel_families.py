@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers, text
+from htk.columns.arrow import alphabetical, codes_of, number, numbers, text
 from htk.columns.groups import Groups
 from htk.columns.types import Ints
 from htk.core.analysis import analysis
@@ -75,9 +75,7 @@ def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
     on, off = groups.sum(np.where(uses == 1, length, 0)), groups.sum(np.where(uses == 0, length, 0))
     matrix = np.isin(groups.keys[:, 3], [families.to_pylist().index(f) for f in _present(families)])
     classified = np.where(matrix, on + off, 0)
-    ties = [
-        _alphabetical(groups.keys[:, 3 + k], texts) for k, texts in enumerate((families, kinds))
-    ]
+    ties = [alphabetical(groups.keys[:, 3 + k], texts) for k, texts in enumerate((families, kinds))]
     order = np.lexsort((*ties[::-1], -total, *groups.keys[:, 2::-1].T))
     table = pa.table(
         [
@@ -121,14 +119,6 @@ def kernel_families(
     Family and tensor-core use are told from a kernel's name. Times are sums, not unions.
     """
     return _families(_by_name(kernels, kernel_links, per=per), per=per)
-
-
-def _alphabetical(codes: Ints, dictionary: pa.Array) -> Ints:
-    """Return the rank of each text among all, whatever was read first."""
-    order = np.argsort(np.array(dictionary.to_pylist(), object), kind="stable")
-    ranks = np.empty(len(order) + 1, np.int64)
-    ranks[order], ranks[-1] = np.arange(len(order)), -1
-    return ranks[codes]
 
 
 def _present(families: pa.Array) -> list[str]:

@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers, text
+from htk.columns.arrow import alphabetical, codes_of, number, numbers, text
 from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.types import Ints
 from htk.core.analysis import Later, analysis
 from htk.core.chart import Bar
-from htk.core.spread import ByRank
+from htk.core.spread import BY_RANK
 from htk.derived.exposure import shared
 from htk.derived.window_times import kind_times
 from htk.derived.windows import fill, kinds_of
@@ -41,7 +41,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("rank", ("overlap_ns", "exposed_comm_ns")),
     needs=("rank_windows",),
-    spread=ByRank(when={"by": ("total",)}),
+    spread=BY_RANK,
 )
 def comm_compute_overlap(
     rank_window_times: Later,
@@ -128,7 +128,7 @@ def _split(
         device,
         cycle,
         np.where((step < 0) & (per == "step"), np.iinfo(np.int32).max, step),
-        group,
+        alphabetical(group, groups),
         event if single else np.full(len(row), -1),
     ]
     by_key = Groups.by_keys(np.stack(keys, axis=1).astype(np.int64))

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.types import Mask
+from htk.columns.types import Ints, Mask
 from htk.schema import TEXT
 
 NUMPY_OF = {
@@ -172,6 +172,15 @@ def _to_numpy(column: pa.Array) -> NDArray[Any]:
 
 def _bits(flags: Mask | None) -> pa.Buffer | None:
     return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def alphabetical(codes: Ints | NDArray[np.int32], names: pa.Array) -> Ints:
+    """Return the place of each text among all in alphabetical order, whatever was read first; -1
+    without one."""
+    order = np.argsort(np.array(names.to_pylist(), object), kind="stable")
+    places = np.empty(len(order) + 1, np.int64)
+    places[order], places[-1] = np.arange(len(order)), -1
+    return places[codes]
 
 
 def plain_text(table: pa.Table) -> pa.Table:

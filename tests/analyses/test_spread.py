@@ -35,7 +35,7 @@ CHOICES: dict[str, Sequence[dict[str, Any]]] = {
     name: [{"per": "step"}]
     for name in ("time_breakdown", "comm_compute_ratio", "phase_breakdown", "flops")
 } | {
-    "comm_compute_overlap": [{"per": "step"}],
+    "comm_compute_overlap": [{"per": "step"}, {"by": "group"}, {"by": "collective", "per": "step"}],
     "idle_breakdown": [{"per": "step"}, {"by": "stream"}, {"compat": "hta"}],
     "kernel_families": [{"per": "rank"}, {"per": "step"}],
     "kernel_top": [{"per": "rank", "n": 2}, {"per": "step"}, {"n": 3, "by": "mean"}, {"n": 0}],
@@ -137,7 +137,7 @@ def test_after_a_first_round_ranks_answer_by_themselves(name: str, job: Trace) -
     answer = table_of_answer(job, analysis, {}).to_pylist()
     assert set(registry.OVER_RANKS) & tables_read(analysis)
     parts = parts_of(job, 1)
-    alone = [row for part in parts for row in table_of_answer(part, analysis, {}).to_pylist()]
+    alone = [row for table in answers(parts, analysis, {}) for row in table.to_pylist()]
     assert sorted(map(str, alone)) != sorted(map(str, answer))  # else it is by rank
     for part in parts:
         both = cast(Trace, _TwoRounds(part, job))

@@ -1,7 +1,17 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, mapped, matching, number, numbers, text, texts, valid
+from htk.columns.arrow import (
+    alphabetical,
+    codes_of,
+    mapped,
+    matching,
+    number,
+    numbers,
+    text,
+    texts,
+    valid,
+)
 from htk.schema import TEXT
 
 
@@ -72,3 +82,10 @@ def test_rows_of_slices_that_hold_nulls() -> None:
     assert valid(pa.nulls(3)).tolist() == [False] * 3
     names = pa.array(["a", None, "b", None, "a"]).dictionary_encode().slice(1, 3)
     assert codes_of(names)[0].tolist() == [-1, 1, -1]
+
+
+def test_places_in_alphabetical_order_do_not_depend_on_what_was_read_first() -> None:
+    read = pa.array(["b", None, "c", "a", "b"]).dictionary_encode()
+    codes = np.array([0, -1, 1, 2, 0])
+    assert read.indices.fill_null(-1).to_pylist() == codes.tolist()
+    assert alphabetical(codes, read.dictionary).tolist() == [1, -1, 2, 0, 1]
