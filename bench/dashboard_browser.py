@@ -3,7 +3,10 @@
     python bench/dashboard_browser.py ADDRESS
 
 Opens the first page in browsers that hold nothing yet, goes from page to page as links do, and
-moves the sliders of the what-if page by keys. Prints one JSON object, in ms.
+moves the sliders of the what-if page by keys. Prints one JSON object, in ms. A page is complete
+when no callback is under way, every part of it is answered, and each chart and table is there that
+is in the window, or so near to it that the page draws it ahead of sight. What is farther away is
+not made before one scrolls to it; how long it then takes to be there is measured too.
 Needs playwright and Chromium.
 """
 
@@ -31,12 +34,16 @@ const wanted = {
   'first chart': () => document.querySelector('main figure.plot .main-svg'),
   'whole page': () => window.isComplete(),
 };
+const isNear = (element) => { // in sight, or so near that it is drawn before it is seen
+  const { top, bottom } = element.getBoundingClientRect(), ahead = 0.45 * window.innerHeight;
+  return bottom > -ahead && top < window.innerHeight + ahead;
+};
 window.isComplete = () => {
   const all = (what, has) => [...document.querySelectorAll(`main ${what}`)].every(has);
   return !!window.store && !window.store.getState().isLoading
     && !!document.querySelector('main h1') && all('.part', (p) => p.childElementCount)
-    && all('figure.plot', (f) => f.querySelector('.main-svg'))
-    && all('.grid', (g) => g.querySelector('.ag-row .ag-cell-value'));
+    && all('figure.plot .dash-graph', (g) => !isNear(g) || g.querySelector('.main-svg'))
+    && all('.nearby', (n) => !isNear(n) || n.querySelector('.ag-row .ag-cell-value'));
 };
 (function look() {
   for (const [name, seen] of Object.entries(wanted)) {
@@ -53,6 +60,19 @@ _GO = """async (path) => {
   const heading = performance.now() - begun;
   while (!window.isComplete()) await frame();
   return [heading, performance.now() - begun];
+}"""
+_SCROLL = """async () => {
+  const frame = () => new Promise(requestAnimationFrame);
+  const end = document.documentElement.scrollHeight, taken = [];
+  for (let top = innerHeight; top < end; top += innerHeight) { // page by page, as keys do
+    const begun = performance.now();
+    window.scrollTo(0, top);
+    await frame();
+    while (!window.isComplete()) await frame();
+    taken.push(performance.now() - begun);
+  }
+  window.scrollTo(0, 0);
+  return taken;
 }"""
 _OLD = """() => {
   document.querySelector('#whatif-answer').firstElementChild.dataset.old = performance.now();
@@ -79,11 +99,13 @@ def main() -> None:
         page = _tab(browser)
         page.goto(address)
         changes = list(_changes(page))
+        scrolls = list(_scrolls(page))
         moves = list(_moves(page, address))
         browser.close()
     figures = {f"first page, cold browser: {k}": _spread([f[k] for f in first]) for k in first[0]}
     figures["change of page: heading"] = _spread([heading for heading, _ in changes])
     figures["change of page: complete"] = _spread([complete for _, complete in changes])
+    figures["scrolled to what was not made"] = _spread(scrolls)
     figures["what-if slider to new numbers"] = _spread(moves)
     print(json.dumps(figures, indent=1))
 
@@ -111,6 +133,13 @@ def _changes(page: Page) -> Iterator[Any]:
             times = page.evaluate(_GO, path)
             if turn:  # the first turn fetches scripts of the page's own
                 yield times
+
+
+def _scrolls(page: Page) -> Iterator[float]:
+    """Yield how long each window of the long pages takes, from the top of a page to its end."""
+    for path in PAGES[1:6]:
+        page.evaluate(_GO, path)
+        yield from page.evaluate(_SCROLL)
 
 
 def _moves(page: Page, address: str) -> Iterator[float]:

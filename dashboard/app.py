@@ -16,6 +16,7 @@ from htk.dashboard.filters import IDS, pills
 from htk.dashboard.frame import about, frame, menu, plain_menu, trust
 from htk.dashboard.grids import rows_and_columns
 from htk.dashboard.guard import protect
+from htk.dashboard.markup import compact
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.pages import answer, composed, needs_no_run
 from htk.dashboard.runs import Runs
@@ -39,7 +40,7 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
         update_title="",
     )
     app.index_string = _document()
-    app.layout = frame()
+    app.layout = compact(frame())
     _show(app, runs)
     _change(app)
     _tables(app, runs)
@@ -89,21 +90,7 @@ def _show(app: Dash, runs: Runs) -> None:
         Input("followed", "data"),
     )
     def show(pathname: str, search: str, dark: bool, _again: Any, _followed: Any) -> Sequence[Any]:
-        view = UrlState.of(pathname, search)
-        visit = Visit(runs, view, bool(dark))
-        here = attributes(data_view=_address(pathname, search))  # whose page it is
-        if needs_no_run(view.page):
-            shown = html.Div(safely(_page, visit), **here)
-            if runs.trace(view.run) is None:
-                return [shown, plain_menu(view, runs), [], view.run, []]
-            return [shown, menu(visit), [], about(visit), trust(visit)]
-        if view.page == "runs" or (not view.run and not runs.has_initial):
-            return [start.page(runs), plain_menu(view, runs), [], "", []]
-        waiting = _opened(runs, view)
-        if waiting is not None:
-            return [waiting, plain_menu(view, runs), [], view.run, []]
-        shown = html.Div(safely(_page, visit), **here)
-        return [shown, menu(visit), pills(visit), about(visit), trust(visit)]
+        return [compact(place) for place in _places(runs, pathname, search, dark)]
 
     @app.callback(
         Output({"type": "part", "page": MATCH, "part": MATCH}, "children"),
@@ -119,7 +106,26 @@ def _show(app: Dash, runs: Runs) -> None:
             return problem("There is no such part of the page.", "Not found")
         visit = Visit(runs, UrlState.of(pathname, search), bool(dark))
         make = page.parts[panel_id["part"]]
-        return safely(lambda v: v.drawn(panel_id["part"], lambda: make(v)), visit)
+        return safely(lambda v: v.drawn(panel_id["part"], lambda: compact(make(v))), visit)
+
+
+def _places(runs: Runs, pathname: str, search: str, dark: bool) -> Sequence[Any]:
+    """Return the page of an address, the menu, the filters, the run's name, what it rests on."""
+    view = UrlState.of(pathname, search)
+    visit = Visit(runs, view, bool(dark))
+    here = attributes(data_view=_address(pathname, search))  # whose page it is
+    if needs_no_run(view.page):
+        shown = html.Div(safely(_page, visit), **here)
+        if runs.trace(view.run) is None:
+            return [shown, plain_menu(view, runs), [], view.run, []]
+        return [shown, menu(visit), [], about(visit), trust(visit)]
+    if view.page == "runs" or (not view.run and not runs.has_initial):
+        return [start.page(runs), plain_menu(view, runs), [], "", []]
+    waiting = _opened(runs, view)
+    if waiting is not None:
+        return [waiting, plain_menu(view, runs), [], view.run, []]
+    shown = html.Div(safely(_page, visit), **here)
+    return [shown, menu(visit), pills(visit), about(visit), trust(visit)]
 
 
 def _opened(runs: Runs, view: UrlState) -> Any:
@@ -144,7 +150,7 @@ def _page(visit: Visit) -> Any:
         heading = html.H1(page.title)
         return html.Div(safely(page.layout, visit, heading), className="composed")
     if visit.view.page in ANALYSES:
-        return visit.drawn("page", lambda: derived.page(visit, visit.view.page))
+        return visit.drawn("page", lambda: compact(derived.page(visit, visit.view.page)))
     return problem(f"There is no page {visit.view.page!r}.", "Not found")
 
 

@@ -11,6 +11,7 @@ from dash import dcc, html
 
 from htk.core.humanize import shorten
 from htk.dashboard.components import attributes, coverage, empty, picture
+from htk.dashboard.markup import Nearby
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.table_view import TableView, grouped
 from htk.dashboard.url_state import UrlState, shown
@@ -95,29 +96,36 @@ def grid(
                 gap="xs",
                 className="grid-tools",
             ),
-            dag.AgGrid(
-                id={"type": "grid", "name": key},
-                **rows_and_columns(
-                    shown_table, int(result.coverage.get("origin_ns") or 0), view.sort, spans=spans
+            Nearby(
+                dag.AgGrid(
+                    id={"type": "grid", "name": key},
+                    **rows_and_columns(
+                        shown_table,
+                        int(result.coverage.get("origin_ns") or 0),
+                        view.sort,
+                        spans=spans,
+                    ),
+                    filterModel=dict(view.where),
+                    defaultColDef={
+                        "sortable": True,
+                        "filter": True,
+                        "resizable": True,
+                        "maxWidth": 280 if only else 520,
+                    },
+                    columnSize="autoSize",
+                    dashGridOptions={
+                        "pagination": len(result) > 100,
+                        "paginationPageSize": 100,
+                        "tooltipShowDelay": 300,
+                        "enableCellTextSelection": True,
+                        "rowHeight": _ROW_HEIGHT,
+                        "headerHeight": _ROW_HEIGHT,
+                    },
+                    className=theme,
+                    style={"height": f"{height}px"},
                 ),
-                filterModel=dict(view.where),
-                defaultColDef={
-                    "sortable": True,
-                    "filter": True,
-                    "resizable": True,
-                    "maxWidth": 280 if only else 520,
-                },
-                columnSize="autoSize",
-                dashGridOptions={
-                    "pagination": len(result) > 100,
-                    "paginationPageSize": 100,
-                    "tooltipShowDelay": 300,
-                    "enableCellTextSelection": True,
-                    "rowHeight": _ROW_HEIGHT,
-                    "headerHeight": _ROW_HEIGHT,
-                },
-                className=theme,
-                style={"height": f"{height}px"},
+                height,
+                "table",
             ),
         ],
         className="grid",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from dash import Dash, Input, Output, dcc, html
+from dash import Dash, Input, Output, html
 
 from htk.analyses import find
 from htk.dashboard.runs import Runs
@@ -96,8 +96,7 @@ class Page:
 def panel(path: str, name: str, height: int = 120) -> Any:
     """Return the place of a part; a callback of the app fills it."""
     panel_id = {"type": "part", "page": path or "overview", "part": name}
-    body = html.Div(id=panel_id, className="part", style={"minHeight": f"{height}px"})
-    return dcc.Loading(body, delay_show=300, **WAITING)
+    return html.Div(id=panel_id, className="part", style={"minHeight": f"{height}px"})
 
 
 def keep_address(app: Dash, store: str) -> None:

@@ -42,7 +42,7 @@ DESK, WIDE, PHONE = (1440, 900), (1920, 1080), (390, 844)
 _FILLED = """() => !document.querySelector('#reading-bar')
     && [...document.querySelectorAll('main .part')].every(p => p.childElementCount)
     && [...document.querySelectorAll('main .dash-graph')].every(
-        g => g.querySelector('.main-svg'))"""
+        g => g.querySelector('.main-svg') || g.getBoundingClientRect().top > innerHeight)"""
 # What is asked of a page that shows nothing unasked, and pages that are of no module.
 ADDRESSES = {
     "compare": "compare?o.base=0&o.new=4",

@@ -7,6 +7,7 @@ import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from htk.dashboard.components import safely
+from htk.dashboard.markup import compact
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.plan_answer import (
     AGAINST,
@@ -103,7 +104,7 @@ def _register(app: Dash, runs: Runs) -> None:
         errors = [wrong.get(i["name"]) for i in ids]
         if wrong:  # the old answer stays beside the field that is wrong
             return no_update, errors, no_update
-        return safely(answer, Visit(runs, view, bool(dark))), errors, chosen
+        return compact(safely(answer, Visit(runs, view, bool(dark)))), errors, chosen
 
     @app.callback(
         Output("plan-chosen", "data", allow_duplicate=True),
@@ -138,7 +139,7 @@ def _register(app: Dash, runs: Runs) -> None:
         view = _view(search, ids, values, chosen)
         visit = Visit(runs, view, bool(dark))
         rings = [ring_at(visit) for _ in ctx.outputs_list[2]]
-        return safely(opened, visit), view.search() or "?", rings
+        return compact(safely(opened, visit)), view.search() or "?", rings
 
     keep_address(app, "plan-address")
 

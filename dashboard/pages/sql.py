@@ -11,6 +11,7 @@ from htk.analyses import ANALYSES
 from htk.core.chart import Bar
 from htk.dashboard.components import attributes, coverage, empty, plot, safely
 from htk.dashboard.grids import grid
+from htk.dashboard.markup import compact
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
@@ -187,7 +188,7 @@ def _register(app: Dash, runs: Runs) -> None:
         view = UrlState.of("sql", search).with_option(_QUERY, text or "")
         if not view.options.get(_QUERY):
             return empty("Write a query first."), "?"
-        return safely(_answer, Visit(runs, view, bool(dark))), view.search()
+        return compact(safely(_answer, Visit(runs, view, bool(dark)))), view.search()
 
     @app.callback(
         Output("sql-text", "value"), Input("sql-example", "value"), prevent_initial_call=True

@@ -22,6 +22,7 @@ from htk.dashboard.edits import (
     written,
 )
 from htk.dashboard.grids import grid
+from htk.dashboard.markup import compact
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
@@ -249,7 +250,7 @@ def _register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def compare(saved: str, values: Any, ids: Any, search: str, dark: bool) -> Any:
-        return _scenarios(Visit(runs, moved(search, ids, values, saved), bool(dark)))
+        return compact(_scenarios(Visit(runs, moved(search, ids, values, saved), bool(dark))))
 
     @app.callback(
         Output("whatif-answer", "children"),
@@ -264,7 +265,7 @@ def _register(app: Dash, runs: Runs) -> None:
     def predict(values: list[Any], saved: str, ids: list[Any], search: str, dark: bool) -> Any:
         now = moved(search, ids, values, saved)
         quick = partial(answer, with_strips=False)
-        return safely(quick, Visit(runs, now, bool(dark))), now.search() or "?"
+        return compact(safely(quick, Visit(runs, now, bool(dark)))), now.search() or "?"
 
     @app.callback(
         Output("whatif-strips", "children"),
@@ -275,7 +276,7 @@ def _register(app: Dash, runs: Runs) -> None:
     def draw(search: str | None, dark: bool) -> Any:
         if not search:
             return no_update
-        return safely(strips, Visit(runs, UrlState.of("whatif", search), bool(dark)))
+        return compact(safely(strips, Visit(runs, UrlState.of("whatif", search), bool(dark))))
 
     @app.callback(
         Output("whatif-visit", "data"),

@@ -123,10 +123,12 @@ def go(page: Any, path: str) -> None:
 
 
 def settled(page: Any) -> None:
-    """All parts of the page are there, plots are drawn and tables have rows."""
+    """All parts of the page are there, plots are drawn and tables have rows, those below the window
+    too, as before printing."""
     until(
         page,
         """() => {
+          window.dispatchEvent(new Event('beforeprint'));
           const all = (what, has) => [...document.querySelectorAll(`main ${what}`)].every(has);
           return window.store && !window.store.getState().isLoading
             && document.querySelector('main .part') && all('.part', p => p.childElementCount)
@@ -135,6 +137,14 @@ def settled(page: Any) -> None:
             && !document.querySelector('main .dash-graph--pending');
         }""",
     )
+
+
+def made(page: Any, what: str) -> None:
+    """Something is there, even if it lies below the window: all is made before printing."""
+    condition = (
+        "w => { dispatchEvent(new Event('beforeprint')); return !!document.querySelector(w) }"
+    )
+    until(page, condition, what)
 
 
 @contextmanager

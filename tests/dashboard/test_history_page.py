@@ -67,7 +67,13 @@ def visitor(browser: Any, served: str) -> Iterator[tuple[Any, list[str]]]:
 
 def drawn(page: Any) -> None:
     """All three pictures are there."""
-    until(page, "() => document.querySelectorAll('main .plot .main-svg').length >= 3")
+    until(
+        page,
+        """() => {
+          window.dispatchEvent(new Event('beforeprint'));  // those below the window too
+          return document.querySelectorAll('main .plot .main-svg').length >= 3;
+        }""",
+    )
     idle(page)
 
 

@@ -35,8 +35,11 @@ BECAME_ELEMENTS = f"""() => window.hostile || [...document.querySelectorAll(
   "[onerror], [onload], img[src='x'], [href^='{ELSEWHERE}'], [href^='javascript'],"
   + " [*|href^='{ELSEWHERE}'], [*|href^='javascript'], meta[http-equiv='refresh']"
 )].map(e => e.outerHTML)"""
-DRAWN = """() => [...document.querySelectorAll('main figure.plot')].every(f =>
-  f.querySelector('.main-svg')) && !document.querySelector('main .dash-graph--pending')"""
+DRAWN = """() => {
+  window.dispatchEvent(new Event('beforeprint'));  // all of them, wherever they are
+  return [...document.querySelectorAll('main figure.plot')].every(f => f.querySelector('.main-svg'))
+    && !document.querySelector('main .nearby:empty, main .dash-graph--pending');
+}"""
 DETAILS = ("kernel_top", "op_breakdown", "comm_summary", "annotation_breakdown", "stragglers")
 
 

@@ -12,7 +12,7 @@ from htk.dashboard import whatif_plots
 from htk.dashboard.edits import PRESETS, saved_of, written
 from htk.dashboard.runs import Runs
 from htk.trace.opening import OpenOptions, open_trace
-from tests.dashboard.conftest import serving, settled, slow_line, typed, until, visiting
+from tests.dashboard.conftest import made, serving, settled, slow_line, typed, until, visiting
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +64,10 @@ def test_scenarios_are_saved_compared_and_shared_by_link(page: Any, job: str) ->
     page.wait_for_selector("#whatif-answer .tile")
     typed(page, "scenario-name", "fat ~ pipe")
     page.click("#scenario-save")
-    page.wait_for_selector("#whatif-scenarios .ag-row")
+    made(page, "#whatif-scenarios .ag-row")
     until(page, "() => location.search.includes('o.saved')")
     page.goto(page.url)
+    made(page, "#whatif-scenarios .ag-row")
     table = "document.querySelector('#whatif-scenarios .ag-root')?.innerText"
     until(page, f"() => {table}?.includes('fat pipe: network bandwidth=2x')")
     with page.expect_download() as got:
@@ -83,7 +84,7 @@ def test_what_is_saved_stays_whatever_is_asked_next(page: Any, job: str) -> None
     with slow_line(page, 700):
         page.evaluate("document.querySelector('#scenario-save').click()")
         thumb.press("ArrowRight")
-    page.wait_for_selector("#whatif-scenarios .ag-row")
+    made(page, "#whatif-scenarios .ag-row")
     until(page, "() => /o.batch=2x.*o.saved=scenario/.test(location.search)")
 
 
