@@ -14,7 +14,7 @@ from htk.io.entry import Entry
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
 from htk.trace.execution import FILLED, filled_collectives, filled_operators
 
-_SMALL_BYTES = 64 << 10  # a smaller table costs less to make than a file of its own
+_SMALL_BYTES = 16 << 10  # a smaller table costs less to make than a file of its own
 _SAME_RANK = {
     "copy_of_a_file": "the same recording as {}; left out",
     "older_recording": "an older recording of the rank of {}; left out",
