@@ -65,8 +65,8 @@ _WHATIF = {
     "slider": "ten passes over all edges are less than half, two of them for both sides of an "
     "uncertainty at once; the rest are passes over all activities: what runs beside what, exposed "
     "and idle time, guards",
-    "sweep of 40": "each answer settles its contention on its own, in replays that follow each "
-    "other",
+    "sweep of 40": "each answer lays its activities side by side anew: what runs beside what and "
+    "exposed and idle time are two fifths of it, replays one fifth",
 }
 
 

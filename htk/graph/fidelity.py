@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers
 from htk.columns.groups import Groups
-from htk.columns.intervals import subtract, union
+from htk.columns.intervals import covered, union
 from htk.columns.types import Ints
 from htk.graph.build import Graph, StepLengths, build, step_lengths, steps_at_hand
 from htk.graph.recorded import Recorded
@@ -184,7 +184,8 @@ def exposed(graph: Graph, time: Ints) -> float:
     devices = graph.of_devices
     total = 0
     for _, compute, comm in devices:
-        total += subtract(union(*comm.at(time)), union(*compute.at(time))).total
+        busy, sent = union(*compute.at(time)), union(*comm.at(time))
+        total += sent.total - int((covered(busy, sent.end) - covered(busy, sent.start)).sum())
     return total / max(len(devices), 1)
 
 
