@@ -1,5 +1,6 @@
 """The tables of one parsed file: in memory, or in a folder of the cache."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -150,13 +151,13 @@ class StoredEntry:
         except FileNotFoundError:  # another process removed the entry; what is mapped stays
             return table
         except OSError as error:
-            warn_unkept(self._folder.folder, error)
+            warn_unkept(self._folder.folder.parent, error)
             return table
         stored = self._find(name)  # mapped: what was made need not stay in memory
         return table if stored is None else stored
 
 
 def warn_unkept(where: Path, error: Exception) -> None:
-    """Say that nothing could be kept somewhere, and why."""
-    why = error.strerror if isinstance(error, OSError) and error.strerror else error
-    warnings.warn(f"nothing kept in {where}: {why}", RuntimeWarning, stacklevel=3)
+    """Say that nothing could be kept somewhere, and why: once, however many tables it would be."""
+    why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+    warnings.warn(f"nothing kept in {where}: {why}", RuntimeWarning, stacklevel=1)
