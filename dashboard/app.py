@@ -24,7 +24,7 @@ from htk.dashboard.table_view import grouped
 from htk.dashboard.timeline.routes import add_routes
 from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
-from htk.output.tokens import FONT, MONO, css_variables
+from htk.output.tokens import FONT, MONO, css_classes, css_variables
 
 
 def create_app(runs: Runs, *, token: str | None = None) -> Dash:
@@ -71,7 +71,7 @@ def _document() -> str:
         '<!DOCTYPE html><html lang="en"><head>{%metas%}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="preload" as="script" fetchpriority="low" href="{_PLOTTING}">'
-        f"<title>{{%title%}}</title>{{%favicon%}}<style>{colours}\n{type_}</style>{{%css%}}</head>"
+        f"<title>{{%title%}}</title>{{%favicon%}}<style>{colours}\n{type_}\n{css_classes()}</style>{{%css%}}</head>"
         "<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body></html>"
     )
 

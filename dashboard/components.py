@@ -14,7 +14,6 @@ from htk.dashboard.page import Visit
 from htk.dashboard.url_state import shown
 from htk.errors import HtkError, MissingTable
 from htk.output.coverage_text import coverage_lines
-from htk.output.figure_colours import is_waiting, meaning_of
 from htk.output.figure_text import with_plain_names
 from htk.output.figures import figure
 from htk.output.result import Result
@@ -84,12 +83,6 @@ def tile(
     ]
     name = f"tile {kind}".strip()
     return dcc.Link(inside, href=href, className=name) if href else html.Div(inside, className=name)
-
-
-def swatch(name: str) -> str:
-    """Return the class of a share's colour: its meaning; waiting striped, unrecorded hatched."""
-    meaning = meaning_of(name) or "cpu"
-    return f"k-{'wait' if is_waiting(name) else meaning}"
 
 
 def meter(pct: float, kind: str) -> Any:

@@ -15,7 +15,7 @@ HEADINGS = {
     "exposed_comm": "Exposed communication of a step",
     "slowdown": "Slowdown by stragglers",
 }
-_COLOURS = {"step_time": "accent", "mfu": "compute", "exposed_comm": "comm", "slowdown": "launch"}
+_COLOURS = {"step_time": "accent", "mfu": "compute", "exposed_comm": "comm", "slowdown": "alert"}
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _TIMES = ("step_time", "exposed_comm")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from htk.core.humanize import format_duration
 from htk.dashboard import plots
+from htk.output.figure_colours import colour_of
 from htk.plan.step import Plan
 
 _GIB = 2**30
@@ -22,7 +23,7 @@ _PARTS = {
     "attention": "compute",
     "memory": "compute",
     "casts": "compute",
-    "gaps": "cpu",
+    "gaps": "idle",
     "bubble": "idle",
     "optimizer": "compute",
     "offload": "memory",
@@ -178,11 +179,11 @@ def stages(planned: Plan, dark: bool) -> Any:
             name=name,
             orientation="h",
             marker={
-                "color": own["idle"] if name.startswith("lib") else plots.series_colour(k, dark)
+                "color": own["undetermined"] if name.startswith("lib") else colour_of(name, own)
             },
             hovertemplate="%{y}: %{x:,.2f} GiB<extra>" + name + "</extra>",
         )
-        for k, (name, values) in enumerate(layers.items())
+        for name, values in layers.items()
         if any(values)
     ]
     most = planned.job.gpu.memory_bytes / _GIB

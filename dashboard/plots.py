@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from htk.core.humanize import shorten
-from htk.output import tokens
-from htk.output.figure_colours import heat_scale, marker_of
+from htk.output.figure_colours import colour_of, hatch, heat_scale, marker_of, place_of
 from htk.output.figure_columns import written_out
 from htk.output.figures import layout_of
-from htk.output.tokens import DARK, LIGHT
+from htk.output.tokens import DARK, LIGHT, SERIES
 
 _BETWEEN = 0.02  # of the width: between recordings
 _LAYERS = {
@@ -21,7 +20,6 @@ _LAYERS = {
     "memory": "exposed copies",
     "unrecorded": "not recorded",
 }
-_COLOURS = {"unrecorded": "line"}
 
 
 @dataclass(frozen=True)
@@ -45,11 +43,6 @@ def framed(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
 
 def palette(dark: bool) -> dict[str, str]:
     return DARK if dark else LIGHT
-
-
-def series_colour(number: int, dark: bool) -> str:
-    """Colours of things without a meaning of their own, in a fixed order."""
-    return tokens.series_colour(number, dark=dark)
 
 
 def shares(
@@ -116,7 +109,7 @@ def tree(rows: Sequence[dict[str, Any]], value: str, dark: bool) -> Any:
 
     ids = [str(r["id"]) for r in rows]
     own = palette(dark)
-    fills = [own["idle"], *(_tree_colour(r, dark) for r in rows)]
+    fills = [own["line"], *(_tree_colour(r, dark) for r in rows)]
     roots = [r for r in rows if r["parent"] is None]
     total = sum(r[value] or 0 for r in roots)
     chart = go.Icicle(
@@ -190,9 +183,9 @@ def waterfall(
         measure=["absolute", *["relative"] * len(names), "total"],
         text=[f"{base:,.{digits}f}", *(f"{p:+,.{digits}f}" for p in parts), f"{new:,.{digits}f}"],
         textposition="outside",
-        increasing={"marker": {"color": series_colour(5, dark)}},
-        decreasing={"marker": {"color": series_colour(6, dark)}},
-        totals={"marker": {"color": own["cpu"]}},
+        increasing={"marker": {"color": own["alert"]}},
+        decreasing={"marker": {"color": own["good"]}},
+        totals={"marker": {"color": own["gpu"]}},
         cliponaxis=False,
     )
     low = min(base, new) - 3 * sum(abs(p) for p in parts) if any(parts) else 0
@@ -223,7 +216,7 @@ def ranked(rows: Sequence[dict[str, Any]], name: str, value: str, dark: bool) ->
                 text=[words[k] for k in of_kind],
                 textposition="none",
                 hovertemplate="%{text}<br>%{x:.4g} ms<extra></extra>",
-                marker={"color": own.get(kind, own["cpu"])},
+                marker={"color": own.get(kind, own["gpu"])},
             )
         )
     axis = {
@@ -254,10 +247,10 @@ def roofs(
         knee = peak / bandwidth
         x = sorted({low, max(low, min(knee, high)), high})
         y = [min(peak, v * bandwidth) for v in x]
-        line = {"color": own["cpu"], "dash": "solid" if name == lines[0][0] else "dot"}
+        line = {"color": own["mute"], "dash": "solid" if name == lines[0][0] else "dot"}
         data.append(go.Scatter(x=x, y=y, mode="lines", name=name, line=line, hoverinfo="name"))
     most = max((p["device_ns"] for p in points), default=1)
-    for k, family in enumerate(dict.fromkeys(p["family"] for p in points)):
+    for family in dict.fromkeys(p["family"] for p in points):
         of_family = [p for p in points if p["family"] == family]
         data.append(
             go.Scatter(
@@ -273,11 +266,11 @@ def roofs(
                 ],
                 hovertemplate="%{text}<extra></extra>",
                 marker={
-                    "color": series_colour(k, dark),
-                    "symbol": k,
+                    "color": colour_of(family, own),
+                    "symbol": place_of(family) or 0,
                     "size": [8 + 30 * (p["device_ns"] / most) ** 0.5 for p in of_family],
                     "opacity": 0.8,
-                    "line": {"width": 1, "color": "#9CA3AF"},
+                    "line": {"width": 1, "color": own["panel"]},
                 },
             )
         )
@@ -299,7 +292,8 @@ def lines(
     """Named lines; steps hold a value until the next."""
     import plotly.graph_objects as go
 
-    dashes, colours = ("solid", "dash", "dot", "dashdot"), len(tokens.SERIES)
+    own = palette(dark)
+    dashes, colours = ("solid", "dash", "dot", "dashdot"), len(SERIES)
     data = [
         go.Scatter(
             x=list(x),
@@ -307,7 +301,7 @@ def lines(
             name=name,
             mode="lines" if steps or len(x) > 60 else "lines+markers",
             line={
-                "color": series_colour(k, dark),
+                "color": colour_of(name, own, k),
                 "dash": dashes[k // colours % len(dashes)],
                 "width": 1.6,
                 "shape": "hv" if steps else "linear",
@@ -349,9 +343,9 @@ def busy(recordings: Sequence[tuple[Sequence[float], dict[str, Any]]], dark: boo
                 xaxis=axis,
                 mode="lines",
                 stackgroup=f"recording {number}",
-                line={"width": 0.5, "color": own[_COLOURS.get(kind, kind)]},
-                fillcolor=own[_COLOURS.get(kind, kind)],
-                fillpattern={"shape": "/"} if kind == "unrecorded" else None,
+                line={"width": 0.5, "color": own["idle" if kind == "unrecorded" else kind]},
+                fillcolor=own[kind],
+                fillpattern=hatch(own) if kind == "unrecorded" else None,
                 hovertemplate="%{y:.0f} %",
             )
             for kind, values in layers.items()

@@ -37,7 +37,7 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         ],
         x=gains,
         orientation="h",
-        marker={"color": plots.palette(dark)["compute"]},
+        marker={"color": plots.palette(dark)["good"]},
         error_x={
             "type": "data",
             "color": plots.palette(dark)["ink"],
@@ -73,7 +73,7 @@ def intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
             width=width / 10,
             orientation="h",
             name=f"{level} % interval",
-            marker={"color": own["compute"], "opacity": opacity},
+            marker={"color": own["accent"], "opacity": opacity},
             customdata=list(zip(low, high, strict=True)),
             hovertemplate="%{y}: %{customdata[0]:,.4g} to %{customdata[1]:,.4g} ms<extra></extra>",
         )

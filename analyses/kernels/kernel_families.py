@@ -99,7 +99,7 @@ def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("family", "total_ns", "family", horizontal=True),
+    chart=Bar("family", "total_ns", horizontal=True),
     needs=("kernels",),
     spread=(
         ByRank(when={"per": ("rank", "step")}),

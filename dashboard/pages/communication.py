@@ -11,6 +11,7 @@ from htk.dashboard import hang_panels, headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
+from htk.output.figure_colours import colour_of
 
 _QUESTION = "What does communication cost?"
 _DEFAULTS = {"by": "size", "overlap": "total"}
@@ -132,7 +133,7 @@ def _bandwidth(visit: Visit) -> Any:
     data: list[Any] = []
     for k, key in enumerate(keys):
         of_key = [r for r in rows if (r["type"], r["level"], r["group_size"]) == key]
-        colour = plots.series_colour(k, visit.dark)
+        colour = colour_of(key[0], plots.palette(visit.dark))
         x = [r["size_from_bytes"] for r in of_key]
         name = ", ".join([key[0], f"{key[2]} ranks", *([key[1]] if key[1] else [])])
         data.append(

@@ -14,12 +14,14 @@ from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.time_shares import shares
 from htk.dashboard.utilization_strip import strip
+from htk.output.figure_colours import colour_of
 from htk.output.result import Result
 from htk.overview.summary import IDLE_WORDS
 
 _QUESTION = "Why were GPUs idle?"
 _GAPS = headlines.GAPS
 _IDLE = "idle: "  # said of each cause, which on a page of idle time needs no saying
+_CODES = {words: cause.replace("_", " ") for cause, words in IDLE_WORDS.items()}
 _CAUSES = Label("idle_causes", "Why was each GPU idle?")
 
 
@@ -44,8 +46,10 @@ def _causes(visit: Visit) -> Any:
     if not idle:
         return section("Causes", empty("No idle time: the GPUs always ran something."))
     fig = plots.shares(bars.ranks, bars.labels, idle, visit.dark, axis_end=None)
-    for number, (bar, layer) in enumerate(zip(fig.data, idle, strict=True)):
-        colour = plots.series_colour(number, visit.dark)  # beside one another greys look alike
+    own = plots.palette(visit.dark)
+    for bar, layer in zip(fig.data, idle, strict=True):
+        code = _CODES.get(layer.name)  # beside one another greys look alike
+        colour = colour_of(code, own) if code else own["idle"]
         bar.update(name=layer.name.removeprefix(_IDLE), marker={"color": colour})
     plot_id = {"type": "by-rank", "name": "idle"}
     drawn = plot(fig, "idle time by cause", plot_id, min(130 + 34 * max(len(bars.ranks), 3), 1600))

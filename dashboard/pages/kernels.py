@@ -9,6 +9,7 @@ from htk.dashboard.components import coverage, empty, picture, plot, section, se
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.models.hardware import Gpu, catalogue, gpu
+from htk.output.tokens import blended
 
 _ORDERS = ["total", "count", "mean", "max"]
 _QUESTION = "What do the GPUs run?"
@@ -75,8 +76,8 @@ def _tensor(visit: Visit) -> Any:
     own = plots.palette(visit.dark)
     parts = (
         ("on tensor cores", "tensor_core_ns", own["compute"]),
-        ("not on tensor cores", "no_tensor_core_ns", own["cpu"]),
-        ("unknown", "tensor_core_unknown_ns", own["idle"]),
+        ("not on tensor cores", "no_tensor_core_ns", blended(own["compute"], own["panel"], 0.4)),
+        ("unknown", "tensor_core_unknown_ns", own["undetermined"]),
     )
     bars = [
         go.Bar(

@@ -20,7 +20,6 @@ from htk.dashboard.components import (
     picture,
     section,
     spark,
-    swatch,
     tile,
 )
 from htk.dashboard.grids import answered, grid
@@ -28,6 +27,7 @@ from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.rank_bars import rank_bars
 from htk.dashboard.utilization_strip import strip
 from htk.errors import HtkError
+from htk.output.figure_colours import class_of
 from htk.overview import summary
 from htk.overview.doctor import doctor
 
@@ -220,7 +220,7 @@ def _where(verdict: summary.Verdict) -> list[Any]:
     """Return one bar of the mean, and its legend in numbers."""
     pieces, rows = [], []
     for share in verdict.visible_shares:
-        kind = swatch(share.name)
+        kind = class_of(share.name)
         time = format_duration(share.pct / 100 * verdict.total_ns)
         label = f"{share.name}: {share.pct:.1f} %, {time}"
         pieces.append(html.I(className=kind, style={"flex": f"{share.pct:.3f}"}, title=label))

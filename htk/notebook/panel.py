@@ -105,7 +105,7 @@ def _waterfall(row: dict[str, Any]) -> str:
         return ""
     lines = []
     for name, ns in sorted(causes.items(), key=lambda item: -abs(item[1])):
-        colour = LIGHT["good"] if ns < 0 else LIGHT["comm"]
+        colour = LIGHT["good"] if ns < 0 else LIGHT["alert"]
         sign = "−" if ns < 0 else "+"
         lines.append(
             f"<tr><td>{escape(name)}</td>"
@@ -141,7 +141,7 @@ def _best_cases(rows: list[dict[str, Any]]) -> str:
             "<td style='text-align:right;padding:0 10px;white-space:nowrap'>"
             f"{format_duration(best)}</td>"
             "<td style='width:220px'><div style='position:relative;height:16px'>"
-            f"<div style='position:absolute;{bar};background:{LIGHT['compute']}'></div>"
+            f"<div style='position:absolute;{bar};background:{LIGHT['good']}'></div>"
             f"<div style='position:absolute;{whisker};height:2px;background:currentColor'></div>"
             "</div></td></tr>"
         )

@@ -1,8 +1,9 @@
 """Colours and fills of a figure's marks, by what their names mean."""
 
+import re
 from typing import Any
 
-from htk.output.tokens import DARK, LIGHT, series_colour
+from htk.output.tokens import DARK, LIGHT, blended, series_colour
 
 
 def heat_scale(*, dark: bool) -> list[list[Any]]:
@@ -13,12 +14,19 @@ def heat_scale(*, dark: bool) -> list[list[Any]]:
     return [[0, weak], [0.6, own["accent"]], [1, strong]]
 
 
+# What a word of a name means, as the palettes call it; the first that is in it decides.
 _MEANINGS = (
+    ("+", "overlapped"),  # several kinds at once
     ("idle", "idle"),
+    ("bubble", "idle"),
+    ("gap", "idle"),
     ("overlap", "overlapped"),
     ("shared", "overlapped"),
     ("unrecorded", "unrecorded"),
     ("undetermined", "undetermined"),
+    ("cost to others", "alert"),
+    ("saved", "good"),
+    ("gain", "good"),
     ("comm", "comm"),
     ("wait", "comm"),
     ("transfer", "comm"),
@@ -27,12 +35,44 @@ _MEANINGS = (
     ("copies", "memory"),
     ("compute", "compute"),
     ("kernel", "compute"),
+    ("mfu", "compute"),
     ("launch", "launch"),
+    ("call", "launch"),
     ("cpu", "cpu"),
     ("host", "cpu"),
-    ("gpu", "compute"),
+    ("python", "cpu"),
+    ("gpu", "gpu"),
+    ("device", "gpu"),
+    ("work", "gpu"),
     ("exposed", "comm"),
+    ("total", "gpu"),
+    ("other", "gpu"),
 )
+# Names of things that stand beside one another, in the order of the series' colours: each keeps its
+# own whatever stands beside it, in every picture of every face.
+_KEPT = (
+    # Causes of idle time, as idle_breakdown has them.
+    ("host data loading", "launch latency", "host python", "host operator", "host sync",
+     "stream event wait", "host allocation", "host compilation", "host start up",
+     "host lazy loading", "host gc", "profiler overhead", "unrecorded gpu work suspected",
+     "back to back", "unknown"),
+    # Collectives and messages.
+    ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "reduce", "send",
+     "recv", "gather", "scatter", "send_recv", "barrier"),
+    ("send imbalance", "receive imbalance"),
+    # Families of kernels.
+    ("gemm", "attention", "elementwise", "optimizer", "softmax", "norm", "reduction", "embedding",
+     "convolution", "moe", "loss", "recurrent", "sort", "random"),
+    ("HtoD", "DtoH", "DtoD", "PtoP"),
+    ("eager", "cuda graph", "compiled", "outside operators"),
+    ("not short", "short"),
+    ("recorded", "replayed", "ideal"),
+    # What a GPU holds.
+    ("parameters", "gradients", "optimizer state", "activations", "logits"),
+)  # fmt: skip
+_PLACE_OF = {name: place for names in _KEPT for place, name in enumerate(names)}
+_PLACE_OF["receive"] = _PLACE_OF["recv"]
+_RANK = re.compile(r"^rank (\d+)$")
 _SHADE = 0.3  # of the paper, in each further series of one meaning
 _LEAST_COLOUR = 0.25
 
@@ -42,10 +82,24 @@ def meaning_of(name: str) -> str | None:
     return next((meaning for word, meaning in _MEANINGS if word in name), None)
 
 
+def place_of(name: str) -> int | None:
+    """Return the place of a name that keeps its colour, among those of the series."""
+    rank = _RANK.match(name)
+    return int(rank[1]) if rank else _PLACE_OF.get(name)
+
+
+def class_of(name: str) -> str:
+    """Return the style sheets' class of a share of the time: waiting is striped."""
+    return f"k-{'wait' if is_waiting(name) else meaning_of(name) or 'gpu'}"
+
+
 def colour_of(name: str, palette: dict[str, str], number: int = 0) -> str:
-    """Return the colour of what a column or value means, else one of a fixed order."""
+    """Return the colour that a name keeps, that of what it means, else one of a fixed order."""
+    dark, place = palette is DARK, place_of(name)
+    if place is not None:
+        return series_colour(place, dark=dark)
     meaning = meaning_of(name)
-    return palette[meaning] if meaning else series_colour(number, dark=palette is DARK)
+    return palette[meaning] if meaning else series_colour(number, dark=dark)
 
 
 def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -> dict[str, Any]:
@@ -54,9 +108,8 @@ def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -
     `again` counts series of the same colour before it: each is paler.
     """
     if "unrecorded" in name:
-        pattern = {"shape": "/", "fgcolor": palette["idle"], "size": 7, "solidity": 0.15}
         line = {"width": 1, "color": palette["idle"]}
-        return {"color": palette["unrecorded"], "pattern": pattern, "line": line}
+        return {"color": palette["unrecorded"], "pattern": hatch(palette), "line": line}
     keep = max(1 - _SHADE * again, _LEAST_COLOUR)
     marker: dict[str, Any] = {
         "color": blended(colour, palette["panel"], keep),
@@ -67,12 +120,12 @@ def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -
     return marker
 
 
+def hatch(palette: dict[str, str]) -> dict[str, Any]:
+    """Return the pattern of what was not recorded."""
+    return {"shape": "/", "fgcolor": palette["idle"], "size": 7, "solidity": 0.15}
+
+
 def is_waiting(name: str) -> bool:
     """Return whether it is time in which communication moves nothing."""
-    return "wait" in name and "undetermined" not in name and "idle" not in name
-
-
-def blended(colour: str, paper: str, share: float) -> str:
-    """Return so much of a colour on a paper."""
-    pairs = [(int(colour[k : k + 2], 16), int(paper[k : k + 2], 16)) for k in (1, 3, 5)]
-    return "#" + "".join(f"{round(c * share + p * (1 - share)):02X}" for c, p in pairs)
+    other = ("undetermined", "idle", "event wait")
+    return "wait" in name and not any(word in name for word in other)

@@ -12,6 +12,7 @@ from htk.schema import ABSOLUTE_TIMES
 from htk.schema.columns import heading_of, unit_of
 
 WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are
+NO_NAME = "–"
 _SCALE = {"ns": (1e-6, "ms")}
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
 _CODES = ("cause", "how")  # columns whose values are codes: late_host
@@ -44,7 +45,7 @@ def _named(column: str, value: Any) -> str:
     if isinstance(value, bool):
         return words_of(column) if value else f"not {words_of(column)}"
     if value is None:
-        return "–"
+        return NO_NAME
     word = "rank" if column.endswith("_rank") else column
     if column == "kind":  # of activities
         return written_out(str(value))

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from htk.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
-from htk.output.figure_colours import blended, colour_of, heat_scale, is_waiting, marker_of
+from htk.output.figure_colours import colour_of, heat_scale, is_waiting, marker_of
 from htk.output.figure_columns import (
+    NO_NAME,
     WITH_NUMBER,
     categories,
     scale_of,
@@ -18,7 +19,7 @@ from htk.output.figure_columns import (
     title_of,
     words_of,
 )
-from htk.output.tokens import DARK, series_colour
+from htk.output.tokens import DARK, blended, series_colour
 
 _MOST_LINES = 4  # of ranks; of more the median and the range are drawn
 _DASHES = ("solid", "dot", "dash", "dashdot")
@@ -44,11 +45,13 @@ def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
     traces = []
     used: list[object] = []
     x = categories(table, chart.x)
-    for number, (name, rows, y) in enumerate(series_of(table, chart.y, chart.color)):
+    series = series_of(table, chart.y, chart.color)
+    for number, (name, rows, y) in enumerate(series):
         along = [x[k] for k in rows]
         values = scaled(table, y, rows)
         by_kind = _by_kind(table, chart, palette)
-        colour = colour_of(name, palette, number)
+        nobody = name == NO_NAME and len(series) > 1
+        colour = palette["undetermined"] if nobody else colour_of(name, palette, number)
         again = used.count((colour, is_waiting(name)))
         used.append((colour, is_waiting(name)))
         traces.append(
@@ -67,7 +70,7 @@ def _by_kind(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[str] 
     """Return each bar's colour by its kind; None where the bars are not of one kind each."""
     if chart.color is not None or not isinstance(chart.y, str) or "kind" not in table.column_names:
         return None
-    return [palette.get(kind or "", palette["cpu"]) for kind in table["kind"].to_pylist()]
+    return [palette.get(kind or "", palette["gpu"]) for kind in table["kind"].to_pylist()]
 
 
 def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
@@ -87,7 +90,7 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
         pieces = _recordings(line.rows, cycle)
         colour = colour_of(line.name, palette, number)
         if line.owner is not None:  # a colour for each, a dash for each series of it
-            colour = series_colour(owners.index(line.owner), dark=palette is DARK)
+            colour = colour_of(line.owner, palette, owners.index(line.owner))
         traces.append(
             go.Scatter(
                 x=_apart(pieces, partial(scaled, table, chart.x)),

@@ -8,10 +8,10 @@ from importlib.resources import files
 from typing import Any
 
 from htk.output.coverage_text import coverage_lines
-from htk.output.figure_colours import blended, colour_of, is_waiting
+from htk.output.figure_colours import colour_of, is_waiting
 from htk.output.render import PROSE, RenderedColumn, left_out, text_columns
 from htk.output.result import Result
-from htk.output.tokens import LIGHT
+from htk.output.tokens import LIGHT, blended
 
 ROWS = 500  # of a table; the machine formats hold all
 _PAGE = 12

@@ -7,10 +7,11 @@ from html import escape
 from htk.core.extras import require
 from htk.core.humanize import command_name, format_bytes, format_duration
 from htk.output.coverage_text import coverage_lines
+from htk.output.figure_colours import class_of
 from htk.output.figures import figure
-from htk.output.html import asset, embedded, look, table
+from htk.output.html import asset, embedded, table
 from htk.output.result import Result
-from htk.output.tokens import FONT, MONO, css_variables
+from htk.output.tokens import FONT, MONO, css_classes, css_variables
 from htk.report.content import Answered, Report, Section
 from htk.report.lanes import UNRECORDED
 from htk.report.tiles import tiles
@@ -48,7 +49,7 @@ def _colours() -> str:
     light, dark = css_variables(dark=False), css_variables(dark=True)
     return (
         f":root {{ --font: {FONT}; --mono: {MONO}; {light} }}"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}{css_classes()}"
     )
 
 
@@ -81,12 +82,14 @@ def _overview(report: Report) -> str:
     if not verdict.visible_shares:
         return '<section class="card"><p>No GPU work was recorded.</p></section>'
     bars, legend = [], []
-    for number, share in enumerate(verdict.visible_shares):
-        style = look(share.name, number)
+    for share in verdict.visible_shares:
+        kind = class_of(share.name)
         label = f"{share.name}: {share.pct:.1f} %, {format_duration(share.pct / 100 * total_ns)}"
-        bars.append(f'<span style="flex:{share.pct:.3f};{style}" title="{escape(label)}"></span>')
+        bars.append(
+            f'<span class="{kind}" style="flex:{share.pct:.3f}" title="{escape(label)}"></span>'
+        )
         legend.append(
-            f'<tr><td><i style="{style}"></i></td><td>{escape(share.name)}</td>'
+            f'<tr><td><i class="{kind}"></i></td><td>{escape(share.name)}</td>'
             f"<td>{share.pct:.1f} %</td><td>{format_duration(share.pct / 100 * total_ns)}</td></tr>"
         )
     unit = "a step" if verdict.step_ns else "the recording"

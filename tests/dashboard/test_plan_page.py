@@ -52,6 +52,12 @@ _TRACES = """() => [...document.querySelectorAll('main .js-plotly-plot')][0].dat
          over: [...(t.error_x?.array || [])], under: [...(t.error_x?.arrayminus || [])]}))"""
 
 
+# Of each figure: the lengths of its marks, trace by trace, and its lines from edge to edge.
+_FIGURES = """() => [...document.querySelectorAll('main .js-plotly-plot')].map(gd => ({
+  x: gd.data.flatMap(t => [...t.x]),
+  lines: gd._fullLayout.shapes.map(s => s.x0 === s.x1 ? s.x0 : s.y0) }))"""
+
+
 def _opened(page: Any, bare: str, path: str = PAGE) -> None:
     page.goto(bare + path)
     page.wait_for_selector("#plan-opened")
@@ -81,6 +87,26 @@ def test_the_picture_and_the_table_hold_what_the_search_gives(
     text = page.inner_text("main")
     assert f"{len(truth.plans):,} of {truth.tried:,} layouts fit" in text
     assert "--" not in text and "htk" not in text, "no word of the command line"
+
+
+def test_the_parts_of_a_step_and_its_memory_are_those_of_the_plan(
+    page: Any, bare: str, truth: SearchAnswer
+) -> None:
+    _opened(page, bare)
+    best = truth.plans[0]
+    limit, parts, *held = page.evaluate(_FIGURES)
+    assert limit["lines"] == pytest.approx([JOB.gpu.memory_bytes / 2**30], rel=1e-6)
+    taken = [ns / 1e9 for ns in vars(best.parts).values() if ns > 0]
+    assert parts["x"] == pytest.approx(sorted(taken, reverse=True))
+    assert sum(parts["x"]) == pytest.approx(best.step_ns / 1e9)
+    (memory,) = held
+    stages = [best.memory_of_stage(k) for k in range(best.job.pipeline_parallel)]
+    layers = ("parameters", "gradients", "optimizer", "activations", "logits")
+    expected = [getattr(stage, name) for name in layers for stage in stages]
+    expected += [stage.total - sum(getattr(stage, name) for name in layers) for stage in stages]
+    drawn = [x for x in memory["x"] if x]
+    assert drawn == pytest.approx([value / 2**30 for value in expected if value])
+    assert memory["lines"] == pytest.approx([JOB.gpu.memory_bytes / 2**30], rel=1e-6)
 
 
 def test_a_row_and_a_point_open_their_layout_which_the_link_shares(
