@@ -5,7 +5,7 @@ from typing import Any
 
 from dash import dcc, html
 
-from htk.core.humanize import format_duration
+from htk.core.humanize import format_duration, sentence
 from htk.dashboard.components import meter
 from htk.dashboard.example_ranges import Instance, instance, link
 from htk.dashboard.page import Visit
@@ -44,15 +44,14 @@ def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
     for words, edit, value in tries:
         tried = replace(visit.view, page="whatif", filters={}, options={edit: value})
         links.append(dcc.Link(f"Try: {words}", href=f"/whatif{tried.search()}"))
-    evidence = cause.evidence[:1].upper() + cause.evidence[1:]
-    finding = cause.finding[:1].upper() + cause.finding[1:]
+    finding = sentence(cause.finding).rstrip(".")
     return html.Div(
         [
             html.Div(str(number + 1), className="number"),
             html.Div(
                 [
                     html.H3(finding),
-                    html.P(f"{evidence}. To try: {cause.advice}."),
+                    html.P(f"{sentence(cause.evidence)} To try: {cause.advice}."),
                     *([html.P(f"Shares time with: {row['overlaps']}.")] if row["overlaps"] else []),
                     html.Div(links, className="links"),
                 ]

@@ -15,7 +15,7 @@ from htk.dashboard.markup import Nearby
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.table_view import TableView, grouped
 from htk.dashboard.url_state import UrlState, shown
-from htk.output.render import PROSE
+from htk.output.render import CHANGES, PROSE
 from htk.output.result import Result
 from htk.schema import ABSOLUTE_TIMES, doc_of
 from htk.schema.columns import heading_of, unit_of
@@ -32,6 +32,11 @@ _NAME = {
     "maxWidth": 360,
     "valueFormatter": {"function": "htkName(params.value, params.data, params.colDef.field)"},
 }
+_LAYOUT = {"maxWidth": 360, "pinned": "left"}  # whole: layouts differ in their last words, too
+_OF_INTERVALS = (
+    (", low end of 90 % interval", ", 90 % from"),
+    (", high end of 90 % interval", ", 90 % to"),
+)
 _SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
 
 
@@ -228,6 +233,11 @@ def _column(table: pa.Table, field: pa.Field) -> dict[str, Any]:
     column = table[field.name]
     unit = unit_of(field.name)
     shape = {"ns": "htkTime", "bytes": "htkSize", "%": "htkShare"}.get(unit, "htkPlain")
+    if field.name in CHANGES:
+        shape = "htkChange"
+    heading = heading_of(field.name)
+    for words, short in _OF_INTERVALS:
+        heading = heading.replace(words, short)
     numeric = {
         "type": "numericColumn",
         "filter": "agNumberColumnFilter",
@@ -235,11 +245,12 @@ def _column(table: pa.Table, field: pa.Field) -> dict[str, Any]:
     }
     return {
         "field": field.name,
-        "headerName": heading_of(field.name) + (f" {unit}" if shape == "htkPlain" and unit else ""),
+        "headerName": heading + (f" {unit}" if shape == "htkPlain" and unit else ""),
         "headerTooltip": doc_of(field),
         "tooltipField": field.name,
         **(_NAME if field.name in NAMED else {}),
         **(_SENTENCES if field.name in PROSE else {}),
+        **(_LAYOUT if field.name == "layout" else {}),
         **({"hide": True} if _usual(column, field.name) else {}),
         **({} if _is_text(field) else numeric),
         **(_WORDS if field.name in ("cause", "finding") else {}),

@@ -76,7 +76,7 @@ def pareto(layouts: Layouts, dark: bool) -> Any:
 
     data = [
         points(others, mode="markers", name="other layouts",
-               marker={"size": 6, "color": own["idle"], "opacity": 0.55}),
+               marker={"size": 6, "color": own["mute"], "opacity": 0.4}),
         *(_intervals(layouts, front, percent, own["accent"]) for percent in (90, 50)),
         points(front, mode="lines+markers", name="none is both faster and better",
                line={"color": own["accent"], "width": 1.5, "dash": "dot"},

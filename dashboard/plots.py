@@ -212,7 +212,7 @@ def ranked(rows: Sequence[dict[str, Any]], name: str, value: str, dark: bool) ->
                 x=[rows[k][value] / 1e6 for k in of_kind],
                 y=[places[k] for k in of_kind],
                 orientation="h",
-                name=written_out(kind),
+                name="copies" if kind == "memory" else written_out(kind),
                 text=[words[k] for k in of_kind],
                 textposition="none",
                 hovertemplate="%{text}<br>%{x:.4g} ms<extra></extra>",

@@ -8,7 +8,7 @@ from dash import dcc, html
 from htk.dashboard.components import attributes
 from htk.dashboard.page import Visit
 from htk.dashboard.time_shares import Shares, shares
-from htk.output.figure_colours import is_waiting
+from htk.output.figure_colours import classes_of
 
 
 def rank_bars(visit: Visit) -> Any:
@@ -20,15 +20,15 @@ def rank_bars(visit: Visit) -> Any:
 
 def _bar(visit: Visit, bars: Shares, number: int) -> Any:
     pieces, texts = [], []
-    for layer in bars.layers:
+    kinds = classes_of([layer.name for layer in bars.layers])
+    for layer, kind in zip(bars.layers, kinds, strict=True):
         share = layer.values[number]
         if not share:
             continue
         text = f"{layer.name}: {share:.1f} %, {layer.texts[number]}"
         if layer.meaning == "unrecorded":
             text = layer.texts[number]
-        kind = "wait" if is_waiting(layer.name) else layer.meaning
-        pieces.append(html.I(className=f"k-{kind}", style={"width": f"{share:.3f}%"}, title=text))
+        pieces.append(html.I(className=kind, style={"width": f"{share:.3f}%"}, title=text))
         texts.append(text)
     label = bars.labels[number]
     inside = [html.Span(label), html.Div(pieces, className="stack")]

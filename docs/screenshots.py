@@ -149,10 +149,11 @@ def taken(page: Any, path: Path, full_page: bool, *, served: bool) -> None:
             if page.evaluate(_FILLED):
                 break
             page.wait_for_timeout(200)
-    height = page.evaluate("() => document.documentElement.scrollHeight") if full_page else 0
-    for top in range(0, height, 600):  # tables are drawn when they come into view
-        page.evaluate("top => window.scrollTo(0, top)", top)
+    top = 0
+    while full_page and top < page.evaluate("() => document.documentElement.scrollHeight"):
+        page.evaluate("top => window.scrollTo(0, top)", top)  # tables are drawn when seen
         page.wait_for_timeout(150)
+        top += 600
     page.evaluate("() => window.scrollTo(0, 0)")
     page.wait_for_load_state("networkidle", timeout=60_000)
     page.wait_for_timeout(1500)

@@ -20,5 +20,9 @@ htkGrid.htkWords = (v) => (v === null || v === undefined ? "–" : String(v).rep
 htkGrid.htkName = (v, row, field) => (row && row[`short ${field}`]) || (v === null || v === undefined ? "" : String(v));
 htkGrid.htkGo = (v) => (v && v !== "others" ? "↗" : "");
 htkGrid.htkShare = (v) => (v === null || v === undefined ? "–" : `${v.toFixed(1)} %`);
+htkGrid.htkChange = (v) => {
+  if (v === null || v === undefined) return "–";
+  return v >= 900 ? `${Number((1 + v / 100).toPrecision(3))}x` : `${v > 0 ? "+" : ""}${v.toFixed(1)} %`;
+};
 htkGrid.htkPlain = (v) =>
   v === null || v === undefined ? "–" : typeof v === "number" ? (Number.isInteger(v) ? v.toLocaleString("en") : Number(v.toPrecision(4)).toLocaleString("en")) : String(v);

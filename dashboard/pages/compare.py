@@ -12,7 +12,12 @@ from htk.compare.items import EACH
 from htk.compare.runs import DIFF, compare
 from htk.compare.several import SEVERAL, side_by_side
 from htk.core.analysis import coverage_of
-from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges
+from htk.core.humanize import (
+    format_change,
+    format_duration,
+    format_int_ranges,
+    parse_int_ranges,
+)
 from htk.dashboard import headlines, plots, start
 from htk.dashboard.components import attributes, empty, plot, problem, section, select
 from htk.dashboard.grids import grid
@@ -221,7 +226,7 @@ def _change(visit: Visit) -> tuple[str, str] | None:
     if not change:
         return f"Both take the same time, {per}", ""
     length, word = format_duration(abs(round(change))), "longer" if change > 0 else "shorter"
-    share = "" if total["diff_pct"] is None else f" ({total['diff_pct']:+.1f} %)"
+    share = "" if total["diff_pct"] is None else f" ({format_change(total['diff_pct'])})"
     first = f"The new one is {length} {word}{share}, {per}"
     if total["significant"] is False:
         first = f"{first}: within the noise"

@@ -77,7 +77,7 @@ def _tensor(visit: Visit) -> Any:
     parts = (
         ("on tensor cores", "tensor_core_ns", own["compute"]),
         ("not on tensor cores", "no_tensor_core_ns", blended(own["compute"], own["panel"], 0.4)),
-        ("unknown", "tensor_core_unknown_ns", own["undetermined"]),
+        ("undetermined", "tensor_core_unknown_ns", own["undetermined"]),
     )
     bars = [
         go.Bar(

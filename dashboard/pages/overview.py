@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from dash import dcc, html
 
-from htk.columns.arrow import numbers, truths
+from htk.columns.arrow import matching, numbers, truths
 from htk.columns.groups import Groups
 from htk.core.humanize import command_name, format_bytes, format_duration, pluralize, shorten
 from htk.dashboard import headlines
@@ -27,13 +28,13 @@ from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.rank_bars import rank_bars
 from htk.dashboard.utilization_strip import strip
 from htk.errors import HtkError
-from htk.output.figure_colours import class_of
+from htk.output.figure_colours import classes_of
 from htk.overview import summary
 from htk.overview.doctor import doctor
 
 _KERNELS = ("name", "total_ns", "kernel_time_pct", "count", "duration_ns_mean", "kind")
 _OPERATORS = ("op", "device_self_ns", "device_time_pct", "cpu_self_ns", "count")
-_HALVES = [("steps", "variance"), ("overlap", "memory"), ("kernels", "operators")]
+_PARTS = ("steps", "variance", "overlap", "memory", "kernels", "operators")
 _RECORDS = "What do these records say?"
 _MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 
@@ -43,7 +44,7 @@ def layout(visit: Visit) -> Any:
         head = headlines.heading("overview", _RECORDS)
         return html.Div([head, panel("", "records", 300)])
     on_gpu = bool(visit.trace.tables["kernels"].num_rows)
-    halves = [("steps", "operators")] if not on_gpu else _HALVES
+    parts = _parts(visit)
     return html.Div(
         [
             panel("", "headline", 76),
@@ -51,12 +52,25 @@ def layout(visit: Visit) -> Any:
             html.Div([panel("", "bars", 420), panel("", "causes", 420)], className="two"),
             *([panel("", "busy", 240)] if on_gpu else []),
             *(
-                html.Div([panel("", left, 420), panel("", right, 420)], className="halves")
-                for left, right in halves
+                html.Div([panel("", name, 420) for name in parts[k : k + 2]], className="halves")
+                for k in range(0, len(parts), 2)
             ),
             panel("", "trust", 60),
         ]
     )
+
+
+def _parts(visit: Visit) -> list[str]:
+    """Return the parts that the recording fills; what was not recorded is said once, below."""
+    tables = visit.trace.tables
+    filled = {
+        "variance": len(pc.unique(tables["step_windows"]["step"])) > 1,
+        "overlap": bool(matching(tables["activities"]["kind"], "comm".__eq__).any()),
+        "memory": tables["memory"].num_rows > 0,
+        "kernels": tables["kernels"].num_rows > 0,
+        "operators": tables["cpu_ops"].num_rows > 0,
+    }
+    return [name for name in _PARTS if filled.get(name, True)]
 
 
 def _profiled(visit: Visit) -> bool:
@@ -219,8 +233,8 @@ def _bars(visit: Visit) -> Any:
 def _where(verdict: summary.Verdict) -> list[Any]:
     """Return one bar of the mean, and its legend in numbers."""
     pieces, rows = [], []
-    for share in verdict.visible_shares:
-        kind = class_of(share.name)
+    kinds = classes_of([share.name for share in verdict.visible_shares])
+    for share, kind in zip(verdict.visible_shares, kinds, strict=True):
         time = format_duration(share.pct / 100 * verdict.total_ns)
         label = f"{share.name}: {share.pct:.1f} %, {time}"
         pieces.append(html.I(className=kind, style={"flex": f"{share.pct:.3f}"}, title=label))

@@ -7,7 +7,7 @@ import pyarrow as pa
 from htk.compare.baseline import RecordedBaseline
 from htk.compare.regression import Judgement, shown
 from htk.core.analysis import coverage_of
-from htk.core.humanize import format_duration, pluralize, shorten
+from htk.core.humanize import format_change, format_duration, pluralize, shorten
 
 
 def markdown(
@@ -51,7 +51,7 @@ def _details(changed: pa.Table) -> list[str]:
         "| --- | --- | --- | ---: | ---: | ---: |",
     ]
     for row in rows:
-        share = "" if row["diff_pct"] is None else f" ({row['diff_pct']:+.1f} %)"
+        share = "" if row["diff_pct"] is None else f" ({format_change(row['diff_pct'])})"
         times = f"{format_duration(row['base_ns'])} | {format_duration(row['new_ns'])}"
         name = _cell(shorten(row["name"], 60))
         lines.append(

@@ -14,6 +14,11 @@ _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+")
 _SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "min": 60 * 10**9}
 
 
+_WORD = re.compile(r"[a-z]+(?=[\s,;.'’]|-[a-z]|$)")
+_FACTOR_FROM = 900.0  # %: ten times
+_ROUND_FROM = 100.0  # times
+
+
 def format_duration(ns: int | float) -> str:
     """12345 -> 12.3 µs."""
     return _scaled(ns, _TIME)
@@ -47,6 +52,20 @@ def command_name(name: str) -> str:
 def pluralize(count: int, what: str) -> str:
     """1 file, 1,200 files."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def sentence(words: str) -> str:
+    """Return words as a sentence; a name that they begin with, such as aten::mm, stays as it is."""
+    first = words[:1].upper() if _WORD.match(words) else words[:1]
+    return f"{first}{words[1:].rstrip('.')}."
+
+
+def format_change(percent: float) -> str:
+    """-12.34 -> "-12.3 %", 3157.5 -> "32.6x": how much a change is, of what was before."""
+    if percent < _FACTOR_FROM:
+        return f"{percent:+.1f} %"
+    factor = 1 + percent / 100
+    return f"{factor:,.0f}x" if factor >= _ROUND_FROM else f"{factor:.1f}x"
 
 
 def format_value(value: object, unit: str) -> str:

@@ -1,9 +1,10 @@
 """Colours and fills of a figure's marks, by what their names mean."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from htk.output.tokens import DARK, LIGHT, blended, series_colour
+from htk.output.tokens import DARK, LIGHT, PALEST, blended, series_colour
 
 
 def heat_scale(*, dark: bool) -> list[list[Any]]:
@@ -18,6 +19,8 @@ def heat_scale(*, dark: bool) -> list[list[Any]]:
 _MEANINGS = (
     ("+", "overlapped"),  # several kinds at once
     ("idle", "idle"),
+    ("between", "idle"),
+    ("causes", "idle"),
     ("bubble", "idle"),
     ("gap", "idle"),
     ("overlap", "overlapped"),
@@ -91,6 +94,17 @@ def place_of(name: str) -> int | None:
 def class_of(name: str) -> str:
     """Return the style sheets' class of a share of the time: waiting is striped."""
     return f"k-{'wait' if is_waiting(name) else meaning_of(name) or 'gpu'}"
+
+
+def classes_of(names: Sequence[str]) -> list[str]:
+    """Return a class for each share of one bar: further causes of idle time are paler."""
+    classes: list[str] = []
+    idle = 0
+    for name in names:
+        own = class_of(name)
+        classes.append(f"{own} k-pale-{min(idle, PALEST)}" if own == "k-idle" and idle else own)
+        idle += own == "k-idle"
+    return classes
 
 
 def colour_of(name: str, palette: dict[str, str], number: int = 0) -> str:

@@ -84,6 +84,7 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
         return _bands(table, chart, series, palette)
     owners = list(dict.fromkeys(line.owner for line in series))
     names = list(dict.fromkeys(line.name for line in series))
+    apart = not isinstance(chart.y, str) or any(owners)  # lines that may lie on each other
     traces = []
     cycle = table["cycle"].to_pylist() if "cycle" in table.column_names else None
     for number, line in enumerate(series):
@@ -101,9 +102,7 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
                     "color": colour,
                     "width": 1.6,
                     "shape": "hv" if chart.steps else "linear",
-                    "dash": _DASHES[names.index(line.name) % len(_DASHES)]
-                    if line.owner
-                    else "solid",
+                    "dash": _DASHES[names.index(line.name) % len(_DASHES)] if apart else "solid",
                 },
             )
         )

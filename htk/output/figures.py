@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from htk.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
 from htk.core.extras import require
 from htk.output.figure_columns import (
+    NO_NAME,
     WITH_NUMBER,
     axis_title,
     categories,
@@ -49,12 +50,19 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
         fig.update_xaxes(tickmode="array", tickvals=_apart(marks))
     if isinstance(chart, Bar):
         _arrange(fig, shown, chart)
-        fig.update_layout(showlegend=chart.color != chart.x and len(drawn) > 1)
+        fig.update_layout(showlegend=_has_legend(chart, drawn))
     if not any(len(trace.x) for trace in fig.data if trace.x is not None):
         fig.add_annotation(
             text="no rows", showarrow=False, x=0.5, y=0.5, xref="paper", yref="paper"
         )
     return with_plain_names(fig)
+
+
+def _has_legend(chart: Bar, drawn: list[Any]) -> bool:
+    """Return whether names of series tell what the axes do not: a lone rank is named, too."""
+    if chart.color in (None, chart.x):
+        return len(drawn) > 1 and chart.color is None
+    return [trace.name for trace in drawn] != [NO_NAME]
 
 
 def _apart(marks: list[Any]) -> list[Any]:
@@ -91,10 +99,18 @@ def layout_of(*, dark: bool) -> dict[str, Any]:
         "title": {"font": {"size": 12, "color": own["mute"]}, "standoff": 8},
         "tickfont": {"size": 12, "color": own["mute"]},
     }
+    apart = {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}  # names off the bars
     return {
-        "template": {"layout": {"xaxis": axis, "yaxis": axis}},
+        "template": {"layout": {"xaxis": axis, "yaxis": {**axis, **apart}}},
         "margin": {"l": 56, "r": 16, "t": 30, "b": 40},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        "legend": {
+            "orientation": "h",
+            "traceorder": "normal",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "x": 0,
+            "xanchor": "left",
+        },
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": FONT, "size": 12.5, "color": own["ink"]},

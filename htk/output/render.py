@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from htk.core.humanize import STEERING, command_name, format_value, shorten, visible
+from htk.core.humanize import (
+    STEERING,
+    command_name,
+    format_change,
+    format_value,
+    shorten,
+    visible,
+)
 from htk.core.label import Label
 from htk.core.whole_file import write_whole
 from htk.errors import UsageError
@@ -28,6 +35,7 @@ _NAME_LEAST = 28  # of names, before columns are left out
 _PROSE_LEAST = 30  # of sentences, which go over several lines then
 _MOMENTS = {*ABSOLUTE_TIMES, "reference_ns"}
 # Sentences, which are given whole; names of kernels and operators are shortened.
+CHANGES = {"diff_pct", "change_pct", "time_per_sample_change_pct"}  # of what was before
 PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
 
 
@@ -205,7 +213,8 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
         both = name.endswith("_ns") and share in names
         origin = _origin(result, name)
         cells = [
-            _cell(_since(row[name], origin), name) + (f" {_share(row[share]):>5}" if both else "")
+            _cell(_since(row[name], origin), name)
+            + (f" {_share(row[share], share):>5}" if both else "")
             for row in rows
         ]
         heading = heading_of(name) + (" %" if both else "")
@@ -227,8 +236,11 @@ def _since(value: Any, origin: int) -> Any:
     return value - origin if origin and value is not None else value
 
 
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
+def _share(value: float | None, name: str) -> str:
+    if value is None:
+        return "–"
+    words = format_change(value) if name in CHANGES else f"{value:.1f}"
+    return words.removesuffix(" %").removeprefix("+")
 
 
 def _fitting(columns: list[RenderedColumn], width: int) -> list[RenderedColumn]:

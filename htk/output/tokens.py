@@ -59,6 +59,9 @@ FONT = (
 MONO = 'ui-monospace, "SF Mono", "JetBrains Mono", Menlo, "Liberation Mono", monospace'
 
 
+PALEST = 3  # shades of idle beside its own colour
+
+
 def series_colour(number: int, *, dark: bool) -> str:
     """Return the colour of the number-th thing without a meaning; pale from the ninth."""
     colours = SERIES_DARK if dark else SERIES
@@ -88,7 +91,12 @@ def css_classes() -> str:
             "var(--idle) 0 1px, var(--unrecorded) 1px 6px",
         )
     )
-    return f"{own} .k-wait {{ background: {wait}; }} .k-unrecorded {{ background: {lost}; }}"
+    pale = " ".join(
+        f".k-idle.k-pale-{k} {{ background: color-mix(in srgb, var(--idle) {100 - 22 * k}%, "
+        "var(--panel)); }"
+        for k in range(1, PALEST + 1)
+    )
+    return f"{own} {pale} .k-wait {{ background: {wait}; }} .k-unrecorded {{ background: {lost}; }}"
 
 
 def css_variables(*, dark: bool) -> str:

@@ -5,9 +5,9 @@ from base64 import b64encode
 from html import escape
 
 from htk.core.extras import require
-from htk.core.humanize import command_name, format_bytes, format_duration
+from htk.core.humanize import command_name, format_bytes, format_duration, sentence
 from htk.output.coverage_text import coverage_lines
-from htk.output.figure_colours import class_of
+from htk.output.figure_colours import classes_of
 from htk.output.figures import figure
 from htk.output.html import asset, embedded, table
 from htk.output.result import Result
@@ -82,8 +82,8 @@ def _overview(report: Report) -> str:
     if not verdict.visible_shares:
         return '<section class="card"><p>No GPU work was recorded.</p></section>'
     bars, legend = [], []
-    for share in verdict.visible_shares:
-        kind = class_of(share.name)
+    kinds = classes_of([share.name for share in verdict.visible_shares])
+    for share, kind in zip(verdict.visible_shares, kinds, strict=True):
         label = f"{share.name}: {share.pct:.1f} %, {format_duration(share.pct / 100 * total_ns)}"
         bars.append(
             f'<span class="{kind}" style="flex:{share.pct:.3f}" title="{escape(label)}"></span>'
@@ -113,8 +113,9 @@ def _causes(report: Report) -> str:
             else f"<b>{format_duration(cause.pct / 100 * verdict.total_ns)}</b>"
         )
         cards.append(
-            f"<li><h3>{escape(cause.finding[:1].upper() + cause.finding[1:])}{gain}</h3>"
-            f"<p>{escape(cause.evidence)}</p><p class=advice>{escape(cause.advice)}</p></li>"
+            f"<li><h3>{escape(sentence(cause.finding).rstrip('.'))}{gain}</h3>"
+            f"<p>{escape(sentence(cause.evidence))}</p>"
+            f"<p class=advice>To try: {escape(cause.advice)}.</p></li>"
         )
     if not cards:
         return ""

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from htk.analyses import find
 from htk.answers.ask import ask
 from htk.compare.runs import compare
 from htk.core.humanize import format_duration, shorten
@@ -196,6 +197,17 @@ def test_a_limit_of_bandwidth_needs_three_sizes(page: Any, sizes: Path) -> None:
         limits = [d for d in drawn(page, "Bus bandwidth by size") if d["mode"] == "lines"]
         assert [y for limit in limits for y in limit["y"]] == pytest.approx(levels)
         assert all(min(d["x"]) < 2**20 and max(d["x"]) > 2**24 for d in limits)
+
+
+def test_the_overview_has_no_part_for_what_was_not_recorded(page: Any, sizes: Path) -> None:
+    """Neither memory nor steps nor operators: said once, at the foot."""
+    go(page, "/?run=sizes/two")
+    settled(page)
+    parts = page.locator("main .halves section h2").all_inner_texts()
+    lacking = ("memory_peaks", "step_variance", "op_breakdown")
+    assert not {find(name).question for name in lacking} & set(parts)
+    assert find("comm_compute_overlap").question in parts
+    assert "memory" in page.inner_text("main .mark.missing")
 
 
 @pytest.mark.parametrize("path", ["/", "/idle"])

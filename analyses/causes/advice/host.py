@@ -28,7 +28,7 @@ _WAITS = re.compile(r"\b(wait|acquire|poll|select|sleep)\b")  # for others: no w
 _LOADING_PCT, _WAITING_PCT, _FUNCTION_PCT, _REST_PCT, _OPERATOR_PCT = 10.0, 5.0, 10.0, 20.0, 25.0
 RULES = 5
 _COMPUTES = (
-    "see which shapes (op-breakdown --by shape): fewer and larger calls, a type that the CPU "
+    "look at the shapes that it runs at: fewer and larger calls, a type that the CPU "
     "computes faster (bf16), torch.compile; how many threads it may use (torch.get_num_threads())"
 )
 _READING = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::nonzero")

@@ -2,10 +2,12 @@ import pytest
 
 from htk.core.humanize import (
     format_bytes,
+    format_change,
     format_duration,
     format_value,
     parse_duration,
     parse_int_ranges,
+    sentence,
     shorten,
 )
 from htk.errors import UsageError
@@ -84,3 +86,18 @@ def test_missing_is_a_dash_not_a_zero() -> None:
     assert format_value(None, "ns") == "–"
     assert format_value(0, "ns") == "0 ns"
     assert format_value(True, "") == "yes"
+
+
+def test_large_changes_are_factors() -> None:
+    """From ten times on: 15.8 ms of 0.484 ms are 32.6 times, not +3157.5 %."""
+    changes = {3157.5: "32.6x", 900: "10.0x", 899.9: "+899.9 %", -12.34: "-12.3 %", 99900: "1,000x"}
+    assert {percent: format_change(percent) for percent in changes} == changes
+
+
+def test_sentences_leave_names_as_they_are() -> None:
+    words = {
+        "the GPU waits": "The GPU waits.", "launch-bound: slow": "Launch-bound: slow.",
+        "aten::mm takes 55 %": "aten::mm takes 55 %.", "147 ms of it.": "147 ms of it.",
+        "cudaMalloc takes it": "cudaMalloc takes it.", "nccl_x runs": "nccl_x runs.",
+    }  # fmt: skip
+    assert {text: sentence(text) for text in words} == words

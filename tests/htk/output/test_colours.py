@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from htk.output.figure_colours import colour_of, marker_of
+from htk.output.figure_colours import classes_of, colour_of, marker_of
 from htk.output.tokens import DARK, LIGHT, SERIES, SERIES_DARK
 from tests.conftest import ROOT
 
@@ -103,6 +103,12 @@ def test_hatches() -> None:
     assert striped == {"exposed wait"}
     lost = marker_of("unrecorded", "#000000", LIGHT)
     assert lost["color"] == LIGHT["unrecorded"] and lost["line"]["color"] == LIGHT["idle"]
+
+
+def test_causes_of_idle_time_are_told_apart_in_one_bar() -> None:
+    shares = ["compute", "exposed wait", "idle: data loading", "idle: blocking calls", "unrecorded"]
+    assert classes_of(shares) == ["k-compute", "k-wait", "k-idle", "k-idle k-pale-1",
+                                  "k-unrecorded"]  # fmt: skip
 
 
 def test_no_colour_is_written_elsewhere() -> None:
