@@ -43,6 +43,11 @@ _FILLED = """() => !document.querySelector('#reading-bar')
     && [...document.querySelectorAll('main .part')].every(p => p.childElementCount)
     && [...document.querySelectorAll('main .dash-graph')].every(
         g => g.querySelector('.main-svg') || g.getBoundingClientRect().top > innerHeight)"""
+# Tables and plots are drawn when they come into view.
+_SEEN = """() => [...document.querySelectorAll('main .grid, main .dash-graph')].every(part => {
+  const { top, bottom } = part.getBoundingClientRect();
+  return bottom < 0 || top > innerHeight || part.querySelector('.ag-cell-value, .main-svg');
+})"""
 # What is asked of a page that shows nothing unasked, and pages that are of no module.
 ADDRESSES = {
     "compare": "compare?o.base=0&o.new=4",
@@ -151,8 +156,11 @@ def taken(page: Any, path: Path, full_page: bool, *, served: bool) -> None:
             page.wait_for_timeout(200)
     top = 0
     while full_page and top < page.evaluate("() => document.documentElement.scrollHeight"):
-        page.evaluate("top => window.scrollTo(0, top)", top)  # tables are drawn when seen
-        page.wait_for_timeout(150)
+        page.evaluate("top => window.scrollTo(0, top)", top)
+        for _ in range(50):
+            page.wait_for_timeout(100)
+            if page.evaluate(_SEEN):
+                break
         top += 600
     page.evaluate("() => window.scrollTo(0, 0)")
     page.wait_for_load_state("networkidle", timeout=60_000)

@@ -35,6 +35,7 @@ _QUESTION = "What changed?"
 _DEFAULTS = {"with": _SAME, "base": "", "new": "", "by": "kernel", "more": ""}
 _MOST_MORE = 2  # further runs: with the two, as many as are open at once
 _FEW = ("name", "base_ns", "new_ns", "diff_ns", "diff_pct", "change")
+_SHARES = ("name", "base_ns", "new_ns", "diff_pct", "diff_ns")  # what has room beside a picture
 _MANY = (*_FEW, "noise_ns", "base_count", "new_count")
 _SPANS = ("kernel", "op")  # what these name, the timeline draws
 _HEADS = {
@@ -286,7 +287,7 @@ def _table(visit: Visit) -> Any:
 
 def _grid(visit: Visit, by: str) -> Any:
     asked = {name: visit.option(name, value) for name, value in _DEFAULTS.items()} | {"by": by}
-    only = _FEW if by == "time" else _MANY
+    only = _SHARES if by == "time" else _MANY
     return grid(_changes(visit, by), visit, asked, key=f"diff {by}", only=only, spans=by in _SPANS)
 
 

@@ -136,7 +136,7 @@ def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -
 
 def hatch(palette: dict[str, str]) -> dict[str, Any]:
     """Return the pattern of what was not recorded."""
-    return {"shape": "/", "fgcolor": palette["idle"], "size": 7, "solidity": 0.15}
+    return {"shape": "/", "fgcolor": palette["idle"], "size": 6, "solidity": 0.3}
 
 
 def is_waiting(name: str) -> bool:
