@@ -76,6 +76,7 @@ _KEPT = (
 _PLACE_OF = {name: place for names in _KEPT for place, name in enumerate(names)}
 _PLACE_OF["receive"] = _PLACE_OF["recv"]
 _RANK = re.compile(r"^rank (\d+)$")
+_BLENDS = (1.0, 0.7, 0.5, 0.4, 0.25, 0.22)  # shares of a colour that marks have
 _SHADE = 0.3  # of the paper, in each further series of one meaning
 _LEAST_COLOUR = 0.25
 
@@ -143,3 +144,17 @@ def is_waiting(name: str) -> bool:
     """Return whether it is time in which communication moves nothing."""
     other = ("undetermined", "idle", "event wait")
     return "wait" in name and not any(word in name for word in other)
+
+
+def dark_of_light() -> dict[str, str]:
+    """Return the dark colour for each that figures have in light: a report holds them but once."""
+    pairs = [(LIGHT[name], DARK[name]) for name in LIGHT]
+    pairs += [(series_colour(k, dark=False), series_colour(k, dark=True)) for k in range(16)]
+    pairs += [
+        (blended(light, LIGHT["panel"], share), blended(dark, DARK["panel"], share))
+        for light, dark in list(pairs)
+        for share in _BLENDS
+    ]
+    scales = zip(heat_scale(dark=False), heat_scale(dark=True), strict=True)
+    pairs += [(light, dark) for (_, light), (_, dark) in scales]
+    return {light.upper(): dark.upper() for light, dark in reversed(pairs)}

@@ -7,7 +7,7 @@ from html import escape
 from htk.core.extras import require
 from htk.core.humanize import command_name, format_bytes, format_duration, sentence
 from htk.output.coverage_text import coverage_lines
-from htk.output.figure_colours import classes_of
+from htk.output.figure_colours import classes_of, dark_of_light
 from htk.output.figures import figure
 from htk.output.html import asset, embedded, table
 from htk.output.result import Result
@@ -296,6 +296,7 @@ def _data(report: Report) -> str:
     library = b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
     return (
         f'<script type="application/json" id="figures">{embedded(figures)}</script>'
+        f'<script type="application/json" id="dark-colours">{embedded(dark_of_light())}</script>'
         f'<script type="application/json" id="lane-data">{embedded(lanes)}</script>'
         f'<script type="text/plain" id="plotly">{library}</script>'
     )

@@ -148,15 +148,18 @@ async function plots() {
       places.forEach(place => { place.textContent = "Plots need a browser of 2023 or later."; });
       return;
     }
-    const figures = data("figures");
+    const figures = data("figures"), inDark = data("dark-colours");
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    const themedColour = c => (scheme.matches && inDark[c.toUpperCase()]) || c;
     const draw = async place => {
-      const figure = JSON.parse(figures[place.dataset.plot]);
+      const text = figures[place.dataset.plot].replace(/#[0-9a-f]{6}\b/gi, themedColour);
+      const figure = JSON.parse(text);
       await Plotly.react(place, figure.data, themed(figure.layout),
         { displaylogo: false, responsive: true, displayModeBar: false });
     };
     for (const place of places) await draw(place);
     const all = () => places.forEach(draw);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
+    scheme.addEventListener("change", all);
     addEventListener("beforeprint", () => places.forEach(p => Plotly.Plots.resize(p)));
   }
   document.documentElement.dataset.ready = "1";

@@ -5,8 +5,13 @@ from itertools import combinations
 
 import pytest
 
-from htk.output.figure_colours import classes_of, colour_of, marker_of
+from htk.analyses import ANALYSES, find
+from htk.answers.ask import ask
+from htk.errors import HtkError
+from htk.output.figure_colours import classes_of, colour_of, dark_of_light, marker_of
+from htk.output.figures import figure
 from htk.output.tokens import DARK, LIGHT, SERIES, SERIES_DARK
+from htk.trace.opening import SAMPLE, OpenOptions, open_trace
 from tests.conftest import ROOT
 
 THEMES = {"light": (LIGHT, SERIES), "dark": (DARK, SERIES_DARK)}
@@ -109,6 +114,29 @@ def test_causes_of_idle_time_are_told_apart_in_one_bar() -> None:
     shares = ["compute", "exposed wait", "idle: data loading", "idle: blocking calls", "unrecorded"]
     assert classes_of(shares) == ["k-compute", "k-wait", "k-idle", "k-idle k-pale-1",
                                   "k-unrecorded"]  # fmt: skip
+
+
+def test_a_light_figure_is_recoloured_to_the_dark_one() -> None:
+    """Colour by colour, over every picture of the sample: a report holds each but once."""
+    trace, in_dark, compared = open_trace(SAMPLE, OpenOptions(cache=False)), dark_of_light(), 0
+    for name in ANALYSES:
+        analysis = find(name)
+        try:
+            table = ask(trace, name).table if analysis.chart else None
+        except HtkError:
+            continue
+        if table is None or analysis.chart is None or not len(table):
+            continue
+        light, dark = (
+            _HEX.findall(figure(table, analysis.chart, dark=d).to_json()) for d in (False, True)
+        )
+        wrong = {
+            (a, b) for a, b in zip(light, dark, strict=True)
+            if in_dark.get(a.upper(), a.upper()) != b.upper()
+        }  # fmt: skip
+        assert not wrong, name
+        compared += 1
+    assert compared > 30
 
 
 def test_no_colour_is_written_elsewhere() -> None:
