@@ -110,9 +110,9 @@ def classes_of(names: Sequence[str]) -> list[str]:
 
 def colour_of(name: str, palette: dict[str, str], number: int = 0) -> str:
     """Return the colour that a name keeps, that of what it means, else one of a fixed order."""
-    dark, place = palette is DARK, place_of(name)
-    if place is not None:
-        return series_colour(place, dark=dark)
+    dark, number_kept = palette is DARK, place_of(name)
+    if number_kept is not None:
+        return series_colour(number_kept, dark=dark)
     meaning = meaning_of(name)
     return palette[meaning] if meaning else series_colour(number, dark=dark)
 
