@@ -90,7 +90,7 @@ def _show(app: Dash, runs: Runs) -> None:
         Input("followed", "data"),
     )
     def show(pathname: str, search: str, dark: bool, _again: Any, _followed: Any) -> Sequence[Any]:
-        return [compact(place) for place in _places(runs, pathname, search, dark)]
+        return [compact(content) for content in _places(runs, pathname, search, dark)]
 
     @app.callback(
         Output({"type": "part", "page": MATCH, "part": MATCH}, "children"),

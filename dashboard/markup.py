@@ -60,10 +60,10 @@ def _data(value: Any, live: list[Any]) -> Any:
         return value
     is_link = isinstance(value, dcc.Link)
     if getattr(value, "id", None) is None and (is_link or value._namespace == _HTML):
-        known = value.to_plotly_json()["props"]
-        props = {name: given for name, given in known.items() if name != "children"}
+        all_props = value.to_plotly_json()["props"]
+        props = {name: prop for name, prop in all_props.items() if name != "children"}
         tag = "link" if is_link else value._type.lower()
-        return {"tag": tag, "props": props, "inside": _data(known.get("children"), live)}
+        return {"tag": tag, "props": props, "inside": _data(all_props.get("children"), live)}
     live.append(_with_compact_children(value))
     return {"live": len(live) - 1}
 
