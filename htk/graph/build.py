@@ -244,9 +244,9 @@ def step_lengths(tables: Mapping[str, pa.Table], step: int) -> StepLengths:
     edges = lengths_of(tables, parts.activities, parts.calls, parts.origin)
     _repeated(tables, parts, edges)
     src, dst = edges.src, edges.dst
-    time, place = _times(parts, edges), _places(parts, edges)
+    time, tie_order = _times(parts, edges), _places(parts, edges)
     forward = time[src] < time[dst]
-    forward |= (time[src] == time[dst]) & (place[src] < place[dst])
+    forward |= (time[src] == time[dst]) & (tie_order[src] < tie_order[dst])
     activities, calls = np.arange(len(parts.activities.start)), np.arange(len(parts.calls.start))
     return StepLengths(
         parts.activities,
@@ -337,9 +337,9 @@ def _places(parts: _Parts, edges: Edges) -> Ints:
 def _numbered(parts: _Parts, edges: Edges) -> Graph:
     """Number the nodes by time, so that every edge leads upwards; drop edges that cannot."""
     n, c = len(parts.activities.start), len(parts.calls.start)
-    time, place = _times(parts, edges), _places(parts, edges)
+    time, tie_order = _times(parts, edges), _places(parts, edges)
     nodes = np.empty(len(time), np.int64)
-    nodes[place] = np.arange(len(time))
+    nodes[tie_order] = np.arange(len(time))
     nodes = nodes[ordered(time[nodes])]
     number = np.empty(len(time), np.int64)
     number[nodes] = np.arange(len(time))

@@ -15,7 +15,7 @@ from htk.columns.groups import Groups, event_keys, paired, row_of
 from htk.columns.types import NO_TIME, Ints, Mask
 from htk.graph.handovers import handovers
 from htk.graph.nodes import Activities, LaunchCalls
-from htk.graph.recorded import once
+from htk.graph.shared_tables import once
 from htk.graph.sm_contention import waits_for_room
 from htk.graph.waits import Wait, communicators, synchronised, waits_for_events
 

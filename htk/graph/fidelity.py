@@ -19,8 +19,8 @@ from htk.columns.groups import Groups
 from htk.columns.intervals import covered, union
 from htk.columns.types import Ints
 from htk.graph.build import Graph, StepLengths, build, step_lengths, steps_at_hand
-from htk.graph.recorded import Recorded
 from htk.graph.replay import Replay, critical, once, replay
+from htk.graph.shared_tables import SharedTables
 from htk.graph.unexplained import keep_unexplained
 
 STEP_PCT = 3.0
@@ -311,7 +311,7 @@ def _paired(own: Ints, theirs: Ints) -> tuple[Ints, Ints]:
 
 def gated(tables: Mapping[str, pa.Table]) -> tuple[Graph, Replay, Gate]:
     """Return the steadiest step, replayed and judged."""
-    tables = Recorded(tables)  # both graphs read the same
+    tables = SharedTables(tables)  # both graphs read the same
     graph = build(tables)
     replayed = replay(graph)
     judged = gate(tables, graph, replayed)

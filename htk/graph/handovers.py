@@ -15,7 +15,7 @@ from htk.columns.arrow import codes_of, numbers, valid
 from htk.columns.groups import Groups
 from htk.columns.types import Ints, Mask
 from htk.graph.nodes import LaunchCalls
-from htk.graph.recorded import once
+from htk.graph.shared_tables import once
 
 _HANDED_NS = 100_000  # shorter pauses of a thread are not looked at for a handover
 _HANDED_SHARE = 0.5  # of the pause, in which the other thread was at work

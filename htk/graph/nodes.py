@@ -14,7 +14,7 @@ from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.order import ordered
 from htk.columns.types import Ints, Mask
 from htk.derived.clocks import corrections
-from htk.graph.recorded import once
+from htk.graph.shared_tables import once
 
 SYNCHRONISES = re.compile(r"(Device|Stream|Event|Ctx)Synchronize$")
 _MATTERS = re.compile(r"Synchronize$|StreamWaitEvent|EventRecord")

@@ -63,10 +63,10 @@ def periods_beside(graph: Graph, weight: Ints, more: Ints, wrap_weight: Ints) ->
         return _beside_pure(graph, weight, more, wrap_weight)
     if not len(graph.wrap_src):
         return _beside_pure(graph, weight, more, wrap_weight)
-    found: tuple[int, int] = repeated_beside(
+    periods: tuple[int, int] = repeated_beside(
         _arrays(graph, weight, wrap_weight), graph.wrap_seen, *_until(graph), more
     )
-    return found
+    return periods
 
 
 def _beside_pure(graph: Graph, weight: Ints, more: Ints, wrap_weight: Ints) -> tuple[int, int]:
@@ -93,10 +93,10 @@ def _repeated(
     except ImportError:
         return repeated_pure(graph, weight, wraps, times)
     seen = graph.wrap_seen.copy()
-    found: tuple[int, int, int] = repeated(
+    ends_and_period: tuple[int, int, int] = repeated(
         _arrays(graph, weight, wraps), seen, *_until(graph), *times
     )
-    return found
+    return ends_and_period
 
 
 def _arrays(graph: Graph, weight: Ints, wraps: Ints) -> tuple[Ints, ...]:

@@ -180,9 +180,9 @@ def next_of(lane: Ints, activity: int) -> int:
 def all_next_of(lane: Ints, activities: Ints) -> Ints:
     """Return the same for several; of -1, of an activity on no stream, -1."""
     order = np.argsort(lane, kind="stable")
-    place = np.minimum(np.searchsorted(lane[order], activities), len(lane) - 1)
-    following = lane[np.minimum(order[place] + 1, len(lane) - 1)]
-    return np.where(lane[order[place]] == activities, following, -1)
+    row = np.minimum(np.searchsorted(lane[order], activities), len(lane) - 1)
+    following = lane[np.minimum(order[row] + 1, len(lane) - 1)]
+    return np.where(lane[order[row]] == activities, following, -1)
 
 
 def position_on(lane: Ints, activity: int) -> int:

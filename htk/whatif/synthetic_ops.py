@@ -90,7 +90,7 @@ def _edges(
 
     `nodes`: where each activity starts and ends; `joins`: the number of each new collective.
     """
-    rows: list[tuple[int, int, int, int]] = []  # a node: its kind below, and which of these
+    rows: list[tuple[int, int, int, int]] = []  # a node: its kind below, and its number among these
     run, transfer, arrive, event, launch = (
         KINDS.index(kind) for kind in ("run", "transfer", "arrive", "event", "launch")
     )
@@ -110,10 +110,10 @@ def _edges(
     new = len(graph.time) + 2 * len(works) + np.arange(len(joins))
     of_kind = [(_STARTS, nodes[0]), (_ENDS, nodes[1]), (_JOINS, new), (_CALLS, graph.call_start)]
     for column in columns[:2]:
-        kind, which = column % 4, column // 4
+        kind, number = column % 4, column // 4
         for named, node in of_kind:
             chosen = kind == named
-            column[chosen] = node[which[chosen]]
+            column[chosen] = node[number[chosen]]
     return columns
 
 
@@ -302,5 +302,5 @@ def _merged(keys: Ints, in_order: Mask) -> Ints:
     there, wanted = keys[most], keys[rest]
     low, high = (np.searchsorted(there, wanted, side) for side in ("left", "right"))
     # Of equal keys among those in order, the ones that stand before.
-    place = np.clip(np.searchsorted(most, rest), low, high)
-    return np.insert(most, place, rest)
+    position = np.clip(np.searchsorted(most, rest), low, high)
+    return np.insert(most, position, rest)

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from htk.graph.build import Graph, StepLengths, build, step_lengths, steps_at_hand
-from htk.graph.recorded import Recorded
 from htk.trace.opening import open_trace
 from tests.htk.graph.small_step import step_tables
 
@@ -42,15 +41,3 @@ def test_lengths_are_those_of_the_whole_graph(name: str) -> None:
                 assert lengths == weights(whole, kind, getattr(whole, node))
                 seen += sum(map(len, lengths))
         assert seen > len(whole.start)
-
-
-def test_what_steps_share_leaves_each_as_it_is() -> None:
-    tables = tables_of("sample_traces/simulated/llama2-7b")
-    shared = Recorded(tables)
-    for step in steps_at_hand(tables).numbers[::-1]:
-        alone, beside = build(tables, step), build(shared, step)
-        for name in ("time", "src", "dst", "weight", "kind", "wrap_src", "wrap_seen"):
-            assert np.array_equal(getattr(alone, name), getattr(beside, name)), name
-        for name in ("row", "lane", "start", "end", "call", "before", "kind"):
-            one, other = getattr(alone.activities, name), getattr(beside.activities, name)
-            assert np.array_equal(one, other), name

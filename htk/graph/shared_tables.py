@@ -8,7 +8,7 @@ import pyarrow as pa
 _T = TypeVar("_T")
 
 
-class Recorded(Mapping[str, pa.Table]):
+class SharedTables(Mapping[str, pa.Table]):
     """The tables of a recording, and what was found in them whatever the step."""
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
@@ -32,4 +32,4 @@ class Recorded(Mapping[str, pa.Table]):
 
 def once(tables: Mapping[str, pa.Table], what: str, find: Callable[[], _T]) -> _T:
     """Return what the recording alone tells; who asks must not write to it."""
-    return tables.once(what, find) if isinstance(tables, Recorded) else find()
+    return tables.once(what, find) if isinstance(tables, SharedTables) else find()
