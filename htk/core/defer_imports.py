@@ -116,13 +116,13 @@ def _wrapping_late(spec: ModuleSpec | None) -> ModuleSpec | None:
 
 
 class _NoFunctions:
-    """Arrow's functions while pyarrow.compute is imported: the one that it names."""
+    """Arrow's functions while pyarrow.compute is imported: the one that some versions name."""
 
     def __init__(self, registry: Any) -> None:
         self._registry = registry
 
     def list_functions(self) -> list[str]:
-        return ["utf8_zero_fill"]
+        return [name for name in self._registry.list_functions() if name == "utf8_zero_fill"]
 
     def get_function(self, name: str) -> Any:
         return self._registry.get_function(name)
@@ -143,6 +143,9 @@ class _LateWrappers(Loader):
         core.function_registry = lambda: _NoFunctions(registry())  # type: ignore[attr-defined]
         try:
             self._loader.exec_module(module)
+        except (AttributeError, LookupError, NameError):  # a version that names more of them
+            core.function_registry = registry  # type: ignore[attr-defined]
+            return self._loader.exec_module(module)
         finally:
             core.function_registry = registry  # type: ignore[attr-defined]
         module.function_registry = registry  # type: ignore[attr-defined]
