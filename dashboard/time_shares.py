@@ -26,7 +26,7 @@ class Shares:
 
 
 def shares(visit: Visit) -> Shares:
-    """Compute, exposed transfer, exposed wait, copies, then idle by cause."""
+    """Compute, exposed wait, exposed transfer, copies, then idle by cause: as the step's bar."""
     times = visit.ask("time_breakdown").table
     ranks, devices = (numbers(times[c], -1).tolist() for c in ("rank", "device"))
     lanes = list(zip(ranks, devices, strict=True))
@@ -39,8 +39,8 @@ def shares(visit: Visit) -> Shares:
     unknown = np.minimum(unknown, exposed - wait)
     layers = [_layer("compute", "compute", numbers(times["compute_ns"]), total)]
     if wait.any() or unknown.any():
-        layers.append(_layer("exposed transfer", "comm", exposed - wait - unknown, total))
         layers.append(_layer("exposed wait for other ranks", "comm", wait, total))
+        layers.append(_layer("exposed transfer", "comm", exposed - wait - unknown, total))
         name = "exposed communication, undetermined"
         layers.append(_layer(name, "undetermined", unknown, total))
     else:
