@@ -105,7 +105,8 @@ def _worker(causes: Causes) -> _Cause:
         share,
         _HALF,
         f"{where} at its usual durations would save {_percent(share)} of the slowdown",
-        f"gpu-speed on a profile of {where} and of a peer; then move the job off that machine",
+        f"profile {where} and a peer, and compare how fast they run the same kernels; then move "
+        "the job off that machine",
     )
 
 

@@ -117,7 +117,7 @@ def gathered(trace: Trace, *, title: str, command: str, whatif: bool = True) -> 
         _devices(ranks["device_name"].to_pylist()),
         max((e or s for s, e in spans), default=0) - min((s for s, _ in spans), default=0),
         lanes(trace),
-        _whatifs(trace) if whatif else WhatIfs(None, None, "not asked (--no-whatif)"),
+        _whatifs(trace) if whatif else WhatIfs(None, None, "left out, as asked"),
         sections,
     )
 

@@ -271,8 +271,8 @@ def uneven_compute(times: Compute, least_pct: float) -> list[Advice]:
             "ranks compute unequally",
             f"{where}rank {rank[busiest]} computes {format_duration(int(compute[busiest]))}, the "
             f"mean is {format_duration(mean)}, the least {format_duration(int(compute.min()))}",
-            "equal work for all ranks: sequence lengths, experts, pipeline stages; gpu-speed tells "
-            "a slow GPU from more work",
+            "equal work for all ranks: sequence lengths, experts, pipeline stages; how fast each "
+            "GPU runs the same kernels tells a slow one from more work",
             over * len(compute),
             "gpu_speed",
             overlaps="any time in which others wait for that rank",
