@@ -282,7 +282,7 @@ def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
     chosen = np.flatnonzero(ours)
     lanes, first = np.unique(lane[chosen], return_index=True)
     last_end = np.full(len(chosen), -1, np.int64)
-    over = np.append(first[1:], len(chosen))
+    over = np.append(first, len(chosen))[1:]
     begins = np.searchsorted(lane, lanes)
     for low, high, begin in zip(first.tolist(), over.tolist(), begins.tolist(), strict=True):
         if chosen[low] > begin:  # a few threads or streams

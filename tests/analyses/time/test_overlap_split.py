@@ -37,7 +37,7 @@ def split(
 
 def test_an_instant_with_two_belongs_half_to_each() -> None:
     calls = [("tp", 0, 8), ("dp", 4, 8)]  # both run from 4 to 8; compute hides 6 to 10
-    tp, dp = split(calls, [(6, 4)], "collective")
+    dp, tp = split(calls, [(6, 4)], "collective")
     assert (tp["group"], tp["comm_ns"], tp["overlap_ns"]) == ("tp", 6, 1)
     assert (dp["group"], dp["comm_ns"], dp["overlap_ns"]) == ("dp", 6, 3)
 
