@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -24,8 +24,7 @@ _SEAL = struct.Struct("<8s16sQQI")
 _MAGIC = b"htktabls"
 _CHECKED = "checked.txt"
 ENDING = ".arrow"
-_BUFFERED = 1 << 20  # bytes of small tables that go to the file in one piece
-_IN_MEMORY = 4 << 20  # a larger table goes to the file buffer by buffer
+_IN_MEMORY = 4 << 20  # small tables go to the file in one piece, a larger one buffer by buffer
 _RENAMED = 3  # of the facts of a file, those that a new name does not change
 _ALIGNMENT = 64  # of buffers in memory, as Arrow recommends
 TEMPORARY = ".new-"  # how files and folders are called that are not whole yet
@@ -52,41 +51,59 @@ class _Summed:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.length = self.checksum = 0
+        self._written = self.checksum = 0
+        self._small = pa.BufferOutputStream()  # what is still to be written
         self.closed = False
 
+    @property
+    def length(self) -> int:
+        return self._written + int(self._small.tell())
+
     def write(self, content: bytes | pa.Buffer) -> int:
+        """Write at once; small pieces before it must be in the file."""
         self._file.write(content)
         self.checksum = checksum(content, self.checksum)
         size = len(content)
-        self.length += size
+        self._written += size
         return size
 
     def flush(self) -> None: ...
 
+    def add_bytes(self, content: bytes) -> None:
+        self._small.write(content)
+
     def add(self, table: pa.Table) -> tuple[int, int]:
         """Write a table, as aligned as a mapped file; return where it is, and its length."""
-        self.write(bytes(-self.length % _ALIGNMENT))
+        self.add_bytes(bytes(-self.length % _ALIGNMENT))
         start = self.length
-        combined = table.unify_dictionaries().combine_chunks()
-        if combined.get_total_buffer_size() <= _IN_MEMORY:  # a hundred small pieces in one
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, combined.schema) as writer:
-                writer.write_table(combined)
-            self.write(sink.getvalue())
-        else:
-            with pa.ipc.new_stream(pa.PythonFile(self, "w"), combined.schema) as writer:
-                writer.write_table(combined)
+        batches = table.to_batches()
+        if len(batches) > 1:
+            batches = table.unify_dictionaries().combine_chunks().to_batches()
+        sink: Any = self._small
+        if table.get_total_buffer_size() > _IN_MEMORY:
+            self.pour()
+            sink = pa.PythonFile(self, "w")
+        with pa.ipc.RecordBatchStreamWriter(sink, table.schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        if self._small.tell() > _IN_MEMORY:
+            self.pour()
         return start, self.length - start
+
+    def pour(self) -> None:
+        """Write the small pieces: a hundred of them in one."""
+        content, self._small = self._small.getvalue(), pa.BufferOutputStream()
+        self.write(content)
 
 
 def write_tables(path: Path, tables: Mapping[str, pa.Table], key: str, file_name: str) -> None:
     """Write tables, their index and the seal, of a file that will be called `file_name`."""
-    with path.open("wb", buffering=_BUFFERED) as file:
+    with path.open("wb") as file:
         content = _Summed(file)
         index = {name: content.add(table) for name, table in tables.items()}
         listed = json.dumps(index).encode()
-        content.write(listed)
+        content.add_bytes(listed)
+        content.pour()
         owner = _owner(key, file_name)
         file.write(_SEAL.pack(_MAGIC, owner, content.length, len(listed), content.checksum))
 
@@ -148,9 +165,10 @@ class TableFolder:
             write_tables(temporary, tables, self._key, path.name)
             written = _last_change(temporary)
             temporary.replace(path)
-        finally:
+        except BaseException:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
+            raise
         changed = _last_change(path)
         if changed[:_RENAMED] == written[:_RENAMED]:
             self._note(file, changed)
