@@ -7,6 +7,7 @@ from typing import Any
 from htk.core.humanize import format_duration
 from htk.dashboard import plots
 from htk.output.figure_colours import colour_of
+from htk.output.figure_frame import framed
 from htk.plan.step import Plan
 
 _GIB = 2**30
@@ -85,7 +86,7 @@ def pareto(layouts: Layouts, dark: bool) -> Any:
                marker={"size": 17, "symbol": "circle-open", "color": own["ink"],
                        "line": {"width": 2}}),
     ]  # fmt: skip
-    fig = plots.framed(
+    fig = framed(
         data, dark=dark, xaxis={"title": {"text": "step, s"}, "rangemode": "tozero"},
         yaxis={"title": {"text": layouts.title}, "rangemode": "tozero"}, hovermode="closest",
     )  # fmt: skip
@@ -156,7 +157,7 @@ def parts(planned: Plan, dark: bool) -> Any:
         cliponaxis=False,
         hovertemplate="%{y}: %{text}<extra></extra>",
     )
-    return plots.framed(
+    return framed(
         [bars], dark=dark,
         xaxis={"title": {"text": "s of the step"}, "range": [0, 1.35 * taken[names[0]] / 1e9]},
         yaxis={"autorange": "reversed"}, margin={"l": 8, "r": 16, "t": 8, "b": 40}, bargap=0.3,
@@ -187,7 +188,7 @@ def stages(planned: Plan, dark: bool) -> Any:
         if any(values)
     ]
     most = planned.job.gpu.memory_bytes / _GIB
-    fig = plots.framed(
+    fig = framed(
         bars, dark=dark, barmode="stack", xaxis={"title": {"text": "GiB at the peak"}},
         yaxis={"autorange": "reversed"}, margin={"l": 8, "r": 16, "t": 60, "b": 40}, bargap=0.3,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from htk.core.humanize import shorten
 from htk.output.figure_colours import colour_of, hatch, heat_scale, marker_of, place_of
 from htk.output.figure_columns import written_out
-from htk.output.figures import layout_of
+from htk.output.figure_frame import framed
 from htk.output.tokens import DARK, LIGHT, SERIES
 
 _BETWEEN = 0.02  # of the width: between recordings
@@ -30,15 +30,6 @@ class Layer:
     meaning: str  # as the palettes name it
     values: Sequence[float]
     texts: Sequence[str]
-
-
-def framed(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
-    """Return a figure in the colours of the page."""
-    import plotly.graph_objects as go
-
-    fig = go.Figure(list(data))
-    fig.update_layout(**{**layout_of(dark=dark), **layout})
-    return fig
 
 
 def palette(dark: bool) -> dict[str, str]:

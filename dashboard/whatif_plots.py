@@ -11,6 +11,7 @@ from htk.columns.intervals import Spans, subtract, union
 from htk.core.humanize import format_duration
 from htk.dashboard import plots
 from htk.graph.build import Graph
+from htk.output.figure_frame import framed
 from htk.plan.search import STRATEGIES
 from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
@@ -50,7 +51,7 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         hovertemplate="%{y}; click to try it<extra></extra>",
     )
     axis = {"title": {"text": "ms of a step, best case"}}
-    return plots.framed([bar], dark=dark, xaxis=axis, margin={"l": 8, "r": 16, "t": 8, "b": 40})
+    return framed([bar], dark=dark, xaxis=axis, margin={"l": 8, "r": 16, "t": 8, "b": 40})
 
 
 def intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
@@ -87,7 +88,7 @@ def intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         hovertemplate="%{y}: %{x:,.4g} ms<extra></extra>",
     )
     measured = [row["measured_step_time_ns"] / 1e6 for row in predicted[:1]]
-    fig = plots.framed(
+    fig = framed(
         [bars(90, 3, 0.3), bars(50, 5, 0.6), dots],
         dark=dark,
         barmode="overlay",
@@ -257,4 +258,4 @@ def _strips(labels: list[str], strips: list[NDArray[np.float64]], period: int, d
         hovertemplate="%{y} at %{x:.2f} ms<extra></extra>",
     )
     axes = {"xaxis": {"title": "ms of the step"}, "yaxis": {"autorange": "reversed"}}
-    return plots.framed([cells], dark=dark, margin={"l": 120, "r": 16, "t": 8, "b": 44}, **axes)
+    return framed([cells], dark=dark, margin={"l": 120, "r": 16, "t": 8, "b": 44}, **axes)

@@ -12,6 +12,7 @@ from htk.dashboard.components import coverage, empty, picture, plot, section, se
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.output.figure_colours import colour_of
+from htk.output.figure_frame import framed
 
 _QUESTION = "What does communication cost?"
 _DEFAULTS = {"by": "size", "overlap": "total"}
@@ -159,7 +160,7 @@ def _bandwidth(visit: Visit) -> Any:
         "xaxis": {"type": "log", "title": "size of a call, from", **ticks},
         "yaxis": {"title": "GB/s", "rangemode": "tozero"},
     }
-    fig = plots.framed(data, dark=visit.dark, **axes)
+    fig = framed(data, dark=visit.dark, **axes)
     note = "Dotted, if at least three sizes were measured: the limit for very large calls."
     table = grid(result, visit, {}, rows=6)
     return section(heading, plot(fig, heading), table, *coverage(result)[1:], note=note)

@@ -9,6 +9,7 @@ from htk.dashboard.components import coverage, empty, picture, plot, section, se
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.models.hardware import Gpu, catalogue, gpu
+from htk.output.figure_frame import framed
 from htk.output.tokens import blended
 
 _ORDERS = ["total", "count", "mean", "max"]
@@ -90,7 +91,7 @@ def _tensor(visit: Visit) -> Any:
         for name, column, colour in parts
     ]
     axes = {"xaxis": {"title": "ms, all ranks"}, "yaxis": {"autorange": "reversed"}}
-    fig = plots.framed(bars, dark=visit.dark, barmode="stack", **axes)
+    fig = framed(bars, dark=visit.dark, barmode="stack", **axes)
     return section("Tensor cores", plot(fig, "tensor cores"))
 
 

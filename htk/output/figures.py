@@ -17,9 +17,10 @@ from htk.output.figure_columns import (
     scale_of,
     title_of,
 )
+from htk.output.figure_frame import framed
 from htk.output.figure_marks import marks_of
 from htk.output.figure_text import with_plain_names
-from htk.output.tokens import DARK, FONT, LIGHT
+from htk.output.tokens import DARK, LIGHT
 
 _MOST_POINTS = 2000
 _MOST_CELLS = 50_000  # of a heat map; points of lines
@@ -30,20 +31,15 @@ _MOST_MARKS = 20  # of an axis
 def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     """Return the picture of an answer."""
     require("plot", "a picture")
-    import plotly.graph_objects as go
-
     chart = _recorded(chart, table)
     shown, mean = _over_ranks(_single_ranks(table, chart), chart)
     shown = shown.slice(0, _MOST_CELLS if isinstance(chart, Heatmap | Line) else _MOST_POINTS)
     if isinstance(chart, Bar) and chart.horizontal:
         shown = shown.slice(0, _MOST_BARS)
     drawn = marks_of(shown, chart, DARK if dark else LIGHT)
-    fig = go.Figure(drawn)
-    fig.update_layout(
-        **layout_of(dark=dark),
-        # Each sign on its own side of zero: what saves does not hide what costs.
-        barmode="relative" if isinstance(chart, Bar) and chart.stacked else "group",
-    )
+    # Each sign on its own side of zero: what saves does not hide what costs.
+    mode = "relative" if isinstance(chart, Bar) and chart.stacked else "group"
+    fig = framed(drawn, dark=dark, barmode=mode)
     _label(fig, shown, chart, " (mean over ranks)" if mean else "")
     if isinstance(chart, Line) and chart.x in WITH_NUMBER:
         marks = sorted(v for v in shown[chart.x].unique().to_pylist() if v is not None)
@@ -85,42 +81,6 @@ def _recorded(chart: Chart, table: pa.Table) -> Chart:
     if kept:
         return replace(chart, y=kept)
     return chart if chart.instead is None else replace(chart, y=chart.instead)
-
-
-def layout_of(*, dark: bool) -> dict[str, Any]:
-    """Return the frame of every figure: quiet lines, marks that lie flat, room for long names."""
-    own = DARK if dark else LIGHT
-    axis = {
-        "gridcolor": own["line"],
-        "zerolinecolor": own["idle"],
-        "linecolor": own["line"],
-        "tickangle": 0,
-        "automargin": True,
-        "title": {"font": {"size": 12, "color": own["mute"]}, "standoff": 8},
-        "tickfont": {"size": 12, "color": own["mute"]},
-    }
-    apart = {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}  # names off the bars
-    return {
-        "template": {"layout": {"xaxis": axis, "yaxis": {**axis, **apart}}},
-        "margin": {"l": 56, "r": 16, "t": 30, "b": 40},
-        "legend": {
-            "orientation": "h",
-            "traceorder": "normal",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "x": 0,
-            "xanchor": "left",
-        },
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": FONT, "size": 12.5, "color": own["ink"]},
-        "hoverlabel": {
-            "align": "left",
-            "bgcolor": own["ink"],
-            "bordercolor": own["ink"],
-            "font": {"family": FONT, "size": 12, "color": own["panel"]},
-        },
-    }
 
 
 def _single_ranks(table: pa.Table, chart: Chart) -> pa.Table:

@@ -9,6 +9,7 @@ wider interval.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from htk.models.hardware import gpu
 from htk.models.memory import SIGMA, Layout, Memory, ModelSize, allocated, memory, p_oom
@@ -30,7 +31,7 @@ class Held:
     measured: float | None = None  # the recorded peak
     node: int = 8  # GPUs
 
-    @property
+    @cached_property
     def reckoned(self) -> Memory:
         """The memory that the model predicts for the recorded layout."""
         return memory(self.size, self.layout)
