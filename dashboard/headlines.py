@@ -1,5 +1,6 @@
 """The heading of a page: its answer in a sentence with the number, and a second fact below it."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ _OF_A_NAME = 60  # characters
 _FAMILIES = {("memory", "copy"): "copies", ("memory", "set"): "memory sets"}
 _REST = "others"  # a table's row for all names that it does not list
 GAPS = 12  # the longest, as the page of idle time lists them
+_WITH_UNIT = re.compile(r"(\d) (?=(?:%|[nµm]?s|[KMGT]iB|GB/s)(?:\W|$))")
 PART = "headline"  # of a page that has one
 
 
@@ -37,11 +39,16 @@ def answering(question: str, find: Callable[[Visit], _Sentences | None]) -> Call
             sentences = find(visit)
         except HtkError:
             sentences = None
-        first, second = sentences or (question, "")
+        first, second = (_unbroken(words) for words in sentences or (question, ""))
         lead = [html.P(f"{second}.", className="lead")] if second else []
         return html.Div([html.H1(f"{first}." if sentences else first), *lead])
 
     return part
+
+
+def _unbroken(words: str) -> str:
+    """Return words whose numbers keep to one line with their units."""
+    return _WITH_UNIT.sub("\\1\N{NO-BREAK SPACE}", words)
 
 
 def of_timeline(visit: Visit) -> _Sentences | None:
@@ -150,8 +157,14 @@ def of_memory(visit: Visit) -> _Sentences | None:
     top = max(rows, key=lambda r: (r["peak_bytes"], r["held_bytes"] or 0))
     when = format_duration(top["peak_ns"] - visit.trace.origin_ns)
     where = "" if top["device_kind"] == "gpu" else " on the host"
-    first = f"Rank {top['rank']} uses {format_bytes(top['peak_bytes'])}{where} at most"
-    second = f"The peak: {when} into the recording"
+    peaks: dict[int, int] = {}
+    for row in rows:  # one for each holder
+        peaks[row["rank"]] = max(peaks.get(row["rank"], 0), row["peak_bytes"])
+    alike = len(peaks) > 1 and len({format_bytes(peak) for peak in peaks.values()}) == 1
+    who = f"Each of {len(peaks)} ranks" if alike else f"Rank {top['rank']}"
+    first = f"{who} uses {format_bytes(top['peak_bytes'])}{where} at most"
+    whose = f"Rank {top['rank']}'s" if alike else "The"
+    second = f"{whose} peak: {when} into the recording"
     if not top["held_bytes"]:
         return first, second
     holder = str(top["holder"]).strip("()")

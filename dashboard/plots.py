@@ -11,7 +11,7 @@ from htk.core.humanize import shorten
 from htk.output.figure_colours import colour_of, hatch, heat_scale, marker_of, place_of
 from htk.output.figure_columns import written_out
 from htk.output.figure_frame import framed
-from htk.output.tokens import DARK, LIGHT, SERIES
+from htk.output.tokens import DARK, LIGHT
 
 _BETWEEN = 0.02  # of the width: between recordings
 _LAYERS = {
@@ -269,39 +269,6 @@ def roofs(
     x_axis = {**ticks, "title": {"text": "operations for each byte moved"}}
     y_axis = {**ticks, "title": {"text": "TFLOP/s achieved"}}
     return framed(data, dark=dark, xaxis=x_axis, yaxis=y_axis)
-
-
-def lines(
-    series: Sequence[tuple[str, Sequence[float], Sequence[float]]],
-    *,
-    dark: bool,
-    x_title: str,
-    y_title: str,
-    steps: bool = False,
-    **layout: Any,
-) -> Any:
-    """Named lines; steps hold a value until the next."""
-    import plotly.graph_objects as go
-
-    own = palette(dark)
-    dashes, colours = ("solid", "dash", "dot", "dashdot"), len(SERIES)
-    data = [
-        go.Scatter(
-            x=list(x),
-            y=list(y),
-            name=name,
-            mode="lines" if steps or len(x) > 60 else "lines+markers",
-            line={
-                "color": colour_of(name, own, k),
-                "dash": dashes[k // colours % len(dashes)],
-                "width": 1.6,
-                "shape": "hv" if steps else "linear",
-            },
-        )
-        for k, (name, x, y) in enumerate(series)
-    ]
-    y_axis = {"title": {"text": y_title}, "rangemode": "tozero"}
-    return framed(data, dark=dark, xaxis={"title": {"text": x_title}}, yaxis=y_axis, **layout)
 
 
 def axis_of(letter: str, number: int) -> str:

@@ -4,6 +4,8 @@
   const NARROW = 600; // pixels of the window
   const LONGEST = 26; // characters of a label beside an axis
   const TWO_LINES = 48; // pixels of a row whose label may have two
+  const LETTER = 7; // pixels of a letter of a label
+  const FEW = 4; // marks of an axis of amounts
   const NAME = 150; // pixels of a column of names
   const NUMBERED = /^(rank|step|stage|device) (\S+)$/;
 
@@ -25,6 +27,12 @@
     return values.length && values.every((value) => typeof value === "string") ? values : [];
   }
 
+  /* Words below bars, in two rows by turns where they would run together in one. */
+  function staggered(words, room) {
+    const longest = Math.max(...words.map((text) => text.length));
+    return longest * LETTER <= room / words.length ? null : words.map((text, k) => (k % 2 ? `<br>${text}` : text));
+  }
+
   /* What changes about a chart; nothing of it is left out but second lines of cells. */
   function narrowed(gd) {
     const layout = {};
@@ -32,6 +40,11 @@
     if (numbered.length && numbered.every((text) => NUMBERED.test(text))) {
       Object.assign(layout, { "xaxis.tickvals": numbered, "xaxis.ticktext": numbered.map((text) => NUMBERED.exec(text)[2]),
         "xaxis.title.text": NUMBERED.exec(numbered[0])[1] });
+    } else if (numbered.length) {
+      const rows = staggered(numbered, gd.layout.xaxis?.ticktext ? Infinity : gd._fullLayout.xaxis._length);
+      if (rows) Object.assign(layout, { "xaxis.tickvals": numbered, "xaxis.ticktext": rows });
+    } else if (gd._fullLayout.xaxis?.type === "linear" && !gd.layout.xaxis?.tickvals) {
+      layout["xaxis.nticks"] = FEW;
     }
     const beside = gd.layout.yaxis && gd.layout.yaxis.ticktext ? [...gd.layout.yaxis.ticktext] : labels(gd.data, "y");
     if (beside.some((text) => text.length > LONGEST)) {

@@ -6,7 +6,7 @@ import numpy as np
 from dash import html
 
 from htk.columns.arrow import numbers
-from htk.core.humanize import format_bytes
+from htk.core.humanize import format_bytes, pluralize
 from htk.dashboard import hang_panels, headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select
 from htk.dashboard.grids import answered, grid
@@ -186,6 +186,9 @@ def _matrix(visit: Visit) -> Any:
     heading = "Who sends how much to whom?"
     if not len(result):
         text = "No messages between two ranks and no all-to-alls: only these have a direction."
+        if left_out := result.coverage.get("calls_left_out"):
+            calls = pluralize(left_out, "recorded call")
+            text = f"{calls} between ranks, without how much went from which to which: not drawn."
         return section(heading, empty(text))
     return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
 

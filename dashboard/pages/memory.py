@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import pyarrow.compute as pc
 from dash import dcc, html
 
 from htk.core.humanize import format_bytes, format_duration
-from htk.dashboard import headlines, plots
+from htk.dashboard import headlines
 from htk.dashboard.components import coverage, empty, picture, plot, section, select, tile
 from htk.dashboard.example_ranges import instance, link
 from htk.dashboard.grids import grid
 from htk.dashboard.page import Page, Visit, panel
+from htk.output.figures import figure
 
 _SLICES = 200  # of a curve
 _QUESTION = "How much memory is in use, and by what?"
@@ -60,28 +62,21 @@ def _tiles(visit: Visit) -> Any:
 def _line(visit: Visit) -> Any:
     by = visit.option("by", _DEFAULTS["by"])
     result = visit.ask("memory_timeline", by=by, slices=_SLICES)
-    origin = visit.trace.origin_ns
-    series: dict[str, tuple[list[float], list[float]]] = {}
-    for row in result.to_pylist():  # a few hundred points
-        name = f"rank {row['rank']}"
-        name += "" if row["device_kind"] == "gpu" else f" {row['device_kind']}"
-        name += f" {row['category']}" if row["category"] else ""
-        x, y = series.setdefault(name, ([], []))
-        x.append((row["time_ns"] - origin) / 1e6)
-        y.append(row["allocated_bytes"] / 2**30)
     heading = "In use over time"
-    if not series:
+    if not len(result):
         return section(heading, empty("No allocations under the filters that are set."))
-    fig = plots.lines(
-        [(name, x, y) for name, (x, y) in series.items()],
-        dark=visit.dark,
-        x_title="ms since the recording began",
-        y_title="GiB",
-        steps=True,
-        dragmode="select",
-        selectdirection="h",
+    chart = result.analysis.chart
+    assert chart is not None
+    fig = figure(result.table, chart, dark=visit.dark)
+    before = (pc.min(result.table["time_ns"]).as_py() - visit.trace.origin_ns) / 1e6
+    for trace in fig.data:
+        trace.x = [None if x is None else x + before for x in trace.x]
+    fig.update_layout(dragmode="select", selectdirection="h")
+    fig.update_xaxes(title="ms since the recording began")
+    note = (
+        "Ranks that do the same are one line, in a band from the lowest to the highest of them. "
+        "Drag across a range to look at it alone, on every page."
     )
-    note = "Drag across a range to look at it alone, on every page."
     plot_id = {"type": "brush", "name": "memory"}
     return section(heading, plot(fig, heading, plot_id, 420), *coverage(result)[1:], note=note)
 

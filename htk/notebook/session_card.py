@@ -7,15 +7,14 @@ import numpy as np
 from htk.columns.arrow import numbers, valid
 from htk.core.humanize import format_bytes, format_duration, format_int_ranges
 from htk.errors import HtkError
+from htk.output import html
 from htk.output.coverage_text import coverage_lines
-from htk.output.html import share_bar
 from htk.overview.summary import Verdict, verdict
 from htk.trace.coverage import coverage
 from htk.trace.trace import Trace
 
 MOST_EVENTS = 3_000_000  # of a trace whose verdict is worked out to show it
 _MOST_FILES = 200
-_STYLE = "font:13px/1.5 system-ui,sans-serif;max-width:900px"
 _QUIET = "opacity:.7"
 
 
@@ -40,9 +39,8 @@ def card(trace: Trace) -> str:
     footer = "".join(
         f'<div style="{_QUIET};font-size:12px">{escape(n.strip())}</div>' for n in notes
     )
-    return (
-        f'<div style="{_STYLE}"><b>htk trace</b>{_told(verdict)}<table><tr>{cells}</tr></table>'
-        f"{footer}{_files(trace)}</div>"
+    return html.card(
+        f"<b>htk trace</b>{_told(verdict)}<table><tr>{cells}</tr></table>{footer}{_files(trace)}"
     )
 
 
@@ -62,7 +60,7 @@ def _told(verdict: Verdict | None) -> str:
     )
     shares = [(s.name, s.pct) for s in verdict.shares]
     return (
-        f" · {escape(verdict.headline).replace(chr(10), '<br>')}{share_bar(shares)}"
+        f" · {escape(verdict.headline).replace(chr(10), '<br>')}{html.share_bar(shares)}"
         f"{f'<ol style=margin-top:4px>{causes}</ol>' if causes else ''}"
     )
 

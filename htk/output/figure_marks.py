@@ -19,6 +19,7 @@ from htk.output.figure_columns import (
     title_of,
     words_of,
 )
+from htk.output.step_bands import curves_of, step_bands
 from htk.output.tokens import DARK, blended, series_colour
 
 _MOST_LINES = 4  # of ranks; of more the median and the range are drawn
@@ -76,6 +77,13 @@ def _by_kind(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[str] 
 def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
+    if chart.steps and "rank" in table.column_names:
+        curves = curves_of(
+            table,
+            _series_names(table, chart),
+            *(scaled(table, name, range(table.num_rows)) for name in (chart.x, str(chart.y))),
+        )
+        return step_bands(curves, palette, scale_of(table, str(chart.y))[1])
     every = _split_by_owner(table, chart)
     series = [
         line for line in every if any(v is not None for v in scaled(table, line.y, line.rows))
@@ -107,6 +115,15 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
             )
         )
     return traces
+
+
+def _series_names(table: pa.Table, chart: Line) -> list[str]:
+    """Return the series that each row is of."""
+    names = [""] * table.num_rows
+    for name, rows, _ in series_of(table, chart.y, chart.color):
+        for row in rows:
+            names[row] = name
+    return names
 
 
 def _recordings(rows: list[int], cycle: list[int | None] | None) -> list[list[int]]:

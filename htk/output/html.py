@@ -8,13 +8,14 @@ from importlib.resources import files
 from typing import Any
 
 from htk.output.coverage_text import coverage_lines
-from htk.output.figure_colours import colour_of, is_waiting
+from htk.output.figure_colours import colour_of, is_waiting, meaning_of
 from htk.output.render import PROSE, RenderedColumn, left_out, text_columns
 from htk.output.result import Result
-from htk.output.tokens import LIGHT, blended
+from htk.output.tokens import LIGHT, blended, css_variables
 
 ROWS = 500  # of a table; the machine formats hold all
 _PAGE = 12
+_PLAIN = "font:13px/1.5 system-ui,sans-serif;max-width:900px"  # of a card without its style
 
 
 def to_html(result: Result) -> str:
@@ -50,18 +51,45 @@ def table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
 def look(name: str, number: int) -> str:
     """Return the style of a share of the time: colour by meaning, waiting striped, idle pale.
 
-    Each has a plain colour in hexadecimal: notebooks that are not trusted lose gradients and newer
-    ways to write a colour.
+    Each has a plain colour in hexadecimal: notebooks that are not trusted lose gradients, variables
+    and newer ways to write a colour. Where they are kept the colour is that of the card's scheme.
     """
     colour = colour_of(name, LIGHT, number)
     if name.startswith("idle") or "between" in name:
-        return f"background-color:{blended(LIGHT['idle'], LIGHT['panel'], 1 - 0.2 * (number % 4))}"
+        share = 1 - 0.2 * (number % 4)
+        plain = blended(LIGHT["idle"], LIGHT["panel"], share)
+        mixed = f"color-mix(in srgb,var(--idle,{LIGHT['idle']}) {100 * share:.0f}%,"
+        return f"background-color:{plain};background:{mixed}var(--panel,{LIGHT['panel']}))"
     if is_waiting(name):
         plain = blended(colour, LIGHT["panel"], 0.5)
-        stripes = f"{colour} 0 3px,{LIGHT['wait']} 3px 7px"
-        image = f"background-image:repeating-linear-gradient(135deg,{stripes})"
-        return f"background-color:{plain};{image}"
-    return f"background-color:{colour}"
+        stripes = f"var(--comm,{colour}) 0 3px,var(--wait,{LIGHT['wait']}) 3px 7px"
+        return f"background-color:{plain};background:repeating-linear-gradient(135deg,{stripes})"
+    meaning = meaning_of(name)
+    return f"background-color:{colour}" + (
+        f";background:var(--{meaning},{colour})" if meaning and LIGHT[meaning] == colour else ""
+    )
+
+
+def card(inside: str) -> str:
+    """Return a card of a notebook: in the colours of its theme where it says it (JupyterLab, VS
+    Code, Colab), else in those that the reader's system asks for."""
+    theme_marks = ('[data-jp-theme-light="{}"]', ".vscode-{}", '[theme="{}"]')
+    light, dark = (
+        [where.format(word) for where, word in zip(theme_marks, words, strict=True)]
+        for words in (("true", "light", "light"), ("false", "dark", "dark"))
+    )
+    own = {name: css_variables(dark=name == "dark") for name in ("light", "dark")}
+    style = (
+        f".htk-card {{ {own['light']} font: 13px/1.5 system-ui, sans-serif; "
+        "max-width: 900px; padding: 12px 16px; background: var(--panel); color: var(--ink); "
+        "border: 1px solid var(--line); border-radius: 10px }\n"
+        ".htk-card table, .htk-card tr, .htk-card td, .htk-card th { background: none !important; "
+        "color: inherit; border: 0 }\n"
+        f"@media (prefers-color-scheme: dark) {{ :root:not(:has({', '.join(light)})):not("
+        f"{', '.join(light)}) .htk-card {{ {own['dark']} }} }}\n"
+        f":is({', '.join(dark)}) .htk-card {{ {own['dark']} }}"
+    )
+    return f'<style>{style}</style><div class="htk-card" style="{_PLAIN}">{inside}</div>'
 
 
 def share_bar(shares: Sequence[tuple[str, float]]) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from htk.analyses import find
+from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
 from htk.trace.opening import OpenOptions, open_trace
 from tests.conftest import ROOT, new_tab
@@ -72,3 +74,53 @@ def test_a_map_keeps_its_cells(phone: tuple[Any, str]) -> None:
     assert max(cells["texts"]) < cells["of"]
     within = page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     assert within, "nothing is wider than the phone"
+
+
+PAGES = sorted({*composed()} - {"job"})  # which this recording has nothing of
+MORE = ("runs", "kernel_top", "compare?o.base=0&o.new=4", "whatif?o.batch=2x", "nowhere")
+WIDER = """() => [...document.querySelectorAll('body *')].filter(element => {
+  const { width, right } = element.getBoundingClientRect();
+  if (!width || right <= innerWidth + 1 || !element.checkVisibility({contentVisibilityAuto: true}))
+    return false;
+  const within = (box) => box.getBoundingClientRect().right <= innerWidth + 1
+    && ['auto', 'scroll', 'hidden'].includes(getComputedStyle(box).overflowX);
+  for (let box = element.parentElement; box && box !== document.body; box = box.parentElement)
+    if (within(box)) return false; // it scrolls there, or is shortened
+  return true;
+}).map(element => `${element.tagName}.${element.className} ${element.textContent.slice(0, 40)}`)"""
+
+DRAWN = """() => {
+  window.dispatchEvent(new Event('beforeprint'));
+  const all = (what, has) => [...document.querySelectorAll(`main ${what}`)].every(has);
+  return window.store && !window.store.getState().isLoading
+    && all('.part', p => p.childElementCount)
+    && all('figure.plot', f => f.querySelector('.main-svg'))
+    && all('.grid', g => g.querySelector('.ag-row .ag-cell-value'));
+}"""
+
+
+@pytest.mark.parametrize("path", [*PAGES, *MORE])
+def test_no_page_is_wider_than_the_window(phone: tuple[Any, str], path: str) -> None:
+    """Nothing sticks out of it, not even where the page would cut it off, filters neither."""
+    page, address = phone
+    page.goto(f"{address}/{path}")
+    page.wait_for_selector("main h1, main .problem")
+    until(page, DRAWN)
+    assert page.evaluate(WIDER) == []
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    for pill in page.query_selector_all("header details.pick > summary"):
+        pill.click()
+        assert page.evaluate(WIDER) == [], pill.inner_text()
+        pill.click()
+
+
+def test_words_below_bars_stand_in_two_rows(phone: tuple[Any, str]) -> None:
+    page, address = phone
+    page.goto(f"{address}/operators")
+    settled(page)
+    figure = find("phase_breakdown").question
+    drawn = texts(page, figure, "xtick")
+    assert len(drawn) > 3
+    for row in (drawn[::2], drawn[1::2]):
+        for before, after in pairwise(row):
+            assert before["right"] < after["left"], "they do not touch"

@@ -16,7 +16,7 @@ import pytest
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
 from htk.core.chart import Bar, Heatmap, Line, Scatter, TimelineChart
-from htk.core.humanize import shorten
+from htk.core.humanize import parse_int_ranges, shorten
 from htk.dashboard.runs import Runs
 from htk.schema import ABSOLUTE_TIMES
 from htk.schema.columns import heading_of, unit_of
@@ -189,6 +189,9 @@ def compare_bars(picture: dict[str, Any], rows: Rows, chart: Bar, ranks: int) ->
 
 
 def compare_lines(picture: dict[str, Any], rows: Rows, chart: Line) -> None:
+    if chart.steps:
+        compare_bands(picture, rows, chart)
+        return
     ys = (chart.y,) if isinstance(chart.y, str) else chart.y
     origin = min(row[chart.x] for row in rows) if chart.x in ABSOLUTE_TIMES else 0
     x_unit = unit(picture["x"], chart.x)
@@ -217,6 +220,34 @@ def compare_lines(picture: dict[str, Any], rows: Rows, chart: Line) -> None:
         ("median" if "median" in p["trace"] else "", p["x"], p["y"]) for p in picture["points"]
     ]
     same_points(found, middle + edges)
+
+
+def compare_bands(picture: dict[str, Any], rows: Rows, chart: Line) -> None:
+    """What is drawn at each time of a row is the lowest, median and highest that the ranks named in
+    the legend hold then; each rank stands in one band or line."""
+    y = str(chart.y)
+    origin, factor = min(row[chart.x] for row in rows), unit(picture["y"], y)
+    held: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for row in rows:
+        held[row["rank"]].append((row[chart.x] - origin, row[y] / factor))
+    drawn: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for point in picture["points"]:
+        drawn[point["trace"]].append((point["x"] * unit(picture["x"], chart.x), point["y"]))
+    ranks_of = {}
+    for name in {trace.partition(":")[0] for trace in drawn}:
+        numbers = name.removeprefix("rank").removeprefix("s").replace(" ", "")
+        ranks_of[name] = parse_int_ranges(numbers)
+    assert sorted(rank for ranks in ranks_of.values() for rank in ranks) == sorted(held)
+    for trace, line in drawn.items():
+        ranks = ranks_of[trace.partition(":")[0]]
+        of = min if "lowest" in trace else max if trace.endswith(": highest") else median
+        for at in sorted({t for rank in ranks for t, _ in held[rank]}):
+            now = [held[rank] for rank in ranks if held[rank][0][0] <= at < held[rank][-1][0]]
+            if not now:  # the end
+                continue
+            expected = of([[v for t, v in points if t <= at][-1] for points in now])
+            assert [v for t, v in line if t <= at + 0.5][-1] == pytest.approx(expected), trace
+        assert max(v for _, v in line) <= max(v for rank in ranks for _, v in held[rank]) + 1e-9
 
 
 def whose(row: dict[str, Any], chart: Line) -> str:

@@ -1,6 +1,8 @@
 """What is drawn against its table, in a real browser: a simulated job with a straggler."""
 
 from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import pytest
@@ -52,28 +54,37 @@ def figure_of(page: Any, label: str) -> list[dict[str, Any]]:
 
 
 def test_memory_is_drawn_as_it_was(page: Any, job: Trace) -> None:
-    """At the middle of every silence each line is at what the raw events say; no peak is lost."""
+    """In every silence of all ranks the band and its line are at the lowest, median and highest of
+    what the raw events say; no peak is lost. The ranks do the same: they are one line."""
     go(page, "/memory")
     settled(page)
-    drawn = figure_of(page, "In use over time")
+    drawn = {d["name"]: d for d in figure_of(page, "In use over time")}
     memory = job.tables["memory"].to_pylist()
     ranks = sorted({r["rank"] for r in memory})
-    assert [d["name"] for d in drawn] == [f"rank {rank}" for rank in ranks]
-    assert len({d["colour"] for d in drawn}) == len(ranks)
-    assert {d["shape"] for d in drawn} == {"hv"}
-    for rank, line in zip(ranks, drawn, strict=True):
-        raw = sorted((r["time_ns"], r["event"], r["allocated_bytes"]) for r in memory
-                     if r["rank"] == rank)  # fmt: skip
-        times = [(t - job.origin_ns) / 1e6 for t, _, _ in raw]
-        values = [v / 2**30 for _, _, v in raw]
-        assert max(line["y"]) == pytest.approx(max(values))
-        least = (times[-1] - times[0]) / 100  # twice what a slice of the table is long
-        silences = [k for k in range(len(raw) - 1) if times[k + 1] - times[k] > least]
-        assert silences
-        for k in silences:
-            middle = (times[k] + times[k + 1]) / 2
-            shown = [y for x, y in zip(line["x"], line["y"], strict=True) if x <= middle][-1]
-            assert shown == pytest.approx(values[k])
+    assert ranks == [0, 1, 2]
+    names = ["highest", "lowest to highest", "median"]
+    assert list(drawn) == [f"ranks 0..2: {name}" for name in names]
+    assert {d["shape"] for d in drawn.values()} == {"hv"}
+    raw = {
+        rank: sorted((r["time_ns"], r["event"], r["allocated_bytes"]) for r in memory
+                     if r["rank"] == rank)
+        for rank in ranks
+    }  # fmt: skip
+    highest, lowest, middle = drawn.values()
+    assert max(highest["y"]) == pytest.approx(max(v for of in raw.values() for *_, v in of) / 2**30)
+    times = sorted(t for of in raw.values() for t, *_ in of)
+    least = (times[-1] - times[0]) / 100  # twice what a slice of the table is long
+    silences = [(a + b) / 2 for a, b in pairwise(times) if b - a > least]
+    silences = [at for at in silences if all(of[0][0] < at < of[-1][0] for of in raw.values())]
+    assert silences
+    for at in silences:
+        values = [[v for t, _, v in of if t <= at][-1] / 2**30 for of in raw.values()]
+        place = (at - job.origin_ns) / 1e6
+        for line, expected in (
+            (lowest, min(values)), (middle, median(values)), (highest, max(values)),
+        ):  # fmt: skip
+            shown = [y for x, y in zip(line["x"], line["y"], strict=True) if x <= place][-1]
+            assert shown == pytest.approx(expected)
 
 
 def test_a_rank_s_strip_says_what_the_overview_says(page: Any, job: Trace) -> None:
@@ -219,7 +230,9 @@ def test_headings_say_what_the_tables_say(page: Any, job: Trace) -> None:
     times = ask(job, "time_breakdown").to_pylist()
     total = sum(r["total_ns"] for r in times)
     exposed = 100 * sum(r["exposed_comm_ns"] for r in times) / total
-    assert f"{exposed:.1f} % of the GPUs' time" in page.inner_text("main h1")
+    assert f"{exposed:.1f} % of the GPUs' time" in page.inner_text("main h1").replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
     late = max(ask(job, "stragglers").to_pylist(), key=lambda r: r["cost_to_others_ns"])
     assert late["rank"] == 1, "planted"
     assert "Rank 1 is waited for most" in page.inner_text("main .lead")
@@ -230,7 +243,9 @@ def test_headings_say_what_the_tables_say(page: Any, job: Trace) -> None:
     go(page, "/idle")
     settled(page)
     idle = 100 * sum(r["idle_ns"] for r in times) / total
-    assert f"GPUs are idle {idle:.1f} % of the time" in page.inner_text("main h1")
+    assert f"GPUs are idle {idle:.1f} % of the time" in page.inner_text("main h1").replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
 
 
 def test_ranks_that_a_filter_leaves_out_are_not_called_unrecorded(page: Any) -> None:

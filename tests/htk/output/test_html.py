@@ -1,10 +1,13 @@
 """Pieces of HTML that stand alone, in notebooks that are not trusted too."""
 
 import re
+from typing import Any
 
 import pytest
 
-from htk.output.html import share_bar
+from htk.output.html import card, share_bar
+from htk.output.tokens import DARK, LIGHT
+from tests.conftest import new_tab
 
 NAMES = [
     "compute",
@@ -30,3 +33,39 @@ def test_waiting_and_transfer_look_different_without_stripes() -> None:
     colours = re.findall(r"background-color:(#[0-9A-Fa-f]{6})", bar)
     assert len(set(colours)) == 2 and colours[:2] == colours[2:]
     assert bar.count("repeating-linear-gradient") == 2
+
+
+@pytest.mark.parametrize(
+    ("system", "body", "dark"),
+    [
+        ("light", "", False),
+        ("dark", "", True),
+        ("light", 'data-jp-theme-light="false"', True),
+        ("dark", 'data-jp-theme-light="true"', False),
+        ("light", 'class="vscode-dark"', True),
+        ("dark", 'class="vscode-light"', False),
+    ],
+)
+def test_a_card_has_the_colours_of_its_notebook(
+    browser: Any, system: str, body: str, dark: bool
+) -> None:
+    """A notebook that says its theme has the last word, else the reader's system."""
+    page = new_tab(browser, color_scheme=system)
+    page.set_content(f"<!doctype html><body {body}>{card(share_bar([(n, 9.0) for n in NAMES]))}")
+    ground, ink, *shares = page.evaluate(
+        """() => {
+          const own = getComputedStyle(document.querySelector('.htk-card'));
+          const bars = [...document.querySelectorAll('.htk-card span[title]')];
+          return [own.backgroundColor, own.color,
+            ...bars.map(bar => getComputedStyle(bar).backgroundColor)];
+        }"""
+    )
+    page.close()
+    palette = DARK if dark else LIGHT
+    assert (ground, ink) == (rgb(palette["panel"]), rgb(palette["ink"]))
+    assert shares[0] == rgb(palette["compute"]) and shares[2] == rgb(palette["comm"])
+
+
+def rgb(colour: str) -> str:
+    """Return a colour as browsers tell it."""
+    return f"rgb({', '.join(str(int(colour[k : k + 2], 16)) for k in (1, 3, 5))})"
