@@ -55,6 +55,11 @@ TWINS = (  # what, against what, where
         "with NumPy, and as Python sorts",
         "`tests/htk/columns/test_order.py`",
     ),
+    (
+        "the caching allocator, compiled",
+        "its twin in Python, and worked by hand",
+        "`tests/htk/models/test_allocator_replay.py`",
+    ),
     ("the replay, compiled", "its twin in Python", "`tests/htk/graph/test_replay.py`"),
     (
         "selections",

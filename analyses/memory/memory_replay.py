@@ -19,20 +19,13 @@ from htk.measures.breakdown import percent
 from htk.measures.memory_categories import Categories
 from htk.measures.memory_lifetimes import MemoryEvents, offloaded, recomputed
 from htk.measures.memory_use import MemoryUse, failures
-from htk.models.caching_allocator import (
-    OWN_SEGMENT,
-    SMALL,
-    CachingAllocator,
-    OutOfGpuMemory,
-    round_size,
-    segment_size,
-)
+from htk.models.allocator_replay import Before, replay
+from htk.models.caching_allocator import OWN_SEGMENT, SMALL, round_size, segment_size
 from htk.schema import TEXT, table
 
 _GPUS = (1, 6)  # CUDA, HIP
 _MOST_BYTES = 1 << 50
 _MOST_FACTOR = 1e6
-_REST = -1  # a key beside those of blocks
 _PIECE = 2 << 20  # of what the GPU gives: where segments begin and end
 
 RETURNS = table(
@@ -220,7 +213,7 @@ class _Events:
     block: Ints
     size: Ints
     before: int  # bytes allocated before the first
-    addresses: list[int] | None  # of each block; None: not recorded as numbers
+    addresses: Ints | None  # of each block; None: not recorded as numbers
 
     @classmethod
     def of(cls, use: MemoryUse, device: int) -> "_Events":
@@ -230,8 +223,8 @@ class _Events:
         row = np.flatnonzero(chosen & valid(use.table["address"]))
         code, names = codes_of(use.table["address"])
         try:
-            addresses = [int(str(name), 0) for name in names.to_pylist()]
-        except ValueError:
+            addresses = np.array([int(str(name), 0) for name in names.to_pylist()], np.int64)
+        except (ValueError, OverflowError):
             addresses = None
         return cls(row, code[row].astype(np.int64), use.size[row], max(before, 0), addresses)
 
@@ -241,7 +234,7 @@ class _Events:
         gives them, joined where one block spans several."""
         if self.addresses is None:
             return None
-        size, start = np.abs(self.size), np.array(self.addresses, np.int64)[self.block]
+        size, start = np.abs(self.size), self.addresses[self.block]
         segments: Segments = []
         for is_small in (True, False):
             chosen = (size <= SMALL) == is_small
@@ -295,53 +288,30 @@ def _replayed(
     split: int | None,
     segments: Segments | None,
 ) -> Figures:
-    """Return the figures of a replay; `size`: of each recorded event, with the factors. A loop:
-    each block depends on all that came before."""
-    allocator = CachingAllocator(capacity, split)
-    failed = _begin(allocator, events, size, segments)
-    blocks = len(allocator)
-    allocator.begin()
-    for key, amount in zip(edited.block.tolist(), edited.size.tolist(), strict=True):
-        if allocator.holds(key):
-            allocator.free(key)  # where it is new, its release was not recorded
-        if amount > 0:
-            blocks += 1
-            failed += not _allocated(allocator, key, amount)
-    most = allocator.peak_reserved
-    unused = 100 * (most - allocator.allocated_at_peak) / most if most else None
+    """Return the figures of a replay; `size`: of each recorded event, with the factors."""
+    before = _before(events, size, segments)
+    figures = replay(before, edited.block, edited.size, capacity, split)
+    most = figures.peak_reserved
+    unused = 100 * (most - figures.allocated_at_peak) / most if most else None
     return (
-        allocator.peak_allocated, most, unused, allocator.segments, allocator.retries, failed,
-        blocks,
+        figures.peak_allocated, most, unused, figures.segments, figures.retries, figures.failed,
+        figures.blocks,
     )  # fmt: skip
 
 
-def _begin(
-    allocator: CachingAllocator, events: _Events, size: Ints, segments: Segments | None
-) -> int:
-    """Allocate what was there before: what is freed later, and the rest as one block."""
+def _before(events: _Events, size: Ints, segments: Segments | None) -> Before:
+    """Return what was there before: what is freed later, and the rest as one block."""
     keys, first = np.unique(events.block, return_index=True)
     was_there = events.size[first] < 0
-    freed_later = -int(events.size[first][was_there].sum())
-    failed = 0
-    rest = max(events.before - freed_later, 0)
-    if rest:
-        failed += not _allocated(allocator, _REST, rest)
-    for address, length, is_small in segments or ():
-        allocator.add_segment(address, length, is_small)
-    for key, row in zip(keys[was_there].tolist(), first[was_there].tolist(), strict=True):
-        amount, recorded = int(size[row]), -int(events.size[row])
-        is_same = segments is not None and events.addresses is not None and amount == recorded
-        if is_same and allocator.place(key, (events.addresses or [])[key], amount):
-            continue
-        if amount:
-            failed += not _allocated(allocator, key, amount)
-    return failed
-
-
-def _allocated(allocator: CachingAllocator, key: int, size: int) -> bool:
-    """Allocate a block; return whether there was memory for it."""
-    try:
-        allocator.malloc(key, size)
-    except OutOfGpuMemory:
-        return False
-    return True
+    keys, first = keys[was_there], first[was_there]
+    recorded, amount = -events.size[first], size[first]
+    rest = max(events.before - int(recorded.sum()), 0)
+    address = np.zeros(len(keys), np.int64)
+    if segments is not None and events.addresses is not None:
+        address = events.addresses[keys]
+    lies_there = (amount == recorded) & (segments is not None)
+    return Before(
+        rest,
+        np.array(segments or [], np.int64).reshape(-1, 3),
+        np.column_stack([keys, amount, address, lies_there]),
+    )

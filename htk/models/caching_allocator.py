@@ -40,9 +40,13 @@ class _Block:
     address: int
     size: int
     is_small: bool
+    number: int  # of this block among all that were ever made
     is_free: bool = True
     before: "_Block | None" = None
     after: "_Block | None" = None
+
+
+_Free = tuple[int, int, int, _Block]  # a block behind what orders it: size, address, number
 
 
 class OutOfGpuMemory(Exception):
@@ -60,10 +64,8 @@ class CachingAllocator:
         self.allocated_at_peak = 0  # when most was reserved
         self.segments = self.retries = 0
         self._blocks: dict[Hashable, _Block] = {}
-        # Free blocks of the small and the large pool, by size and address.
-        self._free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
-        self._by_address: dict[int, _Block] = {}
-        self._next = 0
+        self._free: tuple[list[_Free], list[_Free]] = ([], [])  # of the large and the small pool
+        self._next = self._made = 0
 
     def malloc(self, key: Hashable, size: int) -> None:
         """Allocate a block; raise OutOfGpuMemory where the capacity does not suffice."""
@@ -92,7 +94,7 @@ class CachingAllocator:
 
     def add_segment(self, address: int, size: int, is_small: bool) -> None:
         """Begin with a segment that is wholly free, where the GPU put it."""
-        self._keep(_Block(address, size, is_small))
+        self._keep(self._block(address, size, is_small))
         self.reserved += size
         self.segments += 1
         self._next = max(self._next, address + size + _ROUNDED)
@@ -100,9 +102,8 @@ class CachingAllocator:
     def place(self, key: Hashable, address: int, size: int) -> bool:
         """Allocate a block at an address; return whether a free one holds it."""
         for free in self._free:
-            for length, start in free:
+            for length, start, _, block in free:
                 if start <= address and address + size <= start + length:
-                    block = self._by_address[start]
                     self._take(block)
                     if address > start:
                         front, block = block, self._cut(block, address - start)
@@ -134,24 +135,26 @@ class CachingAllocator:
         """Return the bytes of a block, with what was too little to split off."""
         return self._blocks[key].size
 
+    def _block(self, address: int, size: int, is_small: bool) -> _Block:
+        self._made += 1
+        return _Block(address, size, is_small, self._made)
+
     def _take(self, block: _Block) -> None:
         free = self._free[block.is_small]
-        del free[bisect_left(free, (block.size, block.address))]
-        self._by_address.pop(block.address, None)
+        del free[bisect_left(free, (block.size, block.address, block.number))]
 
     def _cached(self, rounded: int) -> _Block | None:
         free = self._free[rounded <= SMALL]
-        position = bisect_left(free, (rounded, -1))
+        position = bisect_left(free, (rounded,))
         if position == len(free):
             return None
-        size, address = free[position]
+        size, _, _, block = free[position]
         if self.max_split is not None and rounded > SMALL:
             if rounded < self.max_split <= size:
                 return None  # large blocks are kept for large requests
             if rounded >= self.max_split and size >= rounded + _LARGE_SEGMENT:
                 return None
-        block = self._by_address[address]
-        self._take(block)
+        del free[position]
         return block
 
     def _new_segment(self, rounded: int) -> _Block:
@@ -161,7 +164,7 @@ class CachingAllocator:
             self.retries += 1
             if self.reserved + size > self.capacity:
                 raise OutOfGpuMemory(rounded)
-        block = _Block(self._next, size, rounded <= SMALL)
+        block = self._block(self._next, size, rounded <= SMALL)
         self._next += size + _ROUNDED  # segments do not touch
         self.reserved += size
         self.segments += 1
@@ -178,7 +181,7 @@ class CachingAllocator:
 
     def _cut(self, block: _Block, size: int) -> _Block:
         """Cut a block after so many bytes; return the one behind."""
-        behind = _Block(block.address + size, block.size - size, block.is_small)
+        behind = self._block(block.address + size, block.size - size, block.is_small)
         behind.before, behind.after = block, block.after
         if block.after is not None:
             block.after.before = behind
@@ -187,14 +190,12 @@ class CachingAllocator:
 
     def _keep(self, block: _Block) -> None:
         """Put a free block among the free ones."""
-        self._by_address[block.address] = block
-        insort(self._free[block.is_small], (block.size, block.address))
+        insort(self._free[block.is_small], (block.size, block.address, block.number, block))
 
     def _give_back(self) -> None:
         """Give back the segments that are wholly free."""
         for free in self._free:
-            for size, address in list(free):
-                block = self._by_address[address]
+            for size, _, _, block in list(free):
                 if block.before is None and block.after is None:
                     self._take(block)
                     self.reserved -= size

@@ -2,8 +2,8 @@
 
     python native/fuzz/bindings.py FOLDER [--seconds 10] [--seed N]
 
-FOLDER holds _kineto, _order and _replay. Any argument of any type in any order: an exception is an
-answer, a crash is not. What they accept must be what their twins in Python compute.
+FOLDER holds the modules that setup.py names. Any argument of any type in any order: an exception
+is an answer, a crash is not. What they accept must be what their twins in Python compute.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import pyarrow as pa
 from htk.columns.nesting import nest_pure
 from htk.columns.order import ordered_pure
 from htk.graph.replay import longest_pure
+from htk.models.allocator_replay import AllocatorFigures, Before, replay_pure
 from htk.parsers.kineto.columns import COLUMNS, REST
 
 SCOPES = {"event": 0, "args": 1}
@@ -52,14 +53,14 @@ def main() -> None:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**9)
     dice = random.Random(seed)
     print(f"seed {seed}", flush=True)
-    names = ("_kineto", "_order", "_replay")
+    names = ("_kineto", "_allocator", "_order", "_replay")
     kineto, *others = (loaded(options.folder, name) for name in names)
-    modules = dict(zip((reorder, longest), others, strict=True))
+    modules = dict(zip((allocate, reorder, longest), others, strict=True))
     modules[repeats] = modules[longest]
     seeds = [file.read_bytes()[2:] for file in sorted((options.folder / "corpus/parse").iterdir())]
     until, runs = time.monotonic() + options.seconds, Counter[str]()
     while time.monotonic() < until:
-        for target in (parse, misuse, nest, strings, arrays, reorder, longest, repeats):
+        for target in (parse, misuse, nest, strings, arrays, *modules):
             target(modules.get(target, kineto), dice, seeds)
             runs[target.__name__] += 1
         if runs["parse"] % 100 == 0:
@@ -219,6 +220,37 @@ def arrays(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
     for anything in ANYTHING:
         with contextlib.suppress(TypeError, ValueError):
             module.set_array_memory(anything, anything)
+
+
+def allocate(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    """Allocations and releases in any order, of any size; segments and blocks anywhere."""
+
+    def some(columns: int, *, most: int = 12) -> np.ndarray[Any, Any]:
+        bound = dice.choice((4, 1 << 21, 1 << 25, 1 << 40, 1 << 62))
+        rows = dice.randrange(most)
+        return np.array(
+            [dice.randrange(-bound, bound) for _ in range(columns * rows)], np.int64
+        ).reshape(rows, columns)
+
+    segments, blocks, sizes = some(3), some(4), some(1, most=60)[:, 0]
+    segments[:, 1] = np.abs(segments[:, 1]) + (dice.random() < 0.9)
+    blocks = blocks[: dice.randrange(1 + len(blocks))]
+    blocks[:, 0] = dice.sample(range(20), len(blocks))
+    if dice.random() < 0.5:  # within segments, most of them
+        lie = [segments[dice.randrange(len(segments)), 0] if len(segments) else 0 for _ in blocks]
+        blocks[:, 2] = lie
+    keys = np.array([dice.randrange(-(dice.random() < 0.01), 20) for _ in sizes], np.int64)
+    if dice.random() < 0.05:
+        keys = keys[1:]
+    rest = dice.choice((0, 0, 600, -5, 1 << 62))
+    limits = [dice.choice((-1, 0, 1 << 21, 1 << 26, (1 << 63) - 1)) for _ in "cs"]
+    try:
+        figures = module.replay(rest, segments, blocks, keys, sizes, 20, *limits)
+    except (ValueError, IndexError, OverflowError):
+        return
+    ends = [limit if limit >= 0 else None for limit in limits]
+    before = Before(rest, segments, blocks)
+    assert AllocatorFigures(*figures) == replay_pure(before, keys, sizes, ends[0], ends[1])
 
 
 def reorder(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
