@@ -1,7 +1,8 @@
-"""CPU time and own memory of a command and all processes that it starts, those that outlive it too.
+"""CPU time of running processes, and own memory of a command and all processes that it starts,
+those that outlive it too.
 
-A cluster's processes belong to no command that could wait for them: what they took is read from
-/proc while they run. What a process takes in its last 20 ms is missing.
+A cluster's processes belong to no command that could wait for them: what they take is read from
+/proc while they run.
 """
 
 import ctypes
@@ -21,17 +22,16 @@ _END_S = 20  # that processes of a cluster get to end after the command did
 
 @dataclass
 class TreeUse:
-    """What processes took: each by its id and start."""
+    """What processes held: each by its id and start."""
 
     exit_code: int = 0
-    cpu_s: dict[tuple[int, int], float] = field(default_factory=dict)
     anonymous: dict[tuple[int, int], int] = field(default_factory=dict)  # the most, in bytes
-    names: dict[tuple[int, int], str] = field(default_factory=dict)
     command: tuple[int, int] = (0, 0)  # the command's own process
 
     @property
-    def all_cpu_s(self) -> float:
-        return sum(self.cpu_s.values())
+    def command_mb(self) -> int:
+        """Anonymous memory of the command's own process, at most."""
+        return round(self.anonymous[self.command] / 1e6)
 
 
 def measure_tree(words: Sequence[str], environment: Mapping[str, str]) -> TreeUse:
@@ -54,15 +54,12 @@ def measure_tree(words: Sequence[str], environment: Mapping[str, str]) -> TreeUs
 
 
 def _look(use: TreeUse, command: int) -> bool:
-    """Note what each process took so far; return whether there are any."""
+    """Note what each process holds; return whether there are any."""
     running = False
     for process in descendants(os.getpid()):
         with suppress(OSError, IndexError, ValueError):  # it ended meanwhile
-            name, _, rest = Path(f"/proc/{process}/stat").read_text().rpartition(")")
-            words = rest.split()
+            words = _stat(process)
             key = (process, int(words[19]))
-            use.cpu_s[key] = (int(words[11]) + int(words[12])) / _TICKS_PER_S
-            use.names[key] = name.partition("(")[2]
             running |= words[0] != "Z"
             status = Path(f"/proc/{process}/status").read_text()
             held = int(status.partition("RssAnon:")[2].split()[0]) << 10
@@ -70,6 +67,21 @@ def _look(use: TreeUse, command: int) -> bool:
             if process == command:
                 use.command = key
     return running
+
+
+def _stat(process: int) -> list[str]:
+    """Return the words that follow the process' name."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
+def cpu_seconds_below(process: int) -> float:
+    """Return what a process and all below it took so far; those that ended are missing."""
+    took = 0.0
+    for one in (process, *descendants(process)):
+        with suppress(OSError, IndexError, ValueError):
+            words = _stat(one)
+            took += (int(words[11]) + int(words[12])) / _TICKS_PER_S
+    return took
 
 
 def descendants(process: int) -> Iterator[int]:
