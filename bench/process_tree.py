@@ -77,9 +77,9 @@ def _stat(process: int) -> list[str]:
 def cpu_seconds_below(process: int) -> float:
     """Return what a process and all below it took so far; those that ended are missing."""
     took = 0.0
-    for one in (process, *descendants(process)):
+    for member in (process, *descendants(process)):
         with suppress(OSError, IndexError, ValueError):
-            words = _stat(one)
+            words = _stat(member)
             took += (int(words[11]) + int(words[12])) / _TICKS_PER_S
     return took
 
