@@ -160,3 +160,33 @@ def test_points_are_what_the_runs_say(page: Any) -> None:
         )
         expected = [kept_run(number).row[column] / unit for number in range(RUNS)]
         assert points == pytest.approx(expected)
+
+
+def test_a_change_is_drawn_where_it_was_made(page: Any) -> None:
+    """The mean of the runs before and from it on, from the first to the last of each, and a dashed
+    line at the run that it begins with. What did not change has neither."""
+    go(page, "/history")
+    drawn(page)
+    found = page.evaluate(
+        """() => [...document.querySelectorAll('main figure.plot')].map(figure => {
+          const gd = figure.querySelector('.js-plotly-plot'), { xaxis, shapes } = gd._fullLayout;
+          const at = x => xaxis.d2c(x);
+          return { runs: gd.calcdata[0].map(mark => mark.x),
+            levels: gd.calcdata.slice(1).map(marks => marks.map(mark => [mark.x, mark.y])),
+            dashed: shapes.filter(s => s.type === 'line').map(s => at(s.x0)),
+            between: shapes.filter(s => s.type === 'rect').map(s => [at(s.x0), at(s.x1)]) };
+        })"""
+    )
+    for picture, column, unit in zip(found[:2], ("step_time_ns", "mfu_pct"), (1e6, 1), strict=True):
+        values = [kept_run(number).row[column] / unit for number in range(RUNS)]
+        places = picture["runs"]
+        assert picture["dashed"] == [places[CHANGED]]
+        for (low, high), level in zip(
+            ((0, CHANGED), (CHANGED, RUNS)), picture["levels"], strict=True
+        ):
+            mean = sum(values[low:high]) / (high - low)
+            assert [x for x, _ in level] == [places[low], places[high - 1]]
+            assert [y for _, y in level] == pytest.approx([mean, mean])
+        for first, last in picture["between"]:
+            assert places[0] <= first <= places[CHANGED] <= last <= places[-1]
+    assert (found[2]["levels"], found[2]["dashed"]) == ([], [])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlparse
+from urllib.parse import parse_qs, quote, urlparse
 
 import pytest
 
@@ -19,6 +19,7 @@ from htk.plan.search import SearchAnswer, layout_words, search
 from htk.sites.site import GpuAtSite, PlanAtSite, Rate, Site
 from htk.sites.site_file import write_site
 from tests.dashboard.conftest import serving, settled, shows, until, visiting
+from tests.dashboard.figure_marks import drawn
 
 JOB = PlannedJob(
     decoder("llama2-7b"), gpu("a100-80gb"), 1, 8, seq=4096, strategy="zero1", price=2.0
@@ -107,6 +108,44 @@ def test_the_parts_of_a_step_and_its_memory_are_those_of_the_plan(
     drawn = [x for x in memory["x"] if x]
     assert drawn == pytest.approx([value / 2**30 for value in expected if value])
     assert memory["lines"] == pytest.approx([JOB.gpu.memory_bytes / 2**30], rel=1e-6)
+
+
+def test_each_stage_of_a_pipeline_is_drawn_at_its_memory(
+    page: Any, bare: str, truth: SearchAnswer
+) -> None:
+    """Stages hold unlike much: each layer of each bar begins where the one before ends."""
+    plan = next(p for p in truth.plans if p.job.pipeline_parallel > 2)
+    _opened(page, bare, f"{PAGE}&o.layout={quote(f'8 GPUs: {layout_words(plan.job)}')}")
+    assert page.inner_text("#plan-opened") == layout_words(plan.job)
+    layers = {
+        "parameters": "parameters",
+        "gradients": "gradients",
+        "optimizer": "optimizer state",
+        "activations": "activations",
+        "logits": "logits",
+    }
+    expected: dict[tuple[str, str], tuple[float, float]] = {}
+    totals = []
+    for number in range(plan.job.pipeline_parallel):
+        held, end = plan.memory_of_stage(number), 0.0
+        for name, words in layers.items():
+            begin, end = end, end + getattr(held, name) / 2**30
+            expected[f"stage {number}", words] = begin, end
+        expected[f"stage {number}", "libraries and fragmentation"] = end, held.total / 2**30
+        totals.append(held.total)
+    assert len(set(totals)) > 1, "stages differ"
+    bars = drawn(page, "memory by stage")["bars"]
+    shown = {(bar["at"], bar["trace"]): bar for bar in bars}
+    assert len(shown) == len(bars)
+    for key, (begin, end) in expected.items():
+        if end == begin:
+            assert key not in shown or shown[key]["value"] == 0
+            continue
+        bar = shown.pop(key)
+        assert bar["ends"] == pytest.approx([begin, end], abs=2 * bar["pixel"])
+        assert (bar["from"], bar["value"]) == pytest.approx((begin, end - begin))
+    assert all(bar["value"] == 0 for bar in shown.values())
+    assert max(totals) == pytest.approx(plan.memory.total), "the fullest is the plan's"
 
 
 def test_a_row_and_a_point_open_their_layout_which_the_link_shares(
