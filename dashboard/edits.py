@@ -42,14 +42,8 @@ def controls(visit: Visit) -> list[Any]:
     choices.append(_choice("hardware", "hardware", tuple(sorted(catalogue())), edits))
     texts = [_text(name, label, hint, edits) for name, (label, hint) in _TEXTS.items()]
     first = {*_SLIDERS, *_CHOICES, *_TEXTS, "hardware"}
-    more = [_text(n, n.replace("_", " "), "", edits) for n in KNOWN if n not in first]
-    price = dmc.TextInput(
-        id={"type": "edit", "name": PRICE},
-        label="price of a GPU-hour",
-        value=visit.option(PRICE, ""),
-        debounce=400,
-        size="xs",
-    )
+    more = [_text(n, label_of(n), "", edits) for n in KNOWN if n not in first]
+    price = _field(PRICE, visit.option(PRICE, ""))
     opened = any(name in edits for name in KNOWN if name not in first)
     return [
         *sliders,
@@ -131,14 +125,30 @@ def _choice(name: str, label: str, values: Sequence[str], edits: dict[str, str])
 
 
 def _text(name: str, label: str, hint: str, edits: dict[str, str]) -> Any:
-    return dmc.TextInput(
+    return _field(
+        name, edits.get(name, ""), label=label, placeholder=hint or KNOWN[name].rstrip(".")[:60]
+    )
+
+
+def _field(name: str, value: str, **words: str) -> Any:
+    """Return a field of text, and the place where it is said what is wrong with it."""
+    field = dmc.TextInput(
         id={"type": "edit", "name": name},
-        label=label,
-        placeholder=hint or KNOWN[name].rstrip(".")[:60],
-        value=edits.get(name, ""),
+        value=value,
         debounce=400,
         size="xs",
+        **{"label": label_of(name), **words},
     )
+    error = html.Div(id={"type": "edit-error", "name": name}, className="field-error", role="alert")
+    return html.Div([field, error])
+
+
+def label_of(name: str) -> str:
+    """Return how a field of an edit is called."""
+    if name == PRICE:
+        return "price of a GPU-hour"
+    label, _ = _TEXTS.get(name) or _CHOICES.get(name) or (_SLIDERS.get(name, ""), "")
+    return label or name.replace("_", " ")
 
 
 def _value(name: str, value: Any) -> str:

@@ -9,7 +9,7 @@ from dash import html
 from htk.core.humanize import format_bytes, format_duration
 from htk.dashboard import whatif_plots
 from htk.dashboard.components import empty, plot, problem, section, tile
-from htk.dashboard.edits import PRICE, Edits, edits_of
+from htk.dashboard.edits import PRICE, Edits, edits_of, label_of
 from htk.dashboard.page import Visit
 from htk.errors import HtkError, UsageError
 from htk.trace.selection import Selection
@@ -58,20 +58,68 @@ def prediction(visit: Visit, edits: Edits) -> dict[str, Any]:
     return row
 
 
+def field_errors(visit: Visit) -> dict[str, str]:
+    """Return what is wrong with fields of the address, by their names; found once, and only where
+    all of them together have no answer."""
+    edits, price = edits_of(visit.view), visit.option(PRICE, "")
+
+    def compute() -> dict[str, str]:
+        wrong_fields = {}
+        try:
+            prediction(visit, edits)
+        except UsageError:
+            for name, value in edits:
+                try:
+                    prediction(_with_edits(visit, ((name, value),)), ((name, value),))
+                except UsageError as error:
+                    wrong_fields[name] = str(error).removeprefix(f"{name} {value!r}: ")
+        except HtkError:
+            pass
+        return wrong_fields
+
+    try:
+        float(price or 0)
+    except ValueError:
+        fitting = field_errors(_with_edits(visit, edits))
+        return {**fitting, PRICE: "a number was expected"}
+    wrong: dict[str, str] = visit.runs.kept(
+        visit.view.run, Selection(), ("whatif errors", edits, price), compute
+    )
+    return wrong
+
+
+def _with_edits(visit: Visit, edits: Edits) -> Visit:
+    """Return a visit with these edits alone, without a price."""
+    return replace(visit, view=replace(visit.view, options=dict(edits)))
+
+
+def answerable(visit: Visit) -> Visit:
+    """Return the visit without fields that cannot be read."""
+    wrong = field_errors(visit)
+    options = {name: text for name, text in visit.view.options.items() if name not in wrong}
+    return replace(visit, view=replace(visit.view, options=options)) if wrong else visit
+
+
 def answer(visit: Visit, *, with_strips: bool = True) -> Any:
-    """Return the answer to the edits of the address; with none, what to do."""
+    """Return the answer to the edits of the address; with none, what to do. A field that cannot be
+    read is left out, and said."""
+    left_out = [
+        html.P(f"{label_of(name)}: {words}. The answer is without it.", className="hint")
+        for name, words in field_errors(visit).items()
+    ]
+    visit = answerable(visit)
     edits = edits_of(visit.view)
+    notes = [html.Div(left_out, role="alert")] if left_out else []
     if not edits:
-        return section(
-            "What would change?", empty("Move a slider, choose a value or take a preset.")
-        )
+        what_to_do = empty("Move a slider, choose a value or take a preset.")
+        return html.Div([*notes, section("What would change?", what_to_do)])
     try:
         row = prediction(visit, edits)
     except HtkError as error:
-        return problem(str(error))
+        return html.Div([*notes, problem(str(error))])
     if row["step_time_ns"] is None:
-        return problem(str(row["verdict"]), "No prediction")
-    shown: list[Any] = [html.Div(_tiles(row), className="tiles")]
+        return html.Div([*notes, problem(str(row["verdict"]), "No prediction")])
+    shown: list[Any] = [*notes, html.Div(_tiles(row), className="tiles")]
     if any(json.loads(row["waterfall"]).values()):
         fig = whatif_plots.change(row, visit.dark)
         shown.append(section("What changes", plot(fig, "what changes", None, 260)))
@@ -83,7 +131,7 @@ def answer(visit: Visit, *, with_strips: bool = True) -> Any:
 
 def strips(visit: Visit) -> Any:
     """Return the two steps as strips: drawn after the numbers, which are there at once."""
-    asked = edited(visit, edits_of(visit.view))
+    asked = edited(visit, edits_of(answerable(visit).view))
     fig = whatif_plots.side_by_side(asked, visit.dark)
     shown = len(whatif_plots.telling_ranks(asked.stage.graph))
     ranks = len(set(asked.stage.graph.activities.rank.tolist()))

@@ -26,7 +26,7 @@ from htk.dashboard.markup import compact
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
-from htk.dashboard.whatif_answer import answer, edited, strips, untouched
+from htk.dashboard.whatif_answer import answer, edited, field_errors, strips, untouched
 from htk.output.result import Result
 from htk.trace.selection import Selection
 from htk.whatif.label import BATCHES, SHARDINGS
@@ -204,6 +204,14 @@ def _bands(visit: Visit) -> Any:
     return plot(whatif_plots.intervals(rows, visit.dark), heading, None, height)
 
 
+def fields_in_error(visit: Visit) -> dict[str, str]:
+    """Return what is wrong with fields; nothing where the answer says that it failed itself."""
+    try:
+        return field_errors(visit)
+    except Exception:  # logged with the answer
+        return {}
+
+
 def _register(app: Dash, runs: Runs) -> None:
     edits = (
         State({"type": "edit", "name": ALL}, "value"),
@@ -255,17 +263,28 @@ def _register(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("whatif-answer", "children"),
         Output("whatif-address", "data"),
+        Output({"type": "edit-error", "name": ALL}, "children"),
         Input({"type": "edit", "name": ALL}, "value"),
         Input("whatif-saved", "data"),
         State({"type": "edit", "name": ALL}, "id"),
+        State({"type": "edit-error", "name": ALL}, "id"),
         State("address", "search"),
         State("dark", "data"),
         prevent_initial_call=True,
     )
-    def predict(values: list[Any], saved: str, ids: list[Any], search: str, dark: bool) -> Any:
+    def predict(
+        values: list[Any],
+        saved: str,
+        ids: list[Any],
+        fields: list[Any],
+        search: str,
+        dark: bool,
+    ) -> Any:
         now = moved(search, ids, values, saved)
-        quick = partial(answer, with_strips=False)
-        return compact(safely(quick, Visit(runs, now, bool(dark)))), now.search() or "?"
+        visit = Visit(runs, now, bool(dark))
+        shown = compact(safely(partial(answer, with_strips=False), visit))
+        wrong = fields_in_error(visit)
+        return shown, now.search() or "?", [wrong.get(field["name"], "") for field in fields]
 
     @app.callback(
         Output("whatif-strips", "children"),

@@ -91,7 +91,23 @@ def test_what_is_saved_stays_whatever_is_asked_next(page: Any, job: str) -> None
 def test_what_cannot_be_is_said(page: Any, job: str) -> None:
     page.goto(f"{job}/whatif?o.world=none")
     page.wait_for_selector("#whatif-answer [role=alert]")
-    assert "world" in page.inner_text("#whatif-answer [role=alert]")
+    words = "nodes × GPUs: a positive whole number was expected. The answer is without it."
+    assert page.inner_text("#whatif-answer [role=alert]") == words
+
+
+def test_a_wrong_field_is_its_own(page: Any, job: str) -> None:
+    """It says at its place what is expected; what the other fields ask is answered all the same."""
+    page.goto(f"{job}/whatif?o.batch=2x")
+    page.wait_for_selector("#whatif-answer .tile")
+    tiles = page.inner_text("#whatif-answer .tiles")
+    for name, label in (("world", "nodes × GPUs"), ("price", "price of a GPU-hour")):
+        field = page.get_by_label(label)
+        field.fill("banana")
+        at_field = page.locator(f'.field-error[id*="{name}"]')
+        at_field.get_by_text("number was expected").wait_for()
+        until(page, "t => document.querySelector('#whatif-answer .tiles')?.innerText === t", tiles)
+        field.fill("")
+        until(page, "() => ![...document.querySelectorAll('.field-error')].some(e => e.innerText)")
 
 
 def test_presets_can_be_saved_as_scenarios() -> None:
