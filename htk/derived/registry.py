@@ -21,7 +21,7 @@ class Maker:
         return tuple(inspect.signature(self.function).parameters)
 
 
-PER_FILE: dict[str, str] = {  # cached beside the tables of the file
+PER_FILE: dict[str, str] = {  # cached beside the tables of the file, but for those below
     "kernel_links": "htk.derived.links",
     "op_links": "htk.derived.links",
     "launch_links": "htk.derived.links",
@@ -51,6 +51,11 @@ OVER_RANKS: dict[str, str] = {  # read all ranks at once
     "collective_shares": "htk.derived.exposure",
     "own_times": "htk.derived.own_time",
 }
+
+# Columns of another table: to make them takes no time and no memory, to keep them does.
+VIEWS = ("activities",)
+# Made by one look at the kernels: of few of them in less time than is needed to keep or to find it.
+EXTENTS = ("rank_windows",)
 
 # Of these, totals: rows of several files, one file after the other, make what the files would make
 # each for itself. Under a selection they are made of what that leaves.

@@ -15,6 +15,7 @@ from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
 from htk.trace.execution import FILLED, filled_collectives, filled_operators
 
 _SMALL_BYTES = 16 << 10  # a smaller table costs less to make than a file of its own
+_FEW_BYTES = 1 << 20  # of kernels, whose extent is found at once
 _SAME_RANK = {
     "copy_of_a_file": "the same recording as {}; left out",
     "older_recording": "an older recording of the rank of {}; left out",
@@ -138,12 +139,19 @@ class TraceFile:
         return pa.Table.from_pylist(rows, schema=TABLES["parse_issues"])
 
     def _derived(self, name: str) -> pa.Table:
-        maker = registry.maker(name)
+        if name in registry.VIEWS or (
+            name in registry.EXTENTS and self.entry.size_bytes("kernels") < _FEW_BYTES
+        ):
+            return self._made(name)
         return self.entry.derived(
             name,
-            lambda: maker.function(*(self._own(read) for read in maker.reads)),
+            lambda: self._made(name),
             smallest_bytes=0 if self.keeps_small else _SMALL_BYTES,
         )
+
+    def _made(self, name: str) -> pa.Table:
+        maker = registry.maker(name)
+        return maker.function(*(self._own(read) for read in maker.reads))
 
     def _own(self, name: str) -> pa.Table:
         """A table as the file has it, without rank and cycle."""

@@ -148,18 +148,35 @@ def test_small_tables_of_a_file_are_kept_joined_alone(
 ) -> None:
     by_file = open_trace(ranks, OpenOptions(cache=False))
     rank = by_file.files[3]
-    sizes = {n: rank.table(n).get_total_buffer_size() for n in ("op_links", "rank_windows")}
-    assert sizes["rank_windows"] < 2_000 < sizes["op_links"]
+    sizes = {n: rank.table(n).get_total_buffer_size() for n in ("op_links", "step_windows")}
+    assert sizes["step_windows"] < 2_000 < sizes["op_links"]
     monkeypatch.setattr("htk.trace.file._SMALL_BYTES", 2_000)
     trace = open_trace(ranks)
     assert_same(trace, by_file)
-    assert [*cache.glob("*/derived-rank_windows.arrow")] == [
-        path for path in cache.glob("*/derived-rank_windows.arrow") if "joined" in meta(path)
+    assert [*cache.glob("*/derived-step_windows.arrow")] == [
+        path for path in cache.glob("*/derived-step_windows.arrow") if "joined" in meta(path)
     ]
     assert len([*cache.glob("*/derived-op_links.arrow")]) == 9, "of each file, and joined"
     alone = open_trace(ranks / "rank3.pt.trace.json.gz")
-    assert alone.tables["rank_windows"].equals(rank.table("rank_windows"))
-    assert len([*cache.glob("*/derived-rank_windows.arrow")]) == 2, "of one file by itself"
+    assert alone.tables["step_windows"].equals(rank.table("step_windows"))
+    assert len([*cache.glob("*/derived-step_windows.arrow")]) == 2, "of one file by itself"
+
+
+def test_what_costs_less_to_make_than_to_find_is_kept_of_no_file(
+    ranks: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, by_file = ranks / "rank3.pt.trace.json.gz", open_trace(ranks, OpenOptions(cache=False))
+
+    def kept() -> set[str]:
+        """Ask for three tables of a file; return those that the cache has now."""
+        alone = open_trace(file)
+        for name in ("activities", "rank_windows", "step_windows"):
+            assert alone.tables[name].equals(by_file.files[3].table(name))
+        return {path.stem.removeprefix("derived-") for path in cache.glob("*/derived-*.arrow")}
+
+    assert kept() == {"kernel_links", "op_links", "step_windows"}
+    monkeypatch.setattr("htk.trace.file._FEW_BYTES", 0)
+    assert kept() == {"kernel_links", "op_links", "rank_windows", "step_windows"}
 
 
 def meta(table: Path) -> str:
