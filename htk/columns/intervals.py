@@ -56,18 +56,17 @@ def union(start: Ints, end: Ints) -> Spans:
 
 def sweep(sets: Sequence[Spans]) -> Sweep:
     """Return, by segment, which of several disjoint, ordered sets (each a `union`) are on."""
-    edges = np.concatenate([part for spans in sets for part in spans] or [np.empty(0, np.int64)])
-    change = np.concatenate(
-        [
-            np.concatenate([np.full(len(s.start), 1 << k), np.full(len(s.end), -(1 << k))])
-            for k, s in enumerate(sets)
-        ]
-        or [np.empty(0, np.int64)]
-    ).astype(np.int64)
+    held = [(1 << k, spans) for k, spans in enumerate(sets) if len(spans.start)]
+    if not held:
+        none = np.empty(0, np.int64)
+        return Sweep(none, none, none)
+    edges = np.concatenate([part for _, spans in held for part in spans])
+    change = np.repeat(
+        np.array([way for bit, _ in held for way in (bit, -bit)], np.int64),
+        [len(spans.start) for _, spans in held for _ in range(2)],
+    )
     order = np.argsort(edges, kind="stable")
     edges, on = edges[order], np.cumsum(change[order])
-    if not len(edges):
-        return Sweep(edges, edges, edges)
     real = (edges[1:] > edges[:-1]) & (on[:-1] > 0)
     return Sweep(edges[:-1][real], edges[1:][real], on[:-1][real])
 

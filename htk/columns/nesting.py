@@ -27,9 +27,12 @@ class Threads:
     def __init__(self) -> None:
         self._numbers: dict[tuple[str | None, str | None], int] = {}
 
-    def of(self, table: pa.Table) -> Int32:
+    def of(self, table: pa.Table, rows: Rows | None = None) -> Int32:
+        """Return the numbers of all rows of a table, or of some."""
         process, processes = codes_of(table["process"])
         thread, threads = codes_of(table["thread"])
+        if rows is not None:
+            process, thread = process[rows], thread[rows]
         process_names, thread_names = [*processes.to_pylist(), None], [*threads.to_pylist(), None]
         width = len(thread_names)
         pairs = (process.astype(np.int64) + 1) * width + (thread + 1)  # in the order of both codes
@@ -122,8 +125,12 @@ def _counted(thread: NDArray[np.integer]) -> Int32:
     return (np.cumsum(heads(thread)) - 1).astype(np.int32)
 
 
-def nested(table: pa.Table, threads: Threads) -> Nested:
-    return Nested(threads.of(table), numbers(table["start_ns"]), numbers(table["end_ns"]))
+def nested(table: pa.Table, threads: Threads, rows: Rows | None = None) -> Nested:
+    """Return the spans of a table, or those of some of its rows."""
+    start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+    if rows is not None:
+        start, end = start[rows], end[rows]
+    return Nested(threads.of(table, rows), start, end)
 
 
 def nest(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:

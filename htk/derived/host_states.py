@@ -30,6 +30,7 @@ STATES = (
 )
 _ANYWHERE = -1  # not tied to a thread
 _FOREVER = 1 << 62
+_NOTHING = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 # Calls of CUDA and HIP, runtime and driver.
 _BLOCKING = re.compile(r"Synchronize|Memcpy(?!.*Async)|Memset(?!.*Async)")
@@ -63,6 +64,7 @@ _LOADING = re.compile(
 )
 
 
+@lru_cache(maxsize=100_000)  # ranks have most names in common
 def call_state(name: str) -> int:
     """Return what a runtime or driver call does, beyond being a call of an operator."""
     if _ALLOCATION.search(name):
@@ -76,6 +78,12 @@ def call_state(name: str) -> int:
     return OPERATOR
 
 
+@lru_cache(maxsize=100_000)
+def _may_begin(name: str) -> bool:
+    """Return whether a call of that name begins the runtime or loads code where it is the first."""
+    return _FIRST_USE.search(name) is not None
+
+
 def call_states(launches: pa.Table, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
     """Return what each call does: by its name, or start-up where it is the first of its name, or
     launches the first kernel of a name, and takes as long as only a context or code being loaded
@@ -83,7 +91,7 @@ def call_states(launches: pa.Table, kernels: pa.Table, kernel_links: pa.Table) -
     state = _coded(launches, call_state)
     state[_first_launches(launches, kernels, kernel_links, state)] = START_UP
     codes, names = codes_of(launches["name"])
-    may_begin = np.array([*(bool(_FIRST_USE.search(n)) for n in names.to_pylist()), False], bool)
+    may_begin = np.array([*map(_may_begin, names.to_pylist()), False], bool)
     rows = np.flatnonzero(may_begin[codes])
     if not len(rows):
         return state
@@ -124,7 +132,7 @@ def _first_calls(launches: pa.Table, rows: Ints) -> Ints:
     return np.asarray(order[Groups.by_keys(np.column_stack(columns)[order]).first_row])
 
 
-@lru_cache(maxsize=100_000)  # ranks have most names in common
+@lru_cache(maxsize=100_000)
 def span_state(name: str) -> int:
     """Return what an operator, range or Python call of that name tells (PYTHON: nothing)."""
     if _GC.search(name):
@@ -215,12 +223,13 @@ class HostStates:
         return union(self.start[rows], self.end[rows])
 
     def _sets(self, thread: int) -> Sequence[Spans]:
-        of_thread = (self.thread == thread) | (self.thread == _ANYWHERE)
-        sets = []
-        for state in range(PYTHON):
-            rows = of_thread & (self.state == state)
-            sets.append(union(self.start[rows], self.end[rows]))
-        return sets
+        rows = np.flatnonzero((self.thread == thread) | (self.thread == _ANYWHERE))
+        state = self.state[rows]
+        sets = [_NOTHING] * len(STATES)
+        for held in np.unique(state).tolist():  # few of the states
+            own = rows[state == held]
+            sets[held] = union(self.start[own], self.end[own])
+        return sets[:PYTHON]
 
 
 def _coded(table: pa.Table, rule: Callable[[str], int]) -> Ints:

@@ -55,7 +55,8 @@ def op_passes(
     by_sequence = calls.inside(linked)
     evaluated = matching(cpu_ops["name"], lambda name: name.startswith(ENGINE))
     threads = Threads().of(cpu_ops)
-    of_engine = np.isin(threads, _autograd_threads(threads, evaluated, cpu_ops, op_links))
+    engine = _autograd_threads(threads, evaluated, cpu_ops, op_links, calls)
+    of_engine = np.isin(threads, engine)
     backward = by_sequence | calls.inside(evaluated) | of_engine
     phase = np.where(backward, BACKWARD, OTHER)
     basis = np.where(by_sequence, _SEQUENCE, np.where(backward, _THREAD, NONE))
@@ -69,7 +70,7 @@ def op_passes(
     decide(_NAME, calls.inherited(_phases(cpu_ops["name"], phase_of_op)))
     decide(_ORDER, _before_backward(phase == BACKWARD, cpu_ops, op_links))
     backward |= (phase == BACKWARD) & (basis == _NAME)
-    again = _recomputed(cpu_ops, op_links, calls, backward)
+    again = _recomputed(cpu_ops, threads, calls, backward)
     return _table("op_passes", phase, basis, again)
 
 
@@ -155,7 +156,7 @@ def _phases(names: pa.ChunkedArray, phase_of: Callable[[str], int]) -> Ints:
 
 
 def _autograd_threads(
-    threads: Int32, evaluated: Mask, cpu_ops: pa.Table, op_links: pa.Table
+    threads: Int32, evaluated: Mask, cpu_ops: pa.Table, op_links: pa.Table, calls: _Calls
 ) -> Ints:
     """Return threads of the autograd engine: they evaluate, and do little else.
 
@@ -168,7 +169,6 @@ def _autograd_threads(
     forward = numbers(op_links["forward_row"], NONE)
     made_nodes = np.zeros(len(threads), bool)
     made_nodes[forward[forward != NONE]] = True
-    calls = _Calls(op_links)
     made_nodes &= ~calls.inside(evaluated)
     counts = int(threads.max(initial=-1)) + 1
     by_engine = np.bincount(threads[outer & evaluated], minlength=counts)
@@ -187,7 +187,8 @@ def _launched_by_engine(launches: pa.Table, cpu_ops: pa.Table, op_links: pa.Tabl
     threads = Threads()
     of_ops = threads.of(cpu_ops)
     evaluated = matching(cpu_ops["name"], lambda name: name.startswith(ENGINE))
-    return np.isin(threads.of(launches), _autograd_threads(of_ops, evaluated, cpu_ops, op_links))
+    engine = _autograd_threads(of_ops, evaluated, cpu_ops, op_links, _Calls(op_links))
+    return np.isin(threads.of(launches), engine)
 
 
 def _made_nodes(cpu_ops: pa.Table, op_links: pa.Table, calls: _Calls, backward: Mask) -> Ints:
@@ -224,7 +225,7 @@ def _before_backward(backward: Mask, cpu_ops: pa.Table, op_links: pa.Table) -> I
     return np.where(~trained | (start < last), FORWARD, OTHER)
 
 
-def _recomputed(cpu_ops: pa.Table, op_links: pa.Table, calls: _Calls, backward: Mask) -> Mask:
+def _recomputed(cpu_ops: pa.Table, threads: Int32, calls: _Calls, backward: Mask) -> Mask:
     """Return forward work that is done again inside backward (activation checkpointing).
 
     Autograd numbers operators only while it records: inside backward, what will be differentiated
@@ -238,17 +239,16 @@ def _recomputed(cpu_ops: pa.Table, op_links: pa.Table, calls: _Calls, backward: 
     in_checkpoint = np.append(checkpoint, False)[calls.parent]
     if not (sequence >= 0).any():  # a profiler that records no numbers
         return calls.inside(in_checkpoint & backward & ~matching(names, is_gradient))
-    again = numbered & (in_checkpoint | _repeats(cpu_ops, op_links, calls.parent, backward))
+    again = numbered & (in_checkpoint | _repeats(cpu_ops, threads, calls.parent, backward))
     return calls.inside(again)
 
 
-def _repeats(cpu_ops: pa.Table, op_links: pa.Table, parent: Ints, backward: Mask) -> Mask:
+def _repeats(cpu_ops: pa.Table, thread: Int32, parent: Ints, backward: Mask) -> Mask:
     """Return operators of the backward pass in a run of three that also occurs in the forward pass.
 
     A run is of operators that one caller called one after the other.
     """
     name = codes_of(cpu_ops["name"])[0].astype(np.int64)
-    thread = Threads().of(cpu_ops)
     order = ordered(thread, parent, numbers(cpu_ops["start_ns"]))
     count = len(order) - _RUN + 1
     repeated = np.zeros(len(order), bool)

@@ -31,6 +31,7 @@ from htk.derived.host_states import (
 LONG_NS = 1_000_000  # an operator that keeps the host so long is no matter of launching fast
 _LONG_COPY_NS = 50_000  # asynchronous copies return sooner, unless their memory is pageable
 WAITING = (PROFILER, GC, COMPILATION, START_UP, LAZY, ALLOCATION, SYNC, LOADING)
+_WAITS = np.array([*(state in WAITING for state in range(len(STATES))), False])  # by state or NONE
 
 
 class _Stalls(NamedTuple):
@@ -89,7 +90,7 @@ def _calls(state: Ints, launches: pa.Table, launch_links: pa.Table) -> _Stalls:
     """Return the calls that block, allocate or load code."""
     length = numbers(launches["end_ns"]) - numbers(launches["start_ns"])
     quick = matching(launches["name"], lambda n: "Memcpy" in n and "Async" in n)
-    chosen = np.isin(state, WAITING) & ~(quick & (length < _LONG_COPY_NS))
+    chosen = _WAITS[state] & ~(quick & (length < _LONG_COPY_NS))
     rows = np.flatnonzero(chosen)
     return _picked(launches, rows, state[rows], numbers(launch_links["op_row"], NONE)[rows])
 
@@ -104,7 +105,7 @@ def _long_operators(cpu_ops: pa.Table, op_links: pa.Table) -> _Stalls:
 def _spans(spans: pa.Table, rule: Callable[[str], int], chosen: Mask) -> _Stalls:
     codes, dictionary = codes_of(spans["name"])
     state = np.array([*(rule(name) for name in dictionary.to_pylist()), NONE], np.int64)[codes]
-    rows = np.flatnonzero(chosen & np.isin(state, WAITING))
+    rows = np.flatnonzero(chosen & _WAITS[state])
     return _picked(spans, rows, state[rows], np.full(len(rows), NONE))
 
 

@@ -34,9 +34,8 @@ class UserRanges:
         is_step = valid(annotations["step"])
         self._length = annotations.num_rows
         self._rows = np.flatnonzero(on_cpu & ~is_step)
-        marks = annotations.select(("process", "thread", "start_ns", "end_ns"))
-        self._ranges: Nested = nested(marks.take(pa.array(self._rows)), threads)
-        steps = nested(marks.filter(pa.array(on_cpu & is_step)), threads)
+        self._ranges: Nested = nested(annotations, threads, self._rows)
+        steps = nested(annotations, threads, np.flatnonzero(on_cpu & is_step))
         self._autograd = _autograd_threads(cpu_ops, threads)
         self._main = _main_thread(steps, self._ranges, self._autograd)
 

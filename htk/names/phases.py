@@ -1,6 +1,7 @@
 """Phases of a training step, and what names of ranges and operators say of them."""
 
 import re
+from functools import lru_cache
 
 PHASES = ("dataloader", "forward", "backward", "optimizer", "other")
 DATALOADER, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(len(PHASES))
@@ -17,11 +18,13 @@ _OPTIMIZER_OP = re.compile(r"_fused_(adam|adamw|sgd|adagrad)|_multi_tensor|^Opti
 _GRADIENT_OP = re.compile(r"^autograd::engine|Backward\d*$|^torch::autograd::(AccumulateGrad|Copy)")
 
 
+@lru_cache(maxsize=100_000)  # ranks have most names in common
 def phase_of_range(name: str) -> int:
     """Return the phase that a user range names, or OTHER."""
     return next((phase for phase, rule in _RANGES if rule.search(name)), OTHER)
 
 
+@lru_cache(maxsize=100_000)
 def phase_of_op(name: str) -> int:
     """Return the phase that an operator's name alone tells, or OTHER.
 
@@ -35,6 +38,7 @@ def phase_of_op(name: str) -> int:
     return phase_of_range(name) if is_label else OTHER
 
 
+@lru_cache(maxsize=100_000)
 def is_gradient(name: str) -> bool:
     """Return whether an operator of that name is a node of the autograd graph, or evaluates one."""
     return bool(_GRADIENT_OP.search(name))
