@@ -16,6 +16,7 @@ from htk.trace.execution import FILLED, filled_collectives, filled_operators
 
 _SMALL_BYTES = 16 << 10  # a smaller table costs less to make than a file of its own
 _FEW_BYTES = 1 << 20  # of kernels, whose extent is found at once
+_NAMING_FILES = {name for name, schema in TABLES.items() if "file" in schema.names}
 _SAME_RANK = {
     "copy_of_a_file": "the same recording as {}; left out",
     "older_recording": "an older recording of the rank of {}; left out",
@@ -72,6 +73,19 @@ class TraceFile:
             return pa.concat_tables([self._table(name), self._issues_of_opening()])
         return self._table(name)
 
+    def holds_whole(self, name: str) -> bool:
+        """Return whether a table's rows are as `own` has them, but for whose they are."""
+        return not (
+            name in _NAMING_FILES
+            or self.first_event
+            or self.shift_ns
+            or (self.execution is not None and name in FILLED)
+        )
+
+    def own(self, name: str) -> pa.Table | None:
+        """A table as the file has it; None: it has none."""
+        return self.entry.tables.get(name) if name in TABLES else self._derived(name)
+
     def _filled(self, name: str, execution: Entry) -> pa.Table:
         nodes, groups = (
             TABLES[table].empty_table() if (own := execution.tables.get(table)) is None else own
@@ -84,7 +98,7 @@ class TraceFile:
 
     def _table(self, name: str) -> pa.Table:
         schema = TABLES[name] if name in TABLES else DERIVED[name]
-        own = self.entry.tables.get(name) if name in TABLES else self._derived(name)
+        own = self.own(name)
         if own is None or not own.num_rows:
             return _empty(name)
         by_name = dict(zip(own.column_names, own.columns, strict=True))

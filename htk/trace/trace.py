@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import PurePath
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +20,14 @@ from htk.core.humanize import format_duration, format_int_ranges, parse_int_rang
 from htk.core.recording_hints import contents, hint, recipe
 from htk.derived import registry
 from htk.errors import MissingTable, UsageError
-from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES, index_of
+from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 from htk.trace.joined import JoinedTables, totals_are_of_all
+from htk.trace.joining import rows_before, rows_of_all
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
+Table = TypeVar("Table", pa.Table, pa.Table | None)
 _FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
 
 
@@ -341,11 +342,16 @@ class Trace:
             raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
         if name in registry.TOTALS and totals_are_of_all(name, self.selected_files):
             return self._made_of_tables(name)
-        tables = self._of_parts(name)
-        if len(tables) < 2:
-            return tables[0] if tables else schema.empty_table()
+        files = self.selected_files
+        if len(files) < 2:
+            return files[0].table(name) if files else schema.empty_table()
         in_files = self._everyone.joined is not None and self._everyone.joined.exceeds_memory
-        return concatenated(schema, tables, self._rows_before(schema), by_numpy=in_files)
+        added = rows_before(schema, files)
+        if not in_files and all(file.holds_whole(name) for file in files):
+            of_all = rows_of_all(schema, files, self._of_files(TraceFile.own, name), added)
+            if of_all is not None:
+                return of_all
+        return concatenated(schema, self._of_files(TraceFile.table, name), added, by_numpy=in_files)
 
     @cached_property
     def _everyone(self) -> "Trace":
@@ -378,23 +384,12 @@ class Trace:
         ]
         return table.filter(pa.array(np.concatenate([np.empty(0, bool), *chosen])))
 
-    def _of_parts(self, name: str) -> list[pa.Table]:
+    def _of_files(self, read: Callable[[TraceFile, str], Table], name: str) -> list[Table]:
         """Return a table of each file; what has to be made is made side by side."""
-        parts = self.selected_files
-        if name in TABLES or len(parts) < 2:
-            return [part.table(name) for part in parts]
+        files = self.selected_files
+        if name in TABLES:
+            return [read(file, name) for file in files]
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return list(pool.map(lambda part: part.table(name), parts))
-
-    def _rows_before(self, schema: pa.Schema) -> dict[str, list[int]]:
-        """Return what makes row numbers of each file those of all, for columns that hold such."""
-        before = {}
-        for column in schema:
-            target = index_of(column)
-            if target:
-                own = [part.entry.tables.get(target) for part in self.selected_files]
-                rows = [0 if table is None else table.num_rows for table in own]
-                before[column.name] = [0, *accumulate(rows)]
-        return before
+            return list(pool.map(lambda file: read(file, name), files))
