@@ -18,7 +18,7 @@ from htk.dashboard.url_state import UrlState, shown
 from htk.output.render import CHANGES, PROSE
 from htk.output.result import Result
 from htk.schema import ABSOLUTE_TIMES, doc_of
-from htk.schema.columns import heading_of, unit_of
+from htk.schema.columns import headings, unit_of
 
 _ROW_HEIGHT = 34  # of a table, in pixels
 ROWS = 5000  # more is for files, not for a page
@@ -171,16 +171,14 @@ def rows_and_columns(
     for name in NAMED:
         if name in table.column_names and _is_text(table.schema.field(name)):
             _add_short(some, name)
-    columns = [_column(table, field) for field in table.schema if _used(table, field)]
+    used = [field for field in table.schema if _used(table, field)]
+    words = headings(field.name for field in used)
+    columns = [_column(table, field, words[field.name]) for field in used]
     drawn = next((n for n in _ON_TIMELINE if n in table.column_names), None)
     by_name = {column["field"]: column for column in columns}
     for priority, (name, descending) in enumerate(sort):
         if name in by_name:
             by_name[name] |= {"sort": "desc" if descending else "asc", "sortIndex": priority}
-    words = [column["headerName"] for column in columns]
-    for column in columns:  # of two that differ by their unit only, both keep it
-        if words.count(column["headerName"]) > 1:
-            column["headerName"] += f" [{unit_of(column['field'])}]"
     if spans and drawn is not None and drawn == columns[0]["field"]:
         columns.insert(0, _to_timeline(drawn))
     return {"rowData": some, "columnDefs": columns}
@@ -229,13 +227,12 @@ def _usual(column: pa.ChunkedArray, name: str) -> bool:
     return name in _USUAL and pc.unique(column).to_pylist() == [_USUAL[name]]
 
 
-def _column(table: pa.Table, field: pa.Field) -> dict[str, Any]:
+def _column(table: pa.Table, field: pa.Field, heading: str) -> dict[str, Any]:
     column = table[field.name]
     unit = unit_of(field.name)
     shape = {"ns": "htkTime", "bytes": "htkSize", "%": "htkShare"}.get(unit, "htkPlain")
     if field.name in CHANGES:
         shape = "htkChange"
-    heading = heading_of(field.name)
     for words, short in _OF_INTERVALS:
         heading = heading.replace(words, short)
     numeric = {

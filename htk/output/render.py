@@ -24,7 +24,7 @@ from htk.errors import UsageError
 from htk.output.coverage_text import coverage_lines
 from htk.output.result import Result
 from htk.schema import ABSOLUTE_TIMES, doc_of
-from htk.schema.columns import heading_of, unit_of
+from htk.schema.columns import headings, unit_of
 
 FORMATS = ("table", "json", "csv", "md", "parquet", "arrow", "xlsx")
 RAW_CSV = "csv, raw"  # with texts that a spreadsheet takes for formulas as they are
@@ -203,6 +203,7 @@ class RenderedColumn:
 def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
     """Return the columns as people read them; a time and its share stand in one cell."""
     names = _shown_columns(result)
+    words = headings(names)
     rows = result.table.slice(0, limit).to_pylist()
     columns: list[RenderedColumn] = []
     for name in names:
@@ -217,9 +218,7 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
             + (f" {_share(row[share], share):>5}" if both else "")
             for row in rows
         ]
-        heading = heading_of(name) + (" %" if both else "")
-        if any(heading == column.heading for column in columns):  # peak_ns, then peak_bytes
-            heading = _with_unit(name)
+        heading = words[name] + (" %" if both else "")
         values = [row[name] for row in rows]
         doc = doc_of(result.table.schema.field(name))
         text, prose = _is_text(result, name), name in PROSE
@@ -292,15 +291,6 @@ def _shown_columns(result: Result) -> list[str]:
 
 def _is_text(result: Result, name: str) -> bool:
     return str(result.table.schema.field(name).type).startswith(("string", "dictionary"))
-
-
-def _with_unit(name: str) -> str:
-    """Return the heading of a column whose name is another's but for the unit."""
-    kinds = {"_ns": " time", "_bytes": " size", "_pct": " share"}
-    for suffix, kind in kinds.items():
-        if name.endswith(suffix):
-            return name.removesuffix(suffix).replace("_", " ") + kind
-    return name.replace("_", " ")
 
 
 def _cell(value: object, name: str) -> str:

@@ -1,6 +1,8 @@
 """How a table is declared: each column with its type, unit and one line of meaning."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -19,6 +21,8 @@ STATISTICS = r"(?:lo|hi|p)\d\d|mean|min|max|std|sigma"
 _MEASURED = re.compile(
     rf"(?P<quantity>\w+?)(?P<unit>{'|'.join(UNITS)})(_(?P<statistic>{STATISTICS}))?"
 )
+
+_KINDS = {"ns": "time", "bytes": "size", "%": "share"}
 
 Column = tuple[pa.DataType, str] | tuple[pa.DataType, str, str]
 
@@ -44,6 +48,19 @@ def heading_of(name: str) -> str:
         end = "low" if statistic.startswith("lo") else "high"
         return f"{words}, {end} end of {statistic[2:]} % interval"
     return f"{words} {statistic}".strip()
+
+
+def headings(names: Iterable[str]) -> dict[str, str]:
+    """Return the headings of one table's columns; two that differ by their unit alone say of what
+    they are: peak time, peak size."""
+    words = {name: heading_of(name) for name in names}
+    often = Counter(words.values())
+    return {
+        name: f"{heading} {_KINDS[unit_of(name)]}"
+        if often[heading] > 1 and unit_of(name) in _KINDS
+        else heading
+        for name, heading in words.items()
+    }
 
 
 def table(**columns: Column) -> pa.Schema:

@@ -79,7 +79,7 @@ def test_no_two_headings_are_alike() -> None:
     text = to_text(result(peak_ns=[1], peak_bytes=[2], peak_pct=[3.0], peak=[4]), "csv")
     assert text.startswith('"peak_ns"')
     heading = to_text(result(device=[0], device_ns=[2], peak_ns=[1], peak_bytes=[2]), "table")
-    assert heading.split("\n")[0].split("  ")[-3:] == ["device time", "peak", "peak size"]
+    assert heading.split("\n")[0].split("  ")[-3:] == ["device time", "peak time", "peak size"]
 
 
 def test_microseconds_read_like_other_times() -> None:
