@@ -4,8 +4,9 @@
 
 CPU seconds of whole processes, imports and children included; contestants take turns, medians
 count. `cold` has an empty cache, `warm` has the tables and a new question, `again` repeats a
-question. Inputs: one large trace, eight small ranks, eight large ranks; --large is the large one
-(default: a simulated rank of some 300,000 events). Prints one JSON object.
+question. Inputs: one large trace, eight ranks of some 57 kB, of 430 kB and of the large trace's
+size; --large is the large one (default: a simulated rank of some 300,000 events). Prints one JSON
+object.
 """
 
 import argparse
@@ -22,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import SCRIPTS, interpreters
+from bench.reach import simulate
 
 ROOT = Path(__file__).parents[1]
 SMALL = ROOT / "sample_traces/simulated/llama2-7b"
+SMALLEST = "8 ranks of 57 kB"
 _JOB = ("--model", "llama2-7b", "--layers", "8", "--steps", "70", "--nodes", "1")
 _JOB += ("--gpus-per-node", "1")
 
@@ -59,6 +62,7 @@ def report(
     works = [
         ("kernel-top", "one large trace", large_trace, "--n"),
         ("summary", "one large trace", large_trace, None),
+        ("time-breakdown", SMALLEST, _smallest(scratch / "smallest"), None),
         ("time-breakdown", "8 small ranks", SMALL, None),
         ("time-breakdown", "8 large ranks", _copies(large_trace, scratch / "ranks"), None),
     ]
@@ -169,6 +173,10 @@ def _emptied(folder: Path) -> None:
 def _simulated(scratch: Path) -> Path:
     _run([*_htk(), "simulate", *_JOB, "-o", str(scratch / "job")], {})
     return next((scratch / "job").glob("*.json*"))
+
+
+def _smallest(folder: Path) -> Path:
+    return simulate(folder, 8, "--layers", "1")
 
 
 def _copies(trace: Path, folder: Path) -> Path:
