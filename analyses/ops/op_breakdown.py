@@ -88,10 +88,10 @@ def op_breakdown(
     apart, label = _told_apart(by, tree, cpu_ops, op_callers, python_calls, python_links)
     name, names = labels_of(cpu_ops["name"])
     selected = truths(op_links["selected"])
-    kept = np.flatnonzero(selected)
+    kept = slice(None) if selected.all() else np.flatnonzero(selected)  # a slice copies nothing
     who = pooled(per, cpu_ops, op_links["step"])
-    groups = Groups.by_keys(np.column_stack([who, name, apart])[kept])
-    first = kept[groups.first_row]
+    groups = Groups.by_keys([who[kept], name[kept], apart[kept]])
+    first = np.arange(len(selected))[kept][groups.first_row]
     sums = _sums(tree, times, groups, kept)
     with_operator = pa.table(
         [
@@ -118,7 +118,9 @@ def op_breakdown(
 _BEFORE_SHARE = ("count", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns")
 
 
-def _sums(tree: CallTree, times: DeviceTimes, groups: Groups, kept: Ints) -> dict[str, Ints]:
+def _sums(
+    tree: CallTree, times: DeviceTimes, groups: Groups, kept: Ints | slice
+) -> dict[str, Ints]:
     key = np.full(len(tree.parent), NONE, np.int64)
     key[kept] = groups.group_ids
     once = tree.outermost(key)[kept]

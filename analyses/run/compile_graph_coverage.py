@@ -76,7 +76,8 @@ def compile_graph_coverage(
     of_rank = Groups.by_keys(ranks)
     rank_time = of_rank.sum(time)[of_rank.group_ids]
     launch = numbers(kernel_links["launch_row"], NONE)
-    calls = np.unique(np.column_stack([groups.group_ids, launch])[launch != NONE], axis=0)[:, 0]
+    linked = launch != NONE
+    calls = Groups.by_keys([groups.group_ids[linked], launch[linked]]).keys[:, 0]
     regions = _regions(cpu_ops, annotations)
     facts = [regions.get(r, _Regions()).facts for r in ranks.tolist()]  # a row of the answer each
     return pa.table(

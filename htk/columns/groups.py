@@ -57,19 +57,23 @@ class Groups:
         return np.cumsum(self.count) - self.count
 
     def sum(self, values: Ints) -> Ints:
-        if not len(self):
-            return np.empty(0, np.int64)
-        return np.asarray(np.add.reduceat(values[self._order], self._starts))
+        return self._folded(np.add, values, np.zeros(len(self), np.int64))
 
     def min(self, values: Ints) -> Ints:
-        if not len(self):
-            return np.empty(0, np.int64)
-        return np.asarray(np.minimum.reduceat(values[self._order], self._starts))
+        return self._folded(np.minimum, values, values[self.first_row])
 
     def max(self, values: Ints) -> Ints:
+        return self._folded(np.maximum, values, values[self.first_row])
+
+    def _folded(self, how: np.ufunc, values: Ints, begun: Ints) -> Ints:
+        """Fold the values of each group into what it begins with, row by row: integers give the
+        same in any order. Others are put in order first."""
         if not len(self):
             return np.empty(0, np.int64)
-        return np.asarray(np.maximum.reduceat(values[self._order], self._starts))
+        if values.dtype != np.int64:
+            return np.asarray(how.reduceat(values[self._order], self._starts))
+        how.at(begun, self.group_ids, values)
+        return begun
 
     def distinct(self, values: Ints) -> Ints:
         """Return how many different values each group has."""

@@ -43,7 +43,7 @@ def union(start: Ints, end: Ints) -> Spans:
     if not len(start):
         return Spans(np.empty(0, np.int64), np.empty(0, np.int64))
     if (start[1:] < start[:-1]).any():
-        order = np.argsort(start, kind="stable")
+        order = ordered(start)
         start, end = start[order], end[order]
     reach = np.maximum.accumulate(end)
     first = np.empty(len(start), bool)

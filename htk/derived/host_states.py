@@ -12,6 +12,7 @@ from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.intervals import Spans, sweep, union
 from htk.columns.nesting import Threads
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 
 # In the order of precedence: of several that hold at once the first one names the time.
@@ -113,8 +114,8 @@ def _first_launches(
         if name in kernels.column_names:
             columns.append(numbers(kernels[name], NONE)[linked].astype(np.int64))
     begin, end = (numbers(launches[column]) for column in ("start_ns", "end_ns"))
-    order = np.argsort(begin[row[linked]], kind="stable")
-    named = Groups.by_keys(np.column_stack(columns)[order])
+    order = ordered(begin[row[linked]])
+    named = Groups.by_keys([column[order] for column in columns])
     first = row[linked[order[named.first_row]]]
     slow: Mask = (end - begin)[first] >= _FIRST_LAUNCH_NS
     return np.asarray(first[slow & (state[first] == OPERATOR)])
@@ -128,8 +129,8 @@ def _first_calls(launches: pa.Table, rows: Ints) -> Ints:
     for name in ("rank", "cycle"):  # which the tables of one file lack
         if name in launches.column_names:
             columns.append(numbers(launches[name], -1)[rows].astype(np.int64))
-    order = np.argsort(numbers(launches["start_ns"])[rows], kind="stable")
-    return np.asarray(order[Groups.by_keys(np.column_stack(columns)[order]).first_row])
+    order = ordered(numbers(launches["start_ns"])[rows])
+    return np.asarray(order[Groups.by_keys([column[order] for column in columns]).first_row])
 
 
 @lru_cache(maxsize=100_000)

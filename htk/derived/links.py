@@ -163,7 +163,7 @@ def look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
     if not len(keys):
         return np.full(len(wanted), NONE, np.int64)
     if (keys[1:] < keys[:-1]).any():
-        order = np.argsort(keys, kind="stable")
+        order = ordered(keys)
         keys, rows = keys[order], rows[order]
     position = np.searchsorted(keys, wanted, side="right") - 1
     hit = (position >= 0) & (keys[np.maximum(position, 0)] == wanted)
@@ -311,7 +311,7 @@ def _inherit(forward: Rows, how: NDArray[np.int32], ops: Nested) -> None:
     """Give operators below a linked one its link: callers first, level by level."""
     if not (forward != NONE).any():
         return
-    order = np.argsort(ops.depth, kind="stable")
+    order = ordered(ops.depth)
     ends = np.cumsum(np.bincount(ops.depth))
     for rows in np.split(order, ends[:-1])[1:]:
         rows = rows[forward[rows] == NONE]

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from htk.columns.arrow import codes_of, number, numbers, text, valid
 from htk.columns.groups import Groups
 from htk.columns.nesting import Nested, Rows, Threads, nested
+from htk.columns.order import ordered
 from htk.columns.types import NONE
 from htk.schema.links import OP_CALLERS, PYTHON_LINKS
 
@@ -64,7 +65,7 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
     path_codes: dict[tuple[int, int], int] = {}
     paths: list[str] = []
     depth = calls.depth
-    order = np.argsort(depth, kind="stable")
+    order = ordered(depth)
     levels = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
     for low, high in zip(levels[:-1].tolist(), levels[1:].tolist(), strict=True):
         rows = order[low:high]

@@ -123,7 +123,7 @@ class _Calls:
     def __init__(self, op_links: pa.Table) -> None:
         self.parent = numbers(op_links["parent_row"], NONE)
         depth = numbers(op_links["depth"]).astype(np.int64)
-        order = np.argsort(depth, kind="stable")
+        order = ordered(depth)
         ends = np.cumsum(np.bincount(depth)) if len(order) else np.empty(0, np.int64)
         self._inner = np.split(order, ends[:-1])[1:] if len(ends) else []
 
@@ -165,6 +165,8 @@ def _autograd_threads(
     evaluation, where others are seen to make nodes, may run hooks besides (FSDP's copies and
     collectives, outside of any evaluation); others must evaluate more than they do besides.
     """
+    if not evaluated.any():
+        return np.empty(0, np.int64)
     outer = numbers(op_links["depth"]) == 0
     forward = numbers(op_links["forward_row"], NONE)
     made_nodes = np.zeros(len(threads), bool)
@@ -248,6 +250,8 @@ def _repeats(cpu_ops: pa.Table, thread: Int32, parent: Ints, backward: Mask) -> 
 
     A run is of operators that one caller called one after the other.
     """
+    if not backward.any():
+        return np.zeros(len(backward), bool)
     name = codes_of(cpu_ops["name"])[0].astype(np.int64)
     order = ordered(thread, parent, numbers(cpu_ops["start_ns"]))
     count = len(order) - _RUN + 1
@@ -259,9 +263,10 @@ def _repeats(cpu_ops: pa.Table, thread: Int32, parent: Ints, backward: Mask) -> 
     for rows in shifted[1:]:
         together &= (parent[rows] == parent[shifted[0]]) & (thread[rows] == thread[shifted[0]])
         together &= backward[rows] == backward[shifted[0]]
-    runs = np.column_stack([name[rows] for rows in shifted])
     behind = together & backward[shifted[0]]
-    seen = row_of(runs[together & ~backward[shifted[0]]], runs[behind]) != NONE
+    ahead = together & ~backward[shifted[0]]
+    runs = ([name[rows[chosen]] for rows in shifted] for chosen in (ahead, behind))
+    seen = row_of(*runs) != NONE
     for rows in shifted:
         repeated[rows[behind][seen]] = True
     return repeated

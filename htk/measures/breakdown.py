@@ -79,7 +79,7 @@ def pooled(per: Pool, rows: pa.Table, step: pa.ChunkedArray) -> Ints:
         cycle if per == "step" else nothing,
         number_of if per == "step" else nothing,
     )
-    return np.column_stack(columns).astype(np.int64)
+    return np.array(columns, np.int64).T  # each column in one piece
 
 
 def who_columns(keys: Ints) -> list[pa.Array]:

@@ -58,7 +58,7 @@ class CallTree:
     @cached_property
     def levels(self) -> list[Ints]:
         """Rows of each depth, callers first."""
-        order = np.argsort(self.depth, kind="stable")
+        order = ordered(self.depth)
         ends = np.cumsum(np.bincount(self.depth)) if len(order) else np.empty(0, np.int64)
         return np.split(order, ends[:-1]) if len(ends) else []
 

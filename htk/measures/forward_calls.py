@@ -13,6 +13,7 @@ import pyarrow as pa
 from htk.columns.arrow import numbers
 from htk.columns.groups import Groups, row_of
 from htk.columns.order import ordered
+from htk.columns.segments import heads
 from htk.columns.types import NONE, Ints
 from htk.measures.call_tree import labels_of
 from htk.models.op_costs import CALLER_TELLS_RESULT, NODE_TELLS_RESULT, forward_name
@@ -42,29 +43,37 @@ def told_by(cpu_ops: pa.Table, parent: Ints) -> ToldBy:
 def _called_with_gradient(cpu_ops: pa.Table, parent: Ints) -> Ints:
     """Return the calls that a node of autograd gives all of its gradient to."""
     name, names = labels_of(cpu_ops["name"])
-    codes = {label: k for k, label in enumerate(names)}
+    codes = _codes(names)
     called = np.array([codes.get(CALLER_TELLS_RESULT.get(n, ""), NONE) for n in names], np.int64)
     rows = np.flatnonzero(parent != NONE)
     return np.asarray(rows[called[name[parent[rows]]] == name[rows]])
 
 
+def _codes(names: list[str]) -> dict[str, int]:
+    """Return the code of each name; what has none is no call of another's."""
+    return {name: k for k, name in enumerate(names) if name}
+
+
 def _nodes_and_calls(cpu_ops: pa.Table) -> tuple[Ints, Ints]:
     """Return nodes and the forward call that made each, where that is certain."""
     name, names = labels_of(cpu_ops["name"])
-    code_of = {label: k for k, label in enumerate(names)}
+    code_of = _codes(names)
     forward_code = np.array([code_of.get(forward_name(n) or "", NONE) for n in names], np.int64)
     wanted = forward_code[name]
     nodes = np.flatnonzero(wanted != NONE)
     if not len(nodes):
         return nodes, nodes
     rank = numbers(cpu_ops["rank"], NONE).astype(np.int64)
-    low, high = _node_numbers(cpu_ops, rank)
-    calls = np.flatnonzero(np.isin(name, wanted[nodes]) & (high != NONE))
+    makes_nodes = np.zeros(len(names), bool)
+    makes_nodes[wanted[nodes]] = True
+    calls = np.flatnonzero(makes_nodes[name])
+    low, high = _node_numbers(cpu_ops, rank, calls)
+    calls, low, high = (column[high != NONE] for column in (calls, low, high))
     sequence = numbers(cpu_ops["sequence"], NONE).astype(np.int64)[nodes]
     groups = Groups.by_keys([rank[calls], name[calls]])
     segment = row_of(groups.keys, np.column_stack([rank[nodes], wanted[nodes]]))
-    begun = _up_to(groups.group_ids, low[calls], segment, sequence)
-    ended = _up_to(groups.group_ids, high[calls], segment, sequence - 1)
+    begun = _up_to(groups.group_ids, low, segment, sequence)
+    ended = _up_to(groups.group_ids, high, segment, sequence - 1)
     only = (begun[0] - ended[0] == 1) & (segment != NONE)
     return _one_to_one(nodes[only], calls[(begun[1] - ended[1])[only]])
 
@@ -92,14 +101,17 @@ def _one_to_one(node: Ints, call: Ints) -> tuple[Ints, Ints]:
     return node[single], call[single]
 
 
-def _node_numbers(cpu_ops: pa.Table, rank: Ints) -> tuple[Ints, Ints]:
-    """Return the least and the largest number that the node of each operator can have, or NONE."""
+def _node_numbers(cpu_ops: pa.Table, rank: Ints, calls: Ints) -> tuple[Ints, Ints]:
+    """Return the least and the largest number that the node of each call can have, or NONE."""
     sequence = numbers(cpu_ops["sequence"], NONE).astype(np.int64)
     sequence[numbers(cpu_ops["forward_thread"], 0) != 0] = NONE  # of the node that it runs
+    own = sequence[calls]
+    if (own != NONE).all():  # the others' tell nothing more
+        return own, own
     process, _ = labels_of(cpu_ops["process"])
     thread, _ = labels_of(cpu_ops["thread"])
     order = ordered(rank, process, thread, numbers(cpu_ops["start_ns"]))
-    lanes = np.column_stack([rank, process, thread])[order]
+    lanes = np.cumsum(heads(rank[order], process[order], thread[order]), dtype=np.int64)
     in_order, length = sequence[order], len(order)
     following = np.where(in_order != NONE, np.arange(length), length)
     following = np.append(np.minimum.accumulate(following[::-1])[::-1], length)[1:]  # after it
@@ -112,12 +124,10 @@ def _node_numbers(cpu_ops: pa.Table, rank: Ints) -> tuple[Ints, Ints]:
     least, largest = np.empty(length, np.int64), np.empty(length, np.int64)
     least[order] = np.where(in_order != NONE, in_order, low)
     largest[order] = np.where(in_order != NONE, in_order, high)
-    return least, largest
+    return least[calls], largest[calls]
 
 
 def _number_at(sequence: Ints, lanes: Ints, position: Ints) -> Ints:
     """Return the number at a position, if that is of the same thread, or NONE."""
-    there = np.clip(position, 0, max(len(sequence) - 1, 0))
-    inside = (position >= 0) & (position < len(sequence))
-    alike = inside & (lanes[there] == lanes).all(axis=1)
-    return np.where(alike, sequence[there], NONE)
+    there = np.where(np.append(lanes, NONE)[position] == lanes, position, len(sequence))
+    return np.append(sequence, NONE)[there]

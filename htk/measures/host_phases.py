@@ -20,7 +20,7 @@ def phase_keys(rows: pa.Table, step: pa.ChunkedArray, phase: Ints) -> Ints:
         phase,
         numbers(rows["cycle"], 0),
     ]
-    return np.column_stack([column.astype(np.int64) for column in columns])
+    return np.array(columns, np.int64).T  # each column in one piece
 
 
 def host_phase_spans(
@@ -29,12 +29,13 @@ def host_phase_spans(
     """Rank, step, phase and cycle of outermost operators and of the time of ranges between them,
     with their times."""
     top = pa.array((numbers(op_links["depth"]) == 0) & truths(op_links["selected"]))
-    outer = cpu_ops.filter(top)
-    keys = phase_keys(outer, op_links["step"].filter(top), phase_codes(op_passes.filter(top)))
+    outer = cpu_ops.select(["rank", "cycle", "start_ns", "end_ns"]).filter(top)
+    phases = phase_codes(op_passes.select(["phase"]).filter(top))
+    keys = phase_keys(outer, op_links["step"].filter(top), phases)
     ranges = between_operators(cpu_ops, op_links, annotations)
     rank, cycle = unpaired(ranges.host)
     step = _steps_at(annotations, ranges.host, ranges.start)
-    between = np.column_stack([rank, step, ranges.phase, cycle])
+    between = np.array([rank, step, ranges.phase, cycle]).T
     keys = np.concatenate([keys, between]).astype(np.int64)
     start, end = (numbers(outer[c]) for c in ("start_ns", "end_ns"))
     return keys, np.append(start, ranges.start), np.append(end, ranges.end)

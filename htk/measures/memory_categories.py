@@ -15,6 +15,7 @@ import pyarrow as pa
 from htk.columns.arrow import codes_of, numbers, valid
 from htk.columns.groups import Groups, hosts
 from htk.columns.nesting import Nested
+from htk.columns.order import ordered
 from htk.columns.segments import SegmentTimes
 from htk.columns.types import NONE, Ints, Mask
 from htk.measures.memory_use import MemoryUse
@@ -89,7 +90,7 @@ def blocks(use: MemoryUse) -> tuple[Ints, Ints]:
     with_address = np.flatnonzero(valid(use.table["address"]) & (use.size != 0))
     address = codes_of(use.table["address"])[0][with_address].astype(np.int64)
     block = Groups.by_keys([use.devices.group_ids[with_address], address]).group_ids
-    order = with_address[np.argsort(block, kind="stable")]
+    order = with_address[ordered(block)]
     block = np.sort(block)
     size = use.size[order]
     here = np.flatnonzero(size > 0)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from htk.columns.arrow import codes_of, matching, number, numbers, text
 from htk.columns.groups import Groups
 from htk.columns.nesting import nest
+from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints
 
 # c10::DeviceType; accelerators other than CUDA and HIP keep their number.
@@ -27,12 +28,13 @@ class MemoryUse:
 
     @classmethod
     def of(cls, memory: pa.Table) -> "MemoryUse":
-        events = memory.filter(
-            pa.array(matching(memory["name"], lambda name: name != "[OutOfMemory]"))
-        )
+        is_use = matching(memory["name"], lambda name: name != "[OutOfMemory]")
+        events = memory if is_use.all() else memory.filter(pa.array(is_use))
         keys = _devices(events)
-        order = np.lexsort((numbers(events["event"]), numbers(events["time_ns"]), *keys.T[::-1]))
-        return cls(events.take(pa.array(order)), Groups.by_keys(keys[order]))
+        order = ordered(*keys.T, numbers(events["time_ns"]), numbers(events["event"]))
+        if (order[1:] < order[:-1]).any():
+            events, keys = events.take(pa.array(order)), keys[order]
+        return cls(events, Groups.by_keys(keys))
 
     @property
     def time(self) -> Ints:
@@ -68,7 +70,7 @@ class MemoryUse:
 
 def _devices(memory: pa.Table) -> Ints:
     columns = ("rank", "cycle", "device_type", "device")
-    return np.column_stack([numbers(memory[c], NONE).astype(np.int64) for c in columns])
+    return np.array([numbers(memory[c], NONE) for c in columns], np.int64).T
 
 
 def failures(memory: pa.Table, use: MemoryUse) -> Ints:

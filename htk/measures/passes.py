@@ -60,6 +60,9 @@ def between_operators(cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Tab
     """Return the time of ranges that name a phase, less the operators of their thread, which have
     a phase of their own; of nested ranges the innermost counts."""
     ranges = naming_ranges(annotations)
+    if not ranges.num_rows:
+        none = np.empty(0, np.int64)
+        return RangeTimes(none, none, none, none)
     outer = cpu_ops.filter(pa.array(numbers(op_links["depth"]) == 0))
     thread, of_ops = threads_of(ranges, outer)
     start, end = (numbers(ranges[c]) for c in ("start_ns", "end_ns"))

@@ -89,3 +89,21 @@ def test_numbered_as_if_sorted(values: list[int]) -> None:
 
 def test_no_part_of_nothing() -> None:
     assert quotient(np.array([3, 3]), np.array([4, 0])).tolist() == [0.75, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.bool_, np.float64])
+def test_values_of_other_types(dtype: type) -> None:
+    values = np.array([1, 0, 1, 1, 0], dtype)
+    groups = Groups.by_keys(np.array([7, 7, 3, 3, 9]))
+    if dtype is not np.bool_:  # of truths NumPy asks whether there is one
+        assert groups.sum(values).tolist() == [2, 1, 0]
+    assert groups.min(values).tolist() == [1, 0, 0]
+    assert groups.max(values).tolist() == [1, 1, 0]
+
+
+def test_a_groups_first_value_counts_once() -> None:
+    values = np.array([5, -2, 4])
+    groups = Groups.by_keys(np.array([0, 0, 1]))
+    assert groups.sum(values).tolist() == [3, 4] and values.tolist() == [5, -2, 4]
+    assert groups.max(values).tolist() == [5, 4] and groups.min(values).tolist() == [-2, 4]
+    assert values.tolist() == [5, -2, 4]
