@@ -33,7 +33,7 @@ def table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
     """The table and its notes; sorts and pages where its script and style are on the page."""
     columns = text_columns(result, rows)
     head = "".join(
-        f'<th{_class(c)} title="{escape(c.doc)}">{escape(c.heading)}</th>' for c in columns
+        f'<th{_class(c)} title="{escape(c.doc)}">{escape(_heading(c))}</th>' for c in columns
     )
     lines = [
         "<tr>" + "".join(_cell(column, k) for column in columns) + "</tr>"
@@ -128,8 +128,18 @@ def _class(column: RenderedColumn) -> str:
     return ' class="text prose"' if column.heading in PROSE else ' class="text"'
 
 
+def _heading(column: RenderedColumn) -> str:
+    """Return a heading without a unit that each cell has."""
+    return column.heading.removesuffix(" %") if column.shares else column.heading
+
+
 def _cell(column: RenderedColumn, k: int) -> str:
     value, text = column.values[k], escape(column.cells[k])
+    if column.shares:
+        share = column.shares[k]
+        amount = text.removesuffix(share).rstrip()
+        unit = "" if share.endswith(("–", "x")) else " %"
+        text = f'{amount}<small class="share">{share}{unit}</small>'
     if not column.is_text:
         plain = "" if value is None else repr(int(value) if isinstance(value, bool) else value)
         return f'<td data-v="{escape(plain)}">{text}</td>'

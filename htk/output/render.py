@@ -183,6 +183,7 @@ class RenderedColumn:
     values: list[Any]  # what the cells show, to sort by
     doc: str = ""
     is_prose: bool = False  # sentences, which may go over several lines
+    shares: list[str] | None = None  # at the ends of cells, where each has one
 
     @property
     def width(self) -> int:
@@ -213,16 +214,15 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
         share = name.removesuffix("_ns") + "_pct"
         both = name.endswith("_ns") and share in names
         origin = _origin(result, name)
-        cells = [
-            _cell(_since(row[name], origin), name)
-            + (f" {_share(row[share], share):>5}" if both else "")
-            for row in rows
-        ]
+        cells = [_cell(_since(row[name], origin), name) for row in rows]
+        shares = [_share(row[share], share) for row in rows] if both else None
+        if shares:
+            cells = [f"{cell} {own:>5}" for cell, own in zip(cells, shares, strict=True)]
         heading = words[name] + (" %" if both else "")
         values = [row[name] for row in rows]
         doc = doc_of(result.table.schema.field(name))
         text, prose = _is_text(result, name), name in PROSE
-        columns.append(RenderedColumn(heading, cells, text, values, doc, prose))
+        columns.append(RenderedColumn(heading, cells, text, values, doc, prose, shares))
     return columns
 
 

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from htk.output.html import card, share_bar
+from htk.answers.ask import ask
+from htk.core.humanize import format_duration
+from htk.output.html import card, share_bar, table
+from htk.output.render import to_text
 from htk.output.tokens import DARK, LIGHT
-from tests.conftest import new_tab
+from htk.trace.opening import open_trace
+from tests.conftest import ROOT, new_tab
 
 NAMES = [
     "compute",
@@ -69,3 +73,13 @@ def test_a_card_has_the_colours_of_its_notebook(
 def rgb(colour: str) -> str:
     """Return a colour as browsers tell it."""
     return f"rgb({', '.join(str(int(colour[k : k + 2], 16)) for k in (1, 3, 5))})"
+
+
+def test_a_time_and_its_share_stand_apart() -> None:
+    """Each with its unit, and no unit of the share in the heading of both."""
+    answer = ask(open_trace(ROOT / "sample_traces/kineto"), "time_breakdown")
+    shown, first = table(answer), answer.to_pylist()[0]
+    time, share = format_duration(first["busy_ns"]), f"{first['busy_pct']:.1f} %"
+    assert f'>{time}<small class="share">{share}</small></td>' in shown
+    assert ">busy</th>" in shown and ">busy %</th>" not in shown
+    assert "busy %" in to_text(answer, "table")
