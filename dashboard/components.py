@@ -21,6 +21,7 @@ from htk.output.tokens import DARK, LIGHT
 
 _FILES = re.compile(r"^.*?: (?=no )")  # the page is of these files alone
 _COMMANDS = re.compile(r" \(htk [^)]*\)|; choose with --.*")  # said of the command line
+_ADVICE = re.compile(r"; `htk [^`]*`[^;]*$")
 _KEY = re.compile(r"\b[a-z0-9]+(_[a-z0-9]+)+(?=: )")
 _UNIT_SUFFIX = re.compile(r"_(ns|bytes|pct|gbps|points)$")
 
@@ -57,6 +58,11 @@ def safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> A
         logging.getLogger("htk").exception("a part of the page %r failed", visit.view.page)
         words = f"Internal error; please report it. {type(error).__name__}: {error}"
         return problem(words, "This part failed")
+
+
+def without_commands(text: str) -> str:
+    """Return a message without what it advises to type into a terminal."""
+    return _ADVICE.sub("", text)
 
 
 def not_there(message: str) -> str:

@@ -7,7 +7,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from htk.core.humanize import format_bytes
-from htk.dashboard.components import attributes, empty, problem, section
+from htk.dashboard.components import attributes, empty, problem, section, without_commands
 from htk.dashboard.runs import OpenJob, Runs
 from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
@@ -59,7 +59,7 @@ def _failed(key: str, job: OpenJob) -> Any:
     if job.cancelled:
         text, title = "You cancelled it; nothing was kept.", "Not read"
     else:
-        text, title = job.error, "This run cannot be read"
+        text, title = without_commands(job.error or ""), "This run cannot be read"
     again = html.A("Try again", href=f"/?run={key}", className="export")
     other = dcc.Link("Choose another run", href="/runs", className="export")
     return html.Div([problem(text, title), dmc.Group([other, again], mt="sm")], className="start")

@@ -40,7 +40,7 @@ _LABELS = CAUSES | {_OF_ITEM: ".item", _OF_COPY: "copy that blocks"}
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("name", ("host_ns", "gpu_idle_caused_ns"), stacked=False),
+    chart=Bar("name", ("host_ns", "gpu_idle_caused_ns"), stacked=False, horizontal=True),
     null_without={"kernels": ("gpu_idle_caused_ns",)},
 )
 def host_stalls(

@@ -27,10 +27,12 @@
     return values.length && values.every((value) => typeof value === "string") ? values : [];
   }
 
-  /* Words below bars, in two rows by turns where they would run together in one. */
+  /* Words below bars, in two rows by turns where they would run together in one, and no longer than
+     two places. */
   function staggered(words, room) {
-    const longest = Math.max(...words.map((text) => text.length));
-    return longest * LETTER <= room / words.length ? null : words.map((text, k) => (k % 2 ? `<br>${text}` : text));
+    const place = room / words.length / LETTER;
+    const cut = (text) => (text.length <= 2 * place ? text : `${text.slice(0, Math.max(1, Math.floor(2 * place) - 1))}…`);
+    return words.every((text) => text.length <= place) ? null : words.map((text, k) => `${k % 2 ? "<br>" : ""}${cut(text)}`);
   }
 
   /* What changes about a chart; nothing of it is left out but second lines of cells. */

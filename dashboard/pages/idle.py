@@ -1,5 +1,6 @@
 """Why GPUs stood still, and what the host did meanwhile."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -45,9 +46,18 @@ def _causes(visit: Visit) -> Any:
     idle = [layer for layer in bars.layers if layer.meaning == "idle"]
     if not idle:
         return section("Causes", empty("No idle time: the GPUs always ran something."))
-    fig = plots.shares(bars.ranks, bars.labels, idle, visit.dark, axis_end=None)
+    longest = max(map(sum, zip(*(layer.values for layer in idle), strict=True)))
+    unrecorded = [  # as long as the longest bar: its length says nothing
+        replace(layer, values=[longest * bool(value) for value in layer.values])
+        for layer in bars.layers
+        if layer.meaning == "unrecorded"
+    ]
+    drawn_layers = [*idle, *unrecorded]
+    fig = plots.shares(bars.ranks, bars.labels, drawn_layers, visit.dark, axis_end=None)
+    for bar in fig.data[len(idle) :]:
+        bar.update(hovertemplate="%{y}: %{text}<extra></extra>")
     own = plots.palette(visit.dark)
-    for bar, layer in zip(fig.data, idle, strict=True):
+    for bar, layer in zip(fig.data, idle, strict=False):  # those of the unrecorded keep theirs
         code = _CODES.get(layer.name)  # beside one another greys look alike
         colour = colour_of(code, own) if code else own["idle"]
         bar.update(name=layer.name.removeprefix(_IDLE), marker={"color": colour})

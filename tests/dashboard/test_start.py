@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from htk.dashboard.components import without_commands
 from tests.dashboard.conftest import settled, shows, slow_line, typed, until
 
 
@@ -72,3 +73,10 @@ def test_too_large_a_file_is_not_sent(page: Any, address: str, tmp_path: Path) -
     page.goto(f"{address}/runs")
     page.set_input_files("#upload-file", str(large))
     until(page, "() => document.body.innerText.includes('larger than may be uploaded')")
+
+
+def test_messages_name_no_command() -> None:
+    said = "holiday.txt: not a trace that htk knows; `htk formats` shows what it reads"
+    assert without_commands(said) == "holiday.txt: not a trace that htk knows"
+    other = "rank0.json: damaged; it ends within an event"
+    assert without_commands(other) == other

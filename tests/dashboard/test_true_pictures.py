@@ -1,7 +1,9 @@
 """What is drawn against its table, in a real browser: a simulated job with a straggler."""
 
+import shutil
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,11 +18,13 @@ from htk.output.tokens import DARK, LIGHT
 from htk.overview.summary import IDLE_WORDS
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
+from tests.conftest import ROOT, new_tab
 from tests.dashboard.conftest import go, serving, settled, until, visiting
 
 TIMELINE_DRAWN = """() => window.htkHandle && window.htkHandle.idle()
     && window.htkHandle.count() > 0 && document.querySelector('canvas.main')?.isConnected"""
 CAUSES = "idle time by cause"
+SAMPLE = ROOT / "sample_traces/simulated/llama2-7b"
 
 
 @pytest.fixture(scope="module")
@@ -275,3 +279,24 @@ def test_long_names_are_told_apart_in_tables(page: Any, job: Trace) -> None:
     shown = page.locator(".ag-pinned-left-cols-container .ag-cell").all_inner_texts()
     for name in names:
         assert shorten(name, 46) in shown and name not in shown
+
+
+def test_idle_time_of_unrecorded_ranks_is_hatched(browser: Any, tmp_path: Path) -> None:
+    """A rank without a file is not drawn as one that was never idle."""
+    for rank in (0, 4):
+        shutil.copy(SAMPLE / f"rank{rank}.pt.trace.json.gz", tmp_path)
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    with serving(Runs([], trace=trace)) as address:
+        page = new_tab(browser)
+        page.goto(f"{address}/idle")
+        settled(page)
+        lost = [d for d in figure_of(page, CAUSES) if d["name"] == "unrecorded"]
+        hatched = page.evaluate(
+            """label => [...document.querySelector(`figure[aria-label='${label}'] .js-plotly-plot`)
+              .data].filter(d => d.marker.pattern?.shape === '/').map(d => d.name)""",
+            CAUSES,
+        )
+        page.close()
+    assert hatched == ["unrecorded"]
+    drawn = {label for label, length in zip(lost[0]["y"], lost[0]["x"], strict=True) if length}
+    assert drawn == {f"rank {rank}" for rank in range(8) if rank not in (0, 4)}
