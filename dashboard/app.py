@@ -1,5 +1,6 @@
 """The Dash app: a frame, the filters that hold on all pages, and the page of the address."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from htk.dashboard.frame import about, frame, menu, plain_menu, trust
 from htk.dashboard.grids import rows_and_columns
 from htk.dashboard.guard import protect
 from htk.dashboard.markup import compact
-from htk.dashboard.page import NAMED, Visit
+from htk.dashboard.page import NAMED, Page, Visit, fill_drawn
 from htk.dashboard.pages import answer, composed, needs_no_run
 from htk.dashboard.runs import Runs
 from htk.dashboard.table_view import grouped
@@ -57,6 +58,7 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
     return app
 
 
+_views = itertools.count()
 _OF_RANKS = ("base", "new")  # options whose picker gives a list of ranks
 # The largest script: asked for while the first answers are made, run when a chart comes.
 _PLOTTING = "/_dash-component-suites/plotly/package_data/plotly.min.js"
@@ -113,7 +115,8 @@ def _places(runs: Runs, pathname: str, search: str, dark: bool) -> Sequence[Any]
     """Return the page of an address, the menu, the filters, the run's name, what it rests on."""
     view = UrlState.of(pathname, search)
     visit = Visit(runs, view, bool(dark))
-    here = attributes(data_view=_address(pathname, search))  # whose page it is
+    # Whose page it is; made anew, so that no chart of the last one becomes another of this one.
+    here = {**attributes(data_view=_address(pathname, search)), "key": f"view {next(_views)}"}
     if needs_no_run(view.page):
         shown = html.Div(safely(_page, visit), **here)
         if runs.trace(view.run) is None:
@@ -142,16 +145,19 @@ def _page(visit: Visit) -> Any:
     """Return what the address asks for."""
     page = composed().get(visit.view.page)
     if page is not None and not page.needs_run:
-        return html.Div(safely(page.layout, visit, html.H1(page.title)), className="composed")
+        return html.Div(_laid_out(page, visit), className="composed")
     if page is not None:
         left = html.Div(safely(_whether_anything_is_left, visit))
         if left.children is not None:  # said before any part
             return html.Div([html.H1(page.title), left, _unfiltered(visit)])
-        heading = html.H1(page.title)
-        return html.Div(safely(page.layout, visit, heading), className="composed")
+        return html.Div(_laid_out(page, visit), className="composed")
     if visit.view.page in ANALYSES:
         return visit.drawn("page", lambda: compact(derived.page(visit, visit.view.page)))
     return problem(f"There is no page {visit.view.page!r}.", "Not found")
+
+
+def _laid_out(page: Page, visit: Visit) -> Any:
+    return fill_drawn(safely(page.layout, visit, html.H1(page.title)), visit)
 
 
 def _whether_anything_is_left(visit: Visit) -> Any:

@@ -26,6 +26,10 @@ _KEY = re.compile(r"\b[a-z0-9]+(_[a-z0-9]+)+(?=: )")
 _UNIT_SUFFIX = re.compile(r"_(ns|bytes|pct|gbps|points)$")
 
 
+# Of a choice: a list that waits closed in the page works out its place at each change of the page.
+MADE_ON_OPENING: dict[str, Any] = {"keepMounted": False}
+
+
 def problem(text: str, title: str = "No answer") -> Any:
     return html.Div([html.B(title), html.P(text)], className="problem", role="alert")
 
@@ -139,6 +143,7 @@ def select(name: str, choices: list[str], value: str, **more: Any) -> Any:
     """Return a choice that the address keeps."""
     control_id = {"type": "option", "name": name}
     shared: dict[str, Any] = {"w": 220, "allowDeselect": False, "label": name, **more}
+    shared["comboboxProps"] = MADE_ON_OPENING
     return dmc.Select(id=control_id, data=choices, value=value or None, **shared)
 
 

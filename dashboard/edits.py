@@ -11,7 +11,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from htk.dashboard.components import attributes
+from htk.dashboard.components import MADE_ON_OPENING, attributes
 from htk.dashboard.page import Visit
 from htk.dashboard.url_state import UrlState
 from htk.models.hardware import catalogue
@@ -120,7 +120,13 @@ def _choice(name: str, label: str, values: Sequence[str], edits: dict[str, str])
     data = [_AS_IS, *values, *([] if chosen in (_AS_IS, *values) else [chosen])]
     control_id = {"type": "edit", "name": name}
     return dmc.Select(
-        id=control_id, label=label, data=data, value=chosen, allowDeselect=False, size="xs"
+        id=control_id,
+        label=label,
+        data=data,
+        value=chosen,
+        allowDeselect=False,
+        size="xs",
+        comboboxProps=MADE_ON_OPENING,
     )
 
 

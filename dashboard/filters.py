@@ -9,7 +9,7 @@ from dash import html
 
 from htk.columns.arrow import codes_of
 from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges, shorten
-from htk.dashboard.components import attributes
+from htk.dashboard.components import MADE_ON_OPENING, attributes
 from htk.dashboard.page import Visit
 from htk.dashboard.url_state import UrlState
 from htk.errors import HtkError
@@ -19,7 +19,7 @@ IDS = ("ranks", "cycles", "steps", "time", "name", "annotation")  # of the contr
 _OF_TIME = ("from", "to")
 _STEP = 0.001  # of the recording, in the picker of times
 _MOST_NAMES = 400  # suggested
-_IN_PLACE: Any = {"withinPortal": False}
+_IN_PLACE: Any = {**MADE_ON_OPENING, "withinPortal": False}
 
 
 def pills(visit: Visit) -> list[Any]:

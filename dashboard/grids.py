@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from dash import dcc, html
 
 from htk.core.humanize import shorten
-from htk.dashboard.components import attributes, coverage, empty, picture
+from htk.dashboard.components import MADE_ON_OPENING, attributes, coverage, empty, picture
 from htk.dashboard.markup import Nearby
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.table_view import TableView, grouped
@@ -90,6 +90,7 @@ def grid(
                         clearable=True,
                         size="xs",
                         w=150,
+                        comboboxProps=MADE_ON_OPENING,
                         **attributes(aria_label="group by"),
                     ),
                     dcc.Store(

@@ -23,6 +23,15 @@ class SingleFlightCache(Generic[V]):
             value = self._values.get(key)
             return value is not None and value.done()
 
+    def found(self, key: Hashable) -> V | None:
+        """Return the value where it is there; nothing is made."""
+        with self._lock:
+            value = self._values.get(key)
+            if value is None or not value.done():
+                return None
+            self._values.move_to_end(key)
+        return value.result()
+
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         pending: Future[V] = Future()
         with self._lock:

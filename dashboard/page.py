@@ -1,6 +1,6 @@
 """A page of the dashboard, and a visit to it: what its visitor looks at."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from dash import Dash, Input, Output, html
+from dash.development.base_component import Component
 
 from htk.analyses import find
 from htk.dashboard.runs import Runs
@@ -66,9 +67,15 @@ class Visit:
 
     def drawn(self, what: object, make: Callable[[], Any]) -> Any:
         """Return a finished piece of this very page, in these colours."""
+        return self.runs.drawn(self.view.run, self._of_page(what), make)
+
+    def drawn_before(self, what: object) -> Any:
+        """Return the same where it was drawn already, or nothing."""
+        return self.runs.drawn_before(self.view.run, self._of_page(what))
+
+    def _of_page(self, what: object) -> Hashable:
         view = self.view
-        asked = (what, view.page, self.dark, *view.filters.items(), *view.options.items())
-        return self.runs.drawn(view.run, asked, make)
+        return (what, view.page, self.dark, *view.filters.items(), *view.options.items())
 
     def option(self, name: str, default: str) -> str:
         """Return an option of the page, as the address gives it."""
@@ -97,6 +104,26 @@ def panel(path: str, name: str, height: int = 120) -> Any:
     """Return the place of a part; a callback of the app fills it."""
     panel_id = {"type": "part", "page": path or "overview", "part": name}
     return html.Div(id=panel_id, className="part", style={"minHeight": f"{height}px"})
+
+
+def fill_drawn(tree: Any, visit: Visit) -> Any:
+    """Return a page that holds those of its parts that were drawn before. The others come one by
+    one, and for each of their answers the browser looks at the state of the whole page."""
+    if isinstance(tree, list | tuple):
+        return [fill_drawn(each, visit) for each in tree]
+    if not isinstance(tree, Component):
+        return tree
+    panel_id = getattr(tree, "id", None)
+    if isinstance(panel_id, dict) and panel_id["type"] == "part":
+        drawn = visit.drawn_before(panel_id["part"])
+        if drawn is None:
+            return tree
+        props = tree.to_plotly_json()["props"]
+        kept = {name: prop for name, prop in props.items() if name not in ("id", "children")}
+        return html.Div(drawn, **kept)
+    if (children := getattr(tree, "children", None)) is not None:
+        tree.children = fill_drawn(children, visit)
+    return tree
 
 
 def keep_address(app: Dash, store: str) -> None:

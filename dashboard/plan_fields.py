@@ -11,6 +11,7 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
+from htk.dashboard.components import MADE_ON_OPENING
 from htk.errors import UsageError
 from htk.models.decoder import decoder
 from htk.models.hardware import catalogue, gpu
@@ -87,7 +88,7 @@ def _input(name: str, options: Mapping[str, str], wrong: str | None) -> Any:
     data = [*field.choices, *([] if value in field.choices else [value])]
     return dmc.Select(
         data=data, searchable=len(data) > 8, allowDeselect=False, nothingFoundMessage="none",
-        **shared,
+        comboboxProps=MADE_ON_OPENING, **shared,
     )  # fmt: skip
 
 

@@ -189,6 +189,10 @@ class Runs:
         """Return a finished part of a page: figures take longer to build than to send."""
         return self._drawn.get((key, what), make)
 
+    def drawn_before(self, key: str, what: object) -> Any:
+        """Return a finished part of a page that somebody has seen, or nothing."""
+        return self._drawn.found((key, what))
+
     def begin(self, key: str) -> OpenJob:
         """Start to read a run, or find the reading that is under way."""
         path = self.path_of(key)

@@ -1,5 +1,6 @@
 """What a page is sent as: elements as data, charts and tables when they come near the window."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from dash import dcc, html
 
 from htk.dashboard.markup import Markup, compact
-from tests.dashboard.conftest import go, idle, until
+from tests.dashboard.conftest import go, idle, settled, until
 
 _THERE = """() => ({
   charts: document.querySelectorAll('main figure.plot .main-svg').length > 0,
@@ -89,3 +90,33 @@ def filled(page: Any, path: str) -> None:
     parts = "[...document.querySelectorAll('main .part')]"
     until(page, f"() => {parts}.every(p => p.childElementCount)")
     idle(page)
+
+
+def test_what_was_drawn_before_comes_with_the_page(page: Any, address: str) -> None:
+    """The first visit fills the parts one by one; a later one has all that could be answered."""
+    page.goto(f"{address}/sql")
+    first, asked = visited(page, "/kernels?ranks=0&name=gem")
+    assert len(asked) > 3 and "gemm" in first
+    second, asked = visited(page, "/kernels?ranks=0&name=gem")
+    assert asked == ["occupancy"], "it was not recorded, which is looked for again"
+    assert second == first
+    _, asked = visited(page, "/kernels?ranks=0&name=gemm")
+    assert asked, "what was drawn under other filters is no answer"
+
+
+def visited(page: Any, path: str) -> tuple[str, list[str]]:
+    """Return the sentences and the charts' words of a page, and the requests for its parts."""
+    go(page, "/sql")
+    asked: list[str] = []
+
+    def note(request: Any) -> None:
+        if '"type":"part"' in (request.post_data or ""):
+            asked.append(json.loads(request.post_data)["inputs"][0]["value"]["part"])
+
+    page.on("request", note)
+    go(page, path)
+    settled(page)
+    page.remove_listener("request", note)
+    what = "main h1, main h2, main p, main .main-svg text"
+    text = f"[...document.querySelectorAll('{what}')].map(e => e.textContent)"
+    return page.evaluate(f"{text}.join('|')"), asked
