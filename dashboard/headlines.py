@@ -20,6 +20,7 @@ _Sentences = tuple[str, str]  # the heading, and what stands below it
 _OF_A_NAME = 60  # characters
 _FAMILIES = {("memory", "copy"): "copies", ("memory", "set"): "memory sets"}
 _REST = "others"  # a table's row for all names that it does not list
+MOST_NAMES = 100_000  # of kernels that a filter leaves
 GAPS = 12  # the longest, as the page of idle time lists them
 _WITH_UNIT = re.compile(r"(\d) (?=(?:%|[nµm]?s|[KMGT]iB|GB/s)(?:\W|$))")
 PART = "headline"  # of a page that has one
@@ -67,6 +68,8 @@ def of_timeline(visit: Visit) -> _Sentences | None:
 
 def of_kernels(visit: Visit) -> _Sentences | None:
     """Return the families that take most of the kernels' time, and the costliest kernel."""
+    if wanted := visit.view.filters.get("name"):
+        return _of_names(visit, "kernel_top", "kernel_time_pct", f"kernels whose name has {wanted}")
     families = [r for r in visit.ask("kernel_families").to_pylist() if r["kernel_time_pct"]]
     if not families:
         return None
@@ -87,6 +90,16 @@ def of_kernels(visit: Visit) -> _Sentences | None:
         f"Costliest: {shorten(row['name'], _OF_A_NAME)}, {row['kernel_time_pct']:.1f} % "
         f"in {calls} of {format_duration(row['duration_ns_mean'])}"
     )
+
+
+def _of_names(visit: Visit, name: str, share: str, what: str) -> _Sentences | None:
+    """Return how much the rows take that a filter of names leaves."""
+    rows = [r for r in visit.ask(name, n=MOST_NAMES).to_pylist() if r["name"] != _REST]
+    if not rows:
+        return f"There are no {what}", ""
+    calls = pluralize(sum(r["count"] for r in rows), "call")
+    total = f"{sum(r[share] or 0 for r in rows):.1f} %"
+    return f"{_capital(what)} take {total} of the time of GPU activities, in {calls}", ""
 
 
 def of_operators(visit: Visit) -> _Sentences | None:

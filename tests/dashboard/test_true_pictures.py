@@ -19,7 +19,7 @@ from htk.overview.summary import IDLE_WORDS
 from htk.trace.opening import OpenOptions, open_trace
 from htk.trace.trace import Trace
 from tests.conftest import ROOT, new_tab
-from tests.dashboard.conftest import go, serving, settled, until, visiting
+from tests.dashboard.conftest import go, serving, settled, shows, until, visiting
 
 TIMELINE_DRAWN = """() => window.htkHandle && window.htkHandle.idle()
     && window.htkHandle.count() > 0 && document.querySelector('canvas.main')?.isConnected"""
@@ -250,6 +250,19 @@ def test_headings_say_what_the_tables_say(page: Any, job: Trace) -> None:
     assert f"GPUs are idle {idle:.1f} % of the time" in page.inner_text("main h1").replace(
         "\N{NO-BREAK SPACE}", " "
     )
+
+
+def test_the_heading_is_of_what_a_filter_leaves(page: Any, job: Trace) -> None:
+    kernels = job.tables["kernels"].to_pylist()
+    gemms = [k for k in kernels if "gemm" in k["name"].lower()]
+    lengths = [sum(k["end_ns"] - k["start_ns"] for k in of) for of in (gemms, kernels)]
+    go(page, "/kernels?name=gemm")
+    shows(page, f"in {len(gemms):,} calls.")
+    words = page.inner_text("main h1").replace("\N{NO-BREAK SPACE}", " ")
+    share = 100 * lengths[0] / lengths[1]
+    assert words.startswith(f"Kernels whose name has gemm take {share:.1f} % of the time")
+    go(page, "/kernels?name=nosuchkernel")
+    shows(page, "There are no kernels whose name has nosuchkernel.")
 
 
 def test_ranks_that_a_filter_leaves_out_are_not_called_unrecorded(page: Any) -> None:
