@@ -187,8 +187,8 @@ def _matrix(visit: Visit) -> Any:
     if not len(result):
         text = "No messages between two ranks and no all-to-alls: only these have a direction."
         if left_out := result.coverage.get("calls_left_out"):
-            calls = pluralize(left_out, "recorded call")
-            text = f"{calls} between ranks, without how much went from which to which: not drawn."
+            calls = pluralize(left_out, "message or all-to-all call")
+            text = f"Not recorded: how much went from which rank to which, in {calls}."
         return section(heading, empty(text))
     return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
 
