@@ -32,6 +32,19 @@ def test_as_python_sorts(seed: int, bound: int, nearly: bool) -> None:
     assert of_two == ordered_pure(few, values).tolist() == _python(few, values)
 
 
+@given(st.integers(0, 1 << 32), st.integers(0, 3), st.booleans())
+def test_rows_that_are_in_order_by_the_last_columns(seed: int, known: int, nearly: bool) -> None:
+    """Also where only the last rows, or only ties, are not."""
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(2_000, 2_600))
+    columns = [rng.integers(0, bound, rows) for bound in (4, 3, 30, 9)]
+    order = np.lexsort(columns[:known:-1]) if known < 3 else np.arange(rows)
+    columns = [columns[0], *(column[order] for column in columns[1:])]
+    if nearly:
+        columns[int(rng.integers(4))][-1] = -1
+    assert ordered(*columns).tolist() == ordered_pure(*columns).tolist() == _python(*columns)
+
+
 def test_the_widest_values() -> None:
     values = np.tile(np.array([_HIGHEST, 0, _LOWEST, -1, 1]), 500)
     assert ordered(values).tolist() == _python(values)
