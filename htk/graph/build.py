@@ -26,6 +26,7 @@ from htk.core.humanize import format_duration
 from htk.derived.clocks import corrections
 from htk.errors import MissingTable
 from htk.graph.edges import KINDS, Edges, edges_of, lengths_of
+from htk.graph.left_out import left_out_of
 from htk.graph.lone_step import repeat_lone_step
 from htk.graph.nodes import Activities, LaunchCalls, Steps, activities_of, calls_of, steps_of_all
 
@@ -183,8 +184,11 @@ READS = (
 
 
 def steps_at_hand(tables: Mapping[str, pa.Table]) -> Steps:
-    """Return the whole steps, the same on all ranks, and how long each took."""
-    on_one_clock = (_shifted(tables[name], tables["rank_clocks"]) for name in _WINDOWS)
+    """Return the whole steps, the same on all ranks, and how long each took; of the whole job,
+    where tables hold some of its ranks."""
+    left_out = left_out_of(tables)
+    every = tables if left_out is None else left_out.windows
+    on_one_clock = (_shifted(every[name], every["rank_clocks"]) for name in _WINDOWS)
     return steps_of_all(*on_one_clock)
 
 
@@ -220,7 +224,8 @@ class StepLengths:
     activities: Activities
     calls: LaunchCalls
     window: tuple[int, int]
-    dst: Ints  # of each edge that holds a length and leads forward
+    src: Ints  # of each edge that holds a length and leads forward
+    dst: Ints
     weight: Ints
     kind: Ints
     wrap_weight: Ints
@@ -252,6 +257,7 @@ def step_lengths(tables: Mapping[str, pa.Table], step: int) -> StepLengths:
         parts.activities,
         parts.calls,
         parts.window,
+        src[forward],
         dst[forward],
         edges.weight[forward],
         edges.kind[forward],

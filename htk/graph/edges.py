@@ -14,6 +14,7 @@ from htk.columns.arrow import numbers, valid
 from htk.columns.groups import Groups, event_keys, paired, row_of
 from htk.columns.types import NO_TIME, Ints, Mask
 from htk.graph.handovers import handovers
+from htk.graph.left_out import left_out_of
 from htk.graph.nodes import Activities, LaunchCalls
 from htk.graph.shared_tables import once
 from htk.graph.sm_contention import waits_for_room
@@ -123,7 +124,7 @@ def edges_of(
     tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls, origin: int
 ) -> Edges:
     edges = Edges(len(activities.start), len(calls.start))
-    joined = _collectives(edges, tables, activities)
+    joined = _collectives(edges, tables, activities, origin)
     _runs(edges, activities, joined)
     _streams(edges, activities, calls)
     _launches(edges, activities, calls)
@@ -146,7 +147,7 @@ def lengths_of(
     """Return of a step's edges those that hold what activities and the CPU took, and those into
     the next step; in the order of all."""
     edges = Edges(len(activities.start), len(calls.start))
-    _runs(edges, activities, _collectives(edges, tables, activities))
+    _runs(edges, activities, _collectives(edges, tables, activities, origin))
     _streams(edges, activities, calls)
     held = _queue(edges, tables, activities, calls, origin)
     _threads(edges, tables, calls, _syncs(edges, activities, calls), held)
@@ -162,7 +163,9 @@ def _runs(edges: Edges, activities: Activities, joined: Mask) -> None:
     edges.add("run", edges.start(alone), edges.end(alone), activities.length[alone], True)
 
 
-def _collectives(edges: Edges, tables: Mapping[str, pa.Table], activities: Activities) -> Mask:
+def _collectives(
+    edges: Edges, tables: Mapping[str, pa.Table], activities: Activities, origin: int
+) -> Mask:
     """Members of a collective end when its transfer is done, which begins with the last arrival."""
     joined = np.zeros(len(activities.start), bool)
     collectives, matches = tables["collectives"], tables["collective_matches"]
@@ -174,21 +177,37 @@ def _collectives(edges: Edges, tables: Mapping[str, pa.Table], activities: Activ
     is_matched &= numbers(matches["match"], -1) >= 0
     member, match = activity[is_matched], numbers(matches["match"], -1)[is_matched]
     member, first = np.unique(member, return_index=True)
-    members = Groups.by_keys(match[first])
-    several = members.count[members.group_ids] > 1
-    member, match = member[several], match[first][several]
+    match = match[first]
+    followed, behind = _followers(tables, activities, member, match, origin)
+    members = Groups.by_keys(match)
+    several = ((members.count > 1) | (members.max(followed) > 0))[members.group_ids]
+    member, match, behind = member[several], match[several], behind[several]
     if not len(member):
         return joined
     members = Groups.by_keys(match)
-    arrived = members.max(activities.start[member])
+    arrived = members.max(activities.start[member] + behind)
     edges.join_time = arrived
     nodes = edges.join(members.group_ids)
-    zero = np.zeros(len(member), np.int64)
-    edges.add("arrive", edges.start(member), nodes, zero, True)
+    edges.add("arrive", edges.start(member), nodes, behind, True)
     left = np.maximum(activities.end[member] - arrived[members.group_ids], 0)
     edges.add("transfer", nodes, edges.end(member), left, True)
     joined[member] = True
     return joined
+
+
+def _followers(
+    tables: Mapping[str, pa.Table], activities: Activities, member: Ints, match: Ints, origin: int
+) -> tuple[Ints, Ints]:
+    """Return whether ranks that are left out follow each member, and how long after it the last of
+    them arrived, in ns."""
+    left_out = left_out_of(tables)
+    if left_out is None:
+        none = np.zeros(len(member), np.int64)
+        return none, none
+    latest = left_out.latest(match, activities.rank[member])
+    followed = latest > NO_TIME
+    behind = np.maximum(latest - origin - activities.start[member], 0)
+    return followed.astype(np.int64), np.where(followed, behind, 0)
 
 
 def _streams(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:

@@ -19,6 +19,7 @@ from htk.columns.groups import Groups
 from htk.columns.intervals import covered, union
 from htk.columns.types import Ints
 from htk.graph.build import Graph, StepLengths, build, step_lengths, steps_at_hand
+from htk.graph.nodes import Steps
 from htk.graph.replay import Replay, critical, once, replay
 from htk.graph.shared_tables import SharedTables
 from htk.graph.unexplained import keep_unexplained
@@ -142,7 +143,7 @@ def gate(tables: Mapping[str, pa.Table], graph: Graph, replayed: Replay) -> Gate
         step_error_pct=100 * step / period,
         exposed_error_points=100 * abs(again - seen) / period,
         start_error_pct=100 * float(np.quantile(starts, 0.9)) / period,
-        held_out_error_pct=_held_out(tables, graph, steps.numbers),
+        held_out_error_pct=_held_out(tables, graph, steps),
         held_out_limit_pct=max(3.0, 2 * cv),
         observed_path_pct=_observed_path(graph, replayed),
         remarks=_remarks(tables, graph),
@@ -224,14 +225,20 @@ def _within_step(graph: Graph, replayed: Replay, path: Ints) -> Ints:
     return np.maximum(np.minimum(graph.weight[path], end - graph.window[0]), 0)
 
 
-def _held_out(tables: Mapping[str, pa.Table], graph: Graph, numbers: list[int]) -> float | None:
+def held_out(steps: Steps, step: int | None) -> int | None:
+    """Return the step that the graph of a step is tested with: its neighbour; None: there is
+    none."""
+    others = [k for k in (steps.numbers[1:] or steps.numbers) if k != step]
+    return None if step is None else min(others, key=lambda k: (abs(k - step), k), default=None)
+
+
+def _held_out(tables: Mapping[str, pa.Table], graph: Graph, steps: Steps) -> float | None:
     """Return by how many % this step's graph mispredicts its neighbour from that one's
     durations."""
-    others = [k for k in (numbers[1:] or numbers) if k != graph.step]
-    if graph.step is None or not others:
+    neighbour = held_out(steps, graph.step)
+    if neighbour is None:
         return None
-    step = graph.step
-    other = step_lengths(tables, min(others, key=lambda k: (abs(k - step), k)))
+    other = step_lengths(tables, neighbour)
     weight, wraps = _with_durations(graph, other)
     shift = graph.window[0] - other.window[0]
     alike = len(graph.wrap_seen) == len(other.wrap_seen)
@@ -259,6 +266,8 @@ def _with_durations(graph: Graph, other: StepLengths) -> tuple[Ints, Ints]:
         other.call_start[there],
     )
     _copy(weight, graph, other, ("call",), graph.call_end[here], other.call_end[there])
+    own, theirs = (_keys(g.activities.lane, g.activities.name) for g in (graph, other))
+    _copy_arrivals(weight, graph, other, *_paired(own, theirs))
     if len(wraps) == len(other.wrap_weight):
         wraps = other.wrap_weight.copy()
     return _with_room(weight, graph), wraps
@@ -293,6 +302,21 @@ def _copy(
     a, b = into[heads], from_[others]
     in_both = (a >= 0) & (b >= 0)
     weight[a[in_both]] = other.weight[b[in_both]]
+
+
+def _copy_arrivals(weight: Ints, graph: Graph, other: StepLengths, here: Ints, there: Ints) -> None:
+    """Copy how long after each activity the last of those came that follow its rank."""
+    behind = np.full(len(other.activities.start), -1, np.int64)
+    arrive = np.flatnonzero(other.edges("arrive"))
+    of_start = np.full(int(other.start.max(initial=-1)) + 1, -1, np.int64)
+    of_start[other.start] = np.arange(len(other.start))
+    behind[of_start[other.src[arrive]]] = other.weight[arrive]
+    own = np.full(len(graph.time), -1, np.int64)
+    arrive = np.flatnonzero(graph.edges("arrive"))
+    own[graph.src[arrive]] = arrive
+    edge, length = own[graph.start[here]], behind[there]
+    in_both = (edge >= 0) & (length >= 0)
+    weight[edge[in_both]] = length[in_both]
 
 
 def _keys(lane: Ints, name: Ints) -> Ints:

@@ -5,6 +5,8 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
+from htk.graph.left_out import left_out_of
+
 _T = TypeVar("_T")
 
 
@@ -13,6 +15,7 @@ class SharedTables(Mapping[str, pa.Table]):
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
         self._tables = tables
+        self.left_out = left_out_of(tables)
         self._found: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> pa.Table:

@@ -1,9 +1,12 @@
 """What-ifs from Python: `htk.whatif(trace).batch(64).sharding("hybrid_shard").run()`."""
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from htk.errors import UsageError
 from htk.graph.build import READS
@@ -16,6 +19,7 @@ from htk.whatif.edits import edit
 from htk.whatif.label import LABEL, TRAFFIC_LABEL
 from htk.whatif.predict import Answer, Baseline, apply_edits, baseline, ordered
 from htk.whatif.rates import MFU
+from htk.whatif.representatives import representatives
 from htk.whatif.sweep import bounds, memory_edge, recommended, swept
 from htk.whatif.table import DEFAULT, Terms, rows
 from htk.whatif.traffic import traffic
@@ -24,15 +28,28 @@ from htk.whatif.traffic import traffic
 class SharedBaseline:
     """What all what-ifs of the same recordings start from, made when it is first asked for."""
 
-    def __init__(self, site: SiteByGpu = NO_SITE) -> None:
+    def __init__(self, site: SiteByGpu = NO_SITE, *, of_few: bool = False) -> None:
         self.site = site
+        self.of_few = of_few  # of representatives of the ranks
+        self.stand_for = ""  # which ranks do, in words
         self._baseline: Baseline | None = None
 
     def of(self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]) -> Baseline:
         if self._baseline is None:
             recordings = [(t.tables, ratio) for t, ratio in others]
-            self._baseline = baseline(trace.tables, recordings, self.site)
+            self._baseline = baseline(self._tables(trace, others), recordings, self.site)
         return self._baseline
+
+    def _tables(
+        self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]
+    ) -> Mapping[str, pa.Table]:
+        if not self.of_few:
+            return trace.tables
+        if others:
+            raise UsageError("representatives are chosen from one recording: give no further ones")
+        chosen = representatives(trace)
+        self.stand_for = str(chosen)
+        return chosen.tables
 
 
 @dataclass(frozen=True)
@@ -83,7 +100,7 @@ class WhatIf:
         1
         """
         others = (*self.others, (_opened(trace), ratio))
-        return replace(self, others=others, shared=SharedBaseline(self.shared.site))
+        return replace(self, others=others, shared=self._started(self.shared.site))
 
     def at_site(self, rates: SiteByGpu) -> "WhatIf":
         """Return the what-if with rates that a site measured of its GPUs.
@@ -97,7 +114,22 @@ class WhatIf:
         >>> at_home.shared.site["h100"].adapters
         0.8
         """
-        return replace(self, shared=SharedBaseline(rates))
+        return replace(self, shared=self._started(rates))
+
+    def _started(self, site: SiteByGpu) -> SharedBaseline:
+        return SharedBaseline(site, of_few=self.shared.of_few)
+
+    def representatives(self) -> "WhatIf":
+        """Return the what-if that works with a few ranks which stand for all of the job.
+
+        The others' arrivals at collectives are kept; `run()` says which ranks, and its intervals
+        are wider by what that costs.
+
+        >>> import htk
+        >>> htk.open("sample").whatif().representatives().batch("2x").run().shape[0]
+        1
+        """
+        return replace(self, shared=SharedBaseline(self.shared.site, of_few=True))
 
     def batch(self, value: int | float | str) -> "WhatIf":
         """Change the micro-batch.
@@ -229,6 +261,8 @@ class WhatIf:
             "verdict": judged.verdict,
             **judged.figures,
         }
+        if self.shared.stand_for:
+            facts["representatives"] = self.shared.stand_for
         if rows_are := self._shown:
             facts["rows"] = rows_are
         answered = any(a.step_ns is not None for a in answers)
@@ -243,8 +277,12 @@ class WhatIf:
     def _shown(self) -> str | None:
         """Describe the rows where no edit does."""
         if self.wants_advice:
-            return "what can be changed, largest gain for its uncertainty first"
-        return None if self.edits or self.sweeps else "what could be won at most, each cause alone"
+            but = ", without what needs all ranks" if self.shared.of_few else ""
+            return f"what can be changed, largest gain for its uncertainty first{but}"
+        if self.edits or self.sweeps:
+            return None
+        but = ", but those that need all ranks" if self.shared.of_few else ""
+        return f"what could be won at most, each cause alone{but}"
 
     def traffic(self) -> Result:
         """Return the bytes a rank sends in a step by type, group and scope, recorded and predicted.
@@ -253,12 +291,17 @@ class WhatIf:
         >>> "wire_bytes_mean" in htk.open("sample").whatif().traffic().columns
         True
         """
+        self._needs_all("what each rank sends")
         edits = ordered(self.edits)
         edited = None
         if edits and not self.stage.refused:
             edited = apply_edits(self.stage, edits)[0]
         table = traffic(self.stage.model, edited, dict(edits))
         return Result(TRAFFIC_LABEL, table, coverage(self.trace, {"collectives"}))
+
+    def _needs_all(self, what: str) -> None:
+        if self.shared.of_few:
+            raise UsageError(f"{what} is of all ranks: ask without representatives")
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write the predicted step as trace files, one for each recorded file; return their paths.
@@ -272,6 +315,7 @@ class WhatIf:
         """
         from htk.whatif.predicted_trace import write_predicted
 
+        self._needs_all("the predicted trace")
         if self.stage.unrecorded_ns:
             raise UsageError(
                 "this recording waits for work that was not recorded, which predictions leave out:"

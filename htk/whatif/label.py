@@ -59,8 +59,8 @@ RETURNS = table(
     waterfall=(TEXT, "The change by cause in ns, JSON; sums to the whole."),
     sigma_by_source=(
         TEXT,
-        "Uncertainty by source (replay, kernel, network, skew, distance, site, profiler): one "
-        "standard deviation in percent of the step, JSON.",
+        "Uncertainty by source (replay, kernel, network, skew, distance, site, profiler, ranks "
+        "left out): one standard deviation in percent of the step, JSON.",
     ),
     intervals_held=(
         TEXT,

@@ -27,6 +27,7 @@ def partial(model: StepModel) -> Mask:
         model.graph.src[edge[joined]], return_inverse=True, return_counts=True
     )
     here[joined] = count[group_ids]
+    here = np.maximum(here, model.facts.recorded_members)
     return np.asarray(model.is_comm & (here < model.facts.group_size))
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from htk.core.humanize import format_duration
 from htk.errors import UsageError
 from htk.graph.build import Graph
-from htk.graph.fidelity import Gate, exposed, gated, idle
+from htk.graph.fidelity import Gate, gated
+from htk.graph.left_out import LeftOut, left_out_of
 from htk.graph.replay import Replay
 from htk.models.site_rates import NO_SITE, SiteByGpu
 from htk.whatif.bound_by import launch_bound, under_a_wave
@@ -24,6 +25,7 @@ from htk.whatif.edits import EDITS, REPEATABLE, edit
 from htk.whatif.edits.sharding import strategy
 from htk.whatif.guards import RecordedLoad, violated
 from htk.whatif.kept_memory import KeptMemory
+from htk.whatif.left_out_ranks import check_answered, follow, uncertainty
 from htk.whatif.memory import Held, after
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
@@ -32,7 +34,7 @@ from htk.whatif.served_iteration import ServedIteration, of_server
 from htk.whatif.step_model import StepModel, step_model
 from htk.whatif.uncertainty import PROFILER, at_least, by_source, narrowing, sigma_by_cause
 from htk.whatif.unrecorded_waits import without_unrecorded_waits
-from htk.whatif.waterfall import waterfall
+from htk.whatif.waterfall import parts, waterfall
 
 INDISTINGUISHABLE = "indistinguishable from none"
 _OURS = "an internal error of this edit, or a step time given that is too short"
@@ -82,6 +84,11 @@ class Baseline:
     @cached_property
     def memory(self) -> Held | None:
         return held(self.tables, self.model)
+
+    @cached_property
+    def left_out(self) -> LeftOut | None:
+        """The ranks for which some stand; None: all that were recorded are in the graph."""
+        return left_out_of(self.tables)
 
     @cached_property
     def rates(self) -> Rates:
@@ -256,6 +263,8 @@ def predict(
     """Apply the edits in the order of their list, replay, and say how sure that is."""
     asked = ordered(edits)
     measured = start.step_ns if measured_ns is None else measured_ns
+    if start.left_out is not None:
+        check_answered(asked)
     if start.refused:
         return refused(start, asked, measured)
     edited, replayed = apply_edits(start, asked)
@@ -277,7 +286,7 @@ def predict(
         if start.memory is None
         else after(start.memory, asked, edited.activation_scale)
     )
-    exposed_ns, idle_ns = _parts(edited, replayed, step)
+    exposed_ns, idle_ns = (None, None) if start.left_out else parts(edited, replayed, step)
     served = edited.served or start.served
     return Answer(
         edits=asked,
@@ -315,16 +324,6 @@ def predict(
     )
 
 
-def _parts(edited: StepModel, after: Replay, step: int) -> tuple[int, int]:
-    """Return exposed communication and idle time of the answer; the rest of the step is work."""
-    repeated = after.period_ns - sum(edited.added.values())
-    alone = exposed(edited.graph, after.time) + edited.added_exposed
-    nothing = idle(edited.graph, after.time, repeated) + edited.added_idle
-    scale = step / max(after.period_ns, 1)
-    shown = min(max(round(alone * scale), 0), step)
-    return shown, min(max(round(nothing * scale), 0), step - shown)
-
-
 def _sigmas(
     start: Baseline, edited: StepModel, step: int, here: int, measured_ns: int | None
 ) -> dict[str, float]:
@@ -332,6 +331,8 @@ def _sigmas(
     sigmas = sigma_by_cause(start.gate, edited, step, here)
     if measured_ns is None and start.launch_bound:
         sigmas["profiler"] = PROFILER
+    if start.left_out is not None:
+        sigmas["left_out"] = uncertainty(edited, here)
     return sigmas
 
 
@@ -361,6 +362,8 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
         far = distance(before, after, recorded)
         edited = accumulated_together(before, edited, after, name, far)
     edited = late(edited, start.model, start.waits)
+    if start.left_out is not None:
+        edited = follow(edited, start.model)
     if start.waits.any():
         edited = edited.with_assumption(
             "ranks are not recorded: in their collectives, time beyond the pace of the fastest "

@@ -9,6 +9,7 @@ import pyarrow as pa
 from htk.analyses.ops.flops import flops
 from htk.columns.arrow import numbers
 from htk.errors import AnalysisError, UsageError
+from htk.graph.left_out import left_out_of
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 
@@ -45,7 +46,9 @@ class Rates:
 def rates(tables: Mapping[str, pa.Table], model: StepModel) -> Rates:
     largest_group = int(model.facts.group_size.max(initial=1))
     world_size = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
-    gpus = max(largest_group, world_size, len(model.graph.ranks))
+    left_out = left_out_of(tables)
+    recorded = len(model.graph.ranks) if left_out is None else left_out.ranks
+    gpus = max(largest_group, world_size, recorded)
     work, peak = _work(tables, model.graph.step, model.graph.cycle)
     gpu = model.facts.device
     watts = None if gpu is None or gpu.tdp_w is None else float(gpu.tdp_w)

@@ -16,6 +16,7 @@ from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.coded_texts import CodedTexts
 from htk.columns.types import Floats, Ints, Mask
 from htk.graph.build import Graph
+from htk.graph.left_out import left_out_of
 from htk.graph.nodes import Activities, collective_rows
 from htk.graph.replay import NEVER
 from htk.measures.passes import is_backward
@@ -79,6 +80,18 @@ class StepFacts:
             inside |= np.append(sums, False)[row]
             row = parent[row]
         return inside
+
+    @cached_property
+    def recorded_members(self) -> Ints:
+        """On how many ranks each collective was recorded, where some of these are left out; 0: it
+        is none, or those of the graph are all."""
+        if left_out_of(self.tables) is None:
+            return np.zeros(len(self.rows), np.int64)
+        recorded = np.flatnonzero(self.rows >= 0)
+        members = np.zeros(len(self.rows), np.int64)
+        present = numbers(self.tables["collective_matches"]["members_present"], 0)
+        members[recorded] = np.append(present, 0)[collective_rows(self.tables, self.rows[recorded])]
+        return members
 
     @cached_property
     def backward(self) -> Mask:

@@ -91,6 +91,8 @@ def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]
         f"another step {'not recorded' if held is None else f'{error(held)} off'}, "
         f"{facts['observed_path_pct']:.0f} % of the critical path recorded",
     ]
+    if stand := facts.get("representatives"):
+        lines.insert(1, f"worked with {stand}")
     fits, site = facts.get("largest_batch_that_fits"), facts.get("site")
     lines += [f"largest batch that fits: {fits}"] if fits else []
     return lines + ([f"site: {site}"] if site else [])

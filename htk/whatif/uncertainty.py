@@ -34,9 +34,10 @@ _SOURCES = {
     "distance": "distance",
     "site": "site",
     "profiler": "profiler",
+    "left_out": "ranks left out",
 }
 # What is recorded is not known exactly either: this share of its uncertainty is taken to stay.
-_STAYS = {"site": 1.0, "profiler": 0.0}
+_STAYS = {"site": 1.0, "profiler": 0.0, "ranks left out": 0.0}
 _NARROWS = 0.95  # of the uncertainty: what leaves more is not worth a recording
 _RECORDINGS = {
     "profiler": "time some steps without the profiler and give that (--measured-step-ms)",
@@ -45,6 +46,7 @@ _RECORDINGS = {
     "distance": "{more}",
     "network": "{more}, or measure collectives with nccl-tests",
     "skew": "record every rank of the job",
+    "ranks left out": "ask without representatives",
     "site": "repeat the recording; what is left is how much one job varies from run to run",
 }
 

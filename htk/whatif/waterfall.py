@@ -3,7 +3,8 @@
 import numpy as np
 
 from htk.graph.build import CATEGORIES
-from htk.graph.replay import replayed_period
+from htk.graph.fidelity import exposed, idle
+from htk.graph.replay import Replay, replayed_period
 from htk.whatif.step_model import StepModel
 
 
@@ -43,3 +44,13 @@ def _by_substitution(edited: StepModel, untouched: int, replayed: int | None) ->
         by_cause[CATEGORIES[code]] = now - before
         before = now
     return by_cause
+
+
+def parts(edited: StepModel, after: Replay, step: int) -> tuple[int, int]:
+    """Return exposed communication and idle time of the answer; the rest of the step is work."""
+    repeated = after.period_ns - sum(edited.added.values())
+    alone = exposed(edited.graph, after.time) + edited.added_exposed
+    nothing = idle(edited.graph, after.time, repeated) + edited.added_idle
+    scale = step / max(after.period_ns, 1)
+    shown = min(max(round(alone * scale), 0), step)
+    return shown, min(max(round(nothing * scale), 0), step - shown)

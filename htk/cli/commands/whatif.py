@@ -66,6 +66,12 @@ def _edit_options(function: Any) -> Any:
     metavar="PATH[@2x]",
     help="Another recording of the job, at another batch.",
 )
+@click.option(
+    "--representatives",
+    "of_few",
+    is_flag=True,
+    help="Work with a few ranks that stand for all: faster, less certain.",
+)
 @click.option("--recommend", is_flag=True, help="Rank possible changes by gain over uncertainty.")
 @click.option("--measured-step-ms", type=float, help="Step time measured without the profiler.")
 @click.option(
@@ -92,6 +98,7 @@ def command(
     paths: tuple[str, ...],
     sweeps: tuple[str, ...],
     others: tuple[str, ...],
+    of_few: bool,
     recommend: bool,
     measured_step_ms: float | None,
     folder: str | None,
@@ -130,6 +137,8 @@ def command(
     failures = {"--gpu-mtbf": gpu_mtbf, "--restart": restart, "--checkpoint": checkpoint}
     terms = Terms(price, run_tokens, watts, *(_seconds(f, t) for f, t in failures.items()))
     asked = WhatIf(opened(paths, arguments), fixed, over, anchor, terms, recommend)
+    if of_few:
+        asked = asked.representatives()
     here = site_in_use(site)
     if here is not None:
         asked = asked.at_site(here.site.rates)
