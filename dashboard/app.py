@@ -120,13 +120,13 @@ def _places(runs: Runs, pathname: str, search: str, dark: bool) -> Sequence[Any]
     if needs_no_run(view.page):
         shown = html.Div(safely(_page, visit), **here)
         if runs.trace(view.run) is None:
-            return [shown, plain_menu(view, runs), [], view.run, []]
+            return [shown, plain_menu(view, runs), [], about(visit), []]
         return [shown, menu(visit), [], about(visit), trust(visit)]
     if view.page == "runs" or (not view.run and not runs.has_initial):
         return [start.page(runs), plain_menu(view, runs), [], "", []]
     waiting = _opened(runs, view)
     if waiting is not None:
-        return [waiting, plain_menu(view, runs), [], view.run, []]
+        return [waiting, plain_menu(view, runs), [], about(visit), []]
     shown = html.Div(safely(_page, visit), **here)
     return [shown, menu(visit), pills(visit), about(visit), trust(visit)]
 

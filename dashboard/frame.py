@@ -186,7 +186,8 @@ def about(visit: Visit) -> str:
     """Return which run the page speaks of."""
     trace = visit.runs.trace(visit.view.run)
     if trace is None:
-        return visit.view.run
+        return visit.runs.title_of(visit.view.run)
     name = run_name(trace, visit.view.run)
     files = len({p.file for p in trace.files})
-    return name if visit.view.run or files == 1 else f"{name} · {files} files"
+    named = visit.view.run and not visit.view.run.startswith("upload/")
+    return name if named or files == 1 else f"{name} · {files} files"

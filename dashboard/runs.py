@@ -17,6 +17,7 @@ from typing import IO, Any
 from htk.answers.ask import ask
 from htk.dashboard.following import Followed, News
 from htk.dashboard.memo import SingleFlightCache
+from htk.dashboard.run_name import names_in_short
 from htk.dashboard.uploads import Uploads
 from htk.errors import HtkError, UnknownRank, UsageError
 from htk.history.archive import History
@@ -309,6 +310,13 @@ class Runs:
         if key and (token in ("", key) or key in self._jobs):  # its files are being read
             raise UsageError("there is no upload that this file could belong to")
         return f"{_UPLOAD}/{self._uploads.keep(name, body, token)}"
+
+    def title_of(self, key: str) -> str:
+        """Return how a run that is not open is called: by its key, an upload by its files."""
+        if not key.startswith(f"{_UPLOAD}/"):
+            return key
+        names = self._uploads.names(key.removeprefix(f"{_UPLOAD}/"))
+        return names_in_short(names) or _UPLOAD
 
     def close(self) -> None:
         """Delete the uploaded files, which are kept no longer than the server runs."""

@@ -32,15 +32,15 @@ def opening(runs: Runs, key: str) -> Any:
         runs.forget(key)
         return _failed(key, job)
     runs.begin(key)
-    return _reading(key)
+    return _reading(key, runs.title_of(key))
 
 
-def _reading(key: str) -> Any:
+def _reading(key: str, title: str) -> Any:
     """Return a run that is being read: how far, and a way out."""
     return html.Div(
         [
             html.H1("Reading the trace"),
-            html.P(key, className="doc"),
+            html.P(title, className="doc"),
             dmc.Progress(
                 id="reading-bar", value=0, size="lg", **attributes(aria_label="read so far")
             ),

@@ -151,7 +151,12 @@ def test_uploads(tmp_path: Path) -> None:
             runs.upload("x.json", io.BytesIO(body))
     with pytest.raises(UsageError, match="sent twice"):
         runs.upload("x y.json", io.BytesIO(b"{}"), key)
+    assert runs.title_of(key) == "x_y.json"
     assert runs.upload("rank1.json", io.BytesIO(b" " * 90), key) == key
+    assert runs.title_of(key) == "rank1.json · 2 files"
+    assert [runs.title_of(k) for k in ("upload/none", "upload/..", "runs/a")] == [
+        "upload", "upload", "runs/a",
+    ]  # fmt: skip
     with pytest.raises(UsageError, match="larger than"):
         runs.upload("rank2.json", io.BytesIO(b" " * 9), key)  # all of them together
     assert sorted(f.name for f in path.iterdir()) == ["rank1.json", "x_y.json"]

@@ -55,6 +55,7 @@ def test_the_files_of_all_ranks_are_uploaded_together(
     page.wait_for_url("**/?run=upload/*")
     settled(page)
     shows(page, "all 2 ranks")
+    assert page.inner_text("#run") == "rank0.json · 2 files"
 
 
 def test_a_damaged_upload_is_no_traceback(page: Any, address: str, tmp_path: Path) -> None:
@@ -65,6 +66,7 @@ def test_a_damaged_upload_is_no_traceback(page: Any, address: str, tmp_path: Pat
     page.wait_for_selector(".problem")
     assert "not a trace that htk knows" in page.inner_text(".problem")
     assert page.inner_text(".problem p").startswith("bad.json: "), "not where the server keeps it"
+    until(page, "() => document.getElementById('run').innerText === 'bad.json'")  # no key
 
 
 def test_too_large_a_file_is_not_sent(page: Any, address: str, tmp_path: Path) -> None:
