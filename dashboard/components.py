@@ -27,7 +27,7 @@ _UNIT_SUFFIX = re.compile(r"_(ns|bytes|pct|gbps|points)$")
 
 
 # Of a choice: a list that waits closed in the page works out its place at each change of the page.
-MADE_ON_OPENING: dict[str, Any] = {"keepMounted": False}
+MADE_ON_OPENING: Any = {"keepMounted": False}
 
 
 def problem(text: str, title: str = "No answer") -> Any:

@@ -43,7 +43,7 @@ def controls(visit: Visit) -> list[Any]:
     texts = [_text(name, label, hint, edits) for name, (label, hint) in _TEXTS.items()]
     first = {*_SLIDERS, *_CHOICES, *_TEXTS, "hardware"}
     more = [_text(n, label_of(n), "", edits) for n in KNOWN if n not in first]
-    price = _field(PRICE, visit.option(PRICE, ""))
+    price = _field(PRICE, visit.option(PRICE, ""), label_of(PRICE))
     opened = any(name in edits for name in KNOWN if name not in first)
     return [
         *sliders,
@@ -131,19 +131,18 @@ def _choice(name: str, label: str, values: Sequence[str], edits: dict[str, str])
 
 
 def _text(name: str, label: str, hint: str, edits: dict[str, str]) -> Any:
-    return _field(
-        name, edits.get(name, ""), label=label, placeholder=hint or KNOWN[name].rstrip(".")[:60]
-    )
+    return _field(name, edits.get(name, ""), label, hint or KNOWN[name].rstrip(".")[:60])
 
 
-def _field(name: str, value: str, **words: str) -> Any:
+def _field(name: str, value: str, label: str, placeholder: str = "") -> Any:
     """Return a field of text, and the place where it is said what is wrong with it."""
     field = dmc.TextInput(
         id={"type": "edit", "name": name},
         value=value,
         debounce=400,
         size="xs",
-        **{"label": label_of(name), **words},
+        label=label,
+        placeholder=placeholder,
     )
     error = html.Div(id={"type": "edit-error", "name": name}, className="field-error", role="alert")
     return html.Div([field, error])
