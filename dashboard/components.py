@@ -22,8 +22,6 @@ from htk.output.tokens import DARK, LIGHT
 _FILES = re.compile(r"^.*?: (?=no )")  # the page is of these files alone
 _COMMANDS = re.compile(r" \(htk [^)]*\)|; choose with --.*")  # said of the command line
 _ADVICE = re.compile(r"; `htk [^`]*`[^;]*$")
-_KEY = re.compile(r"\b[a-z0-9]+(_[a-z0-9]+)+(?=: )")
-_UNIT_SUFFIX = re.compile(r"_(ns|bytes|pct|gbps|points)$")
 
 
 # Of a choice: a list that waits closed in the page works out its place at each change of the page.
@@ -206,14 +204,7 @@ def plot(fig: Any, label: str, plot_id: Any = None, height: int = 380) -> Any:
 
 def coverage(result: Result) -> list[Any]:
     """Return what an answer rests on in a line; facts of its analysis unfold from another."""
-    lines = [
-        _KEY.sub(_key_words, _COMMANDS.sub("", line)) for line in coverage_lines(result.coverage)
-    ]
+    lines = [_COMMANDS.sub("", line) for line in coverage_lines(result.coverage, in_words=True)]
     own = "; ".join(line.strip() for line in lines[1:])
     facts = [html.Details([html.Summary("How this was counted"), own], className="coverage")]
     return [*(html.Div(line, className="coverage") for line in lines[:1]), *(facts if own else [])]
-
-
-def _key_words(key: re.Match[str]) -> str:
-    """Return a fact's key as people say it; its unit stands at the value."""
-    return _UNIT_SUFFIX.sub("", key[0]).replace("_", " ")

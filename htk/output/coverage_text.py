@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from htk.core.humanize import format_duration, format_int_ranges, format_value, pluralize, visible
-from htk.schema.columns import unit_of
+from htk.schema.columns import heading_of, unit_of
 
 
-def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
-    """Return what the numbers rest on, in a line or two."""
+def coverage_lines(coverage: Mapping[str, Any], *, in_words: bool = False) -> list[str]:
+    """Return what the numbers rest on, in a line or two; the names of an analysis's own facts are
+    those of the machine formats, or `in_words`."""
+    name_of = _in_words if in_words else str
     parts = []
     ranks, missing = coverage.get("ranks") or [], coverage.get("missing_ranks") or []
     world_size = coverage.get("world_size")
@@ -45,8 +47,16 @@ def coverage_lines(coverage: Mapping[str, Any]) -> list[str]:
             f"choose with --cycles {format_int_ranges(cycles)}"
         )
     if own:
-        lines.append("          " + ", ".join(f"{k}: {_own(k, v)}" for k, v in own.items()))
+        lines.append(
+            "          " + ", ".join(f"{name_of(k)}: {_own(k, v)}" for k, v in own.items())
+        )
     return lines
+
+
+def _in_words(name: str) -> str:
+    """Return a fact's name as people say it: its unit stands at the value."""
+    words = heading_of(name).removesuffix(" %").split(" ")
+    return " ".join("%" if word == "pct" else word for word in words)
 
 
 def _losses(coverage: Mapping[str, Any]) -> list[str]:

@@ -258,7 +258,10 @@ def _card(name: str, result: Result) -> str:
 
 
 def _coverage(report: Report) -> str:
-    lines = "".join(f"<p>{escape(x.strip())}</p>" for x in coverage_lines(report.verdict.coverage))
+    lines = "".join(
+        f"<p>{escape(x.strip())}</p>"
+        for x in coverage_lines(report.verdict.coverage, in_words=True)
+    )
     issues = report.verdict.coverage.get("issues") or {}
     lost = "".join(f"<li>{n:,} × {escape(kind)}</li>" for kind, n in issues.items())
     asked = "".join(

@@ -24,7 +24,13 @@ def markdown(report: Report) -> str:
     for section in report.sections:
         for answered in section.answers:
             lines += _folded(answered)
-    lines += ["", *(f"<sub>{line.strip()}</sub>  " for line in coverage_lines(verdict.coverage))]
+    lines += [
+        "",
+        *(
+            f"<sub>{line.strip()}</sub>  "
+            for line in coverage_lines(verdict.coverage, in_words=True)
+        ),
+    ]
     versions = ", ".join(f"{name} {value}" for name, value in report.versions.items())
     lines += [f"<sub>`{report.command}` · {report.created} · {versions}</sub>", ""]
     return "\n".join(lines)

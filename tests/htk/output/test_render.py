@@ -122,6 +122,21 @@ def test_what_was_left_out_is_named_in_the_coverage(issues: dict[str, int], text
     assert coverage_lines(facts) == [f"coverage: {text}"]
 
 
+def test_facts_of_an_analysis_have_names_in_words_where_people_alone_read_them() -> None:
+    facts = {
+        "idle_of_unknown_cause_ns": 1_500_000, "lost_pct": 12.5,
+        "modelled_pct_of_device_time": 70.5,
+        "rows_left_out": 28, "peak_gbps": 3.0, "step_ns_p50": 2000,
+    }  # fmt: skip
+    (line,) = coverage_lines(facts, in_words=True)
+    assert line.strip() == (
+        "idle of unknown cause: 1.50 ms, lost: 12.5 %, modelled % of device time: 70.5, "
+        "rows left out: 28, peak: 3 GB/s, step p50: 2.00 µs"
+    )
+    (machine,) = coverage_lines(facts)
+    assert "idle_of_unknown_cause_ns: 1.50 ms" in machine and "lost_pct: 12.5 %" in machine
+
+
 def test_a_table_within_the_coverage_is_counted_not_printed() -> None:
     lines = coverage_lines({"ledger": [{"kind": "data", "input_gib": 2.05}] * 4, "sigma": 0.2})
     assert lines == ["          ledger: 4 rows, sigma: 0.2"]
