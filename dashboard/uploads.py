@@ -46,8 +46,8 @@ class Uploads:
     def names(self, token: str) -> list[str]:
         """Return the names of an upload's files; none of one that has made room."""
         folder = (self.folder or Path()) / token
-        known = self.folder is not None and folder in self.folder.iterdir()
-        return sorted(file.name for file in folder.iterdir()) if known else []
+        is_kept = self.folder is not None and folder in self.folder.iterdir()
+        return sorted(file.name for file in folder.iterdir()) if is_kept else []
 
     def close(self) -> None:
         if self._kept is not None:
