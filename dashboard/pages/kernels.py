@@ -63,7 +63,13 @@ def _kernels(visit: Visit) -> Any:
 
 
 def _families(visit: Visit) -> Any:
-    return section("Families", *answered(visit, "kernel_families"))
+    return section("Families", *answered(visit, "kernel_families"), note=_whether_named(visit))
+
+
+def _whether_named(visit: Visit) -> str:
+    """Return what to say of a panel of families, which have no names that a filter could look at,
+    on a page that is filtered by name."""
+    return "All kernels: the name filter does not apply." if visit.view.filters.get("name") else ""
 
 
 def _tensor(visit: Visit) -> Any:
@@ -92,7 +98,7 @@ def _tensor(visit: Visit) -> Any:
     ]
     axes = {"xaxis": {"title": "ms, all ranks"}, "yaxis": {"autorange": "reversed"}}
     fig = framed(bars, dark=visit.dark, barmode="stack", **axes)
-    return section("Tensor cores", plot(fig, "tensor cores"))
+    return section("Tensor cores", plot(fig, "tensor cores"), note=_whether_named(visit))
 
 
 def _roofline(visit: Visit) -> Any:

@@ -16,7 +16,7 @@ from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
 from htk.dashboard.table_view import grouped
 from htk.dashboard.url_state import UrlState
-from htk.trace.opening import OpenOptions, open_trace
+from htk.trace.opening import SAMPLE, OpenOptions, open_trace
 from tests.two_ranks import write_ranks
 
 
@@ -161,3 +161,13 @@ def contrast(one: str, other: str) -> float:
 
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("part", ["families", "tensor"])
+def test_panels_that_a_name_filter_leaves_whole_say_so(part: str) -> None:
+    """Families have no names: their panels count all kernels, beside a table of some."""
+    runs = Runs(trace=open_trace(SAMPLE, OpenOptions(cache=False)))
+    make = composed()["kernels"].parts[part]
+    for filters, said in (({"name": "gemm"}, True), ({}, False)):
+        drawn = str(make(Visit(runs, UrlState("kernels", filters))))
+        assert ("All kernels: the name filter does not apply." in drawn) is said
