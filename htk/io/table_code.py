@@ -14,7 +14,7 @@ from pathlib import Path
 # Packages whose code decides what a table holds: parsers, makers of derived tables, what both use.
 PACKAGES = ("columns", "core", "derived", "io", "models", "names", "parsers", "schema")
 _MODULES = ("errors.py", "plugins.py")
-_COMPILED = ("_kineto.", "_order.")  # their twins in Python are among the packages
+_COMPILED = ("_allocator.", "_kineto.", "_order.")  # their twins in Python are among the packages
 
 
 @cache

@@ -16,7 +16,9 @@ OPTIONAL = {name for names in EXTRAS.values() for name in names} | {"flask"}  # 
 GUARDED = ("dashboard", "htk/hta")  # their __init__ requires what the modules below import
 # Used through another module alone, which requires what they import.
 BEHIND = {
+    "htk/output/figure_frame.py": "htk/output/figures.py",
     "htk/output/figure_marks.py": "htk/output/figures.py",
+    "htk/output/step_bands.py": "htk/output/figures.py",
     "htk/recording/triggers.py": "htk/recording/capture.py",
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
