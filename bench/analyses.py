@@ -37,6 +37,7 @@ from htk.derived.registry import maker
 from htk.errors import HtkError
 from htk.overview.summary import verdict
 from htk.schema import DERIVED, TABLES
+from htk.spread.memory import release
 from htk.trace.opening import OpenOptions, open_trace
 
 ROOT = Path(__file__).parents[1]
@@ -110,6 +111,7 @@ def of_job(folder: Path) -> tuple[int, dict[str, Any]]:
 
 def of_analyses(job: "_Job") -> dict[str, Any]:
     """Seconds and memory of each analysis and of each table that is made for several."""
+    release()  # what is free since larger tables were gone
     for name in ANALYSES:
         with contextlib.suppress(HtkError):  # these tables do not hold what it needs
             job.answer(name)
