@@ -265,7 +265,8 @@ class Runs:
         if not path.is_relative_to(root) or (name == _UPLOAD and path == root):
             raise UsageError(f"{key!r} leads out of the folders that this dashboard may read")
         if not path.exists():
-            raise UsageError(f"{key!r} does not exist (any more)")
+            gone = "this upload is not kept any more: upload it again"
+            raise UsageError(gone if name == _UPLOAD else f"{key!r} does not exist (any more)")
         for file in _files(path):
             if not file.resolve().is_relative_to(root):
                 raise UsageError(f"{key!r} holds a link out of its folder: {file.name}")

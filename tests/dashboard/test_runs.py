@@ -201,6 +201,14 @@ def test_the_sample_is_always_there() -> None:
     assert open_trace(Runs().path_of("sample"), OpenOptions(cache=False)).ranks == [0, 1]
 
 
+def test_an_upload_that_made_room_is_not_named_by_its_key() -> None:
+    runs = Runs()
+    runs.upload("rank0.json", io.BytesIO(b"{}"))
+    with pytest.raises(UsageError) as refused:
+        runs.path_of("upload/b1ME")
+    assert str(refused.value) == "this upload is not kept any more: upload it again"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps such a limit")
 def test_an_upload_that_takes_all_memory_fails_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
