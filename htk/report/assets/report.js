@@ -139,6 +139,15 @@ function themed(layout) {
   return { ...layout, ...axes, font: { ...layout.font, color: colour("--ink") }, autosize: true };
 }
 
+/* On a phone, ranks below bars by their numbers: "rank 0 rank 1 …" would run together. */
+function numbered(figure) {
+  const words = [...new Set(figure.data.flatMap(trace => Array.isArray(trace.x) ? trace.x : []))];
+  const found = words.map(word => /^(rank|step|stage|device) (\S+)$/.exec(word));
+  if (innerWidth > 600 || !words.length || found.includes(null)) return figure.layout;
+  const axis = { tickvals: words, ticktext: found.map(match => match[2]), title: { text: found[0][1] } };
+  return { ...figure.layout, xaxis: { ...figure.layout.xaxis, ...axis } };
+}
+
 async function plots() {
   const places = [...document.querySelectorAll("[data-plot]")];
   if (places.length) {
@@ -154,7 +163,7 @@ async function plots() {
     const draw = async place => {
       const text = figures[place.dataset.plot].replace(/#[0-9a-f]{6}\b/gi, themedColour);
       const figure = JSON.parse(text);
-      await Plotly.react(place, figure.data, themed(figure.layout),
+      await Plotly.react(place, figure.data, themed(numbered(figure)),
         { displaylogo: false, responsive: true, displayModeBar: false });
     };
     for (const place of places) await draw(place);

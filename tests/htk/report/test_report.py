@@ -36,10 +36,10 @@ def sample() -> Report:
     return gathered(open_trace("sample"), title="sample", command="htk report sample")
 
 
-def opened(browser: Any, file: Path, do: Any) -> Any:
+def opened(browser: Any, file: Path, do: Any, width: int = 1300) -> Any:
     """What `do` finds on a page opened from disk; nothing may be asked for or complained of."""
     said: list[str] = []
-    tab = new_tab(browser, viewport={"width": 1300, "height": 900})
+    tab = new_tab(browser, viewport={"width": width, "height": 900})
     tab.on("console", lambda message: said.append(message.text))
     tab.on("pageerror", lambda error: said.append(str(error)))
     tab.on("request", lambda request: said.append(request.url))
@@ -77,6 +77,26 @@ def test_it_opens_from_disk_without_a_request(browser: Any, sample: Report, tmp_
     found = opened(browser, file, look)
     assert found.pop("painted") > 10
     assert found == {"plots": True, "empty": 0, "reordered": True, "wider": False}
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"), [(393, [["0", "1"], "rank"]), (1300, [["rank 0", "rank 1"], None])]
+)
+def test_ranks_below_bars_fit_a_phone(
+    browser: Any, sample: Report, tmp_path: Path, width: int, expected: list[Any]
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page(sample), encoding="utf-8")
+
+    def look(tab: Any) -> Any:
+        return tab.evaluate(
+            "(() => { const plot = [...document.querySelectorAll('.plot')].find(place => place"
+            ".data.some(trace => Array.isArray(trace.x) && trace.x[0] === 'rank 0'));"
+            "const words = [...plot.querySelectorAll('.xtick')].map(tick => tick.textContent);"
+            "return [words, plot.querySelector('.xtitle')?.textContent ?? null] })()"
+        )
+
+    assert opened(browser, file, look, width) == expected
 
 
 def test_what_a_trace_says_is_never_run(browser: Any, tmp_path: Path) -> None:
