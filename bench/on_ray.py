@@ -23,7 +23,7 @@ STEPS = (1, 4)  # of each job: few events and many
 
 @dataclass(frozen=True)
 class Use:
-    """What one way to ask took."""
+    """CPU time and memory of one way to ask."""
 
     start_cpu_s: float
     cpu_s: float

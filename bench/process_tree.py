@@ -22,7 +22,7 @@ _END_S = 20  # that processes of a cluster get to end after the command did
 
 @dataclass
 class TreeUse:
-    """What processes held: each by its id and start."""
+    """Memory that processes held, each named by its id and start."""
 
     exit_code: int = 0
     anonymous: dict[tuple[int, int], int] = field(default_factory=dict)  # the most, in bytes

@@ -35,9 +35,9 @@ class LeftOut:
 
 
 class RepresentedTables(Mapping[str, pa.Table]):
-    """The tables of some ranks, and what is known of those that they represent."""
+    """The tables of some ranks, and what is known of those that they represent, if of any."""
 
-    def __init__(self, tables: Mapping[str, pa.Table], left_out: LeftOut) -> None:
+    def __init__(self, tables: Mapping[str, pa.Table], left_out: LeftOut | None) -> None:
         self._tables = tables
         self.left_out = left_out
 

@@ -1,31 +1,21 @@
 """What several graphs of one recording share, made once."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from htk.graph.left_out import left_out_of
+from htk.graph.left_out import RepresentedTables, left_out_of
 
 _T = TypeVar("_T")
 
 
-class SharedTables(Mapping[str, pa.Table]):
+class SharedTables(RepresentedTables):
     """The tables of a recording, and what was found in them whatever the step."""
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
-        self._tables = tables
-        self.left_out = left_out_of(tables)
+        super().__init__(tables, left_out_of(tables))
         self._found: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> pa.Table:
-        return self._tables[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tables)
-
-    def __len__(self) -> int:
-        return len(self._tables)
 
     def once(self, what: str, find: Callable[[], _T]) -> _T:
         if what not in self._found:

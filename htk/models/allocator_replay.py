@@ -14,7 +14,7 @@ _MOST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Before:
-    """What the allocator holds before the first event."""
+    """Blocks and segments that the allocator holds before the first event."""
 
     rest: int  # bytes that no event frees, as one block
     segments: Ints  # a row each: address, bytes, whether of the small pool
@@ -22,7 +22,7 @@ class Before:
 
 
 class AllocatorFigures(NamedTuple):
-    """What came of it; peaks and retries since the first event."""
+    """The result of a replay; peaks and retries since the first event."""
 
     peak_allocated: int
     peak_reserved: int
