@@ -1,18 +1,21 @@
 """The place where work on a recording runs, and how much memory it may take."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from htk.spread.mapper import Mapper, mapper
+from htk.spread.mapper import Mapper, ThreadMapper, mapper
 from htk.spread.memory import free_bytes
 
 # What reading takes for each stored byte, at most: text packed twelvefold, and as much again.
 _READING_BYTES = 24
+# As stored. Reading a smaller file is mostly short calls, which hold the interpreter's lock or wait
+# for it after each: two threads take half as much CPU time again as one, for hardly less time.
+_SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,13 @@ class Workplace:
         """Return how many files of this size may be read here at a time."""
         fit = self.limit_bytes // max(_READING_BYTES * largest_bytes, 1)
         return max(1, min(os.cpu_count() or 1, fit))
+
+    def reader(self, sizes: Sequence[int], *, waited_for: bool) -> Mapper:
+        """Return who reads files of these sizes here: as many threads as memory allows, but one
+        where all are small, unless other processes or machines are waited for."""
+        largest = max(sizes, default=0)
+        in_turn = largest < _SMALL_BYTES and not waited_for
+        return ThreadMapper(1 if in_turn else self.files_at_once(largest))
 
     @property
     def is_elsewhere(self) -> bool:

@@ -40,8 +40,9 @@ def are_joined(files: Sequence[TraceFile]) -> bool:
     return len(_folders(files)) >= _FEWEST_FILES
 
 
-def totals_are_of_all(name: str, files: Sequence[TraceFile]) -> bool:
-    """Return whether totals of small files cost less to make of their joined tables."""
+def are_small(name: str, files: Sequence[TraceFile]) -> bool:
+    """Return whether a table is made of so few rows of each file that calls cost more than rows:
+    totals are made of joined tables then, and no threads wait for each other's calls."""
     if not files:
         return False
     reads = base_tables([name])

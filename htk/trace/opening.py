@@ -19,7 +19,7 @@ from htk.io.sources import content_identity, resolve
 from htk.io.spill import Spill, columns_in_files
 from htk.io.store import Store
 from htk.io.table_code import plugin_code
-from htk.spread.mapper import Lost, Mapper, ThreadMapper
+from htk.spread.mapper import Lost, Mapper
 from htk.spread.workplace import Workplace
 from htk.trace.common_cycles import with_common_cycles
 from htk.trace.confined import ConfinedReaders, is_from_outside
@@ -38,8 +38,7 @@ _ENDINGS_OF_TEXT = (
 )  # fmt: skip
 _LOOKED_AT = 8  # files whose names tell nothing
 
-# What lies beside simulated and recorded traces, and tables and settings of any kind: those that
-# hold no rows of a job are passed over.
+# What lies beside traces; tables and settings that hold no rows of a job are passed over.
 _SIDECARS = ("truth.json", "measured.json", ".csv", ".parquet", ".yaml", ".yml")
 SAMPLE = Path(__file__).parents[1] / "sample"  # the recording that comes with htk
 Inputs = str | Path | Sequence[str | Path]
@@ -104,7 +103,7 @@ def with_sample(inputs: Inputs) -> Inputs:
 def read_all(
     sources: list[Source], options: OpenOptions, work: Workplace
 ) -> tuple[list[FileRecording], list[str], list[tuple[str, str]]]:
-    """Read every file, side by side; what is wrong with one keeps no other from being read."""
+    """Read every file; what is wrong with one keeps no other from being read."""
     options.progress.start(len(sources), sum(s.size or 0 for s in sources))
     read, unread, failed = [], [], []
     try:
@@ -139,8 +138,9 @@ def _outcomes(sources: list[Source], options: OpenOptions, work: Workplace) -> I
         if work.is_elsewhere:
             yield from _outcomes_elsewhere(sources, options, work.mapper, read_here)
             return
-        largest = max((source.size or 0 for source in sources), default=0)
-        for outcome in ThreadMapper(work.files_at_once(largest)).map(read_here, sources):
+        waited_for = bool(expected) or any(source.path is None for source in sources)
+        reader = work.reader([source.size or 0 for source in sources], waited_for=waited_for)
+        for outcome in reader.map(read_here, sources):
             yield TraceError(outcome.why) if isinstance(outcome, Lost) else outcome
     except BaseException:
         stopped.set()

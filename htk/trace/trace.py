@@ -23,7 +23,7 @@ from htk.errors import MissingTable, UsageError
 from htk.schema import ABSOLUTE_TIMES, DERIVED, TABLES
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
-from htk.trace.joined import JoinedTables, totals_are_of_all
+from htk.trace.joined import JoinedTables, are_small
 from htk.trace.joining import rows_before, rows_of_all
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
@@ -340,7 +340,7 @@ class Trace:
         schema = TABLES.get(name) or DERIVED.get(name)
         if schema is None:
             raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
-        if name in registry.TOTALS and totals_are_of_all(name, self.selected_files):
+        if name in registry.TOTALS and are_small(name, self.selected_files):
             return self._made_of_tables(name)
         files = self.selected_files
         if len(files) < 2:
@@ -387,7 +387,7 @@ class Trace:
     def _of_files(self, read: Callable[[TraceFile, str], Table], name: str) -> list[Table]:
         """Return a table of each file; what has to be made is made side by side."""
         files = self.selected_files
-        if name in TABLES:
+        if name in TABLES or are_small(name, files):
             return [read(file, name) for file in files]
         from concurrent.futures import ThreadPoolExecutor
 

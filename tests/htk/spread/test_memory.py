@@ -1,5 +1,6 @@
 """How much memory work may take: what the system and the control groups leave."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,18 @@ def test_groups_of_the_first_version_bound_too(tmp_path: Path) -> None:
     assert free_bytes(cgroup, proc) == 0
 
 
-def test_files_are_read_as_many_at_a_time_as_fit() -> None:
+def test_files_are_read_as_many_at_a_time_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
     roomy, tight = Workplace(memory_bytes=1 << 40), Workplace(memory_bytes=1 << 20)
-    assert roomy.files_at_once(1 << 20) >= 1
+    assert roomy.files_at_once(1 << 20) == 16
     assert tight.files_at_once(1 << 30) == 1
-    assert roomy.files_at_once(0) >= 1
+
+
+def test_small_files_are_read_in_turn_unless_something_else_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    work = Workplace(memory_bytes=1 << 40)
+    assert work.reader([100_000, 70_000], waited_for=False).workers == 1
+    assert work.reader([100_000, 70_000], waited_for=True).workers == 16
+    assert work.reader([100_000, 2_000_000], waited_for=False).workers == 16
