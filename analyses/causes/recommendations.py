@@ -24,7 +24,6 @@ from htk.measures.gpu_slowness import slowness_by_rank
 from htk.measures.host_time import has_next_to_no_gpu_work
 from htk.measures.kernel_changes import kernel_changes
 from htk.measures.slow_links import NcclRecords
-from htk.measures.stalls import Stalls
 from htk.models.detected import common_device
 from htk.schema import TEXT, table
 
@@ -53,9 +52,9 @@ RETURNS = table(
 @analysis(returns=RETURNS, chart=Bar("finding", "gain_ns", horizontal=True))
 def recommendations(
     time_breakdown: pa.Table,
-    idle_causes: pa.Table,
+    idle_costs: pa.Table,
+    idle_causes: Later,
     stalls: pa.Table,
-    rank_windows: pa.Table,
     step_windows: pa.Table,
     step_window_times: Later,
     kernel_totals: pa.Table,
@@ -73,10 +72,11 @@ def recommendations(
     op_links: Later,
     op_passes: Later,
     op_callers: Later,
-    annotations: pa.Table,
+    step_marks: pa.Table,
+    annotations: Later,
     python_calls: Later,
     python_links: Later,
-    memory: pa.Table,
+    memory_extents: pa.Table,
     ranks: pa.Table,
     *,
     min_pct: Annotated[
@@ -93,13 +93,13 @@ def recommendations(
     """
     gpus = max(time_breakdown.num_rows, 1)
     window = int(numbers(time_breakdown["total_ns"]).sum())
-    if has_next_to_no_gpu_work(window, op_extents, annotations):
+    if has_next_to_no_gpu_work(window, op_extents, step_marks):
         host = HostTables(
             cpu_ops(),
             op_links(),
             op_passes(),
             op_callers(),
-            annotations,
+            annotations(),
             python_calls(),
             python_links(),
             collectives,
@@ -110,7 +110,7 @@ def recommendations(
         return _of_host(host, window, len(ranks["rank"].unique()), min_pct)
     if not time_breakdown.num_rows:
         raise MissingTable("advice needs operators or GPU work; neither was recorded", "kernels")
-    idle = Idle.of(idle_causes, rank_windows, step_windows, Stalls.of(stalls))
+    idle = Idle.of(idle_costs)
     named = with_nccl_facts(collectives, collective_facts)
     exposed = Exposed.of(named, aligned_matches, ranks, collective_shares)
     waits = exposed.waits(own_times, idle_causes, stalls)
@@ -134,7 +134,7 @@ def recommendations(
         *transfers,
         *([] if len(waits.row) or not comm_ns else uneven_compute(comparable, UNEVEN_PCT)),
         *kernel_findings(work, common_device(ranks), gpus),
-        *memory_findings(memory, ranks),
+        *memory_findings(memory_extents, ranks),
     ]
     answer = _table([f for f in findings if _matters(f, window, min_pct)], window, gpus)
     rules = len(RULES) + _OTHER_RULES

@@ -11,8 +11,8 @@ from htk.columns.groups import Groups, unpaired
 from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
+from htk.derived.explained_idle import CAUSES, Stalls, device_pieces, explained
 from htk.derived.host_states import OPERATOR, SYNC
-from htk.measures.stalls import CAUSES, Stalls, device_pieces, explained
 from htk.schema import TEXT, table
 
 RETURNS = table(

@@ -4,18 +4,17 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from htk.columns.arrow import boolean, codes_of, number, numbers, text, truths, valid
+from htk.columns.arrow import boolean, number, numbers, text, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NO_TIME, Ints
-from htk.core.analysis import analysis, with_coverage
+from htk.core.analysis import Later, analysis, with_coverage
 from htk.core.chart import Bar
 from htk.core.spread import ByRank, share_pct
-from htk.derived.idle import LIMITS
-from htk.derived.windows import cut_to_windows
+from htk.derived.idle import CAUSES, LIMITS
+from htk.derived.idle_totals import cause_numbers
 from htk.measures import hta_conventions
-from htk.measures.breakdown import Compat, Per, chosen_windows, percent, step_cycles
+from htk.measures.breakdown import Compat, Per, percent, step_cycles
 from htk.schema import TEXT, table
 
 By = Literal["device", "stream"]
@@ -45,12 +44,11 @@ RETURNS = table(
     ),
 )
 def idle_breakdown(
-    idle_causes: pa.Table,
-    rank_windows: pa.Table,
-    step_windows: pa.Table,
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    annotations: pa.Table,
+    rank_idle_times: Later,
+    step_idle_times: Later,
+    kernels: Later,
+    kernel_links: Later,
+    annotations: Later,
     *,
     per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     by: Annotated[
@@ -73,43 +71,22 @@ def idle_breakdown(
     Compat HTA: host_wait if the launch came after the previous end, kernel_wait if the gap is below
     30 us, else other.
     """
-    windows = chosen_windows(per, rank_windows, step_windows)
     if compat == "hta":
         hta_conventions.refuse_steps(per)
-        return _like_hta(hta_conventions.kept_kernels(kernels, kernel_links, annotations))
-    of_device = ~valid(idle_causes["stream"])
-    pieces = idle_causes.filter(boolean(of_device if by == "device" else ~of_device))
-    cut = cut_to_windows(pieces, windows)
-    code, causes = codes_of(pieces["cause"])
-    step = numbers(windows["step"], -1).astype(np.int64) if per == "step" else None
-    cycle = step_cycles(windows, np.full(windows.num_rows, -1) if step is None else step)
-    keys = np.stack(
-        [
-            numbers(windows["rank"], -1).astype(np.int64)[cut.window],
-            numbers(windows["device"], -1).astype(np.int64)[cut.window],
-            numbers(pieces["stream"], -1)[cut.row],
-            cycle[cut.window],
-            np.full(len(cut.row), _NO_STEP)
-            if step is None
-            else np.where(step < 0, _NO_STEP, step)[cut.window],
-            code[cut.row],
-        ],
-        axis=1,
-    ).astype(np.int64)
-    complete = truths(windows["complete"])[cut.window]
-    gap = numbers(pieces["gap_start_ns"])[cut.row]
-    keys, idle, count, whole_step = _summed(keys, cut.end - cut.start, gap, complete)
-    answer = _table(keys, idle, count, whole_step, causes)
-    return with_coverage(answer, **_unexplained(keys, idle, causes))
-
-
-def _summed(
-    keys: Ints, length: Ints, gap: Ints, complete: NDArray[np.bool_]
-) -> tuple[Ints, Ints, Ints, Ints]:
-    """Sum, gaps and completeness of each key."""
-    groups = Groups.by_keys(keys)
-    all_complete = groups.min(complete.astype(np.int64))
-    return groups.keys, groups.sum(length), groups.distinct(gap), all_complete
+        return _like_hta(hta_conventions.kept_kernels(kernels(), kernel_links(), annotations()))
+    times = (rank_idle_times if per == "rank" else step_idle_times)()
+    of_device = ~valid(times["stream"])
+    times = times.filter(boolean(of_device if by == "device" else ~of_device))
+    step = numbers(times["step"], -1).astype(np.int64) if per == "step" else None
+    cycle = step_cycles(times, np.full(times.num_rows, -1) if step is None else step)
+    who = [numbers(times[name], -1).astype(np.int64) for name in ("rank", "device", "stream")]
+    last = np.full(times.num_rows, _NO_STEP) if step is None else np.where(step < 0, _NO_STEP, step)
+    groups = Groups.by_keys([*who, cycle, last, cause_numbers(times["cause"])])
+    keys, idle = groups.keys, groups.sum(numbers(times["idle_ns"]))
+    complete = groups.min(truths(times["complete"]).astype(np.int64))
+    gaps = groups.sum(numbers(times["gaps"]))
+    answer = _table(keys, idle, gaps, complete, pa.array(CAUSES))
+    return with_coverage(answer, **_unexplained(keys, idle, pa.array(CAUSES)))
 
 
 def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array) -> pa.Table:

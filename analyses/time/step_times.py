@@ -37,13 +37,13 @@ _NONE = -1
 
 
 @analysis(returns=RETURNS, chart=Line("step", "duration_ns", "rank"))
-def step_times(step_windows: pa.Table, annotations: pa.Table) -> pa.Table:
+def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
     """How long did each step take, on the GPU and on the host?
 
     The GPU step ends with the last GPU work that the step launched, and begins where the one
     before ended; the host's step only launches.
     """
-    cpu, finished = host_steps(annotations)
+    cpu, finished = host_steps(step_marks)
     gpu = step_windows.filter(boolean(valid(step_windows["step"])))
     keys = step_keys(gpu)
     alone = row_of(keys[:, :3], cpu[:, :3]) == _NONE

@@ -207,8 +207,11 @@ def event_keys(table: pa.Table) -> Ints:
 
 
 def hosts(table: pa.Table) -> Ints:
-    """Return one number for each (rank, cycle), the same in every table."""
-    return paired(numbers(table["rank"], NONE), numbers(table["cycle"], 0))
+    """Return one number for each (rank, cycle), the same in every table; tables of a file, which
+    do not say whose they are, have one host."""
+    held = table.column_names
+    rank = numbers(table["rank"], NONE) if "rank" in held else np.zeros(table.num_rows, np.int64)
+    return paired(rank, numbers(table["cycle"], 0) if "cycle" in held else np.zeros_like(rank))
 
 
 def paired(high: NDArray[np.integer[Any]], low: NDArray[np.integer[Any]]) -> Ints:

@@ -42,6 +42,11 @@ PER_FILE: dict[str, str] = {  # cached beside the tables of the file, but for th
     "step_window_times": "htk.derived.window_times",
     "idle_causes": "htk.derived.idle",
     "stalls": "htk.derived.stalls",
+    "rank_idle_times": "htk.derived.idle_totals",
+    "step_idle_times": "htk.derived.idle_totals",
+    "idle_costs": "htk.derived.idle_totals",
+    "memory_extents": "htk.derived.totals",
+    "step_marks": "htk.derived.totals",
 }
 OVER_RANKS: dict[str, str] = {  # read all ranks at once
     "collective_matches": "htk.derived.match",
@@ -67,6 +72,11 @@ TOTALS = (
     "gpu_work",
     "rank_window_times",
     "step_window_times",
+    "rank_idle_times",
+    "step_idle_times",
+    "idle_costs",
+    "memory_extents",
+    "step_marks",
 )
 # The same of tables over all ranks.
 OF_WHAT_IS_LEFT = (*TOTALS, "collective_shares", "own_times")

@@ -12,7 +12,15 @@ import pyarrow as pa
 from htk.columns.arrow import boolean, codes_of, number, numbers, text, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints
-from htk.schema.links import GPU_WORK, KERNEL_TOTALS, LAUNCH_TOTALS, OP_EXTENTS, OP_TOTALS
+from htk.schema.links import (
+    GPU_WORK,
+    KERNEL_TOTALS,
+    LAUNCH_TOTALS,
+    MEMORY_EXTENTS,
+    OP_EXTENTS,
+    OP_TOTALS,
+    STEP_MARKS,
+)
 
 _WHO = ("rank", "cycle")
 _TEXTS = ("kind", "activity", "family", "name", "grid", "block")
@@ -90,6 +98,23 @@ def op_extents(cpu_ops: pa.Table) -> pa.Table:
     return _table(OP_EXTENTS, columns)
 
 
+def memory_extents(memory: pa.Table) -> pa.Table:
+    """Return the most memory that was reserved of each type of device."""
+    keys = _who(memory)
+    keys["device_type"] = numbers(memory["device_type"], NONE).astype(np.int64)
+    devices = Groups.by_keys(list(keys.values()))
+    columns = _of_first(MEMORY_EXTENTS, keys, devices.first_row)
+    columns["reserved_bytes"] = number(devices.max(numbers(memory["reserved_bytes"])), pa.int64())
+    return _table(MEMORY_EXTENTS, columns)
+
+
+def step_marks(annotations: pa.Table) -> pa.Table:
+    """Return the annotations that are steps, in their order."""
+    marks = annotations.filter(pa.array(valid(annotations["step"])))
+    held = [name for name in STEP_MARKS.names if name in annotations.column_names]
+    return _table(STEP_MARKS, {name: marks[name] for name in held})
+
+
 def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
     """Return how much GPU work each recording holds, and how much of it is linked."""
     recordings = Groups.by_keys(list(_who(kernels).values()) or [np.zeros(kernels.num_rows, int)])
@@ -145,6 +170,6 @@ def _of_first(schema: pa.Schema, keys: Mapping[str, Ints], first: Ints) -> dict[
     }
 
 
-def _table(schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.Table:
+def _table(schema: pa.Schema, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
     fields = [field for field in schema if field.name in columns]
     return pa.table([columns[field.name] for field in fields], schema=pa.schema(fields))

@@ -24,7 +24,8 @@ class HostSteps(NamedTuple):
 
 
 def host_steps(annotations: pa.Table) -> HostSteps:
-    """Steps in order of time; a last one less than half as long as the others is a piece."""
+    """Steps in order of time; a last one less than half as long as the others is a piece. The steps
+    alone of the annotations, `step_marks`, will do."""
     on_host = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
     keys = step_keys(annotations.filter(boolean(on_host)))
     keys = keys[np.argsort(keys[:, 3], kind="stable")]

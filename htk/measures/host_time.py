@@ -59,16 +59,16 @@ def host_time(
     return HostTime(window, spent | {REST: window - before})
 
 
-def host_extent(operators: pa.Table, annotations: pa.Table) -> int:
+def host_extent(operators: pa.Table, step_marks: pa.Table) -> int:
     """Return the time that operators (or their extents) or steps of the host span, added up over
     recordings."""
-    steps = host_steps(annotations).keys
+    steps = host_steps(step_marks).keys
     return max(_extent(operators), int((steps[:, 4] - steps[:, 3]).sum()))
 
 
-def has_next_to_no_gpu_work(gpu_ns: int, op_extents: pa.Table, annotations: pa.Table) -> bool:
+def has_next_to_no_gpu_work(gpu_ns: int, op_extents: pa.Table, step_marks: pa.Table) -> bool:
     """Return whether the GPU's recorded windows are a sliver of what the host did, or nothing."""
-    return gpu_ns < SLIVER * host_extent(op_extents, annotations)
+    return gpu_ns < SLIVER * host_extent(op_extents, step_marks)
 
 
 def _extent(ops: pa.Table) -> int:

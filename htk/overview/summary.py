@@ -147,7 +147,7 @@ def verdict(trace: Trace) -> Verdict:
     lanes = times.num_rows
     recorded = int(numbers(times["total_ns"]).sum())
     window = recorded // lanes
-    if has_next_to_no_gpu_work(recorded, trace.tables["op_extents"], trace.tables["annotations"]):
+    if has_next_to_no_gpu_work(recorded, trace.tables["op_extents"], trace.tables["step_marks"]):
         return _of_host(trace, steps, facts, window)
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
         steps = _Steps(None, None, None, None, steps.count, steps.covered)

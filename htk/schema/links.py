@@ -216,3 +216,46 @@ IDLE_CAUSES = table(
     end_ns=(_I64, "End of the piece."),
     next_event=(_I64, "The activity that ended the gap."),
 )
+IDLE_TIMES = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    device=(_I32, "GPU index within the process."),
+    stream=(_I64, "Stream that runs nothing; null: no stream of the device does."),
+    step=(_I32, "GPU step; null for the whole recorded window, or for what is of no step."),
+    complete=(_BOOL, "False for a step that the end of the recording cut off."),
+    cause=(TEXT, "Why nothing ran."),
+    idle_ns=(_I64, "How long nothing ran for that cause."),
+    gaps=(_I64, "Gaps that the cause has a part in."),
+)
+
+IDLE_COSTS = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    step=(_I32, "GPU step in which the gaps' pieces begin; null: none."),
+    cause=(TEXT, "Why no stream of the device ran anything."),
+    long=(_BOOL, "Pieces of a millisecond and more: no matter of launching fast."),
+    name=(TEXT, "Call, range or operator that explains the pieces; null: none, or unnamed."),
+    blocking=(_BOOL, "That is a call that blocks."),
+    frees=(_BOOL, "The host gave memory back to the driver meanwhile."),
+    pieces=(_I64, "Pieces that agree in all of that, and in whether blocking calls explain them."),
+    idle_ns=(_I64, "Sum of their lengths."),
+    blocked_ns=(_I64, "What of it a blocking call explains."),
+    longest_start_ns=(_I64, "Start of the longest of them."),
+    longest_ns=(_I64, "Its length."),
+)
+
+MEMORY_EXTENTS = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    device_type=(_I32, "Whose memory: 1 is a GPU's."),
+    reserved_bytes=(_I64, "The most that was reserved."),
+)
+
+STEP_MARKS = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    on_gpu=(_BOOL, "True for the GPU copy of a step."),
+    step=(_I32, "k of ProfilerStep#k."),
+    start_ns=(_I64, "Start, absolute."),
+    end_ns=(_I64, "End, absolute."),
+)

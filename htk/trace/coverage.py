@@ -10,7 +10,8 @@ from htk.trace.trace import Trace
 
 _GPU = {
     "kernels", "kernel_links", "activities", "rank_windows", "step_windows", "idle_causes",
-    "rank_window_times", "step_window_times", "collective_shares", "own_times",
+    "rank_window_times", "step_window_times", "rank_idle_times", "step_idle_times", "idle_costs",
+    "collective_shares", "own_times",
 }  # fmt: skip
 
 

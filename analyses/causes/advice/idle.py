@@ -7,15 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analyses.causes.advice.finding import Advice, costliest, longest, mostly
-from htk.columns.arrow import codes_of, matching, numbers
-from htk.columns.groups import hosts, unpaired
-from htk.columns.segments import SegmentTimes
+from htk.columns.arrow import codes_of, numbers, truths
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.humanize import format_duration, pluralize
-from htk.derived.host_states import ALLOCATION, SYNC
-from htk.derived.stalls import LONG_NS
-from htk.derived.windows import cut_to_windows
-from htk.measures.stalls import Stalls, device_pieces, explained
+from htk.derived.idle import CAUSES
+from htk.derived.idle_totals import cause_numbers
 
 LAUNCH_BOUND = "launch-bound: the host launches slower than the GPU works"
 BUSY_HOST = "the GPU waits while the host works on something else"
@@ -71,61 +67,53 @@ RULES: dict[str, tuple[tuple[str, ...], str]] = {
         "non_blocking=True, log every n steps",
     ),
 }
-_FREE = ("cudaFree", "hipFree", "cuMemUnmap", "hipMemUnmap")
 
 
 @dataclass(frozen=True)
 class Idle:
-    """Pieces of the idle time of devices, cut to the recorded windows."""
+    """The columns of table `idle_costs`: a row for pieces of idle time that are alike."""
 
     rank: Ints
-    host: Ints  # rank and cycle
+    cycle: Ints
     step: Ints  # NONE: in none
-    start: Ints
-    end: Ints
-    cause: Ints  # in `causes`
-    causes: list[str]
-    stall: Ints  # what the host waited in, in `stalls` (NONE: nothing)
+    cause: Ints  # in `CAUSES`
+    is_long: Mask
+    name: Ints  # of what the host waited in, in `names` (NONE: nothing, or unnamed)
+    names: list[str | None]
+    blocks: Mask  # that is a blocking call
+    frees: Mask  # memory was given back to the driver meanwhile
+    pieces: Ints
+    length: Ints
     blocked: Ints  # ns that a blocking call explains
-    stalls: Stalls
-
-    @property
-    def length(self) -> Ints:
-        return self.end - self.start
+    longest_start: Ints
+    longest_ns: Ints
 
     def of_causes(self, chosen: tuple[str, ...]) -> Mask:
-        return np.isin(self.cause, [k for k, name in enumerate(self.causes) if name in chosen])
+        return np.isin(self.cause, [k for k, name in enumerate(CAUSES) if name in chosen])
 
     @classmethod
-    def of(cls, idle: pa.Table, windows: pa.Table, steps: pa.Table, stalls: Stalls) -> "Idle":
-        pieces = device_pieces(idle)
-        cut = cut_to_windows(pieces, windows)
-        stall, ns = explained(stalls, pieces)
-        sync = (stall != NONE) & (np.append(stalls.state, NONE)[stall] == SYNC)
-        suspected = matching(pieces["cause"], "unrecorded_gpu_work_suspected".__eq__)
-        blocked = np.where(sync & ~suspected, ns, 0)
-        cause, causes = codes_of(pieces["cause"])
-        row = cut.row
+    def of(cls, idle_costs: pa.Table) -> "Idle":
+        name, names = codes_of(idle_costs["name"])
+
+        def int64s(column: str) -> Ints:
+            return numbers(idle_costs[column], NONE).astype(np.int64)
+
         return cls(
-            numbers(pieces["rank"], NONE).astype(np.int64)[row],
-            hosts(pieces)[row],
-            _steps_of(pieces, steps)[row],
-            cut.start,
-            cut.end,
-            cause.astype(np.int64)[row],
-            causes.to_pylist(),
-            stall[row],
-            np.minimum(blocked[row], cut.end - cut.start),
-            stalls,
+            rank=int64s("rank"),
+            cycle=int64s("cycle"),
+            step=int64s("step"),
+            cause=cause_numbers(idle_costs["cause"]),
+            is_long=truths(idle_costs["long"]),
+            name=name.astype(np.int64),
+            names=names.to_pylist(),
+            blocks=truths(idle_costs["blocking"]),
+            frees=truths(idle_costs["frees"]),
+            pieces=int64s("pieces"),
+            length=int64s("idle_ns"),
+            blocked=int64s("blocked_ns"),
+            longest_start=int64s("longest_start_ns"),
+            longest_ns=int64s("longest_ns"),
         )
-
-
-def _steps_of(pieces: pa.Table, steps: pa.Table) -> Ints:
-    """Return the GPU step that each piece begins in."""
-    step = np.full(pieces.num_rows, NONE, np.int64)
-    cut = cut_to_windows(pieces, steps)
-    step[cut.row[::-1]] = numbers(steps["step"], NONE).astype(np.int64)[cut.window[::-1]]
-    return step
 
 
 def idle_findings(
@@ -159,26 +147,26 @@ def _share(finding: str, idle: Idle, of_cause: Mask) -> tuple[Mask, Ints]:
         return cost > 0, cost
     cost = np.where(of_cause, idle.length - idle.blocked, 0)
     if finding == LAUNCH_BOUND:
-        cost = np.where(idle.length < LONG_NS, cost, 0)
+        cost = np.where(idle.is_long, 0, cost)
     if finding == BUSY_HOST:
-        cost = np.where(idle.length >= LONG_NS, cost, 0)
+        cost = np.where(idle.is_long, cost, 0)
     return cost > 0, cost
 
 
 def _finding(finding: str, idle: Idle, rows: Mask, cost: Ints, gpus: int, advice: str) -> Advice:
-    stall = idle.stall[rows]
+    called = idle.name[rows]
     if "synchron" not in finding:  # a call that blocks has a finding of its own
-        stall = np.where(np.append(idle.stalls.state, NONE)[stall] == SYNC, NONE, stall)
-    called = np.append(idle.stalls.name, NONE)[stall]
-    events = costliest(idle.stalls.names, called, cost[rows])
+        called = np.where(idle.blocks[rows], NONE, called)
+    events = costliest(idle.names, called, cost[rows])
     parts = []
     for k in np.unique(idle.cause[rows]).tolist():  # of a dozen causes
         of_cause = rows & (idle.cause == k)
         spent = format_duration(int(cost[of_cause].sum()) / gpus)
-        parts.append(f"{idle.causes[k]} {spent} in {pluralize(int(of_cause.sum()), 'gap')}")
+        gaps = int(idle.pieces[of_cause].sum())
+        parts.append(f"{CAUSES[k]} {spent} in {pluralize(gaps, 'gap')}")
     where = mostly(idle.rank[rows], cost[rows], "on rank", idle.rank)
     where += mostly(idle.step[rows], cost[rows], "in step", idle.step)
-    if stall.size and (stall != NONE).any() and events:
+    if events:
         where += f"; meanwhile {', '.join(events)}"
     if "host_allocation" in RULES[finding][0] and _steps_that_free(idle, rows) > 1:
         finding = FULL_ALLOCATOR
@@ -186,6 +174,7 @@ def _finding(finding: str, idle: Idle, rows: Mask, cost: Ints, gpus: int, advice
             "less memory: activation checkpointing, smaller micro-batches with accumulation, more "
             "sharding; against fragments expandable_segments:True"
         )
+    start = idle.longest_start[rows]
     return Advice(
         finding,
         f"GPU idle: {', '.join(parts)}{where}" if parts else "no GPU is idle for it itself",
@@ -193,17 +182,12 @@ def _finding(finding: str, idle: Idle, rows: Mask, cost: Ints, gpus: int, advice
         int(cost[rows].sum()),
         "host_stalls" if "synchron" in finding else "idle_breakdown",
         events,
-        longest(idle.rank[rows], idle.start[rows], idle.end[rows]),
+        longest(idle.rank[rows], start, start + idle.longest_ns[rows]),
     )
 
 
 def _steps_that_free(idle: Idle, rows: Mask) -> int:
     """In how many steps memory is given back to the driver while a GPU is idle for it. A job that
     starts up does so once, or in no step."""
-    frees = np.array([bool(n and n.startswith(_FREE)) for n in idle.stalls.names], bool)
-    calls = np.flatnonzero(frees[idle.stalls.name] & (idle.stalls.state == ALLOCATION))
-    begun = SegmentTimes(idle.stalls.host[calls], idle.stalls.start[calls])
-    last = begun.last(idle.host[rows], idle.end[rows] - 1)
-    inside = (last != NONE) & (np.append(idle.stalls.end[calls], 0)[last] > idle.start[rows])
-    steps = np.column_stack([unpaired(idle.host[rows])[1], idle.step[rows]])
-    return len(np.unique(steps[inside & (idle.step[rows] >= 0)], axis=0))
+    freed = rows & idle.frees & (idle.step >= 0)
+    return len(np.unique(np.column_stack([idle.cycle, idle.step])[freed], axis=0))

@@ -11,10 +11,10 @@ from htk.columns.types import Ints
 FULL_PCT = 90.0  # of the GPU's memory: the next longer batch may not fit
 
 
-def memory_findings(memory: pa.Table, ranks: pa.Table) -> list[Advice]:
+def memory_findings(memory_extents: pa.Table, ranks: pa.Table) -> list[Advice]:
     """Memory near the limit of the GPU."""
-    reserved: Ints = numbers(memory["reserved_bytes"])
-    on_gpu = numbers(memory["device_type"], -1) == 1
+    reserved: Ints = numbers(memory_extents["reserved_bytes"])
+    on_gpu = numbers(memory_extents["device_type"], -1) == 1
     limits = [_limit(text) for text in ranks["device_properties"].to_pylist() if text]
     if not on_gpu.any() or not limits or not min(limits):
         return []

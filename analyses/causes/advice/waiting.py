@@ -14,6 +14,7 @@ from htk.columns.groups import Groups
 from htk.columns.types import NONE, Ints, Mask
 from htk.core.analysis import Later
 from htk.core.humanize import format_duration
+from htk.derived.explained_idle import device_pieces
 from htk.derived.own_time import KINDS, beyond, fastest_member, own_time
 from htk.derived.stalls import LONG_NS
 from htk.derived.unrecorded import unrecorded_ranks
@@ -21,7 +22,6 @@ from htk.measures.blame import blame, parts_of
 from htk.measures.collective_calls import CollectiveCalls
 from htk.measures.comm_split import CommShares, kept_split
 from htk.measures.common_steps import Compute
-from htk.measures.stalls import device_pieces
 
 LATE = "ranks wait for late ranks"
 UNEVEN = "ranks wait for a rank that computes longer"
@@ -83,7 +83,7 @@ class Exposed:
         calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
         return cls(calls, kept_split(calls, shares))
 
-    def waits(self, own_times: Later, idle_causes: pa.Table, stalls: pa.Table) -> BlamedWaits:
+    def waits(self, own_times: Later, idle_causes: Later, stalls: pa.Table) -> BlamedWaits:
         """Return what others waited because of each late rank, and what it was late in."""
         rows, match = self.calls.rows, self.calls.match
         exposed = np.zeros(rows.length, np.int64)
@@ -107,16 +107,16 @@ class Exposed:
         blamed = BlamedWaits(first, rows.rank[first], held_up, of_cause, kind, finding, whole_ns, 0)
         return blamed.with_start_up(start_up_waits(self.calls, exposed, stalls))
 
-    def _reasons(
-        self, late: Ints, own_times: Later, idle_causes: pa.Table
-    ) -> tuple[Ints, list[str]]:
+    def _reasons(self, late: Ints, own_times: Later, idle_causes: Later) -> tuple[Ints, list[str]]:
         """Return what each late rank was late in: where it spent most beyond the fastest one."""
         own = own_time(self.calls.rows, self.calls.table)
         fastest = fastest_member(own, self.calls.match, self.calls.waits.has_wait)
         excess = beyond(parts_of(self.calls, own_times), fastest)[late]
         some = excess.max(axis=1, initial=0) > 0
         kind = np.where(some, excess.argmax(axis=1), NONE)
-        pieces = device_pieces(idle_causes)
+        if not (kind == _HOST).any():
+            return kind, [""] * len(late)
+        pieces = device_pieces(idle_causes())
         code, causes = codes_of(pieces["cause"])
         long = numbers(pieces["end_ns"]) - numbers(pieces["start_ns"]) >= LONG_NS
         findings = [finding_of(c, n) for n in (False, True) for c in causes.to_pylist()]

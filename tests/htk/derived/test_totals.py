@@ -4,7 +4,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from htk.derived.totals import gpu_work, launch_totals, op_extents, op_totals
+from htk.derived.totals import (
+    gpu_work,
+    launch_totals,
+    memory_extents,
+    op_extents,
+    op_totals,
+    step_marks,
+)
 from htk.schema import OP_TOTALS
 from htk.trace.opening import open_trace
 from tests.htk.derived.kernel_rows import rows_of_rank, totals_of
@@ -107,4 +114,33 @@ def test_gpu_work_is_counted_by_what_is_known_of_its_launch() -> None:
     assert [tuple(row.values()) for row in work] == [
         (0, 0, 3, 22, 10, 1, 5, 1, 7, 0),
         (4, 0, 2, 11, 11, 1, 9, 0, 0, 1),
+    ]
+
+
+def test_the_most_memory_of_each_device_and_the_steps_among_annotations() -> None:
+    rows = [(0, 1, 70), (0, 0, 900), (0, 1, 90), (3, 1, None), (3, 1, 20)]
+    names = ("rank", "device_type", "reserved_bytes")
+    memory = make("memory", [dict(zip(names, row, strict=True)) for row in rows])
+    most = {
+        (r["rank"], r["device_type"]): r["reserved_bytes"]
+        for r in memory_extents(memory).to_pylist()
+    }
+    assert most == {(0, 0): 900, (0, 1): 90, (3, 1): 20}
+    assert memory_extents(memory.slice(0, 0)).num_rows == 0
+    ranges = [
+        {"name": "ProfilerStep#4", "step": 4, "on_gpu": False, "start_ns": 5, "end_ns": 9},
+        {"name": "forward", "on_gpu": False, "start_ns": 6, "end_ns": 7},
+        {
+            "name": "ProfilerStep#4",
+            "step": 4,
+            "on_gpu": True,
+            "start_ns": 7,
+            "end_ns": 12,
+            "rank": 2,
+        },
+    ]
+    marks = step_marks(make("annotations", ranges))
+    assert [tuple(row.values()) for row in marks.to_pylist()] == [
+        (0, 0, False, 4, 5, 9),
+        (2, 0, True, 4, 7, 12),
     ]

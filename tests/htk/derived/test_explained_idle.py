@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.columns.types import NONE
+from htk.derived.explained_idle import Explained, Stalls, explained
 from htk.derived.stalls import LONG_NS
-from htk.measures.stalls import Explained, Stalls, explained
 from tests.tables import make
 
 MS = 1_000_000

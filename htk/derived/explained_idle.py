@@ -71,7 +71,8 @@ class Stalls:
 
 def device_pieces(idle_causes: pa.Table) -> pa.Table:
     """Return the pieces of the idle time of whole devices, with what is asked of them."""
-    columns = ("rank", "cycle", "device", "gap_start_ns", "start_ns", "end_ns", "cause")
+    wanted = ("rank", "cycle", "device", "gap_start_ns", "start_ns", "end_ns", "cause")
+    columns = [name for name in wanted if name in idle_causes.column_names]
     return idle_causes.select(columns).filter(pa.array(~valid(idle_causes["stream"])))
 
 
