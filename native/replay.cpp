@@ -68,37 +68,40 @@ struct Steps {
 };
 
 // One step after one whose last instants came when `seen` says. Of two lanes the first takes the
-// weights with `more`, the second those without; they share the way along the edges.
+// weights with `more`, the second those without; they share the way along the edges. Not inlined:
+// within `repeat` its loops would have too few registers.
 template <int Lanes, bool Checked>
-Result one_step(const Steps& steps, const std::int64_t* more, const std::int64_t* seen, std::int64_t* at) {
+[[gnu::noinline]] Result one_step(const Steps& steps, const std::int64_t* more, const std::int64_t* seen,
+                                  std::int64_t* at) {
     const auto nodes = static_cast<std::uint64_t>(steps.pinned.size());
     const std::int64_t* pinned = steps.pinned.data();
     for (std::uint64_t node = 0; node < nodes; ++node)
         for (int lane = 0; lane < Lanes; ++lane) at[Lanes * node + lane] = pinned[node];
-    bool over = false;
-    for (Py_ssize_t k = 0; k < steps.wraps.size(); ++k)
+    const Py_ssize_t wraps = steps.wraps.size(), edges = steps.src.size();  // read once, not each time round
+    for (Py_ssize_t k = 0; k < wraps; ++k)
         for (int lane = 0; lane < Lanes; ++lane) {
             std::int64_t reached;
-            over |= __builtin_add_overflow(seen[Lanes * k + lane], steps.wraps.data()[k], &reached);
+            if (__builtin_add_overflow(seen[Lanes * k + lane], steps.wraps.data()[k], &reached))
+                return Result::too_long;
             std::int64_t& head = at[Lanes * steps.wrap_dst.data()[k] + lane];
             head = std::max(head, reached);
         }
     const std::int64_t *from = steps.src.data(), *to = steps.dst.data(), *by = steps.weight.data();
-    for (Py_ssize_t k = 0; k < steps.src.size(); ++k) {
+    for (Py_ssize_t k = 0; k < edges; ++k) {
         const auto tail = static_cast<std::uint64_t>(from[k]), head = static_cast<std::uint64_t>(to[k]);
         if (Checked && (tail >= nodes || head >= nodes)) return Result::no_such_node;
         for (int lane = 0; lane < Lanes; ++lane) {
             std::int64_t weight = by[k], reached;
-            if (Lanes == 2)
-                over |= lane == 0 ? __builtin_add_overflow(weight, more[k], &weight)
-                                  : __builtin_sub_overflow(weight, more[k], &weight);
-            over |= __builtin_add_overflow(at[Lanes * tail + lane], weight, &reached);
+            if (Lanes == 2 && (lane == 0 ? __builtin_add_overflow(weight, more[k], &weight)
+                                         : __builtin_sub_overflow(weight, more[k], &weight)))
+                return Result::too_long;
+            if (__builtin_add_overflow(at[Lanes * tail + lane], weight, &reached)) return Result::too_long;
             // Written always: which edge comes last is a guess that a processor loses.
             const std::int64_t before = at[Lanes * head + lane];
             at[Lanes * head + lane] = reached > before ? reached : before;
         }
     }
-    return over ? Result::too_long : Result::done;
+    return Result::done;
 }
 
 // Wraps round where the times of a graph are too far apart for 64 bits.
@@ -116,6 +119,8 @@ struct Period {
 template <int Lanes>
 Result repeat(const Steps& steps, const std::int64_t* more, std::int64_t* seen, std::int64_t low, int passes,
               double steady, std::int64_t* first, std::int64_t* again, Period (&found)[Lanes]) {
+    const std::int64_t* ends = steps.ends.data();
+    const Py_ssize_t many = steps.ends.size();
     for (int pass = 0; pass <= passes; ++pass) {
         std::int64_t* at = pass ? again : first;
         const Result result = pass ? one_step<Lanes, false>(steps, more, seen, at)
@@ -123,9 +128,8 @@ Result repeat(const Steps& steps, const std::int64_t* more, std::int64_t* seen, 
         if (result != Result::done) return result;
         bool all = pass > 0;
         for (int lane = 0; lane < Lanes; ++lane) {
-            std::int64_t end = at[Lanes * steps.ends.data()[0] + lane];
-            for (Py_ssize_t k = 1; k < steps.ends.size(); ++k)
-                end = std::max(end, at[Lanes * steps.ends.data()[k] + lane]);
+            std::int64_t end = at[Lanes * ends[0] + lane];
+            for (Py_ssize_t k = 1; k < many; ++k) end = std::max(end, at[Lanes * ends[k] + lane]);
             Period& own = found[lane];
             if (pass == 0) {
                 own = {end, less(end, low), end, false};

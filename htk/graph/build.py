@@ -143,6 +143,13 @@ class Graph:
         return Nodes(_kept(self.start[rows]), _kept(self.end[rows]))
 
     @cached_property
+    def ends_by_time(self) -> Ints:
+        """Return where activities end, in the order of the nodes: of time, as recorded."""
+        is_end = np.zeros(len(self.time), bool)
+        is_end[self.end] = True
+        return _kept(np.flatnonzero(is_end))
+
+    @cached_property
     def wraps_into_calls(self) -> Mask:
         """Return which edges into the next step lead to the start of a call."""
         is_call = np.zeros(len(self.time), bool)

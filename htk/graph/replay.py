@@ -101,7 +101,8 @@ def _repeated(
 
 def _arrays(graph: Graph, weight: Ints, wraps: Ints) -> tuple[Ints, ...]:
     """Return a graph as the compiled replay takes it."""
-    fixed = graph.pinned, graph.src, graph.dst, graph.end, graph.wrap_src, graph.wrap_dst
+    ends = graph.ends_by_time  # one behind the other in memory
+    fixed = graph.pinned, graph.src, graph.dst, ends, graph.wrap_src, graph.wrap_dst
     return tuple(np.ascontiguousarray(values) for values in (*fixed, weight, wraps))
 
 

@@ -65,7 +65,7 @@ def test_nodes_that_are_not_there_and_times_too_long_are_refused() -> None:
             periods_beside(replace(SMALL, **{name: beyond}), *arguments)
     for name in ("end", "wrap_src", "wrap_dst"):
         nodes = getattr(SMALL, name).copy()
-        nodes[-1] = -1 if name == "end" else len(SMALL.time)
+        nodes[-1] = len(SMALL.time)
         with pytest.raises(IndexError):
             periods_beside(replace(SMALL, **{name: nodes}), *arguments)
     long = np.full(len(SMALL.weight), (1 << 63) - 1)
