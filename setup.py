@@ -1,4 +1,4 @@
-"""The compiled parts, ingest, order, replay and the allocator, and where the packages lie.
+"""The compiled parts (ingest, order, replay, overlaps, the allocator), and where the packages lie.
 
 All are optional: without a compiler their twins in Python run. HTK_PURE=1 leaves them out,
 as a build on Windows does; the wheel then fits every platform.
@@ -48,6 +48,7 @@ def extensions() -> list[Extension]:
         extension("htk._kineto", units),
         extension("htk._allocator", ["native/allocator.cpp"]),
         extension("htk._order", ["native/order.cpp"]),
+        extension("htk._overlaps", ["native/overlaps.cpp"]),
         extension("htk._replay", ["native/replay.cpp"]),
     ]
 

@@ -56,6 +56,11 @@ TWINS = (  # what, against what, where
         "`tests/htk/columns/test_order.py`",
     ),
     (
+        "what runs beside what, compiled",
+        "with NumPy, and every nanosecond asked",
+        "`tests/htk/graph/test_overlaps.py`",
+    ),
+    (
         "the caching allocator, compiled",
         "its twin in Python, and worked by hand",
         "`tests/htk/models/test_allocator_replay.py`",

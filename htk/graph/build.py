@@ -12,7 +12,7 @@ the step repeats itself until its period is steady.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from htk.graph.edges import KINDS, Edges, edges_of, lengths_of
 from htk.graph.left_out import left_out_of
 from htk.graph.lone_step import repeat_lone_step
 from htk.graph.nodes import Activities, LaunchCalls, Steps, activities_of, calls_of, steps_of_all
+from htk.graph.overlaps import Nodes
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -36,17 +37,6 @@ CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
 
 _EARLIEST = -(1 << 61)
 _DAY_NS = 86_400_000_000_000  # ranks of one job do not run a step further apart
-
-
-class Nodes(NamedTuple):
-    """Where some activities start and end."""
-
-    start: Ints
-    end: Ints
-
-    def at(self, time: Ints) -> tuple[Ints, Ints]:
-        """Return when, at these times of the nodes."""
-        return time[self.start], time[self.end]
 
 
 @dataclass(frozen=True)
@@ -131,12 +121,11 @@ class Graph:
 
     @cached_property
     def of_devices(self) -> list[tuple[Nodes, Nodes, Nodes]]:
-        """Return where activities of each device begin and end: all, those that compute, those that
-        communicate."""
-        each = self.activities.of_devices
+        """Return where activities of each device begin and end: those that compute, those that
+        communicate, others."""
         return [
-            (self._nodes(rows), self._nodes(compute), self._nodes(comm))
-            for rows, compute, comm in each
+            (self._nodes(compute), self._nodes(comm), self._nodes(others))
+            for compute, comm, others in self.activities.of_devices
         ]
 
     def _nodes(self, rows: Ints) -> Nodes:

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers
 from htk.columns.groups import Groups
-from htk.columns.intervals import covered, union
 from htk.columns.types import Ints
 from htk.graph.build import Graph, StepLengths, build, step_lengths, steps_at_hand
 from htk.graph.nodes import Steps
+from htk.graph.overlaps import busy
 from htk.graph.replay import Replay, critical, once, replay
 from htk.graph.shared_tables import SharedTables
 from htk.graph.unexplained import keep_unexplained
@@ -182,19 +182,25 @@ def _remarks(tables: Mapping[str, pa.Table], graph: Graph) -> tuple[str, ...]:
 
 def exposed(graph: Graph, time: Ints) -> float:
     """Return the exposed communication, mean over devices, in ns."""
-    devices = graph.of_devices
-    total = 0
-    for _, compute, comm in devices:
-        busy, sent = union(*compute.at(time)), union(*comm.at(time))
-        total += sent.total - int((covered(busy, sent.end) - covered(busy, sent.start)).sum())
-    return total / max(len(devices), 1)
+    compute, also_comm, _ = _busy(graph, time)
+    return (also_comm - compute) / max(len(graph.of_devices), 1)
 
 
-def idle(graph: Graph, time: Ints, period: int) -> float:
-    """Return the time of a step in which a device runs nothing, mean over devices, in ns."""
-    devices = graph.of_devices
-    busy = sum(union(*every.at(time)).total for every, _, _ in devices)
-    return max(period - busy / max(len(devices), 1), 0.0)
+def exposed_and_idle(graph: Graph, time: Ints, period: int) -> tuple[float, float]:
+    """Return the exposed communication, and the time of a step in which a device runs nothing; mean
+    over devices, in ns."""
+    devices = max(len(graph.of_devices), 1)
+    compute, also_comm, anything = _busy(graph, time)
+    return (also_comm - compute) / devices, max(period - anything / devices, 0.0)
+
+
+def _busy(graph: Graph, time: Ints) -> tuple[int, int, int]:
+    """Return how long devices compute, compute or communicate, and do anything, in ns."""
+    of_devices = [busy(time, sets) for sets in graph.of_devices]
+    compute, also_comm, anything = (
+        sum(lengths) for lengths in zip((0, 0, 0), *of_devices, strict=True)
+    )
+    return compute, also_comm, anything
 
 
 def _observed_path(graph: Graph, replayed: Replay) -> float:

@@ -136,12 +136,15 @@ class Activities:
 
     @cached_property
     def of_devices(self) -> list[tuple[Ints, Ints, Ints]]:
-        """Return the rows of each device: all, those that compute, those that communicate."""
+        """Return the rows of each device: those that compute, those that communicate, others."""
         order = np.argsort(self.device, kind="stable")
         begins = np.flatnonzero(np.diff(self.device[order])) + 1
         of_device = np.split(order, begins) if len(order) else []
         kind = self.kind
-        return [(rows, rows[kind[rows] == 0], rows[kind[rows] == 1]) for rows in of_device]
+        return [
+            (rows[kind[rows] == 0], rows[kind[rows] == 1], rows[kind[rows] == 2])
+            for rows in of_device
+        ]
 
 
 @dataclass(frozen=True)

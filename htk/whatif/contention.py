@@ -11,6 +11,7 @@ import numpy as np
 from htk.columns.groups import Groups
 from htk.columns.intervals import covered, union
 from htk.columns.types import Floats, Ints
+from htk.graph.overlaps import beside
 from htk.graph.replay import Replay, replay
 from htk.whatif.step_model import StepModel
 
@@ -63,9 +64,8 @@ def share(model: StepModel, time: Ints) -> Floats:
     graph = model.graph
     phi = np.zeros(len(graph.start))
     for rows, nodes in zip(graph.activities.of_devices, graph.of_devices, strict=True):
-        (_, own, _), (_, compute, transfers) = rows, nodes
-        comm, (start, end) = union(*transfers.at(time)), compute.at(time)
-        phi[own] = (covered(comm, end) - covered(comm, start)) / np.maximum(end - start, 1)
+        (own, _, _), (compute, comm, _) = rows, nodes
+        phi[own] = beside(time, compute, comm)
     return phi
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from htk.columns.types import Mask
 from htk.errors import UsageError
-from htk.graph.fidelity import exposed, idle
+from htk.graph.fidelity import exposed_and_idle
 from htk.graph.replay import NEVER, replay
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.parallelism import replicated, replicating, sharded
@@ -49,11 +49,8 @@ def micro_batch(model: StepModel) -> MicroBatch:
     """Return the time of one micro-batch: the step without what it does once, over their number."""
     rest, many = _repeated(_as_recorded(model)), micro_batches(model)
     after = replay(rest.graph, rest.weight, rest.wrap_weight)
-    return MicroBatch(
-        after.period_ns / many,
-        exposed(rest.graph, after.steady) / many,
-        idle(rest.graph, after.steady, after.period_ns) / many,
-    )
+    exposed, idle = exposed_and_idle(rest.graph, after.steady, after.period_ns)
+    return MicroBatch(after.period_ns / many, exposed / many, idle / many)
 
 
 def _as_recorded(model: StepModel) -> StepModel:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from htk.graph.build import CATEGORIES
-from htk.graph.fidelity import exposed, idle
+from htk.graph.fidelity import exposed_and_idle
 from htk.graph.replay import Replay, replayed_period
 from htk.whatif.step_model import StepModel
 
@@ -49,8 +49,8 @@ def _by_substitution(edited: StepModel, untouched: int, replayed: int | None) ->
 def parts(edited: StepModel, after: Replay, step: int) -> tuple[int, int]:
     """Return exposed communication and idle time of the answer; the rest of the step is work."""
     repeated = after.period_ns - sum(edited.added.values())
-    alone = exposed(edited.graph, after.time) + edited.added_exposed
-    nothing = idle(edited.graph, after.time, repeated) + edited.added_idle
+    exposed, idle = exposed_and_idle(edited.graph, after.time, repeated)
     scale = step / max(after.period_ns, 1)
-    shown = min(max(round(alone * scale), 0), step)
-    return shown, min(max(round(nothing * scale), 0), step - shown)
+    shown = min(max(round((exposed + edited.added_exposed) * scale), 0), step)
+    nothing = max(round((idle + edited.added_idle) * scale), 0)
+    return shown, min(nothing, step - shown)

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from htk.columns.nesting import nest_pure
 from htk.columns.order import ordered_pure
+from htk.graph.overlaps import Nodes, beside_pure, busy_pure
 from htk.graph.replay import longest_pure
 from htk.models.allocator_replay import AllocatorFigures, Before, replay_pure
 from htk.parsers.kineto.columns import COLUMNS, REST
@@ -53,9 +54,9 @@ def main() -> None:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**9)
     dice = random.Random(seed)
     print(f"seed {seed}", flush=True)
-    names = ("_kineto", "_allocator", "_order", "_replay")
+    names = ("_kineto", "_allocator", "_order", "_replay", "_overlaps")
     kineto, *others = (loaded(options.folder, name) for name in names)
-    modules = dict(zip((allocate, reorder, longest), others, strict=True))
+    modules = dict(zip((allocate, reorder, longest, overlaps), others, strict=True))
     modules[repeats] = modules[longest]
     seeds = [file.read_bytes()[2:] for file in sorted((options.folder / "corpus/parse").iterdir())]
     until, runs = time.monotonic() + options.seconds, Counter[str]()
@@ -310,6 +311,29 @@ def repeats(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
         module.repeated_beside(graph, arrays["wrap_seen"], low, 24, 1e-4, more)
     with contextlib.suppress(ValueError, IndexError, OverflowError):
         module.repeated(graph, arrays["wrap_seen"], low, 24, 1e-4, first, again)
+
+
+def overlaps(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    """Spans that lie beside each other: any nodes, any times, arrays that do not fit."""
+    nodes = dice.randrange(1, 9)
+    time_of = np.array([dice.choice(TIMES) for _ in range(nodes)], np.int64)
+    ends = range(-1, nodes + 1) if dice.random() < 0.2 else range(nodes)
+    sets = []
+    for _ in range(3):
+        many = dice.randrange(7)
+        both = [np.array([dice.choice(ends) for _ in range(many)], np.int64) for _ in range(2)]
+        sets.append(Nodes(*both))
+    share = np.empty(len(sets[0].start) + (dice.random() < 0.1))
+    if dice.random() < 0.1:
+        sets[dice.randrange(3)] = Nodes(time_of, time_of[:-1])
+    try:
+        lengths = module.busy(time_of, *sets[0], *sets[1], *sets[2])
+        module.beside(time_of, *sets[0], *sets[1], share)
+    except (ValueError, IndexError):
+        return
+    with np.errstate(all="ignore"):
+        assert lengths == busy_pure(time_of, (sets[0], sets[1], sets[2]))
+        assert share.tolist() == beside_pure(time_of, sets[0], sets[1]).tolist()
 
 
 if __name__ == "__main__":

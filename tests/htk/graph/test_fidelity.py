@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.graph.fidelity import Gate, _keys, _paired, exposed, gated, idle
+from htk.graph.fidelity import Gate, _keys, _paired, exposed, exposed_and_idle, gated
 from htk.trace.opening import open_trace
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
@@ -130,8 +130,8 @@ def test_exposed_communication_and_idle_time_are_means_over_devices() -> None:
         ]
     ).graph
     assert exposed(graph, graph.time) == ((60 - 40) + 60) / 2
-    assert idle(graph, graph.time, 100) == 100 - (60 + 90) / 2
-    assert idle(graph, graph.time, 50) == 0
+    assert exposed_and_idle(graph, graph.time, 100) == (40, 100 - (60 + 90) / 2)
+    assert exposed_and_idle(graph, graph.time, 50) == (40, 0)
 
 
 @given(

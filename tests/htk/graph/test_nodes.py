@@ -143,9 +143,9 @@ def test_rows_of_each_device_by_what_they_do() -> None:
         (0, 2, 4, 0, 0, 9), (0, 0, 5, 0, 0, 9),
     ])  # fmt: skip
     assert [[rows.tolist() for rows in device] for device in acts.of_devices] == [
-        [[1, 5], [5], [1]],
-        [[0, 2, 3], [0], [2]],
-        [[4], [4], []],
+        [[5], [1], []],
+        [[0], [2], [3]],
+        [[4], [], []],
     ]
     assert activities([(0, 0, 0, 0, 0, 1)]).of_devices[0][0].tolist() == [0]
 

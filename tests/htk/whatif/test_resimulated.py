@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from htk.graph.build import build
-from htk.graph.fidelity import exposed, idle
+from htk.graph.fidelity import exposed_and_idle
 from htk.simulate.times import Gemm, Times
 from htk.trace.opening import open_trace
 from htk.whatif.edit_uncertainty import DISTANCE
@@ -156,8 +156,9 @@ def check_parts(start: Baseline, changed: Path, edit: tuple[str, str], off: floa
     answer = predict(start, [edit])
     assert answer.step_ns is not None
     waiting, nothing = answer.exposed_ns or 0, answer.idle_ns or 0
-    assert waiting / answer.step_ns == pytest.approx(exposed(job, job.time) / truth, abs=off)
-    assert nothing / answer.step_ns == pytest.approx(idle(job, job.time, truth) / truth, abs=0.02)
+    exposed, idle = exposed_and_idle(job, job.time, truth)
+    assert waiting / answer.step_ns == pytest.approx(exposed / truth, abs=off)
+    assert nothing / answer.step_ns == pytest.approx(idle / truth, abs=0.02)
     assert 0 < waiting + nothing < answer.step_ns
 
 
