@@ -20,12 +20,15 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _run(argv: Sequence[str]) -> int:
-    from htk.cli.main import run
-    from htk.core.defer_imports import spare_docs, spare_modules
-    from htk.core.process_memory import spare_page_faults
+    from htk.core.defer_imports import spare_data_classes, spare_docs, spare_modules
 
+    spare_data_classes()
     spare_docs()
     spare_modules()
+
+    from htk.cli.main import run
+    from htk.core.process_memory import spare_page_faults
+
     spare_page_faults()
     return run(list(argv))
 

@@ -1,10 +1,9 @@
 """Values of options, checked alike for Python, SQL and agents, as the command line does."""
 
-import difflib
 import operator
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -15,8 +14,8 @@ from htk.errors import UsageError
 def checked_options(analysis: Analysis[...], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with values of their types; UsageError names the one that is wrong."""
     for unknown in sorted(set(options) - set(analysis.options)):
-        near = difflib.get_close_matches(unknown, analysis.options, 1)
-        rest = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(analysis.options)}"
+        near = _nearest(unknown, analysis.options)
+        rest = f"did you mean {near!r}?" if near else f"it has {', '.join(analysis.options)}"
         raise UsageError(f"{analysis.name} has no option {unknown!r}; {rest}")
     return {
         name: _checked(analysis.options[name], analysis.options[name].type, value)
@@ -50,11 +49,18 @@ def _checked(option: Option, kind: Any, value: Any) -> Any:
     return value
 
 
+def _nearest(word: str, words: Iterable[str]) -> str | None:
+    """Return the one of `words` that is spelt like `word`, or None."""
+    from difflib import get_close_matches  # seldom needed, and every question imports this module
+
+    return next(iter(get_close_matches(word, list(words), 1)), None)
+
+
 def _choice(option: Option, choices: tuple[Any, ...], value: Any) -> Any:
     if value in choices:
         return value
-    near = difflib.get_close_matches(str(value), list(map(str, choices)), 1)
-    rest = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(map(str, choices))}"
+    near = _nearest(str(value), map(str, choices))
+    rest = f"did you mean {near!r}?" if near else f"it is one of {', '.join(map(str, choices))}"
     raise UsageError(f"{option.name}={value!r}: {rest}")
 
 

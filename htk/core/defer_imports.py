@@ -4,9 +4,9 @@ For processes that are htk's own, where no user's code runs: the command line.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
-from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
@@ -21,6 +21,42 @@ class _NotYet:
     ) -> None:
         if name in ("pandas", "dateutil"):
             raise ImportError(name)
+
+
+def spare_data_classes() -> None:
+    """Let the methods that data classes get be compiled when they are first called, all but
+    `__init__`: most of what a data class costs at import, and few are ever compared or printed.
+
+    Python 3.13 compiles all methods of a class at once, which takes a third of the time.
+    """
+    import dataclasses
+
+    compile_now = getattr(dataclasses, "_create_fn", None)
+    if compile_now is not None:
+        dataclasses._create_fn = _compiling_late(compile_now)  # type: ignore[attr-defined]
+
+
+def _compiling_late(compile_now: Callable[..., Any]) -> Callable[..., Any]:
+    def create(name: str, *source: Any, **names: Any) -> Callable[..., Any]:
+        if name == "__init__":
+            method: Callable[..., Any] = compile_now(name, *source, **names)
+            return method
+
+        @cache
+        def compiled() -> Callable[..., Any]:
+            function: Callable[..., Any] = compile_now(name, *source, **names)
+            return function
+
+        def late(*values: Any) -> Any:
+            for owner in type(values[0]).__mro__:
+                if vars(owner).get(name) is late:
+                    setattr(owner, name, compiled())
+            return compiled()(*values)
+
+        late.__name__ = name
+        return late
+
+    return create
 
 
 def spare_pandas() -> None:
@@ -88,13 +124,54 @@ class _NoMaskedArray:
     """Stands for the class of arrays that do not exist before `numpy.ma` is imported."""
 
 
+def _is_none(array: Any) -> bool:
+    return False
+
+
 class _MaskedArrays(ModuleType):
     """`numpy.ma`, imported for anything but the question whether an array is a masked one."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "MaskedArray" and "numpy.ma" not in sys.modules:
-            return _NoMaskedArray
+        if "numpy.ma" not in sys.modules:
+            if name == "MaskedArray":
+                return _NoMaskedArray
+            if name in ("is_masked", "isMaskedArray"):  # asked for by numpy.unique
+                return _is_none
         return getattr(import_module("numpy.ma"), name)
+
+
+class _AnyType:
+    """Stands for each type that NumPy has for annotations, which nothing looks at."""
+
+    def __class_getitem__(cls, item: Any) -> type["_AnyType"]:
+        return cls
+
+
+class _Types(ModuleType):
+    """`numpy.typing`, imported when it is asked for more than the types of arrays."""
+
+    NDArray = ArrayLike = DTypeLike = _AnyType
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+def _numpy_without_types() -> Any:
+    """Import NumPy, which itself needs the types of arrays for annotations alone, without them."""
+    own = "numpy._typing"
+    if "numpy" in sys.modules:
+        return sys.modules["numpy"]
+    sys.modules[own] = _Types(own)
+    try:
+        numpy: Any = import_module("numpy")
+    finally:
+        del sys.modules[own]
+    numpy.typing = sys.modules["numpy.typing"] = _Types("numpy.typing")
+    return numpy
 
 
 def _spare_masked_arrays() -> None:
@@ -102,8 +179,7 @@ def _spare_masked_arrays() -> None:
 
     An import of it by anybody puts the module itself in this place.
     """
-    import numpy as np
-
+    np = _numpy_without_types()
     if "numpy.ma" not in sys.modules:
         np.ma = _MaskedArrays("numpy.ma")
 
@@ -111,7 +187,7 @@ def _spare_masked_arrays() -> None:
 def _wrapping_late(spec: ModuleSpec | None) -> ModuleSpec | None:
     """Return the spec of pyarrow.compute, whose functions are then wrapped when first asked for."""
     if spec is not None and spec.loader is not None:
-        spec.loader = _LateWrappers(spec.loader)
+        spec.loader = _LateWrappers(spec.loader)  # type: ignore[assignment]
     return spec
 
 
@@ -128,13 +204,16 @@ class _NoFunctions:
         return self._registry.get_function(name)
 
 
-class _LateWrappers(Loader):
-    """Loads pyarrow.compute as if the library had one function, and wraps others on demand."""
+class _LateWrappers:
+    """Loads pyarrow.compute as if the library had one function, and wraps others on demand.
 
-    def __init__(self, loader: Loader) -> None:
+    A loader by what it can do: the module of their base class imports five more.
+    """
+
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+    def create_module(self, spec: ModuleSpec) -> Any:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -145,7 +224,8 @@ class _LateWrappers(Loader):
             self._loader.exec_module(module)
         except (AttributeError, LookupError, NameError):  # a version that names more of them
             core.function_registry = registry  # type: ignore[attr-defined]
-            return self._loader.exec_module(module)
+            self._loader.exec_module(module)
+            return
         finally:
             core.function_registry = registry  # type: ignore[attr-defined]
         module.function_registry = registry  # type: ignore[attr-defined]

@@ -260,7 +260,7 @@ class _Noise:
         scatter = np.bincount(self.clock, weight * self.off**2, clocks) / total
         return np.asarray(_ALIKE * np.sqrt(scatter))
 
-    def drawn(self, dice: np.random.Generator) -> Floats:
+    def drawn(self, dice: "np.random.Generator") -> Floats:
         """Return random noise for each row: alike for those of one collective and clock."""
         spread = np.sqrt(self._variance * self._alike) * self._lever
         noise = spread * dice.normal(0, 1, len(spread))

@@ -9,13 +9,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import BinaryIO, Self, cast
-
-from isal import igzip_lib
+from typing import Any, BinaryIO, Self, cast
 
 from htk.errors import TraceError
 
-_GzipError = cast(type[Exception], igzip_lib.IsalError)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = 0x184D2A50 >> 4  # any of sixteen frame types, by their upper 28 bits
@@ -163,8 +160,11 @@ class Stream:
 
 class _Gzip(Stream):
     def __init__(self, source: _Source) -> None:
+        from isal import igzip_lib  # not needed where the cache has the tables
+
         super().__init__(source)
-        self._decoder = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
+        self._library: Any = igzip_lib
+        self._decoder = self._new_decoder()
         self._ended = False
         self._saved: Iterator[bytes] = iter(())  # what a careful decoder gets out of damaged data
         self._left = b""
@@ -173,7 +173,7 @@ class _Gzip(Stream):
         while not self._ended:
             try:
                 data = self._step(size)
-            except _GzipError as error:
+            except self._library.IsalError as error:
                 self._damaged(str(error))
                 break
             if data:
@@ -182,6 +182,9 @@ class _Gzip(Stream):
             self._left = part
         data, self._left = self._left[:size], self._left[size:]
         return data
+
+    def _new_decoder(self) -> Any:
+        return self._library.IgzipDecompressor(self._library.DECOMP_GZIP)
 
     def _step(self, size: int) -> bytes:
         decoder = self._decoder
@@ -200,7 +203,7 @@ class _Gzip(Stream):
         while len(unused) < 2 and (more := self.source.read(_STORED_BLOCK)):
             unused += more
         if unused.startswith(_GZIP):
-            self._decoder = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
+            self._decoder = self._new_decoder()
             self.source.put_back(unused)
             return
         self._ended = True

@@ -85,10 +85,11 @@ def detected(
     and against an entry that they do not fit (an eighth of a GPU); where the name tells nothing,
     they find the entry."""
     words = _words(device_name or "")
+    entries = catalogue()
     named = [
-        (len(entry), gpu)
-        for gpu in catalogue().values()
-        for entry in map(_words, (gpu.device_name, *gpu.also))
+        (len(entry), entries[short])
+        for short, names in entries.driver_names()
+        for entry in map(_words, names)
         if entry <= words
     ]
     fitting = [(n, gpu) for n, gpu in named if _fits(gpu, memory_bytes, units)]
@@ -96,7 +97,7 @@ def detected(
         return max(fitting, key=lambda pair: (pair[0], pair[1].units == units))[1]
     if named or memory_bytes is None or units is None or _tells_model(words):
         return None
-    return next((g for g in catalogue().values() if _is(g, memory_bytes, units)), None)
+    return next((g for g in entries.values() if _is(g, memory_bytes, units)), None)
 
 
 def peak_tflops(gpu: Gpu, dtype: str | None, *, matrix: bool, tf32: bool = False) -> float | None:

@@ -4,10 +4,9 @@ the user's own."""
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,42 @@ _TEXTS = ("device_name", "vendor", "architecture", "capability")
 _NEEDED = ("device_name", "memory_gb", "memory_gbps", "scale_up_gbps", "scale_out_gbps", "units")
 
 
-def catalogue(own_file: str | None = None) -> Mapping[str, Gpu]:
+class Catalogue(Mapping[str, Gpu]):
+    """Accelerators by their short names: those of the user's file, then htk's.
+
+    Most runs need one of them, so an entry of htk's is read when it is asked for: all of them take
+    as long as a question.
+    """
+
+    def __init__(self, own: Mapping[str, Gpu], text: str) -> None:
+        """`text`: htk's own list, of a form that a test holds it to."""
+        parts = re.split(r"^\[(.+)\]\n", text, flags=re.MULTILINE)[1:]
+        self._texts = dict.fromkeys(own, "") | dict(zip(parts[::2], parts[1::2], strict=True))
+        self._gpus = dict(own)
+
+    def __getitem__(self, name: str) -> Gpu:
+        if name not in self._gpus:
+            self._gpus[name] = _gpu(name, tomllib.loads(self._texts[name]))
+        return self._gpus[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def driver_names(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield each short name with what drivers call that accelerator."""
+        for name, text in self._texts.items():
+            read_entry = self._gpus.get(name)
+            if read_entry is None:
+                lines = re.findall(r"^(?:device_name|also) = (.+)$", text, re.MULTILINE)
+                yield name, [word for line in lines for word in re.findall(r'"(.+?)"', line)]
+            else:
+                yield name, (read_entry.device_name, *read_entry.also)
+
+
+def catalogue(own_file: str | None = None) -> Catalogue:
     """Return every known accelerator by its short name; those of the user's own file, given or
     named by the environment, come first."""
     return _catalogue(own_file or os.environ.get(OWN_FILE) or None)
@@ -137,11 +171,9 @@ def _letters_and_digits(name: str) -> str:
 
 
 @cache
-def _catalogue(own: str | None) -> Mapping[str, Gpu]:
-    text = files("htk.models").joinpath("hardware.toml").read_text(encoding="utf-8")
-    ours = {name: _gpu(name, entry) for name, entry in tomllib.loads(text).items()}
-    theirs = {} if own is None else _own_file(Path(own))
-    return theirs | {name: entry for name, entry in ours.items() if name not in theirs}
+def _catalogue(own: str | None) -> Catalogue:
+    text = Path(__file__).with_name("hardware.toml").read_text(encoding="utf-8")
+    return Catalogue({} if own is None else _own_file(Path(own)), text)
 
 
 def _own_file(path: Path) -> dict[str, Gpu]:

@@ -5,7 +5,6 @@ Nothing outside this package knows whether threads, processes or a cluster do th
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeVar
@@ -64,6 +63,8 @@ class ThreadMapper:
         if self.workers == 1 or len(items) < 2:
             yield from map(function, items)
             return
+        from concurrent.futures import ThreadPoolExecutor  # imports logging; one file needs none
+
         pool = ThreadPoolExecutor(min(self.workers, len(items)))
         try:
             yield from in_order(

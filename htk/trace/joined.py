@@ -22,7 +22,6 @@ from htk.io.entry import StoredEntry, warn_unkept
 from htk.io.spill import arrays_in_files
 from htk.io.store import Store
 from htk.io.table_code import package_code
-from htk.models.hardware import OWN_FILE
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 
@@ -52,7 +51,7 @@ def are_small(name: str, files: Sequence[TraceFile]) -> bool:
 
 def _folders(files: Sequence[TraceFile]) -> list[Path]:
     """Return the folders of the files' entries; none where they are few or not all in the cache."""
-    if os.environ.get(OWN_FILE):  # its links decide what of a collective is not known
+    if os.environ.get("HTK_GPUS"):  # its links decide what of a collective is not known
         return []
     folders = [file.entry.folder for file in files if isinstance(file.entry, StoredEntry)]
     return folders if len(folders) >= max(len(files), 2) else []

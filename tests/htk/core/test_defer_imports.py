@@ -16,11 +16,12 @@ def _printed(program: str) -> list[str]:
     """Return the lines that a program prints, in a process whose start-up is kept short."""
     start = """
         import sys
-        from htk.core.defer_imports import spare_docs, spare_modules
+        from htk.core.defer_imports import spare_data_classes, spare_docs, spare_modules
+        spare_data_classes()
         spare_docs()
         spare_modules()
-        import numpy as np
         import pyarrow as pa
+        import numpy as np
     """
     words = [sys.executable, "-c", dedent(start) + dedent(program)]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -28,7 +29,7 @@ def _printed(program: str) -> list[str]:
 
 def test_numbers_become_columns_without_the_module_of_masked_arrays() -> None:
     program = """
-        column = pa.array(np.arange(3))
+        column = pa.array(np.unique([2, 0, 1, 0]))
         print(column.to_pylist(), "numpy.ma" in sys.modules, "cloudpickle" in sys.modules)
     """
     assert _printed(program) == ["[0, 1, 2] False False"]
@@ -39,10 +40,60 @@ def test_masked_arrays_are_seen_once_somebody_makes_them() -> None:
         pa.array(np.arange(3))
         masked = np.ma.masked_array([1, 2], mask=[False, True])
         print(pa.array(masked).to_pylist(), isinstance(masked, np.ma.MaskedArray))
+        print(np.ma.is_masked(masked), np.ma.isMaskedArray(masked), np.unique(masked))
         import numpy.ma
         print(np.ma is sys.modules["numpy.ma"])
     """
-    assert _printed(program) == ["[1, None] True", "True"]
+    assert _printed(program) == ["[1, None] True", "True True [1 --]", "True"]
+
+
+def test_types_of_arrays_are_imported_once_they_are_used_for_more_than_annotations() -> None:
+    program = """
+        import numpy.typing as npt
+        def twice(array: npt.NDArray[np.int64] | None) -> npt.ArrayLike: ...
+        print("numpy._typing" in sys.modules, np.linalg.eigh(np.eye(2)).eigenvalues)
+        print(npt.NBitBase.__module__, "numpy._typing" in sys.modules)
+        import numpy.typing as again
+        print(again.NDArray[np.int64].__origin__ is np.ndarray, np.typing is again)
+    """
+    lines = _printed(program)
+    assert lines == ["False [1. 1.]", "numpy.typing True", "True True"]
+
+
+def test_data_classes_compare_hash_and_print_as_ever() -> None:
+    program = """
+        from dataclasses import FrozenInstanceError, dataclass, field, replace
+
+        @dataclass(frozen=True, order=True, slots=True)
+        class Point:
+            x: int
+            y: int = 2
+            label: str = field(default="", compare=False)
+
+        @dataclass
+        class Named(Point.__mro__[1]):
+            name: str
+            inner: "Named | None" = None
+
+        one, same, more = Point(1), Point(1, 2, "other"), Point(1, 3)
+        print(one == same, one != more, hash(one) == hash(same), one < more, sorted([more, one]))
+        print(one, replace(one, y=5), one == 1, {one: "kept"}[same])
+        for change in (lambda: setattr(one, "x", 3), lambda: delattr(one, "x")):
+            try:
+                change()
+            except FrozenInstanceError as error:
+                print(error)
+        a = Named("a"); a.inner = a
+        print(a, Named("b") == Named("b"), Named("b") == a, Point.__eq__.__name__)
+    """
+    expected = [
+        "True True True True [Point(x=1, y=2, label=''), Point(x=1, y=3, label='')]",
+        "Point(x=1, y=2, label='') Point(x=1, y=5, label='') False kept",
+        "cannot assign to field 'x'",
+        "cannot delete field 'x'",
+        "Named(name='a', inner=...) True False __eq__",
+    ]
+    assert _printed(program) == expected
 
 
 def test_every_function_of_arrow_is_found_when_asked_for() -> None:

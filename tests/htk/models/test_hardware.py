@@ -86,6 +86,19 @@ def test_each_figure_has_its_source() -> None:
             assert figure["source"], f"{name}.{key}"
 
 
+def test_every_entry_and_its_names_are_read_as_the_whole_file_is() -> None:
+    text = Path(hardware.__file__).with_name("hardware.toml").read_text()
+    entries, whole = hardware.catalogue(), tomllib.loads(text)
+    assert list(entries) == list(whole) and len(entries) == len(whole) > 40
+    names = dict(entries.driver_names())
+    for short, facts in whole.items():
+        assert list(names[short]) == [facts["device_name"], *facts.get("also", [])]
+        for key, figure in facts.items():
+            value = figure["value"] if isinstance(figure, dict) else figure
+            recorded = getattr(entries[short], key)
+            assert recorded == (tuple(value) if key == "also" else value), f"{short}.{key}"
+
+
 def test_figures_are_plausible() -> None:
     for gpu in hardware.catalogue().values():
         assert gpu.achievable_bf16_tflops is None or gpu.achievable_bf16_tflops < gpu.half_tflops
