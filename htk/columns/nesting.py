@@ -18,14 +18,24 @@ from htk.core.engine import core, engine
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Rows = Int64
+FILE = "file_number"  # a column of tables that hold several files, one after the other
 _CLIMB = 32  # levels; operators are seldom nested deeper
 
 
 class Threads:
-    """One number for each (process, thread), whichever table names it."""
+    """One number for each (process, thread), whichever table names it.
+
+    Where a table holds several files (`derived.together`), each has processes of its own.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str | None, str | None], int] = {}
+        self._files: list[int] = []
+
+    @property
+    def file(self) -> Int64:
+        """The file of each thread: its place among those of the tables, 0 where they are of one."""
+        return np.array(self._files, np.int64)
 
     def of(self, table: pa.Table, rows: Rows | None = None) -> Int32:
         """Return the numbers of all rows of a table, or of some."""
@@ -43,7 +53,22 @@ class Threads:
             )
             for p in distinct.tolist()  # a handful of threads
         ]
+        if len(self._numbers) > len(self._files):
+            self._files += [0] * (len(self._numbers) - len(self._files))
+            if FILE in table.column_names:
+                file = files_of(table)
+                of_pair = np.empty(len(distinct), np.int64)
+                of_pair[pair_ids] = file if rows is None else file[rows]
+                for number, own in zip(numbers_of_pairs, of_pair.tolist(), strict=True):
+                    self._files[number] = own
         return np.array(numbers_of_pairs, np.int32)[pair_ids]
+
+
+def files_of(table: pa.Table) -> Int64:
+    """Return the file of each row, where a table holds those of several; else 0."""
+    if FILE not in table.column_names:
+        return np.zeros(table.num_rows, np.int64)
+    return numbers(table[FILE])
 
 
 @dataclass(frozen=True)

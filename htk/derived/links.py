@@ -19,9 +19,9 @@ from htk.columns.arrow import (
     valid,
 )
 from htk.columns.groups import Groups
-from htk.columns.nesting import Nested, Rows, Threads, nested
+from htk.columns.nesting import Nested, Rows, Threads, files_of, nested
 from htk.columns.order import ordered
-from htk.columns.segments import SegmentTimes, heads, running_max
+from htk.columns.segments import SegmentTimes, heads, repeated, running_max
 from htk.columns.types import NONE
 from htk.derived.user_ranges import UserRanges
 from htk.schema import DERIVED
@@ -232,15 +232,18 @@ def _carry_in(
         return np.zeros(len(kernels), bool)
     start = numbers(kernels["start_ns"])
     never = np.iinfo(np.int64).max
-    streams = np.column_stack([numbers(kernels[c], NONE) for c in ("stream", "device")])
+    file = files_of(kernels)
+    streams = [file, *(numbers(kernels[c], NONE) for c in ("stream", "device"))]
     stream_ids = Groups.by_keys(streams).group_ids
     first = np.full(int(stream_ids.max(initial=-1)) + 1, never, np.int64)
     np.minimum.at(first, stream_ids[linked], start[linked])
-    ids = numbers(launches["correlation"])
-    first_id = ids[ids > 0].min() if (ids > 0).any() else 0
+    ids, launched_in = numbers(launches["correlation"]), files_of(launches)
+    first_id = np.full(int(max(file.max(initial=0), launched_in.max())) + 1, never, np.int64)
+    np.minimum.at(first_id, launched_in[ids > 0], ids[ids > 0])
+    first_id[first_id == never] = 0
     own = numbers(kernels["correlation"])
     early = np.where(
-        first[stream_ids] < never, start < first[stream_ids], (own > 0) & (own < first_id)
+        first[stream_ids] < never, start < first[stream_ids], (own > 0) & (own < first_id[file])
     )
     return ~linked & early
 
@@ -278,33 +281,37 @@ def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
     forward = np.full(len(cpu_ops), NONE, np.int64)
     how = np.full(len(cpu_ops), NONE, np.int32)
     ahead = np.flatnonzero((sequence >= 0) & (forward_thread <= 0))
-    ahead = ahead[ordered(sequence[ahead], ops.start[ahead])]
     behind = np.flatnonzero((sequence >= 0) & (forward_thread > 0))
-    for thread in np.unique(forward_thread[behind]).tolist():  # one or a few
-        wants = behind[forward_thread[behind] == thread]
-        forward_ops = _made_on_one_thread(ahead, wants, sequence, ops)
-        good = forward_ops != NONE
-        forward[wants[good]] = forward_ops[good]
-        how[wants[good]] = 0
+    wanting, forward_ops = _made_before(ahead, behind, sequence, ops)
+    good = _of_best_thread(forward_thread[wanting], ops.thread[forward_ops])
+    forward[wanting[good]], how[wanting[good]] = forward_ops[good], 0
     _inherit(forward, how, ops)
     return forward, how
 
 
-def _made_on_one_thread(ahead: Rows, wants: Rows, sequence: Rows, ops: Nested) -> Rows:
-    """Return forward operators of the thread that knows most of the numbers.
+def _made_before(ahead: Rows, behind: Rows, sequence: Rows, ops: Nested) -> tuple[Rows, Rows]:
+    """Return backward operators and what each forward thread made under their number before: the
+    innermost, so the last."""
+    ahead = ahead[ordered(sequence[ahead], ops.thread[ahead], ops.start[ahead])]
+    last = heads(sequence[ahead], ops.thread[ahead])
+    ahead = ahead[np.append(last[1:], True)[: len(ahead)]]
+    first, stop = (np.searchsorted(sequence[ahead], sequence[behind], s) for s in ("left", "right"))
+    row, place = repeated(stop - first)
+    wanting, forward_ops = behind[row], ahead[first[row] + place]
+    before = ops.start[forward_ops] < ops.start[wanting]
+    return wanting[before], forward_ops[before]
+
+
+def _of_best_thread(forward_thread: Rows, thread: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return which pairs are of the thread that knows most of a forward thread's numbers.
 
     The trace names the forward thread by a number of its own, which no thread of it carries.
     """
-    best = np.full(len(wants), NONE, np.int64)
-    most = 0
-    for thread in np.unique(ops.thread[ahead]).tolist():  # one or a few
-        own = ahead[ops.thread[ahead] == thread]
-        candidates = look_up(sequence[own], own, sequence[wants])
-        candidates[(candidates != NONE) & (ops.start[candidates] >= ops.start[wants])] = NONE
-        count = int((candidates != NONE).sum())
-        if count > most:
-            best, most = candidates, count
-    return best
+    pairs = Groups.by_keys([forward_thread, thread])
+    order = ordered(pairs.keys[:, 0], -pairs.count)
+    best = np.zeros(len(pairs), bool)
+    best[order[heads(pairs.keys[order, 0])]] = True
+    return best[pairs.group_ids]
 
 
 def _inherit(forward: Rows, how: NDArray[np.int32], ops: Nested) -> None:

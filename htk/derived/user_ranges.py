@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from htk.columns.arrow import matching, number, numbers, truths, valid
 from htk.columns.nesting import Int32, Nested, Rows, Threads, nested
+from htk.columns.order import ordered
+from htk.columns.segments import heads
 from htk.columns.types import NONE, Ints
 from htk.schema import DERIVED
 
@@ -27,7 +29,7 @@ def annotation_links(annotations: pa.Table, cpu_ops: pa.Table) -> pa.Table:
 
 
 class UserRanges:
-    """The ranges of one file on its CPU threads, steps of the profiler aside."""
+    """The ranges of each file on its CPU threads, steps of the profiler aside."""
 
     def __init__(self, annotations: pa.Table, cpu_ops: pa.Table, threads: Threads) -> None:
         on_cpu = ~truths(annotations["on_gpu"])
@@ -37,13 +39,14 @@ class UserRanges:
         self._ranges: Nested = nested(annotations, threads, self._rows)
         steps = nested(annotations, threads, np.flatnonzero(on_cpu & is_step))
         self._autograd = _autograd_threads(cpu_ops, threads)
-        self._main = _main_thread(steps, self._ranges, self._autograd)
+        self._threads = threads
+        self._main = _main_threads(steps, self._ranges, self._autograd, threads.file)
 
     def around(self, thread: Int32, time: Rows) -> Ints:
         """Return the innermost range that holds what each thread does at each time, or NONE."""
         inner = self._ranges.around(thread, time)
         lost = np.flatnonzero((inner == NONE) & self._works_for_main(thread))
-        inner[lost] = self._of_main(time[lost])
+        inner[lost] = self._of_main(thread[lost], time[lost])
         return np.append(self._rows, NONE)[inner]
 
     @property
@@ -51,21 +54,29 @@ class UserRanges:
         """Return the range that holds each row of `annotations`, or NONE."""
         ranges = self._ranges
         above = ranges.parent.copy()
-        outer = np.flatnonzero(
-            (above == NONE) & self._works_for_main(ranges.thread.astype(np.int32))
-        )
-        above[outer] = self._of_main(ranges.start[outer])
+        thread = ranges.thread.astype(np.int32)
+        outer = np.flatnonzero((above == NONE) & self._works_for_main(thread))
+        above[outer] = self._of_main(thread[outer], ranges.start[outer])
         parent = np.full(self._length, NONE, np.int64)
         parent[self._rows] = np.append(self._rows, NONE)[above]
         return parent
 
-    def _of_main(self, time: Rows) -> Rows:
-        return self._ranges.around(np.full(len(time), self._main, np.int32), time)
+    def _of_main(self, thread: Int32, time: Rows) -> Rows:
+        return self._ranges.around(self._main_of(thread), time)
+
+    def _main_of(self, thread: Int32) -> Int32:
+        """Return the main thread of each thread's file; NONE for no thread."""
+        file = np.append(self._threads.file, NONE)[thread]
+        recorded = (file >= 0) & (file < len(self._main))
+        return np.where(
+            recorded, np.append(self._main, np.int32(NONE))[np.where(recorded, file, -1)], NONE
+        )
 
     def _works_for_main(self, thread: Int32) -> np.ndarray:
         """Return the threads of autograd, and those that have no ranges of their own."""
         alone = ~np.isin(thread, self._ranges.thread)
-        return np.asarray((thread != self._main) & (alone | np.isin(thread, self._autograd)))
+        is_other = thread != self._main_of(thread)
+        return np.asarray(is_other & (alone | np.isin(thread, self._autograd)))
 
 
 def _autograd_threads(cpu_ops: pa.Table, threads: Threads) -> Int32:
@@ -74,15 +85,22 @@ def _autograd_threads(cpu_ops: pa.Table, threads: Threads) -> Int32:
     return np.unique(threads.of(cpu_ops)[evaluates])
 
 
-def _main_thread(steps: Nested, ranges: Nested, autograd: Int32) -> int:
-    """Return the thread with the profiler's steps, else that with the most time in ranges."""
-    if len(steps.thread):
-        return int(np.bincount(steps.thread).argmax())
-    own = np.flatnonzero(~np.isin(ranges.thread, autograd))
-    own = own if len(own) else np.arange(len(ranges.thread))
-    if not len(own):
-        return NONE
-    outer = own[ranges.parent[own] == NONE]
-    time = np.zeros(int(ranges.thread.max()) + 1, np.int64)
+def _main_threads(steps: Nested, ranges: Nested, autograd: Int32, file: Rows) -> Int32:
+    """Return, of each file, the thread with the profiler's steps, else that with the most time in
+    ranges, not of autograd if there is another; NONE where none has any."""
+    count = int(file.max(initial=-1)) + 1
+    by_steps = np.bincount(steps.thread, minlength=len(file)).astype(np.int64)
+    stepped = np.zeros(count, bool)
+    stepped[file[steps.thread]] = True
+    own = ~np.isin(ranges.thread, autograd)
+    has_own = np.zeros(count, bool)
+    has_own[file[ranges.thread[own]]] = True
+    outer = (own | ~has_own[file[ranges.thread]]) & (ranges.parent == NONE)
+    time = np.zeros(len(file), np.int64)
     np.add.at(time, ranges.thread[outer], ranges.end[outer] - ranges.start[outer] + 1)
-    return int(time.argmax())
+    weight = np.where(stepped[file], by_steps, time)
+    order = ordered(file, -weight)
+    most = order[heads(file[order])]
+    main = np.full(count, NONE, np.int32)
+    main[file[most]] = np.where(weight[most] > 0, most, NONE)
+    return main

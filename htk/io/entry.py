@@ -34,6 +34,14 @@ class Entry(Protocol):
         """Return a table made of the others; where it is kept, a smaller one than that is not."""
         ...
 
+    def lacks(self, name: str) -> bool:
+        """Return whether a table made of the others would have to be made."""
+        ...
+
+    def offer(self, name: str, table: pa.Table) -> None:
+        """Take a table made of the others that `derived` need not make."""
+        ...
+
     def release(self) -> None:
         """Let go of tables that can be read again."""
         ...
@@ -56,6 +64,12 @@ class MemoryEntry:
         if name not in self._derived:
             self._derived[name] = make()
         return self._derived[name]
+
+    def lacks(self, name: str) -> bool:
+        return name not in self._derived
+
+    def offer(self, name: str, table: pa.Table) -> None:
+        self._derived.setdefault(name, table)
 
     def release(self) -> None: ...
 
@@ -99,6 +113,7 @@ class StoredEntry:
         )
         self.others = int(meta.get("others", 0))  # further processes of the file
         self._derived: dict[str, pa.Table] = {}
+        self._offered: dict[str, pa.Table] = {}  # made and not asked for yet
 
     def __reduce__(self) -> tuple[object, ...]:
         """Sent to another process, it is the name of a folder that both can read."""
@@ -128,16 +143,26 @@ class StoredEntry:
         if table is None:
             table = self._find(name)
             if table is None:
-                table = make()
-                size = table.get_total_buffer_size()
+                table = self._offered.pop(name, None)
+                table = make() if table is None else table
+                size = table.nbytes  # of a slice, not of what it is cut from
                 if smallest_bytes <= size and (largest_bytes is None or size <= largest_bytes):
                     table = self._keep(name, table)
             self._derived[name] = table
         return table
 
+    def lacks(self, name: str) -> bool:
+        if name in self._derived or name in self._offered:
+            return False
+        return not self._folder.holds(_DERIVED + name)
+
+    def offer(self, name: str, table: pa.Table) -> None:
+        self._offered.setdefault(name, table)
+
     def release(self) -> None:
         self.tables.release()
         self._derived.clear()
+        self._offered.clear()
 
     def _find(self, name: str) -> pa.Table | None:
         try:

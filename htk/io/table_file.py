@@ -146,6 +146,9 @@ class TableFolder:
         self.folder, self._key = folder, key
         self._checked = _noted(folder / _CHECKED)
 
+    def holds(self, file: str) -> bool:
+        return (self.folder / f"{file}{ENDING}").exists()
+
     def read(self, file: str) -> StoredTables:
         """Map the tables of a file; DamagedTable or an error of Arrow's or the system's if it is
         not what was written."""

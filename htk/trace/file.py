@@ -169,10 +169,12 @@ class TraceFile:
 
     def _own(self, name: str) -> pa.Table:
         """A table as the file has it, without rank and cycle."""
-        if name in TABLES:
-            own = self.entry.tables.get(name)
-            return _empty(name) if own is None else own
-        return self._derived(name)
+        return self.parsed_table(name) if name in TABLES else self._derived(name)
+
+    def parsed_table(self, name: str) -> pa.Table:
+        """A table as it was parsed; empty where the file has none."""
+        own = self.entry.tables.get(name)
+        return _empty(name) if own is None else own
 
     def _column(
         self, own: pa.ChunkedArray | None, field: pa.Field, length: int

@@ -25,6 +25,7 @@ from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 from htk.trace.joined import JoinedTables, are_small
 from htk.trace.joining import rows_before, rows_of_all
+from htk.trace.linking import link_together
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
 Table = TypeVar("Table", pa.Table, pa.Table | None)
@@ -387,7 +388,10 @@ class Trace:
     def _of_files(self, read: Callable[[TraceFile, str], Table], name: str) -> list[Table]:
         """Return a table of each file; what has to be made is made side by side."""
         files = self.selected_files
-        if name in TABLES or are_small(name, files):
+        if name in TABLES:
+            return [read(file, name) for file in files]
+        if are_small(name, files):
+            link_together(name, files)
             return [read(file, name) for file in files]
         from concurrent.futures import ThreadPoolExecutor
 
