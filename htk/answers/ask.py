@@ -1,9 +1,13 @@
 """Answer one question about a trace, with the coverage the answer rests on."""
 
+from collections.abc import Mapping
 from typing import Any
+
+import pyarrow as pa
 
 from htk.analyses import ANALYSES, find
 from htk.answers.in_parts import in_parts
+from htk.answers.kept import kept_answer
 from htk.answers.option_values import checked_options
 from htk.answers.table import TablesOf, table_of_answer, tables_read
 from htk.core.analysis import coverage_of
@@ -31,13 +35,18 @@ def ask(trace: Trace, name: str, **options: Any) -> Result:
     trace.check_selection()
     if options.get("per") == "step" and not trace.has_steps:
         raise trace.with_recipe(MissingTable("no steps were recorded", "step_windows"))
-    parted = in_parts(trace, chosen, options)
-    gpu = None if parted is None else parted.gpu
+    gpu: Mapping[str, Any] | None = None
+
+    def answer() -> pa.Table:
+        nonlocal gpu
+        parted = in_parts(trace, chosen, options)
+        if parted is not None:
+            gpu = parted.gpu
+            return parted.table
+        with trace.bounded(), answering(Errand(trace.work, TablesOf(trace))):
+            return table_of_answer(trace, chosen, options)
+
+    table = kept_answer(trace, chosen, options, answer)
     with trace.bounded():
-        if parted is None:
-            with answering(Errand(trace.work, TablesOf(trace))):
-                table = table_of_answer(trace, chosen, options)
-        else:
-            table = parted.table
         facts = coverage(trace, tables_read(chosen), gpu) | dict(coverage_of(table))
     return Result(chosen.label, table, facts)

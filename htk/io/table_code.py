@@ -13,8 +13,21 @@ from pathlib import Path
 
 # Packages whose code decides what a table holds: parsers, makers of derived tables, what both use.
 PACKAGES = ("columns", "core", "derived", "io", "models", "names", "parsers", "schema")
+# What answers questions from tables, beside those.
+ANSWERING = (
+    "analyses",
+    "answers",
+    "compare",
+    "graph",
+    "measures",
+    "output",
+    "spread",
+    "straggler",
+    "trace",
+)
 _MODULES = ("errors.py", "plugins.py")
 _COMPILED = ("_allocator.", "_kineto.", "_order.")  # their twins in Python are among the packages
+_ANSWERING_COMPILED = ("_overlaps.", "_replay.")
 
 
 @cache
@@ -23,6 +36,15 @@ def table_code(package: Path = Path(__file__).parents[1]) -> str:
     names = [e.name for e in os.scandir(package) if e.name.startswith(_COMPILED)]
     files = [str(package / name) for name in (*_MODULES, *names)]
     for name in PACKAGES:
+        files += _files(str(package / name))
+    return _digest(files, str(package))
+
+
+@cache
+def answer_code(package: Path = Path(__file__).parents[1]) -> str:
+    """Return the hash of all code that answers questions from tables, but for what makes those."""
+    files = [e.path for e in os.scandir(package) if e.name.startswith(_ANSWERING_COMPILED)]
+    for name in ANSWERING:
         files += _files(str(package / name))
     return _digest(files, str(package))
 

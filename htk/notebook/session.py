@@ -332,7 +332,14 @@ def open(
         memory_bytes=None if memory is None else parse_bytes(memory),
     )
     trace = open_trace(inputs, options)
-    return Session(trace.files, trace.selection, trace.unread, trace.failed, work=trace.work)
+    return Session(
+        trace.files,
+        trace.selection,
+        trace.unread,
+        trace.failed,
+        joined=trace.joined,
+        work=trace.work,
+    )
 
 
 def run(trace: Trace | Inputs, name: str, **options: Any) -> Result:

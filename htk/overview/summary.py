@@ -13,10 +13,10 @@ from htk.answers.ask import ask
 from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
 from htk.core.humanize import format_duration, pluralize
 from htk.core.label import Label
-from htk.derived.unrecorded import unrecorded_ranks
 from htk.errors import HtkError, MissingTable
 from htk.measures.host_time import has_next_to_no_gpu_work
 from htk.output.result import Result
+from htk.overview.exposed_comm import exposed_comm
 from htk.overview.host_time import host_time
 from htk.overview.parts import Cause, Share
 from htk.schema import TEXT, table
@@ -294,7 +294,7 @@ def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
 
     sums = {c: int(numbers(times[c]).sum()) for c in times.column_names if c.endswith("_ns")}
     bars = [share("compute", sums["compute_ns"], "kernel_top")]
-    bars += [share(n, v, a) for n, v, a in _exposed(trace, sums["exposed_comm_ns"])]
+    bars += [share(n, v, a) for n, v, a in exposed_comm(trace, sums["exposed_comm_ns"])]
     bars.append(share("exposed copies", sums["exposed_memory_ns"], "memory_bandwidth"))
     idle = ask(trace, "idle_breakdown").table
     codes, names = codes_of(idle["cause"])
@@ -305,24 +305,6 @@ def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
     )
     bars += [share(IDLE_WORDS.get(c, c), ns, "idle_breakdown") for ns, c in listed]
     return tuple(s for s in bars if s.time_ns or s.name == "compute")
-
-
-def _exposed(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
-    """Return exposed communication, split where other ranks tell waiting from moving bytes."""
-    if not exposed:
-        return []
-    matches = trace.tables["aligned_matches"]
-    lost = unrecorded_ranks(trace.tables["ranks"])
-    if not numbers(matches["wait_ns"]).sum() and not lost:
-        return [("exposed communication", exposed, "comm_compute_overlap")]
-    split = ask(trace, "comm_wait").table
-    wait = min(int(numbers(split["exposed_wait_ns"]).sum()), exposed)
-    unknown = min(int(numbers(split["exposed_undetermined_ns"]).sum()), exposed - wait)
-    return [
-        ("exposed wait for other ranks", wait, "stragglers"),
-        ("exposed transfer", exposed - wait - unknown, "comm_compute_overlap"),
-        ("exposed communication, undetermined", unknown, "comm_wait"),
-    ]
 
 
 def _in_words(evidence: str) -> str:

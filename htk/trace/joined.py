@@ -21,12 +21,13 @@ from htk.derived.registry import OVER_RANKS, base_tables
 from htk.io.entry import StoredEntry, warn_unkept
 from htk.io.spill import arrays_in_files
 from htk.io.store import Store
-from htk.io.table_code import package_code
+from htk.io.table_code import answer_code, package_code
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 
 _FEWEST_FILES = 32  # of fewer, joining costs less than keeping
 _LARGEST_BYTES = 512 << 20  # of larger tables, most of the cost is in their rows
+_LARGEST_ANSWER = 16 << 20  # bytes; what has more rows is asked for once
 _SHARE_OF_CACHE = 32  # that one joined table may take
 _LEAST_BYTES = 1 << 20  # of tables of a file whose totals are made, and kept, by themselves
 _WORK_PER_BYTE = 4  # that answers take at most, of their tables
@@ -92,6 +93,12 @@ class JoinedTables:
             return make()
         return self._entry.derived(name, make, largest_bytes=self._largest_bytes)
 
+    def answer(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+        """Return what a question about all files was answered before, else what it is now."""
+        if not (len(self.files) >= _FEWEST_FILES or self._are_large) or self._answers is None:
+            return make()
+        return self._answers.derived(name, make, largest_bytes=_LARGEST_ANSWER)
+
     def _keeps(self, name: str) -> bool:
         """Return whether a table is kept: of few files only what costs more to make than to keep,
         which is made of all of them, and of many events."""
@@ -127,23 +134,31 @@ class JoinedTables:
     @cached_property
     def _entry(self) -> StoredEntry | None:
         """The entry of the joined tables; None where files are few or are not in the cache."""
+        return self._entry_of("files joined", package_code("trace"))
+
+    @cached_property
+    def _answers(self) -> StoredEntry | None:
+        """The entry of answers about all files; of the code of today, so that the cache may drop
+        those of yesterday's."""
+        return self._entry_of("files answered for", answer_code())
+
+    def _entry_of(self, what: str, code: str) -> StoredEntry | None:
         folders = _folders(self.files)
         if not folders:
             return None
-        key = self._key(folders)
+        key = self._key(folders, what, code)
         entry = self._store.find(key)
         if entry is None:
-            source = f"{Path(self.files[0].file).parent}, {len(folders)} files joined"
+            source = f"{Path(self.files[0].file).parent}, {len(folders)} {what}"
             entry = self._store.save(key, Parsed({}), source, is_joined=True)
         return entry if isinstance(entry, StoredEntry) else None
 
-    def _key(self, folders: Sequence[Path]) -> str:
+    def _key(self, folders: Sequence[Path], *code: str) -> str:
         """Return a name that follows from the files' entries, from all else that their tables are
-        made of, and from the code that joins them."""
+        made of, and from the code that makes what is kept."""
         names = [
             field.name for field in fields(TraceFile) if field.name not in ("entry", "execution")
         ]
         facts = [[getattr(file, name) for name in names] for file in self.files]
-        code = [VERSION, package_code("trace")]
-        content = [code, [folder.name for folder in folders], names, facts]
+        content = [[VERSION, *code], [folder.name for folder in folders], names, facts]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:40]

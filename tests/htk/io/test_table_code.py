@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.io.table_code import PACKAGES, plugin_code, table_code
+from htk.io.table_code import ANSWERING, PACKAGES, answer_code, plugin_code, table_code
 from tests.kineto_file import of_rank, op, write
 
 PACKAGE = Path(htk.__file__).parent
@@ -100,6 +100,33 @@ def test_what_makes_tables_imports_nothing_that_does_not_count() -> None:
         for file in (PACKAGE / package).rglob("*.py"):
             for name in _imported(file):
                 assert name in counted, f"{file} imports htk.{name}"
+
+
+def test_what_answers_imports_nothing_that_does_not_count() -> None:
+    counted = {*PACKAGES, *ANSWERING, "errors", "plugins", "_order", "_overlaps", "_replay"}
+    for package in ANSWERING:
+        for file in (PACKAGE / package).rglob("*.py"):
+            for name in _imported(file):
+                assert name in counted, f"{file} imports htk.{name}"
+
+
+def test_any_code_that_answers_counts(tree: Path) -> None:
+    def now() -> str:
+        answer_code.cache_clear()
+        return answer_code(tree / "htk")
+
+    seen = {now()}
+    for name in ("analyses/comm/comm_wait.py", "measures/blame.py", "answers/ask.py"):
+        (tree / "htk" / name).write_text("# changed")
+        assert now() not in seen
+        seen.add(now())
+    for name in ("_overlaps", "_replay"):
+        (tree / "htk" / f"{name}.other.so").write_bytes(b"another build")
+        assert now() not in seen
+        seen.add(now())
+    before = now()
+    (tree / "htk" / "cli" / "main.py").write_text("")
+    assert now() == before
 
 
 def _imported(file: Path) -> set[str]:
