@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, numbers
 from htk.columns.groups import Groups
+from htk.columns.nesting import FILE, files_of
 from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints
 
@@ -83,7 +84,10 @@ def _replays(
 
 
 def _column(rows: pa.Table, name: str) -> Ints:
-    """Return the rank or cycle of each row; those of one file, being one, have none."""
+    """Return the rank or cycle of each row; those of one file, being one, have none, and of several
+    files the file stands for the rank."""
+    if name == "rank" and FILE in rows.column_names:
+        return files_of(rows)
     if name not in rows.column_names:
         return np.zeros(rows.num_rows, np.int64)
     return numbers(rows[name], NONE).astype(np.int64)

@@ -296,8 +296,8 @@ def _made_before(ahead: Rows, behind: Rows, sequence: Rows, ops: Nested) -> tupl
     last = heads(sequence[ahead], ops.thread[ahead])
     ahead = ahead[np.append(last[1:], True)[: len(ahead)]]
     first, stop = (np.searchsorted(sequence[ahead], sequence[behind], s) for s in ("left", "right"))
-    row, place = repeated(stop - first)
-    wanting, forward_ops = behind[row], ahead[first[row] + place]
+    row, nth = repeated(stop - first)
+    wanting, forward_ops = behind[row], ahead[first[row] + nth]
     before = ops.start[forward_ops] < ops.start[wanting]
     return wanting[before], forward_ops[before]
 

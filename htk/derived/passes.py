@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from htk.columns.arrow import boolean, codes_of, matching, numbers, text, truths, valid
 from htk.columns.groups import Groups, row_of
-from htk.columns.nesting import Int32, Threads
+from htk.columns.nesting import Int32, Threads, files_of
 from htk.columns.order import ordered
 from htk.columns.types import NONE, Ints, Mask
 from htk.derived.captures import captured_ops
@@ -180,7 +180,10 @@ def _autograd_threads(
     first = np.full(counts, np.iinfo(np.int64).max)
     np.minimum.at(first, threads[evaluated], start[evaluated])
     before = np.bincount(threads[outer & (start < first[threads])], minlength=counts)
-    hooks = np.where((before == 0) & makers.any(), _HOOKS, 1)
+    file = np.zeros(counts, np.int64)
+    file[threads] = files_of(cpu_ops)
+    seen = np.bincount(file, makers)[file] > 0
+    hooks = np.where((before == 0) & seen, _HOOKS, 1)
     return np.flatnonzero((hooks * by_engine > besides) & (makers == 0))
 
 
@@ -239,9 +242,12 @@ def _recomputed(cpu_ops: pa.Table, threads: Int32, calls: _Calls, backward: Mask
     numbered &= backward & ~matching(names, is_gradient)
     checkpoint = matching(names, lambda name: "CheckpointFunctionBackward" in name)
     in_checkpoint = np.append(checkpoint, False)[calls.parent]
-    if not (sequence >= 0).any():  # a profiler that records no numbers
-        return calls.inside(in_checkpoint & backward & ~matching(names, is_gradient))
-    again = numbered & (in_checkpoint | _repeats(cpu_ops, threads, calls.parent, backward))
+    file = files_of(cpu_ops)
+    without_numbers = np.bincount(file, sequence >= 0)[file] == 0  # of a profiler that records none
+    again = without_numbers & in_checkpoint & backward & ~matching(names, is_gradient)
+    if numbered.any():
+        repeats = _repeats(cpu_ops, threads, calls.parent, backward)
+        again |= numbered & (in_checkpoint | repeats)
     return calls.inside(again)
 
 
@@ -265,7 +271,8 @@ def _repeats(cpu_ops: pa.Table, thread: Int32, parent: Ints, backward: Mask) -> 
         together &= backward[rows] == backward[shifted[0]]
     behind = together & backward[shifted[0]]
     ahead = together & ~backward[shifted[0]]
-    runs = ([name[rows[chosen]] for rows in shifted] for chosen in (ahead, behind))
+    columns = [files_of(cpu_ops)[shifted[0]], *(name[rows] for rows in shifted)]
+    runs = ([column[chosen] for column in columns] for chosen in (ahead, behind))
     seen = row_of(*runs) != NONE
     for rows in shifted:
         repeated[rows[behind][seen]] = True

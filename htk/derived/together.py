@@ -1,4 +1,4 @@
-"""Links of several small files made at once: of a thousand calls for a file, most cost the same
+"""Links and passes of several small files made at once: most of a maker's calls cost the same
 whatever their rows.
 
 The tables of the files are laid one after the other so that makers need not tell the files apart:
@@ -7,7 +7,7 @@ of one file are none of another's. What is made of them is taken apart again, an
 what its maker makes of that file alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +26,8 @@ MADE_TOGETHER = {
     "annotation_links": "annotations",
     "kernel_links": "kernels",
     "launch_links": "launches",
+    "op_passes": "cpu_ops",
+    "kernel_passes": "kernels",
 }
 # Numbers that mean something within a file only; those in one row are of one kind.
 _IDS = (("correlation", "flow"), ("external_id",), ("sequence",), ("forward_thread",))
@@ -38,29 +40,31 @@ _LARGEST_STEP, _LARGEST = 1 << 31, 1 << 62
 Read = Callable[[str], pa.Table]  # a parsed table of one file
 
 
-def needs_links(name: str) -> bool:
-    """Return whether a table that is made file by file is one of these or made of one."""
-    if name in MADE_TOGETHER:
-        return True
-    return name in registry.PER_FILE and any(map(needs_links, registry.maker(name).reads))
+def links_for(name: str) -> list[str]:
+    """Return those of these tables that a table is or is made of."""
+    reads = registry.maker(name).reads if name in registry.PER_FILE else ()
+    own = [name] if name in MADE_TOGETHER else []
+    return own + [link for read in reads for link in links_for(read)]
 
 
-def made_together(files: Sequence[Read]) -> dict[str, list[pa.Table]]:
+def made_together(
+    files: Sequence[Read], names: Collection[str] = MADE_TOGETHER.keys()
+) -> dict[str, list[pa.Table]]:
     """Return these tables, one of each file; none where numbers of the files do not fit one after
     the other."""
-    laid = _Laid(files)
+    laid = _Laid(files, names)
     if not laid.fits:
         return {}
-    return {name: laid.apart(name) for name in MADE_TOGETHER}
+    return {name: laid.apart(name) for name in names}
 
 
 class _Laid:
     """Files one after the other, and what is made of them."""
 
-    def __init__(self, files: Sequence[Read]) -> None:
+    def __init__(self, files: Sequence[Read], names: Collection[str]) -> None:
         self._count = len(files)
-        names = sorted(registry.base_tables(MADE_TOGETHER))
-        self._parts = {name: [read(name) for read in files] for name in names}
+        base = sorted(registry.base_tables(names))
+        self._parts = {name: [read(name) for read in files] for name in base}
         self._cuts = {
             name: np.append(0, np.cumsum([part.num_rows for part in parts]))
             for name, parts in self._parts.items()
