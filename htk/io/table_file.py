@@ -19,12 +19,18 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from htk.io.null_columns import with_nulls, without_nulls
+
 # What it is, whose, the length of all before the seal, that of the index, and a checksum of both.
 _SEAL = struct.Struct("<8s16sQQI")
 _MAGIC = b"htktabls"
 _CHECKED = "checked.txt"
 ENDING = ".arrow"
 _IN_MEMORY = 4 << 20  # small tables go to the file in one piece, a larger one buffer by buffer
+# Every event of a trace lies in a table of its kind, too; what asks for all of them takes longer
+# than to decompress them. A large table stays mapped: decompressed, it would take memory.
+_SELDOM_READ = ("events",)
+_LEAST_COMPRESSED, _MOST_COMPRESSED = 64 << 10, 64 << 20
 _RENAMED = 3  # of the facts of a file, those that a new name does not change
 _ALIGNMENT = 64  # of buffers in memory, as Arrow recommends
 TEMPORARY = ".new-"  # how files and folders are called that are not whole yet
@@ -39,11 +45,16 @@ class StoredTables:
     """The tables of a file, mapped; none is read before it is asked for."""
 
     content: pa.Buffer
-    index: Mapping[str, tuple[int, int]]  # where each begins, and its length
+    index: Mapping[str, tuple[int, ...]]  # where each begins, its length, that of its whole schema
 
     def __getitem__(self, name: str) -> pa.Table:
-        start, length = self.index[name]
-        return pa.ipc.open_stream(pa.BufferReader(self.content[start : start + length])).read_all()
+        start, length, *of_schema = self.index[name]
+        end = start + length
+        table = pa.ipc.open_stream(pa.BufferReader(self.content[start:end])).read_all()
+        if not of_schema:
+            return table
+        schema = pa.ipc.read_schema(self.content[end : end + of_schema[0]])
+        return with_nulls(table, schema)
 
 
 class _Summed:
@@ -72,8 +83,19 @@ class _Summed:
     def add_bytes(self, content: bytes) -> None:
         self._small.write(content)
 
-    def add(self, table: pa.Table) -> tuple[int, int]:
-        """Write a table, as aligned as a mapped file; return where it is, and its length."""
+    def add(self, table: pa.Table, *, compress: bool = False) -> tuple[int, ...]:
+        """Write a table, as aligned as a mapped file; return where it is, its length and, where
+        columns that hold nothing were left out, that of its schema."""
+        recorded = without_nulls(table)
+        is_worth_it = _LEAST_COMPRESSED < recorded.get_total_buffer_size() < _MOST_COMPRESSED
+        start, length = self._add(recorded, "lz4" if compress and is_worth_it else None)
+        if recorded.num_columns == table.num_columns:
+            return start, length
+        schema = table.schema.serialize()
+        self.add_bytes(schema)
+        return start, length, len(schema)
+
+    def _add(self, table: pa.Table, compression: str | None) -> tuple[int, int]:
         self.add_bytes(bytes(-self.length % _ALIGNMENT))
         start = self.length
         batches = table.to_batches()
@@ -83,7 +105,8 @@ class _Summed:
         if table.get_total_buffer_size() > _IN_MEMORY:
             self.pour()
             sink = pa.PythonFile(self, "w")
-        with pa.ipc.RecordBatchStreamWriter(sink, table.schema) as writer:
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.ipc.RecordBatchStreamWriter(sink, table.schema, options=options) as writer:
             for batch in batches:
                 writer.write_batch(batch)
         if self._small.tell() > _IN_MEMORY:
@@ -100,7 +123,10 @@ def write_tables(path: Path, tables: Mapping[str, pa.Table], key: str, file_name
     """Write tables, their index and the seal, of a file that will be called `file_name`."""
     with path.open("wb") as file:
         content = _Summed(file)
-        index = {name: content.add(table) for name, table in tables.items()}
+        index = {
+            name: content.add(table, compress=name in _SELDOM_READ)
+            for name, table in tables.items()
+        }
         listed = json.dumps(index).encode()
         content.add_bytes(listed)
         content.pour()
@@ -125,7 +151,7 @@ def read_tables(path: Path, key: str, file_name: str, *, thorough: bool) -> Stor
     listed = json.loads(content[max(length - index_length, 0) :].to_pybytes())
     if not isinstance(listed, dict):
         raise DamagedTable(f"{path}: no index of its tables")
-    return StoredTables(content, {name: (start, size) for name, (start, size) in listed.items()})
+    return StoredTables(content, {name: tuple(facts) for name, facts in listed.items()})
 
 
 def checksum(content: bytes | pa.Buffer, before: int = 0) -> int:
