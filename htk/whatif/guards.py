@@ -91,7 +91,8 @@ def _carried(model: StepModel, busy: Floats, period: int) -> Carried:
     acts, length = model.graph.activities, np.maximum(model.lengths(), 0)
     lanes = np.bincount(acts.lane, length)
     lanes[: len(busy)] = lanes[: len(busy)] * busy
-    compute = int(_by_rank(model, np.where(model.is_compute, length, 0)).max(initial=0))
+    computing = np.flatnonzero(model.is_compute)
+    compute = int(_by_rank(model, computing, length[computing]).max(initial=0))
     return Carried(float(lanes.max(initial=0)) / period, compute / once, _links(model, once))
 
 
@@ -121,11 +122,11 @@ def _overlap(recorded: StepModel) -> Floats:
     return np.asarray(np.where(total > 0, np.minimum(busy / np.maximum(total, 1), 1.0), 1.0))
 
 
-def _by_rank(model: StepModel, values: Floats | Ints) -> Floats:
-    """Return the sum of values over the activities of each rank."""
+def _by_rank(model: StepModel, rows: Ints, values: Floats | Ints) -> Floats:
+    """Return the sum over some activities of each rank, of a value of each."""
     activities, ranks = model.graph.activities, model.graph.ranks
     number = model.once("number of rank", lambda: np.searchsorted(ranks, activities.rank))
-    return np.bincount(number, values).astype(np.float64)
+    return np.bincount(number[rows], values).astype(np.float64)
 
 
 def _links(model: StepModel, step: int) -> float:
@@ -133,20 +134,20 @@ def _links(model: StepModel, step: int) -> float:
     gpu = detected(model.device_name)
     if gpu is None:
         return 0.0
-    edge = model.run_edge
-    sent = model.once("sent", lambda: _sent(model)).copy()
+    edge, comm = model.run_edge, np.flatnonzero(model.is_comm)
+    comm = comm[(edge[comm] >= 0) & (model.weight[edge[comm]] > NEVER)]
+    sent = model.once("sent", lambda: _sent(model))[comm]
     if model.token_scale != 1:
-        sent[of_activations(model)] *= model.token_scale
-    sent[(edge < 0) | (model.weight[edge] <= NEVER)] = 0.0
-    across = model.facts.crosses
+        sent[of_activations(model)[comm]] *= model.token_scale
+    across = model.facts.crosses[comm]
     levels = (
         (~across, gpu.scale_up_gbps, sent),
-        (across, gpu.scale_out_gbps * gpus_of_a_node(model), sent / part(model, True)),
+        (across, gpu.scale_out_gbps * gpus_of_a_node(model), sent / part(model, True)[comm]),
     )
     fullest = 0.0
     for level, rate, load in levels:
         if rate:
-            carried = _by_rank(model, np.where(model.is_comm & level, load, 0.0))
+            carried = _by_rank(model, comm[level], load[level])
             fullest = max(fullest, float(carried.max(initial=0.0)) / (rate * model.links * step))
     return fullest
 

@@ -159,6 +159,8 @@ class StepModel:
     step_sigma: Mapping[str, float] = field(default_factory=dict)
     touched: Mapping[str, Mask] = field(default_factory=dict)
     unexplained: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # ns of each edge
+    # The lengths that some weights make, which may be those of now; None: not looked at.
+    known_lengths: tuple[Ints, Ints] | None = field(default=None, repr=False, compare=False)
 
     def once(self, what: str, make: Callable[[], _T], *, of_lengths: bool = False) -> _T:
         """Return what activities and facts tell, whatever edits make of times; found out once.
@@ -182,6 +184,8 @@ class StepModel:
 
     def lengths(self) -> Ints:
         """Return each activity's current length, in ns; for a joined collective its transfer."""
+        if self.known_lengths is not None and self.known_lengths[0] is self.weight:
+            return self.known_lengths[1]
         return self._lengths
 
     @cached_property
@@ -194,11 +198,13 @@ class StepModel:
         self, activities: Mask, length: NDArray[np.floating] | Ints | int
     ) -> "StepModel":
         """Return the model with other lengths for some activities."""
-        chosen = activities & (self.run_edge >= 0)
-        weight = self.weight.copy()
-        lengths = np.broadcast_to(np.asarray(length), activities.shape)
-        weight[self.run_edge[chosen]] = np.rint(np.maximum(lengths[chosen], 0)).astype(np.int64)
-        return replace(self, weight=weight)
+        chosen = np.flatnonzero(activities & (self.run_edge >= 0))
+        wanted = np.broadcast_to(np.asarray(length), activities.shape)[chosen]
+        new = np.rint(np.maximum(wanted, 0)).astype(np.int64)
+        weight, lengths = self.weight.copy(), self.lengths().copy()
+        weight[self.run_edge[chosen]] = lengths[chosen] = new
+        lengths.flags.writeable = False
+        return replace(self, weight=weight, known_lengths=(weight, lengths))
 
     def without(self, edges: Mask) -> "StepModel":
         """Return the model without some dependencies."""
@@ -297,9 +303,10 @@ def step_model(
     tables: Mapping[str, pa.Table], graph: Graph, site: SiteByGpu = NO_SITE
 ) -> StepModel:
     facts = _facts(tables, graph)
-    return StepModel(
+    model = StepModel(
         graph, facts, graph.weight, graph.wrap_weight, site=site, unexplained=graph.unexplained
     )
+    return replace(model, known_lengths=(model.weight, model.lengths()))
 
 
 def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:

@@ -34,13 +34,16 @@ def _by_substitution(edited: StepModel, untouched: int, replayed: int | None) ->
     category = graph.categories[changed]
     if not np.array_equal(edited.wrap_weight, graph.wrap_weight):
         replayed = None
-    weight, last = graph.weight.copy(), int(category.max(initial=-1))
-    before, by_cause = untouched, {}
-    for code in np.unique(category).tolist():
-        of_cause = changed[category == code]
-        weight[of_cause] = edited.weight[of_cause]
-        now = replayed if code == last else None
-        now = replayed_period(graph, weight) if now is None else now
+    causes = np.flatnonzero(np.bincount(category, minlength=len(CATEGORIES))).tolist()
+    weight, before, by_cause = graph.weight, untouched, {}
+    for code in causes:
+        if code == causes[-1] and replayed is not None:
+            now = replayed
+        else:
+            of_cause = changed[category == code]
+            weight = weight.copy()
+            weight[of_cause] = edited.weight[of_cause]
+            now = replayed_period(graph, weight)
         by_cause[CATEGORIES[code]] = now - before
         before = now
     return by_cause
