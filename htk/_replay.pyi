@@ -10,6 +10,9 @@ def longest(
 
 _Ints = NDArray[int64]
 
+def critical(time: _Ints, src: _Ints, dst: _Ints, weight: _Ints, node: int, path: _Ints) -> int:
+    """Write the edges that bound a node, last to first; return how many there are."""
+
 def repeated(
     graph: tuple[_Ints, ...],
     wrap_seen: _Ints,

@@ -43,6 +43,44 @@ PyObject* longest(PyObject*, PyObject* args) {
     Py_RETURN_NONE;
 }
 
+// The last of the edges that bound a node, then those that bound its tail, back to the beginning: edges
+// lie in the order of their heads, so one way back along them meets all. Of several that bound a node
+// the first counts. Times, tails, heads, weights, the node, and where the edges go: how many there are.
+PyObject* critical(PyObject*, PyObject* args) {
+    PyObject *times, *tails, *heads, *weights, *edges_of_path;
+    long long last;
+    if (!PyArg_ParseTuple(args, "OOOOLO", &times, &tails, &heads, &weights, &last, &edges_of_path)) return nullptr;
+    Longs time, src, dst, weight, path;
+    if (!time.take(times, PyBUF_SIMPLE) || !src.take(tails, PyBUF_SIMPLE) || !dst.take(heads, PyBUF_SIMPLE) ||
+        !weight.take(weights, PyBUF_SIMPLE) || !path.take(edges_of_path, PyBUF_WRITABLE))
+        return nullptr;
+    if (dst.size() != src.size() || weight.size() != src.size()) {
+        PyErr_SetString(PyExc_ValueError, "tails, heads and weights differ in length");
+        return nullptr;
+    }
+    const auto nodes = static_cast<std::uint64_t>(time.size());
+    const auto* at = reinterpret_cast<const std::uint64_t*>(time.data());
+    const std::int64_t *from = src.data(), *to = dst.data(), *by = weight.data();
+    std::int64_t node = last;
+    Py_ssize_t many = 0, k = src.size();
+    for (Py_ssize_t bound = 0; bound >= 0 && static_cast<std::uint64_t>(node) < nodes;) {
+        while (k > 0 && to[k - 1] > node) --k;
+        bound = -1;
+        for (; k > 0 && to[k - 1] == node; --k) {
+            const auto tail = static_cast<std::uint64_t>(from[k - 1]);
+            if (tail < nodes && at[tail] + static_cast<std::uint64_t>(by[k - 1]) == at[node]) bound = k - 1;
+        }
+        if (bound < 0) break;
+        if (many == path.size()) {
+            PyErr_SetString(PyExc_ValueError, "a path of more edges than there is room for");
+            return nullptr;
+        }
+        path.data()[many++] = bound;
+        node = from[bound];
+    }
+    return PyLong_FromSsize_t(many);
+}
+
 enum class Result { done, no_such_node, too_long };
 
 // A graph as its arrays; an edge leads to no earlier node than the edge before it.
@@ -220,6 +258,7 @@ PyObject* repeated_beside(PyObject*, PyObject* args) {
 PyMethodDef methods[] = {
     {"repeated", repeated, METH_VARARGS, "Repeat a step until its period is steady."},
     {"repeated_beside", repeated_beside, METH_VARARGS, "Do so with more and with less than its weights."},
+    {"critical", critical, METH_VARARGS, "Go back along the edges that bound a node."},
     {"longest", longest, METH_VARARGS, "Raise each head to its tail plus the weight, in place."},
     {nullptr, nullptr, 0, nullptr}};
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "_replay", nullptr, -1, methods,

@@ -163,12 +163,23 @@ def longest_pure(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
 def critical(graph: Graph, time: Ints, weight: Ints | None = None) -> Ints:
     """The edges that bound the step, first to last: from its last end back to its beginning."""
     weight = graph.weight if weight is None else weight
-    tight = np.flatnonzero(time[graph.src] + weight == time[graph.dst])
+    node = int(graph.end[np.argmax(time[graph.end])])
+    try:
+        from htk import _replay
+    except ImportError:
+        return critical_pure(time, graph.src, graph.dst, weight, node)
+    path = np.empty(len(time), np.int64)  # it meets no node twice
+    edges = np.ascontiguousarray(graph.src), np.ascontiguousarray(graph.dst)
+    many = _replay.critical(time, *edges, np.ascontiguousarray(weight), node, path)
+    return path[:many][::-1].copy()
+
+
+def critical_pure(time: Ints, src: Ints, dst: Ints, weight: Ints, node: int) -> Ints:
+    """Do the same in Python, from a node."""
+    tight = np.flatnonzero(time[src] + weight == time[dst])
     into = np.full(len(time), -1, np.int64)
-    into[graph.dst[tight[::-1]]] = tight[::-1]  # of several the first
-    ends = graph.end
-    node = int(ends[np.argmax(time[ends])])
-    path, edge_into, tail_of = [], into.data, graph.src.data
+    into[dst[tight[::-1]]] = tight[::-1]  # of several the first
+    path, edge_into, tail_of = [], into.data, src.data
     while (edge := edge_into[node]) >= 0:  # as many as the path is long
         path.append(edge)
         node = tail_of[edge]

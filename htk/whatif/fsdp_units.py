@@ -31,10 +31,11 @@ def waited_for(model: StepModel, activity: int, lane: Ints) -> int:
 def all_waited_for(model: StepModel, each: list[int], lane: Ints) -> list[int]:
     """Return for several activities the last one of a stream that each waits for; -1: none."""
     graph, acts = model.graph, model.graph.activities
+    events = graph.rows_of("event")
+    events = events[np.isin(graph.dst[events], graph.start[each])]  # a few
     position = np.full(len(graph.time), -1, np.int64)
     position[graph.end[lane]] = np.arange(len(lane))
     latest = np.full(len(graph.time), -1, np.int64)
-    events = np.flatnonzero(graph.edges("event"))
     np.maximum.at(latest, graph.dst[events], position[graph.src[events]])
     recorded = latest[graph.start[each]]
     # The last that was over by then: behind it nothing is.

@@ -94,12 +94,16 @@ def removed(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
 
     `hooks`: what the CPU does before it gets to the first of neighbouring calls, it still does.
     """
+    if not chosen.any():
+        return model
     graph, calls = model.graph, on_account(model, chosen)
     led = calls[~_firsts(model, calls)] if hooks else calls
     gone = _own_edges(model, calls) | _think_edges(model, led)
     weight = np.where(gone, np.minimum(model.weight, 0), model.weight)
-    waits = np.isin(graph.src, graph.end[chosen]) | np.isin(graph.dst, graph.start[chosen])
-    weight = np.where(waits & graph.edges("event", "capacity"), NEVER, weight)
+    waits = graph.rows_of("event", "capacity")
+    of_chosen = np.isin(graph.src[waits], graph.end[chosen])
+    of_chosen |= np.isin(graph.dst[waits], graph.start[chosen])
+    weight[waits[of_chosen]] = NEVER
     weight = np.where(_into(model, graph.call_end[calls], "sync"), NEVER, weight)
     facts = replace(model.facts, collective=model.facts.collective.without(chosen))
     return parted(replace(model, weight=weight, facts=facts), chosen).with_lengths(chosen, 0)

@@ -94,7 +94,8 @@ def _moved(
     Time that an edit adds to the step as a whole (more micro-batches, a bubble) is made of the
     same activities and moves with them.
     """
-    more = np.rint(change).astype(np.int64)
+    more = np.empty(len(change), np.int64)
+    np.rint(change, out=more, casting="unsafe")
     both = periods_beside(edited.graph, edited.weight, more, edited.wrap_weight)
     repeated = here / max(here - max(sum(edited.added.values()), 0), 1)
     plus, minus = (

@@ -23,7 +23,7 @@ import pyarrow as pa
 from htk.columns.nesting import nest_pure
 from htk.columns.order import ordered_pure
 from htk.graph.overlaps import Nodes, beside_pure, busy_pure
-from htk.graph.replay import longest_pure
+from htk.graph.replay import critical_pure, longest_pure
 from htk.models.allocator_replay import AllocatorFigures, Before, replay_pure
 from htk.parsers.kineto.columns import COLUMNS, REST
 
@@ -57,7 +57,7 @@ def main() -> None:
     names = ("_kineto", "_allocator", "_order", "_replay", "_overlaps")
     kineto, *others = (loaded(options.folder, name) for name in names)
     modules = dict(zip((allocate, reorder, longest, overlaps), others, strict=True))
-    modules[repeats] = modules[longest]
+    modules[repeats] = modules[critical] = modules[longest]
     seeds = [file.read_bytes()[2:] for file in sorted((options.folder / "corpus/parse").iterdir())]
     until, runs = time.monotonic() + options.seconds, Counter[str]()
     while time.monotonic() < until:
@@ -286,6 +286,23 @@ def longest(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
         return
     longest_pure(pure, src, dst, weight)
     assert compiled.tolist() == pure.tolist()
+
+
+def critical(module: Any, dice: random.Random, seeds: list[bytes]) -> None:
+    """Edges in the order of their heads; any others must only not crash."""
+    nodes, edges = dice.randrange(1, 9), dice.randrange(20)
+    time_of = np.array([dice.randrange(4) for _ in range(nodes)], np.int64)
+    some = range(-1, nodes + 2)
+    src, dst = (np.array([dice.choice(some) for _ in range(edges)], np.int64) for _ in "sd")
+    weight = np.array([dice.randrange(3) for _ in range(edges)], np.int64)
+    path, node = np.empty(nodes, np.int64), dice.choice(some)
+    with contextlib.suppress(ValueError):
+        module.critical(time_of, src, dst, weight, node, path)
+    forward = (src >= 0) & (src < dst) & (dst < nodes)
+    order = np.flatnonzero(forward)[np.argsort(dst[forward], kind="stable")]
+    valid, node = (src[order], dst[order], weight[order]), max(min(node, nodes - 1), 0)
+    many = module.critical(time_of, *valid, node, path)
+    assert path[:many][::-1].tolist() == critical_pure(time_of, *valid, node).tolist()
 
 
 def repeats(module: Any, dice: random.Random, seeds: list[bytes]) -> None:

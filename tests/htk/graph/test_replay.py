@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from htk.errors import MissingTable
 from htk.graph.build import build
 from htk.graph.fidelity import gated
-from htk.graph.replay import critical, longest, longest_pure, replay, replayed_period
+from htk.graph.replay import (
+    critical,
+    critical_pure,
+    longest,
+    longest_pure,
+    replay,
+    replayed_period,
+)
 from tests.htk.graph.small_step import PERIOD, step_tables
 from tests.tables import make
 
@@ -50,6 +57,22 @@ def test_the_critical_path_goes_through_the_kernels_that_follow_each_other() -> 
     path = critical(graph, replay(graph).time)
     runs = path[graph.edges("run")[path]]
     assert graph.weight[runs].tolist() == [100, 50]
+
+
+@given(st.integers(0, 1 << 32))
+def test_the_critical_path_compiled_and_in_python(seed: int) -> None:
+    """Every edge of it is tight, leads to the next one's tail, and is the first of such."""
+    rng = np.random.default_rng(seed)
+    graph = build(step_tables(), 1)
+    weight = graph.weight * rng.integers(0, 3, len(graph.weight))
+    time = replay(graph, weight).time
+    path = critical(graph, time, weight)
+    node = int(graph.end[np.argmax(time[graph.end])])
+    assert path.tolist() == critical_pure(time, graph.src, graph.dst, weight, node).tolist()
+    for edge in path.tolist()[::-1]:
+        tight = time[graph.src] + weight == time[graph.dst]
+        assert edge == np.flatnonzero(tight & (graph.dst == node))[0]
+        node = int(graph.src[edge])
 
 
 def test_a_graph_with_several_steps_passes_the_gate() -> None:
