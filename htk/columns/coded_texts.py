@@ -75,6 +75,12 @@ class CodedTexts(Sequence[str | None]):
         more = [code_of.setdefault(text, len(code_of)) for text in texts]
         return CodedTexts(np.append(self.codes, np.array(more, np.int64)), tuple(code_of))
 
+    def followed_by(self, others: "CodedTexts") -> "CodedTexts":
+        """Return these texts and others behind them."""
+        grown = self.with_more(others.distinct)
+        codes = grown.codes[len(self) :][others.codes]
+        return CodedTexts(np.append(self.codes, codes), grown.distinct)
+
     def without(self, rows: Mask) -> "CodedTexts":
         """Return the texts with none in these rows."""
         emptied = self.with_more([None])

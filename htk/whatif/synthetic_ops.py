@@ -4,15 +4,16 @@ They take no time in the graph that comes out and their full length in the model
 the graph's own weights still are those of the untouched step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from htk.columns.coded_texts import CodedTexts
 from htk.columns.order import ordered
-from htk.columns.types import Ints, Mask
+from htk.columns.types import Floats, Ints, Mask
 from htk.errors import UsageError
 from htk.graph.build import Graph
 from htk.graph.edges import KINDS
@@ -45,24 +46,80 @@ class Work:
     lag: float = 0.0
 
 
+@dataclass(frozen=True)
+class Works:
+    """The same of many, by column; of what they wait for, and what waits for them, one row each."""
+
+    like: Ints
+    length: Floats
+    kind: Ints
+    collective: CodedTexts
+    in_bytes: Ints
+    out_bytes: Ints
+    group_size: Ints
+    per_node: Ints
+    joined: Ints  # numbers of new collectives; -1: alone
+    op: CodedTexts
+    call: Ints
+    lag: Floats
+    after: tuple[Ints, Ints]  # places among the new ones, in order, and what each waits for
+    before: tuple[Ints, Ints]
+
+    @classmethod
+    def of(cls, works: Sequence[Work]) -> "Works":
+        number = {joined: k for k, joined in enumerate(sorted({w.joined for w in works} - {()}))}
+
+        def column(name: str, kind: type = np.int64) -> Any:
+            return np.array([getattr(work, name) for work in works], kind)
+
+        def listed(name: str) -> tuple[Ints, Ints]:
+            rows = [(k, other) for k, work in enumerate(works) for other in getattr(work, name)]
+            return in_columns(np.array(rows, np.int64).reshape(-1, 2))
+
+        return cls(
+            like=column("like"),
+            length=column("length", np.float64),
+            kind=column("kind"),
+            collective=CodedTexts.of(work.collective for work in works),
+            in_bytes=column("in_bytes"),
+            out_bytes=column("out_bytes"),
+            group_size=column("group_size"),
+            per_node=column("per_node"),
+            joined=np.array([number.get(work.joined, -1) for work in works], np.int64),
+            op=CodedTexts.of(work.op for work in works),
+            call=column("call"),
+            lag=column("lag", np.float64),
+            after=listed("after"),
+            before=listed("before"),
+        )
+
+
+def in_columns(pairs: Ints) -> tuple[Ints, Ints]:
+    """Return both columns of pairs, in the order of the first."""
+    pairs = pairs[ordered(pairs[:, 0])]
+    return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+
+
 def inserted(model: StepModel, works: Sequence[Work]) -> StepModel:
     """Return the model with more activities, numbered behind those that it has."""
-    if not works:
-        return model
+    return inserted_columns(model, Works.of(works)) if works else model
+
+
+def inserted_columns(model: StepModel, works: Works) -> StepModel:
+    """Do the same of columns."""
     graph = model.graph
-    many, first = len(works), len(graph.time)
+    many, first = len(works.like), len(graph.time)
     start = np.append(graph.start, first + 2 * np.arange(many))
     end = np.append(graph.end, first + 2 * np.arange(many) + 1)
-    joins = sorted({w.joined for w in works if w.joined})
-    more = _edges(graph, works, (start, end), {joined: k for k, joined in enumerate(joins)})
-    src, dst, weight, kind = more
+    joins = int(works.joined.max()) + 1
+    src, dst, weight, kind = _edges(graph, works, (start, end))
     runs = np.isin(kind, [KINDS.index("run"), KINDS.index("transfer")])
     # When the new nodes would have come had they taken no time.
     overs = graph.activities.end
     ready = seen = _ready(overs, works, 0)
-    if not all(w.after for w in works):
+    if not np.isin(np.arange(many), works.after[0]).all():
         seen = _ready(overs, works, int(graph.time[0]))
-    arrived = np.full(len(joins), seen.max(initial=0))
+    arrived = np.full(joins, seen.max(initial=0))
     grown = replace(
         graph,
         time=np.concatenate([graph.time, np.repeat(seen, 2), arrived]),
@@ -80,44 +137,38 @@ def inserted(model: StepModel, works: Sequence[Work]) -> StepModel:
     return enlarged.rewired(numbered, weight, edges, np.full(len(weight), -1))
 
 
-def _edges(
-    graph: Graph,
-    works: Sequence[Work],
-    nodes: tuple[Ints, Ints],
-    joins: Mapping[tuple[int, ...], int],
-) -> Ints:
-    """Return the edges of new activities: tails, heads, weights and kinds.
+def _edges(graph: Graph, works: Works, nodes: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the edges of new activities, one after the other: tails, heads, weights and kinds.
 
-    `nodes`: where each activity starts and ends; `joins`: the number of each new collective.
+    `nodes`: where each activity starts and ends.
     """
-    rows: list[tuple[int, int, int, int]] = []  # a node: its kind below, and its number among these
-    run, transfer, arrive, event, launch = (
-        KINDS.index(kind) for kind in ("run", "transfer", "arrive", "event", "launch")
-    )
-    for k, work in enumerate(works, len(graph.start)):  # some hundreds a micro-batch
-        length, begins, ends = round(max(work.length, 0)), 4 * k + _STARTS, 4 * k + _ENDS
-        if work.joined:
-            join = 4 * joins[work.joined] + _JOINS
-            rows.append((begins, join, 0, arrive))
-            rows.append((join, ends, length, transfer))
-        else:
-            rows.append((begins, ends, length, run))
-        rows += [(4 * w + _ENDS, begins, 0, event) for w in work.after]
-        rows += [(ends, 4 * w + _STARTS, 0, event) for w in work.before]
-        if work.call >= 0:
-            rows.append((4 * work.call + _CALLS, begins, round(work.lag), launch))
-    columns = np.array(rows, np.int64).T
-    new = len(graph.time) + 2 * len(works) + np.arange(len(joins))
-    of_kind = [(_STARTS, nodes[0]), (_ENDS, nodes[1]), (_JOINS, new), (_CALLS, graph.call_start)]
-    for column in columns[:2]:
-        kind, number = column % 4, column // 4
-        for named, node in of_kind:
-            chosen = kind == named
-            column[chosen] = node[number[chosen]]
-    return columns
+    start, end = nodes
+    every = np.arange(len(works.like))
+    begins, ends = start[len(graph.start) :], end[len(graph.start) :]
+    join = len(graph.time) + 2 * len(every) + works.joined
+    length = np.rint(np.maximum(works.length, 0))
+    alone, joined = every[works.joined < 0], every[works.joined >= 0]
+    (waiting, awaited), (followed_by, following) = works.after, works.before
+    called = every[works.call >= 0]
+    calls = graph.call_start[works.call[called]]
+    blocks = [  # the place of each, and its edge
+        (alone, begins[alone], ends[alone], length[alone], "run"),
+        (joined, begins[joined], join[joined], 0, "arrive"),
+        (joined, join[joined], ends[joined], length[joined], "transfer"),
+        (waiting, end[awaited], begins[waiting], 0, "event"),
+        (followed_by, ends[followed_by], start[following], 0, "event"),
+        (called, calls, begins[called], np.rint(works.lag[called]), "launch"),
+    ]
+    order = ordered(np.concatenate([block[0] for block in blocks]))
 
+    def column(values: Iterable[Any]) -> Ints:
+        sizes = [len(block[0]) for block in blocks]
+        parts = [np.broadcast_to(v, n) for v, n in zip(values, sizes, strict=True)]
+        return np.concatenate(parts).astype(np.int64)[order]
 
-_STARTS, _ENDS, _JOINS, _CALLS = range(4)  # kinds of nodes
+    kinds = column(KINDS.index(block[4]) for block in blocks)
+    src, dst, weight = (column(block[k] for block in blocks) for k in (1, 2, 3))
+    return src, dst, weight, kinds
 
 
 def linked(
@@ -182,19 +233,19 @@ def followed(model: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
     return replace(model, graph=grown, wrap_weight=weight)
 
 
-def _ready(end: Ints, works: Sequence[Work], first: int) -> Ints:
-    """Return when all is over that each waits for; `first`: of one that waits for nothing."""
-    many, ready = len(end), list[int]()
-    awaited = np.array([w for work in works for w in work.after if w < many], np.int64)
-    ends = iter(end[awaited].tolist())
-    for work in works:  # some hundreds a micro-batch; later ones may wait for earlier ones
-        over = [ready[w - many] if w >= many else next(ends) for w in work.after]
-        ready.append(max(over, default=first))
-    return np.array(ready, np.int64)
+def _ready(end: Ints, works: Works, first: int) -> Ints:
+    """Return when all is over that each waits for; `first`: of one that waits for nothing. Later
+    ones may wait for earlier ones."""
+    waiting, awaited = works.after
+    ready = np.full(len(works.like), first)
+    ready[waiting] = NEVER
+    over = np.append(end, ready)
+    longest(over, awaited, len(end) + waiting, np.zeros(len(waiting), np.int64))
+    return over[len(end) :]
 
 
-def _activities(acts: Activities, works: Sequence[Work], new: Ints) -> Activities:
-    like = np.array([w.like for w in works], np.int64)
+def _activities(acts: Activities, works: Works, new: Ints) -> Activities:
+    like, none = works.like, np.full(len(works.like), -1)
     lane = int(acts.lane.max()) + 1 + acts.rank[like]
     return replace(
         acts,
@@ -205,31 +256,33 @@ def _activities(acts: Activities, works: Sequence[Work], new: Ints) -> Activitie
         start=np.append(acts.start, new),
         end=np.append(acts.end, new),
         name=np.append(acts.name, acts.name[like]),
-        kind=np.append(acts.kind, np.array([w.kind for w in works], np.int64)),
-        call=np.append(acts.call, np.full(len(works), -1, np.int64)),
-        before=np.append(acts.before, np.full(len(works), -1, np.int64)),
+        kind=np.append(acts.kind, works.kind),
+        call=np.append(acts.call, none),
+        before=np.append(acts.before, none),
     )
 
 
-def _facts(facts: StepFacts, works: Sequence[Work]) -> StepFacts:
-    like = np.array([w.like for w in works], np.int64)
-    is_comm = np.array([w.kind == COMM for w in works])
-    op = np.array([w.op or "" for w in works])
-    named = {text: ~is_comm & (op == text) for text in dict.fromkeys(op.tolist()) if text}
+def _facts(facts: StepFacts, works: Works) -> StepFacts:
+    like, is_comm = works.like, works.kind == COMM
+    named: dict[str | None, Mask] = {
+        text: ~is_comm & (works.op.codes == code)
+        for code, text in enumerate(works.op.distinct)
+        if text
+    }
     return replace(
         facts,
         rows=np.append(facts.rows, facts.rows[like]),
         family=_behind(facts.family, like, {"communication": is_comm}),
         dims=_behind(facts.dims, like, {None: is_comm}),
         op=_behind(facts.op, like, {None: is_comm, **named}),
-        collective=facts.collective.with_more(w.collective for w in works),
-        in_bytes=np.append(facts.in_bytes, [w.in_bytes for w in works]),
-        out_bytes=np.append(facts.out_bytes, [w.out_bytes for w in works]),
-        group_size=np.append(facts.group_size, [w.group_size for w in works]),
-        per_node=np.append(facts.per_node, [w.per_node for w in works]),
+        collective=facts.collective.followed_by(works.collective),
+        in_bytes=np.append(facts.in_bytes, works.in_bytes),
+        out_bytes=np.append(facts.out_bytes, works.out_bytes),
+        group_size=np.append(facts.group_size, works.group_size),
+        per_node=np.append(facts.per_node, works.per_node),
         blocks=np.append(facts.blocks, facts.blocks[like]),
         persistent=np.append(facts.persistent, facts.persistent[like]),
-        single=np.append(facts.single, [w.kind == COMM and not w.joined for w in works]),
+        single=np.append(facts.single, is_comm & (works.joined < 0)),
     )
 
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from htk.columns.coded_texts import CodedTexts
 from htk.columns.types import Ints, Mask
 from htk.errors import UsageError
 from htk.models.wire import STRATEGIES
-from htk.whatif.ddp_to_fsdp import OUT, from_replicas, summed
+from htk.whatif.ddp_to_fsdp import OUT, from_replicas
 from htk.whatif.fsdp_to_ddp import to_replicas
 from htk.whatif.fsdp_units import (
     all_next_of,
@@ -29,7 +30,15 @@ from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed, unsynchro
 from htk.whatif.network_tiers import network
 from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import COMPUTE, Work, inserted
+from htk.whatif.synthetic_ops import (
+    COMM,
+    COMPUTE,
+    Work,
+    Works,
+    in_columns,
+    inserted,
+    inserted_columns,
+)
 from htk.whatif.transfers import gpus_of_a_node
 from htk.whatif.zero import STAGES, to_zero
 
@@ -175,33 +184,64 @@ def _replicated_apart(
     model: StepModel, now: Sharded, shards: int, costs: tuple[float, float], host: float
 ) -> StepModel:
     """Return the model with sums between replicas on a stream of their own, as in FSDP2."""
-    works: list[Work] = []
-    calls: list[int] = []
-    acts, node, replicas = model.graph.activities, gpus_of_a_node(model), now.world // shards
+    acts, many = model.graph.activities, 0
+    like, joined, calls = ([np.empty(0, np.int64)] for _ in range(3))
+    after, before = ([np.empty((0, 2), np.int64)] for _ in range(2))
     for rank in model.graph.ranks:
-        lane, last = compute_lane(model, rank), -1
+        lane = compute_lane(model, rank)
         reduces = _ordered(model, model.is_collective("reduce_scatter") & (acts.rank == rank))
+        if not reduces:
+            continue
         ready = all_waited_for(model, reduces, lane)
-        rest = next_of(lane, ready[-1]) if reduces and ready[-1] >= 0 else -1
-        before = (rest,) if rest >= 0 and rest != ready[-1] else ()
         waits = all_next_of(lane, np.array(ready, np.int64))
-        calls += np.where(waits >= 0, acts.call[waits], -1).tolist()
-        sizes = model.facts.in_bytes[np.array(reduces, np.int64)].astype(np.float64).tolist()
-        for k, (reduction, size) in enumerate(zip(reduces, sizes, strict=True)):
-            after = (reduction, last) if last >= 0 else (reduction,)
-            last = len(acts.start) + len(works)
-            works.append(
-                summed(
-                    reduction,
-                    costs[0] + size * costs[1],
-                    (after, before),
-                    size=size / shards,
-                    ranks=replicas,
-                    per_node=max(node // shards, 1),
-                    joined=(k, rank % shards),
-                )
-            )
-    return inserted(delayed(model, np.array(calls, np.int64), host), works)
+        calls.append(np.where(waits >= 0, acts.call[waits], -1))
+        like.append(np.array(reduces, np.int64))
+        joined.append(np.arange(len(reduces)) * shards + rank % shards)
+        own = many + np.arange(len(reduces))
+        many += len(reduces)
+        # Each waits for its reduction and the sum before it, and what is left of the step for all.
+        after += [np.column_stack([own, reduces])]
+        after += [np.column_stack([own[1:], len(acts.start) + own[:-1]])]
+        rest = next_of(lane, ready[-1]) if ready[-1] >= 0 else -1
+        if rest not in (-1, ready[-1]):
+            before.append(np.column_stack([own, np.full(len(own), rest)]))
+    later = delayed(model, np.concatenate(calls), host)
+    if not many:
+        return later
+    order = np.concatenate(after), np.concatenate(before)
+    sums = _sums(model, now, shards, np.concatenate(like), np.concatenate(joined), costs, order)
+    return inserted_columns(later, sums)
+
+
+def _sums(
+    model: StepModel,
+    now: Sharded,
+    shards: int,
+    like: Ints,
+    joined: Ints,
+    costs: tuple[float, float],
+    order: tuple[Ints, Ints],
+) -> Works:
+    """Return the all-reduces between replicas of what shard groups reduced."""
+    many, (after, before) = len(like), order
+    size = model.facts.in_bytes[like].astype(np.float64)
+    each = np.rint(size / shards).astype(np.int64)
+    return Works(
+        like=like,
+        length=costs[0] + size * costs[1],
+        kind=np.full(many, COMM),
+        collective=CodedTexts.of(["all_reduce"]).rows(np.zeros(many, np.int64)),
+        in_bytes=each,
+        out_bytes=each,
+        group_size=np.full(many, now.world // shards),
+        per_node=np.full(many, max(gpus_of_a_node(model) // shards, 1)),
+        joined=np.unique(joined, return_inverse=True)[1],
+        op=CodedTexts.of([None]).rows(np.zeros(many, np.int64)),
+        call=np.full(many, -1),
+        lag=np.zeros(many),
+        after=in_columns(after),
+        before=in_columns(before),
+    )
 
 
 def _renamed(model: StepModel, now: Sharded, name: str, shards: int, node: int) -> StepModel:

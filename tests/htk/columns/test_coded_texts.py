@@ -43,6 +43,9 @@ def test_questions_are_asked_once_for_each_text() -> None:
 def test_more_rows_and_fewer_texts() -> None:
     column = CodedTexts.of(ROWS).with_more(["add", "new", None])
     assert list(column) == [*ROWS, "add", "new", None]
+    behind = CodedTexts.of(ROWS).followed_by(CodedTexts.of(["new", "add", None, "new"]))
+    assert list(behind) == [*ROWS, "new", "add", None, "new"]
+    assert list(behind.distinct) == list(dict.fromkeys(behind))
     emptied = CodedTexts.of(["a", "b", "a"]).without(np.array([True, False, False]))
     assert list(emptied) == [None, "b", "a"]
 
