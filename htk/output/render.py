@@ -7,6 +7,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -123,10 +124,13 @@ def _plain_lines(result: Result, limit: int, columns: "list[RenderedColumn]") ->
 
 def _width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(c) in ("W", "F") for c in text)
-    return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
+    return len(text) if text.isascii() else sum(map(_columns_of, text))
+
+
+@cache
+def _columns_of(character: str) -> int:
+    is_wide = unicodedata.east_asian_width(character) in ("W", "F")
+    return 1 + is_wide - (unicodedata.combining(character) != 0)
 
 
 def _print_fitting(
