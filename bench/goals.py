@@ -45,9 +45,10 @@ _IMPORTS = (
 )
 _COLD = "parsing, on top of the imports"
 _SMALL = (
-    "what a rank costs depends little on its size: parsing is a tenth of it, the rest some ten "
-    "thousand short calls of Python, NumPy and Arrow, none of them a tenth; ranks that are parsed "
-    "and linked several at a time would share them"
+    "what a rank costs depends little on its size: parsing is a tenth of it, the rest some "
+    "thousand short calls of Python, NumPy and Arrow, none of them a tenth; links and passes are "
+    "made for several ranks at a time, while each rank's tables, collectives and idle time are "
+    "still made one by one"
 )
 _LARGER = f"these ranks are eight times as large as those of the limit; {_SMALL}"
 _COMMANDS = (
