@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from pathlib import Path
 
 SMALL = "--layers 2 --hidden 256 --heads 4 --ffn 512 --vocab 1000 --seq 128 --micro-batch 1"
 INTERVAL_S = 0.02
+UNJOINED = "summary, tables of files kept alone"  # as `htk map` leaves them
 
 
 def anonymous_bytes(process: int) -> int:
@@ -120,12 +122,22 @@ def one_file(trace: Path, gigabytes: float, memory: str) -> None:
             print(json.dumps({"command": words[0], "cache": cache, **figures}), flush=True)
 
 
+def forget_joined(cache: Path) -> None:
+    """Remove what the cache holds of several files together."""
+    from htk.io.store import Store
+
+    for entry in Store(cache).list():
+        if entry.is_joined:
+            shutil.rmtree(entry.folder)
+
+
 def report(traces: str, memory: str, scratch: Path) -> None:
     question, output = "time-breakdown", f"{scratch}/answer.csv"
     commands = {
         "by rank, cold cache": [question, traces, "-o", output],
         "summary, cold cache": ["summary", traces, "-o", f"{scratch}/summary.txt"],
         "summary": ["summary", traces, "-o", f"{scratch}/summary.txt"],
+        UNJOINED: ["summary", traces, "-o", f"{scratch}/summary.txt"],
         "by rank, all at once": [question, traces, "--memory", "1TB", "-o", output],
         "by rank, some at a time": [question, traces, "--memory", memory, "-o", output],
         "by rank, in processes": [question, traces, "--on", "processes", "-o", output],
@@ -133,6 +145,8 @@ def report(traces: str, memory: str, scratch: Path) -> None:
     first: dict[str, dict[str, float]] = {}
     answers = set()
     for name, words in commands.items():
+        if name == UNJOINED:
+            forget_joined(scratch / "cache")
         alone = name.startswith("by rank, cold")  # summary finds nothing that it kept
         figures = measured(words, scratch / ("other cache" if alone else "cache"))
         base = first.setdefault(words[0], figures)

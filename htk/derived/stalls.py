@@ -43,7 +43,7 @@ class _Stalls(NamedTuple):
 
 
 _NO_ROWS = np.empty(0, np.int64)
-_NOTHING = _Stalls(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, pa.array([], pa.string()))
+_NOTHING = _Stalls(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, pa.nulls(0, pa.string()))
 
 
 def stalls(
