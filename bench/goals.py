@@ -66,16 +66,18 @@ _WHATIF = {
     "over memory after the other, none of them in Python",
     "graph and gate": "the whole recording is put in order once, the step is built from it, and of "
     "the one held out the lengths: some hundreds of passes over columns of every call, activity "
-    "and edge, none of which takes a tenth of the time",
-    "replay": "contention is settled in three replays of two passes over all edges each; the times "
-    "of all nodes, and what runs beside what at them, are as much again",
-    "answer": "of another sharding, one object of Python for each new collective, and the numbers "
-    "of all nodes and edges once they are put in; then what the slider takes",
-    "slider": "ten passes over all edges are less than half, two of them for both sides of an "
-    "uncertainty at once; the rest are passes over all activities: what runs beside what, exposed "
-    "and idle time, guards",
-    "sweep of 40": "each answer lays its activities side by side anew: what runs beside what and "
-    "exposed and idle time are two fifths of it, replays one fifth",
+    "and edge, none of which takes a tenth of the time; a quarter to a half is the system's, which "
+    "clears the pages that they are the first to use",
+    "replay": "contention is settled in three replays of two passes over all edges each, which are "
+    "more than half; the rest writes new lengths among the weights of all edges, and asks what "
+    "runs beside what",
+    "answer": "of another sharding, the calls that go are looked for among all, and nodes and "
+    "edges are numbered anew once new collectives are put in; then what the slider takes",
+    "slider": "ten passes over all edges are two fifths, two of them for both sides of an "
+    "uncertainty at once; the rest are passes over all activities and weights: new lengths, how "
+    "uncertain each edge is, a slower host, guards",
+    "sweep of 40": "each answer replays the step four times and more, a quarter of it; the rest "
+    "are some hundreds of short passes over all activities and edges",
 }
 
 

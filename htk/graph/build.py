@@ -246,8 +246,9 @@ def step_lengths(tables: Mapping[str, pa.Table], step: int) -> StepLengths:
     _repeated(tables, parts, edges)
     src, dst = edges.src, edges.dst
     time, tie_order = _times(parts, edges), _places(parts, edges)
-    forward = time[src] < time[dst]
-    forward |= (time[src] == time[dst]) & (tie_order[src] < tie_order[dst])
+    began, ended = time[src], time[dst]
+    forward, ties = began < ended, np.flatnonzero(began == ended)
+    forward[ties] = tie_order[src[ties]] < tie_order[dst[ties]]
     activities, calls = np.arange(len(parts.activities.start)), np.arange(len(parts.calls.start))
     return StepLengths(
         parts.activities,

@@ -131,7 +131,8 @@ def _by_rank(model: StepModel, rows: Ints, values: Floats | Ints) -> Floats:
 
 def _links(model: StepModel, step: int) -> float:
     """Return what the fullest link of a rank carries in a step, over what it can."""
-    gpu = detected(model.device_name)
+    name = model.device_name
+    gpu = model.once(f"the catalogue's {name}", lambda: detected(name))
     if gpu is None:
         return 0.0
     edge, comm = model.run_edge, np.flatnonzero(model.is_comm)

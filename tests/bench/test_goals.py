@@ -27,4 +27,4 @@ def test_the_page_says_how_far_and_why() -> None:
     page, _ = written({"whatif": {"ran": RAN, "figures": [row, row | {"what": "x", "ms": 1}]}})
     assert "| sweep of 40, 33,000 activities | ≤ 1,000 ms | 1,500 | 1.5 times off |" in page
     assert "| x, 33,000 activities | ≤ 1,000 ms | 1 | met |" in page
-    assert "- sweep of 40, 33,000 activities: each answer lays its activities" in page
+    assert "- sweep of 40, 33,000 activities: each answer replays the step" in page
