@@ -31,7 +31,6 @@ _IN_MEMORY = 4 << 20  # small tables go to the file in one piece, a larger one b
 # than to decompress them. A large table stays mapped: decompressed, it would take memory.
 _SELDOM_READ = ("events",)
 _LEAST_COMPRESSED, _MOST_COMPRESSED = 64 << 10, 64 << 20
-_OPTIONS = pa.ipc.IpcWriteOptions()  # asked for once: Arrow looks them up for each table
 _RENAMED = 3  # of the facts of a file, those that a new name does not change
 _ALIGNMENT = 64  # of buffers in memory, as Arrow recommends
 TEMPORARY = ".new-"  # how files and folders are called that are not whole yet
