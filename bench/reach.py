@@ -133,22 +133,24 @@ def forget_joined(cache: Path) -> None:
 
 def report(traces: str, memory: str, scratch: Path) -> None:
     question, output = "time-breakdown", f"{scratch}/answer.csv"
+    processes = ("--on", "processes")
     commands = {
-        "by rank, cold cache": [question, traces, "-o", output],
+        "by rank, cold cache": [question, traces, "--memory", "1TB", "-o", output],
+        "by rank, cold cache, some at a time": [question, traces, "--memory", memory, "-o", output],
+        "by rank, cold cache, in processes": [question, traces, *processes, "-o", output],
         "summary, cold cache": ["summary", traces, "-o", f"{scratch}/summary.txt"],
         "summary": ["summary", traces, "-o", f"{scratch}/summary.txt"],
         UNJOINED: ["summary", traces, "-o", f"{scratch}/summary.txt"],
-        "by rank, all at once": [question, traces, "--memory", "1TB", "-o", output],
-        "by rank, some at a time": [question, traces, "--memory", memory, "-o", output],
-        "by rank, in processes": [question, traces, "--on", "processes", "-o", output],
+        "by rank": [question, traces, "-o", output],
     }
     first: dict[str, dict[str, float]] = {}
     answers = set()
     for name, words in commands.items():
         if name == UNJOINED:
             forget_joined(scratch / "cache")
-        alone = name.startswith("by rank, cold")  # summary finds nothing that it kept
-        figures = measured(words, scratch / ("other cache" if alone else "cache"))
+        # What one question kept, another would read: in caches of their own each reads the traces.
+        cache = name if name.startswith("by rank, cold") else "cache"
+        figures = measured(words, scratch / cache)
         base = first.setdefault(words[0], figures)
         ratios = {f"{k}_ratio": round(v / max(base[k], 0.01), 2) for k, v in figures.items()}
         print(json.dumps({"command": name, **figures, **ratios}), flush=True)
