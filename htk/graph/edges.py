@@ -322,8 +322,8 @@ def _queue_edges(
     across = np.flatnonzero(~inside)
     if not len(across):
         return
-    last = np.sort(activities.start.argsort(kind="stable")[-len(across) :])
-    alike = last[np.argsort(activities.start[last], kind="stable")]
+    own = np.flatnonzero(activities.device == activities.device[tails[0]])  # each has its queue
+    alike = own[np.argsort(activities.start[own], kind="stable")[-len(across) :]]
     ordered = across[np.argsort(seen[across], kind="stable")]
     edges.wrap(edges.start(alike), node[ordered], zero[ordered], seen[ordered])
 

@@ -123,9 +123,11 @@ class _Launched:
         return np.column_stack([source, target])[some], choices[some] == 1
 
     def _next_of_thread(self, waits: Ints) -> Ints:
-        """Return the first activity the same thread launches soon after each call (-1: none)."""
+        """Return the first activity the same thread launches soon after each call (-1: none): other
+        ranks launch meanwhile."""
         target = np.full(len(waits), -1, np.int64)
         thread = self.calls.lane[self.activities.call[self.order]]
+        rank = self.activities.rank[self.order]
         for lane in np.unique(self.calls.lane[waits]).tolist():  # a few threads
             places = np.flatnonzero(thread == lane)
             of_thread = np.flatnonzero(self.calls.lane[waits] == lane)
@@ -133,7 +135,9 @@ class _Launched:
             nth = np.searchsorted(self.launched_ns[places], issued)
             some = nth < len(places)
             position = places[nth[some]]
-            soon = position - np.searchsorted(self.launched_ns, issued[some]) < _SOON
+            of_rank = np.flatnonzero(rank == self.calls.rank[waits[of_thread[0]]])
+            since = np.searchsorted(self.launched_ns[of_rank], issued[some])
+            soon = np.searchsorted(of_rank, position) - since < _SOON
             target[of_thread[some][soon]] = self.order[position[soon]]
         return target
 

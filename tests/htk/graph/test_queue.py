@@ -6,9 +6,12 @@ take 1 each, every 2; each later one begins 2 after the one before it returned, 
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from htk.graph.build import Graph, build
+from htk.graph.edges import Edges, _queue_edges
+from htk.graph.nodes import Activities
 from tests.htk.graph.small_step import rebuilt
 
 QUEUE, LENGTH, FIRST = 520, 1000, 2000
@@ -71,3 +74,24 @@ def test_what_was_held_up_has_no_length_of_its_own(graph: Graph, count: int) -> 
         )
     }
     assert {lengths[k] for k in range(QUEUE + 1, count)} == {1}  # as the others take
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_step_before_is_that_of_the_same_gpu(rank: int) -> None:
+    """Two ranks launch 40 kernels each; the first three of one were held up by the step before,
+    whose last kernels started later on the other rank."""
+    each, held = 40, 3
+    device = np.repeat([0, 1], each)
+    start = np.concatenate([np.arange(each) * 10, np.arange(each) * 10 + 7 + 500 * (1 - rank)])
+    row, zero = np.arange(2 * each), np.zeros(2 * each, np.int64)
+    acts = Activities(
+        row, device, device, device, start, start + 5, zero, ["k"], zero, row, zero - 1
+    )
+    edges = Edges(2 * each, 2 * each)
+    tails = rank * each + np.arange(held)
+    seen = np.array([-30, -20, -10])
+    _queue_edges(edges, acts, tails, np.full(held, -1), seen)
+    ((src, dst, _, times),) = edges.wraps
+    last = (rank + 1) * each
+    assert src.tolist() == [last - 3, last - 2, last - 1]
+    assert dst.tolist() == edges.call_end(tails).tolist() and times.tolist() == seen.tolist()

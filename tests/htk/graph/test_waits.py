@@ -205,6 +205,27 @@ def test_guesses_as_a_look_at_all_tells(drawn: list[tuple[int, int, int, int]]) 
     assert len(pairs) == count
 
 
+@pytest.mark.parametrize(("own", "target"), [(0, 0), (63, 0), (64, -1)])
+def test_other_ranks_launches_do_not_part_a_wait_from_what_it_is_for(own: int, target: int) -> None:
+    """Rank 0's thread waits and then launches; meanwhile rank 1 launches 200 times, and another
+    thread of rank 0 so often."""
+    many = 2 + 200 + own
+    rank = np.array([0, 0] + [1] * 200 + [0] * own)
+    thread = np.array([0, 0] + [1] * 200 + [2] * own)
+    issued = np.concatenate([[0, 1000], np.arange(1, 201), np.arange(300, 300 + own)])
+    every, none, zero = np.arange(many), np.full(many, -1), np.zeros(many, np.int64)
+    name = (every == 0).astype(np.int64)
+    names = ["cudaLaunchKernel", "cudaStreamWaitEvent"]
+    calls = LaunchCalls(every, rank, thread, issued, issued + 1, name, names, none, none)
+    call = every[1:]
+    start, act = issued[call] + 10, zero[1:]
+    acts = Activities(
+        act, rank[call], thread[call], rank[call], start, start + 5, act, ["k"], act, call, act - 1
+    )
+    found = _Launched.of(acts, calls)._next_of_thread(np.array([0]))
+    assert found.tolist() == [target]
+
+
 def test_pairs_of_streams_are_seen_often_from_three_on() -> None:
     lanes = np.array([[0, 1], [1, 0], [2, 1], [0, 1]])
     aligned = np.array([[0, 1], [1, 0], [0, 1], [1, 0], [0, 1], [5, 5]])
