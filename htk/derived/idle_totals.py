@@ -3,8 +3,6 @@
 Pieces of gaps are more than the activities; most questions want no more of them than sums.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 
@@ -16,6 +14,7 @@ from htk.derived.explained_idle import Stalls, device_pieces, explained
 from htk.derived.host_states import ALLOCATION, SYNC
 from htk.derived.idle import CAUSES
 from htk.derived.stalls import LONG_NS
+from htk.derived.totals import held_numbers, of_first, total_table
 from htk.derived.windows import cut_to_windows
 from htk.schema.links import IDLE_COSTS, IDLE_TIMES
 
@@ -38,20 +37,20 @@ def _idle_times(idle_causes: pa.Table, windows: pa.Table) -> pa.Table:
     cut = cut_to_windows(idle_causes, windows)
     code, causes = codes_of(idle_causes["cause"])
     keys = {
-        name: values[cut.window] for name, values in _numbered(windows, *_WHO, "device").items()
+        name: values[cut.window] for name, values in held_numbers(windows, *_WHO, "device").items()
     }
-    keys |= {name: values[cut.row] for name, values in _numbered(idle_causes, "stream").items()}
-    keys |= {name: values[cut.window] for name, values in _numbered(windows, "step").items()}
+    keys |= {name: values[cut.row] for name, values in held_numbers(idle_causes, "stream").items()}
+    keys |= {name: values[cut.window] for name, values in held_numbers(windows, "step").items()}
     groups = Groups.by_keys([*keys.values(), code.astype(np.int64)[cut.row]])
     first = groups.first_row
     complete = groups.min(truths(windows["complete"])[cut.window].astype(np.int64))
     gap = numbers(idle_causes["gap_start_ns"])[cut.row]
-    columns = _keys(IDLE_TIMES, keys, first)
+    columns = of_first(IDLE_TIMES, keys, first)
     columns["complete"] = boolean(complete > 0)
     columns["cause"] = text(code[cut.row][first], causes)
     columns["idle_ns"] = number(groups.sum(cut.end - cut.start), pa.int64())
     columns["gaps"] = number(groups.distinct(gap), pa.int64())
-    return _table(IDLE_TIMES, columns)
+    return total_table(IDLE_TIMES, columns)
 
 
 def idle_costs(
@@ -68,7 +67,7 @@ def idle_costs(
     blocked = np.minimum(np.where(blocks & ~suspected, explained_ns, 0)[cut.row], length)
     code, causes = codes_of(pieces["cause"])
     name, names = codes_of(stalls["name"])
-    keys = {n: values[cut.row] for n, values in _numbered(pieces, *_WHO).items()}
+    keys = {n: values[cut.row] for n, values in held_numbers(pieces, *_WHO).items()}
     keys["step"] = _steps_of(pieces, step_windows)[cut.row]
     coded = {
         "cause": (code.astype(np.int64)[cut.row], causes),
@@ -85,7 +84,7 @@ def idle_costs(
     longest = _first_longest(groups, length)
     order = np.argsort(longest)
     longest = longest[order]
-    columns = _keys(IDLE_COSTS, keys, longest)
+    columns = of_first(IDLE_COSTS, keys, longest)
     columns |= {
         n: text(codes[longest], listed, compact=False) for n, (codes, listed) in coded.items()
     }
@@ -95,7 +94,7 @@ def idle_costs(
     columns["blocked_ns"] = number(groups.sum(blocked)[order], pa.int64())
     columns["longest_start_ns"] = number(cut.start[longest], pa.int64())
     columns["longest_ns"] = number(length[longest], pa.int64())
-    return _table(IDLE_COSTS, columns)
+    return total_table(IDLE_COSTS, columns)
 
 
 def cause_numbers(cause: pa.ChunkedArray) -> Ints:
@@ -125,21 +124,3 @@ def _first_longest(groups: Groups, length: Ints) -> Ints:
     order = np.lexsort((np.arange(len(length)), -length, groups.group_ids))
     longest: Ints = order[np.cumsum(groups.count) - groups.count]
     return longest
-
-
-def _numbered(table: pa.Table, *names: str) -> dict[str, Ints]:
-    """Return columns that are held; tables of one file do not say whose they are."""
-    held = [name for name in names if name in table.column_names]
-    return {name: numbers(table[name], NONE).astype(np.int64) for name in held}
-
-
-def _keys(schema: pa.Schema, keys: Mapping[str, Ints], first: Ints) -> dict[str, pa.Array]:
-    return {
-        name: number(values[first], schema.field(name).type, values[first] != NONE)
-        for name, values in keys.items()
-    }
-
-
-def _table(schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.Table:
-    fields = [field for field in schema if field.name in columns]
-    return pa.table([columns[field.name] for field in fields], schema=pa.schema(fields))

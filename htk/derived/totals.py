@@ -62,7 +62,7 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
         "longest_start_ns": number(start[longest], pa.int64()),
         "longest_ns": number((end - start)[longest], pa.int64()),
     }
-    return _table(KERNEL_TOTALS, columns)
+    return total_table(KERNEL_TOTALS, columns)
 
 
 def _longest(groups: Groups, length: Ints) -> Ints:
@@ -92,10 +92,10 @@ def op_extents(cpu_ops: pa.Table) -> pa.Table:
     """Return the first start and the last end of the operators of each recording."""
     recordings = Groups.by_keys(list(_who(cpu_ops).values()) or [np.zeros(cpu_ops.num_rows, int)])
     start, end = (numbers(cpu_ops[name]) for name in ("start_ns", "end_ns"))
-    columns = _of_first(OP_EXTENTS, _who(cpu_ops), recordings.first_row)
+    columns = of_first(OP_EXTENTS, _who(cpu_ops), recordings.first_row)
     columns["start_ns"] = number(recordings.min(start), pa.int64())
     columns["end_ns"] = number(recordings.max(end), pa.int64())
-    return _table(OP_EXTENTS, columns)
+    return total_table(OP_EXTENTS, columns)
 
 
 def memory_extents(memory: pa.Table) -> pa.Table:
@@ -103,16 +103,16 @@ def memory_extents(memory: pa.Table) -> pa.Table:
     keys = _who(memory)
     keys["device_type"] = numbers(memory["device_type"], NONE).astype(np.int64)
     devices = Groups.by_keys(list(keys.values()))
-    columns = _of_first(MEMORY_EXTENTS, keys, devices.first_row)
+    columns = of_first(MEMORY_EXTENTS, keys, devices.first_row)
     columns["reserved_bytes"] = number(devices.max(numbers(memory["reserved_bytes"])), pa.int64())
-    return _table(MEMORY_EXTENTS, columns)
+    return total_table(MEMORY_EXTENTS, columns)
 
 
 def step_marks(annotations: pa.Table) -> pa.Table:
     """Return the annotations that are steps, in their order."""
     marks = annotations.filter(pa.array(valid(annotations["step"])))
     held = [name for name in STEP_MARKS.names if name in annotations.column_names]
-    return _table(STEP_MARKS, {name: marks[name] for name in held})
+    return total_table(STEP_MARKS, {name: marks[name] for name in held})
 
 
 def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
@@ -131,9 +131,9 @@ def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
         "unlinked_ns": recordings.sum(np.where(lost, length, 0)),
         "ambiguous_activities": recordings.sum(ambiguous.astype(np.int64)),
     }
-    columns = _of_first(GPU_WORK, _who(kernels), recordings.first_row)
+    columns = of_first(GPU_WORK, _who(kernels), recordings.first_row)
     columns |= {name: number(values, pa.int64()) for name, values in sums.items()}
-    return _table(GPU_WORK, columns)
+    return total_table(GPU_WORK, columns)
 
 
 def _alike(
@@ -150,26 +150,33 @@ def _alike(
     order = np.argsort(groups.first_row)
     first = groups.first_row[order]
     length = numbers(events["end_ns"]) - numbers(events["start_ns"])
-    columns = _of_first(schema, keys, first)
+    columns = of_first(schema, keys, first)
     columns |= {name: text(codes[first], names) for name, (codes, names) in coded.items()}
     columns["count"] = number(groups.count[order], pa.int64())
     columns["total_ns"] = number(groups.sum(length)[order], pa.int64())
-    return _table(schema, columns)
+    return total_table(schema, columns)
 
 
 def _who(events: pa.Table) -> dict[str, Ints]:
     """Return whose the events are; those of one file do not say."""
-    held = [name for name in _WHO if name in events.column_names]
-    return {name: numbers(events[name], NONE).astype(np.int64) for name in held}
+    return held_numbers(events, *_WHO)
 
 
-def _of_first(schema: pa.Schema, keys: Mapping[str, Ints], first: Ints) -> dict[str, pa.Array]:
+def held_numbers(table: pa.Table, *names: str) -> dict[str, Ints]:
+    """Return those of some columns that a table has."""
+    held = [name for name in names if name in table.column_names]
+    return {name: numbers(table[name], NONE).astype(np.int64) for name in held}
+
+
+def of_first(schema: pa.Schema, keys: Mapping[str, Ints], first: Ints) -> dict[str, pa.Array]:
+    """Return the columns of keys, by the first row of each."""
     return {
         name: number(values[first], schema.field(name).type, values[first] != NONE)
         for name, values in keys.items()
     }
 
 
-def _table(schema: pa.Schema, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+def total_table(schema: pa.Schema, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+    """Return a table of those columns of a schema that there are."""
     fields = [field for field in schema if field.name in columns]
     return pa.table([columns[field.name] for field in fields], schema=pa.schema(fields))
