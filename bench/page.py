@@ -53,7 +53,8 @@ _GOALS = """\
 ## Goals
 
 What is aimed at, and what the runs above came to. Commands count in multiples of an empty Python;
-seconds are those of the machines named above.
+seconds are those of the machines named above. What is aimed at for many ranks and for one large
+file is in [Many ranks](scale.md#measurements).
 """
 _TIMELINE = """\
 ## The timeline
