@@ -25,7 +25,7 @@ _CLIMB = 32  # levels; operators are seldom nested deeper
 class Threads:
     """One number for each (process, thread), whichever table names it.
 
-    Where a table holds several files (`derived.together`), each has processes of its own.
+    In a table of several files (`derived.together`) the processes of each file are kept apart.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What lies beside what at the times of a replay, of activities that are named by their nodes."""
+"""Which activities overlap at the times of a replay. Activities are given by their nodes."""
 
 from typing import NamedTuple
 

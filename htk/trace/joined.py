@@ -52,7 +52,9 @@ def are_small(name: str, files: Sequence[TraceFile]) -> bool:
 
 def _folders(files: Sequence[TraceFile]) -> list[Path]:
     """Return the folders of the files' entries; none where they are few or not all in the cache."""
-    if os.environ.get("HTK_GPUS"):  # its links decide what of a collective is not known
+    # The links of a user's GPUs decide what of a collective is not known. The variable is OWN_FILE
+    # of models.hardware, which most questions need not import.
+    if os.environ.get("HTK_GPUS"):
         return []
     folders = [file.entry.folder for file in files if isinstance(file.entry, StoredEntry)]
     return folders if len(folders) >= max(len(files), 2) else []

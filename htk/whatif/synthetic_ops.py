@@ -48,7 +48,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Works:
-    """The same of many, by column; of what they wait for, and what waits for them, one row each."""
+    """Many such activities as columns; `after` and `before` have one row for each dependency."""
 
     like: Ints
     length: Floats

@@ -167,7 +167,7 @@ _READS = ("idle_causes", "rank_windows", "step_windows", "stalls")
 
 @given(st.lists(_rank, min_size=1, max_size=3))
 def test_totals_of_ranks_one_after_the_other_are_those_of_all(job: Job) -> None:
-    """As files make them: without whose they are."""
+    """As files make them: without the columns that say whose rows they are."""
     rows = rows_of(job)
     whole = idle_costs(*(tables_of(rows)[name] for name in _READS)).to_pylist()
     parts: list[dict[str, Any]] = []

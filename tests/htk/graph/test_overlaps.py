@@ -1,4 +1,4 @@
-"""What runs beside what: compiled, with NumPy, and every nanosecond asked."""
+"""Overlaps in compiled code, in NumPy, and counted nanosecond by nanosecond are the same."""
 
 import numpy as np
 import pytest
