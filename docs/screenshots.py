@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_traces"
 FOLDER = Path(__file__).parent / "img"
 MOST_BYTES = 3_000_000
-QUALITY = 68
+QUALITY = 64
 DESK, WIDE, PHONE = (1440, 900), (1920, 1080), (390, 844)
 _FILLED = """() => !document.querySelector('#reading-bar')
     && [...document.querySelectorAll('main .part')].every(p => p.childElementCount)
