@@ -29,6 +29,7 @@ from htk.schema import DERIVED, TABLES
 MARK = "htk-store.json"  # tells a store from a folder of traces
 _MEMBER = re.compile(r"([0-9a-f]{40})(-\d{1,6})?/([\w-]{1,100}\.arrow|meta\.json)")
 _OBJECT = re.compile(r"([0-9a-f]{40})\.zip")
+_SHARE = re.compile(r"share-[0-9a-f]{16}-\d{1,6}-of-\d{1,6}\.json")
 _STORES = re.compile(r"^(s3a?|gs|gcs|abfss?|az|memory)://", re.IGNORECASE)
 _NOTE = json.dumps({"kind": "parsed traces of htk"}).encode()
 
@@ -65,6 +66,15 @@ class SharedStore:
     def has_others(self) -> bool:
         """Return whether it holds entries that other code made."""
         return bool(set(self._folder.listed()) - {MARK, _code()})
+
+    def note(self, name: str, content: bytes) -> None:
+        """Keep what a share says that it will store, in place of what it said before."""
+        self._folder.put_bytes(content, _code(), name)
+
+    def notes(self) -> list[bytes | Exception]:
+        """Return what shares say that they store."""
+        names = [name for name in self._folder.listed(_code()) if _SHARE.fullmatch(name)]
+        return [*self._folder.read(_code(), sorted(names)).values()]
 
     def put(self, folders: Sequence[Path]) -> None:
         """Keep the cache's folders of one file, that of its first process first."""

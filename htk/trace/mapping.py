@@ -4,6 +4,7 @@ Entries are named by content, so that shares may overlap, be run again, or be cu
 """
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -13,12 +14,22 @@ from htk.core.parser import Source
 from htk.derived import registry
 from htk.errors import HtkError, TraceError, UsageError
 from htk.io.entry import StoredEntry
+from htk.io.remote import is_url
 from htk.io.shared_store import SharedStore
 from htk.io.sources import content_identity, resolve
 from htk.io.store import Store
 from htk.spread.workplace import Workplace
 from htk.trace.file import FileRecording, TraceFile
-from htk.trace.opening import Inputs, OpenOptions, key_of, parse_options, read_all, with_sample
+from htk.trace.opening import (
+    SIDECARS,
+    Inputs,
+    OpenOptions,
+    key_of,
+    parse_options,
+    read_all,
+    with_sample,
+)
+from htk.trace.shares import NO_TRACE, ShareNote
 
 _FILES_AT_A_TIME = 16  # parsed before they are stored: what is cut short loses no more
 
@@ -62,7 +73,10 @@ def map_files(
     shared.mark()
     sources = [_named_by_content(s) for s in shard.of(resolve(with_sample(inputs)))]
     cache, there = Store(), set(shared.names())
-    missing = [s for s in sources if key_of(cache, s, parse_options(options)) not in there]
+    keys = {s.name: key_of(cache, s, parse_options(options)) for s in sources}
+    note = ShareNote(_named(inputs), shard.number, shard.count, time.time(), keys)
+    shared.note(note.name, note.packed())
+    missing = [s for s in sources if keys[s.name] not in there]
     stored, unread, failed = 0, [], []
     for first in range(0, len(missing), _FILES_AT_A_TIME):
         batch = missing[first : first + _FILES_AT_A_TIME]
@@ -75,8 +89,19 @@ def map_files(
                 stored += 1
             except TraceError as error:
                 failed.append((name, str(error)))
+    strangers = (name for name in unread if not name.endswith(SIDECARS))
+    left = dict.fromkeys(strangers, NO_TRACE) | dict(failed)
+    there |= set(shared.names())
+    kept = {name: key for name, key in keys.items() if key in there or name in left}
+    shared.note(note.name, replace(note, keys=kept, left=left).packed())
     work.close()
     return MappedFiles(stored, len(sources) - len(missing), tuple(unread), tuple(failed))
+
+
+def _named(inputs: Inputs) -> str:
+    """Return what the shares of a run have in common, wherever they work."""
+    names = [inputs] if isinstance(inputs, str | Path) else inputs
+    return ", ".join(str(n) if is_url(str(n)) else str(Path(n).absolute()) for n in names)
 
 
 def _named_by_content(source: Source) -> Source:

@@ -39,7 +39,7 @@ _ENDINGS_OF_TEXT = (
 _LOOKED_AT = 8  # files whose names tell nothing
 
 # What lies beside traces; tables and settings that hold no rows of a job are passed over.
-_SIDECARS = ("truth.json", "measured.json", ".csv", ".parquet", ".yaml", ".yml")
+SIDECARS = ("truth.json", "measured.json", ".csv", ".parquet", ".yaml", ".yml")
 SAMPLE = Path(__file__).parents[1] / "sample"  # the recording that comes with htk
 Inputs = str | Path | Sequence[str | Path]
 
@@ -111,7 +111,7 @@ def read_all(
             if isinstance(outcome, list):
                 read += outcome
             elif isinstance(outcome, UnknownFormat):
-                if not source.file_name.endswith(_SIDECARS) or len(sources) == 1:
+                if not source.file_name.endswith(SIDECARS) or len(sources) == 1:
                     unread.append(source.name)
             elif isinstance(outcome, TraceError):
                 failed.append((source.name, str(outcome)))

@@ -10,16 +10,16 @@ from htk.io.entry import StoredEntry
 from htk.io.shared_store import SharedStore
 from htk.io.store import Store
 from htk.trace.file import FileRecording, process_of
+from htk.trace.shares import AGAIN, not_stored, notes_of
 
-AGAIN = "run htk map again"
 _AT_ONCE = 16  # copies from a bucket: it is waited for, not worked for
 
 
 def stored_recordings(
     inputs: object,
 ) -> tuple[list[FileRecording], list[str], list[tuple[str, str]]] | None:
-    """Return what the entries of a store hold, and what of them cannot be used, as the reading of
-    files does; None where the inputs name no store."""
+    """Return what the entries of a store hold, what of them cannot be used, and what shares have
+    not stored, as the reading of files does; None where the inputs name no store."""
     shared = SharedStore.at(str(inputs)) if isinstance(inputs, str | Path) else None
     if shared is None:
         return None
@@ -29,7 +29,7 @@ def stored_recordings(
         why = "was written by another version of htk" if shared.has_others() else "is empty"
         raise TraceError(f"{shared.address}: the store {why}; {AGAIN}")
     read: list[FileRecording] = []
-    failed = []
+    unread, failed = not_stored(notes_of(shared.notes()), keys)
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -40,7 +40,7 @@ def stored_recordings(
                 failed.append((f"{shared.address}/{key}", str(outcome)))
             else:
                 read += outcome
-    return read, [], failed
+    return read, unread, failed
 
 
 def _fetched(shared: SharedStore, cache: Store, key: str) -> list[FileRecording] | TraceError:
