@@ -41,10 +41,11 @@ class Workplace:
 
     def reader(self, sizes: Sequence[int], *, waited_for: bool) -> Mapper:
         """Return who reads files of these sizes here: as many threads as memory allows, but one
-        where all are small, unless other processes or machines are waited for."""
-        largest = max(sizes, default=0)
-        in_turn = largest < _SMALL_BYTES and not waited_for
-        return ThreadMapper(1 if in_turn else self.files_at_once(largest))
+        where small ones hold most of the bytes, unless other processes or machines are waited
+        for."""
+        in_small = sum(size for size in sizes if size < _SMALL_BYTES)
+        in_turn = 2 * in_small >= sum(sizes) and not waited_for
+        return ThreadMapper(1 if in_turn else self.files_at_once(max(sizes, default=0)))
 
     @property
     def is_elsewhere(self) -> bool:

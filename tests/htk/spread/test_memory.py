@@ -72,3 +72,5 @@ def test_small_files_are_read_in_turn_unless_something_else_is_waited_for(
     assert work.reader([100_000, 70_000], waited_for=False).workers == 1
     assert work.reader([100_000, 70_000], waited_for=True).workers == 16
     assert work.reader([100_000, 2_000_000], waited_for=False).workers == 16
+    assert work.reader([100_000] * 99 + [2_000_000], waited_for=False).workers == 1
+    assert work.reader([], waited_for=False).workers == 1
