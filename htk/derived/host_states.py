@@ -11,8 +11,9 @@ import pyarrow as pa
 from htk.columns.arrow import codes_of, numbers, truths, valid
 from htk.columns.groups import Groups
 from htk.columns.intervals import Spans, sweep, union
-from htk.columns.nesting import Threads
+from htk.columns.nesting import FILE, Threads, files_of
 from htk.columns.order import ordered
+from htk.columns.segments import heads
 from htk.columns.types import NONE, Ints, Mask
 
 # In the order of precedence: of several that hold at once the first one names the time.
@@ -110,7 +111,7 @@ def _first_launches(
     row = numbers(kernel_links["launch_row"], NONE)
     linked = np.flatnonzero(row != NONE)
     columns = [codes_of(kernels["name"])[0][linked].astype(np.int64)]
-    for name in ("rank", "cycle"):  # which the tables of one file lack
+    for name in ("rank", "cycle", FILE):  # which the tables of one file lack
         if name in kernels.column_names:
             columns.append(numbers(kernels[name], NONE)[linked].astype(np.int64))
     begin, end = (numbers(launches[column]) for column in ("start_ns", "end_ns"))
@@ -159,13 +160,15 @@ class StateTimeline:
 
 @dataclass(frozen=True)
 class HostStates:
-    """Spans of all threads of a process, by state."""
+    """Spans of all threads of a process by state, or of those of several files."""
 
     thread: Ints
+    file: Ints
     start: Ints
     end: Ints
     state: Ints
-    main: int  # the thread that steps, else the one that launches most
+    file_of_thread: Ints
+    main: Ints  # of each file, the thread that steps, else the one that launches most
 
     @classmethod
     def of(
@@ -192,30 +195,35 @@ class HostStates:
         ]
         thread_parts = [np.full(len(cost), _ANYWHERE, np.int64)]
         starts, ends = [numbers(overheads["start_ns"])], [numbers(overheads["end_ns"])]
-        states = [cost]
+        states, files = [cost], [files_of(overheads)]
         for table, state, chosen in parts:
             rows = np.flatnonzero(chosen)
             thread_parts.append(threads.of(table)[rows].astype(np.int64))
+            files.append(files_of(table)[rows])
             starts.append(numbers(table["start_ns"])[rows])
             ends.append(numbers(table["end_ns"])[rows])
             states.append(state[rows])
         return cls(
             np.concatenate(thread_parts),
+            np.concatenate(files),
             np.concatenate(starts),
             np.concatenate(ends),
             np.concatenate(states),
-            _main_thread(annotations, launches, threads),
+            threads.file,
+            _main_threads(annotations, launches, threads),
         )
 
-    def timeline(self, thread: int) -> StateTimeline:
-        """Return a thread's states; where it has nothing open, those of the main thread."""
-        own = self._sets(thread)
-        fallback = self._sets(self.main) if thread != self.main else []
+    def timeline(self, threads: Ints) -> StateTimeline:
+        """Return the states of a thread, where it has nothing open those of the main thread; or of
+        one thread of each of several files, whose times do not overlap."""
+        main = self.main[self.file_of_thread[threads]]
+        other = main != threads
+        own = self._sets(threads, self.file_of_thread[threads])
+        fallback = self._sets(main[other], self.file_of_thread[threads[other]])
         always = Spans(np.array([-_FOREVER], np.int64), np.array([_FOREVER], np.int64))
-        sets = [*own, *fallback, always]
-        swept = sweep(sets)
+        swept = sweep([*own, *fallback, always])
         lowest = np.log2(swept.on & -swept.on).astype(np.int64)
-        states = [*range(PYTHON)] * (2 if fallback else 1) + [PYTHON]
+        states = [*range(PYTHON)] * 2 + [PYTHON]
         return StateTimeline(swept.start, swept.end, np.array(states, np.int64)[lowest])
 
     def anywhere(self, state: int) -> Spans:
@@ -223,14 +231,18 @@ class HostStates:
         rows = self.state == state
         return union(self.start[rows], self.end[rows])
 
-    def _sets(self, thread: int) -> Sequence[Spans]:
-        rows = np.flatnonzero((self.thread == thread) | (self.thread == _ANYWHERE))
+    def _sets(self, threads: Ints, files: Ints) -> Sequence[Spans]:
+        """Return the spans by state of some threads, and of what is tied to none in their files."""
+        sets = [_NOTHING] * PYTHON
+        if not len(threads):
+            return sets
+        free = (self.thread == _ANYWHERE) & np.isin(self.file, files)
+        rows = np.flatnonzero(np.isin(self.thread, threads) | free)
         state = self.state[rows]
-        sets = [_NOTHING] * len(STATES)
-        for held in np.unique(state).tolist():  # few of the states
+        for held in np.unique(state[state < PYTHON]).tolist():  # few of the states
             own = rows[state == held]
             sets[held] = union(self.start[own], self.end[own])
-        return sets[:PYTHON]
+        return sets
 
 
 def _coded(table: pa.Table, rule: Callable[[str], int]) -> Ints:
@@ -239,9 +251,16 @@ def _coded(table: pa.Table, rule: Callable[[str], int]) -> Ints:
     return np.array([*states, PYTHON], np.int64)[codes]
 
 
-def _main_thread(annotations: pa.Table, launches: pa.Table, threads: Threads) -> int:
+def _main_threads(annotations: pa.Table, launches: pa.Table, threads: Threads) -> Ints:
+    """Return the main thread of each file; the first of several that step or launch as often."""
     steps = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
-    for candidates in (threads.of(annotations)[steps], threads.of(launches)):
-        if len(candidates):
-            return int(np.bincount(candidates).argmax())
-    return _ANYWHERE
+    stepping, launching = threads.of(annotations)[steps], threads.of(launches)
+    file = threads.file
+    main = np.full(file.max(initial=0) + 1, _ANYWHERE, np.int64)
+    for candidates in (launching, stepping):
+        count = np.bincount(candidates, minlength=len(file))
+        order = ordered(file, -count)
+        most = order[heads(file[order])]
+        most = most[count[most] > 0]
+        main[file[most]] = most
+    return main

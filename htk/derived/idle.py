@@ -6,6 +6,7 @@ an event of another stream, or unknown. A blocking call during which nothing rec
 to GPU work that was not recorded.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 from htk.columns.arrow import matching, number, numbers, text
 from htk.columns.groups import Groups
 from htk.columns.intervals import Spans, clip
-from htk.columns.nesting import Threads
+from htk.columns.nesting import FILE, Threads, files_of
 from htk.columns.order import ordered
-from htk.columns.segments import SegmentTimes, heads, running_max
+from htk.columns.segments import SegmentTimes, heads, repeated, running_max
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.derived.host_states import PYTHON, STATES, SYNC, HostStates, call_states
 
@@ -46,6 +47,7 @@ LIMITS = {  # as answers tell them
 
 
 class _Gaps(NamedTuple):
+    file: Ints
     device: Ints
     stream: Ints  # NONE: no stream of the device runs anything
     start: Ints
@@ -74,7 +76,10 @@ def idle_causes(
     overheads: pa.Table,
     syncs: pa.Table,
 ) -> pa.Table:
-    """Idle time of each device and of each of its streams, cut by cause."""
+    """Idle time of each device and of each of its streams, cut by cause.
+
+    Where the tables are those of several files (`derived.together`), so is the answer.
+    """
     threads = Threads()
     gaps = _gaps_of(kernels)
     calls = call_states(launches, kernels, kernel_links)
@@ -82,13 +87,14 @@ def idle_causes(
     thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
     launch = numbers(kernel_links["launch_row"], NONE)[gaps.row]
     pieces = _pieces(gaps, launch, launches, kernel_links, thread[launch], host)
+    file = gaps.file[pieces.gap]
     waits = _waits_for_events(kernels, kernel_links, launches, syncs)[gaps.row]
     handed = waits & _handed_over(gaps, kernels, launch, launches)
     waiting = np.where(pieces.cause == UNKNOWN, waits[pieces.gap], handed[pieces.gap])
     waiting &= np.isin(pieces.cause, (UNKNOWN, LATENCY))
     cause = np.where(waiting, STREAM_WAIT, pieces.cause)
-    if not cpu_ops.num_rows:  # nothing tells operators from Python
-        cause = np.where(cause == PYTHON, UNKNOWN, cause)
+    no_operators = ~np.isin(file, files_of(cpu_ops))  # nothing tells them from Python
+    cause = np.where(no_operators & (cause == PYTHON), UNKNOWN, cause)
     staging = numbers(kernels["size_bytes"])[gaps.row] * COPY_NS_PER_BYTE
     never = np.where(gaps.stream == NONE, 0, np.inf)  # other streams explain a blocking call
     pieces = _blocked(pieces._replace(cause=cause), host.anywhere(SYNC), staging + never)
@@ -99,9 +105,9 @@ def _gaps_of(kernels: pa.Table) -> _Gaps:
     device = numbers(kernels["device"], NONE).astype(np.int64)
     stream = numbers(kernels["stream"], NONE)
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
-    nobody = np.full(len(device), NONE, np.int64)
-    of_devices = _gaps_in(np.stack([device, nobody], axis=1), start, end)
-    return of_devices.joined(_gaps_in(np.stack([device, stream], axis=1), start, end))
+    file, nobody = files_of(kernels), np.full(len(device), NONE, np.int64)
+    of_devices = _gaps_in(np.stack([file, device, nobody], axis=1), start, end)
+    return of_devices.joined(_gaps_in(np.stack([file, device, stream], axis=1), start, end))
 
 
 def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
@@ -117,7 +123,8 @@ def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
     before = order[np.maximum.accumulate(farthest)[free]]
     keys = of.keys[lane[free]]
     next_start = start[order][free + 1]
-    return _Gaps(keys[:, 0], keys[:, 1], reach[free], next_start, order[free + 1], before)
+    file, device, stream = keys.T
+    return _Gaps(file, device, stream, reach[free], next_start, order[free + 1], before)
 
 
 def _pieces(
@@ -135,8 +142,8 @@ def _pieces(
     start, end = gaps.start[linked], gaps.end[linked]
     quick = end - np.maximum(call, start) <= LATENCY_NS
     late[linked] = np.clip(np.where(quick, call, done), start, end)
-    rocm = matching(launches["name"], lambda n: n.startswith("hip")).any()
-    floor = FLOOR_ROCM_NS if rocm else FLOOR_CUDA_NS
+    of_rocm = files_of(launches)[matching(launches["name"], lambda n: n.startswith("hip"))]
+    floor = np.where(np.isin(gaps.file, of_rocm), FLOOR_ROCM_NS, FLOOR_CUDA_NS)
     tick = gaps.end - gaps.start <= floor
     late[tick] = gaps.start[tick]
     carried = np.asarray(kernel_links["carry_in"].to_numpy(), bool)[gaps.row]
@@ -145,12 +152,21 @@ def _pieces(
     busy = gaps.end > late
     parts = [_Pieces(np.flatnonzero(busy), rest[busy], late[busy], gaps.end[busy])]
     waiting = np.flatnonzero(late > gaps.start)
-    for launcher in np.unique(thread[waiting]).tolist():  # the few threads that launch
-        of_thread = waiting[thread[waiting] == launcher]
-        line = host.timeline(launcher)
+    for launchers in _one_of_each_file(np.unique(thread[waiting]), host.file_of_thread):
+        of_thread = waiting[np.isin(thread[waiting], launchers)]
+        line = host.timeline(launchers)
         cut = clip(gaps.start[of_thread], late[of_thread], line.start, line.end)
         parts.append(_Pieces(of_thread[cut.row], line.state[cut.window], cut.start, cut.end))
     return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _one_of_each_file(threads: Ints, file_of_thread: Ints) -> Iterator[Ints]:
+    """Yield the first thread of each file, then the second: there are few that launch."""
+    threads = threads[np.argsort(file_of_thread[threads], kind="stable")]
+    first = np.flatnonzero(heads(file_of_thread[threads]))
+    turn = repeated(np.diff(np.append(first, len(threads))))[1]
+    for k in range(turn.max(initial=-1) + 1):
+        yield threads[turn == k]
 
 
 def _blocked(pieces: _Pieces, blocking: Spans, staging: NDArray[np.float64]) -> _Pieces:
@@ -186,20 +202,29 @@ def _waits_for_events(
     launch before it.
     """
     launch = numbers(kernel_links["launch_start_ns"], NO_TIME)
-    stream = numbers(kernels["stream"], NONE)
-    if not syncs.num_rows:
+    file = files_of(kernels)
+    is_recorded = np.isin(file, files_of(syncs))
+    waits = np.zeros(len(file), bool)
+    if not is_recorded.all():
         called = matching(launches["name"], lambda n: "StreamWaitEvent" in n)
-        nowhere = np.full(len(stream), NONE, np.int64)
         called_ns = numbers(launches["start_ns"])[called]
-        return _after(nowhere, launch, np.full(len(called_ns), NONE, np.int64), called_ns) & (
-            launch > NO_TIME
-        )
+        waits = _after(file, launch, files_of(launches)[called], called_ns) & (launch > NO_TIME)
+    if not is_recorded.any():
+        return waits
+    lane, on = _lanes(kernels, syncs)
     called = matching(syncs["name"], lambda n: "Stream Wait" in n)
     waited = matching(syncs["name"], "event_wait".__eq__)
-    on = numbers(syncs["stream"], NONE)
     start, end = numbers(syncs["start_ns"]), numbers(syncs["end_ns"])
-    queued = _after(stream, launch, on[called], start[called]) & (launch > NO_TIME)
-    return queued | _after(stream, numbers(kernels["start_ns"]), on[waited], end[waited])
+    queued = _after(lane, launch, on[called], start[called]) & (launch > NO_TIME)
+    queued |= _after(lane, numbers(kernels["start_ns"]), on[waited], end[waited])
+    return np.where(is_recorded, queued, waits)
+
+
+def _lanes(kernels: pa.Table, syncs: pa.Table) -> tuple[Ints, Ints]:
+    """Return a number for each stream of each file, in both tables."""
+    keys = [np.stack([files_of(t), numbers(t["stream"], NONE)], axis=1) for t in (kernels, syncs)]
+    lanes = Groups.by_keys(np.concatenate(keys)).group_ids
+    return lanes[: kernels.num_rows], lanes[kernels.num_rows :]
 
 
 def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
@@ -215,7 +240,9 @@ def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
 
 
 def _table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
-    order = ordered(pieces.gap, pieces.start)
+    of_files = FILE in kernels.column_names
+    by_file = (gaps.file[pieces.gap],) if of_files else ()
+    order = ordered(*by_file, pieces.gap, pieces.start)
     gap = pieces.gap[order]
     device, stream = gaps.device[gap], gaps.stream[gap]
     columns = {
@@ -228,4 +255,6 @@ def _table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
         "end_ns": number(pieces.end[order], pa.int64()),
         "next_event": number(numbers(kernels["event"])[gaps.row[gap]], pa.int64()),
     }
+    if of_files:
+        columns[FILE] = number(gaps.file[gap], pa.int64())
     return pa.table(columns)

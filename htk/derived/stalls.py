@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, number, numbers, text, truths
+from htk.columns.nesting import FILE, files_of
 from htk.columns.order import ordered
 from htk.columns.segments import heads, running_max
 from htk.columns.types import NO_TIME, NONE, Ints, Mask
@@ -35,6 +36,7 @@ _WAITS = np.array([*(state in WAITING for state in range(len(STATES))), False]) 
 
 
 class _Stalls(NamedTuple):
+    file: Ints
     state: Ints
     start: Ints
     end: Ints
@@ -43,7 +45,7 @@ class _Stalls(NamedTuple):
 
 
 _NO_ROWS = np.empty(0, np.int64)
-_NOTHING = _Stalls(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, pa.nulls(0, pa.string()))
+_NOTHING = _Stalls(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, pa.nulls(0, pa.string()))
 
 
 def stalls(
@@ -58,7 +60,10 @@ def stalls(
     overheads: pa.Table,
 ) -> pa.Table:
     """Return the stalls of the host of one file, in order of their start. One inside another of the
-    same state is left out: a range and the function in it are one."""
+    same state is left out: a range and the function in it are one.
+
+    Where the tables are those of several files (`derived.together`), so is the answer.
+    """
     on_host = ~truths(annotations["on_gpu"])
     parts = [
         _calls(call_states(launches, kernels, kernel_links), launches, launch_links),
@@ -68,9 +73,8 @@ def stalls(
         _spans(overheads, overhead_state, np.ones(overheads.num_rows, bool)),
         _long_operators(cpu_ops, op_links),
     ]
-    state, start, end, op = (
-        np.concatenate(column)
-        for column in zip(*((p.state, p.start, p.end, p.op) for p in parts), strict=True)
+    file, state, start, end, op = (
+        np.concatenate(column) for column in zip(*(part[:-1] for part in parts), strict=True)
     )
     kept = _outermost(state, start, end)
     kept = kept[np.argsort(start[kept], kind="stable")]
@@ -83,6 +87,8 @@ def stalls(
         "start_ns": number(start[kept], pa.int64()),
         "end_ns": number(end[kept], pa.int64()),
     }
+    if FILE in launches.column_names:
+        columns[FILE] = number(file[kept], pa.int64())
     return pa.table(columns)
 
 
@@ -113,8 +119,11 @@ def _picked(spans: pa.Table, rows: Ints, state: Ints, op: Ints) -> _Stalls:
     if not len(rows):
         return _NOTHING
     start, end = (numbers(spans[c])[rows] for c in ("start_ns", "end_ns"))
-    names = spans["name"].take(pa.array(rows)).cast(pa.string()).combine_chunks()
-    return _Stalls(state.astype(np.int64), start, end, op.astype(np.int64), names)
+    codes, names = codes_of(spans["name"])
+    own = codes[rows]
+    taken = names.take(number(own, pa.int32(), own >= 0))
+    file = files_of(spans)[rows]
+    return _Stalls(file, state.astype(np.int64), start, end, op.astype(np.int64), taken)
 
 
 def _outermost(state: Ints, start: Ints, end: Ints) -> Ints:

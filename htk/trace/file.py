@@ -165,10 +165,10 @@ class TraceFile:
 
     def _made(self, name: str) -> pa.Table:
         maker = registry.maker(name)
-        return maker.function(*(self._own(read) for read in maker.reads))
+        return maker.function(*(self.own_or_empty(read) for read in maker.reads))
 
-    def _own(self, name: str) -> pa.Table:
-        """A table as the file has it, without rank and cycle."""
+    def own_or_empty(self, name: str) -> pa.Table:
+        """A table as the file has it, without rank and cycle; empty where it has none."""
         return self.parsed_table(name) if name in TABLES else self._derived(name)
 
     def parsed_table(self, name: str) -> pa.Table:

@@ -138,13 +138,13 @@ def test_timelines_as_at_each_instant(spans: list[tuple[int, str, int, int, int]
         } | ({"on_gpu": False} if kind == "annotations" else {}))  # fmt: skip
     tables = {kind: make(kind, of_kind) for kind, of_kind in rows.items()}
     threads = Threads()
+    numbers = threads.of(make("launches", [{"process": "1", "thread": t} for t in "01"])).tolist()
     calls = np.array([call_state(r["name"]) for r in rows["launches"]], np.int64)
     states = HostStates.of(
         calls, *(tables[k] for k in ("launches", "cpu_ops", "annotations", "python_calls")),
         tables["overheads"], threads,
     )  # fmt: skip
-    numbers = threads.of(make("launches", [{"process": "1", "thread": t} for t in "01"])).tolist()
-    assert states.main == numbers[0], "the thread that steps"
+    assert states.main.tolist() == [numbers[0]], "the thread that steps"
 
     def state_at(thread: int, instant: int) -> int:
         """Which state holds from this instant to the next."""
@@ -159,7 +159,7 @@ def test_timelines_as_at_each_instant(spans: list[tuple[int, str, int, int, int]
         return PYTHON
 
     for thread in (0, 1):
-        line = states.timeline(numbers[thread])
+        line = states.timeline(np.array([numbers[thread]]))
         assert (line.start[1:] == line.end[:-1]).all()
         row = np.searchsorted(line.start, np.arange(40), side="right") - 1
         assert line.state[row].tolist() == [state_at(thread, t) for t in range(40)]

@@ -227,15 +227,15 @@ def test_against_a_twin_that_asks_every_instant(
         assert found == {t: why(t) for t in range(40) if why(t)}
 
 
-LANES = st.tuples(st.integers(0, 1), st.integers(7, 9))
+LANES = st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(7, 9))
 ACTIVITIES = st.lists(st.tuples(LANES, st.integers(0, 30), st.integers(0, 8)), max_size=12)
 
 
 @given(ACTIVITIES)
 def test_gaps_of_each_lane_are_what_nothing_of_it_covers(
-    rows: list[tuple[tuple[int, int], int, int]],
+    rows: list[tuple[tuple[int, int, int], int, int]],
 ) -> None:
-    lanes = np.array([lane for lane, _, _ in rows], np.int64).reshape(-1, 2)
+    lanes = np.array([lane for lane, _, _ in rows], np.int64).reshape(-1, 3)
     start = np.array([begin for _, begin, _ in rows], np.int64)
     end = start + np.array([length for _, _, length in rows], np.int64)
     gaps = _gaps_in(lanes, start, end)
@@ -247,10 +247,10 @@ def test_gaps_of_each_lane_are_what_nothing_of_it_covers(
             reach = max((int(end[j]) for j in earlier), default=None)
             if reach is not None and reach < start[k]:
                 expected.append((*lane, reach, int(start[k]), k))
-    found = zip(gaps.device, gaps.stream, gaps.start, gaps.end, gaps.row, strict=True)
+    found = zip(gaps.file, gaps.device, gaps.stream, gaps.start, gaps.end, gaps.row, strict=True)
     assert [tuple(map(int, gap)) for gap in found] == expected
-    for gap, (device, stream, reach, begin, _) in zip(gaps.before.tolist(), expected, strict=True):
-        assert rows[gap][0] == (device, stream) and end[gap] == reach and start[gap] < begin
+    for gap, (*lane, reach, begin, _) in zip(gaps.before.tolist(), expected, strict=True):
+        assert rows[gap][0] == tuple(lane) and end[gap] == reach and start[gap] < begin
 
 
 @given(

@@ -21,6 +21,7 @@ from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, wr
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
 Read = Callable[[str], pa.Table]
+OWN_TEXTS = {"idle_causes": ("cause",), "stalls": ("cause", "name")}
 
 
 def alone(read: Read, name: str) -> pa.Table:
@@ -44,6 +45,9 @@ def assert_as_alone(files: list[Read]) -> None:
             assert table.schema.equals(expected.schema, check_metadata=True)
             assert table.to_pydict() == expected.to_pydict()
             table.validate(full=True)
+            for texts in OWN_TEXTS.get(name, ()):
+                assert table[texts].chunk(0).dictionary == expected[texts].chunk(0).dictionary
+                assert table[texts].chunk(0).indices == expected[texts].chunk(0).indices
 
 
 @cache
@@ -132,6 +136,79 @@ def test_made_up_files(seed: int, tmp_path: Path) -> None:
             **of_rank(rank, 8, base),
         )
     assert_as_alone(files_of(open_trace(tmp_path, OpenOptions(cache=False))))
+
+
+def late_file(chance: random.Random) -> list[Event]:
+    """Return events of a file whose GPUs are idle, and whose host is late for many reasons: also
+    for lack of operators, of records of waits, of a main thread."""
+    moment = partial(chance.uniform, 0, chance.choice([1000, 9000]))
+    length = partial(chance.choice, (0, 3, 40, 300, 1500))
+    launching = chance.choice(
+        [LAUNCHING, LAUNCHING, [name.replace("cuda", "hip") for name in LAUNCHING]]
+    )
+    threads = chance.choice([[1], [1, 2], [1, 2, 3]])
+    events: list[Event] = []
+    for k in range(chance.choice([0, 1, 25])):
+        called = moment()
+        begin = called + chance.choice([2, 20, 400])
+        call = launch(k, called, length(), chance.choice(threads))
+        run = kernel(chance.choice("ab"), begin, length(), k, chance.choice([7, 8]))
+        run["args"]["device"] = run["pid"] = chance.choice([0, 0, 1])
+        if chance.random() < 0.2:
+            run |= {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)"}
+            run["args"]["bytes"] = chance.choice([0, 10**6])
+        if chance.random() < 0.1:
+            del run["args"]["stream"]
+        events += [call | {"name": launching[0]}, run]
+    first = moment()
+    for k in range(chance.choice([0, 3])):  # back to back, but for a tick of the clock
+        events.append(kernel("c", first + 5 * k, 4.98))
+    for kind, names, tids in (
+        ("cuda_runtime", launching, threads),
+        ("cpu_op", chance.choice([(), NAMES]), [*threads, 4]),
+        ("user_annotation", ("next_batch", "range", "gc"), [1, 5]),
+        ("python_function", ("gc.collect", "f", "dataloader.py(3): __next__"), [1, 2]),
+        ("overhead", ("Buffer Flush", *["Lazy Function Loading"] * 3), [1]),
+        ("cuda_sync", chance.choice([(), SYNCS]), [7, 8]),
+    ):
+        for _ in range(chance.choice([0, 3, 20]) if names else 0):
+            tid = chance.choice(tids)
+            event = span(chance.choice(names), moment(), length(), tid) | {"cat": kind}
+            events.append(event | ({"args": {"stream": tid}} if kind == "cuda_sync" else {}))
+    if chance.random() < 0.7:
+        events.append(step(3, 0, 6000) | {"tid": chance.choice([1, 2, 6])})
+    chance.shuffle(events)
+    return events
+
+
+LAUNCHING = (
+    *("cudaLaunchKernel", "cudaStreamWaitEvent", "cudaStreamSynchronize", "cudaMalloc"),
+    *("cudaMemcpyAsync", "cudaModuleLoad", "cudaFuncGetAttributes"),
+)
+SYNCS = ("Stream Wait Event", "event_wait", "Stream Sync")
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_files_with_idle_gpus_and_late_hosts(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    for rank in range(chance.randint(2, 7)):
+        path, base = tmp_path / f"rank{rank}.json", chance.choice([0, 5, 10**18])
+        events = late_file(chance) or [op("x", 1, 1)]
+        write(path, *events, **of_rank(rank, 8, base))
+    assert_as_alone(files_of(open_trace(tmp_path, OpenOptions(cache=False))))
+
+
+@pytest.mark.parametrize("name", OWN_TEXTS)
+def test_what_is_made_of_links_takes_them_as_they_are_kept(name: str, tmp_path: Path) -> None:
+    chance = random.Random(5)
+    for rank in range(6):
+        events = late_file(chance) + random_file(chance)
+        write(tmp_path / f"rank{rank}.json", op("x", 1, 1), *events, **of_rank(rank, 8))
+    files = files_of(open_trace(tmp_path, OpenOptions(cache=False)))
+    made = made_together([partial(alone, file) for file in files], [name])
+    assert {*made} == {name}
+    for file, table in zip(files, made[name], strict=True):
+        assert table.to_pydict() == alone(file, name).to_pydict()
 
 
 def test_files_whose_numbers_do_not_fit_are_not_made_together(tmp_path: Path) -> None:
