@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import io
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ def main(argv: list[str] | None = None) -> None:
 
     gc.set_threshold(100_000)  # a command is short: what it makes is looked through seldom
     warnings.formatwarning = _one_line
+    _accept_any_character()
     _leave(answered(sys.argv[1:] if argv is None else argv, _run))
 
 
@@ -48,6 +50,13 @@ def _leave(code: int) -> NoReturn:
     except OSError:
         sys.exit(code)
     os._exit(code)
+
+
+def _accept_any_character() -> None:
+    """Write characters that the encoding of the output lacks as \\u2013 and the like: an answer has
+    names of any script, and a pipe on Windows, or a locale of old, takes few."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _one_line(message: Warning | str, *_: Any, **__: Any) -> str:

@@ -151,12 +151,9 @@ def _seal(content: bytes) -> str:
 def _inputs(argv: Sequence[str]) -> Iterator[str]:
     """Yield every file that a command's words name, and those below the folders they name."""
     count = 0
-    for word in argv[1:]:
-        path = str(_CODE / "sample") if word == "sample" and not os.path.exists(word) else word
-        path = path.partition("=")[2] if path.startswith("--") and "=" in path else path
-        if any(c in path for c in "*?[") or not os.path.exists(path):
-            continue
+    for path in (path for word in argv[1:] for path in _named(word)):
         yield path
+        count += 1
         if not os.path.isdir(path):
             yield os.path.dirname(path) or "."  # what lies beside a file may be read, too
         for folder, _, files in os.walk(path):
@@ -165,6 +162,20 @@ def _inputs(argv: Sequence[str]) -> Iterator[str]:
                 raise _TooMany
             yield folder
             yield from (os.path.join(folder, file) for file in files)
+
+
+def _named(word: str) -> Iterator[str]:
+    """Yield the files and folders that a word names, as what opens them understands it."""
+    path = word.partition("=")[2] if word.startswith("--") and "=" in word else word
+    if path == "sample" and not os.path.exists(path):
+        path = str(_CODE / "sample")
+    path = os.path.expanduser(path)
+    if os.path.exists(path):
+        yield path
+    elif any(c in path for c in "*?["):
+        from glob import iglob  # with re: most commands need neither
+
+        yield from iglob(path, recursive=True)
 
 
 def _stamp(path: str) -> _Stamp:

@@ -270,7 +270,7 @@ def _limit() -> int:
     setting = os.environ.get("HTK_CACHE_LIMIT")
     if not setting:
         return DEFAULT_LIMIT_BYTES
-    if not setting.isdigit():
+    if not setting.isdecimal():
         raise UsageError(f"HTK_CACHE_LIMIT is {setting!r}; expected a number of bytes")
     return int(setting)
 

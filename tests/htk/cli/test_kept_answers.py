@@ -98,3 +98,31 @@ def test_a_damaged_answer_is_made_anew(shell: Shell, run: Path) -> None:
     assert shell.was_kept("kernel_top", path)
     assert shell.htk("cache", "clear").returncode == 0
     assert not list((shell.cache / "answers").iterdir())
+
+
+def test_what_a_pattern_or_a_home_folder_names_is_read_anew_too(
+    shell: Shell, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = str(write(run / "rank0.json", kernel("gemm", 1, 3), **of_rank(0)))
+    others = run.parent / "others"
+    others.mkdir()
+    write(others / "rank1.json", kernel("norm", 1, 4), **of_rank(1))
+    monkeypatch.setenv("HOME", str(run.parent))
+    for named in (str(others / "*.json"), str(run.parent / "**/rank[12].json"), "~/others"):
+        asked = ("kernel_top", first, named, "--format", "json")
+        (others / "rank2.json").unlink(missing_ok=True)
+        assert shell.names(*asked) == shell.names(*asked) == ["norm", "gemm"]
+        write(others / "rank2.json", kernel("copy", 1, 5), **of_rank(2))
+        assert shell.names(*asked) == ["copy", "norm", "gemm"]
+
+
+def test_an_output_that_takes_few_characters_takes_an_answer_made_or_kept(
+    shell: Shell, run: Path
+) -> None:
+    path = str(write(run / "a.json", kernel("wörk", 1, 3), **of_rank(0)))
+    asked = ("kernel_top", path, "--format", "csv")
+    made = shell.htk(*asked, PYTHONIOENCODING="ascii")
+    assert made.returncode == 0 and '"w\\xf6rk"' in made.stdout, made.stderr[-500:]
+    assert '"wörk"' in shell.htk(*asked, PYTHONIOENCODING="utf-8").stdout  # as it was kept
+    assert shell.was_kept(*asked, PYTHONIOENCODING="ascii")
+    assert shell.htk(*asked, PYTHONIOENCODING="ascii").stdout == made.stdout
