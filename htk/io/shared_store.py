@@ -60,8 +60,12 @@ class SharedStore:
 
     def names(self) -> list[str]:
         """Return the keys of the files whose entries this code made."""
-        matches = [_OBJECT.fullmatch(name) for name in self._folder.listed(_code())]
-        return sorted(match[1] for match in matches if match is not None)
+        return sorted(self.sizes())
+
+    def sizes(self) -> dict[str, int]:
+        """Return the keys of the files whose entries this code made, and the entries' bytes."""
+        listed = self._folder.listed(_code())
+        return {m[1]: size for name, size in listed.items() if (m := _OBJECT.fullmatch(name))}
 
     def has_others(self) -> bool:
         """Return whether it holds entries that other code made."""

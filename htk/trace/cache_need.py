@@ -1,9 +1,12 @@
 """The cache space that a recording needs to be parsed no more than once."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from htk.core.humanize import format_bytes, pluralize
 from htk.core.parser import Source
+from htk.io.shared_store import SharedStore
 from htk.io.sources import resolve
 from htk.io.store import Store
 from htk.trace.opening import Inputs, OpenOptions, key_of, parse_options, with_sample
@@ -51,12 +54,23 @@ class CacheNeed:
 def cache_need(inputs: Inputs, store: Store | None = None) -> CacheNeed:
     """Return how much of the cache the files take that the inputs name; nothing is parsed."""
     store, options = store or Store(), parse_options(OpenOptions())
+    shared = SharedStore.at(str(inputs)) if isinstance(inputs, str | Path) else None
+    if shared is not None:
+        return _of_copies(shared.sizes(), store)
     sources = resolve(with_sample(inputs))
     keys = [key_of(store, source, options) for source in sources]
     sizes = [0 if key is None else store.size_bytes(key) for key in keys]
     others = [expected_bytes(s) for s, size in zip(sources, sizes, strict=True) if not size]
     held = len(sizes) - len(others)
     return CacheNeed(len(sizes), held, sum(sizes), sum(others), store.limit_bytes)
+
+
+def _of_copies(stored: Mapping[str, int], store: Store) -> CacheNeed:
+    """Return the need of a store's entries, which are copied to the cache as they are."""
+    held = {key: store.size_bytes(key) for key in stored}
+    others = [size for key, size in stored.items() if not held[key]]
+    parsed = len(stored) - len(others)
+    return CacheNeed(len(stored), parsed, sum(held.values()), sum(others), store.limit_bytes)
 
 
 def expected_bytes(source: Source) -> int:

@@ -16,7 +16,7 @@ from htk.errors import HtkError, TraceError, UsageError
 from htk.io.entry import StoredEntry
 from htk.io.remote import is_url
 from htk.io.shared_store import SharedStore
-from htk.io.sources import content_identity, resolve
+from htk.io.sources import content_identity, rank_from_name, resolve
 from htk.io.store import Store
 from htk.spread.workplace import Workplace
 from htk.trace.file import FileRecording, TraceFile
@@ -32,6 +32,7 @@ from htk.trace.opening import (
 from htk.trace.shares import NO_TRACE, ShareNote
 
 _FILES_AT_A_TIME = 16  # parsed before they are stored: what is cut short loses no more
+_TRIES = 3  # to store a file before the cache gives it up
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,12 @@ def map_files(
 ) -> MappedFiles:
     """Parse a share of the files that the store at an address does not hold yet into it."""
     options = options or OpenOptions()
+    if not address:
+        raise UsageError("--store is empty; name the folder or URL to keep tables in")
+    sources = [_named_by_content(s) for s in shard.of(resolve(with_sample(inputs)))]
     work = Workplace(options.on, options.memory_bytes)
     shared = SharedStore(address)
     shared.mark()
-    sources = [_named_by_content(s) for s in shard.of(resolve(with_sample(inputs)))]
     cache, there = Store(), set(shared.names())
     keys = {s.name: key_of(cache, s, parse_options(options)) for s in sources}
     note = ShareNote(_named(inputs), shard.number, shard.count, time.time(), keys)
@@ -83,12 +86,12 @@ def map_files(
         read, strange, broken = read_all(batch, options, work)
         unread += strange
         failed += broken
-        for name, recordings in groupby(read, key=lambda recording: recording.source.name):
+        for source, recordings in groupby(read, key=lambda recording: recording.source):
             try:
-                shared.put([_completed(recording) for recording in recordings])
+                _put(shared, source, list(recordings), options, work)
                 stored += 1
             except TraceError as error:
-                failed.append((name, str(error)))
+                failed.append((source.name, str(error)))
     strangers = (name for name in unread if not name.endswith(SIDECARS))
     left = dict.fromkeys(strangers, NO_TRACE) | dict(failed)
     there |= set(shared.names())
@@ -105,10 +108,38 @@ def _named(inputs: Inputs) -> str:
 
 
 def _named_by_content(source: Source) -> Source:
+    """Return a file named by its content, and by the rank that its name or folder states: of two
+    ranks whose files are alike, each has an entry."""
     try:
-        return replace(source, identity=content_identity(source))
+        content = content_identity(source)
     except HtkError:  # said when it is read
         return source
+    rank = rank_from_name(source.name)
+    return replace(source, identity=content if rank is None else f"{content}|{rank}")
+
+
+def _put(
+    shared: SharedStore,
+    source: Source,
+    recordings: Sequence[FileRecording],
+    options: OpenOptions,
+    work: Workplace,
+) -> None:
+    """Store the tables of a file. Where the cache had to make room for others, of this share or of
+    another that uses it, the file is read again."""
+    for _ in range(_TRIES):
+        try:
+            shared.put([_completed(recording) for recording in recordings])
+            return
+        except FileNotFoundError:
+            again, strange, broken = read_all([source], options, work)
+            if strange or broken:  # it was changed since, or is gone
+                raise TraceError(broken[0][1] if broken else f"{source.name}: changed") from None
+            recordings = again
+    raise TraceError(
+        f"{source.name}: its tables do not stay in the cache until they are stored; raise "
+        "HTK_CACHE_LIMIT, or give each share a cache of its own (HTK_CACHE_DIR)"
+    )
 
 
 def _completed(recording: FileRecording) -> Path:

@@ -48,8 +48,21 @@ gpu_file_option = click.option(
     is_eager=True,  # before options that name one of its GPUs
     help="TOML file of GPUs to add to the hardware catalogue, e.g. my.toml.",
 )
+_PATHS = click.argument("paths", nargs=-1, required=True, metavar="PATH…")
+_UNKNOWN_ARGUMENTS = click.option(
+    "--keep-unknown-arguments",
+    is_flag=True,
+    help="Keep event arguments that no table has a column for.",
+)
+_TIME_UNIT = click.option(
+    "--time-unit",
+    type=click.Choice(["s", "ms", "us", "ns"]),
+    help="Unit of operation-level rows that do not name one.",
+)
+# What decides what a file's tables hold; the others say how a recording is made of files.
+_PARSING = (_PATHS, _UNKNOWN_ARGUMENTS, _TIME_UNIT)
 _OPENING = (
-    click.argument("paths", nargs=-1, required=True, metavar="PATH…"),
+    _PATHS,
     gpu_file_option,
     click.option(
         "--no-cache", is_flag=True, help="Parse the files again and store nothing on disk."
@@ -59,11 +72,7 @@ _OPENING = (
         is_flag=True,
         help="Name cache entries by a hash of the bytes, not by size and time.",
     ),
-    click.option(
-        "--keep-unknown-arguments",
-        is_flag=True,
-        help="Keep event arguments that no table has a column for.",
-    ),
+    _UNKNOWN_ARGUMENTS,
     click.option(
         "--strict", is_flag=True, help="Fail where a file is damaged, unread or incomplete."
     ),
@@ -71,11 +80,7 @@ _OPENING = (
     click.option(
         "--rank-pattern", help="Regular expression whose group finds the rank in file names."
     ),
-    click.option(
-        "--time-unit",
-        type=click.Choice(["s", "ms", "us", "ns"]),
-        help="Unit of operation-level rows that do not name one.",
-    ),
+    _TIME_UNIT,
 )
 _WORKING = (
     click.option(
@@ -170,6 +175,11 @@ def say(line: str, *, err: bool = True) -> None:
 
 def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _OPENING)
+
+
+def storing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what to parse and how, for a command that keeps the tables and asks nothing."""
+    return _decorated(function, _PARSING)
 
 
 def parsing_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,12 +4,14 @@ from typing import Any
 
 import click
 
-from htk.cli.commands.common import opening_options, working_options
+from htk.cli.commands.common import storing_options, working_options
 from htk.errors import TraceError
+
+_MOST_NAMED = 20  # of files that are no traces: a folder may hold thousands
 
 
 @click.command("map")
-@opening_options
+@storing_options
 @working_options
 @click.option("--shard", default="1/1", help="Share of the files to parse, e.g. 3/32.")
 @click.option("--store", required=True, help="Folder or URL to keep tables in.")
@@ -22,15 +24,18 @@ def command(
     Shares may be run again or at the same time: entries are named by the content of the files. A
     store is opened wherever a PATH is expected, by the version of htk that wrote it.
     """
-    from htk.cli.commands.common import named, open_options
+    from htk.cli.commands.common import named, say
     from htk.trace.mapping import Shard, map_files
+    from htk.trace.opening import OpenOptions
 
-    mapped = map_files(named(paths), store, Shard.parsed(shard), open_options(arguments))
+    mapped = map_files(named(paths), store, Shard.parsed(shard), OpenOptions(**arguments))
     click.echo(
         f"{mapped.stored} files stored, {mapped.there_before} were there before, "
         f"{len(mapped.unread)} are no traces, {len(mapped.failed)} failed"
     )
+    for name in mapped.unread[:_MOST_NAMED]:
+        say(f"htk: no trace that htk knows: {name}")
     for _, why in mapped.failed:
-        click.echo(f"htk: {why}", err=True)
+        say(f"htk: {why}")
     if mapped.failed:
         ctx.exit(TraceError.exit_code)

@@ -214,3 +214,70 @@ def test_a_request_that_fails_is_made_again(store: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(system, "get_file", throttled)
     shared.fetch(entries(store)[0].stem, Store())
     assert (Store().root / entries(store)[0].stem / META).is_file()
+
+
+def test_ranks_whose_files_are_alike_have_an_entry_each(tmp_path: Path, fresh_cache: Path) -> None:
+    for rank in (0, 1):
+        folder = tmp_path / "run" / f"rank_{rank}"
+        folder.mkdir(parents=True)
+        write(folder / "trace.json", op("aten::mm", 2, 5), launch(1, 3), kernel("gemm", 5, 9, 1))
+    store = str(tmp_path / "store")
+    assert map_files(tmp_path / "run", store, Shard()).stored == 2
+    assert map_files(tmp_path / "run", store, Shard()).there_before == 2
+    shutil.rmtree(fresh_cache)
+    assert open_trace(store).ranks == open_trace(tmp_path / "run").ranks == [0, 1]
+
+
+def test_a_cache_too_small_for_a_share_costs_time_alone(
+    many: Path, tmp_path: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTK_CACHE_LIMIT", "1")  # it keeps the file that was read last
+    mapped = map_files(many, str(tmp_path / "store"), Shard(1, 3))
+    assert (mapped.stored, mapped.failed) == (22, ())
+    monkeypatch.delenv("HTK_CACHE_LIMIT")
+    share = [str(file) for file in sorted(many.iterdir())][::3]
+    of_store, of_files = open_trace(tmp_path / "store"), open_trace(share)
+    assert of_store.ranks == of_files.ranks
+    assert of_store.tables["kernel_links"].equals(of_files.tables["kernel_links"])
+
+
+def test_a_file_that_the_cache_never_holds_is_named(
+    tmp_path: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ranks").mkdir()
+    ranks = write_ranks(tmp_path / "ranks")
+    put = SharedStore.put
+
+    def emptied(self: SharedStore, folders: Any) -> None:
+        if "rank0" in Store().list()[0].source:
+            shutil.rmtree(folders[0])
+        put(self, folders)
+
+    monkeypatch.setattr(SharedStore, "put", emptied)
+    mapped = map_files(ranks / "rank0.json", str(tmp_path / "store"), Shard())
+    assert mapped.stored == 0 and "HTK_CACHE_LIMIT" in mapped.failed[0][1]
+
+
+def test_what_is_no_trace_is_named(
+    tmp_path: Path, fresh_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ranks").mkdir()
+    ranks = write_ranks(tmp_path / "ranks")
+    (ranks / "odd\x1b.json").write_text("[1, 2]")
+    assert run(["map", str(ranks), "--store", str(tmp_path / "store")]) == 0
+    output = capsys.readouterr()
+    assert "1 are no traces" in output.out and "odd" in output.err and "\x1b" not in output.err
+    assert run(["map", str(ranks), "--store", ""]) == UsageError.exit_code
+    assert "--store is empty" in capsys.readouterr().err
+
+
+def test_a_store_takes_what_its_entries_do(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cache", "need", str(store), "--format", "json"]) == 0
+    need = json.loads(capsys.readouterr().out)
+    assert (need["files"], need["parsed_files"]) == (2, 0)
+    assert need["expected_bytes"] == sum(entry.stat().st_size for entry in entries(store))
+    open_trace(store)
+    assert run(["cache", "need", str(store), "--format", "json"]) == 0
+    need = json.loads(capsys.readouterr().out)
+    assert (need["parsed_files"], need["expected_bytes"]) == (2, 0)
+    assert need["parsed_bytes"] > 0
