@@ -5,7 +5,6 @@ that a run that is added twice is there once. notes/ holds what people say of th
 checked when it is read; one that is damaged costs no other run.
 """
 
-import io
 import json
 import os
 import re
@@ -23,16 +22,14 @@ from htk.errors import TraceError, UsageError
 from htk.history.costs import costs_of, costs_table
 from htk.history.notes import NOTE_NAME, Mark, Note, Remarks, new_note, read_note, remarks
 from htk.history.run_facts import RunFacts
-from htk.history.tables import COSTS, RUNS, VERSION
+from htk.history.sealed_parquet import packed, unpacked
+from htk.history.tables import COSTS, RUNS
 from htk.io.object_folder import ObjectFolder
 from htk.io.raw_files import reason
 from htk.overview.summary import RETURNS as SUMMARY
 
 VARIABLE = "HTK_HISTORY"
 _MOST_BYTES = {"runs": 1 << 20, "costs": 32 << 20, "summaries": 4 << 20, "notes": 64 << 10}
-_MOST_ROWS = 100_000
-_MOST_UNPACKED = 256 << 20
-_VERSION_KEY = b"htk.history.version"
 _FILE = re.compile(r"([0-9a-f]{16})\.parquet")
 _SCHEMAS = {"runs": RUNS, "costs": COSTS, "summaries": SUMMARY}
 
@@ -95,14 +92,14 @@ class History:
             self._folder.make_folder(folder)
         name = f"{facts.run}.parquet"
         there_before = self._folder.exists("runs", name)
-        self._folder.put_bytes(_parquet(costs_table(facts.costs)), "costs", name)
-        self._folder.put_bytes(_parquet(facts.summary), "summaries", name)
+        self._put("costs", name, costs_table(facts.costs))
+        self._put("summaries", name, facts.summary)
         before = self._remarks_on(facts.run)
         if not before.added_at or any(before.tags.get(k) != v for k, v in tags.items()):
             self._put_note(new_note(facts.run, tags))
         row = {column: [value] for column, value in facts.row.items()}
         # What makes a run one of the history comes last: before, it is not there at all.
-        self._folder.put_bytes(_parquet(pa.table(row, schema=RUNS)), "runs", name)
+        self._put("runs", name, pa.table(row, schema=RUNS))
         return not there_before
 
     def mark(self, run: str, mark: Mark, tags: Mapping[str, str]) -> None:
@@ -151,7 +148,7 @@ class History:
         try:
             if isinstance(content, Exception):
                 raise content
-            return _checked(content, folder)
+            return unpacked(content, f"{folder}/{run}.parquet", _SCHEMAS[folder])
         except Exception as error:
             raise TraceError(
                 f"{self.address}: {folder}/{run}.parquet: {reason(error)}; add the run again"
@@ -173,7 +170,7 @@ class History:
 
     def _table(self, folder: str, run: str, content: bytes) -> pa.Table | None:
         try:
-            return _checked(content, folder)
+            return unpacked(content, f"{folder}/{run}.parquet", _SCHEMAS[folder])
         except Exception as error:  # Arrow's own, and whatever else a damaged file leads to
             self.unread.append((f"{folder}/{run}.parquet", reason(error)))
             return None
@@ -199,6 +196,9 @@ class History:
         except (ValueError, TypeError) as error:
             self.unread.append((f"notes/{name}", reason(error)))
 
+    def _put(self, folder: str, name: str, table: pa.Table) -> None:
+        self._folder.put_bytes(packed(table, f"{folder}/{name}"), folder, name)
+
     def _put_note(self, note: Note) -> None:
         name, content = note.encoded()
         self._folder.put_bytes(content, "notes", name)
@@ -213,38 +213,3 @@ def opened_history(address: str | None) -> History:
             f"another history with --store or {VARIABLE}"
         )
     return history
-
-
-def _parquet(table: pa.Table) -> bytes:
-    from pyarrow import parquet
-
-    metadata = {**(table.schema.metadata or {}), _VERSION_KEY: str(VERSION).encode()}
-    target = io.BytesIO()
-    parquet.write_table(table.replace_schema_metadata(metadata), target, compression="zstd")
-    return target.getvalue()
-
-
-def _checked(content: bytes, folder: str) -> pa.Table:
-    """Return a table that was written here: its columns, of their types; older ones lack some."""
-    from pyarrow import parquet
-
-    file = parquet.ParquetFile(io.BytesIO(content))
-    version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
-    if not 1 <= version <= VERSION:
-        raise ValueError(f"written as version {version}; this htk reads 1 to {VERSION}")
-    if file.metadata.num_rows > _MOST_ROWS:
-        raise ValueError(f"{file.metadata.num_rows:,} rows, at most {_MOST_ROWS:,} were expected")
-    groups = range(file.metadata.num_row_groups)
-    if sum(file.metadata.row_group(k).total_byte_size for k in groups) > _MOST_UNPACKED:
-        raise ValueError(f"over {_MOST_UNPACKED >> 20} MiB unpacked")
-    schema = _SCHEMAS[folder]
-    read = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names])
-    columns = [
-        read[f.name].cast(f.type)
-        if f.name in read.column_names
-        else pa.nulls(read.num_rows, f.type)
-        for f in schema
-    ]
-    table = pa.table(columns, schema=schema.with_metadata(read.schema.metadata))
-    table.validate(full=True)
-    return table

@@ -4,7 +4,8 @@ import pyarrow as pa
 
 from htk.schema import TEXT, table
 
-VERSION = 1  # of the tables below; a newer one is left unread, an older one lacks columns
+# Of the tables below: a newer one is left unread, an older one lacks columns or, before 2, a seal.
+VERSION = 2
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 

@@ -4,15 +4,17 @@ import json
 import threading
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from htk.errors import MissingTable, TraceError, UsageError
-from htk.history.archive import History, opened_history
+from htk.history.archive import _SCHEMAS, History, opened_history
 from htk.history.listing import Wanted, moment
 from htk.history.notes import matches, parse_tags
 from htk.history.run_facts import identity, run_facts
+from htk.history.sealed_parquet import unpacked
 from htk.trace.opening import open_trace
 from tests.htk.history.recorded_runs import BASE_NS, facts, recording
 from tests.kineto_file import kernel, of_rank, write
@@ -118,6 +120,36 @@ def test_one_bad_file_costs_no_other_run(tmp_path: Path, damage: str) -> None:
     assert "99" in why or damage != "newer"
 
 
+@pytest.mark.parametrize("folder", ["runs", "costs", "summaries"])
+def test_no_flipped_bit_is_read(tmp_path: Path, folder: str) -> None:
+    history = History(str(tmp_path))
+    history.add(facts(1), {})
+    path = tmp_path / folder / f"{1:016x}.parquet"
+    content = path.read_bytes()
+    for position in range(len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << position % 8
+        with pytest.raises(Exception):  # noqa: B017 - of Arrow's many kinds, caught by who reads
+            unpacked(bytes(damaged), f"{folder}/{path.name}", _SCHEMAS[folder])
+
+
+def test_costs_of_another_run_are_refused(tmp_path: Path) -> None:
+    history = History(str(tmp_path))
+    history.add(facts(1), {})
+    history.add(facts(2), {})
+    one, other = (tmp_path / "costs" / f"{number:016x}.parquet" for number in (1, 2))
+    one.write_bytes(other.read_bytes())
+    assert history.costs(f"{2:016x}").steps
+    with pytest.raises(TraceError, match="checksum differs; add the run again"):
+        history.costs(f"{1:016x}")
+
+
+def test_any_reader_of_parquet_reads_a_sealed_file(tmp_path: Path) -> None:
+    History(str(tmp_path)).add(facts(1), {})
+    asked = duckdb.sql(f"select name, step_time_ns from '{tmp_path}/runs/*.parquet'")
+    assert asked.fetchall() == [("run1", 100_000_000)]
+
+
 def test_a_bad_note_costs_that_note(tmp_path: Path) -> None:
     history = History(str(tmp_path))
     history.add(facts(1), {"model": "m"})
@@ -136,7 +168,9 @@ def test_a_table_of_an_older_version_lacks_columns_and_is_read(tmp_path: Path) -
     History(str(tmp_path)).add(facts(1), {})
     path = tmp_path / "runs" / f"{1:016x}.parquet"
     table = parquet.read_table(path)
-    parquet.write_table(table.drop_columns(["slowdown"]), path)
+    table = table.drop_columns(["slowdown"])
+    older = table.replace_schema_metadata({b"htk.history.version": b"1"})
+    parquet.write_table(older, path)
     (run,) = History(str(tmp_path)).runs
     assert run.row["slowdown"] is None and run.row["step_time_ns"] == 100_000_000
 
