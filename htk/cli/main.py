@@ -11,7 +11,7 @@ import click
 from htk.analyses import ANALYSES
 from htk.cli.commands import COMMANDS
 from htk.core.humanize import command_name
-from htk.errors import HtkError, UsageError
+from htk.errors import AnalysisError, HtkError, UsageError
 
 # Everything heavier is imported when a command runs: `htk --help` prints a menu, no more.
 
@@ -99,6 +99,10 @@ def run(argv: list[str]) -> int:
 
         sys.stderr.write(f"htk: {visible(str(error))}\n")
         return error.exit_code
+    except MemoryError:
+        return _too_little_memory()
+    except RuntimeError as error:
+        return _too_little_memory() if "start new thread" in str(error) else _our_fault(error)
     except OSError as error:
         if error.filename is None and error.errno not in _OF_DISKS:
             return _our_fault(error)
@@ -109,6 +113,16 @@ def run(argv: list[str]) -> int:
         return UsageError.exit_code
     except Exception as error:
         return _our_fault(error)
+
+
+def _too_little_memory() -> int:
+    """Return that a limit of the system was met, after what was asked could be read."""
+    sys.stderr.write(
+        "htk: this needs more memory, or more threads, than the system gives (ulimit -v, -u; a "
+        "container's limit); ask about fewer ranks or steps (--ranks, --steps), or with --memory "
+        "where the command takes it\n"
+    )
+    return AnalysisError.exit_code
 
 
 def _our_fault(error: Exception) -> int:

@@ -46,10 +46,9 @@ def arrays_in_files(folder: Path, budget_bytes: int) -> Iterator[None]:
     folder once large ones in memory take the budget together. Where the system or the disk does
     not allow it they stay in memory."""
     compiled = core()
-    if compiled is None or not sys.platform.startswith("linux"):
+    if compiled is None or not sys.platform.startswith("linux") or not _is_made(folder):
         yield
         return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     compiled.spill_beyond(str(folder), budget_bytes, _SMALLEST_BYTES)
     functions = _numpy_functions()
     before = compiled.set_array_memory(functions, compiled.array_memory())
@@ -65,6 +64,15 @@ def columns_in_files(folder: Path, stored_bytes: int) -> AbstractContextManager[
     if stored_bytes < _LARGE_FILE_BYTES:
         return nullcontext()
     return arrays_in_files(folder, _COLUMNS_BYTES)
+
+
+def _is_made(folder: Path) -> bool:
+    """Return whether there is such a folder, now that it was asked for."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:  # a home that is read-only, or none at all, as in containers
+        return False
+    return True
 
 
 def _numpy_functions() -> Any:

@@ -177,13 +177,13 @@ class Store:
         return intact, damaged
 
     def clear(self) -> int:
-        """Remove everything; says how many entries there were."""
+        """Remove everything; says how many entries are gone."""
         folders = list(self._folders())
         for folder in folders:
             self._remove(folder)
         self.unknown.clear()
         self._sweep(0)
-        return len(folders)
+        return len(folders) - len({*folders} & {*self._folders()})
 
     def _folders(self) -> Iterator[Path]:
         for folder in inside(self.root):

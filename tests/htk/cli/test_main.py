@@ -161,3 +161,29 @@ def test_the_shell_completes_questions() -> None:
     command = [sys.executable, "-c", "import sys; from htk.cli.main import run; sys.exit(run([]))"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | words)
     assert "plain,kernel-top" in done.stdout
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_too_little_memory_is_said_as_such(
+    path: str, error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("htk.cli.commands.common.ask", fails)
+    assert run(["kernel_top", path]) == 1
+    said = capsys.readouterr().err
+    assert "more memory" in said and "--ranks" in said and "bug" not in said
+
+
+def test_only_what_is_gone_counts_as_removed(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
+    assert run(["kernel_top", path]) == 0
+    with monkeypatch.context() as read_only:
+        read_only.setattr("htk.io.store.Store._remove", lambda *_: None)
+        assert run(["cache", "clear"]) == 0
+        assert capsys.readouterr().err.startswith("0 parsed traces removed")
+    assert run(["cache", "clear"]) == 0
+    assert capsys.readouterr().err.startswith("1 parsed traces removed")

@@ -181,3 +181,17 @@ def test_a_file_read_into_files_gives_the_same_tables(
     assert sizes[0] > 1 << 20, "tables are made of columns in files"
     for name in in_memory.tables:
         assert read.tables[name].equals(in_memory.tables[name]), name
+
+
+def test_a_large_file_is_read_where_no_cache_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    monkeypatch.setattr("htk.io.spill._LARGE_FILE_BYTES", 1)
+    path = SAMPLES / "simulated/llama2-7b/rank0.pt.trace.json.gz"
+    with pytest.warns(RuntimeWarning, match="nothing kept in .*: Not a directory"):
+        trace = open_trace(path)
+    assert not trace.failed and trace.tables["kernels"].num_rows > 1000
+    with arrays_in_files(tmp_path / "file" / "cache", 0):
+        assert np.ones(1_000_000).sum() == 1_000_000
