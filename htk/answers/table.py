@@ -13,6 +13,7 @@ from htk.core.analysis import Analysis
 from htk.core.spread import ByKey
 from htk.errors import MissingTable
 from htk.schema import DERIVED, TABLES
+from htk.trace.joined import are_small
 from htk.trace.trace import Trace
 
 
@@ -49,20 +50,19 @@ def table_of_answer(
         raise trace.with_recipe(error) from None
     for name, columns in chosen.null_without.items():
         answer = _null_where_not_recorded(
-            answer, columns, trace.everything.tables[name], trace.ranks
+            answer, columns, _ranks_with(trace.everything, name), trace.ranks
         )
     return answer
 
 
 def _null_where_not_recorded(
-    answer: pa.Table, columns: tuple[str, ...], recorded: pa.Table, ranks: list[int]
+    answer: pa.Table, columns: tuple[str, ...], with_rows: set[int | None], ranks: list[int]
 ) -> pa.Table:
     """Return the answer, null instead of 0 for ranks of which a table was not recorded at all."""
-    with_rows = pc.unique(recorded["rank"]).to_pylist()
-    if set(ranks) <= set(with_rows):
+    if set(ranks) <= with_rows:
         return answer
     if "rank" in answer.column_names:
-        keep = pc.is_in(answer["rank"], value_set=pa.array(with_rows, pa.int32()))
+        keep = pc.is_in(answer["rank"], value_set=pa.array([*with_rows], pa.int32()))
     else:  # of all ranks together
         keep = pa.scalar(not set(ranks).isdisjoint(with_rows))
     for name in columns:
@@ -71,6 +71,20 @@ def _null_where_not_recorded(
         values = pc.if_else(held, answer[name], pa.scalar(None, kind.type))
         answer = answer.set_column(answer.schema.get_field_index(name), kind, values)
     return answer
+
+
+def _ranks_with(trace: Trace, name: str) -> set[int | None]:
+    """Return the ranks of which rows of a parsed table were recorded; large ones are not joined for
+    that."""
+    if are_small(name, trace.files):
+        return {*trace.tables[name]["rank"].unique().to_pylist()}
+    ranks: set[int | None] = set()
+    for file in trace.files:
+        own = file.own(name)
+        if own is not None and own.num_rows:
+            names_ranks = "rank" in own.column_names
+            ranks |= {*own["rank"].unique().to_pylist()} if names_ranks else {file.rank}
+    return ranks
 
 
 def _table(trace: Trace, name: str) -> pa.Table:

@@ -56,7 +56,7 @@ class Survey:
 
 
 def survey(collectives: pa.Table) -> Survey:
-    groups = _groups_in_file(collectives)
+    groups = groups_in_file(collectives)
     ids, listed = codes_of(collectives["comms_id"])
     number_of = np.array([_hashed(name) for name in listed.to_pylist()], np.int64)
     pairs = Groups.by_keys([groups.group_ids, ids]).keys  # a row for each Comms Id of a group
@@ -71,7 +71,7 @@ def survey(collectives: pa.Table) -> Survey:
     return Survey(calls, groups.count, tuple(comms), rank[rank >= 0].astype(np.int64))
 
 
-def _groups_in_file(collectives: pa.Table) -> Groups:
+def groups_in_file(collectives: pa.Table) -> Groups:
     """Return which of the file's groups each call is of, as far as its record tells."""
     source, name, ranks = (codes_of(collectives[c])[0] for c in _GROUP[:3])
     hashed = collectives["comm_hash"]
@@ -128,6 +128,13 @@ class Planner:
             entries.append(entry)
         self._of_file.append(np.array(entries, np.int64))
         self._ranks.update(of_file.ranks.tolist())
+
+    def groups(self) -> tuple[Ints, ...]:
+        """Return the number of each group that a file's survey lists: one has one in all files."""
+        if not self._calls:
+            return tuple(self._of_file)
+        calls = CollectiveRows(pa.concat_tables(self._calls).unify_dictionaries())
+        return tuple(calls.group[file] for file in self._of_file)
 
     def plan(self, rows_at_once: int) -> DealtGroups:
         """Deal what belongs together out to partitions of so many calls, or of one group that has
@@ -186,7 +193,7 @@ def _bound_together(calls: CollectiveRows, comms: Sequence[Ints]) -> Ints:
 def split(collectives: pa.Table, part_of_group: Ints, first_row: int) -> dict[int, pa.Table]:
     """Return a file's calls of each partition, what matching reads of them and the row of each in
     the table of all files, of which the file's first is `first_row`."""
-    part = part_of_group[_groups_in_file(collectives).group_ids]
+    part = part_of_group[groups_in_file(collectives).group_ids]
     order = ordered(part)
     row = number(order + first_row, pa.int64())
     table = collectives.select(READ).take(pa.array(order)).append_column("row", row)

@@ -65,10 +65,21 @@ class OwnTime:
 
 def own_times(collectives: pa.Table, activities: pa.Table) -> pa.Table:
     """Return what each rank did before each collective, row by row; sources apart."""
+    return own_times_of(collectives, activities)
+
+
+def own_times_of(
+    collectives: pa.Table, activities: pa.Table, group: Ints | None = None
+) -> pa.Table:
+    """Return the own times of some ranks; `group` tells which calls are of one group where that
+    takes the calls of all ranks."""
     parts = np.zeros((collectives.num_rows, len(OWN_TIMES)), np.int64)
     for among in each_source(collectives):
         table = collectives.filter(pa.array(among))
-        parts[among] = own_time(CollectiveRows(table), table).parts(activities)
+        rows = CollectiveRows(table)
+        if group is not None:
+            rows.group = group[among]
+        parts[among] = own_time(rows, table).parts(activities)
     columns = [number(parts[:, k], pa.int64()) for k in range(len(OWN_TIMES))]
     return pa.table(columns, OWN_TIMES)
 

@@ -57,6 +57,9 @@ OVER_RANKS: dict[str, str] = {  # read all ranks at once
     "own_times": "htk.derived.own_time",
 }
 
+# Of these, tables whose rows of a rank read no other rank's events (`trace.by_rank`).
+BY_RANK = ("collective_shares", "own_times")
+
 # Columns of another table: to make them takes no time and no memory, to keep them does.
 VIEWS = ("activities",)
 # Made by one look at the kernels: of few of them in less time than is needed to keep or to find it.
@@ -79,7 +82,7 @@ TOTALS = (
     "step_marks",
 )
 # The same of tables over all ranks.
-OF_WHAT_IS_LEFT = (*TOTALS, "collective_shares", "own_times")
+OF_WHAT_IS_LEFT = (*TOTALS, *BY_RANK)
 
 NAMES = (*PER_FILE, *OVER_RANKS)
 

@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from htk.core.parser import Parsed
 from htk.core.version import VERSION
-from htk.derived.registry import OVER_RANKS, base_tables
+from htk.derived.registry import BY_RANK, OVER_RANKS, base_tables
 from htk.io.entry import StoredEntry, warn_unkept
 from htk.io.spill import arrays_in_files
 from htk.io.store import Store
 from htk.io.table_code import answer_code, package_code
+from htk.spread.mapper import ThreadMapper
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 
@@ -91,6 +92,8 @@ class JoinedTables:
         """Return a table as it was kept, else as it is made, which is kept unless it is large."""
         if name == "collective_matches":
             make = partial(self._matched_or, make, tables)
+        if name in BY_RANK:
+            make = partial(self._by_rank_or, name, make, tables)
         if not self._keeps(name) or self._entry is None:
             return make()
         return self._entry.derived(name, make, largest_bytes=self._largest_bytes)
@@ -116,6 +119,19 @@ class JoinedTables:
     def _matched_or(self, make: Callable[[], pa.Table], tables: Mapping[str, pa.Table]) -> pa.Table:
         matched = self._matched(tables)
         return make() if matched is None else matched
+
+    def _by_rank_or(
+        self, name: str, make: Callable[[], pa.Table], tables: Mapping[str, pa.Table]
+    ) -> pa.Table:
+        """Return what is made of all ranks, rank by rank where each has many events."""
+        if len(self.files) < 2 or not self._are_large:
+            return make()
+        from htk.trace.by_rank import made_by_rank
+
+        in_turn = self.exceeds_memory and not self._work.is_elsewhere
+        mapper = ThreadMapper(1) if in_turn else self._work.mapper
+        rows = made_by_rank(name, self.files, tables, mapper)
+        return make() if rows is None else rows
 
     def _matched(self, tables: Mapping[str, pa.Table]) -> pa.Table | None:
         """Return the matches of all collectives, made by partition; None: there are few enough to
