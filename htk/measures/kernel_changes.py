@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import codes_of, matching, numbers, truths
-from htk.columns.groups import Groups, row_of
+from htk.columns.groups import Groups, row_of, rows_by_number
 from htk.columns.types import NONE, Floats, Ints
 from htk.measures.chance import shared
 from htk.measures.change_points import LEAST_STEPS, shifts
@@ -40,18 +40,22 @@ class KernelChange:
 def kernel_changes(kernel_totals: pa.Table, step_windows: pa.Table) -> list[KernelChange]:
     """Return the compute kernels that became slower, those that lose most first."""
     changes = []
+    totals_of, windows_of = (
+        rows_by_number(numbers(t["rank"], NONE)) for t in (kernel_totals, step_windows)
+    )
     for rank in np.unique(numbers(step_windows["rank"], NONE)).tolist():
-        changes += _of_rank(rank, kernel_totals, step_windows)
+        totals = kernel_totals.take(pa.array(totals_of(rank)))
+        changes += _of_rank(rank, totals, step_windows.take(pa.array(windows_of(rank))))
     return sorted(changes, key=lambda c: -c.lost_ns)
 
 
 def _of_rank(rank: int, totals: pa.Table, step_windows: pa.Table) -> list[KernelChange]:
-    complete = (numbers(step_windows["rank"], NONE) == rank) & truths(step_windows["complete"])
+    complete = truths(step_windows["complete"])
     recorded = _cycle_and_step(step_windows, step_windows["step"])
     steps = np.unique(recorded[complete & (recorded[:, 1] >= 0)], axis=0)
     if len(steps) < LEAST_STEPS:
         return []
-    chosen = (numbers(totals["rank"], NONE) == rank) & matching(totals["kind"], "compute".__eq__)
+    chosen = matching(totals["kind"], "compute".__eq__)
     step = row_of(steps, _cycle_and_step(totals, totals["step"]))
     rows = np.flatnonzero(chosen & (step != NONE))
     calls_of, length = (numbers(totals[c])[rows] for c in ("count", "total_ns"))
