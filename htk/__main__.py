@@ -13,12 +13,17 @@ from typing import Any, NoReturn
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command of a process that is htk's own, and end the process."""
-    from htk.cli.kept_answers import answered
+    try:
+        from htk.cli.kept_answers import answered
 
-    gc.set_threshold(100_000)  # a command is short: what it makes is looked through seldom
-    warnings.formatwarning = _one_line
-    _accept_any_character()
-    _leave(answered(sys.argv[1:] if argv is None else argv, _run))
+        gc.set_threshold(100_000)  # a command is short: what it makes is looked through seldom
+        warnings.formatwarning = _one_line
+        _accept_any_character()
+        code = answered(sys.argv[1:] if argv is None else argv, _run)
+    except KeyboardInterrupt:  # while a command is imported; `run` says the same later
+        sys.stderr.write("htk: stopped\n")
+        code = 130
+    _leave(code)
 
 
 def _run(argv: Sequence[str]) -> int:

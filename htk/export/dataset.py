@@ -1,5 +1,6 @@
 """Tables on disk as a dataset partitioned by rank, which any tool can read, and read back."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -21,9 +22,10 @@ def write_dataset(
 ) -> dict[str, int]:
     """Write tables that hold rows as folder/NAME/rank=R/part-0.FORM; says how many rows.
 
+    Each file appears whole, and the table of ranks, without which a dataset is none, comes last.
     `raw`: texts in CSV stay as they are, also those that a spreadsheet takes for formulas."""
     written = {}
-    for name in names:
+    for name in sorted(names, key=lambda name: name == "ranks"):
         table = trace.tables[name]
         if table.num_rows:
             written[name] = table.num_rows
@@ -49,15 +51,20 @@ def _place(rank: int | None) -> str:
 
 def _write(table: pa.Table, path: Path, form: str, *, raw: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if form == "parquet":
-        from pyarrow import parquet
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if form == "parquet":
+            from pyarrow import parquet
 
-        parquet.write_table(table, path, compression="zstd")
-    elif form == "arrow":
-        with pa.ipc.new_file(str(path), table.schema) as writer:
-            writer.write_table(table.unify_dictionaries())
-    else:
-        write_csv(table, path, raw=raw)
+            parquet.write_table(table, temporary, compression="zstd")
+        elif form == "arrow":
+            with pa.ipc.new_file(str(temporary), table.schema) as writer:
+                writer.write_table(table.unify_dictionaries())
+        else:
+            write_csv(table, temporary, raw=raw)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_dataset(folder: Path) -> Trace:

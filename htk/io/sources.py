@@ -102,6 +102,8 @@ def content_identity(source: Source) -> str:
 
 
 def _named(name: str) -> list[Source]:
+    if not name:  # what a variable that is not set leaves of "$RUN", not the current folder
+        raise TraceError("a path is empty; `.` names the current folder")
     if name == "-":
         return _spooled("-", sys.stdin.buffer)
     if name.startswith("file://"):

@@ -2,12 +2,39 @@
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any
 
 from htk.spread.mapper import TRIES, Answer, Item, Lost
+
+
+@contextmanager
+def _not_interrupted() -> Iterator[None]:
+    """Start processes to which an interrupt comes once they know what to do with it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_without_a_word() -> None:
+    """Let an interrupt, which a terminal sends to all processes, end this one: the first process
+    says that it stopped, and this one may be importing what it needs."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(130)
+
+    signal.signal(signal.SIGINT, end)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 class ProcessMapper:
@@ -48,7 +75,11 @@ class ProcessMapper:
     def _submit(self, function: Callable[[Item], Answer], item: Item) -> Future[Answer]:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")  # threads do not survive a fork
-            self._pool = ProcessPoolExecutor(self.workers, mp_context=context)
+            self._pool = ProcessPoolExecutor(
+                self.workers, mp_context=context, initializer=_end_without_a_word
+            )
+            with _not_interrupted():  # processes start with the first item
+                return self._pool.submit(function, item)
         return self._pool.submit(function, item)
 
     def close(self) -> None:

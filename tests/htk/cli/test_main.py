@@ -156,6 +156,22 @@ def test_giving_up_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not cache.exists() or not list(cache.iterdir())
 
 
+def test_giving_up_while_a_command_is_imported_is_said_in_a_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "htk", "doctor", "-"]
+    environment = os.environ | {"HTK_CACHE_DIR": str(tmp_path / "cache")}
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, preexec_fn=heard
+    )
+    assert child.stdin is not None and child.stderr is not None
+    while b"htk.core.defer_imports" not in child.stderr.readline():
+        assert child.poll() is None
+    child.send_signal(signal.SIGINT)  # before the command is known
+    *imported, said, _ = child.communicate(timeout=180)[1].split(b"\n")
+    assert child.returncode == 130 and said == b"htk: stopped"
+    assert all(line.startswith(b"import time:") for line in imported)
+
+
 def test_the_shell_completes_questions() -> None:
     words = {"_HTK_COMPLETE": "bash_complete", "COMP_WORDS": "htk kernel-t", "COMP_CWORD": "1"}
     command = [sys.executable, "-c", "import sys; from htk.cli.main import run; sys.exit(run([]))"]

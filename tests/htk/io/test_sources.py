@@ -405,3 +405,14 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     entry = tarfile.TarInfo(name)
     entry.size = len(content)
     archive.addfile(entry, io.BytesIO(content))
+
+
+def test_an_empty_path_is_not_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rank0.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert len(resolve(".")) == 1
+    for inputs in ("", [""], [".", ""]):
+        with pytest.raises(TraceError, match="a path is empty"):
+            resolve(inputs)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -254,3 +256,50 @@ def _note(begun: list[int], item: int) -> int:
 def test_a_workplace_says_whether_it_is_elsewhere() -> None:
     assert [Workplace(on).is_elsewhere for on in (None, *ON)] == [False, False, True, True]
     assert replace(Workplace("processes"), on=None).mapper.shares_memory
+
+
+def _arriving(seen: str) -> None:
+    """Stand for what a worker imports before it can begin."""
+    Path(seen).touch()
+    time.sleep(600)
+
+
+class _LongInComing:
+    def __init__(self, seen: str) -> None:
+        self.seen = seen
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _arriving, (self.seen,)
+
+
+_INTERRUPTED = """
+import signal, sys
+from htk.spread.processes import ProcessMapper
+from tests.htk.spread.test_mapper import _LongInComing
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if __name__ == "__main__":
+    mapper = ProcessMapper(2)
+    try:
+        list(mapper.map(print, [_LongInComing(sys.argv[1]), _LongInComing(sys.argv[2])]))
+    except KeyboardInterrupt:
+        mapper.close()
+        sys.exit(130)
+"""
+
+
+def test_an_interrupt_ends_workers_that_still_import_without_a_word(tmp_path: Path) -> None:
+    seen = [tmp_path / "one", tmp_path / "two"]
+    script = tmp_path / "script.py"
+    script.write_text(_INTERRUPTED)
+    child = subprocess.Popen(
+        [sys.executable, str(script), *map(str, seen)],
+        cwd=Path(__file__).parents[3],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    while not all(path.exists() for path in seen) and child.poll() is None:
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+    said = child.communicate(timeout=120)[1]
+    assert (child.returncode, said) == (130, b"")
