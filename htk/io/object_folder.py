@@ -4,7 +4,6 @@ An object appears whole or not at all, and its name says what it is: writers nee
 that a throttled store refuses are made again.
 """
 
-import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 from htk.errors import TraceError
 from htk.io.raw_files import reason
 from htk.io.remote import filesystem, is_url
-from htk.io.table_file import TEMPORARY
+from htk.io.temporary import is_given_up, remove, temporary_name
 
 _TRIES = 4  # of a request to a store that is throttled
 _AT_ONCE = 512  # objects read in one request, so that few are in memory
@@ -37,8 +36,12 @@ class ObjectFolder:
         self._path = path.rstrip("/")
 
     def make_folder(self, *names: str) -> None:
-        """Make a folder, where there is none."""
+        """Make a folder, where there is none. In one of this machine, what writers left that were
+        killed goes."""
         self._tried(partial(self._system.makedirs, self._at(*names), exist_ok=True))
+        if self._is_local:
+            for left in filter(is_given_up, Path(self._at(*names)).iterdir()):
+                remove(left)
 
     def exists(self, *names: str) -> bool:
         """Return whether there is such an object or folder."""
@@ -88,7 +91,7 @@ class ObjectFolder:
             self._tried(partial(write, target))
             return
         folder, _, name = target.rpartition("/")
-        temporary = f"{folder}/{TEMPORARY}{uuid.uuid4().hex}-{name}"
+        temporary = f"{folder}/{temporary_name(name)}"
         try:
             self._tried(partial(write, temporary))
             Path(temporary).replace(target)

@@ -10,7 +10,6 @@ since others may have written it.
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from htk.io.raw_files import reason
 from htk.io.remote import is_url
 from htk.io.store import META, Store, meta_of
 from htk.io.table_code import table_code
-from htk.io.table_file import ENDING, TEMPORARY, read_tables
+from htk.io.table_file import ENDING, read_tables
+from htk.io.temporary import temporary_folder
 from htk.schema import DERIVED, TABLES
 
 MARK = "htk-store.json"  # tells a store from a folder of traces
@@ -83,7 +83,7 @@ class SharedStore:
     def put(self, folders: Sequence[Path]) -> None:
         """Keep the cache's folders of one file, that of its first process first."""
         key = folders[0].name
-        packed = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folders[0].parent))
+        packed = temporary_folder(folders[0].parent)
         import zipfile  # not needed where the inputs name no store
 
         try:
@@ -100,7 +100,7 @@ class SharedStore:
         if (store.root / key / META).is_file():
             return
         store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=store.root))
+        temporary = temporary_folder(store.root)
         try:
             packed = temporary / "zip"
             self._folder.get_file(packed, _code(), f"{key}.zip")

@@ -10,10 +10,8 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import threading
 import time
-import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,19 +27,19 @@ from htk.errors import UsageError
 from htk.io.cache_folder import cache_root
 from htk.io.entry import PARSED, Entry, MemoryEntry, StoredEntry, warn_unkept
 from htk.io.table_code import table_code
-from htk.io.table_file import (
-    ENDING,
+from htk.io.table_file import ENDING, TableFolder, inside, is_ruin, read_tables
+from htk.io.temporary import (
+    STALE_S,
     TEMPORARY,
-    TableFolder,
-    inside,
-    is_ruin,
-    read_tables,
+    is_given_up,
+    remove,
+    temporary_folder,
+    temporary_name,
 )
 from htk.io.unknown_files import UnknownFiles
 
 DEFAULT_LIMIT_BYTES = 20 << 30
 META = "meta.json"
-_STALE_S = 24 * 3600
 _TRIES = 5
 
 
@@ -105,7 +103,7 @@ class Store:
         temporary = None
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=self.root))
+            temporary = temporary_folder(self.root)
             self._fill(temporary, key, parsed, {"source": source_name, "joined": is_joined})
             size = _size(temporary)
             self._publish(temporary, self.root / key)
@@ -215,7 +213,7 @@ class Store:
 
     def _remove(self, folder: Path) -> None:
         """Remove an entry: for everybody at once by a rename, then delete its files."""
-        doomed = self.root / f"{TEMPORARY}{uuid.uuid4().hex}"
+        doomed = self.root / temporary_name()
         with suppress(OSError):
             folder.rename(doomed)
             for _ in range(_TRIES):  # another process may be writing the last file into it
@@ -229,13 +227,13 @@ class Store:
             if self._room is not None:
                 self._room -= added
             if self._room is None or self._room < 0:
-                self._sweep(_STALE_S)
+                self._sweep(STALE_S)
                 self._room = self._evict(keep)
 
     def _evict(self, keep: str) -> int:
         """Remove what was joined, then what was used longest ago, until the rest fits."""
         entries = self.list()
-        total = sum(e.size_bytes for e in entries)
+        total = sum(e.size_bytes for e in entries) + _unfinished_bytes(self.root)
         for entry in sorted(reversed(entries), key=lambda e: not e.is_joined):
             if total <= self.limit_bytes:
                 break
@@ -245,20 +243,14 @@ class Store:
         return self.limit_bytes - total
 
     def _sweep(self, older_than_s: float) -> None:
-        """Remove old leftovers of killed processes, and entries whose description is gone."""
+        """Remove what killed processes left, and entries whose description is gone."""
         for folder in filter(is_ruin, inside(self.root)):
             with suppress(OSError):
                 if time.time() - folder.stat().st_mtime >= older_than_s:
                     self._remove(folder)
         for left in [f for folder in (self.root, *self._folders()) for f in inside(folder)]:
-            with suppress(OSError):
-                old = time.time() - left.stat().st_mtime >= older_than_s
-                if not old or not left.name.startswith(TEMPORARY):
-                    continue
-                if left.is_dir():
-                    shutil.rmtree(left, ignore_errors=True)
-                else:
-                    left.unlink()
+            if is_given_up(left, older_than_s):
+                remove(left)
 
 
 def _of_process(key: str, k: int) -> str:
@@ -301,5 +293,18 @@ def _meta_checksum(meta: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
 
 
+def _unfinished_bytes(root: Path) -> int:
+    """Return what folders take that are not whole yet: of processes at work here or elsewhere."""
+    total = 0
+    for folder in inside(root):
+        with suppress(OSError):  # it was given its name, or was removed
+            total += _size(folder) if folder.name.startswith(TEMPORARY) else 0
+    return total
+
+
 def _size(folder: Path) -> int:
-    return sum(f.stat().st_size for f in folder.iterdir())
+    sizes = []
+    for file in folder.iterdir():
+        with suppress(FileNotFoundError):  # it was given its name, or was removed
+            sizes.append(file.stat().st_size)
+    return sum(sizes)

@@ -7,19 +7,17 @@ The seal holds the entry's key and the file's name (two files that were swapped 
 
 import hashlib
 import json
-import os
 import struct
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from htk.io.null_columns import with_nulls, without_nulls
+from htk.io.temporary import TEMPORARY, boot_id, temporary_name
 
 # What it is, whose, the length of all before the seal, that of the index, and a checksum of both.
 _SEAL = struct.Struct("<8s16sQQI")
@@ -33,7 +31,6 @@ _SELDOM_READ = ("events",)
 _LEAST_COMPRESSED, _MOST_COMPRESSED = 64 << 10, 64 << 20
 _RENAMED = 3  # of the facts of a file, those that a new name does not change
 _ALIGNMENT = 64  # of buffers in memory, as Arrow recommends
-TEMPORARY = ".new-"  # how files and folders are called that are not whole yet
 
 
 class DamagedTable(ValueError):
@@ -189,7 +186,7 @@ class TableFolder:
     def write(self, file: str, tables: Mapping[str, pa.Table]) -> None:
         """Keep tables in a file; it appears whole or not at all."""
         path = self.folder / f"{file}{ENDING}"
-        temporary = self.folder / f"{TEMPORARY}{file}-{os.getpid()}-{threading.get_ident()}"
+        temporary = self.folder / temporary_name()
         try:
             write_tables(temporary, tables, self._key, path.name)
             written = _last_change(temporary)
@@ -205,7 +202,9 @@ class TableFolder:
     def _note(self, file: str, changed: list[str]) -> None:
         """Note that a file was found right. Where that fails it is checked again, no more."""
         self._checked[file] = changed
-        line = "\n" + " ".join([_boot(), file, *changed]) + "\n"  # one of its own after half a one
+        line = (
+            "\n" + " ".join([boot_id(), file, *changed]) + "\n"
+        )  # one of its own after half a one
         with suppress(OSError), (self.folder / _CHECKED).open("ab", buffering=0) as notes:
             notes.write(line.encode())
 
@@ -217,22 +216,13 @@ def _noted(path: Path) -> dict[str, list[str]]:
         lines = path.read_text("ascii").splitlines()
     except (OSError, ValueError):
         return {}
-    boot, noted = _boot(), [line.split(" ") for line in lines]
+    boot, noted = boot_id(), [line.split(" ") for line in lines]
     return {words[1]: words[2:] for words in noted if len(words) > 2 and words[0] == boot}
 
 
 def _last_change(path: Path) -> list[str]:
     facts = path.stat()
     return [str(n) for n in (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)]
-
-
-@cache
-def _boot() -> str:
-    """Return what tells one start of the machine from the next, where the system says it."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _owner(key: str, name: str) -> bytes:

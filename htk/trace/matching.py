@@ -5,7 +5,6 @@ reach; each partition is matched by itself. No process ever holds the calls of a
 """
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from htk.derived.match_parts import (
     survey,
 )
 from htk.errors import AnalysisError
-from htk.io.table_file import TEMPORARY
+from htk.io.temporary import temporary_folder
 from htk.spread.mapper import Lost, Mapper
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
@@ -65,7 +64,7 @@ def matched_by_partition(
     counts = [file.table("collectives").num_rows for file in files]
     plan = planner.plan(_calls_at_once(sum(counts), work))
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=root))
+    folder = temporary_folder(root)
     try:
         first = np.cumsum([0, *counts])
         splits = [
