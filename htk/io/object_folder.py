@@ -4,6 +4,7 @@ An object appears whole or not at all, and its name says what it is: writers nee
 that a throttled store refuses are made again.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from htk.io.raw_files import reason
 from htk.io.remote import filesystem, is_url
 from htk.io.temporary import is_given_up, remove, temporary_name
 
+_BUCKETS = re.compile(r"(s3a?|gs|gcs|abfss?|az)://", re.IGNORECASE)
 _TRIES = 4  # of a request to a store that is throttled
 _AT_ONCE = 512  # objects read in one request, so that few are in memory
 
@@ -37,7 +39,9 @@ class ObjectFolder:
 
     def make_folder(self, *names: str) -> None:
         """Make a folder, where there is none. In one of this machine, what writers left that were
-        killed goes."""
+        killed goes. Buckets have no folders, and one whose name was misspelt is not to be made."""
+        if _BUCKETS.match(self.address):
+            return
         self._tried(partial(self._system.makedirs, self._at(*names), exist_ok=True))
         if self._is_local:
             for left in filter(is_given_up, Path(self._at(*names)).iterdir()):
@@ -88,7 +92,12 @@ class ObjectFolder:
         """Write an object; it appears whole, as objects of buckets do."""
         target = self._at(*names)
         if not self._is_local:
-            self._tried(partial(write, target))
+            try:
+                self._tried(partial(write, target))
+            except FileNotFoundError as error:
+                raise TraceError(
+                    f"{self.address}: {reason(error)}; is there such a bucket?"
+                ) from error
             return
         folder, _, name = target.rpartition("/")
         temporary = f"{folder}/{temporary_name(name)}"

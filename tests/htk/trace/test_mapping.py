@@ -281,3 +281,16 @@ def test_a_store_takes_what_its_entries_do(store: Path, capsys: pytest.CaptureFi
     need = json.loads(capsys.readouterr().out)
     assert (need["parsed_files"], need["expected_bytes"]) == (2, 0)
     assert need["parsed_bytes"] > 0
+
+
+def test_a_bucket_that_is_not_there_is_not_made(
+    bucket: str, tmp_path: Path, fresh_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import boto3
+
+    (tmp_path / "ranks").mkdir()
+    ranks = str(write_ranks(tmp_path / "ranks"))
+    assert run(["map", ranks, "--store", "s3://parsd/run"]) == TraceError.exit_code
+    assert "parsd" in capsys.readouterr().err
+    buckets = boto3.client("s3").list_buckets()["Buckets"]
+    assert "parsd" not in {each["Name"] for each in buckets}
