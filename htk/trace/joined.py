@@ -128,8 +128,8 @@ class JoinedTables:
             return make()
         from htk.trace.by_rank import made_by_rank
 
-        in_turn = self.exceeds_memory and not self._work.is_elsewhere
-        mapper = ThreadMapper(1) if in_turn else self._work.mapper
+        # Threads would hold the activities of several ranks at a time, for no less CPU time.
+        mapper = self._work.mapper if self._work.is_elsewhere else ThreadMapper(1)
         rows = made_by_rank(name, self.files, tables, mapper)
         return make() if rows is None else rows
 

@@ -1,6 +1,7 @@
 """What of a device's time collectives take, and what went before them, made rank by rank: the same
 as made of the tables of all ranks, wherever it is made."""
 
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -190,14 +191,15 @@ def test_ranks_with_many_events_are_asked_one_by_one(
 
     monkeypatch.setattr(by_rank, "made_by_rank", noted)
     monkeypatch.setattr(joined, "_LEAST_BYTES", 1)
-    for memory, workers in ((None, Workplace().mapper.workers), (1, 1)):
-        work = Workplace(memory_bytes=memory)
-        store = Store(Store().root / f"of-{workers}-{memory}")
+    for on, workers in ((None, 1), ("processes", os.cpu_count() or 1)):
+        work = Workplace(on)
+        store = Store(Store().root / f"on-{on}")
         trace = replace(job, work=work, joined=JoinedTables(store, job.files, work))
         for name, answer in answers.items():
             again = ask(trace, name)
             assert again.to_pylist() == answer.to_pylist()
             assert dict(again.coverage) == dict(answer.coverage)
+        work.close()
         assert {*made} == {(name, workers) for name in BY_RANK}
         made.clear()
 
