@@ -57,8 +57,13 @@ def last_good(history: History, count: int, tags: Mapping[str, str]) -> GoodRuns
 def _mixed(runs: list[KeptRun]) -> list[str]:
     """Say where the runs are of several kinds: their mean is then of none."""
     notes = []
-    for column, what in (("device_name", "GPUs"), ("world_size", "world sizes")):
-        values = sorted({str(run.row[column]) for run in runs})
+    kinds = {
+        "GPUs": [run.row["device_name"] for run in runs],
+        "world sizes": [run.row["world_size"] for run in runs],
+        "models": [run.tags.get("model", "no name") for run in runs],
+    }
+    for what, named in kinds.items():
+        values = sorted(set(map(str, named)))
         if len(values) > 1:
             notes.append(f"the good runs are of several {what}: {', '.join(values[:4])}")
     return notes

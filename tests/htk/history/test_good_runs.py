@@ -91,6 +91,8 @@ def test_the_last_good_ones_are_taken_and_bad_ones_never(tmp_path: Path) -> None
     good = last_good(History(str(tmp_path)), 20, {"model": "m"})
     assert [run.row["name"] for run in good.runs] == ["run1", "run2", "run3", "run4", "run7"]
     assert "costs" in good.notes[0]
+    (note,) = last_good(History(str(tmp_path)), 7, {}).notes[1:]  # beside the damaged one
+    assert note == "the good runs are of several models: m, other"
     with pytest.raises(UsageError, match="at least 3 were expected"):
         last_good(History(str(tmp_path)), 3, {"model": "other"})
     with pytest.raises(UsageError, match="runs at least"):
