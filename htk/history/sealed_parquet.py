@@ -40,7 +40,8 @@ def unpacked(content: bytes, name: str, schema: pa.Schema) -> pa.Table:
     from pyarrow import parquet
 
     file = parquet.ParquetFile(io.BytesIO(content))
-    version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
+    written = file.schema_arrow  # which is made anew each time that it is asked for
+    version = int((written.metadata or {}).get(_VERSION_KEY, b"0"))
     if not 1 <= version <= VERSION:
         raise ValueError(f"written as version {version}; this htk reads 1 to {VERSION}")
     if version >= _FIRST_SEALED and not _is_whole(content, name):
@@ -50,7 +51,8 @@ def unpacked(content: bytes, name: str, schema: pa.Schema) -> pa.Table:
     groups = range(file.metadata.num_row_groups)
     if sum(file.metadata.row_group(k).total_byte_size for k in groups) > _MOST_UNPACKED:
         raise ValueError(f"over {_MOST_UNPACKED >> 20} MiB unpacked")
-    read = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names])
+    names = [name for name in schema.names if name in written.names]
+    read = file.read(columns=names, use_threads=False)  # a column is too small to be handed on
     columns = [
         read[f.name].cast(f.type)
         if f.name in read.column_names
