@@ -51,14 +51,25 @@ def _left_in_group(cgroup: Path, proc: Path) -> list[int]:
     """Return what each control group that the process is in has left."""
     left = []
     for folder in _groups(cgroup, proc):
-        for limit, used in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        for limit, used, prefix in (
+            ("memory.max", "memory.current", ""),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
         ):
             with suppress(OSError, ValueError):  # "max": none
                 bound = int((folder / limit).read_text())
-                left.append(max(bound - int((folder / used).read_text()), 0))
+                taken = int((folder / used).read_text()) - _pages_of_files(folder, prefix)
+                left.append(min(bound, max(bound - taken, 0)))
     return left
+
+
+def _pages_of_files(group: Path, prefix: str) -> int:
+    """Return what of a group's memory are pages of files: they count as used, and are dropped when
+    memory is needed. Who has read many traces would have none left."""
+    with suppress(OSError):
+        facts = (group / "memory.stat").read_text()
+        pages = re.findall(rf"^{prefix}(?:in)?active_file (\d+)$", facts, re.M)
+        return sum(map(int, pages))
+    return 0
 
 
 def _groups(cgroup: Path, proc: Path) -> list[Path]:

@@ -74,3 +74,19 @@ def test_small_files_are_read_in_turn_unless_something_else_is_waited_for(
     assert work.reader([100_000, 2_000_000], waited_for=False).workers == 16
     assert work.reader([100_000] * 99 + [2_000_000], waited_for=False).workers == 1
     assert work.reader([], waited_for=False).workers == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_pages_of_files_that_were_read_are_free(tmp_path: Path, version: int) -> None:
+    cgroup, proc = machine(tmp_path, 5_000_000, "4:memory:/job\n" if version == 1 else "0::/job\n")
+    job = cgroup / ("memory/job" if version == 1 else "job")
+    job.mkdir(parents=True)
+    limit, used = ("limit_in_bytes", "usage_in_bytes") if version == 1 else ("max", "current")
+    (job / f"memory.{limit}").write_text("1000\n")
+    (job / f"memory.{used}").write_text("990\n")
+    total = "total_" if version == 1 else ""
+    own = "inactive_file 1\nactive_file 2\n" if version == 1 else ""  # without groups within it
+    (job / "memory.stat").write_text(
+        f"{own}{total}inactive_anon 50\n{total}inactive_file 600\n{total}active_file 200\n"
+    )
+    assert free_bytes(cgroup, proc) == 810
