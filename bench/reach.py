@@ -1,6 +1,6 @@
 """Many ranks on one machine: CPU time and own memory of commands, each in a process of its own.
 
-python bench/reach.py [--ranks 64 [--steps 12] | --folder runs/latest] [--memory 64MB]
+python bench/reach.py [--ranks 64 [--steps 12] [--layers 24] | --folder runs/latest] [--memory 64MB]
 python -m bench.reach --repeat TRACE --gigabytes 4 [--memory 512MB]   (one large file)
 python -m bench.reach --on-ray 64,256,1024                  (a cluster of two workers here)
 
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-SMALL = "--layers 2 --hidden 256 --heads 4 --ffn 512 --vocab 1000 --seq 128 --micro-batch 1"
+SMALL = "--hidden 256 --heads 4 --ffn 512 --vocab 1000 --seq 128 --micro-batch 1"
 INTERVAL_S = 0.02
 UNJOINED = "summary, tables of files kept alone"  # as `htk map` leaves them
 
@@ -59,6 +59,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--ranks", type=int, default=64)
     options.add_argument("--steps", type=int, default=3, help="of each rank: 12 are 5 MB of text")
+    options.add_argument("--layers", type=int, default=2, help="of the model")
     options.add_argument("--folder")
     options.add_argument("--memory", default="64MB")
     options.add_argument("--repeat", type=Path, help="a trace to make one large file of")
@@ -74,14 +75,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         traces = chosen.folder or f"{scratch}/job"
         if not chosen.folder:
-            simulate(Path(traces), chosen.ranks, "--steps", str(chosen.steps))
+            steps = ("--steps", str(chosen.steps))
+            simulate(Path(traces), chosen.ranks, *steps, layers=chosen.layers)
         report(traces, chosen.memory, Path(scratch))
 
 
-def simulate(folder: Path, ranks: int, *options: str) -> Path:
+def simulate(folder: Path, ranks: int, *options: str, layers: int = 2) -> Path:
     """Write small traces of a job of so many ranks, of eight a node."""
     nodes = ["--nodes", str(max(ranks // 8, 1)), "--gpus-per-node", str(min(ranks, 8))]
-    asked = ["simulate", "--model", "tiny", *SMALL.split(), *nodes, *options, "-o", str(folder)]
+    model = ["--model", "tiny", "--layers", str(layers), *SMALL.split()]
+    asked = ["simulate", *model, *nodes, *options, "-o", str(folder)]
     subprocess.run(
         [sys.executable, "-m", "htk", *asked],
         check=True,
@@ -134,6 +137,7 @@ def forget_joined(cache: Path) -> None:
 def report(traces: str, memory: str, scratch: Path) -> None:
     question, output = "time-breakdown", f"{scratch}/answer.csv"
     processes = ("--on", "processes")
+    path = ["critical-path", traces, "--by", "piece", "-o", output]
     commands = {
         "by rank, cold cache": [question, traces, "--memory", "1TB", "-o", output],
         "by rank, cold cache, some at a time": [question, traces, "--memory", memory, "-o", output],
@@ -142,9 +146,11 @@ def report(traces: str, memory: str, scratch: Path) -> None:
         "summary": ["summary", traces, "-o", f"{scratch}/summary.txt"],
         UNJOINED: ["summary", traces, "-o", f"{scratch}/summary.txt"],
         "by rank": [question, traces, "-o", output],
+        "critical path": [*path, "--memory", "1TB"],
+        "critical path, cut at collectives": [*path, "--memory", memory],
     }
     first: dict[str, dict[str, float]] = {}
-    answers = set()
+    answers: dict[str, set[str]] = {question: set(), path[0]: set()}
     for name, words in commands.items():
         if name == UNJOINED:
             forget_joined(scratch / "cache")
@@ -154,9 +160,9 @@ def report(traces: str, memory: str, scratch: Path) -> None:
         base = first.setdefault(words[0], figures)
         ratios = {f"{k}_ratio": round(v / max(base[k], 0.01), 2) for k, v in figures.items()}
         print(json.dumps({"command": name, **figures, **ratios}), flush=True)
-        if words[0] == question:
-            answers.add(Path(output).read_text())
-    if len(answers) != 1:
+        if words[0] in answers:
+            answers[words[0]].add(Path(output).read_text())
+    if any(len(texts) != 1 for texts in answers.values()):
         raise SystemExit("the answers differ")
 
 

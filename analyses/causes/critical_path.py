@@ -7,13 +7,11 @@ import pyarrow as pa
 
 from htk.columns.arrow import number, texts
 from htk.columns.groups import Groups
-from htk.columns.types import Ints
 from htk.core.analysis import analysis, with_coverage
 from htk.core.chart import Bar
-from htk.graph.build import Graph, build
-from htk.graph.critical_path import PathPieces, of_tables
-from htk.graph.fidelity import Gate, gate
-from htk.graph.replay import critical, replay
+from htk.core.spread import AtCollectives
+from htk.graph.critical_path import PathEdges, PathEvents, StepPath
+from htk.graph.fidelity import step_path
 from htk.schema import TEXT, table
 
 RETURNS = table(
@@ -30,7 +28,19 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("what", ("path_ns",)), needs=("kernels", "launches"))
+def _answer(path: StepPath, *, by: str, n: int, step: int | None = None) -> pa.Table:
+    rows = _rows(path.edges, path.events, by)
+    if by == "event":
+        rows = rows.slice(0, n or None)
+    return with_coverage(rows, **path.facts)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("what", ("path_ns",)),
+    needs=("kernels", "launches"),
+    spread=AtCollectives(finish=_answer),
+)
 def critical_path(
     kernels: pa.Table,
     kernel_links: pa.Table,
@@ -61,53 +71,31 @@ def critical_path(
     """
     arguments = locals()
     tables = {name: arguments[name] for name in critical_path.reads}
-    graph = build(tables, step)
-    replayed = replay(graph)
-    path = critical(graph, replayed.time)
-    judged = gate(tables, graph, replayed)
-    pieces = PathPieces.of(graph, path)
-    rows = _rows(tables, graph, path, pieces, replayed.time, by)
-    if by == "event":
-        rows = rows.slice(0, n or None)
-    return with_coverage(rows, **_facts(graph, judged))
+    return _answer(step_path(tables, step), by=by, n=n)
 
 
-def _facts(graph: Graph, judged: Gate) -> dict[str, object]:
-    return {
-        "step": graph.step,
-        **({} if graph.cycle is None else {"cycle": graph.cycle}),
-        "step_ns": graph.period_ns,
-        "ranks": graph.ranks,
-        "verdict": judged.verdict,
-        **judged.figures,
-        "edges_against_the_clock": graph.dropped,
-    }
-
-
-def _rows(
-    tables: dict[str, pa.Table], graph: Graph, path: Ints, pieces: PathPieces, time: Ints, by: str
-) -> pa.Table:
-    length = np.maximum(graph.weight[path], 0)
-    kinds, kind = np.unique(pieces.whats(), return_inverse=True)
-    events, event = np.unique(pieces.names(graph), return_inverse=True)
-    position = np.arange(len(path))
-    keys = {"kind": [kind], "event": [kind, event, pieces.rank], "piece": [position]}[by]
+def _rows(path: PathEdges, events: PathEvents, by: str) -> pa.Table:
+    length = np.maximum(path.weight, 0)
+    kinds, kind = np.unique(events.whats(), return_inverse=True)
+    names, name = np.unique(events.name, return_inverse=True)
+    position = np.arange(len(length))
+    keys = {"kind": [kind], "event": [kind, name, events.rank], "piece": [position]}[by]
     groups = Groups.by_keys(keys)
     total = groups.sum(length)
-    seen = groups.sum(np.where(graph.observed[path], length, 0))
+    seen = groups.sum(np.where(path.observed, length, 0))
     order = np.lexsort((groups.keys[:, 0], *([] if by == "piece" else [-total])))
     first = groups.first_row[order]
     one_rank = np.full(len(first), by != "kind")
-    rows = of_tables(tables, pieces, "event")[first]
+    rows = events.event[first]
     columns = [
         texts([str(kinds[k]) for k in kind[first]]),
-        texts([str(events[k]) if by != "kind" else None for k in event[first]]),
-        number(pieces.rank[first], pa.int32(), one_rank),
+        texts([str(names[k]) if by != "kind" else None for k in name[first]]),
+        number(events.rank[first], pa.int32(), one_rank),
         number(groups.count[order], pa.int64()),
         number(total[order], pa.int64()),
         number(total[order] * (100.0 / max(int(length.sum()), 1)), pa.float64()),
-        number(groups.min(time[graph.src[path]])[order], pa.int64()),
-        number(groups.max(time[graph.dst[path]])[order], pa.int64()),
+        number(groups.min(path.begin)[order], pa.int64()),
+        number(groups.max(path.end)[order], pa.int64()),
         number(rows, pa.int64(), (rows >= 0) & (by == "piece")),
         number(100.0 * seen[order] / np.maximum(total[order], 1), pa.float64()),
     ]

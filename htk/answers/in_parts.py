@@ -15,7 +15,7 @@ import pyarrow as pa
 from htk.analyses import find
 from htk.answers.table import table_of_answer, tables_read
 from htk.core.analysis import COVERAGE, Analysis, coverage_of
-from htk.core.spread import ByKey, ByRank
+from htk.core.spread import AtCollectives, ByKey, ByRank
 from htk.derived.registry import base_tables
 from htk.errors import AnalysisError, MissingTable
 from htk.spread.mapper import Lost
@@ -70,11 +70,18 @@ def in_parts(trace: Trace, chosen: Analysis[...], options: Mapping[str, Any]) ->
     """Return the answer, made of some ranks at a time; None where it has to be made whole, or is
     small enough for that."""
     spread = chosen.spread(options)
-    if not isinstance(spread, ByRank | ByKey):
+    if not isinstance(spread, ByRank | ByKey | AtCollectives):
         return None
     batches = list(_batches(trace, chosen))
     if len(batches) < 2:
         return None
+    if isinstance(spread, AtCollectives):
+        from htk.answers.at_collectives import step_path_in_parts  # half of the graph's modules
+
+        path = step_path_in_parts(trace, batches, options.get("step"))
+        if path is None:
+            return None
+        return InParts(chosen.checked(spread.finish(path, **chosen.filled(options))), None)
     parts = _worked(trace, _Job(chosen.name, options), batches)
     counts = [part.counts for part in parts if part.counts is not None]
     gpu = gpu_facts(counts) if counts else None

@@ -1,10 +1,11 @@
 """How a question spreads over ranks: what its answer is made of, and how parts become the whole.
 
-by_rank      a rank's rows come from that rank's files alone
-by_key       parts made of some ranks merge into the answer exactly
-by_group     rows of a process group come from its own calls, on whatever ranks
-two_rounds   a rank's rows come from its files and from what all ranks' collectives told first
-whole        everything at once
+by_rank         a rank's rows come from that rank's files alone
+by_key          parts made of some ranks merge into the answer exactly
+by_group        rows of a process group come from its own calls, on whatever ranks
+at_collectives  ranks are worked on by themselves, from one collective to the next
+two_rounds      a rank's rows come from its files and from what all ranks' collectives told first
+whole           everything at once
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-Word = Literal["by_rank", "by_key", "by_group", "two_rounds", "whole"]
+Word = Literal["by_rank", "by_key", "by_group", "at_collectives", "two_rounds", "whole"]
 Facts = Mapping[str, Any]
 
 
@@ -73,6 +74,14 @@ class ByKey(SpreadLabel):
 
     word: Word = field(default="by_key", init=False)
     part: Callable[..., pa.Table] = field(kw_only=True)
+    finish: Callable[..., pa.Table] = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class AtCollectives(SpreadLabel):
+    """The critical path of a step is cut where ranks meet: `finish` makes the answer of it."""
+
+    word: Word = field(default="at_collectives", init=False)
     finish: Callable[..., pa.Table] = field(kw_only=True)
 
 

@@ -25,17 +25,18 @@ from htk.columns.types import Ints, Mask
 from htk.core.humanize import format_duration
 from htk.derived.clocks import corrections
 from htk.errors import MissingTable
-from htk.graph.edges import KINDS, Edges, edges_of, lengths_of
+from htk.graph.edges import KINDS, Edges, edges_of
 from htk.graph.left_out import left_out_of
 from htk.graph.lone_step import repeat_lone_step
 from htk.graph.nodes import Activities, LaunchCalls, Steps, activities_of, calls_of, steps_of_all
 from htk.graph.overlaps import Nodes
+from htk.graph.pooled import ALL_AT_HAND, Pooled
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 CATEGORIES = ("compute", "memory", "communication", "host", "dependencies")
 
-_EARLIEST = -(1 << 61)
+EARLIEST = -(1 << 61)
 _DAY_NS = 86_400_000_000_000  # ranks of one job do not run a step further apart
 
 
@@ -66,6 +67,7 @@ class Graph:
     notes: tuple[str, ...] = field(default=())
     is_lone: bool = False  # nothing was recorded of the step before: see `lone_step`
     cycle: int | None = None  # of the step, where several cycles have its number
+    joins: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # nodes: all have arrived
     # Of each edge: ns in it that nothing recorded explains, where such delays were kept.
     unexplained: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
@@ -152,7 +154,7 @@ class Graph:
         led = np.zeros(len(self.time), bool)
         led[self.dst] = True
         led[self.wrap_dst] = True
-        return _kept(np.where(led, _EARLIEST, self.time))
+        return _kept(np.where(led, EARLIEST, self.time))
 
 
 def _kept(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
@@ -201,75 +203,9 @@ def _shifted(windows: pa.Table, clocks: pa.Table) -> pa.Table:
     return windows
 
 
-def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
-    """Return the graph of a step; without a number that of the steadiest."""
-    parts = _parts_of(tables, step)
-    edges = edges_of(tables, parts.activities, parts.calls, parts.origin)
-    is_lone = _repeated(tables, parts, edges)
-    graph = _numbered(parts, edges)
-    return replace(graph, is_lone=is_lone, cycle=None if parts.step is None else parts.cycle)
-
-
 @dataclass(frozen=True)
-class StepLengths:
-    """What everything in a step took, without the order that a replay needs.
-
-    Nodes are numbered as in `htk.graph.edges`.
-    """
-
-    activities: Activities
-    calls: LaunchCalls
-    window: tuple[int, int]
-    src: Ints  # of each edge that holds a length and leads forward
-    dst: Ints
-    weight: Ints
-    kind: Ints
-    wrap_weight: Ints
-    wrap_seen: Ints
-    start: Ints  # nodes, as a graph has them
-    end: Ints
-    call_start: Ints
-    call_end: Ints
-
-    @property
-    def period_ns(self) -> int:
-        return self.window[1] - self.window[0]
-
-    def edges(self, *kinds: str) -> Mask:
-        return np.array([kind in kinds for kind in KINDS])[self.kind]
-
-
-def step_lengths(tables: Mapping[str, pa.Table], step: int) -> StepLengths:
-    """Return what `build` finds of a step's lengths, in a fraction of its time."""
-    parts = _parts_of(tables, step)
-    edges = lengths_of(tables, parts.activities, parts.calls, parts.origin)
-    _repeated(tables, parts, edges)
-    src, dst = edges.src, edges.dst
-    time, tie_order = _times(parts, edges), _places(parts, edges)
-    began, ended = time[src], time[dst]
-    forward, ties = began < ended, np.flatnonzero(began == ended)
-    forward[ties] = tie_order[src[ties]] < tie_order[dst[ties]]
-    activities, calls = np.arange(len(parts.activities.start)), np.arange(len(parts.calls.start))
-    return StepLengths(
-        parts.activities,
-        parts.calls,
-        parts.window,
-        src[forward],
-        dst[forward],
-        edges.weight[forward],
-        edges.kind[forward],
-        edges.wrap_weight,
-        edges.wrap_seen,
-        edges.start(activities),
-        edges.end(activities),
-        edges.call_start(calls),
-        edges.call_end(calls),
-    )
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """What a step is made of, before it has edges."""
+class StepEvents:
+    """What a step is made of: its activities and calls."""
 
     step: int | None
     cycle: int | None
@@ -279,68 +215,93 @@ class _Parts:
     calls: LaunchCalls
 
 
-def _parts_of(tables: Mapping[str, pa.Table], step: int | None) -> _Parts:
+def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
+    """Return the graph of a step; without a number that of the steadiest."""
+    return build_of(tables, events_to_replay(tables, step))[0]
+
+
+def build_of(
+    tables: Mapping[str, pa.Table], events: StepEvents, pooled: Pooled = ALL_AT_HAND
+) -> tuple[Graph, Ints]:
+    """Return the graph of a step's parts, and the match of each of its collectives."""
+    edges = edges_of(tables, events.activities, events.calls, events.origin, pooled)
+    is_lone = repeated(tables, events, edges)
+    graph = _numbered(events, edges)
+    cycle = None if events.step is None else events.cycle
+    return replace(graph, is_lone=is_lone, cycle=cycle), edges.join_match
+
+
+def events_to_replay(tables: Mapping[str, pa.Table], step: int | None) -> StepEvents:
     if not tables["kernels"].num_rows or not tables["launches"].num_rows:
         raise MissingTable(
             "the execution graph needs both sides of a step, CPU calls and GPU activities; record "
             "with activities=[CPU, CUDA]"
         )
     steps = steps_at_hand(tables)
-    chosen = steps.steadiest if step is None and steps.numbers else step
-    if chosen is not None and chosen not in steps.numbers:
-        raise MissingTable(f"step {chosen} is not whole on every rank; there are {steps.numbers}")
     origin = int(numbers(tables["kernels"]["start_ns"]).min())
+    events = step_events(tables, steps, steps.chosen(step), origin)
+    if not len(events.activities.start) or not len(events.calls.start):
+        raise MissingTable("no launch is linked to its GPU activity; the step cannot be replayed")
+    refuse_other_clocks(*begins_of(events.activities))
+    return events
+
+
+def step_events(
+    tables: Mapping[str, pa.Table], steps: Steps, chosen: int | None, origin: int
+) -> StepEvents:
+    """Return what a step is made of."""
     cycle = steps.cycle_for(chosen)
     calls = calls_of(tables, chosen, origin, cycle)
     activities = activities_of(tables, calls, chosen, origin, cycle)
-    if not len(activities.start) or not len(calls.start):
-        raise MissingTable("no launch is linked to its GPU activity; the step cannot be replayed")
-    _refuse_other_clocks(activities)
-    return _Parts(chosen, cycle, origin, steps.window(chosen, origin), activities, calls)
+    return StepEvents(chosen, cycle, origin, steps.window(chosen, origin), activities, calls)
 
 
-def _repeated(tables: Mapping[str, pa.Table], parts: _Parts, edges: Edges) -> bool:
+def repeated(tables: Mapping[str, pa.Table], events: StepEvents, edges: Edges) -> bool:
     """Repeat the step if it was recorded alone; return whether it was."""
-    if parts.step is None:
+    if events.step is None:
         return False
-    step = (parts.step, parts.cycle)
-    return repeat_lone_step(edges, tables["annotations"], parts.activities, parts.calls, step)
+    step = (events.step, events.cycle)
+    return repeat_lone_step(edges, tables["annotations"], events.activities, events.calls, step)
 
 
-def _refuse_other_clocks(activities: Activities) -> None:
-    """Refuse ranks of which nothing tells what ran at the same time."""
+def begins_of(activities: Activities) -> tuple[Ints, Ints]:
+    """Return the ranks of activities, and when the first of each begins."""
     ranks = Groups.by_keys(activities.rank)
-    begin = ranks.min(activities.start)
+    return ranks.keys[:, 0], ranks.min(activities.start)
+
+
+def refuse_other_clocks(ranks: Ints, begin: Ints) -> None:
+    """Refuse ranks of which nothing tells what ran at the same time."""
     first, last = int(begin.argmin()), int(begin.argmax())
     apart = int(begin[last]) - int(begin[first])
     if apart > _DAY_NS:
         raise MissingTable(
-            f"ranks {ranks.keys[first, 0]} and {ranks.keys[last, 0]} are on clocks "
+            f"ranks {ranks[first]} and {ranks[last]} are on clocks "
             f"{format_duration(apart)} apart, and no collectives put them on one: a step of both "
             "cannot be put together; choose a rank, as with --ranks 0"
         )
 
 
-def _times(parts: _Parts, edges: Edges) -> Ints:
+def node_times(events: StepEvents, edges: Edges) -> Ints:
     """Return when each node came."""
-    activities, calls = parts.activities, parts.calls
+    activities, calls = events.activities, events.calls
     return np.concatenate(
         [activities.start, activities.end, calls.start, calls.end, edges.join_time]
     )
 
 
-def _places(parts: _Parts, edges: Edges) -> Ints:
+def node_order(events: StepEvents, edges: Edges) -> Ints:
     """Return the order of nodes of one time: activities, each with its start first, then arrivals,
     then calls."""
-    n, c, joins = len(parts.activities.start), len(parts.calls.start), len(edges.join_time)
+    n, c, joins = len(events.activities.start), len(events.calls.start), len(edges.join_time)
     activities, calls = 2 * np.arange(n), 2 * np.arange(c) + 2 * n + joins
     return np.concatenate([activities, activities + 1, calls, calls + 1, np.arange(joins) + 2 * n])
 
 
-def _numbered(parts: _Parts, edges: Edges) -> Graph:
+def _numbered(events: StepEvents, edges: Edges) -> Graph:
     """Number the nodes by time, so that every edge leads upwards; drop edges that cannot."""
-    n, c = len(parts.activities.start), len(parts.calls.start)
-    time, tie_order = _times(parts, edges), _places(parts, edges)
+    n, c = len(events.activities.start), len(events.calls.start)
+    time, tie_order = node_times(events, edges), node_order(events, edges)
     nodes = np.empty(len(time), np.int64)
     nodes[tie_order] = np.arange(len(time))
     nodes = nodes[ordered(time[nodes])]
@@ -350,9 +311,9 @@ def _numbered(parts: _Parts, edges: Edges) -> Graph:
     rows = np.flatnonzero(src < dst)
     rows = rows[ordered(dst[rows])]
     return Graph(
-        step=parts.step,
-        origin_ns=parts.origin,
-        window=parts.window,
+        step=events.step,
+        origin_ns=events.origin,
+        window=events.window,
         time=time[nodes],
         src=src[rows],
         dst=dst[rows],
@@ -363,12 +324,13 @@ def _numbered(parts: _Parts, edges: Edges) -> Graph:
         wrap_dst=number[edges.wrap_dst],
         wrap_weight=edges.wrap_weight,
         wrap_seen=edges.wrap_seen,
-        activities=parts.activities,
-        calls=parts.calls,
+        activities=events.activities,
+        calls=events.calls,
         start=number[:n],
         end=number[n : 2 * n],
         call_start=number[2 * n : 2 * n + c],
         call_end=number[2 * n + c : 2 * n + 2 * c],
         dropped=len(src) - len(rows),
         notes=edges.notes,
+        joins=number[2 * (n + c) :],
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -84,6 +85,55 @@ def path_events(tables: Mapping[str, pa.Table], step: int | None = None) -> pa.T
 
 
 @dataclass(frozen=True)
+class PathEdges:
+    """The edges of a path, first to last."""
+
+    weight: Ints
+    kind: Ints  # into KINDS
+    observed: Mask
+    begin: Ints  # as replayed
+    end: Ints
+    unexplained: Ints  # as in Graph; empty: no such delays were kept
+
+    @classmethod
+    def of(cls, graph: Graph, path: Ints, time: Ints) -> "PathEdges":
+        return cls(
+            graph.weight[path],
+            graph.kind[path],
+            graph.observed[path],
+            time[graph.src[path]],
+            time[graph.dst[path]],
+            graph.unexplained[path] if len(graph.unexplained) else graph.unexplained,
+        )
+
+    def within(self, low: int) -> Ints:
+        """Return how long each lasts, without what lies before a time."""
+        return np.maximum(np.minimum(self.weight, self.end - low), 0)
+
+
+@dataclass(frozen=True)
+class PathEvents:
+    """The event of each edge of a path, as answers name it."""
+
+    what: Ints  # into _WHATS
+    name: NDArray[np.str_]
+    rank: Ints
+    event: Ints  # row in the rank's trace; -1: none
+
+    @classmethod
+    def of(cls, graph: Graph, path: Ints, events: tuple[Ints, Ints]) -> "PathEvents":
+        """Return those of a graph; `events`: see `event_numbers`."""
+        pieces = PathPieces.of(graph, path)
+        of_kernels, of_launches = (np.append(column, -1) for column in events)
+        row = np.where(pieces.of_call, -1, pieces.row), np.where(pieces.of_call, pieces.row, -1)
+        event = np.where(pieces.of_call, of_launches[row[1]], of_kernels[row[0]])
+        return cls(pieces.what, pieces.names(graph), pieces.rank, event)
+
+    def whats(self) -> NDArray[np.str_]:
+        return np.array(_WHATS, np.str_)[self.what]
+
+
+@dataclass(frozen=True)
 class PathPieces:
     """The event that each piece of a path leads to, or lies in."""
 
@@ -118,9 +168,6 @@ class PathPieces:
             np.isin(graph.kind[path], [KINDS.index(k) for k in _INSIDE]),
         )
 
-    def whats(self) -> NDArray[np.str_]:
-        return np.array(_WHATS, np.str_)[self.what]
-
     def names(self, graph: Graph) -> NDArray[np.str_]:
         acts, calls = graph.activities, graph.calls
         names = np.array([*acts.names, *calls.names, ""], np.str_)
@@ -129,9 +176,23 @@ class PathPieces:
         return names[np.where(self.of_call, other, act[np.where(self.of_call, -1, self.position)])]
 
 
+@dataclass(frozen=True)
+class StepPath:
+    """The critical path of a step, with what is said of the step."""
+
+    edges: PathEdges
+    events: PathEvents
+    facts: Mapping[str, Any]  # of the coverage
+
+
 def _came_from(pieces: PathPieces) -> Ints:
     before = pieces.of_call.astype(np.int64)
     return np.append(-1, before[:-1])[: len(before)]
+
+
+def event_numbers(tables: Mapping[str, pa.Table]) -> tuple[Ints, Ints]:
+    """Return the row in its rank's trace of each row of `kernels`, and of `launches`."""
+    return numbers(tables["kernels"]["event"], -1), numbers(tables["launches"]["event"], -1)
 
 
 def of_tables(tables: Mapping[str, pa.Table], pieces: PathPieces, column: str) -> Ints:

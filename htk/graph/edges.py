@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import numbers, valid
-from htk.columns.groups import Groups, event_keys, paired, row_of
+from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.types import NO_TIME, Ints, Mask
 from htk.graph.handovers import handovers
 from htk.graph.left_out import left_out_of
-from htk.graph.nodes import Activities, LaunchCalls
+from htk.graph.nodes import Activities, LaunchCalls, ends_of_lanes
+from htk.graph.pooled import ALL_AT_HAND, Pooled
+from htk.graph.queue import full_queues
 from htk.graph.shared_tables import once
 from htk.graph.sm_contention import waits_for_room
 from htk.graph.waits import Wait, communicators, synchronised, waits_for_events
@@ -36,8 +38,6 @@ KINDS = (
 )
 QUEUED_GAP_NS = 20_000  # longer gaps on a busy stream have another cause than the stream
 LAUNCH_NS = 100_000  # a longer delay of a launch on an idle stream has another cause
-FULL_QUEUE = 512  # no queue shorter than this has been seen to fill
-_HELD = 10  # times as long as usual takes a launch that waits for room in the queue
 
 
 @dataclass
@@ -50,6 +50,8 @@ class Edges:
     parts: list[tuple[Ints, Ints, Ints, int, Mask]] = field(default_factory=list)
     wraps: list[tuple[Ints, Ints, Ints, Ints]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    pooled: Pooled = ALL_AT_HAND
+    join_match: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # of each arrival
 
     def add(self, kind: str, src: Ints, dst: Ints, weight: Ints, observed: Mask | bool) -> None:
         seen = np.broadcast_to(np.asarray(observed), src.shape)
@@ -121,17 +123,21 @@ class Edges:
 
 
 def edges_of(
-    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls, origin: int
+    tables: Mapping[str, pa.Table],
+    activities: Activities,
+    calls: LaunchCalls,
+    origin: int,
+    pooled: Pooled = ALL_AT_HAND,
 ) -> Edges:
-    edges = Edges(len(activities.start), len(calls.start))
+    edges = Edges(len(activities.start), len(calls.start), pooled=pooled)
     joined = _collectives(edges, tables, activities, origin)
     _runs(edges, activities, joined)
     _streams(edges, activities, calls)
     _launches(edges, activities, calls)
     held = _queue(edges, tables, activities, calls, origin)
-    events = waits_for_events(tables, activities, calls, origin)
+    events = waits_for_events(tables, activities, calls, origin, pooled)
     _wait(edges, "event", edges.end(events.src), edges.start(events.dst), events)
-    ordered = communicators(tables, activities, calls)
+    ordered = communicators(tables, activities, calls, pooled)
     _wait(edges, "event", edges.end(ordered.src), edges.start(ordered.dst), ordered)
     blocked = _syncs(edges, activities, calls)
     cut = _threads(edges, tables, calls, blocked, held)
@@ -142,11 +148,15 @@ def edges_of(
 
 
 def lengths_of(
-    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls, origin: int
+    tables: Mapping[str, pa.Table],
+    activities: Activities,
+    calls: LaunchCalls,
+    origin: int,
+    pooled: Pooled = ALL_AT_HAND,
 ) -> Edges:
     """Return of a step's edges those that hold what activities and the CPU took, and those into
     the next step; in the order of all."""
-    edges = Edges(len(activities.start), len(calls.start))
+    edges = Edges(len(activities.start), len(calls.start), pooled=pooled)
     _runs(edges, activities, _collectives(edges, tables, activities, origin))
     _streams(edges, activities, calls)
     held = _queue(edges, tables, activities, calls, origin)
@@ -180,13 +190,15 @@ def _collectives(
     match = match[first]
     followed, behind = _followers(tables, activities, member, match, origin)
     members = Groups.by_keys(match)
-    several = ((members.count > 1) | (members.max(followed) > 0))[members.group_ids]
+    several = edges.pooled.meets(members.keys[:, 0], members.count)
+    several = (several | (members.max(followed) > 0))[members.group_ids]
     member, match, behind = member[several], match[several], behind[several]
     if not len(member):
         return joined
     members = Groups.by_keys(match)
+    edges.join_match = members.keys[:, 0]
     arrived = members.max(activities.start[member] + behind)
-    edges.join_time = arrived
+    edges.join_time = arrived = edges.pooled.arrived(edges.join_match, arrived)
     nodes = edges.join(members.group_ids)
     edges.add("arrive", edges.start(member), nodes, behind, True)
     left = np.maximum(activities.end[member] - arrived[members.group_ids], 0)
@@ -216,10 +228,10 @@ def _streams(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     here = here[activities.lane[here] == activities.lane[here - 1]]
     before = here - 1
     gap = activities.start[here] - activities.end[before]
-    launched = calls.start[activities.call[here]]
+    launched = np.append(calls.start, NO_TIME)[activities.call[here]]
     ready = (activities.call[here] < 0) | (launched < activities.end[before])
     cheap = gap[(gap >= 0) & ready & (gap <= QUEUED_GAP_NS)]
-    least = int(np.quantile(cheap, 0.1)) if len(cheap) else 0
+    least = edges.pooled.low("gap of a stream", cheap)
     own = ready & (gap <= QUEUED_GAP_NS)
     weight = np.where(own, gap, least)
     after = gap >= 0
@@ -227,8 +239,7 @@ def _streams(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     beside = ~after
     lead = activities.start[here] - activities.start[before]
     edges.add("stream", edges.start(before[beside]), edges.start(here[beside]), lead[beside], True)
-    firsts = np.flatnonzero(np.append(True, activities.lane[1:] != activities.lane[:-1]))
-    lasts = np.append(firsts[1:], len(activities.lane)) - 1
+    firsts, lasts = ends_of_lanes(activities.lane)
     has_previous = activities.before[firsts] >= 0
     firsts, lasts = firsts[has_previous], lasts[has_previous]
     seen = activities.before[firsts]
@@ -241,13 +252,14 @@ def _launches(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     linked = np.flatnonzero(activities.call >= 0)
     call = activities.call[linked]
     delay = activities.start[linked] - calls.start[call]
-    previous = np.append(-1, np.where(activities.lane[1:] == activities.lane[:-1], 0, -1))
-    first = np.where(activities.before < 0, NO_TIME, activities.before)  # times may be negative
-    end_before = np.where(previous < 0, first, np.append(-1, activities.end[:-1]))
+    end_before = np.roll(activities.end, 1)
+    firsts = ends_of_lanes(activities.lane)[0]
+    before = activities.before[firsts]
+    end_before[firsts] = np.where(before < 0, NO_TIME, before)  # times may be negative
     idle = (end_before[linked] <= calls.start[call]) & (delay >= 0)
     seen = delay[idle & (delay <= LAUNCH_NS)]
-    least = int(np.quantile(seen, 0.1)) if len(seen) else 0
-    most = 4 * int(np.median(seen)) if len(seen) else 0
+    least = edges.pooled.low("launch", seen)
+    most = 4 * edges.pooled.middle("launch", seen)
     weight = np.where(idle & (delay <= most), delay, np.minimum(np.maximum(delay, 0), least))
     edges.add("launch", edges.call_start(call), edges.start(linked), weight, True)
 
@@ -266,7 +278,7 @@ def _queue(
     held = np.zeros(len(calls.start), bool)
     node = np.full(tables["kernels"].num_rows, -1, np.int64)
     node[activities.row] = np.arange(len(activities.row))
-    for queue in once(tables, "queues", lambda: _queues(tables)):
+    for queue in once(tables, "queues", lambda: full_queues(tables)):
         ours = np.flatnonzero(node[queue.kernels] >= 0)
         head = ours - queue.deepest
         before = head >= 0
@@ -274,41 +286,6 @@ def _queue(
         held[activities.call[node[queue.kernels[ours]]][queue.blocked[ours]]] = True
         _queue_edges(edges, activities, tails, heads, queue.start[head[before]] - origin)
     return held
-
-
-@dataclass(frozen=True)
-class _Queue:
-    """The launched kernels of a device whose queue fills, by launch."""
-
-    kernels: Ints
-    start: Ints  # of each
-    deepest: int
-    blocked: Mask  # launches that were held up
-
-
-def _queues(tables: Mapping[str, pa.Table]) -> list[_Queue]:
-    """Return the queues that fill."""
-    kernels, links = tables["kernels"], tables["kernel_links"]
-    rank = numbers(kernels["rank"], -1).astype(np.int64)
-    lane = paired(rank, numbers(kernels["device"], -1))
-    start, end = numbers(kernels["start_ns"]), numbers(links["launch_end_ns"], NO_TIME)
-    issued = numbers(links["launch_start_ns"], NO_TIME)
-    queues = []
-    launched = np.flatnonzero(issued > NO_TIME)
-    for device in np.unique(lane[launched]).tolist():  # a few devices
-        on_device = launched[lane[launched] == device]
-        on_device = on_device[np.argsort(issued[on_device], kind="stable")]
-        depth = np.arange(len(on_device)) - np.searchsorted(
-            np.sort(start[on_device]), issued[on_device], "right"
-        )
-        deepest = int(depth.max(initial=0))
-        length = end[on_device] - issued[on_device]
-        deep = depth >= 0.9 * deepest  # of long steps most launches are, so that most are held up
-        usual = np.median(length[~deep]) if not deep.all() else np.quantile(length, 0.1)
-        blocked = deep & (length > _HELD * usual)
-        if deepest >= FULL_QUEUE and blocked.any():
-            queues.append(_Queue(on_device, start[on_device], deepest, blocked))
-    return queues
 
 
 def _queue_edges(
@@ -360,7 +337,7 @@ def _threads(
     every = np.arange(len(calls.start))
     length = calls.end - calls.start
     free = length[~blocked & ~held]
-    usual = int(np.median(free)) if len(free) else 0
+    usual = edges.pooled.middle("call", free)
     own = np.where(blocked, 0, np.where(held, usual, length))
     edges.add("call", edges.call_start(every), edges.call_end(every), own, True)
     handed = handovers(tables, calls)
@@ -390,8 +367,7 @@ def _threads(
         calls.start[handed.dst] - calls.end[handed.src],
         handed.observed,
     )
-    firsts = np.flatnonzero(np.append(True, calls.lane[1:] != calls.lane[:-1]))
-    lasts = np.append(firsts[1:], len(calls.lane)) - 1
+    firsts, lasts = ends_of_lanes(calls.lane)
     has_previous = (calls.before[firsts] >= 0) & ~np.isin(firsts, handed.cut)
     firsts, lasts = firsts[has_previous], lasts[has_previous]
     seen = calls.before[firsts]

@@ -45,7 +45,7 @@ class _Threads:
         of_rank: dict[int, list[int]] = defaultdict(list)
         for lane, rank in zip(lanes.tolist(), calls.rank[first].tolist(), strict=True):
             of_rank[rank].append(lane)
-        over = np.append(first[1:], len(calls.lane)).tolist()
+        over = np.append(first[1:], len(calls.lane))[: len(first)].tolist()
         bounds = zip(first.tolist(), over, strict=True)
         return cls(calls, of_rank, dict(zip(lanes.tolist(), bounds, strict=True)))
 
@@ -61,7 +61,7 @@ def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
     """Return a thread pauses while another works: it started that one and waits for its end.
 
     Main and autograd threads in backward; observed where the other thread runs operators that
-    autograd tied to a forward one.
+    autograd tied to a forward one; a rank of which that is known waits for no other thread.
     """
     backward = _backward_threads(tables, calls)
     src, dst, seen, cut = [], [], [], []
@@ -70,8 +70,9 @@ def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
     threads = _Threads.of(calls)
     for before in np.flatnonzero(same & (pause > _HANDED_NS)).tolist():  # some tens in a step
         left, again = int(calls.end[before]), int(calls.start[before + 1])
-        for lane in threads.of_rank[int(calls.rank[before])]:
-            if lane == calls.lane[before] or (backward and lane not in backward):
+        rank = int(calls.rank[before])
+        for lane in backward.get(rank, threads.of_rank[rank]):
+            if lane == calls.lane[before]:
                 continue
             others = threads.between(lane, left, again)
             if not len(others):
@@ -81,7 +82,7 @@ def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
                 continue
             src += [before, int(others[-1])]
             dst += [int(others[0]), before + 1]
-            seen += [lane in backward] * 2
+            seen += [rank in backward] * 2
             cut += [int(others[0]), before + 1]
     return Handovers(
         np.array(src, np.int64),
@@ -91,18 +92,18 @@ def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
     )
 
 
-def _backward_threads(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> set[int]:
-    """Lanes of the calls whose threads run backward operators and not most of the forward ones."""
+def _backward_threads(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> dict[int, list[int]]:
+    """Lanes of the calls, by rank, whose threads run backward operators."""
     wanted = once(tables, "backward threads", lambda: _of_backward(tables))
     launches = tables["launches"]
     thread, names = codes_of(launches["thread"])
     rank = numbers(launches["rank"], -1)
-    lanes = set()
+    lanes: dict[int, list[int]] = defaultdict(list)
     for lane in np.unique(calls.lane).tolist():  # a few threads
         row = calls.row[int(np.argmax(calls.lane == lane))]
         if (int(rank[row]), names[int(thread[row])].as_py()) in wanted:
-            lanes.add(int(lane))
-    return lanes
+            lanes[int(rank[row])].append(int(lane))
+    return dict(lanes)
 
 
 def _of_backward(tables: Mapping[str, pa.Table]) -> set[tuple[int, str]]:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.columns.arrow import numbers, truths
-from htk.columns.types import Ints, Mask
+from htk.columns.types import Ints
 from htk.graph.edges import Edges
-from htk.graph.nodes import Activities, LaunchCalls
+from htk.graph.nodes import Activities, LaunchCalls, ends_of_lanes
 
 
 def repeat_lone_step(
@@ -23,27 +23,21 @@ def repeat_lone_step(
     step: tuple[int, int | None],
 ) -> bool:
     """Add the edges into the next step, and return whether there were none."""
-    if len(edges.wrap_src) or not len(calls.start):
+    pooled = edges.pooled
+    if pooled.any("edges into the next step", bool(len(edges.wrap_src))) or not len(calls.start):
         return False
     handed = edges.dst[edges.kind_is("handover")] - edges.call_start(np.zeros(1, np.int64))[0]
-    first, last = _ends(calls.lane)
+    first, last = ends_of_lanes(calls.lane)
     own = ~np.isin(first, handed)
     first, last = first[own], last[own]
     span = calls.end[last] - calls.start[first]
     rest = np.maximum(_lengths(annotations, *step, calls.rank[first]) - span, 0)
     edges.wrap(edges.call_end(last), edges.call_start(first), rest, calls.start[first] - rest)
-    first, last = _ends(activities.lane)
-    long_ago = np.full(len(first), int(calls.start.min()))
+    first, last = ends_of_lanes(activities.lane)
+    long_ago = np.full(len(first), pooled.least("call", int(calls.start.min())))
     none = np.zeros(len(first), np.int64)
     edges.wrap(edges.end(last), edges.start(first), none, long_ago)
     return True
-
-
-def _ends(lane: Ints) -> tuple[Ints, Ints]:
-    """Return the first and the last row of each lane, which are ordered by it."""
-    starts: Mask = np.append(True, lane[1:] != lane[:-1])
-    first = np.flatnonzero(starts)
-    return first, np.append(first[1:], len(lane)) - 1
 
 
 def _lengths(annotations: pa.Table, step: int, cycle: int | None, ranks: Ints) -> Ints:

@@ -14,6 +14,7 @@ from htk.columns.groups import Groups, event_keys, row_of
 from htk.columns.order import ordered
 from htk.columns.types import Ints, Mask
 from htk.derived.clocks import corrections
+from htk.errors import MissingTable
 from htk.graph.shared_tables import once
 
 SYNCHRONISES = re.compile(r"(Device|Stream|Event|Ctx)Synchronize$")
@@ -46,6 +47,15 @@ class Steps:
         periods = self.periods
         middle = float(np.median([periods[k] for k in usable]))
         return min(usable, key=lambda k: (abs(periods[k] - middle), k))
+
+    def chosen(self, step: int | None) -> int | None:
+        """Return the step asked for, where none is the steadiest; None: none are marked."""
+        chosen = self.steadiest if step is None and self.numbers else step
+        if chosen is not None and chosen not in self.numbers:
+            raise MissingTable(
+                f"step {chosen} is not whole on every rank; there are {self.numbers}"
+            )
+        return chosen
 
     def window(self, step: int | None, origin: int) -> tuple[int, int]:
         low, high = self.recording if step is None else (self.low[step], self.high[step])
@@ -195,7 +205,7 @@ def _all_calls(tables: Mapping[str, pa.Table], origin: int) -> tuple[LaunchCalls
     shift = corrections(tables["rank_clocks"], rank, numbers(launches["start_ns"]))
     start = numbers(launches["start_ns"]) - origin + shift
     end = numbers(launches["end_ns"]) - origin + shift
-    lane = _lane(rank, codes_of(launches["process"])[0], codes_of(launches["thread"])[0])
+    lane = _threads_by_first_row(launches, rank)
     rows = np.flatnonzero(matters)
     rows = rows[ordered(lane[rows], start[rows])]
     names, dictionary = codes_of(launches["name"])
@@ -291,6 +301,22 @@ def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
         if chosen[low] > begin:  # a few threads or streams
             last_end[low:high] = end[begin : chosen[low]].max()
     return last_end
+
+
+def ends_of_lanes(lane: Ints) -> tuple[Ints, Ints]:
+    """Return the first and the last row of each lane, which are ordered by it."""
+    first = np.flatnonzero(np.append(True, lane[1:] != lane[:-1])[: len(lane)])
+    return first, np.append(first[1:], len(lane))[: len(first)] - 1
+
+
+def _threads_by_first_row(launches: pa.Table, rank: Ints) -> Ints:
+    """Return the thread of each call, numbered by rank and first call, whatever ranks are at
+    hand."""
+    names = [codes_of(launches[name])[0] for name in ("process", "thread")]
+    threads = Groups.by_keys([rank, *names])
+    code = np.empty(len(threads), np.int64)
+    code[np.lexsort((threads.first_row, threads.keys[:, 0]))] = np.arange(len(threads))
+    return code[threads.group_ids]
 
 
 def _lane(*columns: NDArray[np.integer]) -> Ints:

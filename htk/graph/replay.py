@@ -130,11 +130,21 @@ def repeated_pure(
 
 
 def once(
-    graph: Graph, weight: Ints, wrap_weight: Ints, seen: Ints, into: Ints | None = None
+    graph: Graph,
+    weight: Ints,
+    wrap_weight: Ints,
+    seen: Ints,
+    into: Ints | None = None,
+    began: Ints | None = None,
 ) -> Ints:
-    """Return one step, after one whose last instants came when `seen` says; in `into`, if given."""
+    """Return one step, after one whose last instants came when `seen` says; in `into`, if given.
+
+    `began`: of a graph of some ranks, when the last of all ranks has arrived at each collective.
+    """
     time = np.empty(len(graph.time), np.int64) if into is None else into
     time[:] = graph.pinned
+    if began is not None:
+        time[graph.joins] = began
     np.maximum.at(time, graph.wrap_dst, seen + wrap_weight)
     longest(time, graph.src, graph.dst, weight)
     return time
@@ -176,11 +186,21 @@ def critical(graph: Graph, time: Ints, weight: Ints | None = None) -> Ints:
 
 def critical_pure(time: Ints, src: Ints, dst: Ints, weight: Ints, node: int) -> Ints:
     """Do the same in Python, from a node."""
-    tight = np.flatnonzero(time[src] + weight == time[dst])
-    into = np.full(len(time), -1, np.int64)
-    into[dst[tight[::-1]]] = tight[::-1]  # of several the first
-    path, edge_into, tail_of = [], into.data, src.data
+    path, edge_into, tail_of = [], edges_waited_for(time, src, dst, weight).data, src.data
     while (edge := edge_into[node]) >= 0:  # as many as the path is long
         path.append(edge)
         node = tail_of[edge]
     return np.array(path[::-1], np.int64)
+
+
+def last_end(graph: Graph, time: Ints) -> int:
+    """Return when the last activity ends; NEVER: there is none."""
+    return int(time[graph.end].max(initial=NEVER))
+
+
+def edges_waited_for(time: Ints, src: Ints, dst: Ints, weight: Ints) -> Ints:
+    """Return the edge that each node waits for, of several the first; -1: none."""
+    tight = np.flatnonzero(time[src] + weight == time[dst])
+    edge = np.full(len(time), -1, np.int64)
+    edge[dst[tight[::-1]]] = tight[::-1]
+    return edge

@@ -20,7 +20,8 @@ def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> t
     `ready`: when each activity could have started, as far as other edges tell. Only what was
     launched earlier is waited for: that something later ran first is an accident of this step.
     """
-    launched = np.where(activities.call >= 0, calls.start[activities.call], activities.start)
+    launched = np.append(calls.start, 0)[activities.call]
+    launched = np.where(activities.call >= 0, launched, activities.start)
     late = (activities.kind == 0) & (activities.start - ready > _UNEXPLAINED_NS)
     late &= ready > np.iinfo(np.int64).min
     ended: list[tuple[int, int, int, bool]] = []

@@ -22,6 +22,7 @@ from htk.graph.nodes import (
     calls_of,
     collective_rows,
 )
+from htk.graph.pooled import ALL_AT_HAND, Pooled
 
 _WAIT_EVENT = re.compile(r"StreamWaitEvent")
 _COPY = re.compile(r"Memcpy")
@@ -48,7 +49,11 @@ class Wait:
 
 
 def waits_for_events(
-    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls, origin: int
+    tables: Mapping[str, pa.Table],
+    activities: Activities,
+    calls: LaunchCalls,
+    origin: int,
+    pooled: Pooled = ALL_AT_HAND,
 ) -> Wait:
     """Return what the first activity launched after each cudaStreamWaitEvent waited for.
 
@@ -59,7 +64,7 @@ def waits_for_events(
     target = launched.next_on(recorded.lane, recorded.wait)
     source = launched.last_on(recorded.waited_lane, recorded.record)
     is_seen = (source >= 0) & (target >= 0) & (source != target)
-    believed = _believed(tables, launched, recorded.wait, origin)
+    believed = _believed(tables, launched, recorded.wait, origin, pooled)
     pairs = np.concatenate([np.column_stack([source, target])[is_seen], believed])
     observed = np.arange(len(pairs)) < is_seen.sum()
     first = np.sort(Groups.by_keys(pairs).first_row)  # what was recorded comes before guesses
@@ -70,7 +75,11 @@ def waits_for_events(
 
 
 def _believed(
-    tables: Mapping[str, pa.Table], launched: "_Launched", recorded: Ints, origin: int
+    tables: Mapping[str, pa.Table],
+    launched: "_Launched",
+    recorded: Ints,
+    origin: int,
+    pooled: Pooled,
 ) -> Ints:
     """Return waits without a choice, and those of streams seen to wait in three instances.
 
@@ -79,7 +88,7 @@ def _believed(
     pairs, sure = launched.guesses(recorded)
     lanes = launched.activities.lane[pairs]
     often = _often(lanes, lanes[launched.aligned(pairs)])
-    if not (sure | often).all():
+    if pooled.any("doubtful waits", not (sure | often).all()):
         calls = calls_of(tables, None, origin)
         everything = _Launched.of(activities_of(tables, calls, None, origin), calls)
         every, _ = everything.guesses(np.empty(0, np.int64))
@@ -261,7 +270,10 @@ def _last_row(keys: Ints, wanted: Ints) -> Ints:
 
 
 def communicators(
-    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls
+    tables: Mapping[str, pa.Table],
+    activities: Activities,
+    calls: LaunchCalls,
+    pooled: Pooled = ALL_AT_HAND,
 ) -> Wait:
     """Return waits of collectives for the one before of their communicator, on another stream.
 
@@ -269,7 +281,8 @@ def communicators(
     collectives were seen to overlap.
     """
     rows = collective_rows(tables, activities.row)
-    group = np.append(codes_of(tables["collectives"]["group"])[0], -1)[rows]
+    codes, names = codes_of(tables["collectives"]["group"])
+    group = np.append(codes, -1)[rows]
     members = np.flatnonzero((group >= 0) & (activities.call >= 0) & (activities.kind == 1))
     issued = calls.start[activities.call[members]]
     order = members[np.lexsort((issued, group[members], activities.rank[members]))]
@@ -277,13 +290,20 @@ def communicators(
     same = (group[first] == group[second]) & (activities.rank[first] == activities.rank[second])
     first, second = first[same], second[same]
     lag = activities.start[second] - activities.end[first]
-    overlapping = np.unique(group[first[lag < 0]])
-    keep = ~np.isin(group[first], overlapping)
-    keep &= activities.lane[first] != activities.lane[second]
-    seen = np.bincount(group[first[keep]], minlength=int(group.max(initial=0)) + 1)
-    keep &= seen[group[first]] >= _INSTANCES
+    apart = activities.lane[first] != activities.lane[second]
+    overlapping = _counted("overlaps in a group", names, group[first[lag < 0]], pooled)
+    seen = _counted("pairs of a group", names, group[first[apart]], pooled)
+    keep = apart & (overlapping == 0)[group[first]] & (seen >= _INSTANCES)[group[first]]
     first, second, lag = first[keep], second[keep], lag[keep]
     return Wait(first, second, np.where(lag < _EVENT_NS, lag, 0), np.ones(len(first), bool))
+
+
+def _counted(what: str, names: pa.Array, codes: Ints, pooled: Pooled) -> Ints:
+    """Return how often each name occurs, of all ranks."""
+    listed = names.to_pylist()
+    own = np.bincount(codes, minlength=len(listed)).tolist()
+    of_all = pooled.tally(what, {n: k for n, k in zip(listed, own, strict=True) if k})
+    return np.array([of_all.get(name, 0) for name in listed], np.int64)
 
 
 def synchronised(activities: Activities, calls: LaunchCalls) -> Wait:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.graph.fidelity import INDICATIVE_STEP_PCT, START_PCT, STEP_PCT
+from htk.graph.gate import INDICATIVE_STEP_PCT, START_PCT, STEP_PCT
 from htk.straggler.job import Job
 
 INDICATIVE_HELD_OUT_PCT = 10.0

@@ -6,7 +6,7 @@ import numpy as np
 
 from htk.columns.types import Mask
 from htk.errors import UsageError
-from htk.graph.fidelity import exposed_and_idle
+from htk.graph.exposed import exposed_and_idle
 from htk.graph.replay import NEVER, replay
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.parallelism import replicated, replicating, sharded

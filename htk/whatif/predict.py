@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from htk.core.humanize import format_duration
 from htk.errors import UsageError
 from htk.graph.build import Graph
-from htk.graph.fidelity import Gate, gated
+from htk.graph.fidelity import gated
+from htk.graph.gate import Gate
 from htk.graph.left_out import LeftOut, left_out_of
 from htk.graph.replay import Replay
 from htk.models.site_rates import NO_SITE, SiteByGpu
@@ -394,7 +395,6 @@ def refused(start: Baseline, asked: tuple[tuple[str, str], ...], measured: int) 
 
 
 def _verdict(start: Baseline, change: int) -> str:
-    within = abs(change) <= 2 * start.gate.residual_pct / 100 * start.step_ns
-    if within and change:
-        return f"{start.gate.verdict}; the change is {INDISTINGUISHABLE}"
-    return start.gate.verdict
+    verdict = start.gate.verdict
+    within = 0 < abs(change) <= 2 * start.gate.residual_pct / 100 * start.step_ns
+    return f"{verdict}; the change is {INDISTINGUISHABLE}" if within else verdict

@@ -22,7 +22,7 @@ from htk.columns.types import Floats, Ints, Mask
 from htk.core.humanize import format_int_ranges, pluralize
 from htk.derived.clocks import corrections
 from htk.graph.build import steps_at_hand
-from htk.graph.fidelity import held_out
+from htk.graph.held_out import held_out
 from htk.graph.left_out import LeftOut, RepresentedTables
 from htk.trace.trace import Trace
 

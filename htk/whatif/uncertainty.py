@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.graph.fidelity import Gate
+from htk.graph.gate import Gate
 from htk.graph.replay import periods_beside
 from htk.whatif.step_model import StepModel
 

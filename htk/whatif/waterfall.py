@@ -3,7 +3,7 @@
 import numpy as np
 
 from htk.graph.build import CATEGORIES
-from htk.graph.fidelity import exposed_and_idle
+from htk.graph.exposed import exposed_and_idle
 from htk.graph.replay import Replay, replayed_period
 from htk.whatif.step_model import StepModel
 

@@ -189,7 +189,7 @@ def test_the_docs_say_how_questions_spread() -> None:
     page = (Path(__file__).parents[2] / "docs/scale.md").read_text()
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")][1:]
     listed = {cells[0].strip().replace(" ", "_"): cells[2] for cells in rows}
-    words = {"by_rank", "by_group", "in_two_rounds", "whole"}
+    words = {"by_rank", "by_group", "at_collectives", "in_two_rounds", "whole"}
     assert words <= set(listed)
     for word in words - {"whole"}:
         first = listed[word].partition(";")[0]

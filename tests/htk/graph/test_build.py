@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.graph.build import CATEGORIES, Graph, _numbered, _Parts, build
+from htk.graph.build import CATEGORIES, Graph, StepEvents, _numbered, build
 from htk.graph.edges import KINDS, Edges
 from htk.trace.opening import open_trace
 from tests.htk.whatif.small_step_model import Act, comm, small_model
@@ -165,7 +165,7 @@ def test_nodes_of_one_moment_have_an_order(
     edges.add("run", edges.start(every), edges.end(every), end - start, True)
     edges.add("call", edges.call_start(each), edges.call_end(each), call_end - call_start, True)
     edges.add("sync", edges.end(every[:1]), edges.call_end(each[:1]), every[:1], True)
-    parts = _Parts(
+    parts = StepEvents(
         1, None, 0, (0, 9), SimpleNamespace(start=start, end=end),  # type: ignore[arg-type]
         SimpleNamespace(start=call_start, end=call_end),  # type: ignore[arg-type]
     )  # fmt: skip

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.graph.build import Graph, StepLengths, build, step_lengths, steps_at_hand
+from htk.graph.build import Graph, build, steps_at_hand
+from htk.graph.step_lengths import StepLengths, step_lengths
 from htk.trace.opening import open_trace
 from tests.htk.graph.small_step import step_tables
 

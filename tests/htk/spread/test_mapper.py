@@ -25,6 +25,8 @@ from htk.trace.opening import OpenOptions, open_trace
 from tests.operation_job import JobPlan, simulate
 from tests.two_ranks import write_ranks
 
+JOB = Path(__file__).parents[3] / "sample_traces/simulated/llama2-7b"
+
 JOB_QUESTIONS = (
     "straggler_slowdown",
     "slowdown_by_type",
@@ -232,6 +234,29 @@ def test_rows_of_a_job_are_looked_at_elsewhere_with_the_same_answers(
     assert len(tasks) >= 2 * len(JOB_QUESTIONS) and set(tasks) == {3}
     chosen = ask(away.sel(steps=[11, 12, 13]), "straggler_slowdown")
     assert chosen.table.equals(ask(here.sel(steps=[11, 12, 13]), "straggler_slowdown").table)
+
+
+@pytest.mark.parametrize("on", ["processes", pytest.param("ray", marks=pytest.mark.nightly)])
+def test_the_critical_path_is_cut_elsewhere_with_the_same_answer(
+    on: str, workplaces: dict[str, Workplace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(workplaces[on].mapper.map(doubled, [1]))  # skips where there is no Ray
+    here = open_trace(JOB)
+    monkeypatch.setattr("htk.trace.opening.Workplace", lambda *_: workplaces[on])
+    away = open_trace(JOB, OpenOptions(on=on))
+    tasks: list[int] = []
+    run = workplaces[on].mapper.map
+
+    def counted(function, items):  # type: ignore[no-untyped-def]
+        tasks.append(len(items))
+        return run(function, items)
+
+    monkeypatch.setattr(workplaces[on].mapper, "map", counted)
+    for by in ("event", "piece"):
+        answer, again = (ask(each, "critical_path", by=by, n=0) for each in (here, away))
+        assert again.table.equals(answer.table) and answer.table.num_rows
+        assert dict(again.coverage) == dict(answer.coverage)
+    assert len(tasks) >= 2 * 4 and min(tasks[:3]) > 1
 
 
 def test_an_unknown_place_is_refused() -> None:

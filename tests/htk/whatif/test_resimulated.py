@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from htk.graph.build import build
-from htk.graph.fidelity import exposed_and_idle
+from htk.graph.exposed import exposed_and_idle
 from htk.simulate.times import Gemm, Times
 from htk.trace.opening import open_trace
 from htk.whatif.edit_uncertainty import DISTANCE
