@@ -46,6 +46,10 @@ class Entry(Protocol):
         """Let go of tables that can be read again."""
         ...
 
+    def release_parsed(self) -> None:
+        """Let go of the parsed tables, where they can be read again."""
+        ...
+
 
 class MemoryEntry:
     """Kept as long as it is used."""
@@ -72,6 +76,8 @@ class MemoryEntry:
         self._derived.setdefault(name, table)
 
     def release(self) -> None: ...
+
+    def release_parsed(self) -> None: ...
 
 
 class _Mapped(Mapping[str, pa.Table]):
@@ -159,8 +165,11 @@ class StoredEntry:
     def offer(self, name: str, table: pa.Table) -> None:
         self._offered.setdefault(name, table)
 
-    def release(self) -> None:
+    def release_parsed(self) -> None:
         self.tables.release()
+
+    def release(self) -> None:
+        self.release_parsed()
         self._derived.clear()
         self._offered.clear()
 

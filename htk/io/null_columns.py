@@ -21,11 +21,13 @@ def without_nulls(table: pa.Table) -> pa.Table:
 def with_nulls(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with all columns of a schema; those that it lacks hold nothing."""
     rows = table.num_rows
-    columns = [
-        table[field.name] if field.name in table.column_names else nulls(field.type, rows)
-        for field in schema
+    held = dict(zip(table.column_names, table.columns, strict=True))
+    columns = [held.get(field.name) for field in schema]
+    filled = [
+        nulls(kind, rows) if column is None else column
+        for kind, column in zip(schema.types, columns, strict=True)
     ]
-    return pa.table(columns, schema=schema)
+    return pa.Table.from_arrays(filled, schema=schema)
 
 
 def nulls(kind: pa.DataType, rows: int) -> pa.Array:

@@ -25,7 +25,7 @@ from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 from htk.trace.joined import JoinedTables, are_small
 from htk.trace.joining import rows_before, rows_of_all
-from htk.trace.linking import link_together
+from htk.trace.linking import linked_together
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
 Table = TypeVar("Table", pa.Table, pa.Table | None)
@@ -388,12 +388,18 @@ class Trace:
     def _of_files(self, read: Callable[[TraceFile, str], Table], name: str) -> list[Table]:
         """Return a table of each file; what has to be made is made side by side."""
         files = self.selected_files
+
+        def of_file(file: TraceFile) -> Table:
+            table = read(file, name)
+            if not file.keeps_small:  # of many files what was opened for it takes more than it does
+                file.entry.release_parsed()
+            return table
+
         if name in TABLES:
-            return [read(file, name) for file in files]
+            return [of_file(file) for file in files]
         if are_small(name, files):
-            link_together(name, files)
-            return [read(file, name) for file in files]
+            return [of_file(f) for batch in linked_together(name, files) for f in batch]
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return list(pool.map(lambda file: read(file, name), files))
+            return list(pool.map(of_file, files))
