@@ -192,8 +192,10 @@ def _by_order(around: Rows, lone: Rows, seen: Seen) -> Rows:
 
     It reduces and scatters by an all-reduce, and calls it that (torch 2.13).
     """
-    around = around.copy()
     lost = np.flatnonzero(around == NONE)
+    if not len(lost):
+        return around
+    around = around.copy()
     called = seen.ranges.table["name"].take(pa.array(lone[lost])).to_pylist()
     op_types = [collective_type(name) for name in seen.ops.table["name"].to_pylist()]
     taken = set(around[around != NONE].tolist())

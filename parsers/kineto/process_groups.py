@@ -26,8 +26,8 @@ def comm_groups(header: Mapping[str, Any]) -> pa.Table:
 
 def _group(entry: Mapping[str, Any]) -> dict[str, Any]:
     ranks = entry.get("ranks")
-    if isinstance(ranks, list) and all(_is_whole(r) for r in ranks):
-        listed: str | None = compact_json(ranks)
+    if isinstance(ranks, list) and _are_whole(ranks):
+        listed: str | None = _compact(tuple(ranks))
     else:
         listed = listed_ranks(ranks) if isinstance(ranks, str) else None
     size = entry.get("pg_size")
@@ -39,6 +39,17 @@ def _group(entry: Mapping[str, Any]) -> dict[str, Any]:
         "group_size": size if _is_whole(size) and size > 0 else None,
         "backend": _text(entry.get("backend_config")),
     }
+
+
+def _are_whole(values: list[Any]) -> TypeGuard[list[int]]:
+    """Return whether all values are; a file of a large job lists all of its ranks."""
+    are_integers = {*map(type, values)} <= {int}
+    return are_integers and (not values or _is_whole(min(values)) and _is_whole(max(values)))
+
+
+@lru_cache(maxsize=1000)  # the files of a job list the same groups
+def _compact(ranks: tuple[int, ...]) -> str:
+    return compact_json(list(ranks))
 
 
 def _is_whole(value: Any) -> TypeGuard[int]:

@@ -163,28 +163,31 @@ def parse_header(entries: Iterable[tuple[int, bytes, bytes]]) -> tuple[dict[str,
     header: dict[str, Any] = {}
     issues: list[Issue] = []
     for offset, key, value in entries:
-        name = _loads(key) if _is_json(key) else key.decode("utf8", "replace").strip('"')
+        name = _decoded(key)
+        if name is _NOT_JSON:
+            name = key.decode("utf8", "replace").strip('"')
         text = value.decode("utf8", "replace")
         if name == "traceEvents" and text[:1] == "[":
             issues.append(Issue("broken_header", "a second traceEvents list is left out", offset))
-        elif _is_json(value):
-            header[name] = _loads(value)
+            continue
+        decoded = _decoded(value)
+        if decoded is not _NOT_JSON:
+            header[name] = decoded
         else:
             header[name] = text
             issues.append(Issue("broken_header", f"{name}: not JSON: {text[:80]}", offset))
     return header, issues
 
 
-def _loads(text: bytes) -> Any:
-    return json.loads(text.decode("utf8", "replace"), strict=False)
+_NOT_JSON = object()
 
 
-def _is_json(text: bytes) -> bool:
+def _decoded(text: bytes) -> Any:
+    """Return what a text of JSON says; _NOT_JSON: it is none."""
     try:
-        _loads(text)
+        return json.loads(text.decode("utf8", "replace"), strict=False)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return _NOT_JSON
 
 
 def _dense(values: NDArray[Any], rows: Rows | None, length: int, kind: pa.DataType) -> pa.Array:
