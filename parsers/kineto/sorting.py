@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, number, text, valid
+from htk.columns.arrow import codes_of, constant_text, number, text, valid
 from htk.columns.types import Mask
 from htk.parsers.kineto.raw import TYPES, RawEvents
 
@@ -152,7 +152,9 @@ class Columns:
         return self._spread(name, codes, -1)[0], dictionary
 
     def text(self, name: str, *, compact: bool = True) -> pa.Array:
-        if compact and self.raw.select is not None and self.has(name):
+        if not self.has(name):
+            return self._no_text
+        if compact and self.raw.select is not None:
             return self.raw.select(name, self.rows, "u")
         return text(*self.codes(name), compact=compact)
 
@@ -170,6 +172,11 @@ class Columns:
         if self.length and (length.min() < 0 or length.max() > DAY_NS):
             length = np.where((length < 0) | (length > DAY_NS), 0, length)
         return start, start + length
+
+    @cached_property
+    def _no_text(self) -> pa.Array:
+        """Return a column of texts that no event has: most files lack a third of them."""
+        return constant_text(None, self.length)
 
     @cached_property
     def _position(self) -> NDArray[np.int32]:

@@ -1,7 +1,7 @@
 """Raw event columns become tables of the vocabulary."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
@@ -292,6 +292,7 @@ def _series(arguments: str) -> dict[str, float]:
     return {k: float(v) for k, v in decoded.items() if isinstance(v, int | float)}
 
 
+@lru_cache(maxsize=100_000)  # ranks have most names in common
 def step_number(name: str) -> int:
     """Return k of `ProfilerStep#k`, -1 for any other name."""
     number_of_step = name.removeprefix(STEP)
