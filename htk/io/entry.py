@@ -28,6 +28,10 @@ class Entry(Protocol):
         """Return about how large a parsed table is, without reading it; 0: there is none."""
         ...
 
+    def rows(self, name: str) -> int:
+        """Return how many rows a parsed table has; 0: there is none."""
+        ...
+
     def derived(
         self, name: str, make: Callable[[], pa.Table], *, smallest_bytes: int = 0
     ) -> pa.Table:
@@ -59,6 +63,9 @@ class MemoryEntry:
         self.tables = parsed.tables
         self._derived: dict[str, pa.Table] = {}
 
+    def rows(self, name: str) -> int:
+        return int(self.tables[name].num_rows) if name in self.tables else 0
+
     def size_bytes(self, name: str) -> int:
         return int(self.tables[name].get_total_buffer_size()) if name in self.tables else 0
 
@@ -86,11 +93,18 @@ class _Mapped(Mapping[str, pa.Table]):
     def __init__(self, stored: StoredTables) -> None:
         self._stored = stored
         self._open: dict[str, pa.Table] = {}
+        self._rows: dict[str, int] = {}
+
+    def rows(self, name: str) -> int:
+        if name not in self._rows:
+            self._rows[name] = self[name].num_rows if name in self else 0
+        return self._rows[name]
 
     def __getitem__(self, name: str) -> pa.Table:
         table = self._open.get(name)
         if table is None:
             table = self._open[name] = self._stored[name]
+            self._rows[name] = table.num_rows
         return table
 
     def release(self) -> None:
@@ -132,6 +146,9 @@ class StoredEntry:
     @property
     def source_name(self) -> str:
         return str(self._meta["source"])
+
+    def rows(self, name: str) -> int:
+        return self.tables.rows(name)
 
     def size_bytes(self, name: str) -> int:
         return self._stored.index.get(name, (0, 0))[1]

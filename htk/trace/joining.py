@@ -21,9 +21,7 @@ def rows_before(schema: pa.Schema, files: Sequence[TraceFile]) -> dict[str, list
     for column in schema:
         target = index_of(column)
         if target:
-            own = [file.entry.tables.get(target) for file in files]
-            rows = [0 if table is None else table.num_rows for table in own]
-            before[column.name] = [0, *accumulate(rows)]
+            before[column.name] = [0, *accumulate(file.entry.rows(target) for file in files)]
     return before
 
 

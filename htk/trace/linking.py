@@ -1,16 +1,45 @@
-"""Tables made of a recording's small files, some dozen files at once before each is asked for its
-own."""
+"""A table of each of a recording's files. What is made of small files is made of some dozen at
+once before each is asked for its own."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
 
 from htk.derived.together import LINKS, MADE_TOGETHER, links_for, made_together
+from htk.schema import TABLES
 from htk.trace.file import TraceFile
+from htk.trace.joined import are_small
+
+Table = TypeVar("Table", pa.Table, pa.Table | None)
 
 # Files at once: of fewer it does not pay, of more their tables lie in memory.
 _FEWEST, _MOST = 4, 64
 
 
-def linked_together(name: str, files: Sequence[TraceFile]) -> Iterator[Sequence[TraceFile]]:
+def of_each(
+    files: Sequence[TraceFile], read: Callable[[TraceFile, str], Table], name: str
+) -> list[Table]:
+    """Return a table of each file; what has to be made is made side by side."""
+
+    def of_file(file: TraceFile) -> Table:
+        table = read(file, name)
+        if not file.keeps_small:  # of many files what was opened for it takes more than it does
+            file.entry.release_parsed()
+        return table
+
+    if name in TABLES:
+        return [of_file(file) for file in files]
+    if are_small(name, files):
+        return [of_file(file) for batch in _linked_together(name, files) for file in batch]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return list(pool.map(of_file, files))
+
+
+def _linked_together(name: str, files: Sequence[TraceFile]) -> Iterator[Sequence[TraceFile]]:
     """Yield the files in batches, once what a table of them is or is made of is made; of files
     whose tables are kept joined all links, of which most will be asked for, and with idle time
     stalls, which explain it. What was made of a batch is taken before the next is made."""

@@ -1,6 +1,5 @@
 """A trace: the files of all ranks as one set of tables, made when first asked for."""
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +24,9 @@ from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 from htk.trace.joined import JoinedTables, are_small
 from htk.trace.joining import rows_before, rows_of_all
-from htk.trace.linking import linked_together
+from htk.trace.linking import of_each
 from htk.trace.selection import EVERYTHING, Narrowing, Selection, pattern
 
-Table = TypeVar("Table", pa.Table, pa.Table | None)
 _FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
 
 
@@ -349,10 +347,10 @@ class Trace:
         in_files = self._everyone.joined is not None and self._everyone.joined.exceeds_memory
         added = rows_before(schema, files)
         if not in_files and all(file.holds_whole(name) for file in files):
-            of_all = rows_of_all(schema, files, self._of_files(TraceFile.own, name), added)
+            of_all = rows_of_all(schema, files, of_each(files, TraceFile.own, name), added)
             if of_all is not None:
                 return of_all
-        return concatenated(schema, self._of_files(TraceFile.table, name), added, by_numpy=in_files)
+        return concatenated(schema, of_each(files, TraceFile.table, name), added, by_numpy=in_files)
 
     @cached_property
     def _everyone(self) -> "Trace":
@@ -384,22 +382,3 @@ class Trace:
             for part in self._everyone.files
         ]
         return table.filter(pa.array(np.concatenate([np.empty(0, bool), *chosen])))
-
-    def _of_files(self, read: Callable[[TraceFile, str], Table], name: str) -> list[Table]:
-        """Return a table of each file; what has to be made is made side by side."""
-        files = self.selected_files
-
-        def of_file(file: TraceFile) -> Table:
-            table = read(file, name)
-            if not file.keeps_small:  # of many files what was opened for it takes more than it does
-                file.entry.release_parsed()
-            return table
-
-        if name in TABLES:
-            return [of_file(file) for file in files]
-        if are_small(name, files):
-            return [of_file(f) for batch in linked_together(name, files) for f in batch]
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return list(pool.map(of_file, files))
