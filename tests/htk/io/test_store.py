@@ -76,6 +76,18 @@ def test_tables_that_were_let_go_are_read_again(tmp_path: Path) -> None:
     assert entry.derived("links", links.schema.empty_table).equals(links), "read, not made again"
 
 
+def test_parsed_tables_are_let_go_by_themselves_and_their_rows_stay_known(tmp_path: Path) -> None:
+    entry = Store(tmp_path).save("k", parsed())
+    first, links = entry.tables["cpu_ops"], entry.derived("links", lambda: pa.table({"x": [1]}))
+    entry.release_parsed()
+    assert entry.rows("cpu_ops") == first.num_rows and entry.rows("nothing") == 0
+    assert MemoryEntry(parsed()).rows("cpu_ops") == first.num_rows
+    assert MemoryEntry(parsed()).rows("nothing") == 0
+    assert entry.tables["cpu_ops"] is not first
+    assert entry.tables["cpu_ops"].equals(first)
+    assert entry.derived("links", links.schema.empty_table) is links
+
+
 def test_texts_keep_their_codes(tmp_path: Path) -> None:
     names = pa.DictionaryArray.from_arrays(
         pa.array([2, None, 0, 2], pa.int32()), pa.array(["c", "unused", "a"])

@@ -10,6 +10,7 @@ import pytest
 
 from htk.answers.ask import ask
 from htk.derived.registry import OVER_RANKS
+from htk.io.entry import StoredEntry
 from htk.io.store import Store
 from htk.models.hardware import OWN_FILE
 from htk.overview.summary import summary
@@ -55,6 +56,16 @@ def joined_files(cache: Path) -> set[str]:
 def assert_same(trace: Trace, other: Trace) -> None:
     for name in trace.tables:
         assert trace.tables[name].equals(other.tables[name], check_metadata=True), name
+
+
+def test_no_table_of_a_file_stays_open_for_what_is_joined(ranks: Path) -> None:
+    trace = open_trace(ranks)
+    for name in trace.tables:
+        assert trace.tables[name] is not None
+    entries = [file.entry for file in trace.files]
+    assert all(isinstance(entry, StoredEntry) for entry in entries)
+    still_open = {name for entry in entries for name in entry.tables._open}  # type: ignore[attr-defined]
+    assert not still_open
 
 
 def test_tables_are_those_of_the_files_whether_joined_or_kept(ranks: Path, cache: Path) -> None:

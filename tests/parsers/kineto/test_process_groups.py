@@ -68,6 +68,11 @@ def test_groups_of_the_job() -> None:
         {"pg_name": 3, "ranks": [0, "1"], "pg_size": 2**31},
         {"pg_name": "8", "ranks": [True, False], "pg_size": True},
         {"pg_name": "9", "ranks": [-1, 0], "pg_size": -2},
+        {"pg_name": "10", "ranks": []},
+        {"pg_name": "11", "ranks": [0, True]},
+        {"pg_name": "12", "ranks": [0, 1.0]},
+        {"pg_name": "13", "ranks": [0, 2**31 - 1]},
+        {"pg_name": "14", "ranks": [2**31, 0]},
         "no group",
     ]  # fmt: skip
     groups = comm_groups({"distributedInfo": {"pg_config": listed}}).to_pylist()
@@ -78,6 +83,11 @@ def test_groups_of_the_job() -> None:
         (None, None, None, None, None),
         ("8", None, None, None, None),
         ("9", None, None, None, None),
+        ("10", None, "[]", None, None),
+        ("11", None, None, None, None),
+        ("12", None, None, None, None),
+        ("13", None, "[0,2147483647]", None, None),
+        ("14", None, None, None, None),
     ]
 
 
