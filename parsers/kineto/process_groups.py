@@ -44,7 +44,7 @@ def _group(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _are_whole(values: list[Any]) -> TypeGuard[list[int]]:
     """Return whether all values are; a file of a large job lists all of its ranks."""
     are_integers = {*map(type, values)} <= {int}
-    return are_integers and (not values or _is_whole(min(values)) and _is_whole(max(values)))
+    return are_integers and (not values or (_is_whole(min(values)) and _is_whole(max(values))))
 
 
 @lru_cache(maxsize=1000)  # the files of a job list the same groups
