@@ -122,7 +122,7 @@ class _TwoRounds:
 
     def __init__(self, part: Trace, job: Trace) -> None:
         self.part, self.tables, self.ranks, self.everything = part, self, part.ranks, self
-        self.job = job
+        self.job, self.files = job, part.files
 
     def __getitem__(self, name: str) -> pa.Table:
         return (self.job if name in OF_ALL else self.part).tables[name]
