@@ -8,7 +8,6 @@ round to round; a machine that has not made one makes it again.
 """
 
 import os
-import pickle
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -40,6 +39,7 @@ from htk.graph.part import (
     replay_part,
 )
 from htk.graph.pooled import Told
+from htk.io.sealed_object import KEY_BYTES, keep, kept
 from htk.io.store import Store
 from htk.io.temporary import temporary_folder, temporary_name
 from htk.spread.mapper import Lost
@@ -122,23 +122,18 @@ class _Job:
     of_all: StepOfAll
     pooled: list[Told]
     folder: Path
+    key: bytes  # of what is kept there
 
     def part(self) -> GraphPart:
         """Return it as this machine has kept it, else made again."""
-        with suppress(OSError):
-            with self._file.open("rb") as file:
-                part: GraphPart = pickle.load(file)
-            return part
-        return self.made()
+        part: GraphPart | None = kept(self._file, self.key)
+        return self.made() if part is None else part
 
     def made(self) -> GraphPart:
         with self.ranks.tables() as tables:
             part = part_of(tables, self.of_all, self.pooled)
         with suppress(OSError):  # no such folder, or a full disk: it is made again
-            own = self._file.with_suffix(f".{os.getpid()}")
-            with own.open("wb") as file:
-                pickle.dump(part, file, protocol=pickle.HIGHEST_PROTOCOL)
-            own.replace(self._file)
+            keep(part, self._file, self.key)
         return part
 
     @property
@@ -193,8 +188,9 @@ class _Rounds:
         if not all(_can_be_replayed(of_step) for of_step in by_step):
             return None
         pooled = [Told.by([part.pooled for part in of_step]) for of_step in by_step]
+        key = os.urandom(KEY_BYTES)
         jobs = [
-            _Job(k, ranks, of_all, _own(pooled, own), self.folder)
+            _Job(k, ranks, of_all, _own(pooled, own), self.folder, key)
             for k, (ranks, own) in enumerate(zip(self.parts, heard, strict=True))
         ]
         ways = list(self._all(_cut, jobs))

@@ -6,10 +6,11 @@ loaded, and only whole.
 
 import hashlib
 import hmac
+import mmap
 import os
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 KEY_BYTES = 32
 _SEAL_BYTES = 32
@@ -17,23 +18,35 @@ _SEAL_BYTES = 32
 
 def keep(what: object, path: Path, key: bytes) -> None:
     """Write an object in place of one that may be there; whoever reads finds either, whole."""
-    content = pickle.dumps(what, protocol=pickle.HIGHEST_PROTOCOL)
     own = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
     with own.open("wb") as file:
-        file.write(_seal(content, key))
-        file.write(content)
+        sealed = _Sealing(file, key)
+        pickle.dump(what, sealed, protocol=pickle.HIGHEST_PROTOCOL)
+        file.write(sealed.seal.digest())
     own.replace(path)
 
 
 def kept(path: Path, key: bytes) -> Any:
     """Return the object; None: there is none that was written with this key."""
     try:
-        content = memoryview(path.read_bytes())
-    except OSError:
+        with path.open("rb") as file:
+            # Mapped, so that an object is in memory once.
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):  # no file, or an empty one
         return None
-    seal, content = content[:_SEAL_BYTES], content[_SEAL_BYTES:]
-    return pickle.loads(content) if hmac.compare_digest(seal, _seal(content, key)) else None
+    with content, memoryview(content) as view, view[:-_SEAL_BYTES] as pickled:
+        seal = hashlib.blake2b(pickled, key=key, digest_size=_SEAL_BYTES).digest()
+        is_own = hmac.compare_digest(seal, view[-_SEAL_BYTES:])
+        return pickle.loads(pickled) if is_own else None
 
 
-def _seal(content: bytes | memoryview, key: bytes) -> bytes:
-    return hashlib.blake2b(content, key=key, digest_size=_SEAL_BYTES).digest()
+class _Sealing:
+    """A file whose content is sealed as it is written."""
+
+    def __init__(self, file: BinaryIO, key: bytes) -> None:
+        self.seal = hashlib.blake2b(key=key, digest_size=_SEAL_BYTES)
+        self._file = file
+
+    def write(self, content: Any) -> int:
+        self.seal.update(content)
+        return self._file.write(content)
