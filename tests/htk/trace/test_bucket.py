@@ -31,7 +31,7 @@ JOB = {
     "gpus_per_node": 8, "strategy": "hybrid_shard", "steps": 2, "clock_offset_us": 300.0,
 }  # fmt: skip
 SHARES = 3
-REFUSED = 7  # every so manieth request
+REFUSED = 7  # every so manieth request of each method
 TIMEOUT_S = 3600  # of what is waited for, on a busy machine
 SLOW_DOWN = (
     b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
@@ -47,7 +47,7 @@ class Bucket:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self.requests = count(1)
+        self.requests: dict[str, Iterator[int]] = defaultdict(lambda: count(1))  # by method
         self.refused: list[str] = []  # methods
         self.written: dict[str, list[str]] = defaultdict(list)  # entries, by who wrote them
         self.hold_at: dict[str, int] = {}  # how many entries someone may write
@@ -62,7 +62,7 @@ class Bucket:
             self.is_held.set()
             self.goes_on.wait(TIMEOUT_S)
             return self.refuse(environ, start_response)
-        if next(self.requests) % REFUSED == 0:
+        if next(self.requests[method]) % REFUSED == 0:
             self.refused.append(method)
             return self.refuse(environ, start_response)
         if is_entry:
