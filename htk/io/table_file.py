@@ -202,9 +202,8 @@ class TableFolder:
     def _note(self, file: str, changed: list[str]) -> None:
         """Note that a file was found right. Where that fails it is checked again, no more."""
         self._checked[file] = changed
-        line = (
-            "\n" + " ".join([boot_id(), file, *changed]) + "\n"
-        )  # one of its own after half a one
+        words = " ".join([boot_id(), file, *changed])
+        line = f"\n{words}\n"  # one of its own after half a one
         with suppress(OSError), (self.folder / _CHECKED).open("ab", buffering=0) as notes:
             notes.write(line.encode())
 

@@ -78,9 +78,8 @@ class ProcessMapper:
             self._pool = ProcessPoolExecutor(
                 self.workers, mp_context=context, initializer=_end_without_a_word
             )
-            with _not_interrupted():  # processes start with the first item
-                return self._pool.submit(function, item)
-        return self._pool.submit(function, item)
+        with _not_interrupted():  # a process starts with each of the first items
+            return self._pool.submit(function, item)
 
     def close(self) -> None:
         if self._pool is not None:
