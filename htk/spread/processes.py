@@ -26,13 +26,10 @@ def _not_interrupted() -> Iterator[None]:
 
 
 def _end_without_a_word() -> None:
-    """Let an interrupt, which a terminal sends to all processes, end this one: the first process
-    says that it stopped, and this one may be importing what it needs."""
-
-    def end(*_: object) -> None:
-        raise SystemExit(130)
-
-    signal.signal(signal.SIGINT, end)
+    """Let an interrupt, which a terminal sends to all processes, end this one at once: the first
+    process says that it stopped, and an exception would be printed where it meets an import. What
+    is left on disk is removed by the next who writes there."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
