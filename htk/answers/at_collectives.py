@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers
 from htk.columns.types import Ints
-from htk.errors import AnalysisError
 from htk.graph.build import READS, refuse_other_clocks, steps_at_hand
 from htk.graph.critical_path import PathEdges, PathEvents, StepPath
 from htk.graph.cut import Ways, begins_of_collectives, ways_of
@@ -42,7 +41,7 @@ from htk.graph.pooled import Told
 from htk.io.sealed_object import KEY_BYTES, keep, kept
 from htk.io.store import Store
 from htk.io.temporary import temporary_folder, temporary_name
-from htk.spread.mapper import Lost
+from htk.spread.mapper import every_result
 from htk.spread.memory import release
 from htk.trace.trace import Trace
 
@@ -143,7 +142,7 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Hear:
-    """What some ranks tell."""
+    """Asks some ranks what the others have to know of them."""
 
     of_all: StepOfAll
 
@@ -210,10 +209,8 @@ class _Rounds:
         return StepOfAll(steps, chosen, held_out(steps, chosen), origin)
 
     def _all(self, function: Callable[[Item], Answer], items: Sequence[Item]) -> Iterator[Answer]:
-        for result in self.trace.work.mapper.map(function, items):
-            if isinstance(result, Lost):
-                raise AnalysisError(f"part of the ranks was not answered: {result.why}")
-            yield result
+        mapper = self.trace.work.mapper
+        return every_result(mapper, function, items, "part of the ranks was not answered")
 
     def _legs(
         self, begun: Sequence[_Begun], outcomes: Sequence[PartReplay]

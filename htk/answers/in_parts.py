@@ -17,8 +17,8 @@ from htk.answers.table import table_of_answer, tables_read
 from htk.core.analysis import COVERAGE, Analysis, coverage_of
 from htk.core.spread import AtCollectives, ByKey, ByRank
 from htk.derived.registry import base_tables
-from htk.errors import AnalysisError, MissingTable
-from htk.spread.mapper import Lost
+from htk.errors import MissingTable
+from htk.spread.mapper import every_result
 from htk.spread.memory import release
 from htk.trace.coverage import gpu_facts, rests_on_gpu
 from htk.trace.file import TraceFile
@@ -104,12 +104,8 @@ def _joined(tables: Sequence[pa.Table], facts: Mapping[str, Any]) -> pa.Table:
 
 
 def _worked(trace: Trace, job: _Job, batches: Sequence[Trace]) -> list[_Part]:
-    parts = []
-    for result in trace.work.mapper.map(job, batches):
-        if isinstance(result, Lost):
-            raise AnalysisError(f"{job.name}: part of the ranks was not answered: {result.why}")
-        parts.append(result)
-    return parts
+    missing = f"{job.name}: part of the ranks was not answered"
+    return list(every_result(trace.work.mapper, job, batches, missing))
 
 
 def _batches(trace: Trace, chosen: Analysis[...]) -> Iterator[Trace]:

@@ -1,6 +1,5 @@
 """Tables on disk as a dataset partitioned by rank, which any tool can read, and read back."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow.compute as pc
 from htk.columns.csv_text import write_csv
 from htk.core.parser import Parsed
 from htk.io.entry import MemoryEntry
+from htk.io.temporary import temporary_name
 from htk.schema import TABLES
 from htk.trace.file import TraceFile
 from htk.trace.trace import Trace
@@ -51,7 +51,7 @@ def _place(rank: int | None) -> str:
 
 def _write(table: pa.Table, path: Path, form: str, *, raw: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(temporary_name())
     try:
         if form == "parquet":
             from pyarrow import parquet

@@ -205,7 +205,7 @@ def _shifted(windows: pa.Table, clocks: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class StepEvents:
-    """What a step is made of: its activities and calls."""
+    """The activities and calls of a step."""
 
     step: int | None
     cycle: int | None
@@ -249,7 +249,7 @@ def events_to_replay(tables: Mapping[str, pa.Table], step: int | None) -> StepEv
 def step_events(
     tables: Mapping[str, pa.Table], steps: Steps, chosen: int | None, origin: int
 ) -> StepEvents:
-    """Return what a step is made of."""
+    """Return the activities and calls of a step."""
     cycle = steps.cycle_for(chosen)
     calls = calls_of(tables, chosen, origin, cycle)
     activities = activities_of(tables, calls, chosen, origin, cycle)

@@ -1,4 +1,4 @@
-"""How long devices communicate without computing, and run nothing, at the times of a replay."""
+"""Exposed communication and idle time of devices in a replay."""
 
 from htk.columns.types import Ints
 from htk.graph.build import Graph

@@ -127,7 +127,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is tested and said of a replayed graph, or of graphs of some ranks each."""
+    """Figures of a replay that the gate tests, of one graph or of graphs of some ranks each."""
 
     ranks: list[int]
     dropped: int  # edges that ran against the clock

@@ -45,7 +45,7 @@ class StepOfAll:
 
 @dataclass(frozen=True)
 class HeardOfStep:
-    """What a part tells of a step."""
+    """What the other parts have to know of a part, for one step."""
 
     pooled: Heard
     ranks: Ints  # with activities in it
@@ -96,7 +96,7 @@ class GraphPart:
 
 
 def part_of(tables: Mapping[str, pa.Table], of_all: StepOfAll, pooled: Sequence[Told]) -> GraphPart:
-    """Return the graph of some ranks; `pooled`: what all ranks told of each of the two steps."""
+    """Return the graph of some ranks; `pooled`: what all parts told, for each of the two steps."""
     tables = SharedTables(tables)
     events = step_events(tables, of_all.steps, of_all.step, of_all.origin)
     graph, match = build_of(tables, events, pooled[0])
@@ -135,10 +135,10 @@ def _times(part: GraphPart, weights: Weights, began: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class PartReplay:
-    """What a part's replay tells."""
+    """Results of replaying a part."""
 
     figures: Figures
-    led_by: Ints  # its collectives that one of its own ranks is the last at
+    led_by: Ints  # collectives at which one of its own ranks arrives last
     came_from: Ints  # the collective that the path to each of those comes from; NOWHERE: none
     end_came_from: int  # of the path to its last end
 

@@ -1,6 +1,6 @@
-"""What ranks tell each other of a step, beside the order of its work.
+"""Figures of a step that are taken over all ranks: quantiles, flags, arrivals at collectives.
 
-A graph of all ranks takes it from their rows (`Pooled`). Graphs of some ranks each hear it from
+A graph of all ranks takes them from their rows (`Pooled`). Graphs of some ranks each hear them from
 the others: each part first says what it has (`Heard`), and is then made with what all have said
 (`Told`), so that its figures are those of one graph of all. Of values that a quantile is asked of
 goes how often each occurs, of collectives a row each.
@@ -51,7 +51,7 @@ class Counted:
 
 
 class Pooled:
-    """All ranks are at hand: what they tell is what is given."""
+    """Takes figures over all ranks from their values, which are all at hand."""
 
     def low(self, what: str, values: Ints) -> int:
         """Return the least of a figure, without outliers; 0: nobody has one."""
@@ -128,7 +128,7 @@ class Heard(Pooled):
 
 @dataclass(frozen=True)
 class Told(Pooled):
-    """What all ranks told, for graphs of some of them."""
+    """Figures of all ranks, put together of what the parts told, for graphs of some ranks."""
 
     lows: Mapping[str, int]
     middles: Mapping[str, int]

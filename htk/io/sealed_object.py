@@ -7,10 +7,11 @@ loaded, and only whole.
 import hashlib
 import hmac
 import mmap
-import os
 import pickle
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from htk.io.temporary import temporary_name
 
 KEY_BYTES = 32
 _SEAL_BYTES = 32
@@ -18,7 +19,7 @@ _SEAL_BYTES = 32
 
 def keep(what: object, path: Path, key: bytes) -> None:
     """Write an object in place of one that may be there; whoever reads finds either, whole."""
-    own = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
+    own = path.with_name(temporary_name())
     with own.open("wb") as file:
         sealed = _Sealing(file, key)
         pickle.dump(what, sealed, protocol=pickle.HIGHEST_PROTOCOL)

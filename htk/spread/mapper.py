@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeVar
 
-from htk.errors import UsageError
+from htk.errors import AnalysisError, UsageError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -47,6 +47,17 @@ class Mapper(Protocol):
     def close(self) -> None:
         """Leave nothing running."""
         ...
+
+
+def every_result(
+    mapper: Mapper, function: Callable[[Item], Answer], items: Sequence[Item], missing: str
+) -> Iterator[Answer]:
+    """Yield the result of each item, in their order, where nothing can be said without one;
+    `missing`: what is not there then."""
+    for result in mapper.map(function, items):
+        if isinstance(result, Lost):
+            raise AnalysisError(f"{missing}: {result.why}")
+        yield result
 
 
 class ThreadMapper:

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from htk.columns.arrow import numbers
 from htk.columns.types import Ints
-from htk.errors import AnalysisError, MissingTable
-from htk.spread.mapper import Lost, Mapper
+from htk.errors import MissingTable
+from htk.spread.mapper import every_result
 from htk.spread.workplace import Errand, current_errand
 from htk.straggler.job import Block, Job, Value
 from htk.straggler.rows import OperationRows, blocks_of, check_workers
@@ -204,11 +204,9 @@ class StepTables:
             for slices in self.slices:
                 yield function(OperationRows.of(slices.of(self.batches)))
             return
-        mapper: Mapper = self.errand.work.mapper
-        for value in mapper.map(_Task(self.errand.read, function), self.slices):
-            if isinstance(value, Lost):
-                raise AnalysisError(f"some steps of the job were not looked at: {value.why}")
-            yield value
+        task = _Task(self.errand.read, function)
+        missing = "some steps of the job were not looked at"
+        yield from every_result(self.errand.work.mapper, task, self.slices, missing)
 
 
 @dataclass(frozen=True)

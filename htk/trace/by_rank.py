@@ -6,9 +6,9 @@ the GPU activities of all ranks are never held together; only the rows come back
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,17 +16,16 @@ import pyarrow as pa
 from htk.columns.arrow import number, numbers
 from htk.columns.types import NONE, Ints
 from htk.derived.exposure import collective_shares
-from htk.derived.match_parts import Planner, Survey, groups_in_file, survey
+from htk.derived.match_parts import groups_in_file
 from htk.derived.own_time import own_times_of
-from htk.errors import AnalysisError
 from htk.schema import DERIVED
-from htk.spread.mapper import Lost, Mapper
+from htk.spread.mapper import Mapper, every_result
 from htk.trace.file import TraceFile
+from htk.trace.matching import surveyed
 
 _EVENTS = ("collectives", "kernels")
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+_MISSING = "GPU time of some ranks was not looked at"
 
 
 def made_by_rank(
@@ -40,7 +39,7 @@ def made_by_rank(
     counts = [file.table("collectives").num_rows for file in files]
     tasks: Sequence[_OfRank]
     if name == "own_times":
-        groups = _groups(mapper, files)
+        groups = surveyed(mapper, files, _MISSING).groups()
         tasks = [_OwnTimes(_chosen(files, own), [groups[k] for k in own]) for own in ranks]
     else:
         matches, cuts = tables["aligned_matches"], np.cumsum(counts)[:-1]
@@ -56,7 +55,7 @@ def made_by_rank(
             for own in ranks
         ]
     of_file: dict[int, pa.Table] = {}
-    for own, rows in zip(ranks, _worked(mapper, _made, tasks), strict=True):
+    for own, rows in zip(ranks, every_result(mapper, _made, tasks, _MISSING), strict=True):
         first = np.cumsum([0, *(counts[k] for k in own)]).tolist()
         of_file |= {k: rows.slice(row, counts[k]) for k, row in zip(own, first, strict=False)}
     held = [of_file[k] for k, count in enumerate(counts) if count]
@@ -75,18 +74,6 @@ def _files_by_rank(files: Sequence[TraceFile]) -> list[list[int]] | None:
             return None
         of_rank[file.rank].append(k)
     return list(of_rank.values())
-
-
-def _groups(mapper: Mapper, files: Sequence[TraceFile]) -> list[Ints]:
-    """Return the group of each call of each file, numbered alike in all."""
-    planner = Planner()
-    for of_file in _worked(mapper, _survey, files):
-        planner.add(of_file)
-    return list(planner.groups())
-
-
-def _survey(file: TraceFile) -> Survey:
-    return survey(file.table("collectives"))
 
 
 class _OfRank(Protocol):
@@ -137,12 +124,3 @@ def _made(task: _OfRank) -> pa.Table:
 
 def _chosen(files: Sequence[TraceFile], own: Sequence[int]) -> tuple[TraceFile, ...]:
     return tuple(files[k] for k in own)
-
-
-def _worked(
-    mapper: Mapper, function: Callable[[Item], Answer], items: Sequence[Item]
-) -> Iterator[Answer]:
-    for result in mapper.map(function, items):
-        if isinstance(result, Lost):
-            raise AnalysisError(f"GPU time of some ranks was not looked at: {result.why}")
-        yield result

@@ -5,10 +5,9 @@ reach; each partition is matched by itself. No process ever holds the calls of a
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +30,8 @@ from htk.derived.match_parts import (
     split,
     survey,
 )
-from htk.errors import AnalysisError
 from htk.io.temporary import temporary_folder
-from htk.spread.mapper import Lost, Mapper
+from htk.spread.mapper import Mapper, every_result
 from htk.spread.workplace import Workplace
 from htk.trace.file import TraceFile
 
@@ -41,8 +39,7 @@ WORK_PER_CALL = 800  # bytes that matching may take; `bench.match` measures 570
 _FEWEST_CALLS = 1_000_000  # fewer are matched in less time than they are dealt out
 _PARTS_PER_WORKER = 2
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+_MISSING = "collectives of some ranks were not matched"
 
 
 def worth_partitions(files: Sequence[TraceFile], work: Workplace, *, exceeds_memory: bool) -> bool:
@@ -58,9 +55,7 @@ def matched_by_partition(
 ) -> pa.Table:
     """Return the match of each collective of the files, as if all were in one table."""
     mapper = work.mapper
-    planner = Planner()
-    for of_file in _worked(mapper, _survey, files):
-        planner.add(of_file)
+    planner = surveyed(mapper, files, _MISSING)
     counts = [file.table("collectives").num_rows for file in files]
     plan = planner.plan(_calls_at_once(sum(counts), work))
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,7 +65,7 @@ def matched_by_partition(
         splits = [
             _Split(folder, k, file, plan.of_file[k], int(first[k])) for k, file in enumerate(files)
         ]
-        places = list(_worked(mapper, _Split.write, splits))
+        places = list(every_result(mapper, _Split.write, splits, _MISSING))
         numbered = _matched(mapper, folder, plan, places, windows, ranks)
         return put_together(numbered, sum(counts))
     finally:
@@ -85,13 +80,12 @@ def _calls_at_once(calls: int, work: Workplace) -> int:
     return max(1, min(fit, shared))
 
 
-def _worked(
-    mapper: Mapper, function: Callable[[Item], Answer], items: Sequence[Item]
-) -> Iterator[Answer]:
-    for result in mapper.map(function, items):
-        if isinstance(result, Lost):
-            raise AnalysisError(f"collectives of some ranks were not matched: {result.why}")
-        yield result
+def surveyed(mapper: Mapper, files: Sequence[TraceFile], missing: str) -> Planner:
+    """Return what all files tell of their groups; see `every_result`."""
+    planner = Planner()
+    for of_file in every_result(mapper, _survey, files, missing):
+        planner.add(of_file)
+    return planner
 
 
 def _survey(file: TraceFile) -> Survey:
@@ -187,7 +181,7 @@ def _matched(
         _Match(folder, partition, _batches(places, partition.number), windows, ranks, guesses)
         for partition in plan.partitions
     ]
-    outcomes = list(_worked(mapper, _Match.run, tasks))
+    outcomes = list(every_result(mapper, _Match.run, tasks, _MISSING))
     kept = [outcome[0] for outcome in outcomes]
     if guesses:  # judged by the clocks of all
         certain = ends_of_all([ends for _, ends in outcomes if ends is not None], plan.ranks)

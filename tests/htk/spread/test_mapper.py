@@ -200,6 +200,19 @@ def test_files_read_and_questions_answered_elsewhere_give_the_same(
         assert dict(again.coverage) == dict(answer.coverage)
 
 
+def counted_tasks(work: Workplace, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each round of work adds how many tasks it is."""
+    tasks: list[int] = []
+    run = work.mapper.map
+
+    def counted(function, items):  # type: ignore[no-untyped-def]
+        tasks.append(len(items))
+        return run(function, items)
+
+    monkeypatch.setattr(work.mapper, "map", counted)
+    return tasks
+
+
 # Ray once ended the process that ran this: not in every run of the tests, then.
 @pytest.mark.parametrize("on", ["processes", pytest.param("ray", marks=pytest.mark.nightly)])
 def test_rows_of_a_job_are_looked_at_elsewhere_with_the_same_answers(
@@ -219,14 +232,7 @@ def test_rows_of_a_job_are_looked_at_elsewhere_with_the_same_answers(
     here = open_trace(tmp_path)
     monkeypatch.setattr("htk.trace.opening.Workplace", lambda *_: workplaces[on])
     away = open_trace(tmp_path, OpenOptions(on=on))
-    tasks: list[int] = []
-    run = workplaces[on].mapper.map
-
-    def counted(function, items):  # type: ignore[no-untyped-def]
-        tasks.append(len(items))
-        return run(function, items)
-
-    monkeypatch.setattr(workplaces[on].mapper, "map", counted)
+    tasks = counted_tasks(workplaces[on], monkeypatch)
     for name in JOB_QUESTIONS:
         answer, again = ask(here, name), ask(away, name)
         assert again.table.equals(answer.table) and answer.table.num_rows
@@ -244,14 +250,7 @@ def test_the_critical_path_is_cut_elsewhere_with_the_same_answer(
     here = open_trace(JOB)
     monkeypatch.setattr("htk.trace.opening.Workplace", lambda *_: workplaces[on])
     away = open_trace(JOB, OpenOptions(on=on))
-    tasks: list[int] = []
-    run = workplaces[on].mapper.map
-
-    def counted(function, items):  # type: ignore[no-untyped-def]
-        tasks.append(len(items))
-        return run(function, items)
-
-    monkeypatch.setattr(workplaces[on].mapper, "map", counted)
+    tasks = counted_tasks(workplaces[on], monkeypatch)
     for by in ("event", "piece"):
         answer, again = (ask(each, "critical_path", by=by, n=0) for each in (here, away))
         assert again.table.equals(answer.table) and answer.table.num_rows
