@@ -33,7 +33,7 @@ def extension(name: str, sources: list[str]) -> Extension:
 
 
 def digest(files: list[str]) -> str:
-    """Return the hash of the sources, by which htk.core.engine knows an outdated build."""
+    """Return the hash of the sources, by which htk.base.core.engine knows an outdated build."""
     texts = [(ROOT / name).read_bytes() for name in sorted(files)]
     return hashlib.sha256(b"".join(texts)).hexdigest()
 
@@ -45,11 +45,11 @@ def extensions() -> list[Extension]:
     if not units:  # a copy of the Python files alone
         return []
     return [
-        extension("htk._kineto", units),
-        extension("htk._allocator", ["native/allocator.cpp"]),
-        extension("htk._order", ["native/order.cpp"]),
-        extension("htk._overlaps", ["native/overlaps.cpp"]),
-        extension("htk._replay", ["native/replay.cpp"]),
+        extension("htk.base.native._kineto", units),
+        extension("htk.base.native._allocator", ["native/allocator.cpp"]),
+        extension("htk.base.native._order", ["native/order.cpp"]),
+        extension("htk.base.native._overlaps", ["native/overlaps.cpp"]),
+        extension("htk.base.native._replay", ["native/replay.cpp"]),
     ]
 
 

@@ -7,11 +7,11 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from htk import plugins
-from htk.errors import HtkError, UnknownAnalysis
+from htk.base import plugins
+from htk.base.errors import HtkError, UnknownAnalysis
 
 if TYPE_CHECKING:
-    from htk.core.analysis import Analysis
+    from htk.base.core.analysis import Analysis
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Added(MenuEntry):
     """A question that another package answers; nothing of it is imported before it is asked."""
 
     def load(self, name: str) -> "Analysis[...]":
-        from htk.core.analysis import Analysis
+        from htk.base.core.analysis import Analysis
 
         analysis = plugins.added("htk.analyses")[name].load()
         if not isinstance(analysis, Analysis) or analysis.name != name:

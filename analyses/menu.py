@@ -13,9 +13,9 @@ from typing import Any
 
 import htk
 from htk import analyses
-from htk.core.analysis import Analysis
+from htk.base.core.analysis import Analysis
 
-_STUB = Path(htk.__file__).parent / "notebook" / "questions.pyi"
+_STUB = Path(htk.__file__).parent / "faces/notebook" / "questions.pyi"
 _MENU = re.compile(r"ANALYSES: dict\[str, MenuEntry\] = \{.*?\}\n", re.DOTALL)
 
 
@@ -44,7 +44,7 @@ _STUB_HEAD = '''"""Every analysis as a method, written by `python -m htk.analyse
 # fmt: off
 from typing import Literal
 
-from htk.output.result import Result
+from htk.answers.output.result import Result
 
 class Questions:
 '''

@@ -32,13 +32,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analyses import ANALYSES, find
-from htk.columns.arrow import build, number, text
-from htk.derived.registry import maker
-from htk.errors import HtkError
-from htk.overview.summary import verdict
-from htk.schema import DERIVED, TABLES
-from htk.spread.memory import release
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.columns.arrow import build, number, text
+from htk.base.errors import HtkError
+from htk.base.schema import DERIVED, TABLES
+from htk.base.spread.memory import release
+from htk.quantities.derived.registry import maker
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.verdicts.overview.summary import verdict
 
 ROOT = Path(__file__).parents[1]
 DEFAULT = "traces/tracelens/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"

@@ -14,9 +14,9 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import build, number, text
-from htk.derived.clocks import rank_clocks
-from htk.schema import DERIVED, TABLES
+from htk.base.columns.arrow import build, number, text
+from htk.base.schema import DERIVED, TABLES
+from htk.quantities.derived.clocks import rank_clocks
 
 STEP_NS = 10_000_000
 JITTER_NS = 1_000

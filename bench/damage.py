@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from htk.io.decompress import open_stream
+from htk.base.io.decompress import open_stream
 from htk.parsers.kineto import native, pure
 from htk.parsers.kineto.columns import NAMES
 from htk.parsers.kineto.raw import RawEvents
@@ -111,7 +111,7 @@ def main() -> int:
 
 
 def sample() -> Path:
-    return next(path for path in sorted((ROOT / "htk/sample").glob("*.json.gz")))
+    return next(path for path in sorted((ROOT / "htk/traces/sample").glob("*.json.gz")))
 
 
 def measure(trace: Path, seeds: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from isal import igzip
 
-from htk.columns.types import Ints
+from htk.base.columns.types import Ints
 
 # What differs from one repetition to the next: times, ids, and numbers of steps (they would begin
 # a recording if they began anew).

@@ -16,12 +16,12 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from htk.compare.baseline import RecordedBaseline, baseline
-from htk.compare.items import EACH
-from htk.compare.runs import changes
-from htk.simulate.config import Config
-from htk.simulate.job import simulate
-from htk.trace.opening import OpenOptions, open_trace
+from htk.recording.simulate.config import Config
+from htk.recording.simulate.job import simulate
+from htk.traces.compare.baseline import RecordedBaseline, baseline
+from htk.traces.compare.items import EACH
+from htk.traces.compare.runs import changes
+from htk.traces.trace.opening import OpenOptions, open_trace
 
 JOBS = (
     Config("llama2-7b", layers=4, gpus_per_node=4, micro_batch=4, seq=512, steps=10),

@@ -137,7 +137,7 @@ def hta_folder(folder: Path) -> dict[str, float]:
 def raw(trace: Path) -> dict[str, float]:
     import pandas  # noqa: F401  (pyarrow asks for it at its first conversion; imports are apart)
 
-    from htk.io.decompress import open_stream
+    from htk.base.io.decompress import open_stream
     from htk.parsers.kineto.read import read_events
 
     def work(path: Path) -> object:
@@ -151,7 +151,7 @@ def raw(trace: Path) -> dict[str, float]:
 def linked(trace: Path) -> dict[str, float]:
     import pandas  # noqa: F401  (pyarrow asks for it at its first conversion; imports are apart)
 
-    from htk.trace.opening import OpenOptions, open_trace
+    from htk.traces.trace.opening import OpenOptions, open_trace
 
     def work(path: Path) -> object:
         trace_ = open_trace(path, OpenOptions(cache=False))

@@ -27,9 +27,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from htk.io.store import Store
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
+from htk.base.io.store import Store
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
 
 ROOT = Path(__file__).parents[1]
 JOB = Config("gpt3-126m", layers=2, gpus_per_node=2, seq=128, steps=2, stacks=False)
@@ -37,8 +37,8 @@ JOB = Config("gpt3-126m", layers=2, gpus_per_node=2, seq=128, steps=2, stacks=Fa
 READER = """
 import hashlib, json, os, sys
 import htk.parsers.kineto.native
-from htk.derived.registry import NAMES, maker
-from htk.trace.opening import OpenOptions, open_trace
+from htk.quantities.derived.registry import NAMES, maker
+from htk.traces.trace.opening import OpenOptions, open_trace
 for name in NAMES:
     maker(name)
 

@@ -15,11 +15,11 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import build, number, numbers, text
-from htk.columns.types import NONE
-from htk.derived.match import collective_matches
-from htk.derived.match_parts import MatchedPart, Partition, match_part, numbers_in_all
-from htk.schema import DERIVED, TABLES
+from htk.base.columns.arrow import build, number, numbers, text
+from htk.base.columns.types import NONE
+from htk.base.schema import DERIVED, TABLES
+from htk.quantities.derived.match import collective_matches
+from htk.quantities.derived.match_parts import MatchedPart, Partition, match_part, numbers_in_all
 
 TYPES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 

@@ -2,7 +2,7 @@
 
     python bench/mutation.py                          40 mutants, other ones each time
     python bench/mutation.py --seed 7 --mutants 150 -o bench/quality/mutation.json
-    python bench/mutation.py --path htk/derived/waits.py --mutants 20
+    python bench/mutation.py --path htk/quantities/derived/waits.py --mutants 20
     python bench/mutation.py --again FILE             the survivors of an earlier run; FILE takes
                                                       note of those that tests kill by now
 
@@ -34,7 +34,7 @@ from pathlib import Path
 from bench.forked_pytest import outcome
 from bench.mutants import Mutant, mutants
 from htk.analyses import ANALYSES
-from htk.derived import registry
+from htk.quantities.derived import registry
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("columns", "derived", "measures", "graph", "whatif", "models", "compare", "parsers")

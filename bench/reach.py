@@ -127,7 +127,7 @@ def one_file(trace: Path, gigabytes: float, memory: str) -> None:
 
 def forget_joined(cache: Path) -> None:
     """Remove what the cache holds of several files together."""
-    from htk.io.store import Store
+    from htk.base.io.store import Store
 
     for entry in Store(cache).list():
         if entry.is_joined:

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.core.parser import Parsed
-from htk.io.entry import MemoryEntry
-from htk.trace.file import TraceFile
-from htk.trace.trace import Trace
+from htk.base.core.parser import Parsed
+from htk.base.io.entry import MemoryEntry
+from htk.traces.trace.file import TraceFile
+from htk.traces.trace.trace import Trace
 
 STEPS = 3
 TABLES = (

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from bench.reach import measured
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.opening import open_trace
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import open_trace
 from htk.whatif.predict import baseline, predict
 from htk.whatif.representatives import representatives
 

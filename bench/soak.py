@@ -25,8 +25,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
 
 ROOT = Path(__file__).parents[1]
 JOB = Config("gpt3-126m", layers=2, gpus_per_node=2, seq=128, steps=2, stacks=False)

@@ -28,12 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from htk.timeline.answers import TraceTimeline
-from htk.timeline.detail import Detail
-from htk.timeline.lanes import Lanes, assembled
-from htk.timeline.page import Events, written
-from htk.timeline.sources import KINDS, SpanSource
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.timeline.answers import TraceTimeline
+from htk.traces.timeline.detail import Detail
+from htk.traces.timeline.lanes import Lanes, assembled
+from htk.traces.timeline.page import Events, written
+from htk.traces.timeline.sources import KINDS, SpanSource
+from htk.traces.trace.opening import OpenOptions, open_trace
 
 RANKS, WIDTH, ROWS = 8, 1920, 60
 _STREAMS = 4

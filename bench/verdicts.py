@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from htk.errors import HtkError, MissingTable, UnknownFormat
-from htk.trace.opening import open_trace
-from htk.trace.trace import Trace
+from htk.base.errors import HtkError, MissingTable, UnknownFormat
+from htk.traces.trace.opening import open_trace
+from htk.traces.trace.trace import Trace
 from htk.whatif.predict import Answer, Baseline, baseline
 from htk.whatif.sweep import BOUNDS, tried
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from htk.answers.ask import ask
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.opening import OpenOptions, open_trace
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
 
 _PER_NODE = 8
 _MODEL: dict[str, Any] = {

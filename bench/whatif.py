@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from bench.repeated_step import repeated
-from htk.graph.build import READS, build
-from htk.graph.replay import replay
-from htk.trace.opening import open_trace
+from htk.quantities.graph.build import READS, build
+from htk.quantities.graph.replay import replay
+from htk.traces.trace.opening import open_trace
 from htk.whatif.contention import settled
 from htk.whatif.edits import edit
 from htk.whatif.predict import Baseline, apply_edits, baseline, predict

@@ -8,8 +8,10 @@ from typing import Any
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from htk.analyses import ANALYSES, find
-from htk.core.defer_imports import spare_pandas
-from htk.core.humanize import format_int_ranges
+from htk.answers.output.tokens import FONT, MONO, css_classes, css_variables
+from htk.base.core.defer_imports import spare_pandas
+from htk.base.core.humanize import format_int_ranges
+from htk.base.errors import HtkError
 from htk.dashboard import compressed, derived, filters, start
 from htk.dashboard.components import attributes, problem, safely
 from htk.dashboard.files import add_routes as add_file_routes
@@ -24,8 +26,6 @@ from htk.dashboard.runs import Runs
 from htk.dashboard.table_view import grouped
 from htk.dashboard.timeline.routes import add_routes
 from htk.dashboard.url_state import UrlState
-from htk.errors import HtkError
-from htk.output.tokens import FONT, MONO, css_classes, css_variables
 
 
 def create_app(runs: Runs, *, token: str | None = None) -> Dash:

@@ -5,11 +5,11 @@ from typing import Any
 
 from dash import dcc, html
 
-from htk.core.humanize import format_duration, sentence
+from htk.base.core.humanize import format_duration, sentence
 from htk.dashboard.components import meter
 from htk.dashboard.example_ranges import Instance, instance, link
 from htk.dashboard.page import Visit
-from htk.overview.summary import Verdict
+from htk.verdicts.overview.summary import Verdict
 
 # What-ifs that answer a cause: in words, the edit, its value.
 TRIES: dict[str, tuple[tuple[str, str, str], ...]] = {

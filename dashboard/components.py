@@ -9,15 +9,15 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from htk.core.analysis import Option
+from htk.answers.output.coverage_text import coverage_lines
+from htk.answers.output.figure_text import with_plain_names
+from htk.answers.output.figures import figure
+from htk.answers.output.result import Result
+from htk.answers.output.tokens import DARK, LIGHT
+from htk.base.core.analysis import Option
+from htk.base.errors import HtkError, MissingTable
 from htk.dashboard.page import Visit
 from htk.dashboard.url_state import shown
-from htk.errors import HtkError, MissingTable
-from htk.output.coverage_text import coverage_lines
-from htk.output.figure_text import with_plain_names
-from htk.output.figures import figure
-from htk.output.result import Result
-from htk.output.tokens import DARK, LIGHT
 
 _FILES = re.compile(r"^.*?: (?=no )")  # the page is of these files alone
 _COMMANDS = re.compile(r" \(htk [^)]*\)|; choose with --.*")  # said of the command line

@@ -6,10 +6,10 @@ import dash_mantine_components as dmc
 from dash import html
 
 from htk.analyses import ANALYSES, find
+from htk.base.errors import HtkError, MissingTable
 from htk.dashboard.components import control, coverage, empty, not_there, picture, problem
 from htk.dashboard.grids import grid
 from htk.dashboard.page import Visit
-from htk.errors import HtkError, MissingTable
 
 
 def titles() -> dict[str, list[tuple[str, str]]]:

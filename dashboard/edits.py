@@ -14,7 +14,7 @@ from dash import dcc, html
 from htk.dashboard.components import MADE_ON_OPENING, attributes
 from htk.dashboard.page import Visit
 from htk.dashboard.url_state import UrlState
-from htk.models.hardware import catalogue
+from htk.physics.hardware import catalogue
 from htk.whatif.edits import EDITS
 from htk.whatif.label import SHARDINGS
 

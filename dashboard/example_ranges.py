@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import matching, numbers
-from htk.columns.intervals import union
+from htk.base.columns.arrow import matching, numbers
+from htk.base.columns.intervals import union
+from htk.base.errors import HtkError
 from htk.dashboard.page import Visit
-from htk.errors import HtkError
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from typing import Any
 from flask import Response, request
 
 from htk.analyses import ANALYSES, find
+from htk.answers.output.render import to_bytes
+from htk.answers.output.result import Result
+from htk.base.errors import HtkError, UnknownAnalysis, UsageError
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import answer
 from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
 from htk.dashboard.table_view import TableView
 from htk.dashboard.url_state import UrlState
-from htk.errors import HtkError, UnknownAnalysis, UsageError
-from htk.output.render import to_bytes
-from htk.output.result import Result
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _PLAIN = "text/plain"  # of a text that may hold what somebody else wrote into an address

@@ -7,13 +7,13 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import html
 
-from htk.columns.arrow import codes_of
-from htk.core.humanize import format_duration, format_int_ranges, parse_int_ranges, shorten
+from htk.base.columns.arrow import codes_of
+from htk.base.core.humanize import format_duration, format_int_ranges, parse_int_ranges, shorten
+from htk.base.errors import HtkError
 from htk.dashboard.components import MADE_ON_OPENING, attributes
 from htk.dashboard.page import Visit
 from htk.dashboard.url_state import UrlState
-from htk.errors import HtkError
-from htk.trace.trace import Trace
+from htk.traces.trace.trace import Trace
 
 IDS = ("ranks", "cycles", "steps", "time", "name", "annotation")  # of the controls: filter-ranks, …
 _OF_TIME = ("from", "to")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from htk.trace.opening import Inputs
+from htk.traces.trace.opening import Inputs
 
 _MOST_FILES = 100_000
 

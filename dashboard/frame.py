@@ -5,6 +5,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from htk.base.errors import HtkError
 from htk.dashboard import derived
 from htk.dashboard.components import attributes
 from htk.dashboard.page import WAITING, Page, Visit
@@ -12,9 +13,8 @@ from htk.dashboard.pages import composed
 from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
-from htk.errors import HtkError
-from htk.overview.doctor import doctor
-from htk.trace.trace import Trace
+from htk.traces.trace.trace import Trace
+from htk.verdicts.overview.doctor import doctor
 
 FOLLOW_MS = 2000  # between two looks at the files of a run that is followed
 GROUPS = ("", "Dig into", "Ask")

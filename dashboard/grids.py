@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dash import dcc, html
 
-from htk.core.humanize import shorten
+from htk.answers.output.render import CHANGES, PROSE
+from htk.answers.output.result import Result
+from htk.base.core.humanize import shorten
+from htk.base.schema import ABSOLUTE_TIMES, doc_of
+from htk.base.schema.columns import headings, unit_of
 from htk.dashboard.components import MADE_ON_OPENING, attributes, coverage, empty, picture
 from htk.dashboard.markup import Nearby
 from htk.dashboard.page import NAMED, Visit
 from htk.dashboard.table_view import TableView, grouped
 from htk.dashboard.url_state import UrlState, shown
-from htk.output.render import CHANGES, PROSE
-from htk.output.result import Result
-from htk.schema import ABSOLUTE_TIMES, doc_of
-from htk.schema.columns import headings, unit_of
 
 _ROW_HEIGHT = 34  # of a table, in pixels
 ROWS = 5000  # more is for files, not for a page

@@ -4,7 +4,7 @@ from typing import Any
 
 from dash import html
 
-from htk.columns.arrow import matching
+from htk.base.columns.arrow import matching
 from htk.dashboard.components import section
 from htk.dashboard.grids import grid
 from htk.dashboard.page import Visit

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dash import html
 
-from htk.columns.arrow import numbers
-from htk.core.humanize import format_bytes, format_duration, pluralize, shorten
+from htk.base.columns.arrow import numbers
+from htk.base.core.humanize import format_bytes, format_duration, pluralize, shorten
+from htk.base.errors import HtkError
 from htk.dashboard import hang_panels
 from htk.dashboard.example_ranges import gaps
 from htk.dashboard.page import Visit
-from htk.errors import HtkError
-from htk.overview.summary import IDLE_WORDS
+from htk.verdicts.overview.summary import IDLE_WORDS
 
 _Sentences = tuple[str, str]  # the heading, and what stands below it
 _OF_A_NAME = 60  # characters

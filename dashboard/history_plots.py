@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from htk.answers.output.figure_frame import framed
 from htk.dashboard.plots import palette
-from htk.history.archive import KeptRun
-from htk.history.changes import METRICS, Change, RunSeries
-from htk.history.wording import confidence, metric_value, share
-from htk.output.figure_frame import framed
+from htk.verdicts.history.archive import KeptRun
+from htk.verdicts.history.changes import METRICS, Change, RunSeries
+from htk.verdicts.history.wording import confidence, metric_value, share
 
 HEADINGS = {
     "step_time": "Step time",

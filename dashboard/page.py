@@ -11,10 +11,10 @@ from dash import Dash, Input, Output, html
 from dash.development.base_component import Component
 
 from htk.analyses import find
+from htk.answers.output.result import Result
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
-from htk.output.result import Result
-from htk.trace.trace import Trace
+from htk.traces.trace.trace import Trace
 
 # Columns that a name filter looks at: what people call the rows by.
 NAMED = ("name", "op", "function", "module", "path", "launched_by", "kernel_sequence")

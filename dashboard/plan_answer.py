@@ -8,16 +8,16 @@ from typing import Any
 
 from dash import Patch, html
 
-from htk.core.humanize import format_bytes, format_duration, pluralize
+from htk.answers.output.result import Result
+from htk.base.core.humanize import format_bytes, format_duration, pluralize
+from htk.base.errors import HtkError, UsageError
 from htk.dashboard import plan_plots
 from htk.dashboard.components import empty, plot, problem, section, tile
 from htk.dashboard.grids import grid
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.page import Visit
 from htk.dashboard.plan_fields import FieldErrors, PlanRequest, read_request
-from htk.errors import HtkError, UsageError
-from htk.output.result import Result
-from htk.plan.search import (
+from htk.planning.plan.search import (
     APART,
     SEARCH_LABEL,
     SearchAnswer,
@@ -28,9 +28,9 @@ from htk.plan.search import (
     search_table,
     usual_batch,
 )
-from htk.plan.step import Plan
-from htk.plan.table import MFU
-from htk.sites.own_site import SiteInUse, planner, site_in_use
+from htk.planning.plan.step import Plan
+from htk.planning.plan.table import MFU
+from htk.verdicts.sites.own_site import SiteInUse, planner, site_in_use
 
 LAYOUT, AGAINST = "layout", "against"
 PICTURE = {"type": "plan-picture", "name": "pareto"}

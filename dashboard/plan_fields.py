@@ -11,15 +11,15 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
+from htk.base.errors import UsageError
 from htk.dashboard.components import MADE_ON_OPENING
-from htk.errors import UsageError
-from htk.models.decoder import decoder
-from htk.models.hardware import catalogue, gpu
-from htk.models.memory import OPTIMIZERS
-from htk.models.network import NETWORKS, named_network
-from htk.models.presets import PRESETS
-from htk.plan.job import PlannedJob
-from htk.plan.precision import RECIPES
+from htk.physics.decoder import decoder
+from htk.physics.hardware import catalogue, gpu
+from htk.physics.memory import OPTIMIZERS
+from htk.physics.network import NETWORKS, named_network
+from htk.physics.presets import PRESETS
+from htk.planning.plan.job import PlannedJob
+from htk.planning.plan.precision import RECIPES
 
 USUAL = "usual of the GPU"
 _MOST_COUNTS = 6  # numbers of GPUs that are searched at once

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from htk.core.humanize import format_duration
+from htk.answers.output.figure_colours import colour_of
+from htk.answers.output.figure_frame import framed
+from htk.base.core.humanize import format_duration
 from htk.dashboard import plots
-from htk.output.figure_colours import colour_of
-from htk.output.figure_frame import framed
-from htk.plan.step import Plan
+from htk.planning.plan.step import Plan
 
 _GIB = 2**30
 _MEMORY = {

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from htk.core.humanize import shorten
-from htk.output.figure_colours import colour_of, hatch, heat_scale, marker_of, place_of
-from htk.output.figure_columns import written_out
-from htk.output.figure_frame import framed
-from htk.output.tokens import DARK, LIGHT
+from htk.answers.output.figure_colours import colour_of, hatch, heat_scale, marker_of, place_of
+from htk.answers.output.figure_columns import written_out
+from htk.answers.output.figure_frame import framed
+from htk.answers.output.tokens import DARK, LIGHT
+from htk.base.core.humanize import shorten
 
 _BETWEEN = 0.02  # of the width: between recordings
 _LAYERS = {

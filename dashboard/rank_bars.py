@@ -5,10 +5,10 @@ from typing import Any
 
 from dash import dcc, html
 
+from htk.answers.output.figure_colours import classes_of
 from htk.dashboard.components import attributes
 from htk.dashboard.page import Visit
 from htk.dashboard.time_shares import Shares, shares
-from htk.output.figure_colours import classes_of
 
 
 def rank_bars(visit: Visit) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from htk.trace.trace import Trace
+from htk.traces.trace.trace import Trace
 
 
 def run_name(trace: Trace, key: str) -> str:

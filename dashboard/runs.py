@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from htk.answers.ask import ask
+from htk.answers.output.result import Result
+from htk.base.errors import HtkError, UnknownRank, UsageError
 from htk.dashboard.following import Followed, News
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.run_name import names_in_short
 from htk.dashboard.uploads import Uploads
-from htk.errors import HtkError, UnknownRank, UsageError
-from htk.history.archive import History
-from htk.output.result import Result
-from htk.trace.opening import SAMPLE, Inputs, OpenOptions, Progress, open_trace
-from htk.trace.selection import Selection
-from htk.trace.trace import Trace
+from htk.traces.trace.opening import SAMPLE, Inputs, OpenOptions, Progress, open_trace
+from htk.traces.trace.selection import Selection
+from htk.traces.trace.trace import Trace
+from htk.verdicts.history.archive import History
 
 MOST_OPEN = 4  # open traces; the least recently used is closed
 MOST_LISTED = 500

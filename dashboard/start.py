@@ -6,11 +6,11 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from htk.core.humanize import format_bytes
+from htk.base.core.humanize import format_bytes
+from htk.base.errors import HtkError
 from htk.dashboard.components import attributes, empty, problem, section, without_commands
 from htk.dashboard.runs import OpenJob, Runs
 from htk.dashboard.url_state import UrlState
-from htk.errors import HtkError
 
 
 def page(runs: Runs) -> Any:

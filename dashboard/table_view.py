@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from htk.base.schema import ABSOLUTE_TIMES
+from htk.base.schema.columns import unit_of
 from htk.dashboard.url_state import UrlState
-from htk.schema import ABSOLUTE_TIMES
-from htk.schema.columns import unit_of
 
 _MOST_SORTED, _MOST_CONDITIONS = 4, 20
 _Compared = Callable[[Any, Any], Any]

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers
-from htk.columns.types import Ints
-from htk.core.humanize import format_duration
+from htk.base.columns.arrow import numbers
+from htk.base.columns.types import Ints
+from htk.base.core.humanize import format_duration
+from htk.base.errors import HtkError
 from htk.dashboard.page import Visit
 from htk.dashboard.plots import Layer
-from htk.derived.unrecorded import unrecorded_ranks
-from htk.errors import HtkError
-from htk.overview.summary import IDLE_WORDS
+from htk.quantities.derived.unrecorded import unrecorded_ranks
+from htk.verdicts.overview.summary import IDLE_WORDS
 
 MOST_ABSENT = 32  # unrecorded ranks that have a bar each
 CAUSES = 5  # of idle time shown by name, the others together

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 
 MOST_UPLOADS = 8
 MOST_TOGETHER = 512  # files of one upload

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
-from htk.core.analysis import Option
-from htk.core.humanize import parse_duration, parse_int_ranges
-from htk.errors import UsageError
-from htk.trace.selection import Selection
+from htk.base.core.analysis import Option
+from htk.base.core.humanize import parse_duration, parse_int_ranges
+from htk.base.errors import UsageError
+from htk.traces.trace.selection import Selection
 
 FILTERS = ("ranks", "cycles", "steps", "from", "to", "name", "annotation")
 _OPTION = "o."  # options of a page, apart from the filters

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import matching, numbers, valid
-from htk.columns.groups import Groups
-from htk.columns.intervals import Spans, union
-from htk.columns.types import Ints
+from htk.base.columns.arrow import matching, numbers, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.intervals import Spans, union
+from htk.base.columns.types import Ints
 from htk.dashboard import plots
 from htk.dashboard.components import empty, plot, section
 from htk.dashboard.page import Visit
-from htk.derived.recorded_spans import recorded_spans
-from htk.timeline.cuts import recordings
+from htk.quantities.derived.recorded_spans import recorded_spans
+from htk.traces.timeline.cuts import recordings
 
 _SLICES = 300
 _LEAST = 12  # slices of a recording, however short

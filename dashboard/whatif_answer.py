@@ -6,13 +6,13 @@ from typing import Any
 
 from dash import html
 
-from htk.core.humanize import format_bytes, format_duration
+from htk.base.core.humanize import format_bytes, format_duration
+from htk.base.errors import HtkError, UsageError
 from htk.dashboard import whatif_plots
 from htk.dashboard.components import empty, plot, problem, section, tile
 from htk.dashboard.edits import PRICE, Edits, edits_of, label_of
 from htk.dashboard.page import Visit
-from htk.errors import HtkError, UsageError
-from htk.trace.selection import Selection
+from htk.traces.trace.selection import Selection
 from htk.whatif.api import WhatIf
 from htk.whatif.table import Terms
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.columns.intervals import Spans, subtract, union
-from htk.core.humanize import format_duration
+from htk.answers.output.figure_frame import framed
+from htk.base.columns.intervals import Spans, subtract, union
+from htk.base.core.humanize import format_duration
 from htk.dashboard import plots
-from htk.graph.build import Graph
-from htk.output.figure_frame import framed
-from htk.plan.search import STRATEGIES
+from htk.planning.plan.search import STRATEGIES
+from htk.quantities.graph.build import Graph
 from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.predict import apply_edits, ordered

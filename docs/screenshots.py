@@ -23,15 +23,15 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 from waitress.server import create_server
 
+from htk.answers.output.tokens import css_variables
 from htk.dashboard.app import create_app
 from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
-from htk.notebook.session_card import card
-from htk.output.tokens import css_variables
-from htk.report.content import gathered
-from htk.report.page import page as report_page
-from htk.trace.opening import open_trace
-from htk.trace.trace import Trace
+from htk.faces.notebook.session_card import card
+from htk.faces.report.content import gathered
+from htk.faces.report.page import page as report_page
+from htk.traces.trace.opening import open_trace
+from htk.traces.trace.trace import Trace
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_traces"

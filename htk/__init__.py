@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from htk import hta
     from htk.answers.ask import catalog
-    from htk.errors import HtkError
-    from htk.notebook.session import Session, open, run
-    from htk.output.result import Result
+    from htk.answers.output.result import Result
+    from htk.base.errors import HtkError
+    from htk.faces.notebook.session import Session, open, run
     from htk.recording.capture import capture
-    from htk.trace.trace import Trace
+    from htk.traces.trace.trace import Trace
     from htk.whatif.api import whatif
 
     __version__: str
 
 # Where each public name is defined; imported at first use, so that `import htk` costs nothing.
 _HOME = {
-    "HtkError": "htk.errors:HtkError",
-    "Result": "htk.output.result:Result",
-    "Session": "htk.notebook.session:Session",
-    "Trace": "htk.trace.trace:Trace",
-    "__version__": "htk.core.version:VERSION",
+    "HtkError": "htk.base.errors:HtkError",
+    "Result": "htk.answers.output.result:Result",
+    "Session": "htk.faces.notebook.session:Session",
+    "Trace": "htk.traces.trace.trace:Trace",
+    "__version__": "htk.base.core.version:VERSION",
     "capture": "htk.recording.capture:capture",
     "catalog": "htk.answers.ask:catalog",
     "hta": "htk.hta",
-    "open": "htk.notebook.session:open",
-    "run": "htk.notebook.session:run",
+    "open": "htk.faces.notebook.session:open",
+    "run": "htk.faces.notebook.session:run",
     "whatif": "htk.whatif",
 }
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 def main(argv: list[str] | None = None) -> None:
     """Run one command of a process that is htk's own, and end the process."""
     try:
-        from htk.cli.kept_answers import answered
+        from htk.faces.cli.kept_answers import answered
 
         gc.set_threshold(100_000)  # a command is short: what it makes is looked through seldom
         warnings.formatwarning = _one_line
@@ -27,14 +27,14 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _run(argv: Sequence[str]) -> int:
-    from htk.core.defer_imports import spare_data_classes, spare_docs, spare_modules
+    from htk.base.core.defer_imports import spare_data_classes, spare_docs, spare_modules
 
     spare_data_classes()
     spare_docs()
     spare_modules()
 
-    from htk.cli.main import run
-    from htk.core.process_memory import spare_page_faults
+    from htk.base.core.process_memory import spare_page_faults
+    from htk.faces.cli.main import run
 
     spare_page_faults()
     return run(list(argv))

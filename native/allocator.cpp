@@ -1,6 +1,6 @@
 // Replays allocations and releases through PyTorch's caching allocator of GPU memory.
-// Its twin in Python is htk.models.allocator_replay.replay_pure, and the rules are explained in
-// htk.models.caching_allocator: what is done here is done there, in the same order.
+// Its twin in Python is htk.physics.allocator_replay.replay_pure, and the rules are explained in
+// htk.physics.caching_allocator: what is done here is done there, in the same order.
 #include "longs.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Orders rows by columns of integers: a radix sort, which is stable and needs no comparisons.
-// Its twin in Python is htk.columns.order.ordered_pure.
+// Its twin in Python is htk.base.columns.order.ordered_pure.
 #include "longs.h"
 
 #include <algorithm>

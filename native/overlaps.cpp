@@ -1,6 +1,6 @@
 // What lies beside what at the times of a replay: how long any of several sets of spans is on, and the
 // share of each span that another set covers. Spans are named by the nodes where they start and end.
-// Their twins in Python are in htk.graph.overlaps.
+// Their twins in Python are in htk.quantities.graph.overlaps.
 #include "longs.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The one loop of the replay: raise each edge's head to its tail plus the weight, in order; and the
-// replay of steps that follow each other. Their twins in Python are in htk.graph.replay.
+// replay of steps that follow each other. Their twins in Python are in htk.quantities.graph.replay.
 #include "longs.h"
 
 #include <algorithm>

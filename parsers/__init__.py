@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import cast
 
-from htk import plugins
-from htk.core.parser import Parser
+from htk.base import plugins
+from htk.base.core.parser import Parser
 
 ORDER = (
     "rocpd",

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,

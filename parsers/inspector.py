@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.io.decompress import open_stream
-from htk.names.collectives import collective_type
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.io.decompress import open_stream
+from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, UNKNOWN, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine, read_lines
 from htk.parsers.common.log_records import (

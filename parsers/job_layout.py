@@ -8,11 +8,11 @@ what `htk.capture` saw of Slurm, Kubernetes and Git (`htk_environment`, a JSON o
 import json
 import re
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
+from htk.base.schema.environment_facts import ENVIRONMENT_KEY
 from htk.parsers.common.environment import listed_environment
 from htk.parsers.common.log_records import Issues, read_whole, table_of, whole_number
-from htk.schema.environment_facts import ENVIRONMENT_KEY
 
 NAME = "job_layout"
 

@@ -6,8 +6,8 @@ nccl-tests; a text that has none is no job's log.
 
 import re
 
-from htk.core.parser import HEAD_BYTES, Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace, UnknownFormat
+from htk.base.core.parser import HEAD_BYTES, Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace, UnknownFormat
 from htk.parsers.common.line_formats import log_format, parse_log
 
 NAME = "job_log"

@@ -10,7 +10,7 @@ dumped from Prometheus; other metrics in the file are counted and left out.
 import re
 from typing import Any
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.parsers.common.exposition import Sample, sample
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine

@@ -12,8 +12,8 @@ added. Times are microseconds of the host's clock; snapshots without history hol
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import (
     Issues,
     read_whole,

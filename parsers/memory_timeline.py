@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import build, constant_text, number, text, without
-from htk.columns.types import Ints
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.columns.arrow import build, constant_text, number, text, without
+from htk.base.columns.types import Ints
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
+from htk.base.schema import TABLES
 from htk.parsers.common.log_records import Issues, read_json
-from htk.schema import TABLES
 
 NAME = "memory_timeline"
 

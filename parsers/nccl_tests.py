@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
-from htk.io.decompress import open_stream
-from htk.models.bandwidth import factor
-from htk.names.collectives import collective_type
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
+from htk.base.io.decompress import open_stream
+from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,
@@ -38,6 +37,7 @@ from htk.parsers.common.log_records import (
     text_or_none,
     whole_number,
 )
+from htk.physics.bandwidth import factor
 
 NAME = "nccl_tests"
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace, UnknownFormat
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace, UnknownFormat
 from htk.parsers.common.log_lines import read_lines
 from htk.parsers.common.log_records import Issues, read_whole
 from htk.parsers.common.operation_columns import (

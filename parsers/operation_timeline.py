@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
+from htk.base.schema.operation_types import ROW_TYPES, operation_type
 from htk.parsers.common.log_records import Issues, list_of, read_json, salvaged_json, whole_number
 from htk.parsers.common.operation_columns import operations_table
-from htk.schema.operation_types import ROW_TYPES, operation_type
 
 NAME = "operation_timeline"
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.names.collectives import collective_type
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, SKIPPED, UNKNOWN, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine
 from htk.parsers.common.log_records import Issues, text_or_none, whole_number

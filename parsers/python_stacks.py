@@ -10,8 +10,8 @@ The rank is that before a line, or that in the file's name.
 import re
 from typing import Any
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.io.sources import rank_from_name
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.io.sources import rank_from_name
 from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,

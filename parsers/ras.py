@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
-from htk.io.decompress import open_stream
-from htk.names.collectives import collective_type
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
+from htk.base.io.decompress import open_stream
+from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, numbers, text, valid
-from htk.columns.types import Ints
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.derived.links import look_up
-from htk.errors import MalformedTrace
+from htk.base.columns.arrow import number, numbers, text, valid
+from htk.base.columns.types import Ints
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, compact_json, whole_number
 from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, named, one_process
 from htk.parsers.common.span_tables import timed
 from htk.parsers.common.sqlite_file import MAGIC, Database, open_database
+from htk.quantities.derived.links import look_up
 
 NAME = "rocpd"
 

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from htk.columns.arrow import texts
-from htk.columns.types import Ints
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.columns.arrow import texts
+from htk.base.columns.types import Ints
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from htk.columns.arrow import texts
-from htk.columns.types import Ints
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.columns.arrow import texts
+from htk.base.columns.types import Ints
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, read_whole
 from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, one_process
 from htk.parsers.common.span_tables import FARTHEST_NS

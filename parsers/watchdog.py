@@ -16,8 +16,8 @@ belong to a group is not said.
 import re
 from typing import Any
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.names.collectives import collective_type
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,

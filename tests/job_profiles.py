@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.schema.operation_types import CALLS
+from htk.base.schema.operation_types import CALLS
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
 Row = dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.schema import JOB_OPERATIONS
+from htk.base.schema import JOB_OPERATIONS
 from tests.batched_calls import Item, end_of, items_of, name_of
 
 MS = 1_000_000

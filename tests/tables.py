@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.core.analysis import Analysis
-from htk.derived import registry
-from htk.schema import DERIVED, TABLES
+from htk.base.core.analysis import Analysis
+from htk.base.schema import DERIVED, TABLES
+from htk.quantities.derived import registry
 
 
 def make(name: str, rows: list[dict[str, Any]]) -> pa.Table:

@@ -8,10 +8,10 @@ import pytest
 
 import htk
 from htk.analyses.run.moe_balance import _on_every_rank
-from htk.columns.arrow import numbers
-from htk.measures.common_steps import common_steps, comparable_compute
-from htk.simulate.config import Config
-from htk.simulate.job import simulate
+from htk.base.columns.arrow import numbers
+from htk.quantities.measures.common_steps import common_steps, comparable_compute
+from htk.recording.simulate.config import Config
+from htk.recording.simulate.job import simulate
 
 JOB = Config(model="gpt3-126m", layers=3, gpus_per_node=4, steps=6)
 CUT = 2  # the rank whose file ends half-way

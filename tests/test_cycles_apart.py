@@ -17,14 +17,14 @@ import htk
 from htk import analyses
 from htk.analyses import ANALYSES
 from htk.answers.ask import ask
-from htk.cli.commands.trim import command as trim
-from htk.output.coverage_text import coverage_lines
-from htk.overview.summary import verdict
-from htk.schema import ABSOLUTE_TIMES
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.answers.output.coverage_text import coverage_lines
+from htk.base.schema import ABSOLUTE_TIMES
+from htk.faces.cli.commands.trim import command as trim
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
+from htk.verdicts.overview.summary import verdict
 
-SAMPLE = Path(htk.__file__).parent / "sample"
+SAMPLE = Path(htk.__file__).parent / "traces/sample"
 _LATER_US = 10_000_000
 _STEPPED = [n for n in ANALYSES if "cycle" in analyses.find(n).returns.names]
 # Columns that do not depend on the other cycle, of what compares all steps with each other.

@@ -14,11 +14,11 @@ import click
 import pytest
 
 from htk.analyses import ANALYSES, find
-from htk.cli import main
+from htk.base.schema import DERIVED, TABLES
+from htk.faces.cli import main
 from htk.parsers import parsers
-from htk.schema import DERIVED, TABLES
 from htk.whatif.edits import EDITS
-from tests.htk.history.recorded_runs import BASE_NS, recording
+from tests.htk.verdicts.history.recorded_runs import BASE_NS, recording
 from tests.server_recording import write_server
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,7 @@ def _commands() -> list[tuple[str, str]]:
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that has the runs of which the docs speak."""
     for name in ("latest", "main", "new", "step_100"):
-        shutil.copytree(ROOT / "htk/sample", tmp_path / "runs" / name)
+        shutil.copytree(ROOT / "htk/traces/sample", tmp_path / "runs" / name)
     shutil.copytree(ROOT / "sample_traces/operation_rows", tmp_path / "jobs")
     card = re.search(r"```toml\n(# my\.toml.*?)```", (DOCS / "gpus.md").read_text(), re.DOTALL)
     assert card is not None

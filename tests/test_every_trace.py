@@ -8,10 +8,10 @@ import pytest
 
 from htk.analyses import ANALYSES
 from htk.answers.ask import ask
-from htk.cli.main import run
-from htk.errors import HtkError
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.base.errors import HtkError
+from htk.faces.cli.main import run
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"

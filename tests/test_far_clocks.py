@@ -11,10 +11,10 @@ import pytest
 import htk
 from htk.analyses import ANALYSES
 from htk.answers.ask import ask
-from htk.errors import HtkError
-from htk.schema import ABSOLUTE_TIMES
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.base.errors import HtkError
+from htk.base.schema import ABSOLUTE_TIMES
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 from htk.whatif.api import WhatIf
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
@@ -119,7 +119,7 @@ def test_collectives_put_far_clocks_on_one(tmp_path: Path, marked: bool, early: 
 
 def _sample(folder: Path, early: int | None, marked: bool) -> Trace:
     folder.mkdir()
-    for path in sorted((Path(htk.__file__).parent / "sample").glob("*.json.gz")):
+    for path in sorted((Path(htk.__file__).parent / "traces/sample").glob("*.json.gz")):
         content = json.loads(gzip.decompress(path.read_bytes()))
         if content["distributedInfo"]["rank"] == early:
             content["baseTimeNanoseconds"] -= 55 * _YEAR_NS

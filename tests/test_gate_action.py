@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from htk.simulate.config import Config
-from htk.simulate.job import simulate
+from htk.recording.simulate.config import Config
+from htk.recording.simulate.job import simulate
 
 ACTION = Path(__file__).parents[1] / ".github" / "actions" / "gate"
 _GH = """#!/bin/sh

@@ -17,9 +17,9 @@ PARSER = '''"""Stopwatch logs: the word STOPWATCH, then a name and nanoseconds o
 
 import pyarrow as pa
 
-from htk.columns.arrow import build, number, texts, without
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.schema import TABLES
+from htk.base.columns.arrow import build, number, texts, without
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.schema import TABLES
 
 NAME = "stopwatch"
 
@@ -42,8 +42,8 @@ ANALYSIS = '''"""The slowest lap."""
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.core.analysis import analysis
-from htk.schema import table
+from htk.base.core.analysis import analysis
+from htk.base.schema import table
 
 
 @analysis(returns=table(slowest_ns=(pa.int64(), "The slowest lap.")), needs=("cpu_ops",))

@@ -19,16 +19,16 @@ ELSEWHERE = {
     "analysis.md": "tests/test_docs.py",
     "edit.md": "tests/test_docs.py",
     "parser.md": "tests/test_docs.py",
-    "plan.md": "tests/htk/plan/test_guide.py",
+    "plan.md": "tests/htk/planning/plan/test_guide.py",
     "plugins.md": "tests/htk/test_plugins.py",
-    "serving.md": "tests/htk/serving/test_guide.py",
+    "serving.md": "tests/htk/planning/serving/test_guide.py",
     "whatif.md": "tests/htk/whatif/test_guide.py",
 }
 # Blocks that other files run in the trainers and trackers themselves.
 _WITH_OTHERS = {
     "LightningCapture": "tests/htk/recording/test_trainers.py",
     "TransformersCapture": "tests/htk/recording/test_trainers.py",
-    "log_to(": "tests/htk/report/test_experiment_log.py",
+    "log_to(": "tests/htk/faces/report/test_experiment_log.py",
 }
 
 
@@ -57,7 +57,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     """A folder with a recording, and what the blocks take as given."""
     torch = pytest.importorskip("torch")
     for name in ("latest", "new"):
-        shutil.copytree(ROOT / "htk/sample", tmp_path / "runs" / name)
+        shutil.copytree(ROOT / "htk/traces/sample", tmp_path / "runs" / name)
     monkeypatch.chdir(tmp_path)
     clock = count(0, 1_000_000)  # every step takes as long: none is an outlier
     steady = SimpleNamespace(perf_counter_ns=lambda: next(clock))
@@ -136,7 +136,7 @@ def test_every_page_with_python_is_run_here_or_there() -> None:
 
 
 def test_what_verify_is_shown_to_print_are_checks_of_it() -> None:
-    from htk.verify.outcome import all_checks
+    from htk.verdicts.verify.outcome import all_checks
 
     text = (ROOT / "docs/verify.md").read_text(encoding="utf-8")
     *shown, last = text.partition("```text\n")[2].partition("```")[0].splitlines()

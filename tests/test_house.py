@@ -20,15 +20,15 @@ import pytest
 import htk
 from htk import analyses
 from htk.analyses import ANALYSES, menu
-from htk.cli.main import htk as main
-from htk.core.parser import HEAD_BYTES, Head
-from htk.io.sources import head, resolve
-from htk.mcp.tools import tools
-from htk.mcp.traces import Traces
+from htk.base.core.parser import HEAD_BYTES, Head
+from htk.base.io.sources import head, resolve
+from htk.base.schema import DERIVED, TABLES, doc_of, index_of, unit_of
+from htk.base.schema.columns import heading_of
+from htk.faces.cli.main import htk as main
+from htk.faces.mcp.tools import tools
+from htk.faces.mcp.traces import Traces
 from htk.parsers import parsers
-from htk.schema import DERIVED, TABLES, doc_of, index_of, unit_of
-from htk.schema.columns import heading_of
-from htk.simulate.config import Config
+from htk.recording.simulate.config import Config
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_traces"
@@ -55,8 +55,8 @@ OTHER_WORDS = {
     "n",
 }
 NUMBERS = (
-    "htk/columns", "htk/derived", "htk/models", "htk/measures", "htk/graph", "htk/whatif",
-    "htk/plan", "htk/serving", "htk/economics", "htk/claims", "htk/compare", "parsers",
+    "htk/base/columns", "htk/quantities/derived", "htk/physics", "htk/quantities/measures", "htk/quantities/graph", "htk/whatif",
+    "htk/planning/plan", "htk/planning/serving", "htk/verdicts/economics", "htk/verdicts/claims", "htk/traces/compare", "parsers",
 )  # fmt: skip
 SOURCES = ("htk", "analyses", "dashboard", "parsers")
 # They say nothing of what a local holds.
@@ -244,8 +244,8 @@ def test_names_of_columns_follow_the_lexicon() -> None:
     owners = {owner for owner, _ in _columns()}
     assert len(names) > 500 and len(owners) > 100
     assert owners >= {
-        "htk.whatif.label.TRAFFIC", "htk.compare.runs.RETURNS", "htk.compare.regression.RETURNS",
-        "htk.verify.outcome.RETURNS", "htk.overview.doctor.RETURNS", "htk.overview.summary.RETURNS",
+        "htk.whatif.label.TRAFFIC", "htk.traces.compare.runs.RETURNS", "htk.traces.compare.regression.RETURNS",
+        "htk.verdicts.verify.outcome.RETURNS", "htk.verdicts.overview.doctor.RETURNS", "htk.verdicts.overview.summary.RETURNS",
     }  # fmt: skip
     early = re.compile(
         r"(^|_)(mean|median|avg|min|max|std|sigma|p\d\d)_(\w+_)?(ns|us|ms|bytes|gbps|pct)$"
@@ -420,7 +420,7 @@ def test_texts_name_commands_with_dashes(package: str) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "import sys; from htk.cli.main import run; run(['--help']);"
+    code = "import sys; from htk.faces.cli.main import run; run(['--help']);"
     code += "sys.stderr.write(','.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {m.partition(".")[0] for m in done.stderr.split(",")} & {*HEAVY, "numpy", "rich"}

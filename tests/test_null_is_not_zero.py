@@ -10,10 +10,10 @@ import pytest
 import htk
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
-from htk.core.chart import Bar
-from htk.errors import HtkError, MissingTable
-from htk.output.figures import figure
-from htk.overview.summary import verdict
+from htk.answers.output.figures import figure
+from htk.base.core.chart import Bar
+from htk.base.errors import HtkError, MissingTable
+from htk.verdicts.overview.summary import verdict
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"

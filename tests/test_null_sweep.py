@@ -19,11 +19,11 @@ import pytest
 import htk
 from htk.analyses import ANALYSES
 from htk.answers.ask import ask
-from htk.core.analysis import coverage_of
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.base.core.analysis import coverage_of
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 
-SAMPLE = Path(htk.__file__).parent / "sample"
+SAMPLE = Path(htk.__file__).parent / "traces/sample"
 Event = dict[str, Any]
 
 _COMM = re.compile(r"nccl|record_param_comms|c10d")

@@ -14,11 +14,11 @@ import click
 import htk
 from htk import analyses
 from htk.analyses import ANALYSES
-from htk.cli.main import htk as program
+from htk.base.schema import DERIVED, TABLES
 from htk.dashboard.pages import composed
-from htk.mcp.tools import tools
-from htk.mcp.traces import Traces
-from htk.schema import DERIVED, TABLES
+from htk.faces.cli.main import htk as program
+from htk.faces.mcp.tools import tools
+from htk.faces.mcp.traces import Traces
 from htk.whatif.api import WhatIf
 from htk.whatif.edits import EDITS
 

@@ -5,15 +5,15 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, numbers, valid
-from htk.columns.groups import Groups
-from htk.columns.types import Floats, Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.breakdown import ratio
-from htk.measures.collective_calls import CollectiveCalls, bandwidth, clock_facts
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.base.columns.arrow import number, numbers, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Floats, Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.measures.breakdown import ratio
+from htk.quantities.measures.collective_calls import CollectiveCalls, bandwidth, clock_facts
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 

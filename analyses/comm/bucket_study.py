@@ -5,13 +5,13 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Scatter
-from htk.measures.collective_calls import CollectiveCalls, match_facts, size_facts
-from htk.measures.transfers import Transfers, of_benchmarks, of_trace
-from htk.models.latency_bandwidth import Segment, fit, predicted_us
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Scatter
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.physics.latency_bandwidth import Segment, fit, predicted_us
+from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts, size_facts
+from htk.quantities.measures.transfers import Transfers, of_benchmarks, of_trace
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 

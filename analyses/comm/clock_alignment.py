@@ -2,10 +2,10 @@
 
 import pyarrow as pa
 
-from htk.core.analysis import analysis
-from htk.core.chart import Bar
-from htk.core.spread import TWO_ROUNDS
-from htk.schema.comm import RANK_CLOCKS
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Bar
+from htk.base.core.spread import TWO_ROUNDS
+from htk.base.schema.comm import RANK_CLOCKS
 
 
 @analysis(

@@ -5,12 +5,14 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, text, valid
-from htk.columns.types import NONE, Floats, Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import TimelineChart
-from htk.core.spread import TWO_ROUNDS
-from htk.measures.collective_calls import (
+from htk.base.columns.arrow import number, text, valid
+from htk.base.columns.types import NONE, Floats, Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import TimelineChart
+from htk.base.core.spread import TWO_ROUNDS
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
     bandwidth,
     match_facts,
@@ -18,9 +20,7 @@ from htk.measures.collective_calls import (
     scopes,
     with_nccl_facts,
 )
-from htk.measures.node_traffic import node_traffic
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.quantities.measures.node_traffic import node_traffic
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 

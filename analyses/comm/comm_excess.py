@@ -8,27 +8,27 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, text, texts
-from htk.columns.groups import Groups
-from htk.columns.segments import repeated
-from htk.columns.types import NONE, Floats, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.collective_calls import (
+from htk.base.columns.arrow import number, text, texts
+from htk.base.columns.groups import Groups
+from htk.base.columns.segments import repeated
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
     clock_facts,
     size_facts,
     with_nccl_facts,
 )
-from htk.measures.link_paces import LinkRates
-from htk.measures.transfer_excess import (
+from htk.quantities.measures.link_paces import LinkRates
+from htk.quantities.measures.transfer_excess import (
     BASELINES,
     CompleteCollectives,
     TransferBaseline,
     baseline_of,
 )
-from htk.schema import table
-from htk.schema.columns import TEXT
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 _SCOPES = ("node", "across nodes")

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, numbers
-from htk.columns.groups import Groups
-from htk.columns.types import Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Heatmap
-from htk.measures.collective_calls import CollectiveCalls, clock_facts, size_facts
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Heatmap
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, size_facts
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 Pair = tuple[Any, Any]

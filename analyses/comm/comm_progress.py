@@ -3,13 +3,13 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers, texts, valid
-from htk.columns.groups import Groups
-from htk.core.analysis import analysis
-from htk.core.spread import BY_GROUP
-from htk.measures.desync import listed
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.base.columns.arrow import codes_of, number, numbers, texts, valid
+from htk.base.columns.groups import Groups
+from htk.base.core.analysis import analysis
+from htk.base.core.spread import BY_GROUP
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.measures.desync import listed
 
 _I32, _I64 = pa.int32(), pa.int64()
 

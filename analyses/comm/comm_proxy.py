@@ -6,17 +6,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.columns.arrow import boolean, codes_of, matching, number, text, truths
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.core.humanize import format_int_ranges
-from htk.derived.nccl_pairs import PROFILER
-from htk.measures.collective_calls import CollectiveCalls, clock_facts
-from htk.measures.proxy_time import DIRECTIONS, PARTS, ProxySteps, ProxyTime, proxy_time
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.base.columns.arrow import boolean, codes_of, matching, number, text, truths
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.core.humanize import format_int_ranges
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.derived.nccl_pairs import PROFILER
+from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
+from htk.quantities.measures.proxy_time import DIRECTIONS, PARTS, ProxySteps, ProxyTime, proxy_time
 
 _I32, _I64, _BOOL = pa.int32(), pa.int64(), pa.bool_()
 PLUGIN = "profiler_plugin"

@@ -3,12 +3,12 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths
-from htk.core.analysis import analysis, with_coverage
-from htk.derived.nccl_pairs import PROFILER
-from htk.errors import MissingTable
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.base.columns.arrow import codes_of, matching, number, numbers, texts, truths
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.errors import MissingTable
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.derived.nccl_pairs import PROFILER
 
 _I32, _I64 = pa.int32(), pa.int64()
 

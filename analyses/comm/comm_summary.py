@@ -6,19 +6,19 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers, text, valid
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Floats, Ints, Mask
-from htk.core.analysis import Later, analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.breakdown import percent
-from htk.measures.collective_calls import CollectiveCalls, match_facts, scopes
-from htk.measures.comm_split import split_of
-from htk.measures.node_traffic import node_traffic
-from htk.models.detected import devices
-from htk.models.link_rates import group_gbps, scale_up_gbps
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.base.columns.arrow import codes_of, number, numbers, text, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.physics.detected import devices
+from htk.physics.link_rates import group_gbps, scale_up_gbps
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts, scopes
+from htk.quantities.measures.comm_split import split_of
+from htk.quantities.measures.node_traffic import node_traffic
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 

@@ -5,17 +5,17 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, numbers, truths
-from htk.columns.groups import Groups
-from htk.columns.types import Ints
-from htk.core.analysis import Later, analysis, with_coverage
-from htk.core.chart import Bar
-from htk.core.spread import TWO_ROUNDS
-from htk.measures.blame import blame
-from htk.measures.breakdown import percent
-from htk.measures.collective_calls import CollectiveCalls, match_facts
-from htk.measures.comm_split import split_of
-from htk.schema import table
+from htk.base.columns.arrow import number, numbers, truths
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.core.spread import TWO_ROUNDS
+from htk.base.schema import table
+from htk.quantities.measures.blame import blame
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts
+from htk.quantities.measures.comm_split import split_of
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 _LIKE_BEST = 0.10  # this part of equal calls waited least: what they took is transfer

@@ -4,12 +4,12 @@ import json
 
 import pyarrow as pa
 
-from htk.core.analysis import analysis, with_coverage
-from htk.errors import MissingTable
-from htk.measures.desync import listed
-from htk.measures.post_mortem.verdict import gather, judge
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.errors import MissingTable
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.measures.desync import listed
+from htk.quantities.measures.post_mortem.verdict import gather, judge
 
 RETURNS = table(
     finding=(

@@ -5,15 +5,15 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, number, numbers, truths
-from htk.columns.groups import Groups
-from htk.columns.types import Ints
-from htk.core.analysis import Later, analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.blame import blame
-from htk.measures.collective_calls import CollectiveCalls, clock_facts
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.base.columns.arrow import boolean, number, numbers, truths
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.measures.blame import blame
+from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 
 _I32, _I64 = pa.int32(), pa.int64()
 

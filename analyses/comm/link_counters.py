@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers, text
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Floats, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Line
-from htk.errors import MissingTable
-from htk.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
-from htk.measures.counted_links import CountedIntervals, counted_intervals, moved_within
-from htk.measures.node_traffic import node_traffic
-from htk.schema import table
-from htk.schema.columns import TEXT
+from htk.base.columns.arrow import codes_of, number, numbers, text
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Line
+from htk.base.errors import MissingTable
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
+from htk.quantities.measures.counted_links import CountedIntervals, counted_intervals, moved_within
+from htk.quantities.measures.node_traffic import node_traffic
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 _SENT = "sent"

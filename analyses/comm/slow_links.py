@@ -6,12 +6,14 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.types import Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.humanize import format_int_ranges, pluralize
-from htk.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
-from htk.measures.link_paces import UNKNOWN, USUAL, LinkPaces, LinkRates
-from htk.measures.slow_links import (
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.humanize import format_int_ranges, pluralize
+from htk.base.schema import table
+from htk.base.schema.columns import TEXT
+from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
+from htk.quantities.measures.link_paces import UNKNOWN, USUAL, LinkPaces, LinkRates
+from htk.quantities.measures.slow_links import (
     ADAPTER,
     ADAPTERS,
     GPU,
@@ -24,8 +26,6 @@ from htk.measures.slow_links import (
     logged_paces,
     suspected,
 )
-from htk.schema import table
-from htk.schema.columns import TEXT
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 

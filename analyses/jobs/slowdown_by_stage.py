@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number
-from htk.columns.types import Ints
-from htk.core.analysis import analysis
-from htk.core.chart import Bar
-from htk.schema import table
-from htk.straggler.answer import Question
-from htk.straggler.job import Block
-from htk.straggler.program import BACKWARD, FORWARD
-from htk.straggler.slowdown import slowdown, steps_by_stage
+from htk.base.columns.arrow import number
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Bar
+from htk.base.schema import table
+from htk.quantities.straggler.answer import Question
+from htk.quantities.straggler.job import Block
+from htk.quantities.straggler.program import BACKWARD, FORWARD
+from htk.quantities.straggler.slowdown import slowdown, steps_by_stage
 
 RETURNS = table(
     stage=(pa.int32(), "Pipeline stage."),

@@ -3,16 +3,16 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, texts
-from htk.columns.types import Ints
-from htk.core.analysis import analysis
-from htk.core.chart import Bar
-from htk.schema import TEXT, table
-from htk.schema.operation_types import LABELS
-from htk.straggler.answer import Question
-from htk.straggler.job import Block, labels_of
-from htk.straggler.order_statistics import CountedBins, quantiles
-from htk.straggler.slowdown import slowdown, steps_by_type
+from htk.base.columns.arrow import number, texts
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+from htk.base.schema.operation_types import LABELS
+from htk.quantities.straggler.answer import Question
+from htk.quantities.straggler.job import Block, labels_of
+from htk.quantities.straggler.order_statistics import CountedBins, quantiles
+from htk.quantities.straggler.slowdown import slowdown, steps_by_type
 
 RETURNS = table(
     type=(TEXT, "Type of operation; sends and receives of a pass together."),

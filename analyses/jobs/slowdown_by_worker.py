@@ -3,13 +3,13 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number
-from htk.core.analysis import analysis
-from htk.core.chart import Heatmap
-from htk.schema import table
-from htk.straggler.answer import Question
-from htk.straggler.causes import Causes
-from htk.straggler.slowdown import slowdown, steps_by_worker
+from htk.base.columns.arrow import number
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Heatmap
+from htk.base.schema import table
+from htk.quantities.straggler.answer import Question
+from htk.quantities.straggler.causes import Causes
+from htk.quantities.straggler.slowdown import slowdown, steps_by_worker
 
 RETURNS = table(
     dp_rank=(pa.int32(), "Data-parallel rank."),

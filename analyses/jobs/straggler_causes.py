@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, number, texts, valid
-from htk.core.analysis import analysis
-from htk.schema import TEXT, table
-from htk.straggler.answer import Question
-from htk.straggler.causes import LENGTHS, SLOW, VARIES, Causes
+from htk.base.columns.arrow import boolean, number, texts, valid
+from htk.base.core.analysis import analysis
+from htk.base.schema import TEXT, table
+from htk.quantities.straggler.answer import Question
+from htk.quantities.straggler.causes import LENGTHS, SLOW, VARIES, Causes
 
 RETURNS = table(
     cause=(TEXT, "worker, stage_split, sequence_lengths, communication or late_host."),

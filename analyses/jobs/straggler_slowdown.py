@@ -5,11 +5,11 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number
-from htk.core.analysis import analysis
-from htk.core.chart import Line
-from htk.schema import table
-from htk.straggler.answer import Question
+from htk.base.columns.arrow import number
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Line
+from htk.base.schema import table
+from htk.quantities.straggler.answer import Question
 
 RETURNS = table(
     step=(pa.int32(), "Training step; null: the whole job."),

@@ -5,16 +5,16 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, texts
-from htk.columns.types import Ints
-from htk.core.analysis import analysis
-from htk.core.chart import Bar
-from htk.errors import UsageError
-from htk.schema import TEXT, table
-from htk.schema.operation_types import LABELS
-from htk.straggler.answer import Question
-from htk.straggler.causes import Causes
-from htk.straggler.changes import (
+from htk.base.columns.arrow import number, texts
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Bar
+from htk.base.errors import UsageError
+from htk.base.schema import TEXT, table
+from htk.base.schema.operation_types import LABELS
+from htk.quantities.straggler.answer import Question
+from htk.quantities.straggler.causes import Causes
+from htk.quantities.straggler.changes import (
     Change,
     LikePeers,
     at_medians,
@@ -22,7 +22,7 @@ from htk.straggler.changes import (
     stages_even,
     steps_changed,
 )
-from htk.straggler.job import Job
+from htk.quantities.straggler.job import Job
 
 RETURNS = table(
     change=(TEXT, "What is other than recorded."),

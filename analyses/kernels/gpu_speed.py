@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers
-from htk.columns.groups import Groups, quotient
-from htk.columns.types import NONE, Floats, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.breakdown import pooled
-from htk.measures.gpu_slowness import usual_durations
-from htk.schema import table
+from htk.base.columns.arrow import codes_of, matching, number, numbers
+from htk.base.columns.groups import Groups, quotient
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import table
+from htk.quantities.measures.breakdown import pooled
+from htk.quantities.measures.gpu_slowness import usual_durations
 
 Per = Literal["rank", "step", "time"]
 

@@ -5,15 +5,15 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import alphabetical, codes_of, number, numbers, text
-from htk.columns.groups import Groups
-from htk.columns.types import Ints
-from htk.core.analysis import analysis
-from htk.core.chart import Bar
-from htk.core.spread import ByKey, ByRank
-from htk.measures.breakdown import Pool, percent, pooled, who_columns
-from htk.names.kinds import kind_of
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import alphabetical, codes_of, number, numbers, text
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Bar
+from htk.base.core.spread import ByKey, ByRank
+from htk.base.names.kinds import kind_of
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),

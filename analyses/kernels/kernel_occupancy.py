@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers, text, valid
-from htk.columns.groups import Groups, quotient
-from htk.columns.types import NONE, Floats, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.errors import MissingTable
-from htk.measures.breakdown import percent
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, number, numbers, text, valid
+from htk.base.columns.groups import Groups, quotient
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.errors import MissingTable
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import percent
 
 RETURNS = table(
     name=(TEXT, "Kernel."),

@@ -7,17 +7,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import matching, number, numbers, texts, truths
-from htk.columns.groups import Groups
-from htk.columns.order import ordered
-from htk.columns.types import NO_TIME, NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.core.humanize import shorten
-from htk.errors import UsageError
-from htk.measures.breakdown import percent
-from htk.measures.call_tree import CallTree, labels_of
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import matching, number, numbers, texts, truths
+from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.core.humanize import shorten
+from htk.base.errors import UsageError
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.call_tree import CallTree, labels_of
 
 RETURNS = table(
     op=(TEXT, "Operator."),

@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, number, numbers, texts
-from htk.columns.groups import Groups
-from htk.core.analysis import analysis
-from htk.core.chart import Bar
-from htk.core.spread import ByRank
-from htk.measures.breakdown import Pool, percent, pooled, who_columns
-from htk.names.kinds import kind_of
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, number, numbers, texts
+from htk.base.columns.groups import Groups
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Bar
+from htk.base.core.spread import ByRank
+from htk.base.names.kinds import kind_of
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
 
 By = Literal["total", "count", "mean", "max"]
 

@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, numbers, texts
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.call_tree import labels_of
-from htk.measures.launching import Launched
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import number, numbers, texts
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.call_tree import labels_of
+from htk.quantities.measures.launching import Launched
 
 By = Literal["call", "kernel", "operator"]
 

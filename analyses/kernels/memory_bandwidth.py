@@ -5,15 +5,15 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers, texts, valid
-from htk.columns.groups import Groups, quotient
-from htk.columns.intervals import union_lengths
-from htk.columns.types import Floats, Ints, Mask
-from htk.core.analysis import analysis
-from htk.core.chart import Bar
-from htk.core.spread import BY_RANK
-from htk.measures.call_tree import labels_of
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, number, numbers, texts, valid
+from htk.base.columns.groups import Groups, quotient
+from htk.base.columns.intervals import union_lengths
+from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Bar
+from htk.base.core.spread import BY_RANK
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.call_tree import labels_of
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

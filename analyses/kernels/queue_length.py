@@ -5,15 +5,15 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers
-from htk.columns.groups import Groups, quotient
-from htk.columns.types import NONE, Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.core.spread import BY_RANK
-from htk.measures.breakdown import percent
-from htk.measures.queues import QueueLengths, Waiting
-from htk.schema import table
+from htk.base.columns.arrow import codes_of, number, numbers
+from htk.base.columns.groups import Groups, quotient
+from htk.base.columns.types import NONE, Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.core.spread import BY_RANK
+from htk.base.schema import table
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.queues import QueueLengths, Waiting
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

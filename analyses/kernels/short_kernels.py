@@ -5,15 +5,15 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import matching, number, numbers, texts
-from htk.columns.groups import Groups
-from htk.columns.intervals import Spans, union
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.breakdown import percent
-from htk.measures.call_tree import labels_of
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import matching, number, numbers, texts
+from htk.base.columns.groups import Groups
+from htk.base.columns.intervals import Spans, union
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.call_tree import labels_of
 
 By = Literal["duration", "kernel", "operator"]
 

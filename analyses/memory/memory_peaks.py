@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, codes_of, number, texts, valid
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.core.spread import ByRank
-from htk.measures.breakdown import percent
-from htk.measures.call_tree import labels_of
-from htk.measures.memory_categories import Categories
-from htk.measures.memory_use import MemoryUse, failures, operators_at
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import boolean, codes_of, number, texts, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.core.spread import ByRank
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.call_tree import labels_of
+from htk.quantities.measures.memory_categories import Categories
+from htk.quantities.measures.memory_use import MemoryUse, failures, operators_at
 
 BEFORE = "(allocated before the recording)"
 NOWHERE = "(outside operators)"

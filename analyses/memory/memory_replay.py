@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, texts, valid
-from htk.columns.types import Floats, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.core.spread import ByRank
-from htk.errors import UsageError
-from htk.measures.breakdown import percent
-from htk.measures.memory_categories import Categories
-from htk.measures.memory_lifetimes import MemoryEvents, offloaded, recomputed
-from htk.measures.memory_use import MemoryUse, failures
-from htk.models.allocator_replay import Before, replay
-from htk.models.caching_allocator import OWN_SEGMENT, SMALL, round_size, segment_size
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, texts, valid
+from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.core.spread import ByRank
+from htk.base.errors import UsageError
+from htk.base.schema import TEXT, table
+from htk.physics.allocator_replay import Before, replay
+from htk.physics.caching_allocator import OWN_SEGMENT, SMALL, round_size, segment_size
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.memory_categories import Categories
+from htk.quantities.measures.memory_lifetimes import MemoryEvents, offloaded, recomputed
+from htk.quantities.measures.memory_use import MemoryUse, failures
 
 _GPUS = (1, 6)  # CUDA, HIP
 _MOST_BYTES = 1 << 50

@@ -5,15 +5,15 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, number, text
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Line
-from htk.core.spread import ByRank
-from htk.measures.memory_categories import Categories
-from htk.measures.memory_use import MemoryUse
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import boolean, number, text
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Line
+from htk.base.core.spread import ByRank
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.memory_categories import Categories
+from htk.quantities.measures.memory_use import MemoryUse
 
 By = Literal["device", "category"]
 

@@ -6,17 +6,17 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, numbers, texts, truths
-from htk.columns.groups import Groups, row_of
-from htk.columns.intervals import union_lengths
-from htk.columns.types import NONE, Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.core.spread import BY_RANK
-from htk.measures.breakdown import percent
-from htk.measures.call_tree import labels_of
-from htk.measures.user_ranges import enclosing
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import number, numbers, texts, truths
+from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.intervals import union_lengths
+from htk.base.columns.types import NONE, Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.core.spread import BY_RANK
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.call_tree import labels_of
+from htk.quantities.measures.user_ranges import enclosing
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

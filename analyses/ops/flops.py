@@ -6,19 +6,19 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import matching, number, numbers, texts, truths
-from htk.columns.groups import Groups, row_of
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.errors import MissingTable
-from htk.measures.breakdown import Per, chosen_windows, percent, summed
-from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
-from htk.models.detected import devices, peak_tflops
-from htk.models.hardware import Gpu
-from htk.models.hardware import gpu as of_catalogue
-from htk.models.op_costs.call import Cost
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import matching, number, numbers, texts, truths
+from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.errors import MissingTable
+from htk.base.schema import TEXT, table
+from htk.physics.detected import devices, peak_tflops
+from htk.physics.hardware import Gpu
+from htk.physics.hardware import gpu as of_catalogue
+from htk.physics.op_costs.call import Cost
+from htk.quantities.measures.breakdown import Per, chosen_windows, percent, summed
+from htk.quantities.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

@@ -6,15 +6,15 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, texts
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Floats, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.breakdown import percent
-from htk.measures.op_work import OperatorWork, coverage_facts
-from htk.models.op_costs.call import Cost
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, number, texts
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+from htk.physics.op_costs.call import Cost
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.op_work import OperatorWork, coverage_facts
 
 _FAMILIES = ("gemm", "attention", "convolution")
 _SIZES = {

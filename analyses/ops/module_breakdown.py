@@ -5,15 +5,15 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.derived.op_ancestors import MODULE
-from htk.errors import MissingTable
-from htk.measures.breakdown import percent
-from htk.measures.call_tree import CallTree, DeviceTimes
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.errors import MissingTable
+from htk.base.schema import TEXT, table
+from htk.quantities.derived.op_ancestors import MODULE
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.call_tree import CallTree, DeviceTimes
 
 RETURNS = table(
     module=(TEXT, "Path of nn.Modules; null: in none."),

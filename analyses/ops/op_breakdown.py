@@ -7,14 +7,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.errors import MissingTable
-from htk.measures.breakdown import Pool, percent, pooled, who_columns
-from htk.measures.call_tree import (
+from htk.base.columns.arrow import codes_of, number, numbers, texts, truths, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.errors import MissingTable
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
+from htk.quantities.measures.call_tree import (
     CallTree,
     DeviceTimes,
     Paths,
@@ -22,7 +23,6 @@ from htk.measures.call_tree import (
     labels_of,
     without_operator,
 )
-from htk.schema import TEXT, table
 
 By = Literal["name", "shape", "stack", "module", "thread"]
 

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, numbers, texts, truths
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.breakdown import percent
-from htk.measures.call_tree import CallTree, DeviceTimes, Paths, labels_of
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import number, numbers, texts, truths
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.call_tree import CallTree, DeviceTimes, Paths, labels_of
 
 Per = Literal["all", "rank"]
 

@@ -5,14 +5,14 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, texts
-from htk.columns.types import NONE
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.breakdown import percent
-from htk.measures.call_tree import DeviceTimes
-from htk.measures.python_time import PythonTime
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import number, texts
+from htk.base.columns.types import NONE
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.call_tree import DeviceTimes
+from htk.quantities.measures.python_time import PythonTime
 
 RETURNS = table(
     function=(TEXT, "Python function or nn.Module."),

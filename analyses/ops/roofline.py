@@ -5,18 +5,18 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import matching, number, texts
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.measures.breakdown import Pool, percent, pooled, who_columns
-from htk.measures.op_work import OperatorWork, coverage_facts, tf32_rows
-from htk.models.detected import common_device, peak_tflops
-from htk.models.hardware import Gpu
-from htk.models.hardware import gpu as of_catalogue
-from htk.models.op_costs.call import Cost
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import matching, number, texts
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+from htk.physics.detected import common_device, peak_tflops
+from htk.physics.hardware import Gpu
+from htk.physics.hardware import gpu as of_catalogue
+from htk.physics.op_costs.call import Cost
+from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
+from htk.quantities.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers, text, valid
-from htk.columns.groups import Groups
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis
-from htk.core.chart import Bar
-from htk.core.spread import BY_RANK
-from htk.measures.breakdown import percent
-from htk.measures.call_tree import CallTree
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, matching, number, numbers, text, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Bar
+from htk.base.core.spread import BY_RANK
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.call_tree import CallTree
 
 _HOW = ("cuda graph", "compiled", "eager", "outside operators")
 _COMPILED = re.compile(

@@ -6,17 +6,17 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers, text, texts
-from htk.columns.groups import Groups, event_keys, hosts, row_of
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Scatter
-from htk.core.spread import ByRank
-from htk.derived.exposure import comm_shares, lanes_of
-from htk.errors import MissingTable
-from htk.measures.breakdown import Pool, pooled, who_columns
-from htk.measures.passes import is_backward, phase_codes
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, matching, number, numbers, text, texts
+from htk.base.columns.groups import Groups, event_keys, hosts, row_of
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Scatter
+from htk.base.core.spread import ByRank
+from htk.base.errors import MissingTable
+from htk.base.schema import TEXT, table
+from htk.quantities.derived.exposure import comm_shares, lanes_of
+from htk.quantities.measures.breakdown import Pool, pooled, who_columns
+from htk.quantities.measures.passes import is_backward, phase_codes
 
 _UNIT = re.compile(r"FSDP::\w+ \((.+)\)")
 _PASSES = ("forward", "backward")

@@ -6,15 +6,15 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers, text, valid
-from htk.columns.groups import Groups, event_keys, row_of
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.errors import MissingTable
-from htk.measures.breakdown import ratio
-from htk.measures.collective_calls import CollectiveCalls
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, number, numbers, text, valid
+from htk.base.columns.groups import Groups, event_keys, row_of
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.errors import MissingTable
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import ratio
+from htk.quantities.measures.collective_calls import CollectiveCalls
 
 RETURNS = table(
     layer=(pa.int32(), "Number of the all-to-all among those of its group in a step, from 0."),

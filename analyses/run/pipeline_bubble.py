@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers, text, valid
-from htk.columns.intervals import clip, union_lengths
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.errors import MissingTable
-from htk.measures.breakdown import percent
-from htk.measures.passes import is_backward
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, matching, number, numbers, text, valid
+from htk.base.columns.intervals import clip, union_lengths
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.errors import MissingTable
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.passes import is_backward
 
 PARTS = ("warm-up", "steady", "cool-down", "rest")
 

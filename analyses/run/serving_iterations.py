@@ -6,15 +6,15 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, number, numbers, texts, truths
-from htk.columns.groups import Groups
-from htk.columns.intervals import union_lengths
-from htk.columns.types import Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.errors import MissingTable, UsageError
-from htk.measures.launching import launched_within
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, number, numbers, texts, truths
+from htk.base.columns.groups import Groups
+from htk.base.columns.intervals import union_lengths
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.errors import MissingTable, UsageError
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.launching import launched_within
 
 # Formats in the order of how much they tell; the first that occurs is read.
 _SUMS = r"\((?:sq(?P<{0}_tokens>\d+)(?:sk(?P<{0}_context>\d+))?|(?P<{0}_plain>\d+))[^)]*\)"

@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, number, numbers, texts, truths, valid
-from htk.columns.groups import Groups, row_of
-from htk.columns.types import NONE, Floats, Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.errors import MissingTable
-from htk.measures.chance import shared
-from htk.measures.change_points import LEAST_STEPS, shifts
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, number, numbers, texts, truths, valid
+from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.types import NONE, Floats, Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.errors import MissingTable
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.chance import shared
+from htk.quantities.measures.change_points import LEAST_STEPS, shifts
 
 FALSE_ALARMS = 0.01  # chance that a recording without any shift shows one
 STEP = "(step)"

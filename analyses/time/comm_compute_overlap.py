@@ -5,18 +5,25 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import alphabetical, codes_of, number, numbers, text
-from htk.columns.groups import Groups, event_keys, row_of
-from htk.columns.types import Ints
-from htk.core.analysis import Later, analysis
-from htk.core.chart import Bar
-from htk.core.spread import BY_RANK
-from htk.derived.exposure import shared
-from htk.derived.window_times import kind_times
-from htk.derived.windows import fill, kinds_of
-from htk.measures import hta_conventions
-from htk.measures.breakdown import Compat, Per, chosen_times, percent, step_cycles, summed
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import alphabetical, codes_of, number, numbers, text
+from htk.base.columns.groups import Groups, event_keys, row_of
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import Later, analysis
+from htk.base.core.chart import Bar
+from htk.base.core.spread import BY_RANK
+from htk.base.schema import TEXT, table
+from htk.quantities.derived.exposure import shared
+from htk.quantities.derived.window_times import kind_times
+from htk.quantities.derived.windows import fill, kinds_of
+from htk.quantities.measures import hta_conventions
+from htk.quantities.measures.breakdown import (
+    Compat,
+    Per,
+    chosen_times,
+    percent,
+    step_cycles,
+    summed,
+)
 
 By = Literal["total", "group", "collective"]
 

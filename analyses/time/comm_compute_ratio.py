@@ -4,12 +4,12 @@ from typing import Annotated
 
 import pyarrow as pa
 
-from htk.columns.arrow import number
-from htk.core.analysis import Later, analysis
-from htk.core.chart import Bar
-from htk.core.spread import BY_RANK
-from htk.measures.breakdown import Per, chosen_times, percent, ratio, summed
-from htk.schema import table
+from htk.base.columns.arrow import number
+from htk.base.core.analysis import Later, analysis
+from htk.base.core.chart import Bar
+from htk.base.core.spread import BY_RANK
+from htk.base.schema import table
+from htk.quantities.measures.breakdown import Per, chosen_times, percent, ratio, summed
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

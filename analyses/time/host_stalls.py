@@ -6,14 +6,14 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, number, numbers, texts
-from htk.columns.groups import Groups, unpaired
-from htk.columns.types import Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.derived.explained_idle import CAUSES, Stalls, device_pieces, explained
-from htk.derived.host_states import OPERATOR, SYNC
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import codes_of, matching, number, numbers, texts
+from htk.base.columns.groups import Groups, unpaired
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+from htk.quantities.derived.explained_idle import CAUSES, Stalls, device_pieces, explained
+from htk.quantities.derived.host_states import OPERATOR, SYNC
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

@@ -5,17 +5,17 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, number, numbers, text, truths, valid
-from htk.columns.groups import Groups
-from htk.columns.types import NO_TIME, Ints
-from htk.core.analysis import Later, analysis, with_coverage
-from htk.core.chart import Bar
-from htk.core.spread import ByRank, share_pct
-from htk.derived.idle import CAUSES, LIMITS
-from htk.derived.idle_totals import cause_numbers
-from htk.measures import hta_conventions
-from htk.measures.breakdown import Compat, Per, percent, step_cycles
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import boolean, number, numbers, text, truths, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NO_TIME, Ints
+from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.core.spread import ByRank, share_pct
+from htk.base.schema import TEXT, table
+from htk.quantities.derived.idle import CAUSES, LIMITS
+from htk.quantities.derived.idle_totals import cause_numbers
+from htk.quantities.measures import hta_conventions
+from htk.quantities.measures.breakdown import Compat, Per, percent, step_cycles
 
 By = Literal["device", "stream"]
 _NO_STEP = np.iinfo(np.int32).max  # what has no number comes last

@@ -6,14 +6,14 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, number, numbers, texts, truths
-from htk.columns.types import Ints
-from htk.core.analysis import Later, analysis
-from htk.core.chart import Bar
-from htk.derived.window_times import kind_times
-from htk.measures import hta_conventions
-from htk.measures.breakdown import Compat, Per, chosen_times, percent, summed
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import boolean, number, numbers, texts, truths
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import Later, analysis
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+from htk.quantities.derived.window_times import kind_times
+from htk.quantities.measures import hta_conventions
+from htk.quantities.measures.breakdown import Compat, Per, chosen_times, percent, summed
 
 _KINDS = ("compute", "comm", "memory")
 _WHO = ("rank", "device", "cycle", "step", "complete")

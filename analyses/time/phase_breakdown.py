@@ -5,19 +5,19 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, codes_of, matching, number, numbers, text, valid
-from htk.columns.groups import Groups
-from htk.columns.intervals import union_lengths
-from htk.columns.types import NONE, Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.core.spread import ByRank
-from htk.errors import MissingTable
-from htk.measures.breakdown import Per, percent
-from htk.measures.host_phases import NO_STEP, host_phase_spans, phase_keys
-from htk.measures.passes import phase_codes
-from htk.names.phases import PHASES
-from htk.schema import TEXT, table
+from htk.base.columns.arrow import boolean, codes_of, matching, number, numbers, text, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.intervals import union_lengths
+from htk.base.columns.types import NONE, Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.core.spread import ByRank
+from htk.base.errors import MissingTable
+from htk.base.names.phases import PHASES
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.breakdown import Per, percent
+from htk.quantities.measures.host_phases import NO_STEP, host_phase_spans, phase_keys
+from htk.quantities.measures.passes import phase_codes
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

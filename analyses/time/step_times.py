@@ -3,14 +3,14 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, number, numbers, truths, valid
-from htk.columns.groups import Groups, row_of
-from htk.columns.types import Ints, Mask
-from htk.core.analysis import analysis
-from htk.core.chart import Line
-from htk.errors import MissingTable
-from htk.measures.host_steps import host_steps, step_keys
-from htk.schema import table
+from htk.base.columns.arrow import boolean, number, numbers, truths, valid
+from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.types import Ints, Mask
+from htk.base.core.analysis import analysis
+from htk.base.core.chart import Line
+from htk.base.errors import MissingTable
+from htk.base.schema import table
+from htk.quantities.measures.host_steps import host_steps, step_keys
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

@@ -5,15 +5,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, codes_of, number, truths, valid
-from htk.columns.groups import Groups
-from htk.columns.types import Ints
-from htk.core.analysis import analysis, with_coverage
-from htk.core.chart import Bar
-from htk.derived.window_times import times_within
-from htk.derived.windows import WindowedSpans, fill, kinds_of
-from htk.measures.breakdown import percent
-from htk.schema import table
+from htk.base.columns.arrow import boolean, codes_of, number, truths, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import table
+from htk.quantities.derived.window_times import times_within
+from htk.quantities.derived.windows import WindowedSpans, fill, kinds_of
+from htk.quantities.measures.breakdown import percent
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),

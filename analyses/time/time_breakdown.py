@@ -4,14 +4,14 @@ from typing import Annotated
 
 import pyarrow as pa
 
-from htk.columns.arrow import number
-from htk.core.analysis import Later, analysis
-from htk.core.chart import Bar
-from htk.core.spread import BY_RANK
-from htk.derived.window_times import kind_times
-from htk.measures import hta_conventions
-from htk.measures.breakdown import Compat, Per, chosen_times, percent, summed
-from htk.schema import table
+from htk.base.columns.arrow import number
+from htk.base.core.analysis import Later, analysis
+from htk.base.core.chart import Bar
+from htk.base.core.spread import BY_RANK
+from htk.base.schema import table
+from htk.quantities.derived.window_times import kind_times
+from htk.quantities.measures import hta_conventions
+from htk.quantities.measures.breakdown import Compat, Per, chosen_times, percent, summed
 
 _NS = ("busy", "compute", "comm", "exposed_comm", "memory", "exposed_memory", "idle")
 

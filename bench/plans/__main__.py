@@ -27,4 +27,4 @@ def _card(arguments: argparse.Namespace) -> tuple[str, str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.plans")
     parser.add_argument("--facts", type=Path, default=_FACTS, help="folder of measured rows")
-    sys.exit(run(parser, _card, "docs/plan_scorecard.md", "htk/plan/checked.toml"))
+    sys.exit(run(parser, _card, "docs/plan_scorecard.md", "htk/planning/plan/checked.toml"))

@@ -7,7 +7,7 @@ from statistics import median
 
 from bench.plans.rows import Measured
 from bench.plans.score import UNCHECKED, Miss, SourceScore, TraitVariances, rankings
-from htk.plan.step import plan
+from htk.planning.plan.step import plan
 
 _HEAD = """# How well plans hold
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from htk.errors import UsageError
-from htk.models.decoder import Decoder, decoder
-from htk.models.hardware import gpu
-from htk.plan.job import PlannedJob
+from htk.base.errors import UsageError
+from htk.physics.decoder import Decoder, decoder
+from htk.physics.hardware import gpu
+from htk.planning.plan.job import PlannedJob
 
 
 @dataclass(frozen=True)

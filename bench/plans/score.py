@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bench.plans.rows import Measured
-from htk.columns.types import Floats
-from htk.models.decoder import model_flops
-from htk.plan.certainty import traits
-from htk.plan.job import PlannedJob
-from htk.plan.step import plan
+from htk.base.columns.types import Floats
+from htk.physics.decoder import model_flops
+from htk.planning.plan.certainty import traits
+from htk.planning.plan.job import PlannedJob
+from htk.planning.plan.step import plan
 
 UNCHECKED = 0.3  # assumed of a trait that no measured job had, of the step's logarithm
 # Sources differ by their software and machines by about a tenth: of a trait that one source alone

@@ -9,14 +9,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from htk.models.hardware import Gpu
-from htk.simulate.config import TILES, Config, Pass
-from htk.simulate.groups import process_groups
-from htk.simulate.instructions import RankProgram
-from htk.simulate.job import simulate
-from htk.simulate.program import program
-from htk.simulate.schedule import Schedule
-from htk.trace.opening import OpenOptions, open_trace
+from htk.physics.hardware import Gpu
+from htk.recording.simulate.config import TILES, Config, Pass
+from htk.recording.simulate.groups import process_groups
+from htk.recording.simulate.instructions import RankProgram
+from htk.recording.simulate.job import simulate
+from htk.recording.simulate.program import program
+from htk.recording.simulate.schedule import Schedule
+from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.whatif.predict import Baseline, baseline
 
 _EFFICIENCY, _NETWORK = 0.15, 0.30

@@ -12,7 +12,7 @@ from bench.scorecard.jobs import Job, staged, step_ns
 from bench.scorecard.planned import planned_change, planned_ns
 from bench.scorecard.rows import Pair, Row
 from bench.scorecard.score import Prediction, predicted
-from htk.errors import HtkError
+from htk.base.errors import HtkError
 from htk.whatif.edits import EDITS
 from htk.whatif.predict import Baseline, predict
 

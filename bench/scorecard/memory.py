@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from htk.columns.types import Floats, Mask
-from htk.models.decoder import Decoder, decoder
-from htk.models.hardware import gpu
-from htk.models.memory import (
+from htk.base.columns.types import Floats, Mask
+from htk.physics.decoder import Decoder, decoder
+from htk.physics.hardware import gpu
+from htk.physics.memory import (
     COMMUNICATOR,
     CONTEXT,
     FRAGMENTATION,

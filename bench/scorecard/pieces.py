@@ -11,8 +11,8 @@ from itertools import count as numbers
 from typing import Any
 
 from bench.scorecard.jobs import Change, Job
-from htk.simulate.groups import process_groups
-from htk.simulate.instructions import (
+from htk.recording.simulate.groups import process_groups
+from htk.recording.simulate.instructions import (
     COMPUTE,
     CONTEXT,
     Activity,
@@ -21,7 +21,7 @@ from htk.simulate.instructions import (
     RankProgram,
     StreamEvent,
 )
-from htk.simulate.times import Times
+from htk.recording.simulate.times import Times
 
 _EVENT_NS = 1_000  # of the host, to record an event or to let a stream wait for it
 

@@ -1,9 +1,9 @@
 """What a plan without any trace expects of a job: what predictions from its trace must beat."""
 
 from bench.scorecard.jobs import Job
-from htk.errors import HtkError
-from htk.plan.job import PlannedJob
-from htk.plan.step import plan
+from htk.base.errors import HtkError
+from htk.planning.plan.job import PlannedJob
+from htk.planning.plan.step import plan
 
 
 def planned_ns(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.scorecard.jobs import Job
-from htk.simulate.config import Pass
+from htk.recording.simulate.config import Pass
 
 _MOST_SLOTS = 2
 _NOISE = 0.02  # of real clusters: GPUs and steps differ more than the simulator's own

@@ -14,8 +14,8 @@ from bench.scorecard.jobs import Change, Job, staged, step_ns
 from bench.scorecard.pieces import in_pieces
 from bench.scorecard.planned import planned_change, planned_ns
 from bench.scorecard.score import Prediction, predicted
-from htk.errors import HtkError
-from htk.simulate.instructions import Do, RankProgram
+from htk.base.errors import HtkError
+from htk.recording.simulate.instructions import Do, RankProgram
 from htk.whatif.edits import EDITS
 from htk.whatif.predict import Baseline, predict
 

@@ -23,4 +23,4 @@ def _card(_: argparse.Namespace) -> tuple[str, str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.serving")
-    sys.exit(run(parser, _card, "docs/serving_scorecard.md", "htk/serving/checked.toml"))
+    sys.exit(run(parser, _card, "docs/serving_scorecard.md", "htk/planning/serving/checked.toml"))

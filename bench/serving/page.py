@@ -8,7 +8,7 @@ from bench.plans.page import traits_table
 from bench.plans.rows import Measured
 from bench.plans.score import UNCHECKED, Miss, TraitVariances, factors, trait_variances
 from bench.serving.rows import Published
-from htk.serving.certainty import traits
+from htk.planning.serving.certainty import traits
 
 _HEAD = """# How well plans of servers hold
 

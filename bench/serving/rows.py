@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from htk.models.decoder import Decoder, decoder
-from htk.models.hardware import gpu
-from htk.serving.iteration import IterationWork
-from htk.serving.server import Server
-from htk.serving.steady import Load, SteadyServer
+from htk.physics.decoder import Decoder, decoder
+from htk.physics.hardware import gpu
+from htk.planning.serving.iteration import IterationWork
+from htk.planning.serving.server import Server
+from htk.planning.serving.steady import Load, SteadyServer
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 _WHOLE = 1 << 20  # tokens of a chunk: batches that begin together are read at once

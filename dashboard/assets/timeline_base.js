@@ -3,7 +3,7 @@
   "use strict";
   const HOUR = 3.6e12;
   /* Fill; border where the fill is a pale neutral; and what many of them together look like.
-     The same colours as in figures: htk/output/tokens.py. */
+     The same colours as in figures: htk/answers/output/tokens.py. */
   T.LIGHT = {
     ink: "#16202E", soft: "#55627A", paper: "#FFFFFF", head: "#F6F7F9", line: "#E4E7EC", band: "#F9FAFB",
     accent: "#1259C4", unrecorded: "#ECEFF3", hatch: "#B6BFCB",

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 from htk.analyses import ANALYSES
+from htk.answers.output.result import Result
+from htk.base.errors import UnknownAnalysis
 from htk.dashboard.page import Page, Visit
 from htk.dashboard.url_state import shown
-from htk.errors import UnknownAnalysis
-from htk.output.result import Result
 
 
 @cache

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 from dash import html
 
-from htk.columns.arrow import numbers
-from htk.core.humanize import format_bytes, pluralize
+from htk.answers.output.figure_colours import colour_of
+from htk.answers.output.figure_frame import framed
+from htk.base.columns.arrow import numbers
+from htk.base.core.humanize import format_bytes, pluralize
 from htk.dashboard import hang_panels, headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
-from htk.output.figure_colours import colour_of
-from htk.output.figure_frame import framed
 
 _QUESTION = "What does communication cost?"
 _DEFAULTS = {"by": "size", "overlap": "total"}

@@ -7,26 +7,26 @@ import dash_mantine_components as dmc
 import pyarrow as pa
 from dash import html
 
-from htk.compare.baseline import baseline
-from htk.compare.items import EACH
-from htk.compare.runs import DIFF, compare
-from htk.compare.several import SEVERAL, side_by_side
-from htk.core.analysis import coverage_of
-from htk.core.humanize import (
+from htk.answers.output.result import Result
+from htk.base.core.analysis import coverage_of
+from htk.base.core.humanize import (
     format_change,
     format_duration,
     format_int_ranges,
     parse_int_ranges,
 )
+from htk.base.errors import HtkError, UsageError
 from htk.dashboard import headlines, plots, start
 from htk.dashboard.components import attributes, empty, plot, problem, section, select
 from htk.dashboard.grids import grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.run_name import run_name
 from htk.dashboard.url_state import UrlState
-from htk.errors import HtkError, UsageError
-from htk.output.result import Result
-from htk.trace.trace import Trace
+from htk.traces.compare.baseline import baseline
+from htk.traces.compare.items import EACH
+from htk.traces.compare.runs import DIFF, compare
+from htk.traces.compare.several import SEVERAL, side_by_side
+from htk.traces.trace.trace import Trace
 
 _SAME = "this run"
 _ROWS = 200

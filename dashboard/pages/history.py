@@ -7,23 +7,23 @@ from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
-from htk.compare.items import EACH, By
-from htk.compare.runs import DIFF
-from htk.compare.runs import changes as differences
-from htk.core.analysis import coverage_of
-from htk.core.humanize import format_duration, pluralize
+from htk.answers.output.result import Result
+from htk.base.core.analysis import coverage_of
+from htk.base.core.humanize import format_duration, pluralize
+from htk.base.errors import UsageError
 from htk.dashboard.components import empty, plot, section, select, tile
 from htk.dashboard.grids import grid
 from htk.dashboard.history_plots import HEADINGS, over_runs
 from htk.dashboard.page import Page, Visit
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
-from htk.errors import UsageError
-from htk.history.archive import KeptRun
-from htk.history.changes import LEAST_RUNS, METRICS, Change, RunSeries, changes, series_of
-from htk.history.listing import LABEL, result, to_the_minute
-from htk.history.wording import confidence, metric_value, share
-from htk.output.result import Result
+from htk.traces.compare.items import EACH, By
+from htk.traces.compare.runs import DIFF
+from htk.traces.compare.runs import changes as differences
+from htk.verdicts.history.archive import KeptRun
+from htk.verdicts.history.changes import LEAST_RUNS, METRICS, Change, RunSeries, changes, series_of
+from htk.verdicts.history.listing import LABEL, result, to_the_minute
+from htk.verdicts.history.wording import confidence, metric_value, share
 
 _OPTIONS = {"series": "", "by": "time", "base": "", "new": "", "kind": "kernel"}
 _POINT = {"type": "history-point", "name": ALL}

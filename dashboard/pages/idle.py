@@ -6,8 +6,10 @@ from typing import Any
 import pyarrow as pa
 from dash import dcc, html
 
-from htk.core.humanize import format_duration
-from htk.core.label import Label
+from htk.answers.output.figure_colours import colour_of
+from htk.answers.output.result import Result
+from htk.base.core.humanize import format_duration
+from htk.base.core.label import Label
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section
 from htk.dashboard.example_ranges import gaps, link
@@ -15,9 +17,7 @@ from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.time_shares import shares
 from htk.dashboard.utilization_strip import strip
-from htk.output.figure_colours import colour_of
-from htk.output.result import Result
-from htk.overview.summary import IDLE_WORDS
+from htk.verdicts.overview.summary import IDLE_WORDS
 
 _QUESTION = "Why were GPUs idle?"
 _GAPS = headlines.GAPS

@@ -4,12 +4,12 @@ from typing import Any
 
 from dash import html
 
-from htk.core.humanize import format_duration
+from htk.base.core.humanize import format_duration
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, tile
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
-from htk.straggler.causes import SLOW
+from htk.quantities.straggler.causes import SLOW
 
 _QUESTION = "What do stragglers cost the job?"
 

@@ -4,13 +4,13 @@ from typing import Any
 
 from dash import html
 
+from htk.answers.output.figure_frame import framed
+from htk.answers.output.tokens import blended
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select, slider
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
-from htk.models.hardware import Gpu, catalogue, gpu
-from htk.output.figure_frame import framed
-from htk.output.tokens import blended
+from htk.physics.hardware import Gpu, catalogue, gpu
 
 _ORDERS = ["total", "count", "mean", "max"]
 _QUESTION = "What do the GPUs run?"

@@ -5,13 +5,13 @@ from typing import Any
 import pyarrow.compute as pc
 from dash import dcc, html
 
-from htk.core.humanize import format_bytes, format_duration
+from htk.answers.output.figures import figure
+from htk.base.core.humanize import format_bytes, format_duration
 from htk.dashboard import headlines
 from htk.dashboard.components import coverage, empty, picture, plot, section, select, tile
 from htk.dashboard.example_ranges import instance, link
 from htk.dashboard.grids import grid
 from htk.dashboard.page import Page, Visit, panel
-from htk.output.figures import figure
 
 _SLICES = 200  # of a curve
 _QUESTION = "How much memory is in use, and by what?"

@@ -7,9 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dash import dcc, html
 
-from htk.columns.arrow import matching, numbers, truths
-from htk.columns.groups import Groups
-from htk.core.humanize import command_name, format_bytes, format_duration, pluralize, shorten
+from htk.answers.output.figure_colours import classes_of
+from htk.base.columns.arrow import matching, numbers, truths
+from htk.base.columns.groups import Groups
+from htk.base.core.humanize import command_name, format_bytes, format_duration, pluralize, shorten
+from htk.base.errors import HtkError
 from htk.dashboard import headlines
 from htk.dashboard.cause_cards import card
 from htk.dashboard.components import (
@@ -27,10 +29,8 @@ from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.rank_bars import rank_bars
 from htk.dashboard.utilization_strip import strip
-from htk.errors import HtkError
-from htk.output.figure_colours import classes_of
-from htk.overview import summary
-from htk.overview.doctor import doctor
+from htk.verdicts.overview import summary
+from htk.verdicts.overview.doctor import doctor
 
 _KERNELS = ("name", "total_ns", "kernel_time_pct", "count", "duration_ns_mean", "kind")
 _OPERATORS = ("op", "device_self_ns", "device_time_pct", "cpu_self_ns", "count")

@@ -8,20 +8,20 @@ import pyarrow as pa
 from dash import Dash, Input, Output, State, dcc, html
 
 from htk.analyses import ANALYSES
-from htk.core.chart import Bar
+from htk.answers.output.figures import figure
+from htk.answers.output.result import Result
+from htk.base.core.chart import Bar
+from htk.base.schema import DERIVED, TABLES, doc_of
 from htk.dashboard.components import attributes, coverage, empty, plot, safely
 from htk.dashboard.grids import grid
 from htk.dashboard.markup import compact
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
-from htk.output.figures import figure
-from htk.output.result import Result
-from htk.query.sql import Prepared, prepare
-from htk.query.views import VIEWS
-from htk.query.worker import Limits
-from htk.schema import DERIVED, TABLES, doc_of
-from htk.timeline.row_spans import ends_of
+from htk.traces.timeline.row_spans import ends_of
+from htk.verdicts.query.sql import Prepared, prepare
+from htk.verdicts.query.views import VIEWS
+from htk.verdicts.query.worker import Limits
 
 _LIMITS = Limits(seconds=20, memory="2GB")
 _QUERY = "query"

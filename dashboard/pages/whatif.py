@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from htk.core.humanize import format_duration
+from htk.answers.output.result import Result
+from htk.base.core.humanize import format_duration
 from htk.dashboard import headlines, whatif_plots
 from htk.dashboard.components import attributes, empty, plot, safely, section
 from htk.dashboard.edits import (
@@ -27,8 +28,7 @@ from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.dashboard.whatif_answer import answer, edited, field_errors, strips, untouched
-from htk.output.result import Result
-from htk.trace.selection import Selection
+from htk.traces.trace.selection import Selection
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.text import error, in_words
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from flask import Response, request
 
+from htk.base.errors import HtkError, UsageError
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import answer
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
-from htk.errors import HtkError, UsageError
-from htk.timeline.answers import TraceTimeline
+from htk.traces.timeline.answers import TraceTimeline
 
 _MOST = 4  # timelines in memory; a million events take 100 MB
 _BINARY = "view"

@@ -16,13 +16,13 @@ import click
 
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
-from htk.cli.main import htk as program
-from htk.core.analysis import Analysis
-from htk.errors import HtkError
-from htk.output.render import print_table
+from htk.answers.output.render import print_table
+from htk.base.core.analysis import Analysis
+from htk.base.errors import HtkError
+from htk.base.schema import DERIVED, TABLES, doc_of, index_of
+from htk.faces.cli.main import htk as program
 from htk.parsers import parsers
-from htk.schema import DERIVED, TABLES, doc_of, index_of
-from htk.trace.opening import open_trace
+from htk.traces.trace.opening import open_trace
 from htk.whatif.edits import EDITS
 
 HERE = Path(__file__).parent

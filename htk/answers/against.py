@@ -4,14 +4,14 @@ import numpy as np
 import pyarrow as pa
 
 from htk.answers.ask import ask
-from htk.columns.arrow import number, numbers, texts, truths
-from htk.compare.runs import compare
-from htk.core.analysis import coverage_of
-from htk.core.humanize import format_duration, shorten
-from htk.errors import UsageError
-from htk.names.kinds import kind_of
-from htk.output.result import Result
-from htk.trace.trace import Trace
+from htk.answers.output.result import Result
+from htk.base.columns.arrow import number, numbers, texts, truths
+from htk.base.core.analysis import coverage_of
+from htk.base.core.humanize import format_duration, shorten
+from htk.base.errors import UsageError
+from htk.base.names.kinds import kind_of
+from htk.traces.compare.runs import compare
+from htk.traces.trace.trace import Trace
 
 REGRESSED = "a kernel became slower than in the other recording"
 ADDED = "a kernel is new since the other recording"

@@ -9,13 +9,13 @@ from htk.analyses import ANALYSES, find
 from htk.answers.in_parts import in_parts
 from htk.answers.kept import kept_answer
 from htk.answers.option_values import checked_options
+from htk.answers.output.result import Result
 from htk.answers.table import TablesOf, table_of_answer, tables_read
-from htk.core.analysis import coverage_of
-from htk.errors import MissingTable
-from htk.output.result import Result
-from htk.spread.workplace import Errand, answering
-from htk.trace.coverage import coverage
-from htk.trace.trace import Trace
+from htk.base.core.analysis import coverage_of
+from htk.base.errors import MissingTable
+from htk.base.spread.workplace import Errand, answering
+from htk.traces.trace.coverage import coverage
+from htk.traces.trace.trace import Trace
 
 
 def catalog() -> dict[str, str]:

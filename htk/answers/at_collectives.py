@@ -19,14 +19,19 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers
-from htk.columns.types import Ints
-from htk.graph.build import READS, refuse_other_clocks, steps_at_hand
-from htk.graph.critical_path import PathEdges, PathEvents, StepPath
-from htk.graph.cut import Ways, begins_of_collectives, ways_of
-from htk.graph.gate import Figures, TestedStep
-from htk.graph.held_out import held_out
-from htk.graph.part import (
+from htk.base.columns.arrow import numbers
+from htk.base.columns.types import Ints
+from htk.base.io.sealed_object import KEY_BYTES, keep, kept
+from htk.base.io.store import Store
+from htk.base.io.temporary import temporary_folder, temporary_name
+from htk.base.spread.mapper import every_result
+from htk.base.spread.memory import release
+from htk.quantities.graph.build import READS, refuse_other_clocks, steps_at_hand
+from htk.quantities.graph.critical_path import PathEdges, PathEvents, StepPath
+from htk.quantities.graph.cut import Ways, begins_of_collectives, ways_of
+from htk.quantities.graph.gate import Figures, TestedStep
+from htk.quantities.graph.held_out import held_out
+from htk.quantities.graph.part import (
     NOWHERE,
     GraphPart,
     HeardOfStep,
@@ -37,13 +42,8 @@ from htk.graph.part import (
     part_of,
     replay_part,
 )
-from htk.graph.pooled import Told
-from htk.io.sealed_object import KEY_BYTES, keep, kept
-from htk.io.store import Store
-from htk.io.temporary import temporary_folder, temporary_name
-from htk.spread.mapper import every_result
-from htk.spread.memory import release
-from htk.trace.trace import Trace
+from htk.quantities.graph.pooled import Told
+from htk.traces.trace.trace import Trace
 
 _WINDOWS = ("step_windows", "rank_windows", "rank_clocks")  # of all ranks: some rows of each
 

@@ -1,12 +1,12 @@
 """What changed between two recordings, as every face answers it."""
 
-from htk.compare.items import EACH, By
-from htk.compare.runs import DIFF, compare
-from htk.compare.tree_diff import DIFF_TREE, compare_trees
-from htk.core.analysis import coverage_of
-from htk.output.result import Result
-from htk.trace.coverage import coverage
-from htk.trace.trace import Trace
+from htk.answers.output.result import Result
+from htk.base.core.analysis import coverage_of
+from htk.traces.compare.items import EACH, By
+from htk.traces.compare.runs import DIFF, compare
+from htk.traces.compare.tree_diff import DIFF_TREE, compare_trees
+from htk.traces.trace.coverage import coverage
+from htk.traces.trace.trace import Trace
 
 
 def differences(base: Trace, new: Trace, by: tuple[By, ...] = EACH, n: int = 20) -> Result:

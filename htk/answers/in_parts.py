@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from htk.analyses import find
 from htk.answers.table import table_of_answer, tables_read
-from htk.core.analysis import COVERAGE, Analysis, coverage_of
-from htk.core.spread import AtCollectives, ByKey, ByRank
-from htk.derived.registry import base_tables
-from htk.errors import MissingTable
-from htk.spread.mapper import every_result
-from htk.spread.memory import release
-from htk.trace.coverage import gpu_facts, rests_on_gpu
-from htk.trace.file import TraceFile
-from htk.trace.trace import Trace
+from htk.base.core.analysis import COVERAGE, Analysis, coverage_of
+from htk.base.core.spread import AtCollectives, ByKey, ByRank
+from htk.base.errors import MissingTable
+from htk.base.spread.mapper import every_result
+from htk.base.spread.memory import release
+from htk.quantities.derived.registry import base_tables
+from htk.traces.trace.coverage import gpu_facts, rests_on_gpu
+from htk.traces.trace.file import TraceFile
+from htk.traces.trace.trace import Trace
 
 # Bytes that an answer takes at most for each byte of its tables: columns as NumPy arrays, and what
 # is sorted and grouped of them.

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.core.analysis import Analysis
-from htk.trace.selection import EVERYTHING
-from htk.trace.trace import Trace
+from htk.base.core.analysis import Analysis
+from htk.traces.trace.selection import EVERYTHING
+from htk.traces.trace.trace import Trace
 
 _OWN = "htk.analyses."  # of a plug-in the code is not known
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
-from htk.core.analysis import Analysis, Option
-from htk.errors import UsageError
+from htk.base.core.analysis import Analysis, Option
+from htk.base.errors import UsageError
 
 
 def checked_options(analysis: Analysis[...], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.analyses import find
-from htk.core.analysis import Analysis
-from htk.core.spread import ByKey
-from htk.errors import MissingTable
-from htk.schema import DERIVED, TABLES
-from htk.trace.joined import are_small
-from htk.trace.trace import Trace
+from htk.base.core.analysis import Analysis
+from htk.base.core.spread import ByKey
+from htk.base.errors import MissingTable
+from htk.base.schema import DERIVED, TABLES
+from htk.traces.trace.joined import are_small
+from htk.traces.trace.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from htk.core.extras import require
+from htk.base.core.extras import require
 
 require("pandas", "htk.hta")  # before the modules that import it
 
@@ -21,7 +21,7 @@ from htk.hta.handover import for_hta  # noqa: E402
 from htk.hta.kernels import CUDA_SASS_INSTRUCTION_COUNTER_FLOPS  # noqa: E402
 from htk.hta.trace_analysis import TimeSeriesTypes, TraceAnalysis  # noqa: E402
 from htk.hta.trace_diff import DeviceType, LabeledTrace, TraceDiff  # noqa: E402
-from htk.trace.trace import Trace  # noqa: E402
+from htk.traces.trace.trace import Trace  # noqa: E402
 
 __all__ = [
     "CUDA_SASS_INSTRUCTION_COUNTER_FLOPS",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from htk.columns.intervals import sweep
+from htk.base.columns.intervals import sweep
 from htk.hta.frames import TYPES, Frames, short_name, spans
 
 _STATS = ["sum", "max", "min", "std", "mean"]

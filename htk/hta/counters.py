@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from htk.core.humanize import format_microseconds
-from htk.export.overlay import copy_with
+from htk.answers.export.overlay import copy_with
+from htk.base.core.humanize import format_microseconds
 from htk.hta.frames import Frames, memory_type
 
 Series = dict[int, pd.DataFrame]

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.columns.arrow import numbers, truths
+from htk.base.columns.arrow import numbers, truths
 from htk.hta.frames import Frames
-from htk.trace.file import TraceFile
+from htk.traces.trace.file import TraceFile
 
 _ON_GPU = ("kernels", "syncs")
 

@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.columns.arrow import numbers, truths, valid
-from htk.columns.intervals import Spans, union
-from htk.core.extras import require
-from htk.errors import UnknownRank
-from htk.measures import hta_conventions
-from htk.trace.trace import Trace
+from htk.base.columns.arrow import numbers, truths, valid
+from htk.base.columns.intervals import Spans, union
+from htk.base.core.extras import require
+from htk.base.errors import UnknownRank
+from htk.quantities.measures import hta_conventions
+from htk.traces.trace.trace import Trace
 
 TYPES = {"compute": "COMPUTATION", "comm": "COMMUNICATION", "memory": "MEMORY"}
 _MEMORY_TYPE = re.compile(r"Memcpy \w+to\w+|Memset")

@@ -5,10 +5,10 @@ Its arithmetic then works on exact nanoseconds behind the point of its microseco
 
 from typing import Any
 
-from htk.core.extras import require
+from htk.base.core.extras import require
 from htk.hta.events import event_frames
 from htk.hta.frames import Frames
-from htk.trace.trace import Trace
+from htk.traces.trace.trace import Trace
 
 
 def for_hta(trace: Trace, *, include_last_profiler_step: bool = False) -> Any:

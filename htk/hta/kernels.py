@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.columns.arrow import matching, numbers
-from htk.errors import MissingTable, UsageError
-from htk.export.rewrite import write
+from htk.answers.export.rewrite import write
+from htk.base.columns.arrow import matching, numbers
+from htk.base.errors import MissingTable, UsageError
+from htk.base.io.sources import resolve
 from htk.hta.frames import Frames
-from htk.io.sources import resolve
 from htk.parsers.kineto import scan
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 
 # Floating-point operations of an instruction of one thread, by CUPTI's counter of it.
 CUDA_SASS_INSTRUCTION_COUNTER_FLOPS = {

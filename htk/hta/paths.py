@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.columns.arrow import matching, numbers, truths
-from htk.columns.intervals import covered, union
-from htk.errors import HtkError
-from htk.export.overlay import write_overlays
-from htk.graph.critical_path import path_events
+from htk.answers.export.overlay import write_overlays
+from htk.base.columns.arrow import matching, numbers, truths
+from htk.base.columns.intervals import covered, union
+from htk.base.errors import HtkError
 from htk.hta.frames import Frames
+from htk.quantities.graph.critical_path import path_events
 
 _BOUND_BY = {
     "compute": "gpu_compute_bound",

@@ -14,13 +14,13 @@ from typing import Any
 
 import pandas as pd
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.hta import breakdown, counters, kernels, paths
 from htk.hta.frames import Frames, shown
 from htk.hta.handover import hta_trace
 from htk.hta.paths import CriticalPath
-from htk.trace.opening import open_trace
-from htk.trace.trace import Trace
+from htk.traces.trace.opening import open_trace
+from htk.traces.trace.trace import Trace
 
 _FULL_QUEUE = 1024
 _log = logging.getLogger(__name__)

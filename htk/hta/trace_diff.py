@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from htk.core.extras import require
-from htk.errors import UsageError
+from htk.base.core.extras import require
+from htk.base.errors import UsageError
 from htk.hta.events import event_frames
 from htk.hta.frames import Frames, short_name
 from htk.hta.trace_analysis import TraceAnalysis
-from htk.trace.opening import open_trace
-from htk.trace.trace import Trace
+from htk.traces.trace.opening import open_trace
+from htk.traces.trace.trace import Trace
 
 Chosen = int | Sequence[int] | None
 

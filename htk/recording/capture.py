@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from htk.core.extras import require
-from htk.errors import UsageError
+from htk.base.core.extras import require
+from htk.base.errors import UsageError
 from htk.recording.clocks import Clock, DeviceClock, HostClock
 from htk.recording.environment import environment_recorded
 from htk.recording.operations import OperationLog, Worker, megatron_worker

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from htk.schema.environment_facts import ENVIRONMENT_KEY, FACTS, MOST_LENGTH
+from htk.base.schema.environment_facts import ENVIRONMENT_KEY, FACTS, MOST_LENGTH
 
 _MOST_BYTES = 4 << 20  # of a file of Git's
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from htk.core.extras import require
-from htk.schema.operation_types import ROW_TYPES, operation_type
+from htk.base.core.extras import require
+from htk.base.schema.operation_types import ROW_TYPES, operation_type
 
 if TYPE_CHECKING:
     from htk.recording.operations import OperationLog

@@ -26,10 +26,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from htk.base.schema.environment_facts import ENVIRONMENT_KEY
+from htk.base.schema.operation_types import operation_type
 from htk.recording.clocks import Clock
 from htk.recording.environment import recorded_environment
-from htk.schema.environment_facts import ENVIRONMENT_KEY
-from htk.schema.operation_types import operation_type
 
 _FLUSH_NS = 1_000_000_000
 _MOST_PENDING = 200_000  # rows in memory: those of a device that never comes back are dropped

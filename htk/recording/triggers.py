@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.recording.recording import Recording
 
 _WARMUP = 1  # steps: the profiler's own start is not in the trace

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from htk.errors import UsageError
-from htk.graph.build import READS
-from htk.models.site_rates import NO_SITE, SiteByGpu
-from htk.output.result import Result
-from htk.trace.coverage import coverage
-from htk.trace.opening import Inputs, open_trace
-from htk.trace.trace import Trace
+from htk.answers.output.result import Result
+from htk.base.errors import UsageError
+from htk.physics.site_rates import NO_SITE, SiteByGpu
+from htk.quantities.graph.build import READS
+from htk.traces.trace.coverage import coverage
+from htk.traces.trace.opening import Inputs, open_trace
+from htk.traces.trace.trace import Trace
 from htk.whatif.edits import edit
 from htk.whatif.label import LABEL, TRAFFIC_LABEL
 from htk.whatif.predict import Answer, Baseline, apply_edits, baseline, ordered
@@ -109,7 +109,7 @@ class WhatIf:
             rates: ratios by the catalogue's name of a GPU, as `htk calibrate` keeps them.
 
         >>> import htk
-        >>> from htk.models.site_rates import SiteRates
+        >>> from htk.physics.site_rates import SiteRates
         >>> at_home = htk.open("sample").whatif().at_site({"h100": SiteRates(adapters=0.8)})
         >>> at_home.shared.site["h100"].adapters
         0.8

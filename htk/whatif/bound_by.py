@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from htk.graph.replay import replayed_period
+from htk.quantities.graph.replay import replayed_period
 from htk.whatif.step_model import StepModel
 
 _SLOWER_HOST = 0.1  # tried, to see whether the step follows

@@ -8,11 +8,11 @@ them asks for it.
 
 import numpy as np
 
-from htk.columns.groups import Groups
-from htk.columns.intervals import covered, union
-from htk.columns.types import Floats, Ints
-from htk.graph.overlaps import beside
-from htk.graph.replay import Replay, replay
+from htk.base.columns.groups import Groups
+from htk.base.columns.intervals import covered, union
+from htk.base.columns.types import Floats, Ints
+from htk.quantities.graph.overlaps import beside
+from htk.quantities.graph.replay import Replay, replay
 from htk.whatif.step_model import StepModel
 
 _ALONE, _BESIDE = 0.05, 0.5

@@ -6,8 +6,8 @@ Arithmetic on step time and tokens; nothing here knows where they come from.
 import math
 from dataclasses import dataclass
 
-from htk.errors import UsageError
-from htk.models.failures import Checkpointing, best_interval, shares
+from htk.base.errors import UsageError
+from htk.physics.failures import Checkpointing, best_interval, shares
 
 _HOUR = 3600.0
 _SHORTEST_S = 1.0  # between checkpoints that cost nothing

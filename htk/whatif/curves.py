@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.types import Floats
-from htk.errors import UsageError
-from htk.graph.build import build
+from htk.base.columns.types import Floats
+from htk.base.errors import UsageError
+from htk.quantities.graph.build import build
 from htk.whatif.contention import factor, share
 from htk.whatif.edits import batch
 from htk.whatif.micro_batches import micro_batches

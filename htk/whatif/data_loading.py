@@ -3,12 +3,12 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, numbers, truths
-from htk.columns.intervals import Spans, covered, union
-from htk.columns.nesting import Threads
-from htk.columns.types import Ints, Mask
-from htk.derived.clocks import corrections
-from htk.derived.host_states import LOADING, span_state
+from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.intervals import Spans, covered, union
+from htk.base.columns.nesting import Threads
+from htk.base.columns.types import Ints, Mask
+from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.host_states import LOADING, span_state
 from htk.whatif.step_model import StepModel
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from htk.columns.types import Ints
-from htk.errors import UsageError
-from htk.models.network import Network
+from htk.base.columns.types import Ints
+from htk.base.errors import UsageError
+from htk.physics.network import Network
 from htk.whatif.fsdp_units import (
     Region,
     backward_layers,

@@ -2,7 +2,7 @@
 
 import re
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 
 _FACTOR = re.compile(r"^(\d+(?:\.\d+)?|\.\d+)x?$")
 

@@ -22,9 +22,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.columns.types import Floats, Ints, Mask
-from htk.graph.build import CATEGORIES
-from htk.graph.replay import NEVER
+from htk.base.columns.types import Floats, Ints, Mask
+from htk.quantities.graph.build import CATEGORIES
+from htk.quantities.graph.replay import NEVER
 from htk.whatif.step_model import StepModel
 
 DISTANCE = 0.03  # of the step, for each factor of e in batch or ranks: from measured jobs

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from htk.columns.types import Floats, Ints, Mask
+from htk.base.columns.types import Floats, Ints, Mask
 from htk.whatif.fsdp_to_ddp import BUCKET_BYTES
 from htk.whatif.network_tiers import network
 from htk.whatif.operator_shapes import operator_shapes

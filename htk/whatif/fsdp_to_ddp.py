@@ -11,7 +11,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from htk.columns.types import Ints, Mask
+from htk.base.columns.types import Ints, Mask
 from htk.whatif.fsdp_units import all_waited_for, compute_lane, gradients, next_of, position_on
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed
 from htk.whatif.micro_batches import micro_batches

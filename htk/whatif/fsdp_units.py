@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.columns.types import Ints, Mask
+from htk.base.columns.types import Ints, Mask
 from htk.whatif.operator_shapes import matrices
 from htk.whatif.shapes import inputs, sums_over_tokens
 from htk.whatif.step_model import StepModel

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from htk.columns.intervals import union_lengths
-from htk.columns.types import Floats, Ints
-from htk.graph.replay import NEVER
-from htk.models.bandwidth import factor
-from htk.models.detected import detected
+from htk.base.columns.intervals import union_lengths
+from htk.base.columns.types import Floats, Ints
+from htk.physics.bandwidth import factor
+from htk.physics.detected import detected
+from htk.quantities.graph.replay import NEVER
 from htk.whatif.edits.batch import of_activations
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel

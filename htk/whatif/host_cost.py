@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.columns.types import Ints, Mask
-from htk.graph.replay import NEVER
+from htk.base.columns.types import Ints, Mask
+from htk.quantities.graph.replay import NEVER
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import parted
 

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 
-from htk.core.chart import Bar
-from htk.core.label import Label
-from htk.schema import TEXT, table
+from htk.base.core.chart import Bar
+from htk.base.core.label import Label
+from htk.base.schema import TEXT, table
 
 # What maps and sweeps of a what-if go through, unless told otherwise.
 BATCHES = ("0.5x", "1x", "2x", "4x", "8x")

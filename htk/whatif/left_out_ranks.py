@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.columns.types import Mask
-from htk.errors import UsageError
-from htk.graph.replay import replayed_period
+from htk.base.columns.types import Mask
+from htk.base.errors import UsageError
+from htk.quantities.graph.replay import replayed_period
 from htk.whatif.step_model import StepModel
 
 # Measured by `bench/representatives.py`: one standard deviation, beyond what rests on arrivals.

@@ -10,10 +10,10 @@ from math import erf, exp, sqrt
 
 import numpy as np
 
-from htk.columns.arrow import codes_of, numbers
-from htk.columns.groups import Groups
-from htk.columns.types import Ints
-from htk.graph.nodes import collective_rows
+from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints
+from htk.quantities.graph.nodes import collective_rows
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import LARGE
 

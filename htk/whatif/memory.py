@@ -1,6 +1,6 @@
 """Peak memory after an edit, and how likely it is not to fit.
 
-The model of `htk.models.memory` tells what the recorded layout and the edited one hold. Where
+The model of `htk.physics.memory` tells what the recorded layout and the edited one hold. Where
 allocations were recorded their peak is the anchor: state moves by as much as the model says, what
 was activations grows by its ratio. Where they were not, the model's own peak is the answer, with a
 wider interval.
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from htk.models.hardware import gpu
-from htk.models.memory import SIGMA, Layout, Memory, ModelSize, allocated, memory, p_oom
+from htk.physics.hardware import gpu
+from htk.physics.memory import SIGMA, Layout, Memory, ModelSize, allocated, memory, p_oom
 
 _SURE = 0.8  # of activations by the model: the least that the recorded peak is said to hold
 _MEASURED_SIGMA, _CHANGED_SIGMA = 0.03, 0.08

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.columns.types import Mask
-from htk.errors import UsageError
-from htk.graph.exposed import exposed_and_idle
-from htk.graph.replay import NEVER, replay
+from htk.base.columns.types import Mask
+from htk.base.errors import UsageError
+from htk.quantities.graph.exposed import exposed_and_idle
+from htk.quantities.graph.replay import NEVER, replay
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.parallelism import replicated, replicating, sharded
 from htk.whatif.shapes import inputs

@@ -9,8 +9,8 @@ slower than others.
 
 import numpy as np
 
-from htk.columns.types import Floats, Mask
-from htk.graph.replay import replay
+from htk.base.columns.types import Floats, Mask
+from htk.quantities.graph.replay import replay
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import LARGE, latency, part, wire
 

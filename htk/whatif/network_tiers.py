@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from htk.models.network import (
+from htk.physics.network import (
     ACROSS_NS,
     LATENCY_NS,
     LinkTier,
@@ -10,7 +10,7 @@ from htk.models.network import (
     usual_adapters,
     usual_links,
 )
-from htk.models.site_rates import NARROWED
+from htk.physics.site_rates import NARROWED
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import LARGE, gpus_of_a_node, part, wire
 

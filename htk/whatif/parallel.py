@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.columns.types import Mask
-from htk.errors import UsageError
-from htk.models.network import LATENCY_NS
+from htk.base.columns.types import Mask
+from htk.base.errors import UsageError
+from htk.physics.network import LATENCY_NS
 from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers, position_on
 from htk.whatif.host_cost import delayed, usual_ns
 from htk.whatif.network_tiers import network

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.columns.types import Mask
+from htk.base.columns.types import Mask
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
 

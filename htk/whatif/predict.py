@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.core.humanize import format_duration
-from htk.errors import UsageError
-from htk.graph.build import Graph
-from htk.graph.fidelity import gated
-from htk.graph.gate import Gate
-from htk.graph.left_out import LeftOut, left_out_of
-from htk.graph.replay import Replay
-from htk.models.site_rates import NO_SITE, SiteByGpu
+from htk.base.core.humanize import format_duration
+from htk.base.errors import UsageError
+from htk.physics.site_rates import NO_SITE, SiteByGpu
+from htk.quantities.graph.build import Graph
+from htk.quantities.graph.fidelity import gated
+from htk.quantities.graph.gate import Gate
+from htk.quantities.graph.left_out import LeftOut, left_out_of
+from htk.quantities.graph.replay import Replay
 from htk.whatif.bound_by import launch_bound, under_a_wave
 from htk.whatif.calibration import calibrated, record, stated
 from htk.whatif.contention import factor, settled, share

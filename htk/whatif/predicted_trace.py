@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, numbers, truths
-from htk.columns.groups import Groups
-from htk.columns.types import Ints, Mask
-from htk.core.humanize import format_microseconds
-from htk.derived.clocks import corrections
-from htk.errors import UsageError
-from htk.export.rewrite import Written, kineto_parts, sources_of, write
-from htk.export.trim import target_names, wanted
-from htk.graph.build import Graph
-from htk.graph.replay import Replay
-from htk.trace.file import TraceFile
-from htk.trace.trace import Trace
+from htk.answers.export.rewrite import Written, kineto_parts, sources_of, write
+from htk.answers.export.trim import target_names, wanted
+from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints, Mask
+from htk.base.core.humanize import format_microseconds
+from htk.base.errors import UsageError
+from htk.quantities.derived.clocks import corrections
+from htk.quantities.graph.build import Graph
+from htk.quantities.graph.replay import Replay
+from htk.traces.trace.file import TraceFile
+from htk.traces.trace.trace import Trace
 from htk.whatif.predict import Baseline, apply_edits, ordered
 from htk.whatif.step_model import StepModel
 

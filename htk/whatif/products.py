@@ -15,8 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from htk.columns.groups import Groups
-from htk.columns.types import Floats, Ints, Mask
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Floats, Ints, Mask
 from htk.whatif.operator_shapes import product_sizes
 from htk.whatif.step_model import StepModel
 

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analyses.ops.flops import flops
-from htk.columns.arrow import numbers
-from htk.errors import AnalysisError, UsageError
-from htk.graph.left_out import left_out_of
+from htk.base.columns.arrow import numbers
+from htk.base.errors import AnalysisError, UsageError
+from htk.quantities.graph.left_out import left_out_of
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 

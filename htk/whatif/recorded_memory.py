@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers, valid
-from htk.columns.groups import Groups
-from htk.columns.types import Ints
-from htk.models.detected import detected
-from htk.models.memory import Layout, ModelSize, layer_widths
+from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints
+from htk.physics.detected import detected
+from htk.physics.memory import Layout, ModelSize, layer_widths
 from htk.whatif.memory import Held
 from htk.whatif.micro_batches import micro_batches
 from htk.whatif.operator_shapes import operator_shapes

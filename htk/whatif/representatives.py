@@ -7,7 +7,7 @@ median one of its role; and of all ranks those that the others wait for most, in
 graph is made of and in the one that it is tested with. Then, until nothing is missing: whoever
 exchanges messages with a chosen rank (the stages of its pipeline), and for each collective of a
 chosen rank a rank of each role that takes part in it. A rank that is left out follows the chosen
-one of its role in the same collective that waits about as long as it does (`htk.graph.left_out`).
+one of its role in the same collective that waits about as long as it does (`htk.quantities.graph.left_out`).
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, matching, numbers, valid
-from htk.columns.groups import Groups
-from htk.columns.types import Floats, Ints, Mask
-from htk.core.humanize import format_int_ranges, pluralize
-from htk.derived.clocks import corrections
-from htk.graph.build import steps_at_hand
-from htk.graph.held_out import held_out
-from htk.graph.left_out import LeftOut, RepresentedTables
-from htk.trace.trace import Trace
+from htk.base.columns.arrow import codes_of, matching, numbers, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.core.humanize import format_int_ranges, pluralize
+from htk.quantities.derived.clocks import corrections
+from htk.quantities.graph.build import steps_at_hand
+from htk.quantities.graph.held_out import held_out
+from htk.quantities.graph.left_out import LeftOut, RepresentedTables
+from htk.traces.trace.trace import Trace
 
 _UNEVEN = ("all_to_all", "all_to_all_v", "unknown")
 _MESSAGES = ("send", "recv", "send_recv", "coalesced")

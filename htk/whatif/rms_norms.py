@@ -8,8 +8,8 @@ import re
 
 import numpy as np
 
-from htk.columns.arrow import numbers
-from htk.columns.types import Mask
+from htk.base.columns.arrow import numbers
+from htk.base.columns.types import Mask
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
 

@@ -1,6 +1,6 @@
 """The same call on all ranks: the n-th kernel of a name on each of them."""
 
-from htk.columns.groups import Groups
+from htk.base.columns.groups import Groups
 from htk.whatif.step_model import StepModel
 
 

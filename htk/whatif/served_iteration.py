@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analyses.run.serving_iterations import serving_iterations
-from htk.columns.arrow import codes_of, numbers, truths
-from htk.columns.types import Floats
-from htk.errors import AnalysisError, MissingTable, UsageError
-from htk.models.hardware import Gpu
-from htk.models.kernel_time import partly_hidden
-from htk.models.op_costs.serving import Tokens, sides_of
-from htk.plan.compute import PRODUCTS, achievable
-from htk.serving.formats import WEIGHTS, WeightFormat
+from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.types import Floats
+from htk.base.errors import AnalysisError, MissingTable, UsageError
+from htk.physics.hardware import Gpu
+from htk.physics.kernel_time import partly_hidden
+from htk.physics.op_costs.serving import Tokens, sides_of
+from htk.planning.plan.compute import PRODUCTS, achievable
+from htk.planning.serving.formats import WEIGHTS, WeightFormat
 
 _SERVERS = re.compile(r"execute_\S*context_\d|step\[\w+ bs=\d")
 _CAPTURE = re.compile(r"capture_\d+_[A-Z]+")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.columns.types import Floats, Ints, Mask
-from htk.graph.replay import NEVER
+from htk.base.columns.types import Floats, Ints, Mask
+from htk.quantities.graph.replay import NEVER
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import linked

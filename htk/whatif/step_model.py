@@ -12,18 +12,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, numbers, truths
-from htk.columns.coded_texts import CodedTexts
-from htk.columns.types import Floats, Ints, Mask
-from htk.graph.build import Graph
-from htk.graph.left_out import left_out_of
-from htk.graph.nodes import Activities, collective_rows
-from htk.graph.replay import NEVER
-from htk.measures.passes import is_backward
-from htk.models.detected import detected, devices
-from htk.models.hardware import Gpu
-from htk.models.link_rates import scale_up_gbps
-from htk.models.site_rates import NO_SITE, SiteByGpu, SiteRates
+from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.coded_texts import CodedTexts
+from htk.base.columns.types import Floats, Ints, Mask
+from htk.physics.detected import detected, devices
+from htk.physics.hardware import Gpu
+from htk.physics.link_rates import scale_up_gbps
+from htk.physics.site_rates import NO_SITE, SiteByGpu, SiteRates
+from htk.quantities.graph.build import Graph
+from htk.quantities.graph.left_out import left_out_of
+from htk.quantities.graph.nodes import Activities, collective_rows
+from htk.quantities.graph.replay import NEVER
+from htk.quantities.measures.passes import is_backward
 from htk.whatif.served_iteration import ServedIteration
 from htk.whatif.tiles import rounds
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.memory import after
 from htk.whatif.predict import (
     INDISTINGUISHABLE,

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.columns.coded_texts import CodedTexts
-from htk.columns.order import ordered
-from htk.columns.types import Floats, Ints, Mask
-from htk.errors import UsageError
-from htk.graph.build import Graph
-from htk.graph.edges import KINDS
-from htk.graph.nodes import Activities
-from htk.graph.replay import NEVER, longest
+from htk.base.columns.coded_texts import CodedTexts
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.errors import UsageError
+from htk.quantities.graph.build import Graph
+from htk.quantities.graph.edges import KINDS
+from htk.quantities.graph.nodes import Activities
+from htk.quantities.graph.replay import NEVER, longest
 from htk.whatif.step_model import StepFacts, StepModel
 
 COMPUTE, COMM = 0, 1

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.columns.arrow import texts
-from htk.errors import UsageError
-from htk.schema import TEXT
+from htk.base.columns.arrow import texts
+from htk.base.errors import UsageError
+from htk.base.schema import TEXT
 from htk.whatif.cost import goodput, joules_per_token, per_million_tokens, per_run
 from htk.whatif.label import RETURNS
 from htk.whatif.predict import Answer

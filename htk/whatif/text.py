@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from textwrap import wrap
 from typing import Any
 
-from htk.columns.arrow import texts
-from htk.core.humanize import format_bytes, format_duration, pluralize
-from htk.output.render import print_table, write
-from htk.output.result import Result
+from htk.answers.output.render import print_table, write
+from htk.answers.output.result import Result
+from htk.base.columns.arrow import texts
+from htk.base.core.humanize import format_bytes, format_duration, pluralize
 
 _BAR = 24
 _WIDTH = 100  # characters of a line

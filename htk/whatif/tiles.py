@@ -14,9 +14,9 @@ from math import ceil
 
 import numpy as np
 
-from htk.columns.coded_texts import CodedTexts
-from htk.columns.groups import Groups
-from htk.columns.types import Floats, Mask
+from htk.base.columns.coded_texts import CodedTexts
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Floats, Mask
 from htk.whatif.operator_shapes import product_sizes
 
 _TILE = re.compile(

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import texts
-from htk.columns.types import Mask
-from htk.models.wire import wire_bytes
-from htk.schema import TEXT
+from htk.base.columns.arrow import texts
+from htk.base.columns.types import Mask
+from htk.base.schema import TEXT
+from htk.physics.wire import wire_bytes
 from htk.whatif.label import TRAFFIC
 from htk.whatif.memory import sharding_after
 from htk.whatif.parallelism import replicating, sharded

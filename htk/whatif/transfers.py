@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from htk.columns.groups import Groups
-from htk.columns.types import Floats, Mask
-from htk.models.bandwidth import algorithm_bytes, factor
-from htk.models.network import LATENCY_NS
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Floats, Mask
+from htk.physics.bandwidth import algorithm_bytes, factor
+from htk.physics.network import LATENCY_NS
 from htk.whatif.step_model import StepModel
 
 LARGE = 1 << 20  # transfers that show a pace rather than a latency

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.graph.gate import Gate
-from htk.graph.replay import periods_beside
+from htk.quantities.graph.gate import Gate
+from htk.quantities.graph.replay import periods_beside
 from htk.whatif.step_model import StepModel
 
 SITE = 0.0033  # spread of one system with itself: MLPerf v4.0, Llama-2-70B LoRA

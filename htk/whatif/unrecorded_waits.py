@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers, with_column
-from htk.columns.types import Ints
-from htk.graph.build import READS
+from htk.base.columns.arrow import numbers, with_column
+from htk.base.columns.types import Ints
+from htk.quantities.graph.build import READS
 from htk.whatif.served_iteration import of_server
 
 _LEAST_NS = 1_000_000  # a wait that matters

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from htk.graph.build import CATEGORIES
-from htk.graph.exposed import exposed_and_idle
-from htk.graph.replay import Replay, replayed_period
+from htk.quantities.graph.build import CATEGORIES
+from htk.quantities.graph.exposed import exposed_and_idle
+from htk.quantities.graph.replay import Replay, replayed_period
 from htk.whatif.step_model import StepModel
 
 

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.nesting import nest_pure
-from htk.columns.order import ordered_pure
-from htk.graph.overlaps import Nodes, beside_pure, busy_pure
-from htk.graph.replay import critical_pure, longest_pure
-from htk.models.allocator_replay import AllocatorFigures, Before, replay_pure
+from htk.base.columns.nesting import nest_pure
+from htk.base.columns.order import ordered_pure
 from htk.parsers.kineto.columns import COLUMNS, REST
+from htk.physics.allocator_replay import AllocatorFigures, Before, replay_pure
+from htk.quantities.graph.overlaps import Nodes, beside_pure, busy_pure
+from htk.quantities.graph.replay import critical_pure, longest_pure
 
 SCOPES = {"event": 0, "args": 1}
 KINDS = {"ints": 0, "floats": 1, "nanos": 2, "ids": 3, "text": 4, "json": 5}

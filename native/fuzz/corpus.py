@@ -82,7 +82,7 @@ def documents() -> list[bytes]:
         json.dumps(plain).replace("}, {", "} {", 2),
         json.dumps({"x": 'say "hi"', **plain}).replace('\\"', '"'),
     ]
-    sample = ROOT / "htk/sample"
+    sample = ROOT / "htk/traces/sample"
     trace = next(file for file in sorted(sample.iterdir()) if file.name.endswith(".json.gz"))
     start = gzip.decompress(trace.read_bytes())[:6000]
     return [text.encode() for text in texts] + [start]

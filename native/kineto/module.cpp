@@ -1,4 +1,4 @@
-// The Python module: htk._kineto.Parser, nest(), json_strings(), join().
+// The Python module: htk.base.native._kineto.Parser, nest(), json_strings(), join().
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030B0000
@@ -375,7 +375,7 @@ PyType_Slot parser_slots[] = {{Py_tp_init, reinterpret_cast<void*>(parser_init)}
                               {Py_tp_dealloc, reinterpret_cast<void*>(parser_dealloc)},
                               {Py_tp_methods, parser_methods},
                               {0, nullptr}};
-PyType_Spec parser_spec = {"htk._kineto.Parser", sizeof(PyParser), 0, Py_TPFLAGS_DEFAULT, parser_slots};
+PyType_Spec parser_spec = {"htk.base.native._kineto.Parser", sizeof(PyParser), 0, Py_TPFLAGS_DEFAULT, parser_slots};
 
 PyObject* module_spill_beyond(PyObject*, PyObject* args) {
   PyObject* folder;

@@ -1,7 +1,7 @@
 """Facts on the job around a recording: those that `htk.capture` would write are believed."""
 
+from htk.base.schema.environment_facts import FACTS, MOST_LENGTH
 from htk.parsers.common.log_records import compact_json
-from htk.schema.environment_facts import FACTS, MOST_LENGTH
 
 
 def listed_environment(value: object) -> str | None:

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_lines import LONGEST_LOG_LINE, LogLine, read_lines
 from htk.parsers.common.log_records import Issues, RowBuffer, compact_json, table_of
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from htk.core.parser import Source
-from htk.io.decompress import Stream, open_stream
+from htk.base.core.parser import Source
+from htk.base.io.decompress import Stream, open_stream
 from htk.parsers.common.log_records import Issues, note_damage, report_progress
 from htk.parsers.common.log_times import STAMP, YearHint, dated, time_ns
 

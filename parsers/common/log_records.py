@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.columns.arrow import texts, without
-from htk.core.parser import Source
-from htk.errors import MalformedTrace
-from htk.io.decompress import Stream, open_stream
-from htk.schema import PARSE_ISSUES, TABLES, TEXT
+from htk.base.columns.arrow import texts, without
+from htk.base.core.parser import Source
+from htk.base.errors import MalformedTrace
+from htk.base.io.decompress import Stream, open_stream
+from htk.base.schema import PARSE_ISSUES, TABLES, TEXT
 
 _BLOCK = 1 << 20
 _MOST_WHOLE = 2 << 30  # of a file that must be held whole

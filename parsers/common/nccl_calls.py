@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from htk.names.collectives import NCCL_DTYPES, dtype_bytes
+from htk.base.names.collectives import NCCL_DTYPES, dtype_bytes
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 

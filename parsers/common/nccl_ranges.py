@@ -12,14 +12,14 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import constant_text, matching, numbers, texts, truths, valid
-from htk.columns.nesting import Int32, Nested, Threads
-from htk.columns.order import ordered
-from htk.columns.types import NONE, Ints, Mask
-from htk.derived.links import look_up
-from htk.names.collectives import annotated, collective_type, comm_rule
+from htk.base.columns.arrow import constant_text, matching, numbers, texts, truths, valid
+from htk.base.columns.nesting import Int32, Nested, Threads
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.names.collectives import annotated, collective_type, comm_rule
 from htk.parsers.common.nccl_calls import bytes_of_rank, ends
 from htk.parsers.common.span_tables import optional, table
+from htk.quantities.derived.links import look_up
 
 CALL = re.compile(r"^p?nccl[A-Z]\w+$")
 # What the payload of a call may say; null where it does not.

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from htk.columns.arrow import mapped, number, numbers, valid
-from htk.errors import MalformedTrace, UsageError
+from htk.base.columns.arrow import mapped, number, numbers, valid
+from htk.base.errors import MalformedTrace, UsageError
+from htk.base.schema import TABLES, TEXT
+from htk.base.schema.operation_types import operation_type
 from htk.parsers.common.log_records import Issues
-from htk.schema import TABLES, TEXT
-from htk.schema.operation_types import operation_type
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "rank": ("rank", "global_rank", "world_rank"),

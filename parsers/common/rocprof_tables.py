@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, mapped, matching, number, text, texts
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.parser import Parsed
+from htk.base.columns.arrow import codes_of, mapped, matching, number, text, texts
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.parser import Parsed
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import CALL, FACTS, collectives
 from htk.parsers.common.span_tables import (

@@ -9,13 +9,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk import schema as vocabulary
-from htk.columns.arrow import build, codes_of, constant_text, number, numbers, text, texts, without
-from htk.columns.types import NONE, Ints, Mask
-from htk.core.parser import Parsed
-from htk.names.kinds import kind_of
+from htk.base import schema as vocabulary
+from htk.base.columns.arrow import (
+    build,
+    codes_of,
+    constant_text,
+    number,
+    numbers,
+    text,
+    texts,
+    without,
+)
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.parser import Parsed
+from htk.base.names.kinds import kind_of
+from htk.base.schema import TEXT
 from htk.parsers.common.log_records import Issues
-from htk.schema import TEXT
 
 FARTHEST_NS = 1 << 61  # times beyond it are damage
 _STEP = re.compile(

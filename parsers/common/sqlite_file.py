@@ -17,9 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.core.parser import Source
-from htk.errors import MalformedTrace, TraceError
-from htk.io.decompress import open_stream
+from htk.base.core.parser import Source
+from htk.base.errors import MalformedTrace, TraceError
+from htk.base.io.decompress import open_stream
 from htk.parsers.common.log_records import Issues
 
 MAGIC = b"SQLite format 3\0"

@@ -13,7 +13,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from htk.errors import MalformedTrace
+from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, refuse_costly_json, salvaged_json, whole_number
 from htk.parsers.common.safe_pickle import PlainUnpickler, RefusedPickle, left_over, load_plain
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from htk.names.collectives import collective_type, dtype_bytes
+from htk.base.names.collectives import collective_type, dtype_bytes
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,

@@ -13,11 +13,12 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, texts, without
-from htk.core.engine import engine
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
-from htk.io.decompress import open_stream
+from htk.base.columns.arrow import number, texts, without
+from htk.base.core.engine import engine
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
+from htk.base.io.decompress import open_stream
+from htk.base.schema import PARSE_ISSUES
 from htk.parsers.kineto import facts as header_facts
 from htk.parsers.kineto.collectives import collectives
 from htk.parsers.kineto.cycles import Cycle, cycles
@@ -28,7 +29,6 @@ from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.sorting import DAY_NS, Columns, Sorted, sort_events
 from htk.parsers.kineto.tables import tables
-from htk.schema import PARSE_ISSUES
 
 NAME = "kineto"
 _ISSUES = without(PARSE_ISSUES, "rank", "cycle", "file")

@@ -8,7 +8,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.columns.types import NONE
+from htk.base.columns.types import NONE
 from htk.parsers.kineto.metadata import either, texts_at
 from htk.parsers.kineto.pairing import PairedRows, Seen
 from htk.parsers.kineto.process_groups import listed_ranks

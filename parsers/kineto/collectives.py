@@ -13,16 +13,26 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import boolean, build, mapped, number, numbers, text, texts, valid, without
-from htk.columns.types import NONE, Mask
-from htk.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
+from htk.base.columns.arrow import (
+    boolean,
+    build,
+    mapped,
+    number,
+    numbers,
+    text,
+    texts,
+    valid,
+    without,
+)
+from htk.base.columns.types import NONE, Mask
+from htk.base.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
+from htk.base.schema import TABLES
 from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.coalesced import Messages, first_members, messages_of
 from htk.parsers.kineto.metadata import Metadata, either, taken, texts_at
 from htk.parsers.kineto.pairing import CPU_LIBRARIES, PairedCalls, PairedRows, Seen, paired
 from htk.parsers.kineto.process_groups import listed_ranks, regular_ranks, seq_of, split, value_at
 from htk.parsers.kineto.shapes import from_shapes
-from htk.schema import TABLES
 
 Rows = NDArray[np.int64]
 _INT64 = pa.int64()

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.groups import Groups
-from htk.columns.order import ordered
-from htk.columns.segments import SegmentTimes
-from htk.columns.types import NONE, Ints, Mask
+from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
+from htk.base.columns.segments import SegmentTimes
+from htk.base.columns.types import NONE, Ints, Mask
 from htk.parsers.kineto.processes import Process, chosen
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted

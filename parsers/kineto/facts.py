@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from htk.base.schema.environment_facts import ENVIRONMENT_KEY
 from htk.parsers.common.environment import listed_environment
 from htk.parsers.common.log_records import compact_json
-from htk.schema.environment_facts import ENVIRONMENT_KEY
 
 OPTIONS = (
     "record_shapes",

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, mapped, nulls, number, numbers
-from htk.columns.types import NONE, Mask
-from htk.names.collectives import annotated, collective_type
+from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers
+from htk.base.columns.types import NONE, Mask
+from htk.base.names.collectives import annotated, collective_type
 from htk.parsers.kineto.raw import TYPES, RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted, named
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk import _kineto
+from htk.base.native import _kineto
 from htk.parsers.kineto.columns import COLUMNS, NAMES, REST
 from htk.parsers.kineto.raw import (
     ByteStream,

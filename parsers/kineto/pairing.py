@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import matching, numbers, truths, valid
-from htk.columns.nesting import Nested, Threads
-from htk.columns.types import NONE, Mask
-from htk.derived.links import look_up
-from htk.names.collectives import annotated, collective_type
+from htk.base.columns.arrow import matching, numbers, truths, valid
+from htk.base.columns.nesting import Nested, Threads
+from htk.base.columns.types import NONE, Mask
+from htk.base.names.collectives import annotated, collective_type
 from htk.parsers.kineto.metadata import RECORD, Metadata, is_operator
+from htk.quantities.derived.links import look_up
 
 Rows = NDArray[np.int64]
 

@@ -8,9 +8,9 @@ from typing import Any, TypeGuard
 
 import pyarrow as pa
 
-from htk.columns.arrow import without
+from htk.base.columns.arrow import without
+from htk.base.schema import TABLES
 from htk.parsers.common.log_records import compact_json
-from htk.schema import TABLES
 
 _COLUMNS = without(TABLES["comm_groups"], "rank", "cycle")
 

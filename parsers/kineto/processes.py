@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from htk.columns.segments import SegmentTimes
-from htk.columns.types import NONE, Ints, Mask
+from htk.base.columns.segments import SegmentTimes
+from htk.base.columns.types import NONE, Ints, Mask
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted
 

@@ -1,6 +1,6 @@
 """Ingest by the engine in use."""
 
-from htk.core.engine import engine
+from htk.base.core.engine import engine
 from htk.parsers.kineto.raw import ByteStream, Progress, RawEvents
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from htk.names.collectives import dtype_of_cpp
+from htk.base.names.collectives import dtype_of_cpp
 
 
 @dataclass(frozen=True)

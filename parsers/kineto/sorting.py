@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, constant_text, number, text, valid
-from htk.columns.types import Mask
+from htk.base.columns.arrow import codes_of, constant_text, number, text, valid
+from htk.base.columns.types import Mask
 from htk.parsers.kineto.raw import TYPES, RawEvents
 
 Rows = NDArray[np.int64]

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk import schema as vocabulary
-from htk.columns.arrow import boolean, build, codes_of, matching, number, text, texts, without
+from htk.base import schema as vocabulary
+from htk.base.columns.arrow import boolean, build, codes_of, matching, number, text, texts, without
 from htk.parsers.common.span_tables import kinds_of
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import STEP, Columns, Sorted

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,

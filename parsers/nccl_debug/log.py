@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from htk.names.collectives import collective_type
+from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, SKIPPED
 from htk.parsers.common.log_records import Issues, RowBuffer
 from htk.parsers.common.nccl_calls import dtype_of, ends, sizes

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from htk.names.collectives import NCCL_ALGORITHMS, NCCL_PROTOCOLS, collective_type
+from htk.base.names.collectives import NCCL_ALGORITHMS, NCCL_PROTOCOLS, collective_type
 from htk.parsers.nccl_debug.message import Message
 
 CHOICE = re.compile(r"\b(?:(\w{1,64}): )?(\d{1,19}) Bytes -> Algo (\S{1,32}) proto (\S{1,32})")

@@ -9,8 +9,8 @@ The export holds sizes of NCCL's calls if it was made with --include-blobs=true 
 --include-json=true.
 """
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace, UnknownFormat
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace, UnknownFormat
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import collectives
 from htk.parsers.common.span_tables import recording

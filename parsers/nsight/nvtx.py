@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.columns.arrow import matching, number, numbers
-from htk.columns.types import Ints, Mask
+from htk.base.columns.arrow import matching, number, numbers
+from htk.base.columns.types import Ints, Mask
+from htk.base.schema import TEXT
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import CALL
 from htk.parsers.common.span_tables import optional, step_numbers, table
 from htk.parsers.nsight.payloads import payloads
 from htk.parsers.nsight.report import NsightReport, ReportRows
 from htk.parsers.nsight.tables import threads
-from htk.schema import TEXT
 
 _OPERATOR = (
     r"^(?P<name>.*?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op>\d{1,18}))?"

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, numbers
 from htk.parsers.common.nccl_ranges import FACTS
 from htk.parsers.nsight.report import NsightReport, ReportRows
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import numbers, text, valid
-from htk.columns.types import Ints
+from htk.base.columns.arrow import numbers, text, valid
+from htk.base.columns.types import Ints
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.span_tables import timed
 from htk.parsers.common.sqlite_file import Database

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import codes_of, mapped, nulls, number, numbers, text, valid
-from htk.columns.groups import Groups
-from htk.columns.types import Ints
-from htk.derived.links import look_up
+from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers, text, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints
 from htk.parsers.common.span_tables import (
     activities,
     dimensions,
@@ -20,6 +19,7 @@ from htk.parsers.common.span_tables import (
     table,
 )
 from htk.parsers.nsight.report import NsightReport, ReportRows
+from htk.quantities.derived.links import look_up
 
 _NOWHERE = 0xFFFFFFFF  # of a synchronisation with no stream of its own
 _VERSION = re.compile(r"(_ptsz|_ptds)?_v\d{4,}$")  # cudaLaunchKernel_v7000

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from htk.columns.arrow import number, texts
-from htk.columns.types import Ints
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.columns.arrow import number, texts
+from htk.base.columns.types import Ints
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, compact_json, read_whole
 from htk.parsers.common.nccl_ranges import FACTS, collectives
 from htk.parsers.common.span_tables import activities, empty, optional, recording, table

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.notebook.session import Session
+from htk.faces.notebook.session import Session
 from tests.two_ranks import write_ranks
 
 

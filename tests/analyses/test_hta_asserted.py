@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from htk.answers.ask import ask
-from htk.columns.arrow import numbers
-from htk.columns.nesting import nest
-from htk.compare.runs import compare
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.columns.arrow import numbers
+from htk.base.columns.nesting import nest
+from htk.traces.compare.runs import compare
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.hta_truth import asserted, hta_truth
 from tests.kineto_file import kernel, launch, op, write
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.columns.arrow import valid
-from htk.errors import HtkError, MissingTable
-from htk.names.kinds import kind_of
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.columns.arrow import valid
+from htk.base.errors import HtkError, MissingTable
+from htk.base.names.kinds import kind_of
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.hta_truth import hta_truth
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 

@@ -15,9 +15,9 @@ from htk.analyses.ops.annotation_breakdown import annotation_breakdown
 from htk.analyses.run.serving_iterations import serving_iterations
 from htk.analyses.time.comm_compute_ratio import comm_compute_ratio
 from htk.analyses.time.phase_breakdown import phase_breakdown
-from htk.derived import registry
-from htk.derived.exposure import comm_shares, lanes_of
-from htk.derived.passes import kernel_passes
+from htk.quantities.derived import registry
+from htk.quantities.derived.exposure import comm_shares, lanes_of
+from htk.quantities.derived.passes import kernel_passes
 from tests.tables import answer_of, make
 
 Span = tuple[int, int]

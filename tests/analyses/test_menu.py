@@ -7,7 +7,7 @@ from pathlib import Path
 import htk
 from htk.analyses import ANALYSES, find, menu
 
-STUB = Path(htk.__file__).parent / "notebook" / "questions.pyi"
+STUB = Path(htk.__file__).parent / "faces/notebook" / "questions.pyi"
 
 
 def test_the_types_of_a_session_are_those_of_the_analyses() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.simulate import truth
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.opening import open_trace
+from htk.recording.simulate import truth
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import open_trace
 
 JOBS: dict[str, dict[str, Any]] = {
     "fully sharded, the last step cut, clocks apart": {
@@ -168,7 +168,7 @@ def test_a_planted_stall_of_the_data_is_found(job: Path) -> None:
 
 
 def test_the_verdict_adds_up(job: Path) -> None:
-    from htk.overview.summary import verdict
+    from htk.verdicts.overview.summary import verdict
 
     found = verdict(open_trace(job))
     assert sum(s.pct for s in found.shares) == pytest.approx(100)

@@ -17,14 +17,14 @@ from htk.analyses import ANALYSES, find
 from htk.analyses.comm.comm_progress import comm_progress
 from htk.answers.ask import ask
 from htk.answers.table import table_of_answer, tables_read
-from htk.cli.main import htk
-from htk.core.analysis import Analysis, coverage_of
-from htk.core.spread import ByKey, ByRank
-from htk.derived import registry
-from htk.errors import MissingTable
-from htk.spread.workplace import Workplace
-from htk.trace.opening import open_trace
-from htk.trace.trace import Trace
+from htk.base.core.analysis import Analysis, coverage_of
+from htk.base.core.spread import ByKey, ByRank
+from htk.base.errors import MissingTable
+from htk.base.spread.workplace import Workplace
+from htk.faces.cli.main import htk
+from htk.quantities.derived import registry
+from htk.traces.trace.opening import open_trace
+from htk.traces.trace.trace import Trace
 from tests.tables import make
 
 SIZES = "--layers 2 --hidden 64 --heads 2 --ffn 128 --vocab 100 --seq 32 --micro-batch 1"

@@ -14,9 +14,9 @@ import pytest
 
 from htk.analyses.time.time_breakdown import time_breakdown
 from htk.answers.ask import ask
-from htk.columns.arrow import matching, numbers, text, valid
-from htk.derived.windows import rank_windows
-from htk.trace.opening import open_trace
+from htk.base.columns.arrow import matching, numbers, text, valid
+from htk.quantities.derived.windows import rank_windows
+from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
 
 TRACES = (

@@ -66,7 +66,7 @@ def test_each_mutant_is_one_expression_of_code_that_can_be_read() -> None:
 
 
 def test_a_seed_draws_the_same_mutants() -> None:
-    prefixes = ("htk/columns",)
+    prefixes = ("htk/base/columns",)
     assert draw(5, 1, prefixes) == draw(5, 1, prefixes) != draw(5, 2, prefixes)
 
 
@@ -80,9 +80,9 @@ def test_what_is_judged_equivalent_has_a_reason_and_is_not_drawn() -> None:
 
 
 def test_the_nearest_tests_come_first() -> None:
-    near, wider = nearest_tests("htk/derived/waits.py")
-    assert near[0] == "tests/htk/derived/test_waits.py"
-    assert "tests/htk/derived/test_match.py" in wider
+    near, wider = nearest_tests("htk/quantities/derived/waits.py")
+    assert near[0] == "tests/htk/quantities/derived/test_waits.py"
+    assert "tests/htk/quantities/derived/test_match.py" in wider
     assert len(wider) == len(set(wider) - set(near)) == 10
 
 
@@ -117,7 +117,7 @@ def test_a_mistake_is_killed_by_a_test_that_passes_without_it(
 
 
 def test_figures_by_package() -> None:
-    first, second = draw(2, 1, ("htk/columns",))
+    first, second = draw(2, 1, ("htk/base/columns",))
     figures = summary([Verdict(first, "killed", "t"), Verdict(second, "survived")], 1)
     assert figures["packages"] == {"columns": {"killed": 1, "survived": 1}}
     assert [s["before"] for s in figures["survivors"]] == [second.before]
@@ -125,7 +125,7 @@ def test_figures_by_package() -> None:
 
 def test_survivors_that_are_killed_later_are_marked_and_counted_apart(tmp_path: Path) -> None:
     """The figure stays that of the draw."""
-    several = draw(4, 11, ("htk/columns",))
+    several = draw(4, 11, ("htk/base/columns",))
     verdicts = [Verdict(m, o) for m, o in zip(several, ["killed"] + 3 * ["survived"], strict=True)]
     file = tmp_path / "mutation.json"
     file.write_text(json.dumps(summary(verdicts, 11)))

@@ -9,10 +9,10 @@ import pytest
 from bench.plans.page import checked, page
 from bench.plans.rows import Measured, load
 from bench.plans.score import Miss, factors, misses, source_scores, trait_variances
-from htk.models.decoder import decoder
-from htk.models.hardware import gpu
-from htk.plan.job import PlannedJob
-from htk.plan.step import plan
+from htk.physics.decoder import decoder
+from htk.physics.hardware import gpu
+from htk.planning.plan.job import PlannedJob
+from htk.planning.plan.step import plan
 
 FACTS = Path(__file__).parents[2] / "bench/scorecard/facts"
 HEADER = (

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from bench.repeated_step import repeated
-from htk.graph.build import build
-from htk.graph.fidelity import gated
-from htk.trace.opening import OpenOptions, open_trace
+from htk.quantities.graph.build import build
+from htk.quantities.graph.fidelity import gated
+from htk.traces.trace.opening import OpenOptions, open_trace
 
 JOB = Path(__file__).parents[2] / "sample_traces/simulated/llama2-7b"
 

@@ -29,8 +29,8 @@ from bench.scorecard.simulated import (
     from_small_steps,
     hastened,
 )
-from htk.simulate.instructions import Do
-from htk.simulate.program import program
+from htk.recording.simulate.instructions import Do
+from htk.recording.simulate.program import program
 from htk.whatif.calibration import stated
 
 # Percent of the step that a prediction of the small cluster below may be off: what it is off now,
@@ -182,7 +182,7 @@ def test_the_predictor_sees_trace_files_alone(tmp_path: Path) -> None:
     hidden = (job.compute, job.bandwidth, job.intra_gbps, job.device.achievable_bf16_tflops)
     assert not [number for number in hidden if str(number)[:8] in text]
     code = (
-        "import sys; sys.modules['htk.simulate'] = None; from htk.__main__ import main; "
+        "import sys; sys.modules['htk.recording.simulate'] = None; from htk.__main__ import main; "
         f"sys.argv = ['htk', 'whatif', {str(tmp_path)!r}, '--batch', '4', '--format', 'json']; "
         "main()"
     )

@@ -9,8 +9,8 @@ import pytest
 from bench.plans.score import trait_variances
 from bench.serving.page import checked, misses, page, reach
 from bench.serving.rows import published
-from htk.serving.iteration import IterationWork, ServerCompute
-from htk.serving.steady import SteadyServer
+from htk.planning.serving.iteration import IterationWork, ServerCompute
+from htk.planning.serving.steady import SteadyServer
 
 ROOT = Path(__file__).parents[2]
 ROWS = published()
@@ -20,7 +20,7 @@ def test_the_page_and_the_table_are_those_of_the_rows() -> None:
     missed = misses(ROWS)
     assert (ROOT / "docs/serving_scorecard.md").read_text(encoding="utf-8") == page(ROWS, missed)
     table = checked(missed, trait_variances(missed), reach(missed))
-    assert (ROOT / "htk/serving/checked.toml").read_text(encoding="utf-8") == table
+    assert (ROOT / "htk/planning/serving/checked.toml").read_text(encoding="utf-8") == table
 
 
 def test_rows_are_times_of_whole_batches_or_first_tokens() -> None:

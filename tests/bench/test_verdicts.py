@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.verdicts import judged, page, recordings, verdict_on
-from htk.trace.opening import open_trace
+from htk.traces.trace.opening import open_trace
 from tests.kineto_file import Event, kernel, launch, op, step, write
 
 PAGE = Path(__file__).parents[2] / "docs/public_traces.md"

@@ -10,7 +10,7 @@ import pytest
 
 from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import PATIENCE_MS, new_tab
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 

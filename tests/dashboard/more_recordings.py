@@ -4,13 +4,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from htk.simulate.config import Config
-from htk.simulate.job import simulate
-from htk.trace.opening import OpenOptions, open_trace
+from htk.recording.simulate.config import Config
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm import proxied_job
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
-SHIPPED = Path(__file__).parents[2] / "htk/sample"
+SHIPPED = Path(__file__).parents[2] / "htk/traces/sample"
 _SMALL: dict[str, Any] = {
     "model": "tiny", "layers": 2, "hidden": 256, "heads": 4, "ffn": 512, "vocab": 1000, "nodes": 1,
     "micro_batch": 1, "seq": 256, "steps": 2, "seed": 2,

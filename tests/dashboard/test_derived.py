@@ -16,7 +16,7 @@ from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
 from htk.dashboard.table_view import grouped
 from htk.dashboard.url_state import UrlState
-from htk.trace.opening import SAMPLE, OpenOptions, open_trace
+from htk.traces.trace.opening import SAMPLE, OpenOptions, open_trace
 from tests.two_ranks import write_ranks
 
 

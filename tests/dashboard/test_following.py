@@ -9,7 +9,7 @@ import pytest
 
 from htk.dashboard.following import Followed, file_states
 from htk.dashboard.runs import Runs
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import new_tab
 from tests.dashboard.conftest import serving, shows, until, watch
 from tests.kineto_file import kernel, launch, of_rank, op, step, write

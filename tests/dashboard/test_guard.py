@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from htk.base.errors import UsageError
 from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
-from htk.errors import UsageError
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, of_rank, write
 
 
@@ -106,7 +106,7 @@ def test_what_is_no_address_is_refused(tmp_path: Path, address: str) -> None:
 def test_a_token_is_long_and_plain(options: list[str]) -> None:
     from click.testing import CliRunner
 
-    from htk.cli.commands.dashboard import command
+    from htk.faces.cli.commands.dashboard import command
 
     found = CliRunner().invoke(command, ["sample", "--no-browser", *options])
     assert found.exit_code == 2 and "token" in found.output
@@ -136,7 +136,7 @@ def test_an_upload_needs_a_header_that_no_form_can_send(tmp_path: Path) -> None:
 def test_debug_is_for_this_machine_alone() -> None:
     from click.testing import CliRunner
 
-    from htk.cli.commands.dashboard import command
+    from htk.faces.cli.commands.dashboard import command
 
     found = CliRunner().invoke(command, ["sample", "--bind", "0.0.0.0", "--debug"])
     assert found.exit_code == 2 and "this machine alone" in found.output

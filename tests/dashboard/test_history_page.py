@@ -8,12 +8,12 @@ from urllib.parse import parse_qs, urlparse
 import numpy as np
 import pytest
 
-from htk.compare.baseline import RecordedBaseline, Series
 from htk.dashboard.runs import Runs
-from htk.history.archive import History
-from htk.history.run_facts import RunFacts
+from htk.traces.compare.baseline import RecordedBaseline, Series
+from htk.verdicts.history.archive import History
+from htk.verdicts.history.run_facts import RunFacts
 from tests.dashboard.conftest import go, idle, serving, shows, until, visiting
-from tests.htk.history.recorded_runs import facts
+from tests.htk.verdicts.history.recorded_runs import facts
 
 RUNS, CHANGED = 24, 14
 HOSTILE = "<img src=x onerror=alert(1)>"

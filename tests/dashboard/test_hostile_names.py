@@ -9,9 +9,9 @@ import pytest
 
 from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
-from htk.report.content import gathered
-from htk.report.page import page as report_page
-from htk.trace.opening import OpenOptions, open_trace
+from htk.faces.report.content import gathered
+from htk.faces.report.page import page as report_page
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import new_tab
 from tests.dashboard.conftest import go, idle, serving, shows, until, visiting, watch
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write

@@ -11,14 +11,14 @@ import pytest
 
 from htk.analyses import find
 from htk.answers.ask import ask
-from htk.compare.runs import compare
-from htk.core.humanize import format_duration, shorten
+from htk.answers.output.figure_colours import colour_of, meaning_of, place_of
+from htk.answers.output.tokens import LIGHT
+from htk.base.core.humanize import format_duration, shorten
 from htk.dashboard.runs import Runs
-from htk.output.figure_colours import colour_of, meaning_of, place_of
-from htk.output.tokens import LIGHT
-from htk.overview.summary import IDLE_WORDS
-from htk.trace.opening import SAMPLE, OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.traces.compare.runs import compare
+from htk.traces.trace.opening import SAMPLE, OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
+from htk.verdicts.overview.summary import IDLE_WORDS
 from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
 from tests.dashboard.conftest import go, serving, settled, visiting

@@ -9,7 +9,7 @@ import pytest
 from htk.analyses import find
 from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import ROOT, new_tab
 from tests.dashboard.conftest import serving, settled, until, watch
 

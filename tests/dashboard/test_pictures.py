@@ -15,13 +15,13 @@ import pytest
 
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
-from htk.core.chart import Bar, Heatmap, Line, Scatter, TimelineChart
-from htk.core.humanize import parse_int_ranges, shorten
+from htk.base.core.chart import Bar, Heatmap, Line, Scatter, TimelineChart
+from htk.base.core.humanize import parse_int_ranges, shorten
+from htk.base.schema import ABSOLUTE_TIMES
+from htk.base.schema.columns import heading_of, unit_of
 from htk.dashboard.runs import Runs
-from htk.schema import ABSOLUTE_TIMES
-from htk.schema.columns import heading_of, unit_of
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 from tests.conftest import ROOT
 from tests.dashboard.conftest import go, serving, visiting
 from tests.dashboard.figure_marks import drawn

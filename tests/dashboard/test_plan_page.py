@@ -12,12 +12,12 @@ import pytest
 from htk.dashboard.plan_answer import key_of, searched
 from htk.dashboard.plan_fields import FIELDS, FieldErrors, errors_of, read_request
 from htk.dashboard.runs import Runs
-from htk.models.decoder import decoder
-from htk.models.hardware import gpu
-from htk.plan.job import PlannedJob
-from htk.plan.search import SearchAnswer, layout_words, search
-from htk.sites.site import GpuAtSite, PlanAtSite, Rate, Site
-from htk.sites.site_file import write_site
+from htk.physics.decoder import decoder
+from htk.physics.hardware import gpu
+from htk.planning.plan.job import PlannedJob
+from htk.planning.plan.search import SearchAnswer, layout_words, search
+from htk.verdicts.sites.site import GpuAtSite, PlanAtSite, Rate, Site
+from htk.verdicts.sites.site_file import write_site
 from tests.dashboard.conftest import serving, settled, shows, until, visiting
 from tests.dashboard.figure_marks import drawn
 

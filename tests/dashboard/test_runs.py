@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from htk.cli.commands.dashboard import command
+from htk.base.errors import UnknownRank, UsageError
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.runs import MOST_OPEN, Cancelled, OpenJob, Runs, holds_runs
-from htk.errors import UnknownRank, UsageError
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.selection import Selection
+from htk.faces.cli.commands.dashboard import command
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.selection import Selection
 from tests.kineto_file import kernel, of_rank, write
 
 PATIENCE_S = 180  # on a busy machine
@@ -99,7 +99,9 @@ def test_a_folder_of_such_files_is_served_as_a_list(
 ) -> None:
     folder = mixed(tmp_path / "mixed")
     served: list[Any] = []
-    monkeypatch.setattr("htk.cli.commands.dashboard._serve", lambda *asked: served.append(asked))
+    monkeypatch.setattr(
+        "htk.faces.cli.commands.dashboard._serve", lambda *asked: served.append(asked)
+    )
     done = CliRunner().invoke(command, [str(folder), "--no-cache", "--no-browser"])
     assert done.exit_code == 0 and len(served) == 1, done.output
     assert "each file is listed as a run of its own" in done.output

@@ -8,12 +8,12 @@ from urllib.parse import quote
 import pytest
 
 from htk.analyses import ANALYSES
+from htk.base.schema import DERIVED, TABLES
 from htk.dashboard.pages import sql
 from htk.dashboard.runs import Runs
-from htk.query.worker import Limits, worker_of
-from htk.schema import DERIVED, TABLES
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
+from htk.verdicts.query.worker import Limits, worker_of
 from tests.conftest import new_tab
 from tests.dashboard.conftest import go, serving, settled, shows, typed, until, visiting
 

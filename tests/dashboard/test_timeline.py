@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from htk.notebook.widget import WidgetServer
-from htk.timeline.answers import TraceTimeline
-from htk.timeline.page import COMPONENT, script, style
-from htk.timeline.page import page as as_page
-from htk.trace.opening import OpenOptions, open_trace
+from htk.faces.notebook.widget import WidgetServer
+from htk.traces.timeline.answers import TraceTimeline
+from htk.traces.timeline.page import COMPONENT, script, style
+from htk.traces.timeline.page import page as as_page
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import new_tab
 from tests.dashboard.conftest import until, watch
 from tests.two_ranks import COMM, write_ranks

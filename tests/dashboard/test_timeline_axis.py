@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from htk.dashboard.runs import Runs
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 from tests.conftest import ROOT
 from tests.dashboard.conftest import go, serving, settled, until, visiting
 from tests.kineto_file import kernel, of_rank, step, write

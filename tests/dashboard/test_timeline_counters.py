@@ -9,10 +9,10 @@ import pytest
 
 from htk.answers.ask import ask
 from htk.dashboard.runs import Runs
-from htk.timeline.answers import TraceTimeline
-from htk.timeline.page import page as as_page
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.traces.timeline.answers import TraceTimeline
+from htk.traces.timeline.page import page as as_page
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 from tests.conftest import ROOT, new_tab
 from tests.dashboard.conftest import go, serving, until, visiting, watch
 

@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from htk.answers.ask import ask
-from htk.cli.commands.simulate import command as simulate
-from htk.core.humanize import format_duration, shorten
+from htk.answers.output.tokens import DARK, LIGHT
+from htk.base.core.humanize import format_duration, shorten
 from htk.dashboard.runs import Runs
-from htk.output.tokens import DARK, LIGHT
-from htk.overview.summary import IDLE_WORDS
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.faces.cli.commands.simulate import command as simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
+from htk.verdicts.overview.summary import IDLE_WORDS
 from tests.conftest import ROOT, new_tab
 from tests.dashboard.conftest import go, serving, settled, shows, until, visiting
 

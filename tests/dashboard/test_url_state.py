@@ -9,7 +9,7 @@ from htk.dashboard.filters import changed, cleared, pills
 from htk.dashboard.page import Visit
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import FILTERS, UrlState
-from htk.trace.opening import open_trace
+from htk.traces.trace.opening import open_trace
 from tests.kineto_file import kernel, of_rank, step, write
 
 TEXT = st.text(min_size=1).filter(lambda t: t.isprintable() and t.strip() == t)

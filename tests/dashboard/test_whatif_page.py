@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from htk.cli.commands.simulate import command as simulate
 from htk.dashboard import whatif_plots
 from htk.dashboard.edits import PRESETS, saved_of, written
 from htk.dashboard.runs import Runs
-from htk.trace.opening import OpenOptions, open_trace
+from htk.faces.cli.commands.simulate import command as simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.dashboard.conftest import made, serving, settled, slow_line, typed, until, visiting
 
 

@@ -13,8 +13,8 @@ from htk.whatif.api import WhatIf, whatif
 
 _MODULES = (
     "htk.answers.ask",
-    "htk.notebook.session",
-    "htk.output.result",
+    "htk.faces.notebook.session",
+    "htk.answers.output.result",
     "htk.recording.capture",
     "htk.whatif.api",
 )

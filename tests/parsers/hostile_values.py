@@ -4,8 +4,8 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from htk.core.parser import Parsed, ParseOptions, Source
-from htk.errors import TraceError
+from htk.base.core.parser import Parsed, ParseOptions, Source
+from htk.base.errors import TraceError
 
 HUGE = 10**4000  # JSON reads it; Python prints up to 4,300 digits
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from htk.core.parser import Parsed, ParseOptions, Parser, Source
-from htk.io.sources import head, resolve
+from htk.base.core.parser import Parsed, ParseOptions, Parser, Source
+from htk.base.io.sources import head, resolve
 from htk.parsers import parsers
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"

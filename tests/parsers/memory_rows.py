@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 

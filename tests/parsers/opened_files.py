@@ -4,8 +4,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 
 Rows = list[dict[str, Any]]
 

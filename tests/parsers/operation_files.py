@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 

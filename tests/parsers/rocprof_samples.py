@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from htk.trace.trace import Trace
+from htk.traces.trace.trace import Trace
 from tests.parsers.opened_files import kept, rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"

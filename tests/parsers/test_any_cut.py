@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.errors import MalformedTrace, UnknownFormat
+from htk.base.errors import MalformedTrace, UnknownFormat
 from htk.parsers import parsers
 from tests.parsers.log_files import SAMPLES, parsed
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from htk.core.parser import ParseOptions, Source
-from htk.errors import TraceError
+from htk.base.core.parser import ParseOptions, Source
+from htk.base.errors import TraceError
 from htk.parsers import parsers
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 from tests.parsers.hostile_values import WRONG, outcome, variants
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers import execution_trace
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces/execution_trace/rank0_et.json.gz"

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers import flight_recorder
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces" / "flight_recorder"
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import zstandard
 
-from htk.cli.main import run
-from htk.core.parser import Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
+from htk.faces.cli.main import run
 from htk.parsers import flight_recorder, kineto, memory_snapshot, profiler_plugin
 from htk.parsers.common.safe_pickle import RefusedPickle, load_plain
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, of_rank, write
 from tests.parsers.hostile_values import HUGE, WRONG, dump, outcome, read, variants
 
@@ -265,7 +265,7 @@ def test_bombs_and_locked_members_fail_alone(
 ) -> None:
     """What unpacks a thousandfold is given up early; what lies beside it answers."""
     for module in ("decompress", "archives"):
-        monkeypatch.setattr(f"htk.io.{module}._FREE_BYTES", 1 << 20)
+        monkeypatch.setattr(f"htk.base.io.{module}._FREE_BYTES", 1 << 20)
     for rank in range(6):
         write(tmp_path / f"rank{rank}.json", kernel(f"gemm{rank}", 1, 2), **of_rank(rank))
     good = [(tmp_path / f"rank{rank}.json").read_bytes() for rank in range(6)]

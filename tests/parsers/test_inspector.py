@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from htk.core.parser import Head
+from htk.base.core.parser import Head
 from htk.parsers import inspector
 from tests.parsers.log_files import SAMPLES, parsed, rows, sample, values
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from htk.core.parser import Parsed
+from htk.base.core.parser import Parsed
 from htk.parsers import inspector_prometheus
 from tests.parsers.log_files import parsed, rows, sample, values
 

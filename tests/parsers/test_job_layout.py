@@ -2,7 +2,7 @@
 
 import json
 
-from htk.core.parser import Head
+from htk.base.core.parser import Head
 from htk.parsers import job_layout
 from tests.parsers.operation_files import SAMPLES, parsed
 

@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from htk.core.parser import ParseOptions, Source
-from htk.errors import MalformedTrace, UnknownFormat
-from htk.io.sources import head, resolve
+from htk.base.core.parser import ParseOptions, Source
+from htk.base.errors import MalformedTrace, UnknownFormat
+from htk.base.io.sources import head, resolve
 from htk.parsers import job_log, nccl_debug, parsers
 from tests.parsers.log_files import SAMPLES, parsed, readings, rows, sample
 

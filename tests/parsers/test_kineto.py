@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from htk.core.parser import Head, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Head, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers import kineto
 from tests.kineto_file import kernel, launch, op
 

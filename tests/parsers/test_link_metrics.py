@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
 from htk.parsers import link_metrics
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces/link_metrics"

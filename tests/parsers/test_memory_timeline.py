@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from htk.errors import TraceError
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.errors import TraceError
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.parsers.memory_rows import SAMPLES, rows
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from htk.core.parser import Head, ParseOptions, Source
+from htk.base.core.parser import Head, ParseOptions, Source
 from htk.parsers import nccl_tests
 from tests.parsers.log_files import SAMPLES, parsed, rows, sample, values
 

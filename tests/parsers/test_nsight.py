@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import HtkError, MalformedTrace, UnknownFormat
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.base.errors import HtkError, MalformedTrace, UnknownFormat
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 from sample_traces.nsight_export import (
     ALL_REDUCE,
     COMMUNICATOR,
@@ -170,7 +170,7 @@ def test_the_diff_of_two_reports_says_what_changed(shared: Path) -> None:
 
 
 def ask_diff(before: Path, after: Path) -> list[dict[str, Any]]:
-    from htk.compare.runs import compare
+    from htk.traces.compare.runs import compare
 
     return list(compare(kept(before).tables, kept(after).tables).to_pylist())
 

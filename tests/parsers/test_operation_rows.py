@@ -8,10 +8,10 @@ import pytest
 from pyarrow import parquet
 
 import htk
-from htk.errors import MalformedTrace, UnknownFormat
+from htk.base.errors import MalformedTrace, UnknownFormat
+from htk.base.schema.operation_types import CODES, operation_type
 from htk.parsers import operation_rows
-from htk.schema.operation_types import CODES, operation_type
-from htk.straggler.streamed import job_of
+from htk.quantities.straggler.streamed import job_of
 from tests.parsers.operation_files import ROW, SAMPLES, lines, parsed, rows
 
 

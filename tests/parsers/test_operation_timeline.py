@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from htk.errors import MalformedTrace
+from htk.base.errors import MalformedTrace
 from htk.parsers import operation_timeline
-from htk.straggler.streamed import job_of
+from htk.quantities.straggler.streamed import job_of
 from tests.parsers.operation_files import SAMPLES, parsed, rows
 
 

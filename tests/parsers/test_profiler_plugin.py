@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from htk.core.parser import Parsed
+from htk.base.core.parser import Parsed
 from htk.parsers import profiler_plugin
 from tests.parsers.log_files import parsed, rows, sample, values
 

@@ -4,7 +4,7 @@ import io
 import json
 from typing import Any
 
-from htk.core.parser import Parsed, ParseOptions, Source
+from htk.base.core.parser import Parsed, ParseOptions, Source
 from htk.parsers import ras
 from tests.parsers.log_files import SAMPLES, rows, sample, values
 

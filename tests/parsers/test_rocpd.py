@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from htk.errors import MalformedTrace
-from htk.trace.trace import Trace
+from htk.base.errors import MalformedTrace
+from htk.traces.trace.trace import Trace
 from sample_traces.rocprof_export import BOOT_NS, GPU_0, GPU_1, Database, as_database
 from tests.parsers.opened_files import kept, opened, rows
 from tests.parsers.rocprof_samples import DATABASE, JSON, differences

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import MalformedTrace, UnknownRank
+from htk.base.errors import MalformedTrace, UnknownRank
 from sample_traces.rocprof_export import BOOT_NS, Perfetto, as_database, as_json
 from tests.parsers.opened_files import kept, opened, rows
 from tests.parsers.rocprof_samples import DATABASE, JSON, differences

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from htk.errors import MalformedTrace
+from htk.base.errors import MalformedTrace
 from sample_traces.rocprof_export import Perfetto, _field
 from tests.parsers.opened_files import kept, opened, rows
 from tests.parsers.rocprof_samples import JSON, SAMPLES

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import HtkError
+from htk.base.errors import HtkError
 from sample_traces.xplane_export import BEGAN_NS, LINE_NS, profile
 from tests.parsers.opened_files import kept, opened, rows
 

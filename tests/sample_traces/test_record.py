@@ -72,7 +72,7 @@ def note(folder: Path) -> dict[str, Any]:
 
 
 def steps(folder: Path) -> set[str]:
-    from htk.trace.opening import OpenOptions, open_trace
+    from htk.traces.trace.opening import OpenOptions, open_trace
 
     trace = open_trace(folder / "rank0.pt.trace.json.gz", OpenOptions(cache=False))
     assert trace.tables["cpu_ops"].num_rows

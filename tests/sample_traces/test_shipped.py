@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import TraceError
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.errors import TraceError
+from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.whatif.api import whatif
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"

@@ -2,8 +2,8 @@
 
 from typing import Protocol, cast
 
-from htk import plugins
-from htk.errors import UsageError
+from htk.base import plugins
+from htk.base.errors import UsageError
 from htk.whatif.edits import (
     accumulation,
     balanced_experts,

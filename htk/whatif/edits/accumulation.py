@@ -7,7 +7,7 @@ reduction. Sharded parameters are gathered and reduced for each.
 import math
 from dataclasses import replace
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import against, factor
 from htk.whatif.micro_batches import micro_batch, micro_batches, samples
 from htk.whatif.step_model import StepModel

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from htk.columns.types import Ints
-from htk.errors import UsageError
+from htk.base.columns.types import Ints
+from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import switched_on
 from htk.whatif.experts import exchanges, fullest_over_mean
 from htk.whatif.fsdp_units import compute_lane

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import factor
 from htk.whatif.fsdp_units import of_weights
 from htk.whatif.micro_batches import samples

@@ -11,8 +11,8 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.columns.types import Ints
-from htk.errors import UsageError
+from htk.base.columns.types import Ints
+from htk.base.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane, waited_for
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.step_model import StepModel

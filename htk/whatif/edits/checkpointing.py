@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.columns.types import Mask
-from htk.errors import UsageError
+from htk.base.columns.types import Mask
+from htk.base.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.host_cost import cpu_edges, unlaunched
 from htk.whatif.micro_batches import micro_batches

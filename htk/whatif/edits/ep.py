@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.core.humanize import pluralize
-from htk.errors import UsageError
+from htk.base.core.humanize import pluralize
+from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.experts import exchanges, spread_gradients
 from htk.whatif.network_tiers import network

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.contention import factor, share
 from htk.whatif.same_calls import same_calls
 from htk.whatif.step_model import StepModel

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.data_loading import loading_ns
 from htk.whatif.step_model import StepModel
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.errors import UsageError
-from htk.models.hardware import Gpu, gpu
-from htk.models.site_rates import NARROWED, SiteRates
-from htk.serving.formats import WEIGHTS
+from htk.base.errors import UsageError
+from htk.physics.hardware import Gpu, gpu
+from htk.physics.site_rates import NARROWED, SiteRates
+from htk.planning.serving.formats import WEIGHTS
 from htk.whatif.edits.batch import SHORTEST_NS
 from htk.whatif.served_iteration import Bounds, of_server
 from htk.whatif.step_model import StepModel

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.columns.arrow import numbers
-from htk.errors import UsageError
-from htk.models.latency_bandwidth import fit, predicted_us
+from htk.base.columns.arrow import numbers
+from htk.base.errors import UsageError
+from htk.physics.latency_bandwidth import fit, predicted_us
 from htk.whatif.edit_arguments import factor, pairs
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import latency, wire

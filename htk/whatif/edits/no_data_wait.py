@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.data_loading import loading_ns
 from htk.whatif.edit_arguments import switched_on
 from htk.whatif.step_model import StepModel

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.columns.groups import Groups
-from htk.errors import UsageError
+from htk.base.columns.groups import Groups
+from htk.base.errors import UsageError
 from htk.whatif.contention import factor, share
 from htk.whatif.same_calls import same_calls
 from htk.whatif.step_model import StepModel

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from htk.columns.types import Floats, Ints
-from htk.errors import UsageError
-from htk.graph.replay import replay
+from htk.base.columns.types import Floats, Ints
+from htk.base.errors import UsageError
+from htk.quantities.graph.replay import replay
 from htk.whatif.contention import factor, of_transfers, share
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import linked

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import pairs, positive_integer
 from htk.whatif.edits.accumulation import ADDED
 from htk.whatif.fsdp_units import compute_lane, layers

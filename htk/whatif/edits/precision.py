@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.errors import UsageError
-from htk.measures.op_work import in_tf32_by_name
-from htk.models.hardware import OF_PEAK, Gpu
+from htk.base.errors import UsageError
+from htk.physics.hardware import OF_PEAK, Gpu
+from htk.quantities.measures.op_work import in_tf32_by_name
 from htk.whatif.edits.batch import SHORTEST_NS, grows
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallel import smaller

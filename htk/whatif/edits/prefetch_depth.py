@@ -8,8 +8,8 @@ launch) no longer does: the host issues it in time.
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.columns.types import Ints
-from htk.errors import UsageError
+from htk.base.columns.types import Ints
+from htk.base.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import linked

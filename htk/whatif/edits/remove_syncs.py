@@ -6,7 +6,7 @@ this one, and a communicator takes its collectives in turn.
 
 import numpy as np
 
-from htk.columns.types import Mask
+from htk.base.columns.types import Mask
 from htk.whatif.edit_arguments import switched_on
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.micro_batches import in_order

@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 
-from htk.columns.types import Mask
-from htk.core.humanize import pluralize
-from htk.errors import UsageError
-from htk.graph.replay import critical, replay
+from htk.base.columns.types import Mask
+from htk.base.core.humanize import pluralize
+from htk.base.errors import UsageError
+from htk.quantities.graph.replay import critical, replay
 from htk.whatif.amdahl import guard
 from htk.whatif.edit_arguments import factor
 from htk.whatif.host_cost import unlaunched

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.core.humanize import format_bytes
-from htk.errors import UsageError
-from htk.models.decoder import Decoder, decoder
-from htk.serving.formats import weight_format
-from htk.serving.iteration import ServerCompute
-from htk.serving.server import Server
+from htk.base.core.humanize import format_bytes
+from htk.base.errors import UsageError
+from htk.physics.decoder import Decoder, decoder
+from htk.planning.serving.formats import weight_format
+from htk.planning.serving.iteration import ServerCompute
+from htk.planning.serving.server import Server
 from htk.whatif.edit_arguments import against, pairs, positive_integer
 from htk.whatif.edits.batch import shortest
 from htk.whatif.served_iteration import (

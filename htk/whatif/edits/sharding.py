@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.columns.coded_texts import CodedTexts
-from htk.columns.types import Ints, Mask
-from htk.errors import UsageError
-from htk.models.wire import STRATEGIES
+from htk.base.columns.coded_texts import CodedTexts
+from htk.base.columns.types import Ints, Mask
+from htk.base.errors import UsageError
+from htk.physics.wire import STRATEGIES
 from htk.whatif.ddp_to_fsdp import OUT, from_replicas
 from htk.whatif.fsdp_to_ddp import to_replicas
 from htk.whatif.fsdp_units import (

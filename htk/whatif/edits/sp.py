@@ -6,7 +6,7 @@ pass gathers its inputs once more, up to 2 (t-1)/t · x for each layer.
 
 from dataclasses import replace
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import switched_on
 from htk.whatif.parallel import (
     ELEMENT,

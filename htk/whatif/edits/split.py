@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.columns.types import Mask
-from htk.errors import UsageError
-from htk.graph.replay import replay
+from htk.base.columns.types import Mask
+from htk.base.errors import UsageError
+from htk.quantities.graph.replay import replay
 from htk.whatif.contention import factor, settled, share
 from htk.whatif.edits import batch
 from htk.whatif.edits.overlap import USUAL_CONTENTION

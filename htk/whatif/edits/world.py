@@ -5,10 +5,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from htk.columns.types import Floats, Mask
-from htk.core.humanize import pluralize
-from htk.errors import UsageError
-from htk.models.collective_latency import hops_ns
+from htk.base.columns.types import Floats, Mask
+from htk.base.core.humanize import pluralize
+from htk.base.errors import UsageError
+from htk.physics.collective_latency import hops_ns
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.link_tails import slowest_link
 from htk.whatif.missing_ranks import partial

@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.core.analysis import Analysis
-from htk.derived.clocks import aligned_matches, rank_clocks
-from htk.derived.match import collective_matches
-from htk.derived.nccl_facts import collective_facts
-from htk.derived.registry import maker
-from htk.schema import DERIVED, TABLES
+from htk.base.core.analysis import Analysis
+from htk.base.schema import DERIVED, TABLES
+from htk.quantities.derived.clocks import aligned_matches, rank_clocks
+from htk.quantities.derived.match import collective_matches
+from htk.quantities.derived.nccl_facts import collective_facts
+from htk.quantities.derived.registry import maker
 
 Row = dict[str, Any]
 Ask = Callable[..., pa.Table]

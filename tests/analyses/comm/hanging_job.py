@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from htk.analyses.comm.hang import hang
-from htk.core.parser import ParseOptions, Source
+from htk.base.core.parser import ParseOptions, Source
+from htk.base.schema import TABLES
 from htk.parsers import flight_recorder
-from htk.schema import TABLES
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces" / "flight_recorder"
 OTHERS = ("comm_inits", "comm_counts", "comm_notes", "python_stacks")

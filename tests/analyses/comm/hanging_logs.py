@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from htk.answers.ask import ask
-from htk.output.result import Result
-from htk.trace.opening import OpenOptions, open_trace
+from htk.answers.output.result import Result
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm.hanging_job import Job, Step, verdicts
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces"

@@ -17,8 +17,8 @@ from htk.analyses.comm.comm_sources import comm_sources
 from htk.analyses.comm.comm_summary import comm_summary
 from htk.analyses.comm.comm_wait import comm_wait
 from htk.analyses.comm.late_arrivals import late_arrivals
-from htk.core.analysis import coverage_of
-from htk.errors import MissingTable
+from htk.base.core.analysis import coverage_of
+from htk.base.errors import MissingTable
 
 Row = dict[str, Any]
 Ask = Callable[..., Any]

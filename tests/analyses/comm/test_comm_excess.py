@@ -8,11 +8,11 @@ import pytest
 from htk.analyses.comm.collective_times import collective_times
 from htk.analyses.comm.comm_summary import comm_summary
 from htk.answers.ask import ask as ask_trace
-from htk.core.analysis import coverage_of
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.base.core.analysis import coverage_of
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 
 JOB = {"model": "gpt3-126m", "layers": 3, "seq": 512, "micro_batch": 2, "steps": 2, "stacks": False}
 RAILS = {"nodes": 2, "gpus_per_node": 4, "strategy": "hybrid_shard"}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import MissingTable
-from htk.measures.channel_hops import paired_communicators
-from htk.output.result import Result
-from htk.trace.opening import OpenOptions, open_trace
+from htk.answers.output.result import Result
+from htk.base.errors import MissingTable
+from htk.quantities.measures.channel_hops import paired_communicators
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm.proxied_job import (
     HASHES,
     Call,

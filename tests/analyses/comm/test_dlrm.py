@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 
 from htk.answers.ask import ask
-from htk.derived.match import collective_matches
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.quantities.derived.match import collective_matches
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 
 Row = dict[str, Any]
 

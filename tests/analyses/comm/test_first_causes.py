@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.analyses.causes.straggler_steps import straggler_steps
-from htk.analyses.causes.stragglers import stragglers
 from htk.analyses.comm.comm_wait import comm_wait
 from htk.analyses.comm.late_arrivals import late_arrivals
+from htk.verdicts.causes.straggler_steps import straggler_steps
+from htk.verdicts.causes.stragglers import stragglers
 
 Row = dict[str, Any]
 Ask = Callable[..., pa.Table]

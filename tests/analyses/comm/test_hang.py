@@ -7,9 +7,9 @@ import random
 import pytest
 
 from htk.analyses.comm.hang import hang
-from htk.core.analysis import coverage_of
-from htk.errors import MissingTable
-from htk.schema import TABLES
+from htk.base.core.analysis import coverage_of
+from htk.base.errors import MissingTable
+from htk.base.schema import TABLES
 from tests.analyses.comm.hanging_job import (
     OTHERS,
     Dump,

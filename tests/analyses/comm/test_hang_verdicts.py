@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from htk.answers.ask import ask
-from htk.core.analysis import coverage_of
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.core.analysis import coverage_of
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm.hanging_job import (
     PAGE,
     Dump,

@@ -10,12 +10,12 @@ import pytest
 import htk
 from htk.analyses.comm.link_counters import link_counters
 from htk.answers.ask import ask as ask_trace
-from htk.core.analysis import coverage_of
-from htk.errors import MissingTable
-from htk.overview.doctor import doctor
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.core.analysis import coverage_of
+from htk.base.errors import MissingTable
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.verdicts.overview.doctor import doctor
 
-SAMPLE = Path(htk.__file__).parent / "sample"
+SAMPLE = Path(htk.__file__).parent / "traces/sample"
 S = 10**9
 T = 1_785_000_000 * S
 Row = dict[str, Any]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import MissingTable
-from htk.output.result import Result
-from htk.trace.opening import OpenOptions, open_trace
+from htk.answers.output.result import Result
+from htk.base.errors import MissingTable
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm.hanging_job import Step
 from tests.analyses.comm.hanging_logs import (
     EIGHT,
@@ -307,7 +307,7 @@ def test_nothing_that_tells_of_a_hang(tmp_path: Path) -> None:
 def test_summary_says_first_what_nccl_warns_of(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
-    from htk.cli.commands.summary import command
+    from htk.faces.cli.commands.summary import command
 
     (tmp_path / "nccl.log").write_text(init(0) + warn(0, "NUMA not balanced"))
     screen = CliRunner().invoke(command, [str(tmp_path)])

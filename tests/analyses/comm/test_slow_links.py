@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.core.analysis import coverage_of
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.core.analysis import coverage_of
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
 
 JOB = {"model": "gpt3-126m", "layers": 2, "seq": 512, "micro_batch": 2, "steps": 2, "stacks": False}
 TWO = {"nodes": 2, "gpus_per_node": 4, "strategy": "full_shard"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from htk.answers.ask import ask
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
 

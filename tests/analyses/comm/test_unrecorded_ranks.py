@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 
 Row = dict[str, Any]
 ROOTED = ("broadcast", "scatter", "send", "recv")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from htk.answers.ask import ask
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.opening import open_trace
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import open_trace
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "full_shard", "hybrid_shard"])

@@ -8,11 +8,11 @@ import pytest
 
 import htk
 from htk.analyses import find
-from htk.core.analysis import coverage_of
-from htk.schema import JOB_LAYOUTS, JOB_OPERATIONS
-from htk.straggler.causes import Causes
-from htk.straggler.changes import LikePeers, lengths_even, stages_even, steps_changed
-from htk.straggler.streamed import job_of
+from htk.base.core.analysis import coverage_of
+from htk.base.schema import JOB_LAYOUTS, JOB_OPERATIONS
+from htk.quantities.straggler.causes import Causes
+from htk.quantities.straggler.changes import LikePeers, lengths_even, stages_even, steps_changed
+from htk.quantities.straggler.streamed import job_of
 from tests.operation_job import JobPlan, simulate
 
 SCHEDULES = {

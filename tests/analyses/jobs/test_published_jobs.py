@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import htk
-from htk.trace.trace import Trace
+from htk.traces.trace.trace import Trace
 
 NAMES = {
     "forward_pipeline": "forward-pp-comm",

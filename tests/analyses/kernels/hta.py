@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.columns.arrow import boolean, numbers, valid
-from htk.derived.links import steps_of
-from htk.trace.opening import open_trace
+from htk.base.columns.arrow import boolean, numbers, valid
+from htk.quantities.derived.links import steps_of
+from htk.traces.trace.opening import open_trace
 from tests.hta_truth import hta_truth
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from htk.analyses.kernels.kernel_occupancy import kernel_occupancy
 from htk.answers.ask import ask
-from htk.errors import MissingTable
-from htk.trace.opening import open_trace
+from htk.base.errors import MissingTable
+from htk.traces.trace.opening import open_trace
 from tests.tables import make
 
 H100 = {

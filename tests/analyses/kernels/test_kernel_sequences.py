@@ -6,8 +6,8 @@ import pytest
 
 from htk.analyses.kernels.kernel_sequences import kernel_sequences
 from htk.answers.ask import ask
-from htk.errors import UsageError
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.errors import UsageError
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.kernels.hta import kept
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 

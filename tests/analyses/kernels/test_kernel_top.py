@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from htk.analyses.kernels.kernel_top import kernel_top
 from htk.answers.ask import ask
-from htk.trace.opening import open_trace
+from htk.traces.trace.opening import open_trace
 from tests.analyses.kernels.hta import kept
 from tests.analyses.tracelens import REFERENCES, report
 from tests.tables import make

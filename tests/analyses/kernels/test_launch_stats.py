@@ -6,7 +6,7 @@ import pytest
 
 from htk.analyses.kernels.launch_stats import launch_stats
 from htk.answers.ask import ask
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.kernels.hta import expected, kept
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 

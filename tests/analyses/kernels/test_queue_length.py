@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from htk.analyses.kernels.queue_length import queue_length
 from htk.answers.ask import ask
-from htk.trace.opening import open_trace
+from htk.traces.trace.opening import open_trace
 from tests.analyses.kernels.hta import expected, kept
 from tests.tables import make
 

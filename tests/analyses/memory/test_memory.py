@@ -8,7 +8,7 @@ import pytest
 from htk.analyses.memory.memory_peaks import memory_peaks
 from htk.analyses.memory.memory_timeline import memory_timeline
 from htk.answers.ask import ask
-from htk.trace.opening import open_trace
+from htk.traces.trace.opening import open_trace
 from tests.memory_events import event
 from tests.tables import answer_of, make
 

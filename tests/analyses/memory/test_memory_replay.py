@@ -6,8 +6,8 @@ import pytest
 
 from htk.analyses.memory.memory_replay import memory_replay
 from htk.answers.ask import ask
-from htk.errors import UsageError
-from htk.trace.opening import open_trace
+from htk.base.errors import UsageError
+from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
 
 MIB = 1 << 20

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from htk.answers.ask import ask
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.ops.launched import training_step
 from tests.kineto_file import Event, kernel, launch, of_rank, span, write
 

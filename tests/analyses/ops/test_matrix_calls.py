@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.tracelens import REFERENCES, report
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 

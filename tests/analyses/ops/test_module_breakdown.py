@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import MissingTable
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.errors import MissingTable
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.ops.launched import training_step
 from tests.kineto_file import of_rank, op, write
 

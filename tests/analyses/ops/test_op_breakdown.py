@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import MissingTable
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.errors import MissingTable
+from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.ops.launched import training_step
 from tests.analyses.tracelens import REFERENCES, report
 from tests.kineto_file import kernel, launch, of_rank, op, write

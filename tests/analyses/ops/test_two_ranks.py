@@ -2,8 +2,8 @@
 
 import pytest
 
-from htk.errors import MissingTable
-from htk.notebook.session import Session
+from htk.base.errors import MissingTable
+from htk.faces.notebook.session import Session
 
 
 def test_op_breakdown(two_ranks: Session) -> None:

@@ -12,8 +12,8 @@ import pytest
 from htk.analyses.ops.flops import flops
 from htk.analyses.ops.roofline import roofline
 from htk.answers.ask import ask
-from htk.models.op_costs import cost
-from htk.trace.opening import open_trace
+from htk.physics.op_costs import cost
+from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'

@@ -6,8 +6,8 @@ import pytest
 
 from htk.analyses.run.fsdp_units import fsdp_units
 from htk.answers.ask import ask
-from htk.errors import MissingTable
-from htk.trace.opening import open_trace
+from htk.base.errors import MissingTable
+from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
 
 SIMULATED = Path(__file__).resolve().parents[3] / "sample_traces/simulated/llama2-7b"

@@ -3,7 +3,7 @@
 import pytest
 
 from htk.analyses.run.moe_balance import moe_balance
-from htk.errors import MissingTable
+from htk.base.errors import MissingTable
 from tests.tables import answer_of, make
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from htk.analyses.run.pipeline_bubble import pipeline_bubble
-from htk.errors import MissingTable
+from htk.base.errors import MissingTable
 from tests.tables import answer_of, make
 
 # Forward computes at 10–20 and 40–50, backward at 30–40 and 60–80, the optimizer at 90–95.

@@ -6,8 +6,8 @@ import pytest
 
 from htk.analyses.run.serving_iterations import serving_iterations
 from htk.answers.ask import ask
-from htk.errors import MissingTable, UsageError
-from htk.trace.opening import open_trace
+from htk.base.errors import MissingTable, UsageError
+from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
 
 NAMES = {

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.compare.baseline import baseline
-from htk.compare.changed_within import changed_within
-from htk.errors import MissingTable
-from htk.simulate.config import Config
-from htk.simulate.job import simulate
-from htk.trace.opening import open_trace
+from htk.base.errors import MissingTable
+from htk.recording.simulate.config import Config
+from htk.recording.simulate.job import simulate
+from htk.traces.compare.baseline import baseline
+from htk.traces.compare.changed_within import changed_within
+from htk.traces.trace.opening import open_trace
 
 JOB = Config(model="gpt3-126m", layers=2, gpus_per_node=4, steps=10)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from htk.answers.ask import ask
-from htk.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.opening import OpenOptions, open_trace
 
 
 @pytest.mark.parametrize(

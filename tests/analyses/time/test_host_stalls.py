@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from htk.answers.ask import ask
-from htk.overview.summary import verdict
-from htk.trace.opening import open_trace
+from htk.traces.trace.opening import open_trace
+from htk.verdicts.overview.summary import verdict
 from tests.kineto_file import Event, kernel, launch, op, span, write
 
 

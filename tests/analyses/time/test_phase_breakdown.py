@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.errors import MissingTable
-from htk.trace.opening import open_trace
+from htk.base.errors import MissingTable
+from htk.traces.trace.opening import open_trace
 from tests.kineto_file import Event, kernel, launch, op, span, step, write
 
 MAIN, AUTOGRAD = 1, 2

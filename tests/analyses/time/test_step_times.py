@@ -7,8 +7,8 @@ import pytest
 
 from htk.analyses.time.step_times import step_times
 from htk.answers.ask import ask
-from htk.errors import MissingTable
-from htk.trace.opening import open_trace
+from htk.base.errors import MissingTable
+from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
 
 

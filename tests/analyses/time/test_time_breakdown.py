@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from htk.analyses.time.comm_compute_overlap import comm_compute_overlap
 from htk.analyses.time.time_breakdown import time_breakdown
 from htk.answers.ask import ask
-from htk.derived.windows import rank_windows
-from htk.trace.opening import open_trace
+from htk.quantities.derived.windows import rank_windows
+from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
 
 KINDS = ("compute", "comm", "memory")

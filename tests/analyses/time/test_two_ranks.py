@@ -1,6 +1,6 @@
 """The analyses of time on two ranks whose figures can be worked out on paper."""
 
-from htk.notebook.session import Session
+from htk.faces.notebook.session import Session
 
 
 def test_comm_compute_ratio(two_ranks: Session) -> None:

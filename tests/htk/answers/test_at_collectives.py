@@ -17,12 +17,12 @@ from htk.answers import at_collectives
 from htk.answers.ask import ask
 from htk.answers.at_collectives import step_path_in_parts
 from htk.answers.table import table_of_answer
-from htk.cli.main import htk
-from htk.core.analysis import coverage_of
-from htk.errors import HtkError, MissingTable
-from htk.spread.workplace import Workplace
-from htk.trace.opening import open_trace
-from htk.trace.trace import Trace
+from htk.base.core.analysis import coverage_of
+from htk.base.errors import HtkError, MissingTable
+from htk.base.spread.workplace import Workplace
+from htk.faces.cli.main import htk
+from htk.traces.trace.opening import open_trace
+from htk.traces.trace.trace import Trace
 
 SIZES = "--layers 2 --hidden 64 --heads 2 --ffn 128 --vocab 100 --seq 32 --micro-batch 1"
 SAMPLES = Path(__file__).parents[3] / "sample_traces"

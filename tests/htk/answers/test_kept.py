@@ -12,14 +12,14 @@ import htk
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
 from htk.answers.kept import kept_answer
-from htk.errors import HtkError
-from htk.io.store import Store
-from htk.overview.summary import summary
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.joined import JoinedTables
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Tables, Trace
+from htk.base.errors import HtkError
+from htk.base.io.store import Store
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.joined import JoinedTables
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Tables, Trace
+from htk.verdicts.overview.summary import summary
 
 JOB = Config(
     model="gpt3-126m", layers=1, seq=128, nodes=2, gpus_per_node=2, steps=3, carry_in=2, seed=3
@@ -43,7 +43,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("htk.trace.joined._FEWEST_FILES", RANKS)
+    monkeypatch.setattr("htk.traces.trace.joined._FEWEST_FILES", RANKS)
     return tmp_path / "cache"
 
 
@@ -134,7 +134,7 @@ def test_answers_of_other_code_and_of_plugins_are_not_given(
     trace = open_trace(ranks)
     assert kept_answer(trace, question, {}, lambda: made).equals(made)
     assert kept_answer(trace, question, {}, lambda: pa.table({"x": [2]})).equals(made)
-    monkeypatch.setattr("htk.trace.joined.answer_code", lambda: "mended")
+    monkeypatch.setattr("htk.traces.trace.joined.answer_code", lambda: "mended")
     assert ask(open_trace(ranks), "time_breakdown").shape[0] == RANKS
     monkeypatch.setattr("htk.answers.kept._OWN", "htk_of_others.")
     assert kept_answer(trace, question, {}, lambda: pa.table({"x": [3]}))["x"].to_pylist() == [3]
@@ -143,12 +143,12 @@ def test_answers_of_other_code_and_of_plugins_are_not_given(
 def test_what_is_large_or_of_few_small_files_is_not_kept(
     ranks: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("htk.trace.joined._LARGEST_ANSWER", 1)
+    monkeypatch.setattr("htk.traces.trace.joined._LARGEST_ANSWER", 1)
     assert ask(open_trace(ranks), "kernel_top").shape[0] and answers_in(cache) == set()
-    monkeypatch.setattr("htk.trace.joined._LARGEST_ANSWER", 1 << 20)
-    monkeypatch.setattr("htk.trace.joined._FEWEST_FILES", RANKS + 1)
+    monkeypatch.setattr("htk.traces.trace.joined._LARGEST_ANSWER", 1 << 20)
+    monkeypatch.setattr("htk.traces.trace.joined._FEWEST_FILES", RANKS + 1)
     assert ask(open_trace(ranks), "kernel_top").shape[0] and answers_in(cache) == set()
     trace = open_trace(ranks)
     assert isinstance(trace.joined, JoinedTables)
-    monkeypatch.setattr("htk.trace.joined._LEAST_BYTES", 100)
+    monkeypatch.setattr("htk.traces.trace.joined._LEAST_BYTES", 100)
     assert ask(trace, "kernel_top").shape[0] and answers_in(cache) == {"kernel_top"}

@@ -9,7 +9,7 @@ import htk
 from htk import Session
 from htk.analyses import ANALYSES, find
 from htk.answers.option_values import checked_options
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import htk
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.hta import TimeSeriesTypes, TraceAnalysis
 from htk.hta.frames import short_name
 from tests.hta_truth import hta_truth

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.hta import DeviceType, LabeledTrace, TraceDiff
 from tests.hta_truth import hta_truth
 from tests.kineto_file import kernel, launch, of_rank, op, step, write

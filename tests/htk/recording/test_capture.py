@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import htk
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.recording.capture import FLIGHT_RECORDER, _chosen
 
 torch = pytest.importorskip("torch")

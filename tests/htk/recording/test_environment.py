@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from htk.base.schema.environment_facts import FACTS
 from htk.parsers.kineto.facts import facts
 from htk.recording.environment import recorded_environment
-from htk.schema.environment_facts import FACTS
-from htk.trace.opening import open_trace
+from htk.traces.trace.opening import open_trace
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER = "f" * 40

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import htk
-from htk.history.run_facts import run_facts
+from htk.quantities.straggler.streamed import job_of
 from htk.recording.clocks import DeviceClock
 from htk.recording.operations import OperationLog, Worker, megatron_worker
-from htk.straggler.streamed import job_of
+from htk.verdicts.history.run_facts import run_facts
 from tests.operation_job import JobPlan, simulate, step_times
 
 torch = pytest.importorskip("torch")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import htk
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.recording.triggers import Triggers
 
 torch = pytest.importorskip("torch")

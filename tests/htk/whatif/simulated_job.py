@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from htk.graph.build import steps_at_hand
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.opening import open_trace
+from htk.quantities.graph.build import steps_at_hand
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import open_trace
 
 BASE = {
     "model": "gpt3-126m",

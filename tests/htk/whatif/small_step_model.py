@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from htk.columns.coded_texts import CodedTexts
-from htk.graph.build import Graph
-from htk.graph.edges import Edges
-from htk.graph.nodes import Activities, LaunchCalls
-from htk.graph.replay import replay as replayed_graph
-from htk.models.detected import detected
-from htk.models.hardware import Gpu
-from htk.schema import DERIVED, TABLES
+from htk.base.columns.coded_texts import CodedTexts
+from htk.base.schema import DERIVED, TABLES
+from htk.physics.detected import detected
+from htk.physics.hardware import Gpu
+from htk.quantities.graph.build import Graph
+from htk.quantities.graph.edges import Edges
+from htk.quantities.graph.nodes import Activities, LaunchCalls
+from htk.quantities.graph.replay import replay as replayed_graph
 from htk.whatif.step_model import StepFacts, StepModel
 from htk.whatif.synthetic_ops import renumbered
 

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 import htk
-from htk.cli.main import htk as main
-from htk.errors import UsageError
-from htk.trace.trace import Trace
+from htk.base.errors import UsageError
+from htk.faces.cli.main import htk as main
+from htk.traces.trace.trace import Trace
 from htk.whatif.api import WhatIf
 from htk.whatif.label import RETURNS
 from tests.kineto_file import kernel, launch, op, write
@@ -47,7 +47,7 @@ def test_every_column_is_filled_on_the_sample(asked: WhatIf) -> None:
 
 
 def test_mfu_is_that_of_the_flops_of_the_step(asked: WhatIf) -> None:
-    truth = json.loads((Path(htk.__file__).parent / "sample" / "truth.json").read_text())
+    truth = json.loads((Path(htk.__file__).parent / "traces/sample" / "truth.json").read_text())
     row = asked.change("overlap", "today").run().to_pylist()[0]
     rate = truth["model_flops_per_rank_and_step"] / (row["step_time_ns"] * 1e-9)
     assert row["mfu_pct"] == pytest.approx(100 * rate / 312e12, rel=0.02)  # of an A100
@@ -148,7 +148,7 @@ def test_a_session_asks_by_itself() -> None:
 
 
 def test_folders_with_the_same_ranks_are_recordings_at_several_batches(tmp_path: Path) -> None:
-    sample = Path(htk.__file__).parent / "sample"
+    sample = Path(htk.__file__).parent / "traces/sample"
     for folder, ranks in (("a", (0,)), ("b", (1,)), ("again", (0,))):
         (tmp_path / folder).mkdir()
         for rank in ranks:
@@ -192,6 +192,6 @@ def test_pytorchs_names_of_strategies(asked: WhatIf, name: str, ours: str) -> No
 
 
 def test_shapes_come_before_a_batch_that_they_contradict(asked: WhatIf) -> None:
-    sample = Path(htk.__file__).parent / "sample"
+    sample = Path(htk.__file__).parent / "traces/sample"
     with pytest.raises(UsageError, match="its shapes say 2 against 2; leave the factor out"):
         asked.calibrate_with(str(sample), 2.0).batch("4x").run()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.cost import (
     goodput,
     joules_per_token,

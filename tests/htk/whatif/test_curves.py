@@ -4,12 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.errors import UsageError
-from htk.graph.build import build
+from htk.base.errors import UsageError
+from htk.quantities.graph.build import build
 from htk.whatif.curves import Curves, Recorded, curves
 from htk.whatif.predict import baseline, predict
 from htk.whatif.step_model import StepModel, step_model
-from tests.htk.graph.small_step import step_tables
+from tests.htk.quantities.graph.small_step import step_tables
 
 # Matrix products a and b: 40,000 and 20,000 at the recorded batch. One recording alone would say
 # 77,500 and 37,500 at twice of it; another one holds 50,000 and 37,500.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import against, factor, pairs, positive_integer, switched_on
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from htk.cli.commands.whatif import EDIT_HELP
-from htk.errors import UsageError
+from htk.base.errors import UsageError
+from htk.faces.cli.commands.whatif import EDIT_HELP
 from htk.whatif.edits import EDITS
 from htk.whatif.predict import Baseline, baseline, predict
 from htk.whatif.sweep import bounds, swept
-from tests.htk.graph.small_step import PERIOD, step_tables
+from tests.htk.quantities.graph.small_step import PERIOD, step_tables
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from htk.graph.replay import NEVER, replay
-from htk.models.detected import detected
+from htk.physics.detected import detected
+from htk.quantities.graph.replay import NEVER, replay
 from htk.whatif import predict as predicting
 from htk.whatif.edits import replace as kernels
 from htk.whatif.guards import RecordedLoad, violated
 from htk.whatif.predict import baseline, predict
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel
-from tests.htk.graph.small_step import step_tables
+from tests.htk.quantities.graph.small_step import step_tables
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 GB = 10**9

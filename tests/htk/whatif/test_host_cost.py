@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from htk.graph.nodes import LaunchCalls
+from htk.quantities.graph.nodes import LaunchCalls
 from htk.whatif.host_cost import (
     _beside,
     _firsts,

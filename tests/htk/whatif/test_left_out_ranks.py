@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.left_out_ranks import LEFT_OUT, check_answered, follow, uncertainty
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, small_model

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from htk.trace.opening import open_trace
+from htk.traces.trace.opening import open_trace
 from htk.whatif.link_tails import highest, slowest_link
 from htk.whatif.predict import Baseline, baseline, predict
 from tests.htk.whatif.simulated_job import step_ns, written

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.cli.main import run
-from htk.graph.build import steps_at_hand
-from htk.trace.opening import open_trace
+from htk.faces.cli.main import run
+from htk.quantities.graph.build import steps_at_hand
+from htk.traces.trace.opening import open_trace
 from htk.whatif.predict import Answer, baseline, predict
 from tests.htk.whatif.simulated_job import step_ns, written
 

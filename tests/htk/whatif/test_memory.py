@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from htk.models.hardware import gpu
-from htk.models.memory import Layout, ModelSize, allocated, memory, p_oom, whole_layer
+from htk.physics.hardware import gpu
+from htk.physics.memory import Layout, ModelSize, allocated, memory, p_oom, whole_layer
 from htk.whatif.memory import Held, after, layout_after, sharding_after
 
 GB = 1e9

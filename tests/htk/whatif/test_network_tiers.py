@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from htk.models.network import ACROSS_NS, LATENCY_NS
-from htk.models.site_rates import NARROWED, SiteRates
+from htk.physics.network import ACROSS_NS, LATENCY_NS
+from htk.physics.site_rates import NARROWED, SiteRates
 from htk.whatif.network_tiers import link_tier, network, site_narrows, site_words
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, small_model

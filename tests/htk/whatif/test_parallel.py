@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from htk.errors import UsageError
-from htk.models.network import LATENCY_NS
+from htk.base.errors import UsageError
+from htk.physics.network import LATENCY_NS
 from htk.whatif.fsdp_units import Region
 from htk.whatif.network_tiers import network
 from htk.whatif.parallel import (

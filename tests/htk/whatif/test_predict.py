@@ -5,7 +5,7 @@ import math
 import pytest
 
 from htk.whatif.predict import Answer, Baseline, baseline, predict
-from tests.htk.graph.small_step import step_tables
+from tests.htk.quantities.graph.small_step import step_tables
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import htk
-from htk.trace.file import TraceFile
-from htk.trace.opening import open_trace
+from htk.traces.trace.file import TraceFile
+from htk.traces.trace.opening import open_trace
 from htk.whatif.predicted_trace import _anchors, _Moved, _of, _warped, codes_in
 
 BASE = 1_700_000_000_000_000_000

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.errors import AnalysisError
-from htk.schema import DERIVED, TABLES
+from htk.base.errors import AnalysisError
+from htk.base.schema import DERIVED, TABLES
 from htk.whatif import rates as module
 from htk.whatif.rates import Rates, rates
 from htk.whatif.step_model import StepModel

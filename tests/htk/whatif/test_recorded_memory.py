@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.models.hardware import gpu
-from htk.models.memory import model_size
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
+from htk.physics.hardware import gpu
+from htk.physics.memory import model_size
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
 from htk.whatif.api import WhatIf, whatif
 from htk.whatif.memory import Held
 from htk.whatif.parallelism import Sharded

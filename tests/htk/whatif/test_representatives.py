@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from htk.cli.main import htk
-from htk.errors import UsageError
-from htk.graph.build import Graph, build
-from htk.graph.nodes import collective_rows
-from htk.trace.opening import open_trace
-from htk.trace.trace import Trace
+from htk.base.errors import UsageError
+from htk.faces.cli.main import htk
+from htk.quantities.graph.build import Graph, build
+from htk.quantities.graph.nodes import collective_rows
+from htk.traces.trace.opening import open_trace
+from htk.traces.trace.trace import Trace
 from htk.whatif.api import whatif
 from htk.whatif.predict import baseline, predict
 from htk.whatif.representatives import _Calls, _chosen, _followers, _roles, representatives

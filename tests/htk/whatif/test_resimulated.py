@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from htk.graph.build import build
-from htk.graph.exposed import exposed_and_idle
-from htk.simulate.times import Gemm, Times
-from htk.trace.opening import open_trace
+from htk.quantities.graph.build import build
+from htk.quantities.graph.exposed import exposed_and_idle
+from htk.recording.simulate.times import Gemm, Times
+from htk.traces.trace.opening import open_trace
 from htk.whatif.edit_uncertainty import DISTANCE
 from htk.whatif.edits import batch, seq
 from htk.whatif.predict import Baseline, baseline, predict

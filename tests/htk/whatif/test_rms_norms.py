@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.schema import DERIVED
-from htk.trace.opening import open_trace
+from htk.base.schema import DERIVED
+from htk.traces.trace.opening import open_trace
 from htk.whatif.edits import replace
 from htk.whatif.predict import baseline
 from htk.whatif.rms_norms import rms_norms

@@ -5,10 +5,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.errors import UsageError
-from htk.models.hardware import gpu
-from htk.schema import DERIVED, TABLES
-from htk.serving.formats import WEIGHTS
+from htk.base.errors import UsageError
+from htk.base.schema import DERIVED, TABLES
+from htk.physics.hardware import gpu
+from htk.planning.serving.formats import WEIGHTS
 from htk.whatif.served_iteration import (
     Bounds,
     ServedIteration,

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.graph.replay import replay
-from htk.models.detected import detected
-from htk.models.site_rates import SiteRates
+from htk.physics.detected import detected
+from htk.physics.site_rates import SiteRates
+from htk.quantities.graph.replay import replay
 from htk.whatif.step_model import StepFacts, StepModel, _per_node, _taken
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 from tests.tables import make

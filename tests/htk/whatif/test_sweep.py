@@ -2,8 +2,8 @@
 
 import pytest
 
-from htk.errors import UsageError
-from htk.trace.opening import open_trace
+from htk.base.errors import UsageError
+from htk.traces.trace.opening import open_trace
 from htk.whatif import sweep
 from htk.whatif.predict import Answer, Baseline, baseline
 from htk.whatif.predict import predict as answered
@@ -21,7 +21,7 @@ from htk.whatif.sweep import (
     swept,
 )
 from htk.whatif.uncertainty import by_source, narrowing
-from tests.htk.graph.small_step import step_tables
+from tests.htk.quantities.graph.small_step import step_tables
 from tests.htk.whatif.answers import answer
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.errors import UsageError
-from htk.graph.replay import replay
+from htk.base.errors import UsageError
+from htk.quantities.graph.replay import replay
 from htk.whatif.synthetic_ops import (
     COMM,
     COMPUTE,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.label import RETURNS
 from htk.whatif.predict import Answer
 from htk.whatif.table import Terms, rows

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from htk.cli.main import htk as main
-from htk.output.result import Result
+from htk.answers.output.result import Result
+from htk.faces.cli.main import htk as main
 from htk.whatif.table import rows
 from htk.whatif.text import (
     _alone,

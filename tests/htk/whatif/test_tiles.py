@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from htk.columns.coded_texts import CodedTexts
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.columns.coded_texts import CodedTexts
+from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.whatif.edits import batch
 from htk.whatif.predict import baseline
 from htk.whatif.tiles import rounds

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from htk.models.network import LATENCY_NS
+from htk.physics.network import LATENCY_NS
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, latency, part, rescaled, wire
 from tests.htk.whatif.small_step_model import Act, comm, small_model

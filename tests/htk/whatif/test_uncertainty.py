@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.opening import open_trace
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import open_trace
 from htk.whatif.predict import Answer, Baseline, apply_edits, baseline, ordered, predict
 from htk.whatif.step_model import StepModel
 from htk.whatif.uncertainty import at_least
@@ -33,7 +33,7 @@ NOTHING = (("batch", "1x"), ("network", "bandwidth=1x"), ("host", "1x"), ("hardw
 @pytest.fixture(scope="module", params=["sample", "simulated"])
 def start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Baseline:
     if request.param == "sample":
-        return baseline(open_trace(str(Path(htk.__file__).parent / "sample")).tables)
+        return baseline(open_trace(str(Path(htk.__file__).parent / "traces/sample")).tables)
     job = Config(model="gpt3-126m", layers=4, nodes=2, gpus_per_node=2, micro_batch=8, steps=4)
     folder = tmp_path_factory.mktemp("job")
     simulate(checked(job), folder)
@@ -51,7 +51,7 @@ def known(start: Baseline) -> list[tuple[str, str]]:
     for one in EDITS:
         try:
             predict(start, [one])
-        except htk.errors.UsageError:
+        except htk.base.errors.UsageError:
             continue
         edits.append(one)
     return edits

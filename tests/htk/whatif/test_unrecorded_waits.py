@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.errors import UsageError
-from htk.schema import DERIVED, TABLES
-from htk.trace.opening import open_trace
+from htk.base.errors import UsageError
+from htk.base.schema import DERIVED, TABLES
+from htk.traces.trace.opening import open_trace
 from htk.whatif.api import whatif
 from htk.whatif.unrecorded_waits import without_unrecorded_waits
 from tests.server_recording import BUSY_US, KERNELS, LAYERS, write_server

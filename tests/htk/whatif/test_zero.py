@@ -2,8 +2,8 @@
 
 import pytest
 
-from htk.errors import UsageError
-from htk.models.wire import Sharding, ledger
+from htk.base.errors import UsageError
+from htk.physics.wire import Sharding, ledger
 from htk.whatif.edits import sharding
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 

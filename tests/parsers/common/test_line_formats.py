@@ -1,6 +1,6 @@
 """Several formats in one file: each line goes to the format that knows it, and is counted."""
 
-from htk.core.parser import Head
+from htk.base.core.parser import Head
 from htk.parsers import nccl_debug, nccl_tests, python_stacks, ras, watchdog
 from tests.parsers.log_files import SAMPLES, parsed, readings, rows, sample
 

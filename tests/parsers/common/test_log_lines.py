@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from htk.core.parser import Source
+from htk.base.core.parser import Source
 from htk.parsers import nccl_debug
 from htk.parsers.common import log_lines, log_records
 from htk.parsers.common.log_lines import read_lines, unprefixed

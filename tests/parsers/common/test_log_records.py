@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.core.parser import ParseOptions, Parser
-from htk.io.sources import head, resolve
+from htk.base.core.parser import ParseOptions, Parser
+from htk.base.io.sources import head, resolve
 from htk.parsers import parsers
 from htk.parsers.common import log_records
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.core.parser import ParseOptions
-from htk.io.sources import resolve
+from htk.base.core.parser import ParseOptions
+from htk.base.io.sources import resolve
 from htk.parsers import nccl_debug, watchdog
 from htk.parsers.common.log_lines import unprefixed
 from htk.parsers.common.log_times import YearHint, time_ns

@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.names.collectives import NCCL_DTYPES
+from htk.base.names.collectives import NCCL_DTYPES
 from htk.parsers.common.nccl_calls import bytes_of_rank, dtype_of, ends, sizes
 
 RANKS, COUNT = 6, 1000

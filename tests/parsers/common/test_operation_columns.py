@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.errors import MalformedTrace
+from htk.base.errors import MalformedTrace
 from htk.parsers import operation_rows
 from tests.parsers.operation_files import ROW, lines, parsed, rows
 

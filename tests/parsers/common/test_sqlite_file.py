@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.core.parser import Source
-from htk.errors import MalformedTrace
+from htk.base.core.parser import Source
+from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.sqlite_file import open_database
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.core.engine import core
+from htk.base.core.engine import core
 from htk.parsers.kineto.columns import COLUMNS, REST, SPELLED, EventColumn
 from htk.parsers.kineto.raw import RawEvents
 

@@ -4,7 +4,7 @@ import io
 import json
 from typing import Any
 
-from htk.core.parser import Parsed, ParseOptions, Source
+from htk.base.core.parser import Parsed, ParseOptions, Source
 from htk.parsers import kineto
 
 Event = dict[str, Any]

@@ -20,10 +20,10 @@ import pytest
 
 from htk.answers.ask import ask
 from htk.parsers.kineto.cycles import _borders
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
-from htk.verify.outcome import DIFFERS, outcomes
-from htk.verify.subject import Subject
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
+from htk.verdicts.verify.outcome import DIFFERS, outcomes
+from htk.verdicts.verify.subject import Subject
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
 US = 1000

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from htk.core.engine import core
+from htk.base.core.engine import core
 
 SOURCES = sorted((Path(__file__).parents[3] / "native/kineto").glob("*.cpp"))
 EVENT = (
@@ -20,7 +20,7 @@ EVENT = (
     '  "args":{{"External id":{pid},"Input Dims":[[{pid}, 2],[]],"unread":"{name}",'
     '"memory bandwidth (GB/s)":{ts}{pid},"grid":[1,1,{pid}]}}}}'
 )
-HEAD = "from htk import _kineto as k; from htk.parsers.kineto.native import _DESCRIPTION as d\n"
+HEAD = "from htk.base.native import _kineto as k; from htk.parsers.kineto.native import _DESCRIPTION as d\n"
 NAMES = ["a", "aten::" + "x" * 40, 'say \\"}],[{\\" now', "é😀", "back\\\\slash", "", "\\u00e9" * 9]
 
 
@@ -74,7 +74,7 @@ def test_the_same_cells(scalar, truth):
 
 
 def test_public_traces(scalar, truth, shared):
-    from htk.io.decompress import open_stream
+    from htk.base.io.decompress import open_stream
     from htk.parsers.kineto import native
 
     for name in ("hta/mtia_inference_trace/mtia_inference_rank_0", "tracelens/b200/eager_trace"):

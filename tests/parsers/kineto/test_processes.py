@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.export.merged import write_merged
-from htk.export.rewrite import sources_of
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.answers.export.merged import write_merged
+from htk.answers.export.rewrite import sources_of
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from htk.core.engine import core, engine
-from htk.errors import UsageError
+from htk.base.core.engine import core, engine
+from htk.base.errors import UsageError
 from htk.parsers.kineto import pure
 from htk.parsers.kineto.read import read_events
 from tests.parsers.kineto.written_events import event, trace
@@ -19,7 +19,7 @@ def test_the_engine_can_be_forced(truth, monkeypatch):
 
 
 def test_a_missing_compiled_engine_is_said(monkeypatch):
-    monkeypatch.setattr("htk.core.engine.core", lambda: None)
+    monkeypatch.setattr("htk.base.core.engine.core", lambda: None)
     monkeypatch.setenv("HTK_ENGINE", "compiled")
     with pytest.raises(UsageError, match=r"reinstall htk-trace where there is a C\+\+17 compiler"):
         engine()

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.core.engine import core
+from htk.base.core.engine import core
 from htk.parsers.kineto import native, pure
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import Columns

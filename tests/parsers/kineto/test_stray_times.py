@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.trace.opening import OpenOptions, open_trace
-from htk.trace.trace import Trace
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 
 NOW = 1_763_000_000_000_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.io.decompress import open_stream
+from htk.base.io.decompress import open_stream
 from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.text import Copied, copy
 

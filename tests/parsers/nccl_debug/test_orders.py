@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from htk.core.parser import ParseOptions, Source
+from htk.base.core.parser import ParseOptions, Source
 from htk.parsers import nccl_debug
 from htk.parsers.nccl_debug.message import Message
 from htk.parsers.nccl_debug.orders import ChannelOrders

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from htk.trace.trace import Trace
+from htk.traces.trace.trace import Trace
 from sample_traces.nsight_export import Export, Process
 from tests.parsers.opened_files import opened, rows
 

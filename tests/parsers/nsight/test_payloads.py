@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from htk.columns.arrow import numbers
-from htk.core.parser import Source
+from htk.base.columns.arrow import numbers
+from htk.base.core.parser import Source
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import FACTS
 from htk.parsers.common.sqlite_file import open_database

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.core.parser import Source
+from htk.base.core.parser import Source
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.sqlite_file import open_database
 from htk.parsers.nsight.report import NsightReport

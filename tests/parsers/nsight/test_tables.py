@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.trace.trace import Trace
+from htk.traces.trace.trace import Trace
 from sample_traces.nsight_export import SESSION_NS, Export, Process
 from tests.parsers.opened_files import opened, rows
 

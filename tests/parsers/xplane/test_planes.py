@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from htk.core.parser import Head
+from htk.base.core.parser import Head
 from htk.parsers import xplane
-from htk.trace.trace import Trace
+from htk.traces.trace.trace import Trace
 from sample_traces.xplane_export import LINE_NS, Plane, message
 from tests.parsers.opened_files import opened, rows
 

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 
-from htk.columns.arrow import build, number, texts, without
-from htk.core.parser import Head, Parsed, ParseOptions, Source
-from htk.schema import TABLES
+from htk.base.columns.arrow import build, number, texts, without
+from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.schema import TABLES
 
 NAME = "stopwatch"
 

@@ -5,8 +5,8 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.core.analysis import analysis
-from htk.schema import table
+from htk.base.core.analysis import analysis
+from htk.base.schema import table
 
 
 @analysis(returns=table(slowest_ns=(pa.int64(), "The slowest lap.")), needs=("cpu_ops",))

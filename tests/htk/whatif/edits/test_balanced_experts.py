@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edits import balanced_experts
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 

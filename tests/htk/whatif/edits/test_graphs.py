@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edits import graphs
 from tests.htk.whatif.edits.host_bound_step import ON_HOST, host_bound_step
 from tests.htk.whatif.small_step_model import period

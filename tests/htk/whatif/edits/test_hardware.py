@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from htk.errors import UsageError
-from htk.models.site_rates import NARROWED, SiteRates
+from htk.base.errors import UsageError
+from htk.physics.site_rates import NARROWED, SiteRates
 from htk.whatif.edits import hardware
 from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 

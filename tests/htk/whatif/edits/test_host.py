@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edits import host
 from tests.htk.whatif.edits.host_bound_step import ON_HOST, host_bound_step
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from htk.errors import UsageError
-from htk.schema import DERIVED, TABLES
+from htk.base.errors import UsageError
+from htk.base.schema import DERIVED, TABLES
 from htk.whatif.edits import network
 from tests.htk.whatif.small_step_model import comm, length, small_model
 from tests.tables import make

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from htk.errors import UsageError
-from htk.simulate.host import SimulatedHost
-from htk.trace.opening import open_trace
+from htk.base.errors import UsageError
+from htk.recording.simulate.host import SimulatedHost
+from htk.traces.trace.opening import open_trace
 from htk.whatif.edits import no_data_wait
 from htk.whatif.predict import baseline, predict
 from tests.htk.whatif.simulated_job import step_ns, written

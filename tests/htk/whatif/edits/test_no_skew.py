@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from htk.simulate.config import Config, checked
-from htk.simulate.job import simulate
-from htk.trace.opening import open_trace
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import open_trace
 from htk.whatif.edits import network, no_skew
 from htk.whatif.predict import baseline, predict
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model

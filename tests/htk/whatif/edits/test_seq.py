@@ -5,7 +5,7 @@ from math import isnan
 
 import pytest
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edits import seq
 from tests.htk.whatif.small_step_model import Act, length, small_model
 

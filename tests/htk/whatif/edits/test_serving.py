@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from htk.errors import UsageError
-from htk.models.decoder import decoder
-from htk.models.hardware import gpu
-from htk.schema import DERIVED, TABLES
-from htk.serving.iteration import ServerCompute
-from htk.serving.server import Server
+from htk.base.errors import UsageError
+from htk.base.schema import DERIVED, TABLES
+from htk.physics.decoder import decoder
+from htk.physics.hardware import gpu
+from htk.planning.serving.iteration import ServerCompute
+from htk.planning.serving.server import Server
 from htk.whatif.edits import hardware, serving
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, length, period, small_model

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edits import sharding
 from htk.whatif.fsdp_units import gradients
 from htk.whatif.parallelism import replicated, sharded

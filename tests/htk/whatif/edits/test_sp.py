@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.errors import UsageError
+from htk.base.errors import UsageError
 from htk.whatif.edits import sp, tp
 from tests.htk.whatif.edits.attention_step import STEP, K, X
 from tests.htk.whatif.small_step_model import length, small_model

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from htk.answers.ask import ask
-from htk.cli import main
-from htk.errors import UsageError
-from htk.trace.opening import OpenOptions, open_trace
+from htk.base.errors import UsageError
+from htk.faces.cli import main
+from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.whatif.api import whatif
 from htk.whatif.edits import split
 from htk.whatif.edits.overlap import USUAL_CONTENTION

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from htk.errors import UsageError
-from htk.models.site_rates import NARROWED, SiteRates
+from htk.base.errors import UsageError
+from htk.physics.site_rates import NARROWED, SiteRates
 from htk.whatif.edits import world
 from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 

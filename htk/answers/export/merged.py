@@ -1,0 +1,304 @@
+"""All ranks in one Chrome trace: on one clock, with counters and the critical path.
+
+Opens in Perfetto, chrome://tracing or any other viewer of such files. Events are copied as they
+were recorded, but for their times (from the first event of the trace on, with three decimals),
+process numbers and arrow ids, which are made different for each rank.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from htk.answers.export.microseconds import as_microseconds, as_nanoseconds
+from htk.answers.export.overlay import drawn
+from htk.answers.export.pieces import EventPieces, cut, spliced
+from htk.answers.export.rewrite import kineto_parts, part_of, quickly_packed
+from htk.base.columns.arrow import number, numbers, with_column
+from htk.base.core.humanize import format_microseconds
+from htk.base.core.parser import Source
+from htk.base.errors import HtkError
+from htk.base.io.decompress import open_stream
+from htk.parsers.kineto import scan
+from htk.parsers.kineto.processes import KEY
+from htk.parsers.kineto.text import copy_runs
+from htk.quantities.derived.clocks import corrections
+from htk.quantities.graph.critical_path import path_events
+from htk.quantities.measures.counter_series import counter_series
+from htk.traces.trace.file import TraceFile
+from htk.traces.trace.trace import Trace
+
+_BORDER = b", \t\r\n"  # what stands between events
+_DROPPED = {"process_name", "process_sort_index", "process_labels"}
+_PATH_PROCESS = 1  # first of all
+_PROCESSES = 1000  # each file's begin at a multiple of it, which a reader sees at a glance
+_MOST_NUMBERED = 1 << 13  # files whose arrows have numbers: a viewer's hold 53 bits, 40 for its own
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The written file, and what could not be drawn in."""
+
+    file: Path
+    events: int
+    aligned: bool
+    without: tuple[str, ...]
+
+
+def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merged:
+    """Write folder/merged.json.gz."""
+    parts = kineto_parts(trace.files)
+    clocks = _clocks(trace)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "merged.json.gz"
+    count, without = 0, []
+    ranks: list[_Rank] = []
+    with part_of(target) as raw, quickly_packed(raw) as out:
+        write = _listing(out.write)
+        out.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
+        for number, part in enumerate(parts):
+            bases = numbers(part.table("ranks")["base_time_ns"])
+            base = int(bases[0]) if len(bases) else 0
+            clock = clocks.get(part.rank or 0, _AS_IS)
+            rank = _Rank(number, _next_process(ranks), part, base, trace.origin_ns, clock)
+            with sources[part.file].open() as file, open_stream(file) as stream:
+                copy_runs(stream, _nowhere, lambda *_: None, _passed(rank, write))
+            for text in (*rank.counted(), *rank.described()):
+                write(text)
+            count += rank.events
+            ranks.append(rank)
+        try:
+            for text in _path(trace):
+                write(text)
+        except HtkError as error:
+            without.append(f"critical path: {error}")
+        out.write(b"\n]," + _told_apart(ranks, trace.origin_ns) + b"}\n")
+    aligned = any(clock != _AS_IS for clock in clocks.values())
+    return Merged(target, count, aligned, tuple(without))
+
+
+def _listing(write: Callable[[bytes], object]) -> Callable[[bytes], None]:
+    """Return a function that writes items of a JSON list, one after the other."""
+    first = True
+
+    def item(text: bytes) -> None:
+        nonlocal first
+        write(b"\n" if first else b",\n")
+        write(text)
+        first = False
+
+    return item
+
+
+def _passed(rank: "_Rank", write: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
+    def run(text: bytes) -> bytes:
+        for moved in rank.run(text):
+            write(moved)
+        return b""
+
+    return run
+
+
+def _nowhere(_: bytes) -> None:
+    """Write nothing: whoever changes the events writes them."""
+
+
+_Clock = tuple[int, float, int]  # offset, drift in parts per million, and the time they are for
+_AS_IS: _Clock = (0, 0.0, 0)
+
+
+def _clocks(trace: Trace) -> dict[int, _Clock]:
+    """Return what to add to each rank's times; nothing where its clock could not be compared."""
+    clocks: dict[int, _Clock] = {}
+    for row in trace.tables["rank_clocks"].to_pylist():
+        if row["rank"] is not None and row["aligned"]:
+            drift = row["drift_ppm"] or 0.0
+            clocks[row["rank"]] = (row["offset_ns"], drift, row["reference_ns"] or 0)
+    return clocks
+
+
+@dataclass
+class _Rank:
+    """One file's part of the merged trace: its clock, and numbers of its own."""
+
+    place: int
+    first_process: int
+    part: TraceFile
+    base_ns: int
+    origin_ns: int
+    clock: _Clock
+    events: int = 0
+    processes: dict[bytes, int] = field(default_factory=dict)
+    names: dict[bytes, str] = field(default_factory=dict)
+
+    def run(self, text: bytes) -> Iterator[bytes]:
+        """Yield events with this rank's process numbers, arrow ids and clock."""
+        for events, pieces in self._without_names(text):
+            own = pieces.is_own_key
+            starts, ends, replaced = [], [], []
+            for key, to in (("pid", self._processes), ("id", self._arrows), ("ts", self._moments)):
+                start, end = pieces.values(own & pieces.equal(key))
+                starts.append(start)
+                ends.append(end)
+                replaced.append(to(cut(events, start, end)).cast(pa.binary()))
+            self.events += len(pieces.events()[0])
+            yield spliced(
+                events, np.concatenate(starts), np.concatenate(ends), pa.concat_arrays(replaced)
+            )
+
+    def _without_names(self, text: bytes) -> Iterator[tuple[bytes, EventPieces]]:
+        """Yield the events, except the names of processes, which are written anew."""
+        pieces = EventPieces(text)
+        phases = pieces.is_own_key & pieces.equal("ph")
+        metadata = pieces.event_of(phases & np.append(pieces.equal("M")[1:], False))
+        if not len(metadata):
+            yield text, pieces
+            return
+        starts, ends = pieces.events()
+        begin = 0
+        for index in metadata.tolist():  # some ten a file
+            event = text[starts[index] : ends[index]]
+            members = scan.members(event, 0)[0]
+            if self._named({scan.plain(member.key): member.value for member in members}):
+                before = text[begin : starts[index]].strip(_BORDER)
+                begin = int(ends[index])
+                if before:
+                    yield before, EventPieces(before)
+        if rest := text[begin:].strip(_BORDER):
+            yield rest, EventPieces(rest)
+
+    def described(self) -> Iterator[bytes]:
+        """Yield what the viewer shows of the processes: names, rank first, and their order."""
+        who = "rank ?" if self.part.rank is None else f"rank {self.part.rank}"
+        for recorded, process in self.processes.items():
+            text = recorded.decode("utf8", "replace").strip('"')
+            name = f"{who}: {self.names.get(recorded) or text or 'process'}"
+            yield _json(ph="M", name="process_name", pid=process, args={"name": name})
+            order = {"sort_index": process}
+            yield _json(ph="M", name="process_sort_index", pid=process, args=order)
+
+    def counted(self) -> Iterator[bytes]:
+        """Yield the counters of this rank, as a process of their own."""
+        process = self._process(b'"counters"')
+        tables = (self.part.table(name) for name in ("kernels", "kernel_links", "memory"))
+        for series in counter_series(*tables):
+            name = f"{series.name}, {series.unit}" if series.unit else series.name
+            moments = as_microseconds(self.shifted(series.time) - self.origin_ns)
+            distinct, codes = np.unique(series.value, return_inverse=True)
+            numerals = pa.array([json.dumps(value) for value in distinct.tolist()], pa.string())
+            counter = _json(ph="C", name=name, pid=process)[1:-1].decode()
+            middle = f', {counter}, "args": {{"value": '
+            parts = ('{"ts": ', moments, middle, numerals.take(pa.array(codes)), "}}", "")
+            yield ",\n".join(pc.binary_join_element_wise(*parts).to_pylist()).encode()
+
+    def shifted(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return absolute times of this rank on the common clock, in ns."""
+        offset, drift, reference = self.clock
+        grown = np.rint((times - reference) * (drift / 1e6)).astype(np.int64)
+        return np.asarray(times + offset + grown)
+
+    def _process(self, recorded: bytes) -> int:
+        return self.processes.setdefault(recorded, self.first_process + len(self.processes))
+
+    def _processes(self, recorded: pa.Array) -> pa.Array:
+        return _each(recorded, lambda value: str(self._process(value)).encode())
+
+    def _arrows(self, recorded: pa.Array) -> pa.Array:
+        return _each(recorded, self._arrow)
+
+    def _moments(self, recorded: pa.Array) -> pa.Array:
+        """Return times on the common clock; if any is no decimal of ns, convert one by one."""
+        try:
+            times = as_nanoseconds(recorded)
+        except pa.ArrowInvalid:
+            return _each(recorded, self._moment)
+        moved = self.shifted(times + self.base_ns) - self.origin_ns
+        # A viewer's own event has no time.
+        return pc.if_else(pa.array(times == 0), recorded, as_microseconds(moved).cast(pa.binary()))
+
+    def _named(self, value_of: dict[str, bytes]) -> bool:
+        """Keep what a process is called for later; return true for what is written anew then."""
+        what = scan.plain(value_of.get("name", b'""'))
+        key = {"process_name": "name", "process_labels": "labels"}.get(what)
+        if key and value_of.get("args", b"").startswith(b"{"):
+            inner = {scan.plain(m.key): m.value for m in scan.members(value_of["args"], 0)[0]}
+            names = [
+                self.names.get(value_of.get("pid", b""), ""),
+                scan.plain(inner.get(key, b'""')),
+            ]
+            self.names[value_of.get("pid", b"")] = " ".join(filter(None, names))
+        return what in _DROPPED
+
+    def _arrow(self, value: bytes) -> bytes:
+        if value.isdigit() and len(value) < 13 and self.place < _MOST_NUMBERED:
+            return str((self.place << 40) + int(value)).encode()
+        return msgspec.json.encode(f"{self.place}.{value.decode('utf8', 'replace')}")
+
+    def _moment(self, value: bytes) -> bytes:
+        literal = value.strip(b'"').decode("utf8", "replace")
+        recorded = scan.scaled(literal, 3)
+        if recorded is None or not recorded:  # a viewer's own event without a time
+            return value
+        shifted = self.shifted(np.array([recorded + self.base_ns]))
+        return format_microseconds(int(shifted[0]) - self.origin_ns).encode()
+
+
+def _next_process(ranks: list[_Rank]) -> int:
+    """Return the number of a file's first process: behind all those of the files before it."""
+    if not ranks:
+        return _PROCESSES
+    used = ranks[-1].first_process + max(len(ranks[-1].processes), 1)
+    return -(-used // _PROCESSES) * _PROCESSES
+
+
+def _each(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:
+    """Return each value changed, equal ones once."""
+    encoded = values.dictionary_encode()
+    changed = [to(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(changed, pa.binary()).take(encoded.indices)
+
+
+def _told_apart(ranks: list[_Rank], origin_ns: int) -> bytes:
+    """Return what a reader needs to tell the ranks apart again: their processes and headers."""
+    listed = []
+    for rank in ranks:
+        facts = rank.part.entry.parsed.facts
+        groups, devices = facts.get("groups"), facts.get("device_properties")
+        job = {
+            "rank": rank.part.rank,
+            "world_size": facts.get("world_size"),
+            "backend": facts.get("backend"),
+            "pg_config": json.loads(str(groups)) if groups else None,
+        }
+        header = {
+            "distributedInfo": {k: v for k, v in job.items() if v is not None},
+            "deviceProperties": json.loads(str(devices)) if devices else [],
+            "host_name": facts.get("host"),
+        }
+        listed.append({"processes": list(rank.processes.values()), "header": header})
+    members = {"baseTimeNanoseconds": origin_ns, KEY: listed}
+    return json.dumps(members, ensure_ascii=False).encode()[1:-1]
+
+
+def _path(trace: Trace) -> Iterator[bytes]:
+    """Yield the critical path of the steadiest step, on the common clock."""
+    path = path_events(trace.tables)
+    ranks = numbers(path["rank"])
+    for name in ("start_ns", "end_ns"):
+        times = numbers(path[name])
+        times = times + corrections(trace.tables["rank_clocks"], ranks, times)
+        path = with_column(path, name, number(times, pa.int64()))
+    yield ",\n".join(drawn(path, trace, trace.origin_ns, _PATH_PROCESS)).encode()
+    named = {"name": "critical path"}
+    yield _json(ph="M", name="process_name", pid=_PATH_PROCESS, args=named)
+
+
+def _json(**event: Any) -> bytes:
+    return json.dumps(event, ensure_ascii=False).encode()

@@ -1,0 +1,70 @@
+"""The files of a trace scrubbed into a folder, and checked there."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from htk.answers.export.rewrite import Written, write_runs
+from htk.answers.export.scrub import Replacements
+from htk.answers.export.scrub_check import check
+from htk.base.core.parser import Source
+from htk.base.errors import UsageError
+from htk.parsers import kineto
+from htk.traces.trace.trace import Trace
+
+
+@dataclass(frozen=True)
+class Scrubbed:
+    """What was written, how many texts were replaced, and which ones stayed on request."""
+
+    files: list[Written]
+    removed: int
+    kept: list[str]
+
+
+def scrub_files(
+    trace: Trace, sources: Mapping[str, Source], folder: Path, keep: str | None = None
+) -> Scrubbed:
+    """Write a scrubbed copy of each file; none stays if a check finds what should be gone."""
+    for file in trace.files:
+        if file.format != kineto.NAME:
+            raise UsageError(
+                f"{file.file}: a file of {file.format} cannot be scrubbed, only traces of the"
+                " PyTorch profiler; name those alone"
+            )
+    replacements = _replacements(trace, keep)
+    written: list[Written] = []
+    try:
+        # Cycles and processes of one file are written together.
+        first_parts = {file.file: file for file in reversed(trace.files)}.values()
+        for number, file in enumerate(reversed(first_parts)):
+            name = f"file{number}" if file.rank is None else f"rank{file.rank}"
+            again = f".{file.cycle}" if file.cycle else ""
+            target = folder / f"{name}{again}.pt.trace.json.gz"
+            source = sources[file.file]
+            written.append(write_runs(source, target, replacements.header, replacements.events))
+        check([each.file for each in written], replacements.removed)
+    except BaseException:
+        for each in written:
+            each.file.unlink(missing_ok=True)
+        raise
+    return Scrubbed(written, len(replacements.removed), sorted(replacements.kept))
+
+
+def _replacements(trace: Trace, keep: str | None) -> Replacements:
+    try:
+        re.compile(keep or "")
+    except re.error as error:
+        raise UsageError(f"--keep {keep}: {error}; expected a regular expression") from None
+    kernels = trace.tables["kernels"]
+    launched = kernels.filter(pc.equal(kernels["activity"], "kernel"))
+    return Replacements(
+        launched["name"].unique().to_pylist(),
+        trace.tables["python_calls"]["name"].unique().to_pylist(),
+        trace.tables["cpu_ops"]["name"].unique().to_pylist(),
+        trace.tables["annotations"]["name"].unique().to_pylist(),
+        keep,
+    )

@@ -1,0 +1,33 @@
+"""An answer on its way out: text, HTML, machine formats, figures.
+
+In: tables and charts. Out: `Result` and its renderings. May not import anything that opens
+traces; what draws a result registers itself with `result.register_face`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from htk.answers.output.result import register_face
+
+
+def _text() -> Callable[..., Any]:
+    from htk.answers.output.render import to_text
+
+    return to_text
+
+
+def _html() -> Callable[..., Any]:
+    from htk.answers.output.html import to_html
+
+    return to_html
+
+
+def _figure() -> Callable[..., Any]:
+    from htk.answers.output.figures import figure
+
+    return figure
+
+
+register_face("text", _text)
+register_face("html", _html)
+register_face("figure", _figure)

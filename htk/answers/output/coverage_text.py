@@ -1,0 +1,140 @@
+"""What an answer rests on, in a line or two of text."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from htk.base.core.humanize import (
+    format_duration,
+    format_int_ranges,
+    format_value,
+    pluralize,
+    visible,
+)
+from htk.base.schema.columns import heading_of, unit_of
+
+
+def coverage_lines(coverage: Mapping[str, Any], *, in_words: bool = False) -> list[str]:
+    """Return what the numbers rest on, in a line or two; the names of an analysis's own facts are
+    those of the machine formats, or `in_words`."""
+    name_of = _in_words if in_words else str
+    parts = []
+    ranks, missing = coverage.get("ranks") or [], coverage.get("missing_ranks") or []
+    world_size = coverage.get("world_size")
+    if ranks:
+        of = f" of {world_size}" if world_size else ""
+        parts.append(f"{len(ranks)}{of} rank{'s' if (world_size or len(ranks)) > 1 else ''}")
+    absent = [r for r in missing if world_size is None or r < world_size]
+    if absent:
+        parts.append(f"missing rank{'s' * (len(absent) > 1)} {format_int_ranges(absent)}")
+    beyond = missing[len(absent) :]  # they are sorted
+    if beyond:
+        parts.append(f"no rank{'s' * (len(beyond) > 1)} {format_int_ranges(beyond)} in this job")
+    if coverage.get("gpu_activities"):
+        parts.append(f"{coverage['gpu_activities']:,} GPU activities")
+        parts.append(f"{coverage['gpu_activities_linked_pct']:g} % of GPU time linked to launches")
+    if coverage.get("carry_in_activities"):
+        carried = format_duration(coverage["carry_in_ns"])
+        parts.append(f"{coverage['carry_in_activities']:,} carried in ({carried})")
+    if coverage.get("unlinked_activities"):
+        parts.append(f"{coverage['unlinked_activities']:,} unlinked")
+    parts += _losses(coverage)
+    if changed := (coverage.get("issues") or {}).get("wrong_checksum"):
+        parts.append(f"{pluralize(changed, 'file')} with a wrong checksum")
+    for name in ("failed", "unread"):
+        if coverage.get(f"files_{name}"):
+            parts.append(f"{pluralize(coverage[f'files_{name}'], 'file')} {name}")
+    parts += _clocks(coverage)
+    lines = ["coverage: " + ", ".join(parts)] if parts else []
+    generic = _GENERIC
+    own = {k: v for k, v in coverage.items() if k not in generic and v not in (None, "", [], {})}
+    if cycles := coverage.get("cycles_of_steps"):
+        lines.append(
+            f"          these steps are in {len(cycles)} cycles of a rank, and all are used; "
+            f"choose with --cycles {format_int_ranges(cycles)}"
+        )
+    if own:
+        lines.append(
+            "          " + ", ".join(f"{name_of(k)}: {_own(k, v)}" for k, v in own.items())
+        )
+    return lines
+
+
+def _in_words(name: str) -> str:
+    """Return a fact's name as people say it: its unit stands at the value."""
+    words = heading_of(name).removesuffix(" %").split(" ")
+    return " ".join("%" if word == "pct" else word for word in words)
+
+
+def _losses(coverage: Mapping[str, Any]) -> list[str]:
+    """Return what files lost, and what of them was left out or is told apart."""
+    issues = coverage.get("issues") or {}
+    parts = [
+        f"{pluralize(issues[kind], what)} {fate}"
+        for kind, (what, fate) in _NAMED_LOSSES.items()
+        if kind in issues
+    ]
+    others = coverage.get("dropped", 0) - sum(issues.get(kind, 0) for kind in _NAMED_LOSSES)
+    if others:
+        parts.append(pluralize(others, "parse issue"))
+    if parts:
+        parts[-1] += " (htk doctor shows them)"
+    return parts
+
+
+def _clocks(coverage: Mapping[str, Any]) -> list[str]:
+    """Return whether ranks were put on one clock, and what that leaves."""
+    word = coverage.get("clock_alignment")
+    if word is None or not (coverage.get("clock_offset_max_ns") or word == "off"):
+        return []
+    if word == "off":
+        return ["clocks as recorded"]
+    offset, left = (format_duration(coverage[f"clock_{k}_max_ns"]) for k in ("offset", "residual"))
+    return [f"clock alignment {word}: offsets up to {offset}, residual up to {left}"]
+
+
+_NAMED_LOSSES = {
+    "older_recording": ("older recording", "left out"),
+    "copy_of_a_file": ("copied file", "left out"),
+    "same_rank": ("overlapping file", "of one rank kept"),
+    "stray_time": ("stray time", "left out"),
+}
+_GENERIC = {
+    "cycles_of_steps",
+    "clock_alignment",
+    "clock_offset_max_ns",
+    "clock_residual_max_ns",
+    "clock_sigma_max_ns",
+    "clock_sets",
+    "ranks",
+    "world_size",
+    "missing_ranks",
+    "events",
+    "dropped",
+    "issues",
+    "files_unread",
+    "files_failed",
+    "gpu_activities",
+    "gpu_activities_linked_pct",
+    "carry_in_activities",
+    "carry_in_ns",
+    "unlinked_activities",
+    "unlinked_ns",
+    "origin_ns",
+}
+
+
+def _own(name: str, value: object, unit: str = "") -> str:
+    """Return a fact's value; the parts of one have its unit, where their names tell none."""
+    unit = unit_of(name) or unit
+    if isinstance(value, dict):
+        return ", ".join(f"{visible(str(k))} {_own(k, v, unit)}" for k, v in value.items())
+    if isinstance(value, list):
+        return _few(value)
+    return visible(format_value(value, unit))
+
+
+def _few(values: list[Any]) -> str:
+    if values and isinstance(values[0], dict):  # a table of its own, which JSON has whole
+        return pluralize(len(values), "row")
+    text = visible(", ".join(map(str, values[:8])))
+    return text + (f", … ({len(values)})" if len(values) > 8 else "")

@@ -1,0 +1,167 @@
+"""A chart and a table become a plotly figure."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.answers.output.figure_columns import (
+    NO_NAME,
+    WITH_NUMBER,
+    axis_title,
+    categories,
+    plain_type,
+    scale_of,
+    title_of,
+)
+from htk.answers.output.figure_frame import framed
+from htk.answers.output.figure_marks import marks_of
+from htk.answers.output.figure_text import with_plain_names
+from htk.answers.output.tokens import DARK, LIGHT
+from htk.base.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
+from htk.base.core.extras import require
+
+_MOST_POINTS = 2000
+_MOST_CELLS = 50_000  # of a heat map; points of lines
+_MOST_BARS = 16  # that lie: each has its name
+_MOST_MARKS = 20  # of an axis
+_MOST_LONG = 12  # of three digits and more
+
+
+def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
+    """Return the picture of an answer."""
+    require("plot", "a picture")
+    chart = _recorded(chart, table)
+    shown, mean = _over_ranks(_single_ranks(table, chart), chart)
+    shown = shown.slice(0, _MOST_CELLS if isinstance(chart, Heatmap | Line) else _MOST_POINTS)
+    if isinstance(chart, Bar) and chart.horizontal:
+        shown = shown.slice(0, _MOST_BARS)
+    drawn = marks_of(shown, chart, DARK if dark else LIGHT)
+    # Each sign on its own side of zero: what saves does not hide what costs.
+    mode = "relative" if isinstance(chart, Bar) and chart.stacked else "group"
+    fig = framed(drawn, dark=dark, barmode=mode)
+    _label(fig, shown, chart, " (mean over ranks)" if mean else "")
+    if isinstance(chart, Line) and chart.x in WITH_NUMBER:
+        marks = sorted(v for v in shown[chart.x].unique().to_pylist() if v is not None)
+        fig.update_xaxes(tickmode="array", tickvals=_apart(marks))
+    if isinstance(chart, Bar):
+        _arrange(fig, shown, chart)
+        fig.update_layout(showlegend=_has_legend(chart, drawn))
+    if not any(len(trace.x) for trace in fig.data if trace.x is not None):
+        fig.add_annotation(
+            text="no rows", showarrow=False, x=0.5, y=0.5, xref="paper", yref="paper"
+        )
+    return with_plain_names(fig)
+
+
+def _has_legend(chart: Bar, drawn: list[Any]) -> bool:
+    """Return whether names of series tell what the axes do not: a lone rank is named, too."""
+    if chart.color in (None, chart.x):
+        return len(drawn) > 1 and chart.color is None
+    return [trace.name for trace in drawn] != [NO_NAME]
+
+
+def _apart(marks: list[Any]) -> list[Any]:
+    """Return those of ordered marks whose numbers do not run into each other."""
+    kept = marks[:1]
+    for mark in marks[1:]:  # of an axis: steps
+        if mark - kept[-1] >= (marks[-1] - marks[0]) / _MOST_MARKS:
+            kept.append(mark)
+    return kept
+
+
+def _recorded(chart: Chart, table: pa.Table) -> Chart:
+    """Return the bars that were recorded; on a trace without GPU work those of the host."""
+    if not isinstance(chart, Bar) or not table.num_rows:
+        return chart
+    ys = (chart.y,) if isinstance(chart.y, str) else chart.y
+    kept = tuple(y for y in ys if table[y].null_count < table.num_rows)
+    if kept == ys:
+        return chart
+    if kept:
+        return replace(chart, y=kept)
+    return chart if chart.instead is None else replace(chart, y=chart.instead)
+
+
+def _single_ranks(table: pa.Table, chart: Chart) -> pa.Table:
+    """Rows of one rank each where bars are of ranks: those of all together are no bar beside."""
+    if not isinstance(chart, Bar) or chart.x != "rank" or not table["rank"].null_count:
+        return table
+    single = table.filter(pc.is_valid(table["rank"]))
+    return single if single.num_rows else table
+
+
+def _over_ranks(table: pa.Table, chart: Chart) -> tuple[pa.Table, bool]:
+    """Bars that several ranks would share show their mean."""
+    if not isinstance(chart, Bar) or "rank" not in table.column_names:
+        return table, False
+    by = list(dict.fromkeys([chart.x, *([chart.color] if chart.color else [])]))
+    ranks = len(table["rank"].unique())
+    if "rank" in by or ranks < 2 or table.group_by(by).aggregate([]).num_rows == table.num_rows:
+        return table, False
+    ys = [chart.y] if isinstance(chart.y, str) else list(chart.y)
+    plain = pa.table(
+        {name: pc.cast(table[name], plain_type(table[name].type)) for name in [*by, *ys]}
+    )
+    sums = plain.group_by(by, use_threads=False).aggregate([(y, "sum") for y in ys])
+    columns = [sums[name] for name in by]
+    columns += [pc.divide(pc.cast(sums[f"{y}_sum"], pa.float64()), float(ranks)) for y in ys]
+    return pa.table(columns, names=[*by, *ys]), True
+
+
+def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
+    """Bars in the order of the table, whatever series they belong to."""
+    order = list(dict.fromkeys(categories(table, chart.x)))
+    axis = fig.update_yaxes if chart.horizontal else fig.update_xaxes
+    if not all(isinstance(name, str) for name in order):
+        numbers = sorted(n for n in order if isinstance(n, int))
+        if 0 < len(numbers) <= _MOST_MARKS:  # names of things, not amounts: streams, matches
+            marks = _MOST_LONG if len(str(numbers[-1])) > 2 else None  # all of them run together
+            axis(type="category", categoryorder="array", categoryarray=numbers, nticks=marks)
+            fig.update_layout(bargap=max(0.2, 0.9 - 0.1 * len(numbers)))
+        return
+    axis(categoryorder="array", categoryarray=order)
+    fig.update_layout(bargap=max(0.2, 0.9 - 0.1 * len(order)))  # a bar alone is no wall
+    if chart.horizontal:
+        axis(tickmode="array", tickvals=order)
+
+
+def _cells(table: pa.Table, column: str) -> dict[str, Any]:
+    """Return how cells stand along an axis: each value once, numbers in their order."""
+    names = categories(table, column)
+    if pa.types.is_integer(table.schema.field(column).type):
+        values = table[column].to_pylist()
+        pairs = {v: n for v, n in zip(values, names, strict=True) if v is not None}
+        names = [pairs[value] for value in sorted(pairs)]
+    return {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": list(dict.fromkeys(names)),
+    }
+
+
+def _label(fig: Any, table: pa.Table, chart: Chart, note: str) -> None:
+    if isinstance(chart, Heatmap):
+        fig.update_xaxes(title=title_of(table, chart.x), **_cells(table, chart.x))
+        fig.update_yaxes(title=title_of(table, chart.y), **_cells(table, chart.y))
+        if "rank" in chart.y or chart.y == "stage":  # the first on top, as in lists of them
+            fig.update_yaxes(autorange="reversed")
+        return
+    if isinstance(chart, TimelineChart):
+        fig.update_xaxes(title="ms")
+        return
+    y = chart.y if isinstance(chart.y, str) else chart.y[0]
+    words = title_of(table, y) if isinstance(chart.y, str) else scale_of(table, y)[1]
+    titles = (axis_title(table, chart.x), words + note)
+    if isinstance(chart, Bar) and chart.horizontal:
+        fig.update_yaxes(autorange="reversed")
+        fig.update_xaxes(title=titles[1])
+        return
+    fig.update_xaxes(title=titles[0])
+    fig.update_yaxes(title=titles[1])
+    if isinstance(chart, Line):
+        fig.update_yaxes(rangemode="tozero")
+    if isinstance(chart, Scatter):
+        fig.update_xaxes(type="log" if chart.log_x else "linear")
+        fig.update_yaxes(type="log" if chart.log_y else "linear")

@@ -1,0 +1,383 @@
+"""A result on its way out: a table for people; json, csv, md, parquet, arrow, xlsx."""
+
+import io
+import json
+import math
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+from htk.answers.output.coverage_text import coverage_lines
+from htk.answers.output.result import Result
+from htk.base.core.humanize import (
+    STEERING,
+    command_name,
+    format_change,
+    format_value,
+    shorten,
+    visible,
+)
+from htk.base.core.label import Label
+from htk.base.core.whole_file import write_whole
+from htk.base.errors import UsageError
+from htk.base.schema import ABSOLUTE_TIMES, doc_of
+from htk.base.schema.columns import headings, unit_of
+
+FORMATS = ("table", "json", "csv", "md", "parquet", "arrow", "xlsx")
+RAW_CSV = "csv, raw"  # with texts that a spreadsheet takes for formulas as they are
+BINARY = ("parquet", "arrow", "xlsx")
+_QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they tell nothing apart
+_TEXT_WIDTH = 60
+_NAME_LEAST = 28  # of names, before columns are left out
+_PROSE_LEAST = 30  # of sentences, which go over several lines then
+_MOMENTS = {*ABSOLUTE_TIMES, "reference_ns"}
+# Sentences, which are given whole; names of kernels and operators are shortened.
+CHANGES = {"diff_pct", "change_pct", "time_per_sample_change_pct"}  # of what was before
+PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
+
+
+def write(
+    result: Result,
+    form: str,
+    output: str | None,
+    *,
+    limit: int = 200,
+    printer: Callable[[IO[str]], None] | None = None,
+) -> None:
+    """Send a result where it was asked to go; `printer` writes the table for people, where the
+    result has one of its own."""
+    if form == "table" and printer is not None:
+        _write_printed(printer, output)
+    elif form in BINARY:
+        _write_binary(result, form, output)
+    elif output is not None:
+        write_whole(output, to_text(result, form, limit=limit))
+    elif form == "table":
+        print_table(result, limit=limit)
+    else:
+        sys.stdout.write(_for_screen(to_text(result, form, limit=limit)))
+
+
+def _write_printed(printer: Callable[[IO[str]], None], output: str | None) -> None:
+    if output is None:
+        printer(sys.stdout)
+        return
+    text = io.StringIO()
+    printer(text)
+    write_whole(output, text.getvalue())
+
+
+def _for_screen(text: str) -> str:
+    """Return text as it is for a pipe, for a terminal without what steers it."""
+    if not sys.stdout.isatty():
+        return text
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def to_text(result: Result, form: str, *, limit: int = 200) -> str:
+    """Return the result as text of that form."""
+    if form == "json":
+        return _json(result)
+    if form in ("csv", RAW_CSV):
+        return _csv(result, raw=form == RAW_CSV)
+    if form == "md":
+        return _markdown(result, limit)
+    target = io.StringIO()
+    print_table(result, limit=limit, file=target)
+    return target.getvalue()
+
+
+def form_by_name(output: str | None) -> str:
+    """Return the form that the ending of a file's name asks for; a table where it says nothing."""
+    ending = Path(output or "").suffix.lstrip(".").lower()
+    return ending if ending in FORMATS else "table"
+
+
+def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None) -> None:
+    """Print a table for people: units that read well, and no wider than the terminal."""
+    target = file or sys.stdout
+    columns = text_columns(result, limit)
+    if hasattr(target, "isatty") and target.isatty():
+        _print_fitting(result, limit, columns, target)
+    else:
+        target.write("\n".join(_plain_lines(result, limit, columns)) + "\n")
+
+
+def _plain_lines(result: Result, limit: int, columns: "list[RenderedColumn]") -> Iterator[str]:
+    """Yield the lines for a file or pipe: nothing is cut, coloured or wrapped."""
+    widths = [max(map(_width, [column.heading, *column.cells])) for column in columns]
+    rows = zip(*([column.heading, *column.cells] for column in columns), strict=True)
+    for row in rows:  # rows for people to read
+        cells = [
+            cell + " " * (width - _width(cell))
+            if c.is_text
+            else " " * (width - _width(cell)) + cell
+            for cell, width, c in zip(row, widths, columns, strict=True)
+        ]
+        yield "  ".join(cells).rstrip()
+    yield from left_out(result, limit, []) + coverage_lines(result.coverage)
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return len(text) if text.isascii() else sum(map(_columns_of, text))
+
+
+@cache
+def _columns_of(character: str) -> int:
+    is_wide = unicodedata.east_asian_width(character) in ("W", "F")
+    return 1 + is_wide - (unicodedata.combining(character) != 0)
+
+
+def _print_fitting(
+    result: Result, limit: int, columns: "list[RenderedColumn]", target: IO[str]
+) -> None:
+    """Print to a terminal, with the columns that fit."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(file=target, highlight=False, force_jupyter=False)
+    shown = _fitting(columns, console.width)
+    table = Table(header_style="bold", box=None, pad_edge=False)
+    for column in shown:
+        table.add_column(
+            column.heading,
+            justify="left" if column.is_text else "right",
+            no_wrap=not column.is_prose,
+        )
+    for row in zip(*(column.cells for column in shown), strict=True):  # rows for people to read
+        table.add_row(*map(_escape, row))
+    console.print(table)
+    headings = {column.heading for column in shown}  # no two are alike
+    hidden = [column for column in columns if column.heading not in headings]
+    for line in left_out(result, limit, hidden) + coverage_lines(result.coverage):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def print_cells(
+    label: Label,
+    columns: Mapping[str, list[str]],
+    *,
+    empty: str,
+    limit: int,
+    file: IO[str],
+) -> None:
+    """Print columns of texts, the first to the left; those whose cells are all empty are left
+    out."""
+    import pyarrow as pa
+
+    (key, names), *others = columns.items()
+    shown = {key: names}
+    for heading, cells in others:
+        if any(cell != empty for cell in cells):
+            wide = max(map(len, [heading, *cells]))
+            shown[heading] = [cell.rjust(wide) for cell in cells]
+    print_table(Result(label, pa.table(shown), {}), limit=limit, file=file)
+
+
+@dataclass(frozen=True)
+class RenderedColumn:
+    heading: str
+    cells: list[str]
+    is_text: bool
+    values: list[Any]  # what the cells show, to sort by
+    doc: str = ""
+    is_prose: bool = False  # sentences, which may go over several lines
+    shares: list[str] | None = None  # at the ends of cells, where each has one
+
+    @property
+    def width(self) -> int:
+        return max(map(len, [self.heading, *self.cells]))
+
+    @property
+    def least(self) -> int:
+        """The width that it needs in a narrow terminal."""
+        return min(self.width, _PROSE_LEAST) if self.is_prose else self.width
+
+    def narrowed(self, width: int) -> "RenderedColumn":
+        """Return the table with names cut to that width; numbers stay whole."""
+        if not self.is_text or self.is_prose or self.width <= width:
+            return self
+        return replace(self, cells=[shorten(cell, width) for cell in self.cells])
+
+
+def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
+    """Return the columns as people read them; a time and its share stand in one cell."""
+    names = _shown_columns(result)
+    words = headings(names)
+    rows = result.table.slice(0, limit).to_pylist()
+    columns: list[RenderedColumn] = []
+    for name in names:
+        stem = name.removesuffix("_pct")
+        if name.endswith("_pct") and f"{stem}_ns" in names:
+            continue
+        share = name.removesuffix("_ns") + "_pct"
+        both = name.endswith("_ns") and share in names
+        origin = _origin(result, name)
+        cells = [_cell(_since(row[name], origin), name) for row in rows]
+        shares = [_share(row[share], share) for row in rows] if both else None
+        if shares:
+            cells = [f"{cell} {own:>5}" for cell, own in zip(cells, shares, strict=True)]
+        heading = words[name] + (" %" if both else "")
+        values = [row[name] for row in rows]
+        doc = doc_of(result.table.schema.field(name))
+        text, prose = _is_text(result, name), name in PROSE
+        columns.append(RenderedColumn(heading, cells, text, values, doc, prose, shares))
+    return columns
+
+
+def _origin(result: Result, name: str) -> int:
+    """Return what times of a column are told from: absolute ones from the start of the trace."""
+    return int(result.coverage.get("origin_ns") or 0) if name in _MOMENTS else 0
+
+
+def _since(value: Any, origin: int) -> Any:
+    return value - origin if origin and value is not None else value
+
+
+def _share(value: float | None, name: str) -> str:
+    if value is None:
+        return "–"
+    words = format_change(value) if name in CHANGES else f"{value:.1f}"
+    return words.removesuffix(" %").removeprefix("+")
+
+
+def _fitting(columns: list[RenderedColumn], width: int) -> list[RenderedColumn]:
+    """Columns for a narrow terminal: names are cut first; then words about the rows go, sentences
+    and at last numbers, each from the right. What the rows are called stays, and two columns."""
+    for most in (_TEXT_WIDTH, 44, _NAME_LEAST):
+        columns = [column.narrowed(most) for column in columns]
+        if _room(columns) <= width:
+            return columns
+    called = next((c for c in columns if c.is_text), columns[0])
+    more = [c for c in reversed(columns) if c is not called]
+    shown = columns
+    for column in sorted(more, key=lambda c: (not c.is_text, c.is_prose)):
+        if _room(shown) <= width or len(shown) <= 2:
+            break
+        shown = [c for c in shown if c is not column]
+    return shown
+
+
+def _room(columns: list[RenderedColumn]) -> int:
+    return sum(column.least + 2 for column in columns) - 2
+
+
+def left_out(result: Result, limit: int, columns: list[RenderedColumn]) -> list[str]:
+    lines = [] if result.table.num_rows else ["nothing found"]
+    if result.table.num_rows > limit:
+        more = result.table.num_rows - limit
+        lines.append(f"… {more:,} more rows (--limit, or --format csv or json for all)")
+    if columns:
+        names = ", ".join(c.heading for c in columns)
+        lines.append(f"… more columns in a wider terminal: {names}")
+    return lines
+
+
+def _shown_columns(result: Result) -> list[str]:
+    """Return all columns but those that hold nothing, or the same rank, cycle, device or step."""
+    names = []
+    for name in result.table.column_names:
+        column = result.table[name]
+        if result.table.num_rows and column.null_count == len(column):
+            continue
+        if name == "complete" and False not in column.unique().to_pylist():
+            continue
+        if name in _QUIET and result.table.num_rows > 1 and len(column.unique()) == 1:
+            continue
+        names.append(name)
+    return names
+
+
+def _is_text(result: Result, name: str) -> bool:
+    return str(result.table.schema.field(name).type).startswith(("string", "dictionary"))
+
+
+def _cell(value: object, name: str) -> str:
+    if isinstance(value, str):
+        text = command_name(value) if name == "analysis" else visible(value)
+        return text if name in PROSE else shorten(text, _TEXT_WIDTH)
+    return format_value(value, unit_of(name)).removesuffix(" %")  # the heading has it
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def _json(result: Result) -> str:
+    """JSON knows no infinite numbers, dates or bytes: null, and their text."""
+    answer = result.to_json()
+    try:
+        text = json.dumps(answer, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:
+        text = json.dumps(_finite(answer), ensure_ascii=False, allow_nan=False, default=str)
+    # Steering characters that JSON does not escape are spelled as it can: equal once it is read.
+    return STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _csv(result: Result, *, raw: bool) -> str:
+    import pyarrow as pa
+
+    from htk.base.columns.csv_text import write_csv
+
+    target = pa.BufferOutputStream()
+    write_csv(result.table, target, raw=raw)
+    return str(target.getvalue().to_pybytes().decode())
+
+
+def _markdown(result: Result, limit: int) -> str:
+    columns = text_columns(result, limit)
+    lines = ["| " + " | ".join(c.heading for c in columns) + " |"]
+    lines.append("|" + "|".join(" --- " if c.is_text else " ---: " for c in columns) + "|")
+    for row in zip(*(column.cells for column in columns), strict=True):
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    lines += ["", *left_out(result, limit, []), *coverage_lines(result.coverage)]
+    return "\n".join(lines) + "\n"
+
+
+def to_bytes(result: Result, form: str) -> bytes:
+    """Return the result as a file of that form."""
+    if form not in BINARY:
+        return to_text(result, form).encode()
+    if form == "xlsx":
+        from htk.answers.output.workbook import workbook
+
+        return workbook([result])
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = _with_coverage(result)
+    target = pa.BufferOutputStream()
+    if form == "parquet":
+        parquet.write_table(table, target)
+    else:
+        with pa.ipc.new_file(target, table.schema) as writer:
+            writer.write_table(table)
+    data: bytes = target.getvalue().to_pybytes()
+    return data
+
+
+def _write_binary(result: Result, form: str, output: str | None) -> None:
+    if output is not None:
+        write_whole(output, to_bytes(result, form))
+    elif sys.stdout.isatty():
+        raise UsageError(f"{form} is binary; give a file with -o, or pipe it somewhere")
+    else:
+        sys.stdout.buffer.write(to_bytes(result, form))
+
+
+def _with_coverage(result: Result) -> Any:
+    metadata = {b"analysis": result.analysis.name, b"coverage": json.dumps(dict(result.coverage))}
+    return result.table.replace_schema_metadata(metadata)

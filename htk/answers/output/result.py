@@ -1,0 +1,189 @@
+"""An answer: a table, the question it answers, and what it rests on."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from htk.base.columns.arrow import plain_text
+from htk.base.core.extras import require
+from htk.base.core.label import Label
+from htk.base.errors import UsageError
+from htk.base.schema import SCHEMA_VERSION, doc_of
+from htk.base.schema.columns import unit_of
+
+_FACES: dict[str, Callable[[], Callable[..., Any]]] = {}
+
+
+def register_face(name: str, load: Callable[[], Callable[..., Any]]) -> None:
+    """Register what draws a result as `name`; `load` imports it when it is first used."""
+    _FACES[name] = load
+
+
+def face(name: str) -> Callable[..., Any]:
+    """Return what draws a result as `name`: text, html, figure or timeline."""
+    if name not in _FACES:
+        raise UsageError(f"no {name} of a result here: open the trace with htk.open")
+    return _FACES[name]()
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """The answer to a question: a table, the question, and the coverage the answer rests on.
+
+    >>> import htk
+    >>> answer = htk.open("sample").time_breakdown()
+    >>> answer.columns[:5]
+    ['rank', 'device', 'cycle', 'step', 'complete']
+    >>> answer["rank"].to_pylist() == [row["rank"] for row in answer]
+    True
+    """
+
+    analysis: Label
+    table: pa.Table
+    coverage: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        """Column names, in order."""
+        return list(self.table.column_names)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema: each column's type and, in its metadata, what it means."""
+        return self.table.schema
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and number of columns."""
+        return self.table.num_rows, self.table.num_columns
+
+    def head(self, n: int = 5) -> "Result":
+        """Return the first `n` rows as a result of their own.
+
+        >>> import htk
+        >>> htk.open("sample").kernel_top().head(2).shape[0]
+        2
+        """
+        return Result(self.analysis, self.table.slice(0, max(n, 0)), self.coverage)
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        """Return one column, e.g. `answer["total_ns"]`."""
+        if name not in self.table.column_names:
+            from difflib import get_close_matches
+
+            near = get_close_matches(str(name), self.columns, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(self.columns)}"
+            raise KeyError(f"{self.analysis.name} has no column {name!r}{hint}")
+        return self.table[name]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows, each a dict by column name."""
+        for batch in self.table.to_batches():
+            yield from batch.to_pylist()
+
+    def to_arrow(self) -> pa.Table:
+        """Return the Arrow table."""
+        return self.table
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame. A column has one type whatever the file: integers stay integers.
+
+        Integers, booleans and texts are pandas' nullable types, in which <NA> is what was not
+        recorded; floating-point numbers are float64 with NaN.
+
+        >>> import htk
+        >>> frame = htk.open("sample").kernel_top(n=3).to_pandas()
+        >>> str(frame["total_ns"].dtype)
+        'Int64'
+        """
+        require("pandas", "to_pandas()")
+        import pandas
+
+        nullable = {
+            pa.int8(): pandas.Int8Dtype(),
+            pa.int16(): pandas.Int16Dtype(),
+            pa.int32(): pandas.Int32Dtype(),
+            pa.int64(): pandas.Int64Dtype(),
+            pa.uint64(): pandas.UInt64Dtype(),
+            pa.bool_(): pandas.BooleanDtype(),
+            pa.string(): pandas.StringDtype(),
+        }
+        return plain_text(self.table).to_pandas(types_mapper=nullable.get)
+
+    def to_polars(self) -> Any:
+        """Return a Polars DataFrame; it needs `pip install polars`."""
+        require("polars", "to_polars()")
+        import polars
+
+        return polars.from_arrow(self.table)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return the rows, each a dict by column name; a value that was not recorded is None.
+
+        >>> import htk
+        >>> [row["rank"] for row in htk.open("sample").time_breakdown().to_pylist()]
+        [0, 1]
+        """
+        rows: list[dict[str, Any]] = self.table.to_pylist()
+        return rows
+
+    def plot(self, *, dark: bool = False) -> Any:
+        """Return the answer's chart, a plotly figure.
+
+        Args:
+            dark: draw for a dark page.
+
+        >>> import htk
+        >>> type(htk.open("sample").time_breakdown().plot()).__name__
+        'Figure'
+        """
+        if self.analysis.chart is None:
+            raise UsageError(f"{self.analysis.name} has no picture; its table is in .table")
+        return face("figure")(self.table, self.analysis.chart, dark=dark)
+
+    def timeline(self) -> Any:
+        """Return the rows that have a start and an end on a timeline, a notebook widget."""
+        return face("timeline")(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one object of plain values: analysis, columns, rows and coverage.
+
+        >>> import htk
+        >>> sorted(htk.open("sample").kernel_top().to_json())
+        ['analysis', 'columns', 'coverage', 'rows', 'schema_version']
+        """
+        return {
+            "analysis": self.analysis.name,
+            "schema_version": SCHEMA_VERSION,
+            "columns": [
+                {
+                    "name": f.name,
+                    "type": _plain(f.type),
+                    "unit": unit_of(f.name),
+                    "doc": doc_of(f),
+                }
+                for f in self.table.schema
+            ],
+            "rows": self.to_pylist(),
+            "coverage": dict(self.coverage),
+        }
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def _repr_html_(self) -> str:
+        html: str = face("html")(self)
+        return html
+
+    def __repr__(self) -> str:
+        text: str = face("text")(self, "table", limit=20)
+        return text
+
+
+def _plain(kind: pa.DataType) -> str:
+    return "string" if pa.types.is_dictionary(kind) else str(kind)

@@ -1,0 +1,130 @@
+"""Two sequences of calls that should be one: which call of the one is which of the other.
+
+A call is a kind and a size (-1 in either: anything) and a time. Recordings start and stop at other
+moments, so calls are missing at the ends; a damaged file lacks some in the middle. What agrees
+everywhere under some shift is taken as it is, among several shifts the one whose times agree best
+(a program repeats itself; clocks of a cluster differ by less than a step). Else the sequences are
+walked side by side, and where they part a short look ahead finds where they meet again.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.base.columns.types import NONE, Ints
+
+Calls = tuple[Ints, Ints, Ints]  # kind, size, time
+
+_MOST_SHIFTS = 4096
+_PROBES = 16
+_LOOK_AHEAD = 64
+_AGREEING = 3  # calls in a row that show that two sequences have met again
+
+
+def aligned_positions(base: Calls, other: Calls) -> Ints:
+    """Place in the base of each call of the other; NONE: it has none."""
+    length = len(other[0])
+    shift = _best_shift(base, other)
+    if shift is not None:
+        places = np.arange(length, dtype=np.int64) + shift
+        return np.where((places >= 0) & (places < len(base[0])), places, NONE)
+    return _walk(base, other)
+
+
+def fitting_shifts(base: Calls, other: Calls) -> list[int]:
+    """Return every shift under which all of the other's calls lie on the base and agree with it."""
+    slack = len(base[0]) - len(other[0])
+    return [s for s in range(min(slack, _MOST_SHIFTS) + 1) if _fits(base, other, s)]
+
+
+def _best_shift(base: Calls, other: Calls) -> int | None:
+    """Return the shift under which all calls agree; None: there is none.
+
+    Of equally long sequences it is none, whatever the clocks say: ranks mostly record the same
+    steps. Else no call of the shorter one is given up if that can be, and time decides.
+    """
+    fitting = fitting_shifts(base, other)
+    if not fitting:
+        guess = _near_in_time(base, other)
+        fitting = [s for s in range(guess - 2, guess + 3) if _fits(base, other, s)]
+    return min(fitting, key=lambda s: _distance(base, other, s), default=None)
+
+
+def _near_in_time(base: Calls, other: Calls) -> int:
+    """Return the shift that the time of the other's middle call suggests."""
+    middle = len(other[2]) // 2
+    time = other[2][middle]
+    following = int(np.searchsorted(base[2], time))
+    around = range(max(following - 1, 0), min(following + 1, len(base[2]) - 1) + 1)
+    nearest = min(around, key=lambda k: abs(int(base[2][k]) - int(time)), default=0)
+    return nearest - middle
+
+
+def _span(base: Calls, other: Calls, shift: int) -> tuple[int, int]:
+    """Return the calls of the other that lie on the base under a shift."""
+    return max(0, -shift), min(len(other[0]), len(base[0]) - shift)
+
+
+def _fits(base: Calls, other: Calls, shift: int) -> bool:
+    """All overlapping calls agree, and most of the shorter sequence overlaps."""
+    first, last = _span(base, other, shift)
+    if 2 * (last - first) < min(len(base[0]), len(other[0])):
+        return False
+    probes = np.linspace(first, last - 1, min(_PROBES, last - first)).astype(np.int64)
+    if not _same(base, other, probes + shift, probes).all():
+        return False
+    return bool(_agree(base, other, first + shift, first, last - first).all())
+
+
+def _distance(base: Calls, other: Calls, shift: int) -> float:
+    first, last = _span(base, other, shift)
+    probes = np.linspace(first, last - 1, min(64, last - first)).astype(np.int64)
+    return float(np.median(np.abs(base[2][probes + shift] - other[2][probes])))
+
+
+def _same(base: Calls, other: Calls, i: Ints, j: Ints) -> NDArray[np.bool_]:
+    kind, size = base[0][i], base[1][i]
+    kinds, sizes = other[0][j], other[1][j]
+    alike: NDArray[np.bool_] = (kind == kinds) | (kind == NONE) | (kinds == NONE)
+    alike &= (size == sizes) | (size == NONE) | (sizes == NONE)
+    return alike
+
+
+def _agree(base: Calls, other: Calls, i: int, j: int, count: int) -> NDArray[np.bool_]:
+    return _same(base, other, np.arange(i, i + count), np.arange(j, j + count))
+
+
+def _walk(base: Calls, other: Calls) -> Ints:
+    """Side by side from the start; what does not meet again within the look-ahead is skipped."""
+    places = np.full(len(other[0]), NONE, np.int64)
+    i = j = 0
+    while i < len(base[0]) and j < len(other[0]):  # once for each place where they part
+        run = _agreeing_run(base, other, i, j)
+        places[j : j + run] = np.arange(i, i + run)
+        i, j = i + run, j + run
+        skipped = _meeting(base, other, i, j)
+        i, j = i + skipped[0], j + skipped[1]
+    return places
+
+
+def _agreeing_run(base: Calls, other: Calls, i: int, j: int) -> int:
+    """Return how many calls agree from here on."""
+    run, step = 0, 64
+    left = min(len(base[0]) - i, len(other[0]) - j)
+    while run < left:
+        count = min(step, left - run)
+        agree = _agree(base, other, i + run, j + run, count)
+        if not agree.all():
+            return run + int(np.argmin(agree))
+        run, step = run + count, step * 2
+    return run
+
+
+def _meeting(base: Calls, other: Calls, i: int, j: int) -> tuple[int, int]:
+    """Return how many calls of each to skip until they agree again; one of each if they do not."""
+    for total in range(1, _LOOK_AHEAD):
+        for skip in range(total + 1):
+            a, b = i + skip, j + total - skip
+            count = min(_AGREEING, len(base[0]) - a, len(other[0]) - b)
+            if count > 0 and _agree(base, other, a, b, count).all():
+                return skip, total - skip
+    return 1, 1

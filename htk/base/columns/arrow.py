@@ -1,0 +1,194 @@
+"""NumPy in, Arrow out, and back: without copies where it can be, and without importing pandas."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.base.columns.types import Ints, Mask
+from htk.base.schema import TEXT
+
+NUMPY_OF = {
+    pa.int8(): np.int8,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+    pa.uint64(): np.uint64,
+    pa.float64(): np.float64,
+}
+
+
+def number(values: NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
+    """Return a column of numbers; rows that are not valid are null."""
+    data = np.ascontiguousarray(values, NUMPY_OF[kind])
+    return pa.Array.from_buffers(kind, len(data), [_bits(valid), pa.py_buffer(data)])
+
+
+def boolean(values: Mask, valid: Mask | None = None) -> pa.Array:
+    """Return a column of truth values."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [_bits(valid), _bits(values)])
+
+
+def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> pa.Array:
+    """Return a column of texts from their codes (-1: null), holding only the texts that occur."""
+    codes = np.ascontiguousarray(codes, np.int32)
+    valid = codes >= 0 if len(codes) and codes.min() < 0 else None  # None: all
+    if compact:
+        used = np.zeros(len(dictionary) + 1, bool)
+        used[codes] = True  # -1 marks the spare last place
+        used = used[:-1]
+        if not used.all():
+            renumber = np.append(np.cumsum(used, dtype=np.int32) - 1, np.int32(-1))
+            codes = renumber[codes]
+            dictionary = dictionary.take(pa.array(np.flatnonzero(used)))
+    indices = number(codes, pa.int32(), valid)
+    return pa.DictionaryArray.from_arrays(indices, dictionary)
+
+
+def constant_text(value: str | None, length: int) -> pa.Array:
+    """Return one text, for every row."""
+    codes = np.full(length, -1 if value is None else 0, np.int32)
+    values = [] if value is None else [value]
+    return text(codes, pa.array(values, pa.string()), compact=False)
+
+
+def texts(values: Sequence[str | None]) -> pa.Array:
+    """Return a column of texts from Python strings."""
+    return pa.array(values, pa.string()).dictionary_encode()  # int32 codes, as TEXT has
+
+
+def nulls(kind: pa.DataType, length: int) -> pa.Array:
+    """Return a column without any value."""
+    if kind == TEXT:
+        return constant_text(None, length)
+    return pa.nulls(length, kind)
+
+
+def codes_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
+    """Return the codes (-1: null) and dictionary of a column of texts."""
+    if isinstance(column, pa.ChunkedArray) and column.num_chunks == 1:
+        column = column.chunk(0)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.unify_dictionaries().combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # no chunk, or too long for one
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else nulls(TEXT, 0)
+    return numbers(column.indices, -1), column.dictionary
+
+
+def numbers(column: pa.Array | pa.ChunkedArray, null: int | float = 0) -> NDArray[Any]:
+    """Return a column of numbers as NumPy, nulls replaced."""
+    if not column.null_count:
+        return column.to_numpy() if isinstance(column, pa.ChunkedArray) else _to_numpy(column)
+    array = _only_chunk(column)
+    dtype = NUMPY_OF.get(column.type)
+    if array is None or dtype is None:
+        filled = column.fill_null(pa.scalar(null, column.type))
+        return filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else _to_numpy(filled)
+    if column.null_count == len(column):
+        return np.full(len(column), null, dtype)
+    values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+    return np.where(_flags(array), values, np.array(null, dtype))
+
+
+def valid(column: pa.Array | pa.ChunkedArray) -> Mask:
+    """Return which rows hold a value."""
+    if not column.null_count:
+        return np.ones(len(column), bool)
+    array = _only_chunk(column)
+    if array is not None:
+        return _flags(array)
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+
+
+def truths(column: pa.Array | pa.ChunkedArray) -> Mask:
+    """Return a column of truth values as NumPy, null being false."""
+    if column.null_count:
+        column = column.fill_null(False)
+    if isinstance(column, pa.ChunkedArray):
+        return np.asarray(column.to_numpy(), bool)
+    return np.asarray(column.to_numpy(zero_copy_only=False), bool)
+
+
+def matching(column: pa.Array | pa.ChunkedArray, wanted: Callable[[str], bool]) -> Mask:
+    """Return which rows hold a text that is wanted; asked once for each distinct text."""
+    codes, dictionary = codes_of(column)
+    answers = np.array([wanted(value) for value in dictionary.to_pylist()] + [False], bool)
+    return answers[codes]
+
+
+def mapped(column: pa.Array | pa.ChunkedArray, to: Callable[[str], str | None]) -> pa.Array:
+    """Another text for each row; asked once for each distinct text."""
+    if column.null_count == len(column):
+        return nulls(TEXT, len(column))
+    codes, dictionary = codes_of(column)
+    mapped_texts = texts([to(value) for value in dictionary.to_pylist()])
+    new, values = codes_of(mapped_texts)
+    return text(np.append(new, np.int32(-1))[codes], values)
+
+
+def build(schema: pa.Schema, columns: Mapping[str, Any], length: int) -> pa.Table:
+    """Return a table of the schema from the given columns; the others are null."""
+    arrays = [
+        columns[field.name] if field.name in columns else nulls(field.type, length)
+        for field in schema
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return the table with other values in a column of its own."""
+    index = table.schema.get_field_index(name)
+    return table.set_column(index, table.schema.field(index), column)
+
+
+def without(schema: pa.Schema, *names: str) -> pa.Schema:
+    """Return the schema without some of its columns."""
+    return pa.schema([field for field in schema if field.name not in names])
+
+
+def _only_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
+    """Return the column as one array, if it lies in one piece."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else None
+
+
+def _flags(array: pa.Array) -> Mask:
+    """Return which rows of an array that has nulls hold a value."""
+    marks = array.buffers()[0]
+    if marks is None:  # of the type of nothing but nulls
+        return np.zeros(len(array), bool)
+    bits = np.frombuffer(marks, np.uint8)
+    first, stop = array.offset, array.offset + len(array)
+    bits = bits[first // 8 : -(-stop // 8)]
+    flags = np.unpackbits(bits, bitorder="little")[first % 8 : first % 8 + len(array)]
+    return flags.view(bool)
+
+
+def _to_numpy(column: pa.Array) -> NDArray[Any]:
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _bits(flags: Mask | None) -> pa.Buffer | None:
+    return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def alphabetical(codes: Ints | NDArray[np.int32], names: pa.Array) -> Ints:
+    """Return the place of each text among all in alphabetical order, whatever was read first; -1
+    without one."""
+    order = np.argsort(np.array(names.to_pylist(), object), kind="stable")
+    places = np.empty(len(order) + 1, np.int64)
+    places[order], places[-1] = np.arange(len(order)), -1
+    return places[codes]
+
+
+def plain_text(table: pa.Table) -> pa.Table:
+    """Return the table with dictionary columns as plain text, which CSV wants."""
+    schema = pa.schema(
+        [
+            pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type)
+            for f in table.schema
+        ]
+    )
+    return table.cast(schema)

@@ -1,0 +1,208 @@
+"""Which call encloses which: the parent and the depth of every span of a thread, and the span that
+is open at a moment."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.groups import numbered
+from htk.base.columns.order import ordered
+from htk.base.columns.segments import SegmentTimes, heads
+from htk.base.columns.types import NONE
+from htk.base.core.engine import core, engine
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Rows = Int64
+FILE = "file_number"  # a column of tables that hold several files, one after the other
+_CLIMB = 32  # levels; operators are seldom nested deeper
+
+
+class Threads:
+    """One number for each (process, thread), whichever table names it.
+
+    In a table of several files (`derived.together`) the processes of each file are kept apart.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str | None, str | None], int] = {}
+        self._files: list[int] = []
+
+    @property
+    def file(self) -> Int64:
+        """The file of each thread: its place among those of the tables, 0 where they are of one."""
+        return np.array(self._files, np.int64)
+
+    def of(self, table: pa.Table, rows: Rows | None = None) -> Int32:
+        """Return the numbers of all rows of a table, or of some."""
+        process, processes = codes_of(table["process"])
+        thread, threads = codes_of(table["thread"])
+        if rows is not None:
+            process, thread = process[rows], thread[rows]
+        process_names, thread_names = [*processes.to_pylist(), None], [*threads.to_pylist(), None]
+        width = len(thread_names)
+        pairs = (process.astype(np.int64) + 1) * width + (thread + 1)  # in the order of both codes
+        distinct, pair_ids = numbered(pairs)
+        numbers_of_pairs = [
+            self._numbers.setdefault(
+                (process_names[p // width - 1], thread_names[p % width - 1]), len(self._numbers)
+            )
+            for p in distinct.tolist()  # a handful of threads
+        ]
+        if len(self._numbers) > len(self._files):
+            self._files += [0] * (len(self._numbers) - len(self._files))
+            if FILE in table.column_names:
+                file = files_of(table)
+                of_pair = np.empty(len(distinct), np.int64)
+                of_pair[pair_ids] = file if rows is None else file[rows]
+                for number, own in zip(numbers_of_pairs, of_pair.tolist(), strict=True):
+                    self._files[number] = own
+        return np.array(numbers_of_pairs, np.int32)[pair_ids]
+
+
+def files_of(table: pa.Table) -> Int64:
+    """Return the file of each row, where a table holds those of several; else 0."""
+    if FILE not in table.column_names:
+        return np.zeros(table.num_rows, np.int64)
+    return numbers(table[FILE])
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Spans of some threads, with the span round each."""
+
+    thread: NDArray[np.integer]
+    start: Rows
+    end: Rows
+    known_parent: Rows | None = None  # where it was found before
+
+    @cached_property
+    def order(self) -> Rows:
+        """Callers before what they call, thread after thread."""
+        few = not len(self.thread) or (self.thread.min() >= 0 and self.thread.max() < 1 << 16)
+        thread = self.thread.astype(np.uint16) if few else self.thread  # sorted by its digits
+        rows = np.argsort(thread, kind="stable")
+        if _in_order(self.thread[rows], self.start[rows], self.end[rows]):
+            return rows  # as most files have the calls of a thread
+        return ordered(self.thread, self.start, -self.end)
+
+    @cached_property
+    def _nest(self) -> tuple[Int32, Int32]:
+        o = self.order
+        return nest(_counted(self.thread[o]), self.start[o], self.end[o])
+
+    @cached_property
+    def parent(self) -> Rows:
+        """Row round each row, or NONE."""
+        if self.known_parent is not None:
+            return self.known_parent
+        parents = np.append(self.order, NONE)[self._nest[0]]
+        out = np.empty(len(self.order), np.int64)
+        out[self.order] = parents
+        return out
+
+    @cached_property
+    def depth(self) -> Int32:
+        out = np.empty(len(self.order), np.int32)
+        out[self.order] = self._nest[1]
+        return out
+
+    def around(self, thread: NDArray[np.integer], start: Rows) -> Rows:
+        """Innermost row that is open on that thread at that time, or NONE."""
+        if not len(self.order):
+            return np.full(len(start), NONE, np.int64)
+        innermost = SegmentTimes(self.thread, self.start, self.order).last(thread, start)
+        closed = np.flatnonzero((innermost != NONE) & (self.end[innermost] <= start))
+        for _ in range(_CLIMB):
+            if not len(closed):
+                return innermost
+            innermost[closed] = self.parent[innermost[closed]]
+            outer = innermost[closed]
+            closed = closed[(outer != NONE) & (self.end[outer] <= start[closed])]
+        innermost[closed] = self._nested_around(thread[closed], start[closed])
+        return innermost
+
+    def _nested_around(self, thread: NDArray[np.integer], start: Rows) -> Rows:
+        """`around` for what many ended calls precede: as spans that end before they begin."""
+        threads = np.append(self.thread, thread)
+        starts, ends = np.append(self.start, start), np.append(self.end, start - 1)
+        o = ordered(threads, starts, -ends)
+        parents = np.append(o, NONE)[nest(_counted(threads[o]), starts[o], ends[o])[0]]
+        innermost = np.empty(len(o), np.int64)
+        innermost[o] = parents
+        return innermost[len(self.thread) :]
+
+
+def _in_order(thread: NDArray[np.integer], start: Rows, end: Rows) -> bool:
+    """Are the rows of each thread ordered by start, and of those that begin together by length?"""
+    of_one = thread[1:] == thread[:-1]
+    later = start[1:] > start[:-1]
+    inside = (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
+    return bool((~of_one | later | inside).all())
+
+
+def _counted(thread: NDArray[np.integer]) -> Int32:
+    """Return threads, which are in order, numbered from 0."""
+    return (np.cumsum(heads(thread)) - 1).astype(np.int32)
+
+
+def nested(table: pa.Table, threads: Threads, rows: Rows | None = None) -> Nested:
+    """Return the spans of a table, or those of some of its rows."""
+    start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+    if rows is not None:
+        start, end = start[rows], end[rows]
+    return Nested(threads.of(table, rows), start, end)
+
+
+def nest(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
+    """Return the row of each span's parent (-1: none), and its depth (0: no parent).
+
+    The parent is the span of the same thread that began last before it and has not ended when it
+    begins. Of two that begin together the longer is the parent, of two alike the earlier row. A
+    child that, by rounding, ends after its parent is a child all the same. A span without length
+    encloses nothing, and may begin where its parent ends: in whole microseconds `as_strided` takes
+    no time at the end of the `transpose` that calls it.
+    """
+    threads = np.ascontiguousarray(threads, np.int32)
+    starts = np.ascontiguousarray(starts, np.int64)
+    ends = np.ascontiguousarray(ends, np.int64)
+    compiled = core() if engine() == "compiled" else None
+    if compiled is None:
+        return nest_pure(threads, starts, ends)
+    parents, depths = compiled.nest(threads, starts, ends)
+    return np.frombuffer(parents, np.int32), np.frombuffer(depths, np.int32)
+
+
+def nest_pure(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
+    """`nest` without the compiled core."""
+    order = np.lexsort((-ends, starts, threads))  # stable: equal spans stay in row order
+    parents = np.full(len(threads), -1, np.int32)
+    depths = np.zeros(len(threads), np.int32)
+    parent_rows: list[int] = []
+    deep: list[int] = []
+    open_spans: list[tuple[int, int, int, int, bool]] = []  # thread, end, row, depth; any length
+    # One span after the other: what is open depends on all that came before.
+    spans = zip(
+        order.tolist(),
+        threads[order].tolist(),
+        starts[order].tolist(),
+        ends[order].tolist(),
+        strict=True,
+    )
+    for row, thread, start, end in spans:
+        instant = start == end
+        while open_spans and (open_spans[-1][0] != thread or open_spans[-1][1] <= start):
+            if instant and open_spans[-1][:2] == (thread, start) and open_spans[-1][4]:
+                break
+            open_spans.pop()
+        depth = open_spans[-1][3] + 1 if open_spans else 0
+        parent_rows.append(open_spans[-1][2] if open_spans else -1)
+        deep.append(depth)
+        open_spans.append((thread, end, row, depth, end > start))
+    parents[order] = parent_rows
+    depths[order] = deep
+    return parents, depths

@@ -1,0 +1,209 @@
+"""Numbers as people read them: one formatter for every face."""
+
+import re
+from collections.abc import Sequence
+
+from htk.base.errors import UsageError
+
+_TIME = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+_DURATION = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min)?\s*")
+_THEN, _AGAIN = " → ", re.compile(r" ×\d+$")  # between names of a sequence; of one that repeats
+_AND = "; "  # between names of a list
+_NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+")
+_SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "min": 60 * 10**9}
+
+
+_WORD = re.compile(r"[a-z]+(?=[\s,;.'’]|-[a-z]|$)")
+_FACTOR_FROM = 900.0  # %: ten times
+_ROUND_FROM = 100.0  # times
+
+
+def format_duration(ns: int | float) -> str:
+    """12345 -> 12.3 µs."""
+    return _scaled(ns, _TIME)
+
+
+def format_bytes(count: int | float) -> str:
+    """1536 -> 1.50 KiB."""
+    return _scaled(count, _BYTES)
+
+
+def format_microseconds(ns: int) -> str:
+    """1234567 -> 1234.567, as trace files write times: exact, which no float is."""
+    sign = "-" if ns < 0 else ""
+    return f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
+
+
+def format_number(value: int | float) -> str:
+    """1234567 -> 1,234,567; 0.123456 -> 0.123; 0.0000123 -> < 0.001."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if 0 < abs(value) < 0.0005:
+        return "< 0.001" if value > 0 else "> -0.001"
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def command_name(name: str) -> str:
+    """Return the command that answers an analysis: kernel-top of kernel_top."""
+    return name.replace("_", "-")
+
+
+def pluralize(count: int, what: str) -> str:
+    """1 file, 1,200 files."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def sentence(words: str) -> str:
+    """Return words as a sentence; a name that they begin with, such as aten::mm, stays as it is."""
+    first = words[:1].upper() if _WORD.match(words) else words[:1]
+    return f"{first}{words[1:].rstrip('.')}."
+
+
+def format_change(percent: float) -> str:
+    """-12.34 -> "-12.3 %", 3157.5 -> "32.6x": how much a change is, of what was before."""
+    if percent < _FACTOR_FROM:
+        return f"{percent:+.1f} %"
+    factor = 1 + percent / 100
+    return f"{factor:,.0f}x" if factor >= _ROUND_FROM else f"{factor:.1f}x"
+
+
+def format_value(value: object, unit: str) -> str:
+    """Return a cell of a table."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
+        return str(value)
+    if unit == "ns":
+        return format_duration(value)
+    if unit in ("us", "ms"):
+        return format_duration(value * _SCALE[unit])
+    if unit == "bytes":
+        return format_bytes(value)
+    if unit == "%":
+        return f"{value:.1f} %"
+    return format_number(value) + (f" {unit}" if unit else "")
+
+
+def parse_duration(text: str) -> int:
+    """'1.5ms' -> 1500000 ns; only 0 may stand without a unit."""
+    match = _DURATION.fullmatch(text)
+    if match is None or (match[2] is None and float(match[1])):
+        what = "is not a time" if match is None else "has no unit"
+        raise UsageError(f"{text!r} {what}; write a time as 250us, 1.5ms or 2s")
+    return round(float(match[1]) * _SCALE[match[2] or "ns"])
+
+
+def parse_int_ranges(text: str) -> list[int]:
+    """'0,2..4' -> [0, 2, 3, 4]."""
+    numbers: list[int] = []
+    for piece in text.split(","):
+        low, dots, high = piece.strip().partition("..")
+        if not low.isdigit() or (dots and not high.isdigit()):
+            raise UsageError(f"{text!r} is not a list of numbers; write it as 0,2..5")
+        last = int(high) if dots else int(low)
+        if last < int(low):
+            raise UsageError(f"{piece.strip()!r} runs backwards; write it as {high}..{low}")
+        if last - int(low) > 1_000_000:
+            raise UsageError(f"{text!r} names more than a million numbers")
+        numbers += range(int(low), last + 1)
+    return numbers
+
+
+def format_int_ranges(values: Sequence[int]) -> str:
+    """[0, 1, 2, 5] -> '0..2, 5'."""
+    pieces: list[tuple[int, int]] = []
+    for value in sorted(values):
+        if pieces and value == pieces[-1][1] + 1:
+            pieces[-1] = pieces[-1][0], value
+        else:
+            pieces.append((value, value))
+    shown = [f"{a}..{b}" if b > a else str(a) for a, b in pieces[:8]]
+    return ", ".join(shown) + (", …" if len(pieces) > 8 else "")
+
+
+# Control characters of C0 and C1, line and paragraph separators, bidirectional marks, surrogates.
+STEERING = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """Return the text on one line, with every character that steers a terminal spelled out: names
+    in a file may hold escape sequences and marks that reverse what follows."""
+    if text.isprintable():  # also without bidirectional marks, which are format characters
+        return text
+    return STEERING.sub(_spelled, text)
+
+
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if match[0] in "\t\n\r":
+        return " "
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def shorten(text: str, width: int = 60) -> str:
+    """A long name cut: of a C++ function first its parameters and namespaces, then the end of its
+    template arguments; of another name the middle; of a sequence each name, then its end."""
+    if len(text) <= width:
+        return text
+    for between in (_THEN, _AND):
+        if between in text:
+            return _sequence(text.split(between), width, between)
+    if again := _AGAIN.search(text):
+        return shorten(text[: again.start()], width - len(again[0])) + again[0]
+    if ".py(" not in text and text[0] != "<":  # Python's calls have no templates
+        text = _signature(text)
+    if len(text) <= width:
+        return text
+    name, bracket, _ = text.partition("<")
+    if bracket and len(name) <= width - 3:
+        return text[: width - 2] + "…>"
+    if bracket:
+        text = name
+    head = (width - 1) * 2 // 3
+    return text[:head] + "…" + text[-(width - 1 - head) :]
+
+
+def _sequence(names: list[str], width: int, between: str) -> str:
+    """Return the first names, and how many more there are; two have room."""
+    room = (width - len(f"{between}{between}… 9")) // 2
+    text = shorten(names[0], room)
+    for position, name in enumerate(names[1:], 1):
+        longer = f"{text}{between}{shorten(name, room)}"
+        left = len(names) - position - 1
+        if len(longer) + (len(f"{between}… {left}") if left else 0) > width:
+            return f"{text}{between}… {left + 1}"
+        text = longer
+    return text
+
+
+def _signature(name: str) -> str:
+    """void a::f<int, b::g<4>>(int) -> f<int, g<4>>."""
+    name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    if name.startswith("std::enable_if<"):  # the type of what it returns
+        name = name.partition(">::type ")[2] or name
+    depth = 0
+    for index, character in enumerate(name):  # one name, for people to read
+        depth += (character == "<") - (character == ">")
+        if character == "(" and depth <= 0 and index:
+            name = name[:index]
+            break
+    own, bracket, arguments = name.partition("<")
+    return own.replace("at::native::", "") + bracket + _NAMESPACES.sub("", arguments)
+
+
+def _scaled(value: int | float, units: tuple[tuple[int, str], ...]) -> str:
+    if value == 0:
+        return f"0 {units[-1][1]}"
+    for factor, unit in units:
+        if abs(value) >= factor:
+            scaled = value / factor
+            if factor == 1:
+                return f"{value:.3g} {unit}" if isinstance(value, float) else f"{value} {unit}"
+            digits = 2 if abs(scaled) < 10 else 1 if abs(scaled) < 100 else 0
+            return f"{scaled:,.{digits}f} {unit}"
+    return f"{'< 1' if value > 0 else '> -1'} {units[-1][1]}"

@@ -1,0 +1,101 @@
+"""URLs that fsspec opens: s3://, gs://, http://, memory:// and whatever else is installed."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit, urlunsplit
+
+from htk.base.core.extras import install
+from htk.base.core.parser import Source
+from htk.base.errors import MissingPackage, TraceError
+from htk.base.io.raw_files import reason
+
+_URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
+# What stores call the mark that changes with a file's content, the surest first.
+_MARKS = ("ETag", "etag", "md5Hash", "Content-MD5", "Digest")
+_TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated")
+
+Facts = Mapping[str, Any]
+
+
+def is_url(name: str) -> bool:
+    return _URL.match(name) is not None
+
+
+def sources(url: str, may_be_trace: Callable[[str], bool]) -> list[Source]:
+    """Return the file at a URL, or those below it that may be traces, or those that match it."""
+    system, path = filesystem(url)
+    try:
+        files = _files(system, path, url)
+    except Exception as error:  # each file system has errors of its own
+        raise TraceError(f"{_shown(url)}: {_why(error)}") from error
+    wanted = files if list(files) == [path] else {p: f for p, f in files.items() if may_be_trace(p)}
+    return [_source(system, p, facts) for p, facts in sorted(wanted.items())]
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL (or of a path on this machine), and the path there."""
+    scheme = url.partition("://")[0].lower()
+    try:
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(url)
+        system.invalidate_cache()  # listings are kept by the process; files change
+    except ImportError as error:
+        missing = f"{_shown(url)}: no driver for {scheme}://"
+        if extra := _EXTRAS.get(scheme):
+            raise MissingPackage(f"{missing}: {install(extra)}") from error
+        raise TraceError(f"{missing}; {reason(error)}") from error
+    except Exception as error:  # each file system has errors of its own
+        raise TraceError(f"{_shown(url)}: {reason(error)}") from error
+    return system, path
+
+
+def _files(system: Any, path: str, url: str) -> dict[str, Facts]:
+    web = url.lower().startswith("http")  # where every page is a file, and "?" starts the query
+    magic = any(c in path for c in ("*" if web else "*?["))
+    if not (magic or url.endswith("/")) if web else system.isfile(path):
+        return {path: system.info(path)}
+    listed = system.glob(path, detail=True) if magic else system.find(path, detail=True)
+    if not listed:
+        raise FileNotFoundError(path)
+    return {p: facts for p, facts in listed.items() if facts.get("type") == "file"}
+
+
+def _why(error: BaseException) -> str:
+    cause = error.__cause__ or error  # over HTTP whatever fails is first of all not found
+    status = getattr(cause, "status", None)
+    if status == 404 or isinstance(cause, FileNotFoundError):
+        return "no such file or folder"
+    if status is not None:  # its own words repeat the address, signature and all
+        return f"HTTP {status}: {getattr(cause, 'message', '')}"
+    return f"{type(cause).__name__}: {reason(cause)}"
+
+
+def _source(system: Any, path: str, facts: Facts) -> Source:
+    address = str(system.unstrip_protocol(path))
+    name, size = _shown(address), facts.get("size")
+    identity = None
+    if mark := _first(facts, _MARKS):
+        identity = f"{name}|{size}|{mark}"
+    elif time := _first(facts, _TIMES):
+        identity = f"{address}|{size}|{time}"
+    return Source(name, partial(_open, system, path), size, identity)
+
+
+def _first(facts: Facts, names: tuple[str, ...]) -> str:
+    return next((str(facts[name]) for name in names if facts.get(name)), "")
+
+
+def _shown(url: str) -> str:
+    """Return the address without what may be secret: a signature in the query, a password."""
+    if not url.lower().startswith("http"):
+        return url
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _open(system: Any, path: str) -> BinaryIO:
+    return cast(BinaryIO, system.open(path, "rb"))

@@ -1,0 +1,53 @@
+"""Objects that the workers of one answer leave for each other on disk.
+
+They are pickled, and a pickle can name any code: only what a holder of the key has written is
+loaded, and only whole.
+"""
+
+import hashlib
+import hmac
+import mmap
+import pickle
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from htk.base.io.temporary import temporary_name
+
+KEY_BYTES = 32
+_SEAL_BYTES = 32
+
+
+def keep(what: object, path: Path, key: bytes) -> None:
+    """Write an object in place of one that may be there; whoever reads finds either, whole."""
+    own = path.with_name(temporary_name())
+    with own.open("wb") as file:
+        sealed = _Sealing(file, key)
+        pickle.dump(what, sealed, protocol=pickle.HIGHEST_PROTOCOL)
+        file.write(sealed.seal.digest())
+    own.replace(path)
+
+
+def kept(path: Path, key: bytes) -> Any:
+    """Return the object; None: there is none that was written with this key."""
+    try:
+        with path.open("rb") as file:
+            # Mapped, so that an object is in memory once.
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):  # no file, or an empty one
+        return None
+    with content, memoryview(content) as view, view[:-_SEAL_BYTES] as pickled:
+        seal = hashlib.blake2b(pickled, key=key, digest_size=_SEAL_BYTES).digest()
+        is_own = hmac.compare_digest(seal, view[-_SEAL_BYTES:])
+        return pickle.loads(pickled) if is_own else None
+
+
+class _Sealing:
+    """A file whose content is sealed as it is written."""
+
+    def __init__(self, file: BinaryIO, key: bytes) -> None:
+        self.seal = hashlib.blake2b(key=key, digest_size=_SEAL_BYTES)
+        self._file = file
+
+    def write(self, content: Any) -> int:
+        self.seal.update(content)
+        return self._file.write(content)

@@ -1,0 +1,196 @@
+"""What a user names (files, folders, globs, archives, `-`, URLs) as an ordered list of sources."""
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from htk.base.core.humanize import shorten
+from htk.base.core.parser import HEAD_BYTES, Head, Source
+from htk.base.errors import TraceError, UsageError
+from htk.base.io import archives, remote
+from htk.base.io.decompress import open_stream
+from htk.base.io.raw_files import Spool, broken, guarded, reason
+
+STDIN_LIMIT = 64 << 30
+# Files that lie beside traces and are never one.
+_OTHERS = re.compile(
+    r"\.(py|pyc|toml|md|rst|html?|css|js|png|jpe?g|svg|gif|pdf|tsv|xlsx|arrow"
+    r"|pt|pth|safetensors|bin|so|whl|ipynb|lock)$",
+    re.IGNORECASE,
+)
+_MOST_BLANKS = 1 << 30  # before what a file holds
+_REPORTS = (".nsys-rep", ".qdrep")
+_NSIGHT = (
+    "a report of Nsight Systems, which htk reads as an SQLite export; write one with: "
+    "nsys export --type sqlite {name}"
+)
+# The rank in a file's name: after the word rank or worker. A pid or a time stamp is none, nor is
+# a rank within a node or a parallel group.
+_RANK = re.compile(r"(?:([a-z]+)[-_. ]?)?(?<![a-z])rank[-_ =]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_OTHER_RANKS = {"local", "node", "group", "tp", "dp", "pp", "ep", "cp", "sp", "dcp", "pcp"}
+_RANK_FOLDER = re.compile(r"rank[-_ =]?(\d{1,6})", re.IGNORECASE)
+_WORKER = re.compile(r"^worker[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
+# torch's default, <host>_<pid>.<ns>, on a host called worker-3: eight ranks may share it.
+_WORKER_HOST = re.compile(
+    r"^worker[-_]?\d+(\.[\w.-]+)?_\d+\.\d{10,}\.pt\.trace\.json", re.IGNORECASE
+)
+# SGLang names the tensor-parallel rank, and others only where there are more dimensions.
+_SGLANG = re.compile(r"-TP-(\d{1,6})(?:-EP-\d+)?(?:-[A-Z]+)?\.trace\.json")
+
+
+def resolve(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
+    """Return every file that the inputs name, each once, in the order they were named.
+
+    One that cannot be used (a damaged archive, say) is there too, and says why when opened.
+    """
+    listed = [inputs] if isinstance(inputs, str | Path) else inputs
+    if not isinstance(listed, Sequence) or not all(isinstance(p, str | Path) for p in listed):
+        raise UsageError(f"a path or a list of paths is expected, not {shorten(repr(inputs), 60)}")
+    names = list(dict.fromkeys(map(str, listed)))
+    sources: dict[str, Source] = {}
+    for name in names:
+        for source in _named(name):
+            sources.setdefault(source.identity or f"{name}|{source.name}", source)
+    if not sources:
+        raise TraceError(f"{', '.join(names) or 'no path'}: no file that may be a trace")
+    return [replace(s, open=partial(guarded, s.name, s.open)) for s in sources.values()]
+
+
+def head(source: Source) -> Head:
+    """Return the first bytes of a source, decompressed; blanks before them are passed over."""
+    with source.open() as file, open_stream(file) as stream:
+        data, skipped = stream.read(HEAD_BYTES), 0
+        while len(data) == HEAD_BYTES and not data.strip() and skipped < _MOST_BLANKS:
+            skipped += len(data)
+            data = stream.read(HEAD_BYTES)
+        if skipped and len(data) == HEAD_BYTES:
+            data = data.lstrip()
+            data += stream.read(HEAD_BYTES - len(data))
+        if stream.damage and not data.strip():
+            raise TraceError(f"{source.name}: {stream.damage}")
+    return Head(source.name, data, not skipped and len(data) < HEAD_BYTES)
+
+
+def rank_from_name(name: str) -> int | None:
+    """The global rank that a file's name states, else the folder it lies in; None if unsure."""
+    *folders, file = re.split(r"[\\/!]", name)
+    named = [m for m in _RANK.finditer(file) if (m[1] or "").lower() not in _OTHER_RANKS]
+    if named:
+        ranks = {int(m[2]) for m in named}
+        return ranks.pop() if len(ranks) == 1 else None
+    worker = None if _WORKER_HOST.match(file) else _WORKER.match(file)
+    match = worker or _SGLANG.search(file)
+    for folder in reversed(folders):
+        match = match or _RANK_FOLDER.fullmatch(folder)
+    return int(match[1]) if match else None
+
+
+def content_identity(source: Source) -> str:
+    """Return a hash of the stored bytes, for who does not trust times and sizes."""
+    digest = hashlib.sha256()
+    with source.open() as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _named(name: str) -> list[Source]:
+    if not name:  # what a variable that is not set leaves of "$RUN", not the current folder
+        raise TraceError("a path is empty; `.` names the current folder")
+    if name == "-":
+        return _spooled("-", sys.stdin.buffer)
+    if name.startswith("file://"):
+        name = unquote(urlsplit(name).path)
+    if remote.is_url(name):
+        return [s for source in remote.sources(name, _may_be_trace) for s in _with_members(source)]
+    try:
+        return _local(name, Path(name).expanduser())
+    except OSError as error:
+        raise TraceError(f"{name}: {reason(error)}") from error
+
+
+def _local(name: str, path: Path) -> list[Source]:
+    if path.is_dir():
+        return list(_folder(path))
+    if path.is_file():
+        return _with_members(_file(path))
+    if path.is_fifo():  # <(gunzip -c x) of a shell
+        with path.open("rb") as pipe:
+            return _spooled(name, pipe)
+    if path.exists():
+        raise TraceError(f"{name}: neither a file nor a folder")
+    if any(c in name for c in "*?["):
+        return [s for match in _glob(str(path)) for s in _local(match, Path(match))]
+    raise TraceError(f"{name}: no such file or folder")
+
+
+def _glob(pattern: str) -> list[str]:
+    import glob
+
+    matches = sorted(glob.glob(pattern, recursive=True))
+    if not matches:
+        raise TraceError(f"{pattern}: nothing matches")
+    return matches
+
+
+def _folder(folder: Path) -> Iterator[Source]:
+    """Files below a folder that may be traces; links to folders are not followed."""
+    for directory, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
+        for file in sorted(files):
+            path = Path(directory) / file
+            if _may_be_trace(file) and path.is_file() and not _is_exported(path):
+                yield from _with_members(_file(path))
+
+
+def _is_exported(path: Path) -> bool:
+    """Return a report of Nsight Systems whose SQLite export lies beside it."""
+    return path.suffix in _REPORTS and path.with_suffix(".sqlite").is_file()
+
+
+def _may_be_trace(name: str) -> bool:
+    file = name.rsplit("/", 1)[-1]
+    return bool(file) and not file.startswith(".") and not _OTHERS.search(file)
+
+
+def _with_members(source: Source) -> list[Source]:
+    """Return the source, or what it holds if it is an archive."""
+    if source.name.endswith(_REPORTS):
+        return [broken(source.name, _NSIGHT.format(name=source.file_name))]
+    return _members(source) if archives.is_archive(source.name) else [source]
+
+
+def _members(source: Source) -> list[Source]:
+    within = [m for m in archives.members(source) if _may_be_trace(m.name)]
+    return within or [broken(source.name, "no file in it that may be a trace")]
+
+
+def _file(path: Path) -> Source:
+    resolved = path.resolve()
+    facts = resolved.stat()
+    changed = f"{facts.st_mtime_ns}|{facts.st_ctime_ns}"  # the second cannot be set back
+    identity = f"{printable(resolved)}|{facts.st_size}|{changed}|{facts.st_ino}"
+    return Source(printable(path), partial(_open, resolved), facts.st_size, identity, resolved)
+
+
+def printable(path: Path) -> str:
+    """Return a path as valid text: names on disk are bytes of any kind."""
+    return os.fsencode(path).decode("utf8", "backslashreplace")
+
+
+def _open(path: Path) -> BinaryIO:
+    return path.open("rb", buffering=0)
+
+
+def _spooled(name: str, pipe: BinaryIO) -> list[Source]:
+    """Return a pipe, kept in a file: it has to be looked at before it is read."""
+    kept = Spool.of(name, pipe.read, STDIN_LIMIT)
+    source = Source(name, kept.open, kept.size)
+    return _members(source) if archives.starts_archive(head(source).data) else [source]

@@ -1,0 +1,101 @@
+"""What a GPU activity is, from its name: decided once for each distinct name."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from htk.base.names.bare_names import bare_name
+from htk.base.names.collectives import comm_rule
+from htk.base.names.kernel_rules import (
+    FAMILIES,
+    FOREACH,
+    FUNCTIONS,
+    INDUCTOR,
+    LIBRARIES,
+    MATRIX_UNITS,
+    NO_PRODUCTS,
+)
+
+
+class Kind(NamedTuple):
+    kind: str  # compute, comm or memory
+    family: str
+    library: str
+    tensor_core: bool | None  # None: the name does not tell
+
+
+_LONGEST = 8192  # characters that rules look at: some take the square of a name's length
+# Kernels made of their template arguments: those alone tell what they do.
+_ANY_TEMPLATE = re.compile(
+    r"^cutlass\w*::(?:Kernel2?|device_kernel)$|^cutlass\w*::reduction|^ck_tile::kentry$"
+)
+_GENERIC = frozenset(("", "kernel", "Kernel", "_kernel"))
+# What runs any function over elements.
+_OF_ANY_FUNCTION = re.compile(r"elementwise|CUDAFunctor")
+# Of these none tells what a function does: namespaces that hold all kinds, CuTe DSL's prefix.
+_UNTELLING = (
+    "flashinfer::",
+    "flashinfer",
+    "fbgemm_gpu::",
+    "fbgemm",
+    "deep_gemm::",
+    "transformer_engine::",
+    "quantization::",
+    "kernel_cutlass_kernel_",
+    "kernel_cutlass_",
+)
+_MATRIX_FAMILIES = ("gemm", "convolution", "attention", "moe")
+_MATRIX_INSTRUCTION = re.compile(r"_MI\d+x\d+")  # Tensile: absent where plain FMAs do the work
+# Copies and sets that the driver runs as kernels: its own, and those of MTIA.
+_COPIES = re.compile(r"^dma|^__amd_rocclr_copy|^Memcpy ")
+_SETS = re.compile(r"^__amd_rocclr_fill|^Memset ")
+
+
+@lru_cache(maxsize=100_000)
+def kind_of(name: str, activity: str) -> Kind:
+    """Return what the activity of that name is (activity: kernel, copy or set)."""
+    if activity != "kernel":
+        return Kind("memory", "copy" if activity == "copy" else "set", "", None)
+    name = name[:_LONGEST]
+    rule = comm_rule(name)
+    if rule is not None:
+        return Kind("comm", "communication", rule.library, None)
+    if _COPIES.match(name):
+        return Kind("memory", "copy", "", None)
+    if _SETS.match(name):
+        return Kind("memory", "set", "", None)
+    bare = bare_name(name)
+    family = _family(bare, name)
+    library = (not _ANY_TEMPLATE.search(bare) and LIBRARIES.first(bare)) or LIBRARIES.first(name)
+    return Kind("compute", family, library or "", _tensor_core(bare, name, family))
+
+
+def _family(bare: str, name: str) -> str:
+    if bare.startswith("triton_"):
+        return INDUCTOR.first(bare) or "other"
+    if _ANY_TEMPLATE.search(bare):
+        return FAMILIES.first(name.lower()) or "gemm"
+    own = bare
+    for word in _UNTELLING:
+        own = own.replace(word, "")
+    family = FAMILIES.first(own.lower())
+    if family is None and bare in _GENERIC:
+        family = FAMILIES.first(name.lower())
+    if family == "optimizer" and (foreach := FOREACH.first(name)):
+        return foreach
+    if family == "elementwise" and _OF_ANY_FUNCTION.search(own):
+        return FUNCTIONS.first(name) or family
+    return family or FUNCTIONS.first(name) or "other"
+
+
+def _tensor_core(bare: str, name: str, family: str) -> bool | None:
+    if family in ("other", "recurrent"):
+        return None
+    if family not in _MATRIX_FAMILIES:
+        return False
+    if name.startswith("Cijk_"):
+        return bool(_MATRIX_INSTRUCTION.search(name))
+    own = name if _ANY_TEMPLATE.search(bare) else bare
+    if family == "attention" and NO_PRODUCTS.first(own.lower()) is False:
+        return False
+    return MATRIX_UNITS.first(name.lower())

@@ -1,0 +1,313 @@
+"""What commands share: the options that open and narrow a trace, progress, and asking."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from htk.answers.ask import ask
+from htk.answers.output.render import FORMATS, RAW_CSV, form_by_name, write
+from htk.base.core.analysis import Analysis
+from htk.base.core.defer_imports import spare_pandas
+from htk.base.core.humanize import parse_duration, parse_int_ranges, visible
+from htk.base.errors import UsageError
+from htk.base.spread.mapper import ON
+from htk.base.spread.memory import parse_bytes
+from htk.faces.cli.commands.options import cycles_option, ranks_option, steps_option
+from htk.traces.trace.opening import Inputs, OpenOptions, Progress, open_trace
+from htk.traces.trace.trace import Trace
+
+
+def _use_gpus(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Add a file of GPUs to the catalogue while the command runs, in its worker processes too."""
+    if path is None:
+        return
+    from htk.physics.hardware import OWN_FILE, catalogue
+
+    catalogue(path)  # a file that cannot be read is an error now
+    before = os.environ.get(OWN_FILE)
+    os.environ[OWN_FILE] = path
+
+    def restore() -> None:
+        os.environ.pop(OWN_FILE)
+        if before is not None:
+            os.environ[OWN_FILE] = before
+
+    ctx.call_on_close(restore)
+
+
+gpu_file_option = click.option(
+    "--gpu-file",
+    type=click.Path(dir_okay=False),
+    callback=_use_gpus,
+    expose_value=False,
+    is_eager=True,  # before options that name one of its GPUs
+    help="TOML file of GPUs to add to the hardware catalogue, e.g. my.toml.",
+)
+_PATHS = click.argument("paths", nargs=-1, required=True, metavar="PATH…")
+_UNKNOWN_ARGUMENTS = click.option(
+    "--keep-unknown-arguments",
+    is_flag=True,
+    help="Keep event arguments that no table has a column for.",
+)
+_TIME_UNIT = click.option(
+    "--time-unit",
+    type=click.Choice(["s", "ms", "us", "ns"]),
+    help="Unit of operation-level rows that do not name one.",
+)
+# What decides what a file's tables hold; the others say how a recording is made of files.
+_PARSING = (_PATHS, _UNKNOWN_ARGUMENTS, _TIME_UNIT)
+_OPENING = (
+    _PATHS,
+    gpu_file_option,
+    click.option(
+        "--no-cache", is_flag=True, help="Parse the files again and store nothing on disk."
+    ),
+    click.option(
+        "--cache-by-content",
+        is_flag=True,
+        help="Name cache entries by a hash of the bytes, not by size and time.",
+    ),
+    _UNKNOWN_ARGUMENTS,
+    click.option(
+        "--strict", is_flag=True, help="Fail where a file is damaged, unread or incomplete."
+    ),
+    click.option("--rank", type=int, help="Rank of a single file that does not name its own."),
+    click.option(
+        "--rank-pattern", help="Regular expression whose group finds the rank in file names."
+    ),
+    _TIME_UNIT,
+)
+_WORKING = (
+    click.option(
+        "--on",
+        type=click.Choice(ON),
+        help="Where files are read and ranks processed; by default on threads.",
+    ),
+    click.option(
+        "--memory",
+        "memory_bytes",
+        metavar="SIZE",
+        callback=lambda _, __, size: None if size is None else parse_bytes(size),
+        help="Memory for answers by rank, e.g. 4GB; by default half of what is free.",
+    ),
+)
+_NARROWING = (
+    ranks_option,
+    steps_option,
+    cycles_option,
+    click.option(
+        "--from",
+        "from_",
+        metavar="TIME",
+        help="Start of the time window, from the recording's start, e.g. 1.5ms.",
+    ),
+    click.option("--to", metavar="TIME", help="End of the time window, e.g. 20ms."),
+    click.option(
+        "--annotation", metavar="REGEX", help="Only inside user ranges whose name matches."
+    ),
+)
+
+
+def raw_option() -> Callable[..., Any]:
+    """Return the option that leaves texts in CSV as they are; `form` says so, see `_form`."""
+    return click.option(
+        "--raw",
+        is_flag=True,
+        is_eager=True,  # before the option that says which form
+        expose_value=False,
+        callback=lambda ctx, _, raw: ctx.meta.__setitem__(_RAW, raw),
+        help="Write text to CSV unchanged, even where a spreadsheet would run it as a formula.",
+    )
+
+
+_RAW = "htk.raw"
+
+
+def is_raw(ctx: click.Context) -> bool:
+    """Return whether --raw was given."""
+    return bool(ctx.meta.get(_RAW))
+
+
+def _form(ctx: click.Context, form: str | None) -> str:
+    form = form or form_by_name(ctx.params.get("output"))
+    if not is_raw(ctx):
+        return form
+    if form != "csv":
+        raise UsageError(f"--raw is for --format csv; {form} holds texts as they are")
+    return RAW_CSV
+
+
+_WRITING = (
+    raw_option(),
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        callback=lambda ctx, _, form: _form(ctx, form),
+        help="Output format; by default that of the extension of -o, else table.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(dir_okay=False),
+        is_eager=True,  # before --format, which looks at it
+        help="File to write to.",
+    ),
+    click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        default=200,
+        show_default=True,
+        help="Maximum rows of a table for people.",
+    ),
+)
+
+
+def say(line: str, *, err: bool = True) -> None:
+    """Print one line about names of files or from files: nothing in them steers a terminal."""
+    click.echo(visible(line), err=err)
+
+
+def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _decorated(function, _OPENING)
+
+
+def storing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what to parse and how, for a command that keeps the tables and asks nothing."""
+    return _decorated(function, _PARSING)
+
+
+def parsing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return how to open, for a command that says itself what."""
+    return _decorated(function, _OPENING[1:])
+
+
+def narrowing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _decorated(function, _NARROWING)
+
+
+def writing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _decorated(function, _WRITING)
+
+
+def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return everything that a question to a trace may be given."""
+    return _decorated(function, _OPENING + _NARROWING + _WRITING)
+
+
+def working_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return who answers a question, and in how much memory."""
+    return _decorated(function, _WORKING)
+
+
+def named(paths: Sequence[str]) -> Inputs:
+    """Return what a command was given: one name may be `sample`, several are files and folders."""
+    return paths[0] if len(paths) == 1 else list(paths)
+
+
+def open_options(arguments: Mapping[str, Any]) -> OpenOptions:
+    """Return how a command was told to open."""
+    return OpenOptions(
+        cache=not arguments["no_cache"],
+        strict=arguments["strict"],
+        rank=arguments["rank"],
+        rank_pattern=arguments["rank_pattern"],
+        keep_unknown_arguments=arguments["keep_unknown_arguments"],
+        cache_by_content=arguments["cache_by_content"],
+        time_unit=arguments["time_unit"],
+        on=arguments.get("on"),
+        memory_bytes=arguments.get("memory_bytes"),
+    )
+
+
+def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
+    """Open and narrow the trace that a command was given."""
+    spare_pandas()
+    progress = _Bar() if sys.stderr.isatty() else Progress()
+    trace = open_trace(named(paths), replace(open_options(arguments), progress=progress))
+    for name, why in trace.failed:
+        line = f"htk: left out {name}: {why.removeprefix(f'{name}: ')}"
+        say(line)
+    ranks, steps, cycles = (arguments.get(name) for name in ("ranks", "steps", "cycles"))
+    from_, to = arguments.get("from_"), arguments.get("to")
+    chosen = trace.sel(
+        ranks=None if ranks is None else parse_int_ranges(ranks),
+        steps=steps,
+        from_ns=None if from_ is None else parse_duration(from_),
+        to_ns=None if to is None else parse_duration(to),
+        annotation=arguments.get("annotation"),
+        cycles=None if cycles is None else parse_int_ranges(cycles),
+    )
+    chosen.check_selection()
+    return chosen
+
+
+def run_analysis(analysis: Analysis[...], paths: Sequence[str], arguments: dict[str, Any]) -> None:
+    """Run an analysis on what a command was given and write the answer."""
+    form, output, limit = arguments.pop("form"), arguments.pop("output"), arguments.pop("limit")
+    against = arguments.pop("against", None)
+    trace = opened(paths, arguments)
+    options = {k: v for k, v in arguments.items() if k in analysis.options}
+    with working():
+        if against is None:
+            answer = ask(trace, analysis.name, **options)
+        else:
+            from htk.answers.against import recommendations_against
+
+            answer = recommendations_against(trace, opened((against,), arguments), **options)
+    write(answer, form, output, limit=limit)
+
+
+@contextmanager
+def working(what: str = "working it out") -> Iterator[None]:
+    """A sign of life on a terminal, while an answer is made."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+class _Bar(Progress):
+    """A bar of bytes read, on a terminal."""
+
+    def start(self, files: int, stored_bytes: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+        self._bar = Progress(
+            TextColumn("reading"),
+            BarColumn(),
+            DownloadColumn(),
+            TextColumn("{task.fields[ready]}/{task.fields[files]} files"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=stored_bytes or None, files=files, ready=0)
+        self._ready = 0
+        self._bar.start()
+
+    def advance(self, stored_bytes: int) -> None:
+        self._bar.advance(self._task, stored_bytes)
+
+    def done(self, file: str) -> None:
+        self._ready += 1
+        self._bar.update(self._task, ready=self._ready)
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+def _decorated(
+    function: Callable[..., Any], options: tuple[Callable[..., Any], ...]
+) -> Callable[..., Any]:
+    for option in reversed(options):
+        function = option(function)
+    return function

@@ -1,0 +1,76 @@
+"""`htk doctor`: what a recording holds, lacks and lost."""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from htk.base.core.humanize import visible
+from htk.base.core.whole_file import write_whole
+from htk.faces.cli.commands.common import opening_options, writing_options
+
+if TYPE_CHECKING:
+    from htk.answers.output.result import Result
+
+_ENDLESS = 100_000  # into a file or pipe no line is broken
+
+
+@click.command("doctor")
+@opening_options
+@writing_options
+def command(
+    paths: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any
+) -> None:
+    """What was recorded, what is missing for which question, and what is damaged?"""
+    from htk.answers.output.render import write
+    from htk.faces.cli.commands.common import opened, working
+    from htk.verdicts.overview.doctor import doctor
+
+    trace = opened(paths, arguments)
+    with working():
+        diagnosis = doctor(trace)
+    if form != "table":
+        write(diagnosis, form, output, limit=limit)
+    elif output is not None:
+        write_whole(output, _text(diagnosis, limit, _ENDLESS))
+    else:
+        wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
+        click.echo(_text(diagnosis, limit, wide), nl=False)
+
+
+def _text(diagnosis: "Result", limit: int, wide: int) -> str:
+    """Section by section; sentences go over several lines in a narrow terminal."""
+    from htk.answers.output.coverage_text import coverage_lines
+    from htk.answers.output.render import left_out
+
+    rows = [
+        {**row, "item": visible(row["item"])} for row in diagnosis.table.slice(0, limit).to_pylist()
+    ]
+    lines: list[str] = []
+    for section, of_section in groupby(rows, lambda row: row["section"]):
+        lines += [section, *_section(list(of_section), wide), ""]
+    lines += left_out(diagnosis, limit, []) + coverage_lines(diagnosis.coverage)
+    return "\n".join(lines) + "\n"
+
+
+def _section(rows: list[Mapping[str, Any]], wide: int) -> Iterable[str]:
+    state = max(len(row["state"]) for row in rows)
+    item = min(max(len(row["item"]) for row in rows), max(wide // 3, 12))
+    for row in rows:
+        start = f"  {row['state']:<{state}}  {row['item']:<{item}}  "
+        text = visible(row["finding"])
+        if row["advice"]:
+            text += f" → {visible(row['advice'])}"
+        indent = " " * (state + item + 6)
+        yield from textwrap.wrap(
+            start + text,
+            wide,
+            subsequent_indent=indent,
+            drop_whitespace=True,
+            replace_whitespace=False,
+            break_on_hyphens=False,
+        )

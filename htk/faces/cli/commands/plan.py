@@ -1,0 +1,282 @@
+"""`htk plan`: what a described model needs on a described cluster, without any trace."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from htk.base.core.humanize import format_bytes, format_duration
+from htk.base.errors import UsageError
+from htk.faces.cli.commands.common import gpu_file_option, writing_options
+from htk.faces.cli.commands.options import price_option, run_tokens_option, site_option
+from htk.faces.cli.commands.plan_options import PlanCommand, described, job_options
+from htk.faces.cli.commands.serve_options import SERVING, check_options, serving_options
+
+if TYPE_CHECKING:
+    from htk.answers.output.result import Result
+    from htk.planning.plan.job import PlannedJob
+    from htk.planning.plan.step import Plan
+    from htk.verdicts.sites.own_site import SiteInUse
+
+
+@click.command("plan", cls=PlanCommand)
+@job_options
+@price_option
+@run_tokens_option
+@click.option(
+    "--show",
+    type=click.Choice(["steps", "parts", "ledger", "stages"]),
+    default="steps",
+    show_default=True,
+    help="What of the plan: steps, their parts, what is sent, memory by stage.",
+)
+@site_option
+@click.option("--search", "searching", is_flag=True, help="Find the best layouts that fit.")
+@serving_options
+@gpu_file_option
+@writing_options
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    show: str,
+    site: str | None,
+    searching: bool,
+    form: str,
+    output: str | None,
+    limit: int,
+    **arguments: Any,
+) -> None:
+    """What would training this model on this cluster take: time, memory, cost?
+
+    Predicted without a trace, one row per sharding strategy; with any other parallelism, the
+    distributed optimizer alone. `least GPUs` is the smallest number of GPUs that suffices. The
+    interval reflects by how much such plans missed measured jobs, and is wider for what was never
+    checked. With --search: every layout of these GPUs, the fastest that fit first. With --serve:
+    an inference server instead of training.
+    """
+    from htk.answers.output.render import write
+    from htk.base.core.defer_imports import spare_pandas
+
+    spare_pandas()
+    serves = arguments.pop("serve")
+    check_options(context, serves is not None)
+    if serves is not None:
+        from htk.faces.cli.commands.serve import answer_serving
+
+        answer_serving(serves, arguments, form, output, limit)
+        return
+    for name in SERVING:
+        del arguments[name]
+    from htk.verdicts.sites.own_site import planner, site_in_use
+
+    here = site_in_use(site)
+    planned = planner(here)
+    if searching:
+        _search(arguments, planned, here, form, output, limit)
+        return
+    compared = arguments["strategy"] is None
+    job = described(arguments)
+    split = (job.tensor_parallel, job.pipeline_parallel, job.context_parallel, job.expert_parallel)
+    from htk.planning.plan.table import strategies
+
+    plans = [planned(j) for j in (strategies(job) if compared and max(split) == 1 else [job])]
+    answer = _answer(plans, show, here)
+    write(
+        answer, form, output, limit=limit,
+        printer=lambda file: _print(answer, plans, show, limit, file),
+    )  # fmt: skip
+
+
+def _search(
+    arguments: dict[str, Any],
+    planned: "Callable[[PlannedJob], Plan]",
+    here: "SiteInUse | None",
+    form: str,
+    output: str | None,
+    limit: int,
+) -> None:
+    from htk.answers.output.render import write
+    from htk.answers.output.result import Result
+    from htk.planning.plan.search import SEARCH_LABEL, search, search_table, usual_batch
+
+    batch = arguments.pop("global_batch")
+    job = described({**arguments, "global_batch": None})
+    sequences = batch or usual_batch(job)
+    layouts = search(job, sequences, planned)
+    if not layouts.plans:
+        raise UsageError(
+            f"none of {layouts.tried} layouts fits {job.ranks} {job.gpu.device_name}:"
+            " more GPUs, or a smaller batch or length"
+        )
+    facts = facts_of(list(layouts.plans[:1]), here) | {
+        "batch": sequences,
+        "tried": layouts.tried,
+        "too_large": layouts.too_large,
+        "front": len(layouts.front),
+    }
+    facts.pop("ledger")
+    answer = Result(SEARCH_LABEL, search_table(layouts, max(limit, _BEST)), facts)
+    write(
+        answer, form, output, limit=limit, printer=lambda file: _print_search(answer, limit, file)
+    )
+
+
+_BEST = 20  # layouts that people are shown, and what of the front comes after
+
+
+def _print_search(answer: "Result", limit: int, target: Any) -> None:
+    from htk.planning.plan.search import APART
+
+    facts = answer.coverage
+    target.write(
+        f"{facts['model']}, on {facts['cluster']}, {facts['batch']} sequences a step\n"
+        f"{facts['tried']:,} layouts, of which {facts['tried'] - facts['too_large']:,} fit;"
+        " * none is both faster and smaller\n\n"
+    )
+    rows = [row for order, row in enumerate(answer.to_pylist()) if order < _BEST or row["on_front"]]
+    _print_columns(rows, "layout", _SEARCHED, min(limit, 2 * _BEST), target)
+    target.write(
+        f"\nLayouts less than {100 * APART:.0f} % apart cannot be told apart: run those first."
+        f"\n{facts['mfu']}\n"
+    )
+    _print_checked(facts, target)
+
+
+def _print_checked(facts: Mapping[str, Any], target: Any) -> None:
+    for heading in ("checked", "unchecked"):
+        if facts[heading]:
+            target.write(f"{heading}: {'; '.join(facts[heading])}\n")
+    if "site" in facts:
+        target.write(f"site: {facts['site']}\n")
+
+
+def _answer(plans: list["Plan"], show: str, here: "SiteInUse | None") -> "Result":
+    from htk.answers.output.result import Result
+    from htk.planning.plan import table as of_plans
+
+    label, rows = {
+        "steps": (of_plans.LABEL, of_plans.plan_table),
+        "parts": (of_plans.PARTS_LABEL, of_plans.parts_table),
+        "ledger": (of_plans.LEDGER_LABEL, of_plans.ledger_table),
+        "stages": (of_plans.STAGES_LABEL, of_plans.stages_table),
+    }[show]
+    return Result(label, rows(plans), facts_of(plans, here))
+
+
+def facts_of(plans: list["Plan"], here: "SiteInUse | None" = None) -> dict[str, Any]:
+    """Return what a plan rests on, beside its table."""
+    from htk.planning.plan.table import MFU, ledger_table
+
+    job, certainty = plans[0].job, plans[0].certainty
+    model = job.model
+    named = f"{model.name}, {model.parameters / 1e9:.2f} billion parameters"
+    if model.active_parameters != model.parameters:
+        named += f", {model.active_parameters / 1e9:.2f} active"
+    return {
+        "model": named,
+        "cluster": f"{job.nodes} × {job.gpus_per_node} {job.gpu.device_name}",
+        "feed_forward": "gated" if model.gated else "not gated (--gated, if it is)",
+        "mfu": MFU,
+        "sigma": round(certainty.sigma, 4),
+        "checked": list(certainty.checked),
+        "unchecked": list(certainty.unchecked),
+        "ledger": ledger_table(plans).to_pylist(),
+        **({} if here is None else {"site": str(here.path)}),
+    }
+
+
+def _print(answer: "Result", plans: list["Plan"], show: str, limit: int, target: Any) -> None:
+    """Print the plans for people: few columns, in units that read well."""
+    from htk.answers.output.render import print_table
+
+    facts = answer.coverage
+    target.write(f"{facts['model']}, on {facts['cluster']}\n\n")
+    if show != "steps":
+        print_table(answer, limit=limit, file=target)
+        return
+    _print_columns(answer.to_pylist(), "strategy", _COLUMNS, limit, target)
+    sent = min(plans, key=lambda p: (p.p_oom > 0.5, p.step_ns))
+    _print_ledger(sent, target)
+    target.write(f"\n{facts['mfu']}\n")
+    _print_checked(facts, target)
+
+
+def _print_columns(
+    rows: list[dict[str, Any]],
+    key: str,
+    chosen: dict[str, Callable[[Any], str]],
+    limit: int,
+    target: Any,
+) -> None:
+    from htk.answers.output.render import print_cells
+    from htk.planning.plan.table import LABEL
+
+    columns = {key: [row[key] for row in rows]}
+    columns |= {heading: [cell(row) for row in rows] for heading, cell in chosen.items()}
+    print_cells(LABEL, columns, empty=_NONE, limit=limit, file=target)
+
+
+def _print_ledger(sent: "Plan", target: Any) -> None:
+    """Print what a rank hands to each collective and sends, in GiB."""
+    target.write(f"\nA rank's communication in a step of {sent.job.strategy}, in GiB:\n")
+    for t in sent.transfers:
+        target.write(
+            f"  {t.phase:8} {t.kind:8} {t.collective} of {t.ranks}: {t.input_bytes / 2**30:,.2f}"
+            f" handed in, {t.wire_bytes / 2**30:,.2f} sent, {format_duration(t.duration_ns)}\n"
+        )
+    if not sent.transfers:
+        target.write("  none\n")
+
+
+_NONE = "–"
+
+
+def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+    return lambda row: _NONE if row[name] is None else how(row[name])
+
+
+def _interval(percent: int) -> Callable[[dict[str, Any]], str]:
+    low, high = f"step_time_ns_lo{percent}", f"step_time_ns_hi{percent}"
+    return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
+
+
+def _part(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: format_duration(row[name]) if row[name] else _NONE
+
+
+_SEARCHED: dict[str, Callable[[dict[str, Any]], str]] = {
+    "": lambda row: "*" if row["on_front"] else " ",
+    "step time": _or("step_time_ns", format_duration),
+    "90 % interval": _interval(90),
+    "behind": _or("behind_best_pct", lambda share: f"{share:.1f} %"),
+    "MFU %": _or("mfu_pct", "{:.1f}".format),
+    "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
+    "peak memory": _or("peak_memory_bytes", format_bytes),
+    "P(OOM) %": _or("p_oom", lambda share: f"{100 * share:.0f}"),
+    "exposed comm": _part("exposed_comm_ns"),
+    "bubble": _part("bubble_ns"),
+    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
+    "J/token": _or("energy_j_per_token", "{:.3g}".format),
+    "run days": _or("run_days", "{:,.1f}".format),
+}
+_COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "step time": _or("step_time_ns", format_duration),
+    "90 % interval": _interval(90),
+    "tokens/s": _or("tokens_per_s", "{:,.0f}".format),
+    "MFU %": _or("mfu_pct", "{:.1f}".format),
+    "peak memory": _or("peak_memory_bytes", format_bytes),
+    "P(OOM) %": _or("p_oom", lambda share: f"{100 * share:.0f}"),
+    "least GPUs": _or("least_gpus", "{:,}".format),
+    "with checkpointing": _or("least_gpus_checkpointed", "{:,}".format),
+    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
+    "run days": _or("run_days", "{:,.1f}".format),
+    "run cost": _or("run_cost", "{:,.0f}".format),
+    "compute": _or("compute_ns", format_duration),
+    "exposed comm": _part("exposed_comm_ns"),
+    "bubble": _part("bubble_ns"),
+    "optimizer": _part("optimizer_ns"),
+    "J/token": _or("energy_j_per_token", "{:.3g}".format),
+    "sent": _or("wire_bytes", format_bytes),
+    "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
+}

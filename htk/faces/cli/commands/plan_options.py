@@ -1,0 +1,236 @@
+"""The options of `htk plan` that describe a job, and the job that they describe."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from htk.base.errors import UsageError
+from htk.faces.cli.commands.model_options import SIZES, size_options
+
+if TYPE_CHECKING:
+    from htk.physics.decoder import Decoder
+    from htk.planning.plan.job import PlannedJob
+
+_MODEL_OPTIONS = (
+    click.option("--experts", type=int, help="Experts per layer."),
+    click.option("--active-experts", type=int, help="Experts per token (top-k)."),
+    click.option(
+        "--shared-ffn", type=int, help="Width of the shared experts, which every token uses."
+    ),
+    click.option("--gated/--no-gated", default=None, help="Gated feed-forward (SwiGLU)."),
+    click.option(
+        "--tied/--no-tied", default=None, help="Output layer that shares the embedding's weights."
+    ),
+    click.option("--head-size", type=int, help="Width of a head; by default hidden / heads."),
+)
+_EXTRA_SIZES = ("experts", "active_experts", "shared_ffn", "gated", "tied", "head_size")
+_CLUSTER_OPTIONS = (
+    click.option("--gpu", required=True, help="GPU of the hardware catalogue, e.g. a100-80gb."),
+    click.option("--nodes", default=1, show_default=True, help="Nodes of the cluster."),
+    click.option("--gpus-per-node", default=8, show_default=True, help="GPUs per node."),
+    click.option(
+        "--network", help="Network between nodes: infiniband-ndr, roce-400, efa-p5, nvl72, …"
+    ),
+    click.option(
+        "--inter-gbps-per-gpu", type=float, help="Rate of a GPU to other nodes, GB/s one way."
+    ),
+    click.option("--intra-gbps", type=float, help="Rate between GPUs of a node, GB/s one way."),
+    click.option("--domain", type=int, help="GPUs joined by fast links, if not those of one node."),
+    click.option(
+        "--pod-gpus", default=0, help="GPUs per pod; beyond it the network is oversubscribed."
+    ),
+    click.option(
+        "--oversubscription", default=1.0, help="Oversubscription factor between pods, e.g. 4."
+    ),
+    click.option(
+        "--watts", type=float, help="Power of a GPU, for the energy; by default its rated power."
+    ),
+)
+_LAYOUT_OPTIONS = (
+    click.option(
+        "--micro-batch", default=1, show_default=True, help="Sequences per micro-batch and GPU."
+    ),
+    click.option("--seq", default=2048, show_default=True, help="Tokens per sequence."),
+    click.option("--accumulation", type=int, help="Micro-batches per step and pipeline."),
+    click.option("--global-batch", type=int, help="Samples per step of the whole job."),
+    click.option(
+        "--strategy", help="Sharding: ddp, zero1, zero2, shard_grad_op, full_shard, hybrid_shard."
+    ),
+    click.option(
+        "--tensor-parallel", default=1, show_default=True, help="GPUs that share each layer."
+    ),
+    click.option(
+        "--pipeline-parallel", default=1, show_default=True, help="Stages of the pipeline."
+    ),
+    click.option(
+        "--virtual-stages", default=1, show_default=True, help="Interleaved parts of a stage."
+    ),
+    click.option("--schedule", default="1f1b", help="1f1b, interleaved or zero_bubble."),
+    click.option(
+        "--context-parallel", default=1, show_default=True, help="GPUs that share each sequence."
+    ),
+    click.option(
+        "--expert-parallel",
+        default=1,
+        show_default=True,
+        help="GPUs that the experts are spread over.",
+    ),
+    click.option("--expert-tensor-parallel", type=int, help="GPUs that share an expert."),
+    click.option(
+        "--sequence-parallel/--no-sequence-parallel",
+        default=None,
+        help="Sequence parallelism with tensor parallelism.",
+    ),
+    click.option(
+        "--checkpointing",
+        type=click.Choice(["none", "selective", "full"]),
+        is_flag=False,
+        flag_value="full",
+        default="none",
+        show_default=True,
+        help="Activations to recompute; full if no value is given.",
+    ),
+    click.option(
+        "--precision",
+        default="bf16",
+        show_default=True,
+        help="Type of matrix products: bf16, fp8, mxfp8, nvfp4, …",
+    ),
+    click.option("--optimizer", default="adam", show_default=True, help="adam-8bit, galore, …"),
+    click.option("--lora-rank", type=int, help="Train only LoRA adapters of this rank."),
+    click.option("--capacity", type=float, help="Tokens of an expert over its even share."),
+    click.option(
+        "--offload", default="none", help="State to keep on the host: optimizer or activations."
+    ),
+    click.option("--kernels", default="fused", help="fused, or eager (one per operator)."),
+    click.option(
+        "--attention", default="flash", help="flash, or materialised (scores are written out)."
+    ),
+    click.option(
+        "--fused-loss",
+        is_flag=True,
+        help="Compute the loss in place from 16-bit logits, as Liger or flash-attn do.",
+    ),
+    click.option(
+        "--overlap-tensor/--no-overlap-tensor",
+        default=None,
+        help="Overlap tensor-parallel transfers with compute.",
+    ),
+    click.option(
+        "--overlap-expert", is_flag=True, help="Overlap the experts' all-to-alls with compute."
+    ),
+    click.option("--cuda-graphs", is_flag=True, help="Launch whole CUDA graphs."),
+)
+# What other tools call an option, and what it is here.
+_ELSEWHERE = {
+    "--tp": "--tensor-parallel", "--pp": "--pipeline-parallel", "--cp": "--context-parallel",
+    "--ep": "--expert-parallel", "--vp": "--virtual-stages", "--gbs": "--global-batch",
+    "--mbs": "--micro-batch", "--gpus-count": "--nodes and --gpus-per-node",
+    "--sharding": "--strategy", "--dtype": "--precision", "--batch": "--micro-batch",
+    "--world": "--nodes and --gpus-per-node", "--ac": "--checkpointing",
+    "--recompute": "--checkpointing", "--zero": "--strategy zero1", "--top-k": "--active-experts",
+    "--data-parallel": "--nodes (what tensor, pipeline and context parallelism leave)",
+    "--dp": "--nodes (what tensor, pipeline and context parallelism leave)",
+    "--fp8": "--precision fp8", "--lora": "--lora-rank", "--bandwidth": "--inter-gbps-per-gpu",
+}  # fmt: skip
+
+
+class PlanCommand(click.Command):
+    """Says which option does what another tool's option of that name does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            here = _ELSEWHERE.get(error.option_name)
+            if here is None:
+                raise
+            raise UsageError(f"no option {error.option_name}; use {here}") from None
+
+
+def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return all that describes a job; a model by name, sizes or file."""
+    named = click.option(
+        "--model",
+        required=True,
+        help="Model: llama3-70b, deepseek-v3, …, a config.json, or any name, with its sizes.",
+    )
+    for option in reversed((*_MODEL_OPTIONS, *_CLUSTER_OPTIONS, *_LAYOUT_OPTIONS)):
+        function = option(function)
+    return named(size_options(function))
+
+
+def described(arguments: dict[str, Any]) -> "PlannedJob":
+    """Return the job that the options describe; what is used of `arguments` is taken out."""
+    from htk.physics.hardware import gpu as of_catalogue
+    from htk.planning.plan.job import PlannedJob
+
+    model = described_model(arguments)
+    device = of_catalogue(arguments.pop("gpu"))
+    network = network_options(arguments)
+    batch, accumulation = arguments.pop("global_batch"), arguments.pop("accumulation")
+    split = [arguments[f"{w}_parallel"] for w in ("tensor", "pipeline", "context", "expert")]
+    strategy = arguments.pop("strategy") or ("zero1" if max(split) > 1 else "full_shard")
+    job = PlannedJob(
+        model, device, accumulation=accumulation or 1, strategy=strategy, **network, **arguments
+    )
+    if model.heads % job.tensor_parallel:
+        raise UsageError(
+            f"tensor parallelism of {job.tensor_parallel} does not divide {model.heads} heads"
+        )
+    if batch is None:
+        return job
+    if accumulation is not None:
+        raise UsageError(
+            "--global-batch and --accumulation contradict or repeat each other: give one"
+        )
+    return _with_batch(job, batch)
+
+
+def _with_batch(job: "PlannedJob", batch: int) -> "PlannedJob":
+    from dataclasses import replace
+
+    each = job.micro_batch * job.replicas
+    if batch < 1 or batch % each:
+        raise UsageError(
+            f"a batch of {batch} sequences does not divide among {job.replicas} replicas of"
+            f" {job.micro_batch} sequences"
+        )
+    return replace(job, accumulation=batch // each)
+
+
+def described_model(arguments: dict[str, Any]) -> "Decoder":
+    """Return the model that the options describe, which are taken out of `arguments`."""
+    own = {name: arguments.pop(name) for name in (*SIZES, *_EXTRA_SIZES)}
+    return _model(arguments.pop("model"), {k: v for k, v in own.items() if v is not None})
+
+
+def _model(name: str, sizes: Mapping[str, Any]) -> "Decoder":
+    from dataclasses import replace
+
+    from htk.physics.config_json import read_config
+    from htk.physics.decoder import checked, decoder
+
+    if name.endswith(".json") or "/" in name or Path(name).is_dir():
+        model = read_config(name)
+        return checked(replace(model, **sizes)) if sizes else model
+    return decoder(name, **sizes)
+
+
+def network_options(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return what the options say of the network, which are taken out of `arguments`."""
+    from htk.physics.network import Fabric, named_network
+
+    name, rate = arguments.pop("network"), arguments.pop("inter_gbps_per_gpu")
+    within, domain = arguments.pop("intra_gbps"), arguments.pop("domain")
+    if rate is not None and not 0 < rate < 1e6:
+        raise UsageError(f"--inter-gbps-per-gpu {rate:g}: a positive number of GB/s was expected")
+    between = None
+    if name is not None:
+        between, joined = named_network(name)
+        domain = domain or joined
+    if rate is not None:
+        between = Fabric(rate) if between is None else Fabric(rate, between.achieved)
+    return {"fabric": between, "link_gbps": within, "domain": domain}

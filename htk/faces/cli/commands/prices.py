@@ -1,0 +1,111 @@
+"""`htk prices`: one recording on every GPU of the catalogue, by cost and energy per token."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from htk.base.core.humanize import format_duration, format_number
+from htk.faces.cli.commands.common import opened, trace_options
+
+if TYPE_CHECKING:
+    from htk.answers.output.result import Result
+
+
+@click.command("prices")
+@click.option(
+    "--price", "prices", multiple=True, metavar="GPU=N", help="Price of a GPU-hour: h100=2.2..3."
+)
+@click.option(
+    "--prices", "price_file", type=click.Path(dir_okay=False), help="TOML file of prices."
+)
+@click.option(
+    "--watts", multiple=True, metavar="GPU=N", help="Power of a GPU; by default its limit."
+)
+@click.option("--gpu", "names", multiple=True, help="Only these GPUs of the catalogue.")
+@click.option(
+    "--reference", metavar="GPU", help="GPU to break even with; by default the recorded one."
+)
+@click.option(
+    "--power-cap",
+    type=float,
+    metavar="SHARE",
+    help="Share of each GPU's power limit to run at: 0.7.",
+)
+@trace_options
+def command(
+    paths: tuple[str, ...],
+    prices: tuple[str, ...],
+    price_file: str | None,
+    watts: tuple[str, ...],
+    names: tuple[str, ...],
+    reference: str | None,
+    power_cap: float | None,
+    form: str,
+    output: str | None,
+    limit: int,
+    **arguments: Any,
+) -> None:
+    """Which GPU runs this at the lowest cost, and what may it cost?
+
+    The recorded step on every GPU of the catalogue, with its interval; cost and energy per token at
+    the prices and powers that are given, and the price at which each breaks even with the
+    reference (the recorded GPU, where it has a price). htk has no prices of its own.
+    """
+    from htk.answers.output.render import write
+    from htk.verdicts.economics.price_frontier import price_frontier
+    from htk.verdicts.economics.price_list import price_list
+    from htk.whatif.api import WhatIf
+
+    listed = price_list(None if price_file is None else Path(price_file), prices, watts)
+    answer = price_frontier(
+        WhatIf(opened(paths, arguments)), listed,
+        names=names, reference=reference, power_cap=power_cap,
+    )  # fmt: skip
+    write(answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file))
+
+
+def _print(answer: "Result", limit: int, target: Any) -> None:
+    from htk.answers.output.render import print_cells
+
+    facts, rows = answer.coverage, answer.to_pylist()
+    columns = {"GPU": [row["gpu"] for row in rows]}
+    columns |= {heading: [cell(row) for row in rows] for heading, cell in _COLUMNS.items()}
+    print_cells(answer.analysis, columns, empty="", limit=limit, file=target)
+    lines = [f"recorded on {facts['recorded_gpu']}; other GPUs are predicted with low confidence"]
+    if facts["reference"]:
+        lines.append(
+            f"break-even: the price at which a token costs what it costs on {facts['reference']}"
+        )
+    if facts["power_cap"]:
+        lines.append(f"all at {100 * facts['power_cap']:.0f} % of their power limit")
+    if facts["currency"]:
+        lines.append(f"prices in {facts['currency']}")
+    target.write("\n" + "\n".join(lines) + "\n")
+
+
+def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+    return lambda row: "" if row[name] is None else how(row[name])
+
+
+def _interval(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+    def interval(row: dict[str, Any]) -> str:
+        low, high = row[f"{name}_lo90"], row[f"{name}_hi90"]
+        return "" if low is None else f"{how(low)} … {how(high)}"
+
+    return interval
+
+
+_COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "step time": _or("step_time_ns", format_duration),
+    "90 %": _interval("step_time_ns", format_duration),
+    "price": _or("price_per_hour", format_number),
+    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
+    "90 % of it": _interval("cost_per_million_tokens", "{:.3g}".format),
+    "P(cheapest) %": _or("p_cheapest", lambda share: f"{100 * share:.0f}"),
+    "break-even": _or("break_even_price", "{:.3g}".format),
+    "its 90 %": _interval("break_even_price", "{:.3g}".format),
+    "J/token": _or("energy_j_per_token", "{:.3g}".format),
+    "P(OOM) %": _or("p_oom", lambda share: f"{100 * share:.0f}"),
+}

@@ -1,0 +1,72 @@
+"""`htk report`: one document to forward."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from htk.base.core.extras import require
+from htk.base.core.humanize import format_bytes
+from htk.faces.cli.commands.common import narrowing_options, opening_options, say, working_options
+from htk.faces.cli.commands.options import title_option
+
+FORMS = ("html", "md", "json", "pdf", "xlsx")
+
+
+@click.command("report")
+@opening_options
+@narrowing_options
+@working_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="Output format; by default that of the extension of -o, else html.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    help="File to write to; by default report.html.",
+)
+@title_option
+@click.option("--whatif/--no-whatif", default=True, help="Include predictions.")
+def command(
+    paths: tuple[str, ...],
+    form: str | None,
+    output: str | None,
+    title: str | None,
+    whatif: bool,
+    **arguments: Any,
+) -> None:
+    """Write one document to forward: verdict, timeline, what-ifs, tables, plots.
+
+    HTML opens anywhere without a network; Markdown is for pull requests and JSON for machines, and
+    both go to stdout without -o; a spreadsheet (xlsx) has a sheet for each answer; PDF needs
+    Chromium.
+    """
+    from htk.faces.cli.commands.common import opened, working
+    from htk.faces.report.content import form_of, gathered
+    from htk.faces.report.write import write
+
+    chosen = form_of(form, output)
+    if chosen in ("html", "pdf"):
+        require("plot", f"a report in {chosen.upper()}")
+    trace = opened(paths, arguments)
+    name = title or _name(paths[0])
+    typed = shlex.join(["htk", *sys.argv[1:]])
+    with working("asking every question"):
+        report = gathered(trace, title=name, command=typed, whatif=whatif)
+        target = write(report, chosen, output)
+    if target is not None:
+        say(f"{target}: {format_bytes(target.stat().st_size)}")
+
+
+def _name(path: str) -> str:
+    """Return what people call a recording: its folder, or its file without endings."""
+    name = Path(path.rstrip("/*")).name or path
+    for ending in (".gz", ".zst", ".json", ".trace", ".pt"):
+        name = name.removesuffix(ending)
+    return name

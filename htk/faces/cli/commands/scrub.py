@@ -1,0 +1,40 @@
+"""`htk scrub`: a trace that can leave the company."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from htk.base.core.humanize import format_bytes, pluralize
+from htk.faces.cli.commands.common import opening_options, say
+from htk.faces.cli.commands.options import folder_option
+
+
+@click.command("scrub")
+@opening_options
+@folder_option
+@click.option("--keep", metavar="PATTERN", help="Names to keep, e.g. 'mylib::.*'.")
+def command(paths: tuple[str, ...], output: str, keep: str | None, **arguments: Any) -> None:
+    """Write traces without names, paths, stacks, hosts and shapes of yours; times stay.
+
+    Names that PyTorch, CUDA and NCCL give stay if they are on a list, others become op_1,
+    gemm_kernel_2, … the same on all ranks. A kernel's new name tells its family. Shapes are left
+    out, and with them FLOPs, rooflines and sizes that only shapes tell. What was written is then
+    searched for every text that was replaced, and removed if one is found. Times, byte counts,
+    grids, groups of ranks, process numbers and GPU models stay.
+    """
+    from htk.answers.export.rewrite import sources_of
+    from htk.answers.export.scrub_files import scrub_files
+    from htk.faces.cli.commands.common import named, opened
+
+    trace = opened(paths, arguments)
+    scrubbed = scrub_files(trace, sources_of(named(paths)), Path(output), keep)
+    for written in scrubbed.files:
+        stored = format_bytes(written.stored_bytes)
+        say(f"{written.file}: {written.copied.kept:,} events, {stored}")
+    removed = pluralize(scrubbed.removed, "text")
+    say(f"{removed} replaced; none of them is in what was written")
+    if keep is not None:
+        few = ", ".join(scrubbed.kept[:10]) + (", …" if len(scrubbed.kept) > 10 else "")
+        kept = pluralize(len(scrubbed.kept), "text")
+        say(f"--keep keeps {kept}: {few or 'none'}")

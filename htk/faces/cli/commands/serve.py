@@ -1,0 +1,222 @@
+"""`htk plan --serve`: latency, throughput, memory and cost of a described inference server."""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from htk.base.core.humanize import format_bytes, format_duration
+from htk.base.errors import UsageError
+from htk.faces.cli.commands.serve_options import (
+    described_loads,
+    described_objective,
+    described_server,
+    whole_numbers,
+)
+
+if TYPE_CHECKING:
+    from htk.answers.output.result import Result
+    from htk.base.core.label import Label
+    from htk.planning.serving.objectives import Objective
+    from htk.planning.serving.server import Server
+    from htk.planning.serving.steady import Answering, Load
+
+
+def answer_serving(
+    show: str, arguments: dict[str, Any], form: str, output: str | None, limit: int
+) -> None:
+    """Write what the options ask of a server: its map, layouts or parts."""
+    from htk.answers.output.render import print_table, write
+
+    loads, objective = described_loads(arguments), described_objective(arguments)
+    counts = arguments["requests"]
+    requests = whole_numbers(counts, "--requests") if counts else []
+    server = described_server(arguments)
+    _check_memory(server, loads, show)
+    if show == "layouts":
+        answer = _layouts(server, loads, objective)
+        columns = _LAYOUTS
+    else:
+        answer = _map(server, loads, requests, objective, show)
+        columns = _MAP
+
+    def _print(file: Any) -> None:
+        facts = answer.coverage
+        file.write(f"{facts['model']}, on {facts['replica']}\n{facts['memory']}\n\n")
+        if show == "parts":
+            print_table(answer, limit=limit, file=file)
+        else:
+            _print_columns(answer, columns, limit, file)
+        for line in facts["goodput"]:
+            file.write(f"\n{line}")
+        file.write("\n" if facts["goodput"] else "")
+        for heading in ("assumes", "checked", "unchecked"):
+            if facts[heading]:
+                file.write(f"{heading}: {'; '.join(facts[heading])}\n")
+
+    write(answer, form, output, limit=limit, printer=_print)
+
+
+def _check_memory(server: "Server", loads: "list[Load]", show: str) -> None:
+    if show == "layouts":
+        return
+    if server.kv_room_bytes <= 0:
+        raise UsageError(
+            f"the weights alone take {format_bytes(server.weight_bytes)} of a"
+            f" {server.gpu.device_name}, and do not fit: a larger --tensor-parallel, or narrower"
+            " --weights"
+        )
+
+
+def _map(
+    server: "Server",
+    loads: "list[Load]",
+    requests: list[int],
+    objective: "Objective | None",
+    show: str,
+) -> "Result":
+    from htk.answers.output.result import Result
+    from htk.planning.serving import table
+
+    cells = table.mapped(server, loads, requests)
+    facts = _facts(server)
+    if objective is not None:
+        facts["goodput"] = [line for load in loads for line in _goodput(server, load, objective)]
+    if show == "parts":
+        return Result(table.PARTS_LABEL, table.parts_table(cells), facts)
+    return Result(table.MAP_LABEL, table.map_table(cells, objective), facts)
+
+
+def _layouts(server: "Server", loads: "list[Load]", objective: "Objective | None") -> "Result":
+    import pyarrow as pa
+
+    from htk.answers.output.result import Result
+    from htk.planning.serving import table
+    from htk.planning.serving.objectives import Objective
+
+    tables = [table.layouts_table(server, load, objective or Objective()) for load in loads]
+    if not any(rows.num_rows for rows in tables):
+        raise UsageError(
+            f"no layout of up to {server.gpus_per_node} {server.gpu.device_name} holds these limits"
+        )
+    facts = _facts(server) | {"memory": "each layout within its limits at the largest rate"}
+    return Result(table.LAYOUTS_LABEL, pa.concat_tables(tables), facts)
+
+
+def _facts(server: "Server") -> dict[str, Any]:
+    """Return what a plan of a server rests on, beside its table."""
+    from htk.planning.serving.certainty import certainty
+
+    model, sure = server.served, certainty(server)
+    sizes = f"{model.name}, {model.parameters / 1e9:.2f} billion parameters"
+    if model.active_parameters != model.parameters:
+        sizes += f", {model.active_parameters / 1e9:.2f} active"
+    layout = f"{server.tensor_parallel} × {server.gpu.device_name}"
+    if server.pipeline_parallel > 1:
+        layout = f"{server.pipeline_parallel} stages of {layout}"
+    return {
+        "model": f"{sizes}, weights in {server.weights}, KV cache in {server.kv_cache}",
+        "replica": layout,
+        "memory": (
+            f"weights {format_bytes(server.weight_bytes)} of a GPU, room for keys and values"
+            f" {format_bytes(server.kv_room_bytes)}, of a token"
+            f" {format_bytes(server.kv_token_bytes)}"
+        ),
+        "goodput": [],
+        "sigma": round(sure.sigma, 4),
+        "assumes": [
+            f"prompts are read {server.chunk:,} tokens an iteration",
+            f"the host shows {format_duration(server.host_ns)} an iteration",
+            "requests begin and leave evenly",
+        ],
+        "checked": list(sure.checked),
+        "unchecked": [*sure.unchecked, "queues (held to a simulation alone)"],
+    }
+
+
+def _goodput(server: "Server", load: "Load", objective: "Objective") -> list[str]:
+    """Return the largest batch within the limits: expected, and if times are as long as nineteen of
+    twenty are not."""
+    from htk.planning.serving.objectives import most_within
+    from htk.planning.serving.steady import SteadyServer
+    from htk.planning.serving.table import slower
+
+    steady = SteadyServer(server, load)
+    words = " and ".join(
+        f"{name} within {format_duration(limit)}"
+        for name, limit in (("first tokens", objective.ttft_ns), ("tokens", objective.tpot_ns))
+        if math.isfinite(limit)
+    )
+    expected = most_within(steady, objective)
+    sure = most_within(steady, slower(server, objective))
+    return [
+        f"{words}, prompts of {load.prompt:,}: {_rate(server, expected)};"
+        f" in nineteen of twenty cases {_rate(server, sure)}"
+    ]
+
+
+def _rate(server: "Server", state: "Answering | None") -> str:
+    if state is None:
+        return "not even 1 request"
+    per_gpu = state.tokens_per_s / server.gpus
+    return (
+        f"{state.requests:,.0f} requests at once, {state.requests_per_s:,.2f} a second,"
+        f" {per_gpu:,.0f} tokens/s/GPU"
+    )
+
+
+_NONE = "–"
+
+
+def _print_columns(
+    answer: "Result", chosen: dict[str, Callable[[dict[str, Any]], str]], limit: int, target: Any
+) -> None:
+    from htk.answers.output.render import print_cells
+
+    label: Label = answer.analysis
+    rows = answer.to_pylist()
+    columns = {heading: [cell(row) for row in rows] for heading, cell in chosen.items()}
+    print_cells(label, columns, empty=_NONE, limit=limit, file=target)
+
+
+def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+    return lambda row: _NONE if row[name] is None else how(row[name])
+
+
+def _interval(name: str) -> Callable[[dict[str, Any]], str]:
+    low, high = f"{name}_lo90", f"{name}_hi90"
+    return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
+
+
+def _yes(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: _NONE if row[name] is None else "yes" if row[name] else "no"
+
+
+_MAP: dict[str, Callable[[dict[str, Any]], str]] = {
+    "prompt": _or("prompt", "{:,}".format),
+    "requests": _or("requests", "{:,}".format),
+    "time/token": _or("tpot_ns", format_duration),
+    "90 % interval": _interval("tpot_ns"),
+    "first token": _or("ttft_ns", format_duration),
+    "its 90 % interval": _interval("ttft_ns"),
+    "first, p90": _or("ttft_ns_p90", format_duration),
+    "tokens/s": _or("tokens_per_s", "{:,.0f}".format),
+    "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
+    "KV cache": _or("kv_cache_bytes", format_bytes),
+    "fits": _yes("fits"),
+    "in limits": _yes("holds"),
+    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
+}
+_LAYOUTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "layout": lambda row: str(row["layout"]),
+    "prompt": _or("prompt", "{:,}".format),
+    "GPUs": _or("gpu_count", "{:,}".format),
+    "requests/s": _or("requests_per_s", "{:,.2f}".format),
+    "19 of 20": _or("requests_per_s_lo90", "{:,.2f}".format),
+    "requests/s/GPU": _or("requests_per_s_per_gpu", "{:,.3f}".format),
+    "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
+    "requests": _or("requests", "{:,}".format),
+    "time/token": _or("tpot_ns", format_duration),
+    "first, p90": _or("ttft_ns_p90", format_duration),
+    "KV transfer": _or("kv_transfer_ns", format_duration),
+    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
+}

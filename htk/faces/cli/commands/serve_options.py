@@ -1,0 +1,147 @@
+"""The options of `htk plan` that describe a server, and the server that they describe."""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from htk.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from htk.planning.serving.objectives import Objective
+    from htk.planning.serving.server import Server
+    from htk.planning.serving.steady import Load
+
+_OPTIONS = (
+    click.option(
+        "--serve",
+        type=click.Choice(["map", "layouts", "parts"]),
+        is_flag=False,
+        flag_value="map",
+        help="Plan an inference server: a map by length and requests, layouts, or parts.",
+    ),
+    click.option("--prompt", default="1024", help="Tokens per prompt, e.g. 1024 or 512,4096."),
+    click.option("--generated", default=256, show_default=True, help="Tokens per answer."),
+    click.option("--requests", help="Concurrent requests per replica, e.g. 1,8,64."),
+    click.option(
+        "--weights", default="bf16", show_default=True, help="Weights in bf16, fp8, int4, nvfp4, …"
+    ),
+    click.option("--kv-cache", default="bf16", help="Keys and values: bf16, fp8, fp4."),
+    click.option("--chunk", default=8192, help="Maximum prompt tokens per iteration."),
+    click.option("--draft-tokens", type=int, help="Tokens drafted for each iteration to verify."),
+    click.option(
+        "--acceptance", type=float, help="Share of drafted tokens that are accepted, e.g. 0.7."
+    ),
+    click.option("--draft-model", help="Draft model; by default one layer like the model's own."),
+    click.option("--slo-ttft", help="Limit of the time to the first token, e.g. 500ms."),
+    click.option("--slo-tpot", help="Limit of the time per output token, e.g. 50ms."),
+    click.option(
+        "--host-time", default="500us", help="Exposed host time per iteration, e.g. 500us."
+    ),
+)
+SERVING = ("prompt", "generated", "requests", "weights", "kv_cache", "chunk", "draft_tokens",
+          "acceptance", "draft_model", "slo_ttft", "slo_tpot", "host_time")  # fmt: skip
+# What a server shares with a training job.
+_SHARED = ("serve", "model", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "experts",
+           "active_experts", "shared_ffn", "gated", "tied", "head_size", "gpu", "gpus_per_node",
+           "network", "inter_gbps_per_gpu", "intra_gbps", "domain", "tensor_parallel",
+           "pipeline_parallel", "kernels", "price", "gpu_file", "form", "output", "limit",
+           "raw")  # fmt: skip
+_MOST_LENGTHS = 64
+
+
+def serving_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def check_options(context: click.Context, serves: bool) -> None:
+    """Refuse options of the other kind of plan."""
+    for name in context.params:
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        flag = "--" + name.replace("_", "-")
+        if serves and name not in (*_SHARED, *SERVING):
+            raise UsageError(
+                f"{flag} is an option of training plans: leave out either it or --serve"
+            )
+        if not serves and name in SERVING:
+            raise UsageError(f"{flag} needs --serve")
+
+
+def described_server(arguments: dict[str, Any]) -> "Server":
+    """Return the server that the options describe."""
+    from htk.base.core.humanize import parse_duration
+    from htk.faces.cli.commands.plan_options import described_model, network_options
+    from htk.physics.hardware import gpu as of_catalogue
+    from htk.planning.serving.server import Server
+
+    model = described_model(arguments)
+    between = network_options(arguments)
+    if arguments["kernels"] == "compiled":
+        arguments["kernels"] = "fused"  # a compiler's kernels run in graphs as well
+    return Server(
+        model,
+        of_catalogue(arguments["gpu"]),
+        arguments["tensor_parallel"],
+        arguments["pipeline_parallel"],
+        arguments["weights"],
+        arguments["kv_cache"],
+        arguments["chunk"],
+        _speculation(arguments),
+        arguments["kernels"],
+        arguments["gpus_per_node"],
+        host_ns=parse_duration(arguments["host_time"]),
+        price=arguments["price"],
+        **between,
+    )
+
+
+def _speculation(arguments: dict[str, Any]) -> Any:
+    from htk.physics.decoder import decoder
+    from htk.planning.serving.server import Speculation
+
+    tokens, share = arguments["draft_tokens"], arguments["acceptance"]
+    name = arguments["draft_model"]
+    if tokens is None and share is None and name is None:
+        return None
+    if tokens is None or share is None:
+        raise UsageError("speculative decoding needs --draft-tokens and --acceptance, as measured")
+    return Speculation(tokens, share, decoder(name) if name else None)
+
+
+def described_loads(arguments: dict[str, Any]) -> "list[Load]":
+    from htk.planning.serving.steady import Load
+
+    return [Load(n, arguments["generated"]) for n in whole_numbers(arguments["prompt"], "--prompt")]
+
+
+def whole_numbers(text: str, flag: str) -> list[int]:
+    """Return the numbers of a list such as 512,4096."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > _MOST_LENGTHS:
+        raise UsageError(f"{flag}: {len(parts)} numbers, at most {_MOST_LENGTHS} are planned for")
+    if not all(part.isascii() and part.isdigit() and part.strip("0") for part in parts):
+        raise UsageError(f"{flag} {text[:60]!r}: whole numbers from 1 were expected, e.g. 512,4096")
+    if any(len(part) > _DIGITS for part in parts):
+        raise UsageError(f"{flag} {text[:60]!r}: at most {10**_DIGITS - 1} is planned for")
+    return [int(part) for part in parts]
+
+
+_DIGITS = 8
+
+
+def described_objective(arguments: dict[str, Any]) -> "Objective | None":
+    from htk.base.core.humanize import parse_duration
+    from htk.planning.serving.objectives import Objective
+
+    first, token = arguments["slo_ttft"], arguments["slo_tpot"]
+    if first is None and token is None:
+        return None
+    return Objective(
+        math.inf if first is None else parse_duration(first),
+        math.inf if token is None else parse_duration(token),
+    )

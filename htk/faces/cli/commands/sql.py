@@ -1,0 +1,173 @@
+"""`htk sql`: one query, or a prompt."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from htk.base.errors import HtkError, UsageError
+from htk.faces.cli.commands.common import say, trace_options
+
+_HELP = """.tables         what can be read
+.columns NAME   its columns and what they mean
+.macros         the interval macros
+.quit           leave
+Anything else is SQL and ends with ;"""
+
+
+@click.command("sql")
+@click.option(
+    "--file", "-f", "script", type=click.Path(dir_okay=False), help="File that holds the query."
+)
+@click.option("--seconds", default=60.0, show_default=True, help="Time limit of the query.")
+@click.option("--memory", default="4GB", show_default=True, help="Memory limit of the query.")
+@trace_options
+def command(
+    paths: tuple[str, ...],
+    script: str | None,
+    seconds: float,
+    memory: str,
+    form: str,
+    output: str | None,
+    limit: int,
+    **arguments: Any,
+) -> None:
+    """Ask in SQL: htk sql PATH "select …". Without a query: a prompt.
+
+    Tables of the vocabulary and every analysis are there by name, analyses also with options:
+    kernel_top(n := 3). union_spans, overlap_spans, exposed_spans and busy work on intervals. PATH
+    may be a folder that `htk convert --format parquet` wrote.
+    """
+    from htk.answers.output.render import write
+    from htk.verdicts.query.worker import Limits
+
+    paths, text = _split(paths, script)
+    if text is not None and text.startswith("."):
+        _meta(text)
+        return
+    ask = _asker(paths, arguments, Limits(seconds, memory))
+    if text is not None:
+        write(ask(text), form, output, limit=limit)
+        return
+    for statement in _statements():
+        try:
+            if statement.startswith("."):
+                _meta(statement)
+            else:
+                write(ask(statement), form, output, limit=limit)
+        except HtkError as error:
+            say(f"htk: {error}")
+
+
+def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...], str | None]:
+    """Return the paths, and the query if one was given after them or in a file."""
+    if script is not None:
+        try:
+            return paths, Path(script).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{script}: {error.strerror}") from None
+    before, last = paths[:-1], "".join(paths[-1:])
+    one_word = before and re.fullmatch(r"\.?\w+", last) and last != "sample"
+    if not (one_word or re.search(r"\s", last)) or _exists(last):
+        return paths, None
+    if not before:
+        raise UsageError(f'{last}: no such trace; it comes first: htk sql PATH "select …"')
+    return before, last
+
+
+def _exists(path: str) -> bool:
+    """Tell whether a file has this name; a query longer than a name may be names none."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _asker(paths: tuple[str, ...], arguments: dict[str, Any], limits: Any) -> Callable[[str], Any]:
+    """Return a function that runs a query: on a Parquet dataset, which is scanned from disk, or on
+    anything else, which is opened as a trace."""
+    from htk.faces.cli.commands.common import opened
+    from htk.verdicts.query import sql
+
+    folder = Path(paths[0])
+    if len(paths) == 1 and sql.dataset_tables(folder):
+        return lambda text: sql.query_dataset(folder, text, limits)
+    trace = opened(paths, arguments)
+    return lambda text: sql.query(trace, text, limits)
+
+
+def _statements() -> Any:
+    """Yield statements as they are typed, or piped in."""
+    asking = sys.stdin.isatty()
+    if asking:
+        _with_history()
+        click.echo("SQL over the trace; .tables lists what can be read, .quit leaves.")
+    lines: list[str] = []
+    while True:
+        try:
+            line = input(("   … " if lines else "htk> ") if asking else "")
+        except EOFError:
+            break
+        if not lines and line.strip() in (".quit", ".exit"):
+            return
+        if not lines and line.lstrip().startswith("."):
+            yield line.strip()
+            continue
+        lines.append(line)
+        if line.rstrip().endswith(";"):
+            yield "\n".join(lines)
+            lines = []
+    if "".join(lines).strip():
+        yield "\n".join(lines)
+
+
+def _meta(text: str) -> None:
+    from htk.base.schema import doc_of
+    from htk.verdicts.query import sql
+    from htk.verdicts.query.worker import macros
+
+    word, _, name = text.partition(" ")
+    if word == ".tables":
+        for relation, what in sql.relations().items():
+            click.echo(f"  {relation:26} {what}")
+    elif word in (".columns", ".schema") and name.strip():
+        if name.strip() not in sql.relations():
+            raise UsageError(f"no table or analysis {name.strip()!r}; .tables lists them")
+        for field in sql.columns(name.strip()):
+            kind = "text" if str(field.type).startswith("dictionary") else str(field.type)
+            click.echo(f"  {field.name:26} {kind:8} {doc_of(field)}")
+    elif word == ".macros":
+        click.echo(macros())
+    else:
+        click.echo(_HELP)
+
+
+def _with_history() -> None:
+    """Offer earlier queries by arrow keys and names by the tab key, where readline is there."""
+    try:
+        import readline
+    except ImportError:
+        return
+    from htk.base.io.cache_folder import cache_root
+    from htk.verdicts.query import sql
+
+    names = sorted({*sql.relations(), "union_spans", "overlap_spans", "exposed_spans", "busy"})
+
+    def complete(start: str, k: int) -> str | None:
+        fitting = [name for name in names if name.startswith(start)]
+        return fitting[k] if k < len(fitting) else None
+
+    readline.set_completer(complete)
+    readline.set_completer_delims(" \t\n()',;=<>")
+    readline.parse_and_bind("tab: complete")
+    history = cache_root() / "sql_history"
+    try:
+        readline.read_history_file(history)
+    except OSError:
+        history.parent.mkdir(parents=True, exist_ok=True)
+    import atexit
+
+    atexit.register(lambda: readline.write_history_file(history))

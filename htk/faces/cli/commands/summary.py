@@ -1,0 +1,98 @@
+"""`htk summary`: a first verdict on one screen."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from htk.base.core.whole_file import write_whole
+from htk.faces.cli.commands.common import trace_options, working_options
+
+if TYPE_CHECKING:
+    from htk.verdicts.overview.summary import Verdict
+
+_BAR = 40  # characters for 100 %
+
+
+@click.command("summary")
+@trace_options
+@working_options
+def command(
+    paths: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any
+) -> None:
+    """Where did the time go, and what should be looked at first?"""
+    from htk.answers.output.render import write
+    from htk.faces.cli.commands.common import opened, working
+    from htk.verdicts.overview.summary import result, verdict
+
+    trace = opened(paths, arguments)
+    with working():
+        answer = verdict(trace)
+    if form != "table":
+        write(result(answer), form, output, limit=limit)
+        return
+    text = "\n".join(_lines(answer)) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    write_whole(output, text)
+
+
+def _lines(verdict: "Verdict") -> list[str]:
+    from htk.answers.output.coverage_text import coverage_lines
+
+    return [
+        verdict.headline,
+        "",
+        *_bars(verdict),
+        *_causes(verdict),
+        *_next(verdict),
+        *coverage_lines(verdict.coverage),
+    ]
+
+
+def _bars(verdict: "Verdict") -> list[str]:
+    from htk.base.core.humanize import format_duration
+
+    if not verdict.visible_shares:
+        return [] if verdict.records else ["No GPU work was recorded.", ""]
+    wide = max(len(s.name) for s in verdict.visible_shares)
+    unit = "of a step" if verdict.step_ns else "recorded"
+    total = verdict.total_ns
+    where = "Where the host's time goes" if verdict.on_host else "Where the time goes"
+    lines = [verdict.gpu_note, ""] if verdict.on_host else []
+    lines += [f"{where} ({format_duration(total)} {unit}, mean over ranks)"]
+    for s in verdict.visible_shares:
+        bar = "█" * max(round(s.pct / 100 * _BAR), 1 if s.pct >= 1 else 0)
+        lines.append(
+            f"  {s.name:<{wide}} {s.pct:5.1f} %  {format_duration(s.pct / 100 * total):>8}  {bar}"
+        )
+    return [*lines, ""]
+
+
+def _causes(verdict: "Verdict") -> list[str]:
+    from htk.base.core.humanize import format_duration
+
+    if not verdict.causes:
+        return []
+    lines = ["First causes (recorded time that each holds)"]
+    for number, cause in enumerate(verdict.causes, 1):
+        gain = (
+            f"{format_duration((cause.pct or 0) / 100 * verdict.total_ns)}: "
+            if cause.pct is not None
+            else ""
+        )
+        lines.append(f"  {number}. {gain}{cause.finding}")
+        lines.append(f"     {cause.evidence}")
+        lines.append(f"     try: {cause.advice}")
+    return [*lines, ""]
+
+
+def _next(verdict: "Verdict") -> list[str]:
+    if not verdict.next:
+        return []
+    from htk.base.core.humanize import command_name
+
+    wide = max(len(name) for name, _ in verdict.next)
+    lines = ["Look at next"]
+    lines += [f"  htk {command_name(name):<{wide}}  {why}" for name, why in verdict.next]
+    return [*lines, ""]

@@ -1,0 +1,204 @@
+"""The command line: fixed commands, and one derived from each analysis."""
+
+import errno
+import sys
+import types
+import typing
+from typing import Any
+
+import click
+
+from htk.analyses import ANALYSES
+from htk.base.core.humanize import command_name
+from htk.base.errors import AnalysisError, HtkError, UsageError
+from htk.faces.cli.commands import COMMANDS
+
+# Everything heavier is imported when a command runs: `htk --help` prints a menu, no more.
+
+
+class LazyGroup(click.Group):
+    """Commands by name, with hyphens or underscores; a module is imported when its command is."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of that name, or what may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0].replace("_", "-"), self.list_commands(ctx), 3)
+            hint = f"did you mean {', '.join(near)}?" if near else "htk --help lists them"
+            raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx) from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *map(command_name, sorted(ANALYSES))]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        fixed = cmd_name.replace("_", "-")
+        if fixed in COMMANDS:
+            return COMMANDS[fixed].load()
+        analysis = cmd_name.replace("-", "_")
+        return analysis_command(analysis) if analysis in ANALYSES else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+        subjects: dict[str, list[tuple[str, str]]] = {}
+        for name, entry in sorted(ANALYSES.items()):
+            subject = entry.module.split(".")[0]
+            subjects.setdefault(subject, []).append((command_name(name), entry.question))
+        for subject, rows in subjects.items():
+            with formatter.section(f"Questions: {subject}"):
+                formatter.write_dl(rows)
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.option("--version", is_flag=True, help="Show the version (with --verbose: of everything).")
+@click.option("--verbose", is_flag=True, help="With --version: engine, cache folder, packages.")
+@click.pass_context
+def htk(ctx: click.Context, version: bool, verbose: bool) -> None:
+    """Where did the time go? Profiling and trace analysis for many GPUs.
+
+    PATHs are trace files, folders, globs, archives or URLs; the word `sample` opens a set that
+    comes with htk.
+    """
+    if version:
+        from htk.faces.cli.commands.version import show
+
+        show(verbose)
+    elif ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+# A disk that is full or ill, whatever was to be written to it.
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
+def run(argv: list[str]) -> int:
+    """Run a command; errors become one line and a documented exit code."""
+    try:
+        outcome = htk.main(argv, prog_name="htk", standalone_mode=False)
+        return outcome if isinstance(outcome, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        sys.stderr.write("htk: stopped\n")
+        return 130
+    except BrokenPipeError:  # the reader of our output had enough
+        sys.stdout = None
+        return 0
+    except HtkError as error:
+        from htk.base.core.humanize import visible
+
+        sys.stderr.write(f"htk: {visible(str(error))}\n")
+        return error.exit_code
+    except MemoryError:
+        return _too_little_memory()
+    except RuntimeError as error:
+        return _too_little_memory() if "start new thread" in str(error) else _our_fault(error)
+    except OSError as error:
+        if error.filename is None and error.errno not in _OF_DISKS:
+            return _our_fault(error)
+        from htk.base.core.humanize import visible
+
+        what = error.filename or "what was to be written is not whole"
+        sys.stderr.write(visible(f"htk: {what}: {error.strerror}") + "\n")
+        return UsageError.exit_code
+    except Exception as error:
+        return _our_fault(error)
+
+
+def _too_little_memory() -> int:
+    """Return that a limit of the system was met, after what was asked could be read."""
+    sys.stderr.write(
+        "htk: this needs more memory, or more threads, than the system gives (ulimit -v, -u; a "
+        "container's limit); ask about fewer ranks or steps (--ranks, --steps), or with --memory "
+        "where the command takes it\n"
+    )
+    return AnalysisError.exit_code
+
+
+def _our_fault(error: Exception) -> int:
+    """Return a bug of ours: one line, and how to see more."""
+    import os
+
+    if os.environ.get("HTK_TRACEBACK"):
+        raise error
+    from htk.base.core.humanize import visible
+
+    what = visible(" ".join(str(error).split())[:300])
+    sys.stderr.write(
+        f"htk: internal error: {type(error).__name__}: {what}; this is a bug in htk "
+        "(HTK_TRACEBACK=1 shows where)\n"
+    )
+    return 1
+
+
+def analysis_command(name: str) -> click.Command:
+    """Return the command of an analysis: its question, its options, and the common ones."""
+    from htk.analyses import find
+    from htk.faces.cli.commands.common import run_analysis, trace_options, working_options
+
+    analysis = find(name)
+    own = [_flag(option) for option in analysis.options.values()]
+
+    def answer(paths: tuple[str, ...], **arguments: Any) -> None:
+        run_analysis(analysis, paths, arguments)
+
+    command = click.command(command_name(name), help=analysis.doc)(
+        trace_options(working_options(answer))
+    )
+    if name == "recommendations":
+        own.append(click.Option(["--against"], metavar="PATH", help=_AGAINST))
+    command.params = (
+        [p for p in command.params if p.name == "paths"]
+        + own
+        + [p for p in command.params if p.name != "paths"]
+    )
+    return command
+
+
+_AGAINST = "Another recording: also name kernels that became slower since, e.g. runs/before/."
+
+
+def _flag(option: Any) -> click.Option:
+    kind, multiple, nullable = _click_type(option.type)
+    flag = f"--{option.name.replace('_', '-')}"
+    if kind is bool:
+        return click.Option(
+            [f"{flag}/--no-{flag[2:]}"], default=option.default, help=option.doc, show_default=True
+        )
+    return click.Option(
+        [flag, f"--{option.name}"] if "_" in option.name else [flag],
+        type=_natural(kind, option.default),
+        default=option.default,
+        multiple=multiple,
+        help=option.doc,
+        show_default=not nullable,
+    )
+
+
+def _natural(kind: Any, default: Any) -> Any:
+    """Counts are not negative: none of an analysis's whole numbers is, unless its default is."""
+    return click.IntRange(min=0) if kind is int and (default or 0) >= 0 else kind
+
+
+def _click_type(hint: Any) -> tuple[Any, bool, bool]:
+    """(click type, given several times, may be none)."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        kept = next(i for i in inner if i is not type(None))
+        kind, multiple, _ = _click_type(kept)
+        return kind, multiple, True
+    if origin is typing.Literal:
+        return click.Choice([str(i) for i in inner]), False, False
+    if origin is tuple:
+        return inner[0], True, False
+    return hint, False, False

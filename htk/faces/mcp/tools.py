@@ -1,0 +1,151 @@
+"""The tools: one for each analysis, and those of the commands that only read."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+from htk.analyses import ANALYSES, find
+from htk.answers.ask import ask
+from htk.answers.differences import differences
+from htk.answers.output.result import Result
+from htk.base.core.analysis import Option
+from htk.faces.mcp.answers import bounded
+from htk.faces.mcp.traces import Traces
+
+Tool = Callable[..., str]
+_MOST_FILES = 500
+LIMIT = 50  # rows: an agent reads every one
+_PLANNED = {"nodes": 1, "gpus_per_node": 8, "micro_batch": 1, "seq": 2048}
+Recording = Annotated[str, "A file or folder below the roots, or 'sample'."]
+Limit = Annotated[int, "Most rows to return."]
+Ranks = Annotated[str | None, "Only these ranks, e.g. 0,2..5."]
+Steps = Annotated[str | None, "Only these profiler steps, e.g. 3..4 or first:2."]
+Cycles = Annotated[
+    str | None, "Only these recordings of a rank that has several, counted from 0, e.g. 1."
+]
+
+
+def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
+    """Yield name, description and function of each tool."""
+    for tool in _commands(traces):
+        yield tool.__name__, inspect.getdoc(tool) or "", tool
+    for name, entry in ANALYSES.items():
+        yield name, entry.question, _of_analysis(name, traces)
+
+
+def _of_analysis(name: str, traces: Traces) -> Tool:
+    """Return the tool of an analysis; its parameters are the analysis's options."""
+    analysis = find(name)
+
+    def tool(**arguments: Any) -> str:
+        options = {k: v for k, v in arguments.items() if k in analysis.options and v is not None}
+        trace = traces.select(
+            arguments["path"], *(arguments.get(name) for name in ("ranks", "steps", "cycles"))
+        )
+        return bounded(ask(trace, name, **options), arguments["limit"])
+
+    common: dict[str, tuple[Any, Any]] = {
+        "path": (Recording, inspect.Parameter.empty),
+        "ranks": (Ranks, None),
+        "steps": (Steps, None),
+        "cycles": (Cycles, None),
+        "limit": (Limit, LIMIT),
+    }
+    parameters = [_parameter(n, kind, default) for n, (kind, default) in common.items()]
+    parameters += [_of_option(o) for o in analysis.options.values() if o.name not in common]
+    tool.__name__ = name
+    tool.__doc__ = analysis.doc
+    tool.__signature__ = inspect.Signature(parameters, return_annotation=str)  # type: ignore[attr-defined]
+    tool.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": str}
+    return tool
+
+
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=default, annotation=kind)
+
+
+def _of_option(option: Option) -> inspect.Parameter:
+    return _parameter(option.name, Annotated[option.type, option.doc], option.default)
+
+
+def _commands(traces: Traces) -> list[Tool]:
+    """Return the tools of commands, by reading alone."""
+
+    def list_files() -> str:
+        """Return which files can be opened? Paths below the roots."""
+        return "\n".join(traces.listed(_MOST_FILES)) or "no file below the roots; 'sample' opens"
+
+    def doctor(path: Recording) -> str:
+        """What was recorded, what is missing for which question, and what is damaged?"""
+        from htk.verdicts.overview import doctor as overview
+
+        return bounded(overview.doctor(traces.select(path)), 200)
+
+    def summary(
+        path: Recording, ranks: Ranks = None, steps: Steps = None, cycles: Cycles = None
+    ) -> str:
+        """Where did the time go, and what should be looked at first?"""
+        from htk.verdicts.overview import summary as overview
+
+        return bounded(overview.summary(traces.select(path, ranks, steps, cycles)), 100)
+
+    def sql(path: Recording, query: str, limit: Limit = LIMIT) -> str:
+        """What does an SQL query answer? Tables and analyses by name; one reading statement."""
+        from htk.verdicts.query.sql import query as answer
+        from htk.verdicts.query.worker import Limits
+
+        return bounded(answer(traces.select(path), query, Limits(30.0, "2GB")), limit)
+
+    def diff(
+        base: Recording,
+        new: Recording,
+        n: Annotated[int, "Rows to show of each kind; 0: all."] = 20,
+    ) -> str:
+        """What changed between two recordings, beyond noise?"""
+        return bounded(differences(traces.select(base), traces.select(new), n=n), 200)
+
+    def whatif(
+        path: Recording,
+        edits: Annotated[
+            dict[str, str] | None, "Edits by name, e.g. {'batch': '2x'}; none: best-case savings."
+        ] = None,
+    ) -> str:
+        """What would a step take if this were changed? With 50 % and 90 % prediction intervals."""
+        from htk.whatif.api import WhatIf
+
+        asked = WhatIf(traces.select(path))
+        for name, value in (edits or {}).items():
+            asked = asked.change(name, value)
+        return bounded(asked.run(), 50)
+
+    def plan(
+        model: Annotated[str, "Model: llama2-7b, gpt3-175b, …"],
+        gpu: Annotated[str, "GPU of the hardware catalogue, e.g. a100-80gb."],
+        cluster: Annotated[
+            dict[str, int | float | str | bool] | None,
+            "nodes, gpus_per_node, micro_batch, seq, accumulation, tensor_parallel, precision, …",
+        ] = None,
+    ) -> str:
+        """What would training this model on this cluster take: time, memory? Without a trace."""
+        return _plan(model, gpu, cluster or {})
+
+    return [list_files, doctor, summary, sql, diff, whatif, plan]
+
+
+def _plan(model: str, gpu: str, cluster: Mapping[str, int | float | str | bool]) -> str:
+    from htk.base.errors import UsageError
+    from htk.physics.decoder import decoder
+    from htk.physics.hardware import gpu as of_catalogue
+    from htk.planning.plan.job import PlannedJob
+    from htk.planning.plan.step import plan
+    from htk.planning.plan.table import LABEL, MFU, plan_table, strategies
+
+    allowed = set(inspect.signature(PlannedJob).parameters) - {"model", "gpu"}
+    for name in cluster:
+        if name not in allowed:
+            raise UsageError(f"a plan has no {name!r}; it has {', '.join(sorted(allowed))}")
+    chosen: dict[str, Any] = {**_PLANNED, **cluster}
+    job = PlannedJob(decoder(model), of_catalogue(gpu), **chosen)
+    jobs = [job] if "strategy" in cluster else strategies(job)
+    return bounded(Result(LABEL, plan_table([plan(j) for j in jobs]), {"mfu": MFU}), 50)

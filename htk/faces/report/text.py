@@ -1,0 +1,136 @@
+"""A report as Markdown, for pull requests and tickets, and as JSON, for machines."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from htk.answers.output.coverage_text import coverage_lines
+from htk.answers.output.render import to_text
+from htk.answers.output.result import Result
+from htk.base.core.humanize import format_duration
+from htk.faces.report.content import Answered, Report
+
+SCHEMA = "htk.report/1"
+_ROWS = 10
+
+
+def markdown(report: Report) -> str:
+    """Headline, causes, where the time goes; the rest folded."""
+    verdict = report.verdict
+    lines = [f"## {report.title}", "", f"**{verdict.headline}**" + _on(report), ""]
+    lines += _shares(report)
+    lines += _causes(report)
+    lines += _whatifs(report)
+    for section in report.sections:
+        for answered in section.answers:
+            lines += _folded(answered)
+    lines += [
+        "",
+        *(
+            f"<sub>{line.strip()}</sub>  "
+            for line in coverage_lines(verdict.coverage, in_words=True)
+        ),
+    ]
+    versions = ", ".join(f"{name} {value}" for name, value in report.versions.items())
+    lines += [f"<sub>`{report.command}` · {report.created} · {versions}</sub>", ""]
+    return "\n".join(lines)
+
+
+def _on(report: Report) -> str:
+    return f" · {report.devices}" if report.devices else ""
+
+
+def _shares(report: Report) -> list[str]:
+    verdict = report.verdict
+    total_ns = verdict.step_ns or verdict.window_ns
+    shown = [s for s in verdict.shares if s.pct >= 0.05]
+    if not shown:
+        return ["No GPU work was recorded.", ""]
+    head = "of a step" if verdict.step_ns else "recorded"
+    lines = [f"| where the time goes | share | {head} |", "| --- | ---: | ---: |"]
+    lines += [
+        f"| {s.name} | {s.pct:.1f} % | {format_duration(s.pct / 100 * total_ns)} |"
+        for s in shown[:_ROWS]
+    ]
+    return [*([verdict.gpu_note, ""] if verdict.on_host else []), *lines, ""]
+
+
+def _causes(report: Report) -> list[str]:
+    verdict = report.verdict
+    total_ns = verdict.step_ns or verdict.window_ns
+    whose = "a step" if verdict.step_ns else "the recording"
+    lines = []
+    for number, cause in enumerate(verdict.causes, 1):
+        gain = (
+            f" ({format_duration((cause.pct or 0) / 100 * total_ns)} of {whose})"
+            if cause.pct is not None
+            else ""
+        )
+        lines.append(f"{number}. **{cause.finding}**{gain}: {cause.evidence}. Try: {cause.advice}.")
+    return [*lines, ""] if lines else []
+
+
+def _whatifs(report: Report) -> list[str]:
+    if report.whatif.map is None:
+        return [f"What-if map: {report.whatif.why}", ""]
+    return [*_details("What if: batch × sharding", report.whatif.map), ""]
+
+
+def _folded(answered: Answered) -> list[str]:
+    if answered.result is None:
+        return []
+    return _details(answered.result.analysis.question, answered.result)
+
+
+def _details(title: str, result: Result) -> list[str]:
+    text = to_text(replace(result, coverage=_origin(result)), "md", limit=_ROWS).strip()
+    return [f"<details><summary>{title}</summary>", "", text, "", "</details>"]
+
+
+def _origin(result: Result) -> dict[str, Any]:
+    """Return what times are told from; the rest of the coverage stands once, above."""
+    return {"origin_ns": result.coverage.get("origin_ns")}
+
+
+def to_json(report: Report) -> str:
+    """Return one object; its shape is that of SCHEMA."""
+    verdict = report.verdict
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "title": report.title,
+        "command": report.command,
+        "created": report.created,
+        "versions": report.versions,
+        "devices": report.devices,
+        "span_ns": report.span_ns,
+        "verdict": {
+            "headline": verdict.headline,
+            "step_ns": verdict.step_ns,
+            "step_spread_ns": verdict.step_spread_ns,
+            "cpu_step_ns": verdict.cpu_step_ns,
+            "steps": verdict.steps,
+            "window_ns": verdict.window_ns,
+            "shares": [vars(share) for share in verdict.shares],
+            "causes": [vars(cause) for cause in verdict.causes],
+        },
+        "coverage": dict(verdict.coverage),
+        "whatif": {
+            "bounds": _json(report.whatif.bounds),
+            "map": _json(report.whatif.map),
+            "why_not": report.whatif.why or None,
+        },
+        "sections": [
+            {
+                "id": section.id,
+                "title": section.title,
+                "answers": [_json(a.result) for a in section.answers if a.result is not None],
+            }
+            for section in report.sections
+        ],
+        "unanswered": [{"analysis": a.name, "why": a.why} for a in report.unanswered],
+    }
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def _json(result: Result | None) -> dict[str, Any] | None:
+    return None if result is None else result.to_json()

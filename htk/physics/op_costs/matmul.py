@@ -1,0 +1,123 @@
+"""Matrix products: 2·M·N·K, and one addition more for each element of a bias."""
+
+import math
+from dataclasses import replace
+
+from htk.physics.op_costs.call import Cost, Model, OperatorCall, Tensor, broadcast, label
+
+
+def product(a: Tensor, out: int, inner: int, others: int, bias: Tensor | None = None) -> Cost:
+    """Return the cost of `out` results, each of `inner` products; `others`: bytes beside A and
+    the result. What goes in as bytes comes out in 16 bits."""
+    packed = 2 if label(a.type) == "fp4" else 1
+    written = out * max(a.element, 2)
+    flops = 2 * out * inner * packed + (out if bias is not None else 0)
+    moved = a.bytes + others + written + (bias.bytes if bias is not None else 0)
+    return Cost(flops, moved, "gemm", label(a.type), matrix=True)
+
+
+def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Cost:
+    """Return the cost of `a @ b` as `torch.matmul` computes it: batches broadcast."""
+    inner = a.shape[-1]
+    if len(b.shape) == 1:
+        rows = a.count // max(inner, 1)
+        return _sized(product(a, rows, inner, b.bytes, bias), 1, rows, 1, inner)
+    rows, columns = a.shape[-2] if len(a.shape) > 1 else 1, b.shape[-1]
+    batch = math.prod(broadcast([a.shape[:-2], b.shape[:-2]]))
+    cost = product(a, batch * rows * columns, inner, b.bytes, bias)
+    return _sized(cost, batch, rows, columns, inner)
+
+
+def _sized(cost: Cost, batch: int, rows: int, columns: int, inner: int) -> Cost:
+    sizes = {"batch": batch, "product_m": rows, "product_n": columns, "product_k": inner}
+    return replace(cost, dims=tuple(sizes.items()))
+
+
+def _mm(call: OperatorCall) -> Cost:
+    return _matmul(call.tensor(0), call.tensor(1))
+
+
+def _added(call: OperatorCall) -> Tensor | None:
+    """Return the tensor that the product is added to, unless beta (after the operands) is 0: then
+    it is neither read nor added."""
+    return None if call.value(3, 1) == 0 else call.tensor(0)
+
+
+def _addmm(call: OperatorCall) -> Cost:
+    return _matmul(call.tensor(1), call.tensor(2), _added(call))
+
+
+def linear(call: OperatorCall) -> Cost:
+    """Return the cost of a linear layer, whose weights lie as [out, in]."""
+    a, weight = call.tensor(0), call.tensor(1)
+    rows = a.count // max(a.shape[-1], 1)
+    bias = call.maybe(2)
+    wanted = bias if bias is not None and bias.shape == weight.shape[:1] else None
+    cost = product(a, rows * weight.shape[0], a.shape[-1], weight.bytes, wanted)
+    return _sized(cost, 1, rows, weight.shape[0], a.shape[-1])
+
+
+def scaled_mm(call: OperatorCall) -> Cost:
+    """Return the cost of a scaled product.
+
+    Its bias is at another place in each release: the one vector as long as a row.
+    """
+    a, b = call.tensor(0), call.tensor(1)
+    row = (b.shape[-1],)
+    biases = (t for t in call.tensors[2:] if t.shape == row and t.element == 2)
+    return _matmul(a, b, next(biases, None))
+
+
+def _grouped_mm(call: OperatorCall) -> Cost:
+    """Return the cost of a grouped product.
+
+    Groups lie along the rows of A, as a batch, or (gradients of weights) along the inner size.
+    """
+    a, b = call.tensor(0), call.tensor(1)
+    offsets = call.tensors[2:]
+    if len(a.shape) == 2 and len(b.shape) == 2:
+        groups = max((t.count for t in offsets if len(t.shape) == 1), default=1)
+        out = a.shape[0] * b.shape[1]
+        cost = product(a, out, a.shape[1], b.bytes)
+        written = out * max(a.element, 2)
+        return Cost(cost.flops, cost.bytes + (groups - 1) * written, "gemm", cost.dtype, True)
+    if len(a.shape) == 3 and len(b.shape) == 2:  # columns shared out among the groups
+        return product(a, a.shape[1] * b.shape[1], a.shape[2], b.bytes)
+    rows = a.count // max(a.shape[-1], 1)
+    return product(a, rows * b.shape[-1], a.shape[-1], b.bytes)
+
+
+def _dot(call: OperatorCall) -> Cost:
+    a = call.tensor(0)
+    return product(a, 1, a.count, call.tensor(1).bytes)
+
+
+def _outer(call: OperatorCall) -> Cost:
+    base, a, b = _added(call), call.tensor(1), call.tensor(2)
+    return product(a, a.count * b.count, 1, b.bytes + (base.bytes if base is not None else 0))
+
+
+def _addbmm(call: OperatorCall) -> Cost:
+    """Return the cost of adding up a batch's products: one result, as large as one of them."""
+    a, b = call.tensor(1), call.tensor(2)
+    base, summed = _added(call), math.prod(b.shape[:-2])
+    return product(a, a.shape[-2] * b.shape[-1], summed * a.shape[-1], b.bytes, base)
+
+
+MODELS: dict[str, Model] = {
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::mv", "aten::_int_mm"), _mm),
+    **dict.fromkeys(("aten::addmm", "aten::addmm_", "aten::baddbmm", "aten::baddbmm_"), _addmm),
+    **dict.fromkeys(("aten::_addmm_activation", "aten::addmv", "aten::addmv_"), _addmm),
+    **dict.fromkeys(("aten::addbmm", "aten::addbmm_"), _addbmm),
+    "aten::linear": linear,
+    "aten::_scaled_mm": scaled_mm,
+    "aten::_scaled_mm_v2": scaled_mm,
+    **dict.fromkeys(
+        ("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"),
+        _grouped_mm,
+    ),
+    "aten::dot": _dot,
+    "aten::vdot": _dot,
+    "aten::addr": _outer,
+    "aten::addr_": _outer,
+}

@@ -1,0 +1,55 @@
+"""How far a described server may miss: by what of it was held against published figures.
+
+As plans of training do: each trait adds as much as published servers with it missed by, or what is
+assumed of traits that none had. `checked.toml` beside this module is written by the scorecard.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from htk.planning.plan.certainty import Certainty, by_traits
+from htk.planning.serving.server import Server
+
+FIRST = "times to the first token"
+_OWN = "a network other than the catalogue's"
+
+
+def certainty(server: Server, first: bool = False) -> Certainty:
+    """Return how far the time for each token, or to the first one, may miss."""
+    table = _table()
+    own = server.fabric is not None or server.link_gbps is not None
+    more = {_OWN: table["base"]["unchecked"]} if own and server.gpus > 1 else {}
+    return by_traits(table, traits(server, first), more)
+
+
+def traits(server: Server, first: bool = False) -> Iterator[str]:
+    """Yield what may make a described server miss, in words."""
+    model, weights = server.model, server.format
+    yield f"{server.gpu.architecture or server.gpu.name} GPUs"
+    for is_so, words in (
+        (first, FIRST),
+        (weights.rate == "fp8", "products in fp8"),
+        (weights.rate == "fp4", "products in fp4"),
+        (weights.rate == "bf16" and weights.weight_bytes == 1, "weights of 8 bits"),
+        (weights.rate == "bf16" and weights.weight_bytes < 1, "weights of 4 bits"),
+        (server.kernels != "fused", f"{server.kernels} kernels"),
+        (server.tensor_parallel > 1, "tensor parallelism"),
+        (server.tensor_parallel > server.gpus_per_node, "tensor parallelism between nodes"),
+        (server.pipeline_parallel > 1, "pipelines"),
+        (model.kv_heads < model.heads and model.latent is None, "grouped-query attention"),
+        (model.experts > 1, "mixtures of experts"),
+        (model.latent is not None, "latent attention"),
+        (model.state_space is not None, "state spaces"),
+        (server.speculation is not None, "speculative decoding"),
+    ):
+        if is_so:
+            yield words
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    text = files("htk.planning.serving").joinpath("checked.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)

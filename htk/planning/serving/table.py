@@ -1,0 +1,209 @@
+"""Described servers as tables: a map over lengths and requests, layouts, parts of iterations."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+
+from htk.base.core.chart import Bar, Heatmap
+from htk.base.core.label import Label
+from htk.base.schema import TEXT, table
+from htk.planning.plan.certainty import Certainty
+from htk.planning.plan.table import rows_as
+from htk.planning.serving.certainty import certainty
+from htk.planning.serving.iteration import IterationWork
+from htk.planning.serving.objectives import Objective, ServedLayout, layouts, under
+from htk.planning.serving.server import Server
+from htk.planning.serving.steady import Answering, Load, SteadyServer
+
+MAP = table(
+    prompt=(pa.int64(), "Tokens of each request's prompt."),
+    generated=(pa.int64(), "Tokens that each request is answered with."),
+    requests=(pa.int64(), "Requests in a replica at once."),
+    tpot_ns=(pa.int64(), "Expected time per output token of a request."),
+    tpot_ns_lo90=(pa.int64(), "Nine of ten such times are longer than this …"),
+    tpot_ns_hi90=(pa.int64(), "… and shorter than this."),
+    ttft_ns=(pa.int64(), "Expected time to a request's first token, without a queue of prompts."),
+    ttft_ns_lo90=(pa.int64(), "Nine of ten such times are longer than this …"),
+    ttft_ns_hi90=(pa.int64(), "… and shorter than this."),
+    ttft_ns_p90=(pa.int64(), "Nine of ten requests that arrive at random; null: queues grow."),
+    tokens_per_s=(pa.float64(), "Generated, of a replica."),
+    tokens_per_s_per_gpu=(pa.float64(), "Of one GPU."),
+    requests_per_s=(pa.float64(), "Of a replica."),
+    kv_cache_bytes=(pa.int64(), "Keys and values on a GPU, all requests at their full length."),
+    fits=(pa.bool_(), "Whether they fit beside the weights."),
+    most_requests=(pa.int64(), "Requests of this length that fit."),
+    answered=(pa.float64(), "Of the requests: those being answered; the rest are read, or wait."),
+    holds=(pa.bool_(), "Whether the limits of latency hold; null: none given."),
+    cost_per_million_tokens=(pa.float64(), "At the price given; null: no price."),
+)
+
+LAYOUTS = table(
+    prompt=(pa.int64(), "Tokens of each request's prompt."),
+    generated=(pa.int64(), "Tokens that each request is answered with."),
+    layout=(TEXT, "GPUs that share a replica; prefill and decode where they are apart."),
+    gpu_count=(pa.int64(), "GPUs of the layout."),
+    requests_per_s=(pa.float64(), "At most, within the limits."),
+    requests_per_s_lo90=(pa.float64(), "Nineteen of twenty such layouts hold them at this rate."),
+    requests_per_s_per_gpu=(pa.float64(), "Of one GPU: goodput."),
+    tokens_per_s_per_gpu=(pa.float64(), "Of one GPU."),
+    requests=(pa.int64(), "Being answered by each replica that answers."),
+    tpot_ns=(pa.int64(), "Expected time per output token, with what the transfer adds."),
+    ttft_ns_p90=(
+        pa.int64(),
+        "Nine of ten requests have their first token by then; null: queues grow.",
+    ),
+    kv_transfer_ns=(pa.int64(), "Of a request's keys and values between replicas; null: none."),
+    cost_per_million_tokens=(pa.float64(), "At the price given; null: no price."),
+)
+
+PARTS = table(
+    prompt=(pa.int64(), "Tokens of each request's prompt."),
+    requests=(pa.int64(), "Requests in a replica at once."),
+    phase=(TEXT, "prefill: reading one prompt alone; decode: answering all requests."),
+    part=(TEXT, "Of the iteration: they add up to it."),
+    duration_ns=(pa.int64(), "Time of it."),
+    step_pct=(pa.float64(), "Share of the iteration."),
+)
+
+MAP_LABEL = Label(
+    "serving_map",
+    "What would serving this model on these GPUs take: latency, throughput, memory, cost?",
+    Heatmap("requests", "prompt", "tpot_ns"),
+)
+LAYOUTS_LABEL = Label(
+    "serving_layouts",
+    "On which GPUs would a server hold its limits of latency at the largest rate?",
+    Bar("layout", ("requests_per_s_per_gpu",)),
+)
+PARTS_LABEL = Label(
+    "serving_parts", "What would an iteration of this server consist of?",
+    Bar("part", ("duration_ns",), color="phase"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A replica in one cell of the map, and how sure its times are."""
+
+    steady: SteadyServer
+    state: Answering
+    token: Certainty
+    first: Certainty
+
+
+def mapped(server: Server, loads: Sequence[Load], requests: Sequence[int]) -> list[Mapped]:
+    """Return each load's replica with each number of requests; without numbers, powers of two that
+    fit and the largest that does."""
+    token, first = certainty(server), certainty(server, first=True)
+    cells = []
+    for load in loads:
+        steady = SteadyServer(server, load)
+        counts = requests or _powers(steady.most_requests)
+        cells += [Mapped(steady, steady.answering(n), token, first) for n in counts]
+    return cells
+
+
+def _powers(most: int) -> list[int]:
+    counts = [1 << bit for bit in range(max(most, 1).bit_length())]
+    return sorted({*counts, max(most, 1)})
+
+
+def map_table(cells: Sequence[Mapped], objective: Objective | None) -> pa.Table:
+    return rows_as(MAP, [_cell(cell, objective) for cell in cells])
+
+
+def _cell(cell: Mapped, objective: Objective | None) -> dict[str, Any]:
+    state, load, server = cell.state, cell.steady.load, cell.steady.server
+    token, first = cell.token.factor(90), cell.first.factor(90)
+    return {
+        "prompt": load.prompt,
+        "generated": load.generated,
+        "requests": round(state.requests),
+        "tpot_ns": round(state.tpot_ns),
+        "tpot_ns_lo90": round(state.tpot_ns / token),
+        "tpot_ns_hi90": round(state.tpot_ns * token),
+        "ttft_ns": round(state.ttft_ns),
+        "ttft_ns_lo90": round(state.ttft_ns / first),
+        "ttft_ns_hi90": round(state.ttft_ns * first),
+        "ttft_ns_p90": _finite(state.ttft_p90_ns),
+        "tokens_per_s": state.tokens_per_s,
+        "tokens_per_s_per_gpu": state.tokens_per_s / server.gpus,
+        "requests_per_s": state.requests_per_s,
+        "kv_cache_bytes": round(state.kv_bytes),
+        "fits": state.fits,
+        "most_requests": cell.steady.most_requests,
+        "answered": state.answered,
+        "holds": None if objective is None else objective.holds(state) and state.fits,
+        "cost_per_million_tokens": cost(server, state.tokens_per_s, server.gpus),
+    }
+
+
+def _finite(ns: float) -> int | None:
+    return round(ns) if math.isfinite(ns) else None
+
+
+def cost(server: Server, tokens_per_s: float, gpus: int) -> float | None:
+    """Return the price of a million tokens generated; None: no price was given."""
+    return None if server.price is None else gpus * server.price / (3.6e-3 * tokens_per_s)
+
+
+def layouts_table(server: Server, load: Load, objective: Objective) -> pa.Table:
+    best = layouts(server, load, objective)
+    return rows_as(LAYOUTS, [_layout(server, load, objective, goodput) for goodput in best])
+
+
+def slower(server: Server, objective: Objective) -> Objective:
+    """Return the limits to plan for that nineteen of twenty such servers then hold."""
+    first, token = (certainty(server, first=first).factor(90) for first in (True, False))
+    return objective.tighter(first, token)
+
+
+def _surely(best: ServedLayout, load: Load, objective: Objective) -> float:
+    """By the server that is less sure; as many GPUs of the ratio that then suits."""
+    limits = [slower(server, objective) for server in best.servers]
+    tightest = Objective(min(o.ttft_ns for o in limits), min(o.tpot_ns for o in limits))
+    least = under(best, load, tightest)
+    return least.requests_per_s_per_gpu * best.gpus if least else 0.0
+
+
+def _layout(server: Server, load: Load, objective: Objective, best: ServedLayout) -> dict[str, Any]:
+    tokens = best.requests_per_s * load.generated
+    return {
+        "prompt": load.prompt,
+        "generated": load.generated,
+        "layout": best.layout,
+        "gpu_count": best.gpus,
+        "requests_per_s": best.requests_per_s,
+        "requests_per_s_lo90": _surely(best, load, objective),
+        "requests_per_s_per_gpu": best.requests_per_s_per_gpu,
+        "tokens_per_s_per_gpu": tokens / best.gpus,
+        "requests": round(best.requests),
+        "tpot_ns": round(best.tpot_ns),
+        "ttft_ns_p90": _finite(best.ttft_p90_ns),
+        "kv_transfer_ns": round(best.kv_transfer_ns) if best.kv_transfer_ns else None,
+        "cost_per_million_tokens": cost(server, tokens, best.gpus),
+    }
+
+
+def parts_table(cells: Sequence[Mapped]) -> pa.Table:
+    return rows_as(PARTS, [row for cell in cells for row in _parts(cell)])
+
+
+def _parts(cell: Mapped) -> list[dict[str, Any]]:
+    load = cell.steady.load
+    alone = cell.steady.compute.iteration(IterationWork(load.prompt, 1.0))
+    return [
+        {
+            "prompt": load.prompt,
+            "requests": round(cell.state.requests),
+            "phase": phase,
+            "part": f.name,
+            "duration_ns": round(getattr(time, f.name)),
+            "step_pct": 100 * getattr(time, f.name) / time.total,
+        }
+        for phase, time in (("prefill", alone), ("decode", cell.state.decode))
+        for f in fields(time)
+    ]

@@ -1,0 +1,110 @@
+"""Which operator launched each node of a CUDA graph, when the graph was captured.
+
+A replay shows its kernels and one call. Where the capture was recorded too, in the same recording
+or in another of the rank that was opened with it, its launches stand between BeginCapture and
+EndCapture in the order in which a replay on one stream runs them. A replay is that of the capture
+that has as many nodes; of several the one captured next after the replay before. Where that does
+not decide, nothing is linked.
+"""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.groups import Groups
+from htk.base.columns.nesting import FILE, files_of
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints
+
+_NODE = re.compile(r"Launch\w*Kernel|Mem(cpy|set)\w*Async")
+
+
+def captured_ops(
+    kernels: pa.Table, kernel_links: pa.Table, launches: pa.Table, launch_links: pa.Table
+) -> tuple[Ints, Ints]:
+    """For each activity of a replay the operator that launched it in the capture, and the call
+    that replays it; NONE for all others."""
+    op = np.full(kernels.num_rows, NONE, np.int64)
+    call = op.copy()
+    captures = _captures(launches)
+    if not captures:
+        return op, call
+    launched_by = numbers(launch_links["op_row"], NONE)
+    for replay, rows, capture in _matched(captures, _replays(kernels, kernel_links, launches)):
+        op[rows] = launched_by[capture]
+        call[rows] = replay
+    captured = op != NONE
+    return op, np.where(captured, call, NONE)
+
+
+def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
+    """Return the rows of the launches of each capture, of each rank, in order."""
+    begins = matching(launches["name"], lambda n: "BeginCapture" in n)
+    if not begins.any():
+        return {}
+    ends = matching(launches["name"], lambda n: "EndCapture" in n)
+    nodes = matching(launches["name"], lambda n: bool(_NODE.search(n)))
+    rank, cycle = _column(launches, "rank"), _column(launches, "cycle")
+    threads = [codes_of(launches[c])[0].astype(np.int64) for c in ("process", "thread")]
+    lane = Groups.by_keys([rank, cycle, *threads]).group_ids
+    order = ordered(lane, numbers(launches["start_ns"]))
+    inside = np.cumsum(begins[order].astype(np.int64) - ends[order]) > 0
+    number = np.cumsum(begins[order])
+    rows = order[inside & nodes[order]]
+    capture_of = number[inside & nodes[order]]
+    by_rank: dict[int, list[Ints]] = {}
+    for capture in np.split(rows, np.flatnonzero(np.diff(capture_of)) + 1):  # graphs are few
+        if len(capture):
+            by_rank.setdefault(int(rank[capture[0]]), []).append(capture)
+    for several in by_rank.values():
+        several.sort(key=lambda launched: int(numbers(launches["start_ns"])[launched[0]]))
+    return by_rank
+
+
+def _replays(
+    kernels: pa.Table, kernel_links: pa.Table, launches: pa.Table
+) -> dict[int, list[tuple[int, Ints]]]:
+    """Calls that replay a graph and the rows of their activities, of each rank, in order."""
+    graph = matching(kernel_links["launch_by"], "graph".__eq__)
+    rows = np.flatnonzero(graph)
+    call = numbers(kernel_links["launch_row"], NONE)[rows]
+    called = numbers(launches["start_ns"])[call]
+    order = ordered(called, call, numbers(kernels["start_ns"])[rows])
+    rows, call = rows[order], call[order]
+    rank = _column(kernels, "rank")
+    by_rank: dict[int, list[tuple[int, Ints]]] = {}
+    for replay in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(call)) + 1):  # replays
+        if len(replay):
+            by_rank.setdefault(int(rank[rows[replay[0]]]), []).append(
+                (int(call[replay[0]]), rows[replay])
+            )
+    return by_rank
+
+
+def _column(rows: pa.Table, name: str) -> Ints:
+    """Return the rank or cycle of each row; those of one file, being one, have none, and of several
+    files the file stands for the rank."""
+    if name == "rank" and FILE in rows.column_names:
+        return files_of(rows)
+    if name not in rows.column_names:
+        return np.zeros(rows.num_rows, np.int64)
+    return numbers(rows[name], NONE).astype(np.int64)
+
+
+def _matched(
+    captures: dict[int, list[Ints]], replays: dict[int, list[tuple[int, Ints]]]
+) -> list[tuple[int, Ints, Ints]]:
+    """Replays with their activities and the launches of their capture."""
+    matches = []
+    for rank, calls in replays.items():
+        recorded = captures.get(rank, [])
+        before: int | None = None
+        for call, rows in calls:
+            alike = [k for k, capture in enumerate(recorded) if len(capture) == len(rows)]
+            after = None if before is None else (before + 1) % len(recorded)
+            before = after if after in alike else alike[0] if len(alike) == 1 else None
+            if before is not None:
+                matches.append((call, rows, recorded[before]))
+    return matches

@@ -1,0 +1,77 @@
+"""Ends of matched collectives that all ranks leave at once: what clocks are compared by."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.names.collectives import SYNCHRONISING
+from htk.quantities.derived.clock_fit import Ends, fit
+
+_APART_NS = 20_000  # ends of one collective lie no farther apart
+_APART = 5.0  # times the scatter of the others
+
+
+class EndRows(Protocol):
+    """What is read of collectives, row by row."""
+
+    rank: Ints
+    start: Ints
+    end: Ints
+    timed: Mask
+
+    def is_type(self, *wanted: str) -> Mask: ...
+
+
+def common_ends(rows: EndRows, match: Ints, ranks: Ints) -> Ends:
+    """Return the ends of synchronising collectives that several ranks recorded."""
+    chosen = common_end_rows(rows, match)
+    process = np.searchsorted(ranks, rows.rank[chosen])
+    collective = Groups.by_keys(match[chosen]).group_ids
+    order = np.lexsort((process, collective))
+    chosen = chosen[order]
+    return Ends(collective[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
+
+
+def common_end_rows(rows: EndRows, match: Ints) -> Ints:
+    """Return the rows of synchronising collectives that several ranks recorded."""
+    use = (match != NONE) & rows.timed & (rows.rank >= 0) & rows.is_type(*SYNCHRONISING)
+    chosen = np.flatnonzero(use)
+    several = Groups.by_keys(match[chosen])
+    return chosen[(several.count > 1)[several.group_ids]]
+
+
+@dataclass(frozen=True)
+class CertainEnds:
+    """Ends of collectives whose match is no guess, and the ranks whose clocks they compare."""
+
+    ends: Ends
+    ranks: Ints
+
+
+def certain_ends(rows: EndRows, certain_match: Ints) -> CertainEnds:
+    """Return the ends of the matches that are certain, of all ranks that have any call."""
+    ranks = np.unique(rows.rank[rows.rank >= 0])
+    return CertainEnds(common_ends(rows, certain_match, ranks), ranks)
+
+
+def contradicted(rows: EndRows, match: Ints, guessed: Mask, certain: CertainEnds) -> Mask:
+    """Return the guessed matches that end at different times on the clocks of the certain ones."""
+    nothing = np.zeros(len(match), bool)
+    chosen = np.flatnonzero(guessed & (match != NONE) & rows.timed)
+    if not len(certain.ends.count) or not len(chosen):
+        return nothing
+    fitted = fit(certain.ends, np.arange(len(certain.ranks)))
+    shift, reference, drift = fitted.shifts()
+    process = np.searchsorted(certain.ranks, rows.rank[chosen])
+    end = rows.end[chosen]
+    turn = np.rint(drift[process] * (end - reference[process])).astype(np.int64)
+    end = end + shift[process] + turn
+    members = Groups.by_keys(match[chosen])
+    lead = fitted.lead[process]
+    comparable = members.min(lead) == members.max(lead)
+    far = members.max(end) - members.min(end) > max(_APART_NS, _APART * fitted.scatter)
+    nothing[chosen] = (comparable & far)[members.group_ids]
+    return nothing

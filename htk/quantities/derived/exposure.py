@@ -1,0 +1,123 @@
+"""Time in which communication runs and no compute does, shared by those that run at that time.
+
+An instant with k collectives active belongs to each of them by 1/k, so that rows add up to the
+whole. A nanosecond is never split: what a division leaves over goes to the first ones.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import matching, number, numbers, valid
+from htk.base.columns.groups import Groups, rows_by_number
+from htk.base.columns.intervals import Spans, clip, subtract, union
+from htk.base.columns.order import ordered
+from htk.base.columns.segments import repeated
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.schema.links import COLLECTIVE_SHARES
+from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.sources import each_source
+
+
+def collective_shares(
+    collectives: pa.Table, aligned_matches: pa.Table, activities: pa.Table
+) -> pa.Table:
+    """Return what of a device's time each collective takes, row by row; sources apart."""
+    columns = np.zeros((4, collectives.num_rows), np.int64)
+    timed = np.zeros(collectives.num_rows, bool)
+    for among in each_source(collectives):
+        own, matches = (t.filter(pa.array(among)) for t in (collectives, aligned_matches))
+        rows = CollectiveRows(own)
+        waiting, unknown, moving = shares_of(rows, matches, activities)
+        of_source = np.flatnonzero(among)[rows.timed]
+        columns[0, of_source] = waiting[:, 0] + unknown[:, 0] + moving[:, 0]
+        columns[1:, of_source] = waiting[:, 1], moving[:, 1], unknown[:, 1]
+        timed[of_source] = True
+    named = zip(COLLECTIVE_SHARES.names, columns, strict=True)
+    return pa.table({name: number(c, pa.int64(), timed) for name, c in named}, COLLECTIVE_SHARES)
+
+
+def shares_of(rows: CollectiveRows, matches: pa.Table, activities: pa.Table) -> Ints:
+    """Return the shared time of each timed row, and that without compute: while it waits, while it
+    waits or transfers, while it transfers. On a rank's own clock, as compute is."""
+    timed = np.flatnonzero(rows.timed)
+    start, end = rows.start[timed], rows.end[timed]
+    wait, transfer = (numbers(matches[c], NONE)[timed] for c in ("wait_ns", "transfer_ns"))
+    has_wait = wait != NONE
+    after_wait = start + np.where(has_wait, wait, 0)
+    edges = (start, after_wait, end - np.where(has_wait, transfer, 0), end)
+    lane = lanes_of(rows.table)
+    lane[:, 0] = rows.rank
+    lane = np.tile(lane[timed], (3, 1))
+    begin, finish = np.concatenate(edges[:3]), np.concatenate(edges[1:])
+    finish = np.where(np.tile(on_gpu(rows)[timed], 3), finish, begin)
+    return comm_shares(activities, lane, begin, finish).reshape(3, len(timed), 2)
+
+
+def on_gpu(rows: CollectiveRows) -> Mask:
+    """Return which rows ran on a GPU."""
+    return np.asarray((numbers(rows.table["device"], NONE) != NONE) | valid(rows.table["stream"]))
+
+
+def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Ints:
+    """For each span: its shared part of the time that spans run, and of that without compute.
+
+    A column each. Spans are collectives or parts of them; what shares its time with what is told by
+    rank, cycle and device, the columns of `lane`.
+    """
+    shares = np.zeros((len(start), 2), np.int64)
+    compute = np.flatnonzero(matching(activities["kind"], "compute".__eq__))
+    begin, finish = (numbers(activities[c])[compute] for c in ("start_ns", "end_ns"))
+    lanes = Groups.by_keys(np.concatenate([lane, lanes_of(activities)[compute]])).group_ids
+    ours, theirs = lanes[: len(lane)], lanes[len(lane) :]
+    own_rows, busy_rows = rows_by_number(ours), rows_by_number(theirs)
+    for lane_id in np.unique(ours).tolist():  # one device after the other
+        spans = own_rows(lane_id)
+        spans = spans[end[spans] > start[spans]]
+        busy = busy_rows(lane_id)
+        computing = union(begin[busy], finish[busy])
+        shares[spans, 0] = shared(start[spans], end[spans], None)
+        shares[spans, 1] = shared(start[spans], end[spans], computing)
+    return shares
+
+
+def lanes_of(table: pa.Table) -> Ints:
+    """Rank, cycle and device of each row."""
+    columns = (numbers(table[c], NONE).astype(np.int64) for c in ("rank", "cycle", "device"))
+    return np.column_stack(list(columns))
+
+
+def shared(start: Ints, end: Ints, covered: Spans | None) -> Ints:
+    """Shared time of each span outside what is covered."""
+    if not len(start):
+        return np.empty(0, np.int64)
+    if covered is None:
+        return _split(np.arange(len(start)), start, end, len(start))
+    extent = Spans(np.array([start.min()]), np.array([end.max()]))
+    free = subtract(extent, covered)
+    pieces = clip(start, end, free.start, free.end)
+    some = pieces.end > pieces.start
+    return _split(pieces.row[some], pieces.start[some], pieces.end[some], len(start))
+
+
+def _split(row: Ints, start: Ints, end: Ints, length: int) -> Ints:
+    """Pieces of rows cut where any of them begins or ends, each cut shared by those that run in
+    it."""
+    total = np.zeros(length, np.int64)
+    if not len(row):
+        return total
+    edges = np.unique(np.concatenate([start, end]))
+    first, last = np.searchsorted(edges, start), np.searchsorted(edges, end)
+    count = last - first
+    owner, nth = repeated(count)
+    segment = first[owner] + nth
+    order = ordered(segment, row[owner])
+    owner, segment = owner[order], segment[order]
+    active = np.bincount(segment, minlength=len(edges))[segment]
+    new = np.append(True, segment[1:] != segment[:-1])
+    rank_in_segment = np.arange(len(segment)) - np.maximum.accumulate(
+        np.where(new, np.arange(len(segment)), 0)
+    )
+    width = edges[np.minimum(segment + 1, len(edges) - 1)] - edges[segment]
+    share = width // active + (rank_in_segment < width % active)
+    np.add.at(total, row[owner], share)
+    return total

@@ -1,0 +1,260 @@
+"""Why a GPU was idle: each gap cut into pieces, each piece with a cause.
+
+A gap ends with the activity that starts next. Up to the call that launched it the host was late,
+and what the host did at that time is the cause. From then on it is launch latency, or a wait for
+an event of another stream, or unknown. A blocking call during which nothing recorded runs points
+to GPU work that was not recorded.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.base.columns.arrow import matching, number, numbers, text
+from htk.base.columns.groups import Groups
+from htk.base.columns.intervals import Spans, clip
+from htk.base.columns.nesting import FILE, Threads, files_of
+from htk.base.columns.order import ordered
+from htk.base.columns.segments import SegmentTimes, heads, repeated, running_max
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.quantities.derived.host_states import PYTHON, STATES, SYNC, HostStates, call_states
+
+CAUSES = (
+    *STATES,
+    "launch_latency",
+    "stream_event_wait",
+    "unrecorded_gpu_work_suspected",
+    "back_to_back",
+    "unknown",
+)
+LATENCY, STREAM_WAIT, UNRECORDED, BACK_TO_BACK, UNKNOWN = range(len(STATES), len(CAUSES))
+
+LATENCY_NS = 30_000  # a launch under a profiler takes 5 to 20 us to reach an empty GPU
+BLOCKED_NS = 200_000  # no call takes that long to return from a GPU that is done
+COPY_NS_PER_BYTE = 1.0  # the host fills staging buffers for pageable memory at above 1 GB/s
+# Gaps that are only the tick of the clock. ROCm queues back-to-back kernels exactly 1 ns apart;
+# NVIDIA's clock ticks every 32 ns from Hopper on.
+FLOOR_ROCM_NS, FLOOR_CUDA_NS = 1, 32
+LIMITS = {  # as answers tell them
+    "latency_at_most_ns": LATENCY_NS,
+    "blocking_beyond_ns": BLOCKED_NS,
+    "tick_ns": FLOOR_CUDA_NS,
+    "tick_on_rocm_ns": FLOOR_ROCM_NS,
+}
+
+
+class _Gaps(NamedTuple):
+    file: Ints
+    device: Ints
+    stream: Ints  # NONE: no stream of the device runs anything
+    start: Ints
+    end: Ints
+    row: Ints  # of the activity that ends it
+    before: Ints  # of the activity whose end began it
+
+    def joined(self, other: "_Gaps") -> "_Gaps":
+        return _Gaps(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+
+class _Pieces(NamedTuple):
+    gap: Ints
+    cause: Ints
+    start: Ints
+    end: Ints
+
+
+def idle_causes(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    launches: pa.Table,
+    cpu_ops: pa.Table,
+    annotations: pa.Table,
+    python_calls: pa.Table,
+    overheads: pa.Table,
+    syncs: pa.Table,
+) -> pa.Table:
+    """Idle time of each device and of each of its streams, cut by cause.
+
+    Where the tables are those of several files (`derived.together`), so is the answer.
+    """
+    threads = Threads()
+    gaps = _gaps_of(kernels)
+    calls = call_states(launches, kernels, kernel_links)
+    host = HostStates.of(calls, launches, cpu_ops, annotations, python_calls, overheads, threads)
+    thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
+    launch = numbers(kernel_links["launch_row"], NONE)[gaps.row]
+    pieces = _pieces(gaps, launch, launches, kernel_links, thread[launch], host)
+    file = gaps.file[pieces.gap]
+    waits = _waits_for_events(kernels, kernel_links, launches, syncs)[gaps.row]
+    handed = waits & _handed_over(gaps, kernels, launch, launches)
+    waiting = np.where(pieces.cause == UNKNOWN, waits[pieces.gap], handed[pieces.gap])
+    waiting &= np.isin(pieces.cause, (UNKNOWN, LATENCY))
+    cause = np.where(waiting, STREAM_WAIT, pieces.cause)
+    no_operators = ~np.isin(file, files_of(cpu_ops))  # nothing tells them from Python
+    cause = np.where(no_operators & (cause == PYTHON), UNKNOWN, cause)
+    staging = numbers(kernels["size_bytes"])[gaps.row] * COPY_NS_PER_BYTE
+    never = np.where(gaps.stream == NONE, 0, np.inf)  # other streams explain a blocking call
+    pieces = _blocked(pieces._replace(cause=cause), host.anywhere(SYNC), staging + never)
+    return _table(pieces, gaps, kernels)
+
+
+def _gaps_of(kernels: pa.Table) -> _Gaps:
+    device = numbers(kernels["device"], NONE).astype(np.int64)
+    stream = numbers(kernels["stream"], NONE)
+    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    file, nobody = files_of(kernels), np.full(len(device), NONE, np.int64)
+    of_devices = _gaps_in(np.stack([file, device, nobody], axis=1), start, end)
+    return of_devices.joined(_gaps_in(np.stack([file, device, stream], axis=1), start, end))
+
+
+def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
+    """Time between activities of a lane in which none of them runs."""
+    of = Groups.by_keys(lanes)
+    if not len(of):
+        return _Gaps(*(np.empty(0, np.int64) for _ in _Gaps._fields))
+    order = ordered(of.group_ids, start)
+    lane = of.group_ids[order]
+    reach = running_max(heads(lane), end[order])
+    free = np.flatnonzero((lane[1:] == lane[:-1]) & (start[order][1:] > reach[:-1]))
+    farthest = np.where(end[order] == reach, np.arange(len(order)), 0)
+    before = order[np.maximum.accumulate(farthest)[free]]
+    keys = of.keys[lane[free]]
+    next_start = start[order][free + 1]
+    file, device, stream = keys.T
+    return _Gaps(file, device, stream, reach[free], next_start, order[free + 1], before)
+
+
+def _pieces(
+    gaps: _Gaps,
+    launch: Ints,
+    launches: pa.Table,
+    kernel_links: pa.Table,
+    thread: Ints,
+    host: HostStates,
+) -> _Pieces:
+    """Return the gaps cut where the host is no longer late, and by what the host did until then."""
+    linked = launch >= 0
+    call, done = (numbers(launches[c])[launch[linked]] for c in ("start_ns", "end_ns"))
+    late = gaps.start.copy()  # until when the host is late
+    start, end = gaps.start[linked], gaps.end[linked]
+    quick = end - np.maximum(call, start) <= LATENCY_NS
+    late[linked] = np.clip(np.where(quick, call, done), start, end)
+    of_rocm = files_of(launches)[matching(launches["name"], lambda n: n.startswith("hip"))]
+    floor = np.where(np.isin(gaps.file, of_rocm), FLOOR_ROCM_NS, FLOOR_CUDA_NS)
+    tick = gaps.end - gaps.start <= floor
+    late[tick] = gaps.start[tick]
+    carried = np.asarray(kernel_links["carry_in"].to_numpy(), bool)[gaps.row]
+    queued = (linked | carried) & (gaps.end - late <= LATENCY_NS)
+    rest = np.select([tick, queued], [BACK_TO_BACK, LATENCY], UNKNOWN)
+    busy = gaps.end > late
+    parts = [_Pieces(np.flatnonzero(busy), rest[busy], late[busy], gaps.end[busy])]
+    waiting = np.flatnonzero(late > gaps.start)
+    for launchers in _one_of_each_file(np.unique(thread[waiting]), host.file_of_thread):
+        of_thread = waiting[np.isin(thread[waiting], launchers)]
+        line = host.timeline(launchers)
+        cut = clip(gaps.start[of_thread], late[of_thread], line.start, line.end)
+        parts.append(_Pieces(of_thread[cut.row], line.state[cut.window], cut.start, cut.end))
+    return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _one_of_each_file(threads: Ints, file_of_thread: Ints) -> Iterator[Ints]:
+    """Yield the first thread of each file, then the second: there are few that launch."""
+    threads = threads[np.argsort(file_of_thread[threads], kind="stable")]
+    first = np.flatnonzero(heads(file_of_thread[threads]))
+    turn = repeated(np.diff(np.append(first, len(threads))))[1]
+    for k in range(turn.max(initial=-1) + 1):
+        yield threads[turn == k]
+
+
+def _blocked(pieces: _Pieces, blocking: Spans, staging: NDArray[np.float64]) -> _Pieces:
+    """Points out where a call blocks for longer than it can while nothing recorded runs.
+
+    Its own thread may be the one that is late, or the activity was queued and does not start.
+    """
+    long = pieces.end - pieces.start > np.maximum(BLOCKED_NS, staging[pieces.gap])
+    cause = np.where(long & (pieces.cause == SYNC), UNRECORDED, pieces.cause)
+    queued = np.flatnonzero(long & np.isin(cause, (STREAM_WAIT, UNKNOWN)))
+    inside = clip(pieces.start[queued], pieces.end[queued], blocking.start, blocking.end)
+    most = np.zeros(len(queued), np.int64)
+    np.add.at(most, inside.row, inside.end - inside.start)
+    length = pieces.end[queued] - pieces.start[queued]
+    cause[queued[2 * most > length]] = UNRECORDED
+    return pieces._replace(cause=cause)
+
+
+def _handed_over(gaps: _Gaps, kernels: pa.Table, launch: Ints, launches: pa.Table) -> Mask:
+    """Gaps between streams whose next activity was queued already: short, yet a dependency."""
+    stream = numbers(kernels["stream"], NONE)
+    done = np.append(numbers(launches["end_ns"]), np.iinfo(np.int64).max)[launch]
+    return np.asarray((stream[gaps.row] != stream[gaps.before]) & (done <= gaps.start))
+
+
+def _waits_for_events(
+    kernels: pa.Table, kernel_links: pa.Table, launches: pa.Table, syncs: pa.Table
+) -> Mask:
+    """Return the activities ahead of which, on their stream, a wait for an event was queued.
+
+    A recorded wait names its stream: CUDA's stands where it was called, MTIA's where the device
+    waited. Without such records: a wait was called between the launch of the activity and the
+    launch before it.
+    """
+    launch = numbers(kernel_links["launch_start_ns"], NO_TIME)
+    file = files_of(kernels)
+    is_recorded = np.isin(file, files_of(syncs))
+    waits = np.zeros(len(file), bool)
+    if not is_recorded.all():
+        called = matching(launches["name"], lambda n: "StreamWaitEvent" in n)
+        called_ns = numbers(launches["start_ns"])[called]
+        waits = _after(file, launch, files_of(launches)[called], called_ns) & (launch > NO_TIME)
+    if not is_recorded.any():
+        return waits
+    lane, on = _lanes(kernels, syncs)
+    called = matching(syncs["name"], lambda n: "Stream Wait" in n)
+    waited = matching(syncs["name"], "event_wait".__eq__)
+    start, end = numbers(syncs["start_ns"]), numbers(syncs["end_ns"])
+    queued = _after(lane, launch, on[called], start[called]) & (launch > NO_TIME)
+    queued |= _after(lane, numbers(kernels["start_ns"]), on[waited], end[waited])
+    return np.where(is_recorded, queued, waits)
+
+
+def _lanes(kernels: pa.Table, syncs: pa.Table) -> tuple[Ints, Ints]:
+    """Return a number for each stream of each file, in both tables."""
+    keys = [np.stack([files_of(t), numbers(t["stream"], NONE)], axis=1) for t in (kernels, syncs)]
+    lanes = Groups.by_keys(np.concatenate(keys)).group_ids
+    return lanes[: kernels.num_rows], lanes[kernels.num_rows :]
+
+
+def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
+    """Rows with one of the moments (`at`, each on a lane) since the row before of their lane."""
+    order = ordered(lane, time)
+    before = np.append(NO_TIME, time[order][:-1])
+    before[np.append(True, lane[order][1:] != lane[order][:-1])[: len(order)]] = NO_TIME
+    moments = SegmentTimes(on, moment_ns)
+    until_now = moments.count_until(lane[order], time[order])[1]
+    passed = np.zeros(len(time), bool)
+    passed[order] = until_now > moments.count_until(lane[order], before)[1]
+    return passed
+
+
+def _table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
+    of_files = FILE in kernels.column_names
+    by_file = (gaps.file[pieces.gap],) if of_files else ()
+    order = ordered(*by_file, pieces.gap, pieces.start)
+    gap = pieces.gap[order]
+    device, stream = gaps.device[gap], gaps.stream[gap]
+    columns = {
+        "device": number(device, pa.int32(), device >= 0),
+        "stream": number(stream, pa.int64(), stream >= 0),
+        "gap_start_ns": number(gaps.start[gap], pa.int64()),
+        "gap_end_ns": number(gaps.end[gap], pa.int64()),
+        "cause": text(pieces.cause[order], pa.array(CAUSES)),
+        "start_ns": number(pieces.start[order], pa.int64()),
+        "end_ns": number(pieces.end[order], pa.int64()),
+        "next_event": number(numbers(kernels["event"])[gaps.row[gap]], pa.int64()),
+    }
+    if of_files:
+        columns[FILE] = number(gaps.file[gap], pa.int64())
+    return pa.table(columns)

@@ -1,0 +1,126 @@
+"""Totals of idle time, kept beside the tables of a file.
+
+Pieces of gaps are more than the activities; most questions want no more of them than sums.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import boolean, codes_of, matching, number, numbers, text, truths
+from htk.base.columns.groups import Groups, hosts
+from htk.base.columns.segments import SegmentTimes
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.schema.links import IDLE_COSTS, IDLE_TIMES
+from htk.quantities.derived.explained_idle import Stalls, device_pieces, explained
+from htk.quantities.derived.host_states import ALLOCATION, SYNC
+from htk.quantities.derived.idle import CAUSES
+from htk.quantities.derived.stalls import LONG_NS
+from htk.quantities.derived.totals import held_numbers, of_first, total_table
+from htk.quantities.derived.windows import cut_to_windows
+
+_WHO = ("rank", "cycle")
+_FREE = ("cudaFree", "hipFree", "cuMemUnmap", "hipMemUnmap")
+
+
+def rank_idle_times(idle_causes: pa.Table, rank_windows: pa.Table) -> pa.Table:
+    """Return how long each device, and each of its streams, is idle for each cause in all of the
+    recorded window."""
+    return _idle_times(idle_causes, rank_windows)
+
+
+def step_idle_times(idle_causes: pa.Table, step_windows: pa.Table) -> pa.Table:
+    """Return the same of each GPU step; what is of no step is one."""
+    return _idle_times(idle_causes, step_windows)
+
+
+def _idle_times(idle_causes: pa.Table, windows: pa.Table) -> pa.Table:
+    cut = cut_to_windows(idle_causes, windows)
+    code, causes = codes_of(idle_causes["cause"])
+    keys = {
+        name: values[cut.window] for name, values in held_numbers(windows, *_WHO, "device").items()
+    }
+    keys |= {name: values[cut.row] for name, values in held_numbers(idle_causes, "stream").items()}
+    keys |= {name: values[cut.window] for name, values in held_numbers(windows, "step").items()}
+    groups = Groups.by_keys([*keys.values(), code.astype(np.int64)[cut.row]])
+    first = groups.first_row
+    complete = groups.min(truths(windows["complete"])[cut.window].astype(np.int64))
+    gap = numbers(idle_causes["gap_start_ns"])[cut.row]
+    columns = of_first(IDLE_TIMES, keys, first)
+    columns["complete"] = boolean(complete > 0)
+    columns["cause"] = text(code[cut.row][first], causes)
+    columns["idle_ns"] = number(groups.sum(cut.end - cut.start), pa.int64())
+    columns["gaps"] = number(groups.distinct(gap), pa.int64())
+    return total_table(IDLE_TIMES, columns)
+
+
+def idle_costs(
+    idle_causes: pa.Table, rank_windows: pa.Table, step_windows: pa.Table, stalls: pa.Table
+) -> pa.Table:
+    """Return the idle time of devices within the recorded windows by what explains it, in the order
+    of the longest pieces' gaps."""
+    pieces, blocking = device_pieces(idle_causes), Stalls.of(stalls)
+    cut = cut_to_windows(pieces, rank_windows)
+    length = cut.end - cut.start
+    stall, explained_ns = explained(blocking, pieces)
+    blocks = np.append(blocking.state == SYNC, False)[stall]
+    suspected = matching(pieces["cause"], "unrecorded_gpu_work_suspected".__eq__)
+    blocked = np.minimum(np.where(blocks & ~suspected, explained_ns, 0)[cut.row], length)
+    code, causes = codes_of(pieces["cause"])
+    name, names = codes_of(stalls["name"])
+    keys = {n: values[cut.row] for n, values in held_numbers(pieces, *_WHO).items()}
+    keys["step"] = _steps_of(pieces, step_windows)[cut.row]
+    coded = {
+        "cause": (code.astype(np.int64)[cut.row], causes),
+        "name": (np.append(name, NONE).astype(np.int64)[stall][cut.row], names),
+    }
+    flags = {
+        "long": length >= LONG_NS,
+        "blocking": blocks[cut.row],
+        "frees": _while_freeing(blocking, hosts(pieces)[cut.row], cut.start, cut.end),
+    }
+    alike = [*keys.values(), *(codes for codes, _ in coded.values())]
+    alike += [mask.astype(np.int64) for mask in (*flags.values(), blocked > 0, length > blocked)]
+    groups = Groups.by_keys(alike)
+    longest = _first_longest(groups, length)
+    order = np.argsort(longest)
+    longest = longest[order]
+    columns = of_first(IDLE_COSTS, keys, longest)
+    columns |= {
+        n: text(codes[longest], listed, compact=False) for n, (codes, listed) in coded.items()
+    }
+    columns |= {n: boolean(mask[longest]) for n, mask in flags.items()}
+    columns["pieces"] = number(groups.count[order], pa.int64())
+    columns["idle_ns"] = number(groups.sum(length)[order], pa.int64())
+    columns["blocked_ns"] = number(groups.sum(blocked)[order], pa.int64())
+    columns["longest_start_ns"] = number(cut.start[longest], pa.int64())
+    columns["longest_ns"] = number(length[longest], pa.int64())
+    return total_table(IDLE_COSTS, columns)
+
+
+def cause_numbers(cause: pa.ChunkedArray) -> Ints:
+    """Return the number in `CAUSES` of each row's cause (NONE: null), whatever other rows hold."""
+    code, causes = codes_of(cause)
+    return np.array([*map(CAUSES.index, causes.to_pylist()), NONE], np.int64)[code]
+
+
+def _steps_of(pieces: pa.Table, steps: pa.Table) -> Ints:
+    """Return the GPU step that each piece begins in."""
+    step = np.full(pieces.num_rows, NONE, np.int64)
+    cut = cut_to_windows(pieces, steps)
+    step[cut.row[::-1]] = numbers(steps["step"], NONE).astype(np.int64)[cut.window[::-1]]
+    return step
+
+
+def _while_freeing(stalls: Stalls, host: Ints, start: Ints, end: Ints) -> Mask:
+    """Return during which spans the host gives memory back to the driver."""
+    frees = np.array([bool(n and n.startswith(_FREE)) for n in stalls.names], bool)
+    calls = np.flatnonzero(frees[stalls.name] & (stalls.state == ALLOCATION))
+    last = SegmentTimes(stalls.host[calls], stalls.start[calls]).last(host, end - 1)
+    return np.asarray((last != NONE) & (np.append(stalls.end[calls], 0)[last] > start))
+
+
+def _first_longest(groups: Groups, length: Ints) -> Ints:
+    """Return the row of the longest of each group, of several the first."""
+    order = np.lexsort((np.arange(len(length)), -length, groups.group_ids))
+    longest: Ints = order[np.cumsum(groups.count) - groups.count]
+    return longest

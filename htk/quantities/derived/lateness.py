@@ -1,0 +1,93 @@
+"""The straggler of each collective, and what its lateness costs the others.
+
+Lateness of a rank at a collective: its own time since the previous collective of the group, less
+the smallest of the group. The wait of the others is charged to the rank that is latest in that
+sense; at the first collective of a group, where there is no own time yet, to the rank that started
+last. What some rank began before the recording of another is blamed on nobody.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.names.collectives import SYNCHRONISING
+from htk.quantities.derived.waits import Waits
+
+
+class LatenessRows(Protocol):
+    """What is read of collectives, row by row."""
+
+    rank: Ints
+    cycle: Ints
+
+    @property
+    def group(self) -> Ints: ...
+
+    def is_type(self, *wanted: str) -> Mask: ...
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """For each row of `collectives`."""
+
+    late: Ints  # lateness (NONE: unknown)
+    cost: Ints  # what others waited because of it
+    is_straggler: Mask  # it is the one that the others waited for
+
+
+def lateness(
+    rows: LatenessRows,
+    match: Ints,
+    waited: Waits,
+    started_before_window: Mask,
+    start: Ints,
+    end: Ints,
+) -> Lateness:
+    """Return the lateness of matched synchronising collectives and what it costs the others.
+
+    Calls that started before the recording of another rank did (`started_before_window`) blame
+    nobody.
+    """
+    late = np.full(len(match), NONE, np.int64)
+    cost, is_straggler = np.zeros(len(match), np.int64), np.zeros(len(match), bool)
+    chosen = np.flatnonzero(waited.has_wait & rows.is_type(*SYNCHRONISING))
+    if not len(chosen):
+        return Lateness(late, cost, is_straggler)
+    own = _own_time(rows, chosen, start[chosen], end[chosen])
+    members = Groups.by_keys(match[chosen])
+    least = members.min(own)[members.group_ids]
+    behind = np.where(least != NONE, own - least, NONE)
+    late[chosen] = behind
+    measure = np.where(least != NONE, behind, start[chosen])
+    latest = _latest(rows.rank[chosen], members, measure)
+    others = members.sum(waited.wait[chosen])[members.group_ids] - waited.wait[chosen]
+    latest &= ~started_before_window[chosen] & (others > 0)
+    latest &= behind != 0  # no later than anyone by its own time
+    is_straggler[chosen] = latest
+    cost[chosen] = np.where(latest, others, 0)
+    return Lateness(late, cost, is_straggler)
+
+
+def _own_time(rows: LatenessRows, chosen: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the time from the end of the group's previous collective on a rank to the start of
+    this one, in ns."""
+    who = np.column_stack([rows.rank[chosen], rows.cycle[chosen], rows.group[chosen]])
+    lane = Groups.by_keys(who).group_ids
+    order = ordered(lane, start)
+    same = np.append(False, lane[order][1:] == lane[order][:-1])
+    gap = np.maximum(start[order] - np.append(NONE, end[order][:-1]), 0)
+    own_time = np.empty(len(order), np.int64)
+    own_time[order] = np.where(same, gap, NONE)
+    return own_time
+
+
+def _latest(rank: Ints, members: Groups, measure: Ints) -> Mask:
+    """Return one row of each collective: the largest measure; of several the lowest rank."""
+    order = ordered(members.group_ids, measure, -rank)
+    latest = np.zeros(len(rank), bool)
+    latest[order[np.cumsum(members.count) - 1]] = True
+    return latest

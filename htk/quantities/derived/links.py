@@ -1,0 +1,336 @@
+"""Links between calls, operators, steps and GPU work: made once for each file, vectorised.
+
+Every maker takes tables of one file and returns a table with a row for each row of the table
+that it speaks of. Each link says how it was found.
+"""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.base.columns.arrow import (
+    boolean,
+    matching,
+    nulls,
+    number,
+    numbers,
+    text,
+    truths,
+    valid,
+)
+from htk.base.columns.groups import Groups
+from htk.base.columns.nesting import Nested, Rows, Threads, files_of, nested
+from htk.base.columns.order import ordered
+from htk.base.columns.segments import SegmentTimes, heads, repeated, running_max
+from htk.base.columns.types import NONE
+from htk.base.schema import DERIVED
+from htk.quantities.derived.user_ranges import UserRanges
+
+
+def kernel_links(
+    kernels: pa.Table,
+    launches: pa.Table,
+    cpu_ops: pa.Table,
+    annotations: pa.Table,
+    flows: pa.Table,
+    op_links: pa.Table,
+) -> pa.Table:
+    """Return the call, operator, step and range that launched each GPU activity."""
+    threads = Threads()
+    ops = _nested_ops(cpu_ops, op_links, threads)
+    launch_thread = threads.of(launches)
+    launch_start, launch_end = numbers(launches["start_ns"]), numbers(launches["end_ns"])
+    launch = _launch_of(kernels, launches)
+    linked = launch != NONE
+    op = np.full(len(kernels), NONE, np.int64)
+    around = ops.around(launch_thread, launch_start)
+    op[linked] = around[launch[linked]]
+    by_nesting = op != NONE
+    by_id = ~by_nesting & _fill(op, ~by_nesting, _op_by_external_id(kernels, cpu_ops))
+    moment, thread = _moment(
+        launch, launch_start, launch_thread, cpu_ops, op, ops.thread.astype(np.int32)
+    )
+    by_flow = np.zeros(len(kernels), bool)
+    if (moment == NONE).any() and len(flows):
+        by_flow = _follow_flows(kernels, flows, threads, ops, moment, thread, op)
+    graph = np.append(matching(launches["name"], lambda n: "GraphLaunch" in n), False)[launch]
+    how = np.select([~linked, graph], [NONE, 1], 0)
+    op_how = np.select([by_nesting, by_id, by_flow & (op != NONE)], [0, 1, 2], NONE)
+    return pa.table(
+        [
+            _row(launch),
+            text(how, pa.array(["correlation", "graph"])),
+            number(np.append(launch_start, 0)[launch], pa.int64(), linked),
+            number(np.append(launch_end, 0)[launch], pa.int64(), linked),
+            _row(op),
+            text(op_how, pa.array(["nesting", "external_id", "flow"])),
+            _step_column(_steps_at(annotations, moment)),
+            _row(UserRanges(annotations, cpu_ops, threads).around(thread, moment)),
+            boolean(_carry_in(kernels, launches, linked)),
+            boolean(linked & _is_ambiguous(kernels, launches)),
+        ],
+        schema=DERIVED["kernel_links"],
+    )
+
+
+def op_links(cpu_ops: pa.Table, annotations: pa.Table) -> pa.Table:
+    """Return the caller, depth, step, range and forward operator of each operator."""
+    threads = Threads()
+    ops = nested(cpu_ops, threads)
+    forward, how = _forward(cpu_ops, ops)
+    ranges = UserRanges(annotations, cpu_ops, threads)
+    return pa.table(
+        [
+            _row(ops.parent),
+            number(ops.depth, pa.int32()),
+            number(ops.thread, pa.int32()),
+            _step_column(_steps_at(annotations, ops.start)),
+            _row(forward),
+            text(how, pa.array(["sequence", "parent"])),
+            _row(ranges.around(ops.thread.astype(np.int32), ops.start)),
+            boolean(np.ones(len(cpu_ops), bool)),
+        ],
+        schema=DERIVED["op_links"],
+    )
+
+
+def launch_links(
+    launches: pa.Table,
+    cpu_ops: pa.Table,
+    annotations: pa.Table,
+    kernels: pa.Table,
+    op_links: pa.Table,
+) -> pa.Table:
+    """Return the operator and step of each launching call, and how much it launched."""
+    threads = Threads()
+    ops = _nested_ops(cpu_ops, op_links, threads)
+    start = numbers(launches["start_ns"])
+    launch = _launch_of(kernels, launches)
+    launched = np.bincount(launch[launch != NONE], minlength=len(launches))
+    return pa.table(
+        [
+            _row(ops.around(threads.of(launches), start)),
+            _step_column(_steps_at(annotations, start)),
+            number(launched, pa.int64()),
+        ],
+        schema=DERIVED["launch_links"],
+    )
+
+
+def _nested_ops(cpu_ops: pa.Table, op_links: pa.Table, threads: Threads) -> Nested:
+    """Return the operators, whose callers `op_links` has found already."""
+    start, end = numbers(cpu_ops["start_ns"]), numbers(cpu_ops["end_ns"])
+    return Nested(threads.of(cpu_ops), start, end, numbers(op_links["parent_row"], NONE))
+
+
+def _launch_of(kernels: pa.Table, launches: pa.Table) -> Rows:
+    """Return the call with the activity's correlation id that began last before the activity.
+
+    Of a driver's call inside a runtime's that is the driver's; of calls that share an id because
+    ids were used anew, the latest. A call that begins after the activity did not launch it.
+    """
+    ids = numbers(launches["correlation"])
+    usable = np.flatnonzero(valid(launches["correlation"]) & (ids > 0))
+    wanted = numbers(kernels["correlation"])
+    calls = SegmentTimes(ids[usable], numbers(launches["start_ns"])[usable])
+    last = calls.last(wanted, numbers(kernels["start_ns"]))
+    return np.where(wanted > 0, np.append(usable, NONE)[last], NONE)
+
+
+def _is_ambiguous(kernels: pa.Table, launches: pa.Table) -> NDArray[np.bool_]:
+    """Return which activities have the id of several calls that are not inside one another."""
+    ids = numbers(launches["correlation"])
+    rows = np.flatnonzero(valid(launches["correlation"]) & (ids > 0))
+    start, end = numbers(launches["start_ns"]), numbers(launches["end_ns"])
+    rows = rows[ordered(ids[rows], start[rows], -end[rows])]
+    reach = running_max(heads(ids[rows]), end[rows])
+    apart = (ids[rows][1:] == ids[rows][:-1]) & (start[rows][1:] >= reach[:-1])
+    reused = np.unique(ids[rows][1:][apart])
+    return np.isin(numbers(kernels["correlation"]), reused)
+
+
+def _op_by_external_id(kernels: pa.Table, cpu_ops: pa.Table) -> Rows:
+    ids = numbers(cpu_ops["external_id"])
+    usable = np.flatnonzero(ids > 0)
+    wanted = numbers(kernels["external_id"])
+    ops = look_up(ids[usable], usable, wanted)
+    ops[wanted <= 0] = NONE
+    return ops
+
+
+def look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
+    """Return the row of the last equal key, or `NONE`."""
+    if not len(keys):
+        return np.full(len(wanted), NONE, np.int64)
+    if (keys[1:] < keys[:-1]).any():
+        order = ordered(keys)
+        keys, rows = keys[order], rows[order]
+    position = np.searchsorted(keys, wanted, side="right") - 1
+    hit = (position >= 0) & (keys[np.maximum(position, 0)] == wanted)
+    return np.where(hit, rows[np.maximum(position, 0)], NONE)
+
+
+def _fill(target: Rows, where: NDArray[np.bool_], source: Rows) -> NDArray[np.bool_]:
+    """Put source into target where asked; says where it put something."""
+    put: NDArray[np.bool_] = where & (source != NONE)
+    target[put] = source[put]
+    return put
+
+
+def _moment(
+    launch: Rows,
+    launch_start: Rows,
+    launch_thread: NDArray[np.int32],
+    cpu_ops: pa.Table,
+    op: Rows,
+    op_thread: NDArray[np.int32],
+) -> tuple[Rows, NDArray[np.int32]]:
+    """Return when and on which thread each activity was launched: its call, else its operator."""
+    op_start = np.append(numbers(cpu_ops["start_ns"]), NONE)
+    moment = np.where(launch != NONE, np.append(launch_start, NONE)[launch], op_start[op])
+    thread = np.where(
+        launch != NONE,
+        np.append(launch_thread, np.int32(NONE))[launch],
+        np.append(op_thread, np.int32(NONE))[op],
+    )
+    return moment, thread.astype(np.int32)
+
+
+def _follow_flows(
+    kernels: pa.Table,
+    flows: pa.Table,
+    threads: Threads,
+    ops: Nested,
+    moment: Rows,
+    thread: NDArray[np.int32],
+    op: Rows,
+) -> NDArray[np.bool_]:
+    """Follow, as a last resort, arrows that end at activities' correlations to CPU threads."""
+    starts = flows.filter(
+        pa.array(matching(flows["category"], "ac2g".__eq__) & truths(flows["is_start"]))
+    )
+    keys = numbers(starts["flow"], NONE)
+    arrows = look_up(keys, np.arange(len(keys)), numbers(kernels["correlation"], NONE))
+    has_id = numbers(kernels["correlation"], NONE) > 0
+    use: NDArray[np.bool_] = (moment == NONE) & (arrows != NONE) & has_id
+    if use.any():
+        moment[use] = numbers(starts["time_ns"])[arrows[use]]
+        thread[use] = threads.of(starts)[arrows[use]]
+        op[use] = ops.around(thread[use], moment[use])
+    return use
+
+
+def _carry_in(
+    kernels: pa.Table, launches: pa.Table, linked: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which unlinked activities precede all on their stream launched while recording.
+
+    Streams run in order, so what precedes the first linked activity was launched before it. On a
+    stream without any linked activity the id decides: ids only grow.
+    """
+    if not len(launches) or linked.all():
+        return np.zeros(len(kernels), bool)
+    start = numbers(kernels["start_ns"])
+    never = np.iinfo(np.int64).max
+    file = files_of(kernels)
+    streams = [file, *(numbers(kernels[c], NONE) for c in ("stream", "device"))]
+    stream_ids = Groups.by_keys(streams).group_ids
+    first = np.full(int(stream_ids.max(initial=-1)) + 1, never, np.int64)
+    np.minimum.at(first, stream_ids[linked], start[linked])
+    ids, launched_in = numbers(launches["correlation"]), files_of(launches)
+    first_id = np.full(int(max(file.max(initial=0), launched_in.max())) + 1, never, np.int64)
+    np.minimum.at(first_id, launched_in[ids > 0], ids[ids > 0])
+    first_id[first_id == never] = 0
+    own = numbers(kernels["correlation"])
+    early = np.where(
+        first[stream_ids] < never, start < first[stream_ids], (own > 0) & (own < first_id[file])
+    )
+    return ~linked & early
+
+
+def steps_of(annotations: pa.Table) -> tuple[NDArray[np.int32], Rows, Rows]:
+    """Return the ProfilerSteps of the CPU in order of time: number, start, end."""
+    rows = np.flatnonzero(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
+    step = numbers(annotations["step"])[rows]
+    start, end = numbers(annotations["start_ns"])[rows], numbers(annotations["end_ns"])[rows]
+    order = np.argsort(start, kind="stable")
+    step, start, end = step[order], start[order], end[order]
+    first = np.append(True, step[1:] != step[:-1]) if len(step) else np.empty(0, bool)
+    return step[first], start[first], end[first]
+
+
+def _steps_at(annotations: pa.Table, time: Rows) -> NDArray[np.int32]:
+    """Return the step that runs at each time, whichever thread asks."""
+    step, start, end = steps_of(annotations)
+    if not len(step):
+        return np.full(len(time), NONE, np.int32)
+    position = np.searchsorted(start, time, side="right") - 1
+    inside = (position >= 0) & (time < end[np.maximum(position, 0)])
+    return np.where(inside, step[np.maximum(position, 0)], NONE).astype(np.int32)
+
+
+def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
+    """Return the forward operator of each backward one, by sequence number, and how it was found.
+
+    Autograd gives numbers by each forward thread on its own. Of the forward operators that share
+    one the innermost made the autograd node, as Kineto's own arrows have it. Operators inside a
+    backward one share its forward.
+    """
+    sequence = numbers(cpu_ops["sequence"], NONE)
+    forward_thread = numbers(cpu_ops["forward_thread"])
+    forward = np.full(len(cpu_ops), NONE, np.int64)
+    how = np.full(len(cpu_ops), NONE, np.int32)
+    ahead = np.flatnonzero((sequence >= 0) & (forward_thread <= 0))
+    behind = np.flatnonzero((sequence >= 0) & (forward_thread > 0))
+    wanting, forward_ops = _made_before(ahead, behind, sequence, ops)
+    good = _of_best_thread(forward_thread[wanting], ops.thread[forward_ops])
+    forward[wanting[good]], how[wanting[good]] = forward_ops[good], 0
+    _inherit(forward, how, ops)
+    return forward, how
+
+
+def _made_before(ahead: Rows, behind: Rows, sequence: Rows, ops: Nested) -> tuple[Rows, Rows]:
+    """Return backward operators and what each forward thread made under their number before: the
+    innermost, so the last."""
+    ahead = ahead[ordered(sequence[ahead], ops.thread[ahead], ops.start[ahead])]
+    last = heads(sequence[ahead], ops.thread[ahead])
+    ahead = ahead[np.append(last[1:], True)[: len(ahead)]]
+    first, stop = (np.searchsorted(sequence[ahead], sequence[behind], s) for s in ("left", "right"))
+    row, nth = repeated(stop - first)
+    wanting, forward_ops = behind[row], ahead[first[row] + nth]
+    before = ops.start[forward_ops] < ops.start[wanting]
+    return wanting[before], forward_ops[before]
+
+
+def _of_best_thread(forward_thread: Rows, thread: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return which pairs are of the thread that knows most of a forward thread's numbers.
+
+    The trace names the forward thread by a number of its own, which no thread of it carries.
+    """
+    pairs = Groups.by_keys([forward_thread, thread])
+    order = ordered(pairs.keys[:, 0], -pairs.count)
+    best = np.zeros(len(pairs), bool)
+    best[order[heads(pairs.keys[order, 0])]] = True
+    return best[pairs.group_ids]
+
+
+def _inherit(forward: Rows, how: NDArray[np.int32], ops: Nested) -> None:
+    """Give operators below a linked one its link: callers first, level by level."""
+    if not (forward != NONE).any():
+        return
+    order = ordered(ops.depth)
+    ends = np.cumsum(np.bincount(ops.depth))
+    for rows in np.split(order, ends[:-1])[1:]:
+        rows = rows[forward[rows] == NONE]
+        above = forward[ops.parent[rows]]
+        put = above != NONE
+        forward[rows[put]] = above[put]
+        how[rows[put]] = 1
+
+
+def _row(rows: Rows) -> pa.Array:
+    return number(rows, pa.int64(), rows != NONE)
+
+
+def _step_column(steps: NDArray[np.int32]) -> pa.Array:
+    return number(steps, pa.int32(), steps != NONE) if len(steps) else nulls(pa.int32(), 0)

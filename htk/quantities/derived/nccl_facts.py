@@ -1,0 +1,147 @@
+"""What NCCL's own records know of the profiler's collectives: algorithm, protocol, channels.
+
+Which record is which call, `nccl_pairs` tells. What cannot be paired still takes algorithm and
+protocol where the source has one answer for its type and size.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.base.columns.arrow import boolean, build, codes_of, number, numbers, text, texts, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints
+from htk.base.schema.comm import COLLECTIVE_FACTS
+from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.nccl_pairs import (
+    BY,
+    PROFILER,
+    TYPE_AND_SIZE,
+    CallsByRank,
+    RecordPairs,
+    common_answers,
+    groups_of_communicators,
+    paired,
+    sides,
+    signatures,
+    sources_beside,
+)
+
+
+@dataclass
+class _Joined:
+    pairs: RecordPairs
+    source: Ints  # row whose facts are taken, be it another call of that type and size
+
+
+def collective_facts(
+    collectives: pa.Table, collective_matches: pa.Table, comm_channels: pa.Table
+) -> pa.Table:
+    """For each collective of the profiler the facts of the others, row by row; null elsewhere."""
+    sources = sources_beside(collectives)
+    if not sources:
+        return build(COLLECTIVE_FACTS, {}, collectives.num_rows)
+    rows = CollectiveRows(collectives)
+    joined = _Joined(RecordPairs.none(rows.length), np.full(rows.length, NONE, np.int64))
+    match = numbers(collective_matches["match"], NONE)
+    ours = sides(rows, PROFILER)
+    for source in sources:
+        theirs = sides(rows, source)
+        taken_for = groups_of_communicators(rows, ours, theirs)
+        pairs = paired(rows, match, ours, theirs, taken_for)
+        there = pairs.row != NONE
+        joined.source[there] = joined.pairs.row[there] = pairs.row[there]
+        joined.pairs.by[there] = pairs.by[there]
+        joined.pairs.guessed[there] = pairs.guessed[there]
+        joined.pairs.comm_guessed[there] = pairs.comm_guessed[there]
+        for comm, named in taken_for.items():
+            _by_size(rows, ours, theirs, (named.group, comm), joined)
+    return _facts(collectives, comm_channels, joined)
+
+
+def _by_size(
+    rows: CollectiveRows,
+    ours: CallsByRank,
+    theirs: CallsByRank,
+    owners: tuple[int, int],
+    joined: _Joined,
+) -> None:
+    """Calls without facts take those that all calls of their type and size have in common.
+
+    Also of a paired call, where the record of another rank tells and its own does not. `owners`:
+    a group and its communicator.
+    """
+    group, comm = owners
+    algorithm, protocol = (
+        codes_of(rows.table[name])[0].astype(np.int64) for name in ("algorithm", "protocol")
+    )
+    example = common_answers(rows, theirs, comm, (algorithm, protocol))
+    by = joined.pairs.by
+    for (owner, _), member_rows in ours.rows.items():
+        if owner != group:
+            continue
+        for row, key in zip(member_rows.tolist(), signatures(rows, member_rows), strict=True):
+            has = joined.source[row] != NONE and algorithm[joined.source[row]] >= 0
+            if not has and key in example:
+                joined.source[row] = example[key]
+                by[row] = TYPE_AND_SIZE if by[row] == NONE else by[row]
+
+
+def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Table:
+    pairs = joined.pairs
+    has_facts = joined.source != NONE
+    source = number(np.maximum(joined.source, 0), pa.int64(), has_facts)
+    low, high = _channel_times(collectives, channels)
+    low, high = (np.append(x, NONE)[pairs.row] for x in (low, high))
+    names, listed = codes_of(collectives["source"])
+    has_record = pairs.row != NONE
+    columns = {
+        "joined_by": text(pairs.by, pa.array(BY)),
+        "guessed": boolean(pairs.guessed, has_record),
+        "comm_guessed": boolean(pairs.comm_guessed, has_record),
+        "facts_from": text(np.append(names, -1)[joined.source], listed),
+        "channel_ns_min": number(low, pa.int64(), low >= 0),
+        "channel_ns_max": number(high, pa.int64(), high >= 0),
+    }
+    there = number(np.maximum(pairs.row, 0), pa.int64(), has_record)
+    other = collectives.take(there) if len(has_facts) else collectives
+    columns |= {name: other[name] for name in ("comm_hash", "comm_rank", "seq")}
+    columns["record_from"], columns["record_event"] = other["source"], other["event"]
+    columns["source_duration_ns"] = pc.coalesce(
+        other["duration_ns"], pc.subtract(other["end_ns"], other["start_ns"])
+    )
+    for column in ("algorithm", "protocol", "channels"):
+        taken = collectives[column].take(source) if len(has_facts) else collectives[column]
+        columns[column] = texts(taken.to_pylist()) if column != "channels" else taken
+    return build(COLLECTIVE_FACTS, columns, len(has_facts))
+
+
+def _channel_times(collectives: pa.Table, channels: pa.Table) -> tuple[Ints, Ints]:
+    """Shortest and longest channel of each call (NONE: not recorded)."""
+    length = collectives.num_rows
+    empty = np.full(length, NONE, np.int64)
+    timed = valid(channels["start_ns"]) & valid(channels["end_ns"])
+    channels = channels.filter(pa.array(timed))
+    if not channels.num_rows:
+        return empty, empty
+    both = pa.concat_tables(
+        [
+            t.select(["source", "comm_hash", "comm_rank", "type", "seq"])
+            for t in (collectives, channels)
+        ]
+    )
+    source, _ = codes_of(both["source"])
+    kind, _ = codes_of(both["type"])
+    hashed = np.unique(numbers(both["comm_hash"], 0), return_inverse=True)[1].ravel()
+    rank, seq = numbers(both["comm_rank"], NONE), numbers(both["seq"], NONE)
+    key = np.column_stack([source, hashed, rank, kind, seq]).astype(np.int64)
+    groups = Groups.by_keys(key)
+    took = numbers(channels["end_ns"]) - numbers(channels["start_ns"])
+    low = np.full(len(groups), np.iinfo(np.int64).max)
+    high = np.full(len(groups), NONE, np.int64)
+    np.minimum.at(low, groups.group_ids[length:], took)
+    np.maximum.at(high, groups.group_ids[length:], took)
+    low = np.where(high == NONE, NONE, low)
+    return low[groups.group_ids[:length]], high[groups.group_ids[:length]]

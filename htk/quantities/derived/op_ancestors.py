@@ -1,0 +1,93 @@
+"""The Python call and the nn.Module round each operator, and round each Python call."""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.base.columns.arrow import codes_of, number, numbers, text, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.nesting import Nested, Rows, Threads, nested
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE
+from htk.base.schema.links import OP_CALLERS, PYTHON_LINKS
+
+MODULE = "nn.Module: "
+
+
+def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) -> pa.Table:
+    """Innermost Python call, and the path of nn.Modules, round each operator."""
+    threads = Threads()
+    calls = nested(python_calls, threads)
+    caller = calls.around(threads.of(cpu_ops), numbers(cpu_ops["start_ns"]))
+    path, paths = module_paths(python_calls, calls)
+    module = np.append(path, NONE)[caller]
+    by_python = module != NONE
+    recorded, recorded_paths = codes_of(cpu_ops["module_hierarchy"])
+    by_hierarchy = recorded != NONE
+    module = np.where(by_hierarchy, recorded + len(paths), module)
+    every = pa.concat_arrays([paths, recorded_paths.cast(pa.string())])
+    by_forward = _from_forward(module, op_links)
+    how = np.select([by_hierarchy, by_python, by_forward], [0, 1, 2], NONE)
+    return pa.table(
+        [
+            number(caller, pa.int64(), caller != NONE),
+            text(module, every),
+            text(how, pa.array(["hierarchy", "python", "forward"])),
+        ],
+        schema=OP_CALLERS,
+    )
+
+
+def python_links(python_calls: pa.Table) -> pa.Table:
+    """Return the caller, depth, thread and module of each Python call."""
+    calls = nested(python_calls, Threads())
+    path, paths = module_paths(python_calls, calls)
+    return pa.table(
+        [
+            number(calls.parent, pa.int64(), calls.parent != NONE),
+            number(calls.depth, pa.int32()),
+            number(calls.thread, pa.int32()),
+            text(path, paths),
+        ],
+        schema=PYTHON_LINKS,
+    )
+
+
+def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int64], pa.Array]:
+    """Return the path of nn.Modules that each Python call is inside of (itself too), as codes.
+
+    Level by level of the call tree: a call has its caller's path, and a module adds its name.
+    """
+    codes, names = codes_of(python_calls["name"])
+    labels = names.to_pylist()
+    is_module = np.array([n.startswith(MODULE) for n in labels] + [False], bool)[codes]
+    path = np.full(len(codes) + 1, NONE, np.int64)  # the last one for no caller
+    path_codes: dict[tuple[int, int], int] = {}
+    paths: list[str] = []
+    depth = calls.depth
+    order = ordered(depth)
+    levels = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
+    for low, high in zip(levels[:-1].tolist(), levels[1:].tolist(), strict=True):
+        rows = order[low:high]
+        path[rows] = path[calls.parent[rows]]
+        modules = rows[is_module[rows]]
+        distinct = Groups.by_keys(
+            np.stack([path[modules], codes[modules].astype(np.int64)], axis=1)
+        )
+        level_codes = []
+        for above, name in distinct.keys.tolist():  # a distinct module each
+            if (above, name) not in path_codes:
+                path_codes[above, name] = len(paths)
+                own = labels[name].removeprefix(MODULE)
+                paths.append(f"{paths[above]}.{own}" if above != NONE else own)
+            level_codes.append(path_codes[above, name])
+        path[modules] = np.array(level_codes, np.int64)[distinct.group_ids]
+    return path[:-1], pa.array(paths, pa.string())
+
+
+def _from_forward(module: NDArray[np.int64], op_links: pa.Table) -> NDArray[np.bool_]:
+    """Operators of the backward pass take their forward operator's module."""
+    forward: Rows = numbers(op_links["forward_row"], NONE)
+    wants = valid(op_links["forward_row"]) & (module == NONE)
+    module[wants] = module[forward[wants]]
+    return np.asarray(wants & (module != NONE))

@@ -1,0 +1,279 @@
+"""Forward, backward, optimizer, data loading: the pass of each operator and each GPU activity.
+
+Decided once, and by the strongest evidence there is, which the column `basis` names:
+
+1. `sequence`: autograd's sequence numbers and forward threads. What carries a forward thread, or is
+   linked to a forward operator, is backward; the operator that it is linked to is forward.
+2. `autograd thread`: what the autograd engine evaluates, and all else on its threads, is backward.
+3. `user range`: the innermost range round it that names a pass, as `annotation_links` nests them.
+4. `name`: of the operator, or of one round it.
+5. `order`: what begins before the last backward operator of its step is forward, and all of a
+   process that has no backward pass.
+
+An operator inside a backward one is backward, whatever it is: forward work that is done again there
+is `recomputed`.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import boolean, codes_of, matching, numbers, text, truths, valid
+from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.nesting import Int32, Threads, files_of
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.names.phases import (
+    BACKWARD,
+    ENGINE,
+    FORWARD,
+    OTHER,
+    PHASES,
+    is_gradient,
+    phase_of_op,
+    phase_of_range,
+)
+from htk.base.schema import DERIVED
+from htk.quantities.derived.captures import captured_ops
+
+BASES = ("sequence", "autograd thread", "user range", "name", "order")
+_SEQUENCE, _THREAD, _RANGE, _NAME, _ORDER = range(len(BASES))
+_HOOKS = 8  # operators of hooks for each evaluation, at most; a few evaluations come by the way
+_RUN = 3  # operators in a row that are the forward pass's own, not a likeness
+
+
+def op_passes(
+    cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Table, annotation_links: pa.Table
+) -> pa.Table:
+    """Return the pass of each operator, what tells it, and whether it is forward work done again.
+
+    Backward evidence of an operator holds for all inside it.
+    """
+    calls = _Calls(op_links)
+    linked = (numbers(cpu_ops["forward_thread"]) > 0) | valid(op_links["forward_row"])
+    by_sequence = calls.inside(linked)
+    evaluated = matching(cpu_ops["name"], lambda name: name.startswith(ENGINE))
+    threads = Threads().of(cpu_ops)
+    engine = _autograd_threads(threads, evaluated, cpu_ops, op_links, calls)
+    of_engine = np.isin(threads, engine)
+    backward = by_sequence | calls.inside(evaluated) | of_engine
+    phase = np.where(backward, BACKWARD, OTHER)
+    basis = np.where(by_sequence, _SEQUENCE, np.where(backward, _THREAD, NONE))
+
+    def decide(source: int, value: Ints) -> None:
+        new = (basis == NONE) & (value != OTHER)
+        phase[new], basis[new] = value[new], source
+
+    decide(_SEQUENCE, _made_nodes(cpu_ops, op_links, calls, backward))
+    decide(_RANGE, _of_ranges(annotations, annotation_links, op_links))
+    decide(_NAME, calls.inherited(_phases(cpu_ops["name"], phase_of_op)))
+    decide(_ORDER, _before_backward(phase == BACKWARD, cpu_ops, op_links))
+    backward |= (phase == BACKWARD) & (basis == _NAME)
+    again = _recomputed(cpu_ops, threads, calls, backward)
+    return _table("op_passes", phase, basis, again)
+
+
+def kernel_passes(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    launches: pa.Table,
+    launch_links: pa.Table,
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    op_passes: pa.Table,
+    annotations: pa.Table,
+    annotation_links: pa.Table,
+) -> pa.Table:
+    """Return the pass of each GPU activity: that of the operator that launched it.
+
+    What a CUDA graph replays has that of the operator that was captured. What was launched outside
+    operators goes by the thread and the user range of its launch.
+    """
+    captured, _ = captured_ops(kernels, kernel_links, launches, launch_links)
+    op = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
+    phase = np.append(_codes(op_passes["phase"], PHASES), OTHER)[op]
+    basis = np.append(_codes(op_passes["basis"], BASES), NONE)[op]
+    again = np.append(truths(op_passes["recomputed"]), False)[op]
+    launch = numbers(kernel_links["launch_row"], NONE)
+    outside = op == NONE
+    on_engine = outside & np.append(_launched_by_engine(launches, cpu_ops, op_links), False)[launch]
+    phase[on_engine], basis[on_engine] = BACKWARD, _THREAD
+    ranged = _of_ranges(annotations, annotation_links, kernel_links)
+    named = outside & ~on_engine & (ranged != OTHER)
+    phase[named], basis[named] = ranged[named], _RANGE
+    unknown = outside & (launch == NONE) & (basis == NONE)  # its launch was not recorded
+    return _table("kernel_passes", np.where(unknown, NONE, phase), basis, again)
+
+
+def _table(name: str, phase: Ints, basis: Ints, recomputed: Mask) -> pa.Table:
+    columns = [text(phase, pa.array(PHASES)), text(basis, pa.array(BASES)), boolean(recomputed)]
+    return pa.table(columns, schema=DERIVED[name])
+
+
+def _codes(column: pa.ChunkedArray, words: tuple[str, ...]) -> Ints:
+    """Return the place of each text among the words; NONE for null."""
+    codes, texts = codes_of(column)
+    return np.array([*(words.index(t) for t in texts.to_pylist()), NONE], np.int64)[codes]
+
+
+class _Calls:
+    """What lies inside what, callers first."""
+
+    def __init__(self, op_links: pa.Table) -> None:
+        self.parent = numbers(op_links["parent_row"], NONE)
+        depth = numbers(op_links["depth"]).astype(np.int64)
+        order = ordered(depth)
+        ends = np.cumsum(np.bincount(depth)) if len(order) else np.empty(0, np.int64)
+        self._inner = np.split(order, ends[:-1])[1:] if len(ends) else []
+
+    def inside(self, chosen: Mask) -> Mask:
+        """Return the chosen operators and all inside them."""
+        marked = chosen.copy()
+        for rows in self._inner:  # as often as operators are nested
+            marked[rows] |= marked[self.parent[rows]]
+        return marked
+
+    def inherited(self, phase: Ints) -> Ints:
+        """Return the phase of each operator, else that of the nearest one round it."""
+        phase = phase.copy()
+        for rows in self._inner:
+            phase[rows] = np.where(phase[rows] == OTHER, phase[self.parent[rows]], phase[rows])
+        return phase
+
+    def around(self, chosen: Mask, through: Mask) -> Mask:
+        """Return the chosen operators and those round them, as far as `through` holds."""
+        marked = chosen.copy()
+        for rows in reversed(self._inner):
+            marked[self.parent[rows[marked[rows] & through[self.parent[rows]]]]] = True
+        return marked
+
+
+def _phases(names: pa.ChunkedArray, phase_of: Callable[[str], int]) -> Ints:
+    """Return the phase that each name tells; asked once for each distinct name."""
+    codes, texts = codes_of(names)
+    return np.array([*(phase_of(t) for t in texts.to_pylist()), OTHER], np.int64)[codes]
+
+
+def _autograd_threads(
+    threads: Int32, evaluated: Mask, cpu_ops: pa.Table, op_links: pa.Table, calls: _Calls
+) -> Ints:
+    """Return threads of the autograd engine: they evaluate, and do little else.
+
+    A main thread evaluates too where the backward pass runs on the CPU, or where a gradient is
+    asked for by the way; but it is the one that made the nodes. A thread that begins with an
+    evaluation, where others are seen to make nodes, may run hooks besides (FSDP's copies and
+    collectives, outside of any evaluation); others must evaluate more than they do besides.
+    """
+    if not evaluated.any():
+        return np.empty(0, np.int64)
+    outer = numbers(op_links["depth"]) == 0
+    forward = numbers(op_links["forward_row"], NONE)
+    made_nodes = np.zeros(len(threads), bool)
+    made_nodes[forward[forward != NONE]] = True
+    made_nodes &= ~calls.inside(evaluated)
+    counts = int(threads.max(initial=-1)) + 1
+    by_engine = np.bincount(threads[outer & evaluated], minlength=counts)
+    besides = np.bincount(threads[outer & ~evaluated], minlength=counts)
+    makers = np.bincount(threads[made_nodes], minlength=counts)
+    start = numbers(cpu_ops["start_ns"])
+    first = np.full(counts, np.iinfo(np.int64).max)
+    np.minimum.at(first, threads[evaluated], start[evaluated])
+    before = np.bincount(threads[outer & (start < first[threads])], minlength=counts)
+    file = np.zeros(counts, np.int64)
+    file[threads] = files_of(cpu_ops)
+    seen = np.bincount(file, makers)[file] > 0
+    hooks = np.where((before == 0) & seen, _HOOKS, 1)
+    return np.flatnonzero((hooks * by_engine > besides) & (makers == 0))
+
+
+def _launched_by_engine(launches: pa.Table, cpu_ops: pa.Table, op_links: pa.Table) -> Mask:
+    """Return which calls threads of the autograd engine made."""
+    threads = Threads()
+    of_ops = threads.of(cpu_ops)
+    evaluated = matching(cpu_ops["name"], lambda name: name.startswith(ENGINE))
+    engine = _autograd_threads(of_ops, evaluated, cpu_ops, op_links, _Calls(op_links))
+    return np.isin(threads.of(launches), engine)
+
+
+def _made_nodes(cpu_ops: pa.Table, op_links: pa.Table, calls: _Calls, backward: Mask) -> Ints:
+    """Return FORWARD for operators to which backward ones are linked, what they call, and the
+    operators (not ranges that were recorded as such) that called them."""
+    forward = numbers(op_links["forward_row"], NONE)
+    chosen = np.zeros(len(backward), bool)
+    chosen[forward[forward != NONE]] = True
+    chosen &= ~backward
+    operators = matching(cpu_ops["name"], lambda name: "::" in name)
+    forward_ops = calls.inside(chosen) | calls.around(chosen, operators)
+    return np.where(forward_ops, FORWARD, OTHER)
+
+
+def _of_ranges(annotations: pa.Table, annotation_links: pa.Table, links: pa.Table) -> Ints:
+    """Return the phase that the innermost range round each row names that names one."""
+    own = _phases(annotations["name"], phase_of_range)
+    parent = numbers(annotation_links["parent_row"], NONE)
+    phase, above = own.copy(), parent.copy()
+    while len(rows := np.flatnonzero((phase == OTHER) & (above != NONE))):  # as deep as ranges are
+        phase[rows], above[rows] = own[above[rows]], parent[above[rows]]
+    return np.asarray(np.append(phase, OTHER)[numbers(links["annotation_row"], NONE)])
+
+
+def _before_backward(backward: Mask, cpu_ops: pa.Table, op_links: pa.Table) -> Ints:
+    """Return FORWARD for what begins before the last backward of its step, and for all of a
+    process that has none."""
+    process = codes_of(cpu_ops["process"])[0].astype(np.int64)
+    start = numbers(cpu_ops["start_ns"])
+    step = numbers(op_links["step"], NONE).astype(np.int64)
+    groups = Groups.by_keys([process, step])
+    last = groups.max(np.where(backward, start, np.iinfo(np.int64).min))[groups.group_ids]
+    trained = np.isin(process, np.unique(process[backward]))
+    return np.where(~trained | (start < last), FORWARD, OTHER)
+
+
+def _recomputed(cpu_ops: pa.Table, threads: Int32, calls: _Calls, backward: Mask) -> Mask:
+    """Return forward work that is done again inside backward (activation checkpointing).
+
+    Autograd numbers operators only while it records: inside backward, what will be differentiated
+    again. That is recomputed where it repeats a run of the forward pass, or where a checkpoint's
+    node evaluates it; a gradient that is itself differentiated (create_graph) repeats nothing.
+    """
+    sequence, names = numbers(cpu_ops["sequence"], NONE), cpu_ops["name"]
+    numbered = (sequence >= 0) & (numbers(cpu_ops["forward_thread"]) == 0)
+    numbered &= backward & ~matching(names, is_gradient)
+    checkpoint = matching(names, lambda name: "CheckpointFunctionBackward" in name)
+    in_checkpoint = np.append(checkpoint, False)[calls.parent]
+    file = files_of(cpu_ops)
+    without_numbers = np.bincount(file, sequence >= 0)[file] == 0  # of a profiler that records none
+    again = without_numbers & in_checkpoint & backward & ~matching(names, is_gradient)
+    if numbered.any():
+        repeats = _repeats(cpu_ops, threads, calls.parent, backward)
+        again |= numbered & (in_checkpoint | repeats)
+    return calls.inside(again)
+
+
+def _repeats(cpu_ops: pa.Table, thread: Int32, parent: Ints, backward: Mask) -> Mask:
+    """Return operators of the backward pass in a run of three that also occurs in the forward pass.
+
+    A run is of operators that one caller called one after the other.
+    """
+    if not backward.any():
+        return np.zeros(len(backward), bool)
+    name = codes_of(cpu_ops["name"])[0].astype(np.int64)
+    order = ordered(thread, parent, numbers(cpu_ops["start_ns"]))
+    count = len(order) - _RUN + 1
+    repeated = np.zeros(len(order), bool)
+    if count < 1:
+        return repeated
+    shifted = [order[k : k + count] for k in range(_RUN)]
+    together = np.ones(count, bool)
+    for rows in shifted[1:]:
+        together &= (parent[rows] == parent[shifted[0]]) & (thread[rows] == thread[shifted[0]])
+        together &= backward[rows] == backward[shifted[0]]
+    behind = together & backward[shifted[0]]
+    ahead = together & ~backward[shifted[0]]
+    columns = [files_of(cpu_ops)[shifted[0]], *(name[rows] for rows in shifted)]
+    runs = ([column[chosen] for column in columns] for chosen in (ahead, behind))
+    seen = row_of(*runs) != NONE
+    for rows in shifted:
+        repeated[rows[behind][seen]] = True
+    return repeated

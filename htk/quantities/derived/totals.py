@@ -1,0 +1,182 @@
+"""Totals of events that agree in what most questions group by: kept beside the tables of a file.
+
+They are exact sums, counts and extremes, so that totals of files, one after the other, say what the
+events of all files say, in a hundredth of their rows.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import boolean, codes_of, number, numbers, text, truths, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints
+from htk.base.schema.links import (
+    GPU_WORK,
+    KERNEL_TOTALS,
+    LAUNCH_TOTALS,
+    MEMORY_EXTENTS,
+    OP_EXTENTS,
+    OP_TOTALS,
+    STEP_MARKS,
+)
+
+_WHO = ("rank", "cycle")
+_TEXTS = ("kind", "activity", "family", "name", "grid", "block")
+_NUMBERS = ("device", "size_bytes")
+
+
+def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.Table) -> pa.Table:
+    """Return the number and the time of activities that are alike, in the order of their first."""
+    who = [name for name in _WHO if name in kernels.column_names]
+    numbered = {n: numbers(kernels[n], NONE).astype(np.int64) for n in (*who, *_NUMBERS)}
+    numbered["step"] = numbers(kernel_links["step"], NONE).astype(np.int64)
+    coded = {name: codes_of(kernels[name]) for name in _TEXTS}
+    blocks = numbers(kernels["blocks_per_sm"], -1.0)
+    again = truths(kernel_passes["recomputed"])
+    keys = [
+        *numbered.values(),
+        *(codes.astype(np.int64) for codes, _ in coded.values()),
+        np.unique(blocks, return_inverse=True)[1].ravel(),
+        again.astype(np.int64),
+    ]
+    alike = Groups.by_keys(keys)
+    order = np.argsort(alike.first_row)
+    first = alike.first_row[order]
+    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    longest = _longest(alike, end - start)[order]
+    columns = {
+        name: number(values[first], KERNEL_TOTALS.field(name).type, values[first] != NONE)
+        for name, values in numbered.items()
+    }
+    columns |= {name: text(codes[first], names) for name, (codes, names) in coded.items()}
+    columns |= {
+        "blocks_per_sm": number(
+            blocks[first], pa.float64(), valid(kernels["blocks_per_sm"])[first]
+        ),
+        "recomputed": boolean(again[first]),
+        "count": number(alike.count[order], pa.int64()),
+        "total_ns": number(alike.sum(end - start)[order], pa.int64()),
+        "start_ns": number(alike.min(start)[order], pa.int64()),
+        "longest_start_ns": number(start[longest], pa.int64()),
+        "longest_ns": number((end - start)[longest], pa.int64()),
+    }
+    return total_table(KERNEL_TOTALS, columns)
+
+
+def _longest(groups: Groups, length: Ints) -> Ints:
+    """Return the row of the longest of each group, of several the first."""
+    order = np.lexsort((np.arange(len(length)), -length, groups.group_ids))
+    longest: Ints = order[np.cumsum(groups.count) - groups.count]
+    return longest
+
+
+def op_totals(cpu_ops: pa.Table, op_links: pa.Table) -> pa.Table:
+    """Return the calls of operators of one name and shape in each step, in the order of their
+    first."""
+    return _alike(
+        OP_TOTALS,
+        cpu_ops,
+        {"step": op_links["step"]},
+        {name: cpu_ops[name] for name in ("name", "input_dims")},
+    )
+
+
+def launch_totals(launches: pa.Table) -> pa.Table:
+    """Return the calls that launch, by name, in the order of their first."""
+    return _alike(LAUNCH_TOTALS, launches, {}, {"name": launches["name"]})
+
+
+def op_extents(cpu_ops: pa.Table) -> pa.Table:
+    """Return the first start and the last end of the operators of each recording."""
+    recordings = Groups.by_keys(list(_who(cpu_ops).values()) or [np.zeros(cpu_ops.num_rows, int)])
+    start, end = (numbers(cpu_ops[name]) for name in ("start_ns", "end_ns"))
+    columns = of_first(OP_EXTENTS, _who(cpu_ops), recordings.first_row)
+    columns["start_ns"] = number(recordings.min(start), pa.int64())
+    columns["end_ns"] = number(recordings.max(end), pa.int64())
+    return total_table(OP_EXTENTS, columns)
+
+
+def memory_extents(memory: pa.Table) -> pa.Table:
+    """Return the most memory that was reserved of each type of device."""
+    keys = _who(memory)
+    keys["device_type"] = numbers(memory["device_type"], NONE).astype(np.int64)
+    devices = Groups.by_keys(list(keys.values()))
+    columns = of_first(MEMORY_EXTENTS, keys, devices.first_row)
+    columns["reserved_bytes"] = number(devices.max(numbers(memory["reserved_bytes"])), pa.int64())
+    return total_table(MEMORY_EXTENTS, columns)
+
+
+def step_marks(annotations: pa.Table) -> pa.Table:
+    """Return the annotations that are steps, in their order."""
+    marks = annotations.filter(pa.array(valid(annotations["step"])))
+    held = [name for name in STEP_MARKS.names if name in annotations.column_names]
+    return total_table(STEP_MARKS, {name: marks[name] for name in held})
+
+
+def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
+    """Return how much GPU work each recording holds, and how much of it is linked."""
+    recordings = Groups.by_keys(list(_who(kernels).values()) or [np.zeros(kernels.num_rows, int)])
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    linked, carried = valid(kernel_links["launch_row"]), truths(kernel_links["carry_in"])
+    lost, ambiguous = ~linked & ~carried, truths(kernel_links["ambiguous"])
+    sums = {
+        "gpu_activities": recordings.count,
+        "total_ns": recordings.sum(length),
+        "linked_ns": recordings.sum(np.where(linked, length, 0)),
+        "carry_in_activities": recordings.sum(carried.astype(np.int64)),
+        "carry_in_ns": recordings.sum(np.where(carried, length, 0)),
+        "unlinked_activities": recordings.sum(lost.astype(np.int64)),
+        "unlinked_ns": recordings.sum(np.where(lost, length, 0)),
+        "ambiguous_activities": recordings.sum(ambiguous.astype(np.int64)),
+    }
+    columns = of_first(GPU_WORK, _who(kernels), recordings.first_row)
+    columns |= {name: number(values, pa.int64()) for name, values in sums.items()}
+    return total_table(GPU_WORK, columns)
+
+
+def _alike(
+    schema: pa.Schema,
+    events: pa.Table,
+    numbered: Mapping[str, pa.ChunkedArray],
+    named: Mapping[str, pa.ChunkedArray],
+) -> pa.Table:
+    """Return the number and the time of events that agree in these columns."""
+    keys = _who(events)
+    keys |= {name: numbers(c, NONE).astype(np.int64) for name, c in numbered.items()}
+    coded = {name: codes_of(column) for name, column in named.items()}
+    groups = Groups.by_keys([*keys.values(), *(c.astype(np.int64) for c, _ in coded.values())])
+    order = np.argsort(groups.first_row)
+    first = groups.first_row[order]
+    length = numbers(events["end_ns"]) - numbers(events["start_ns"])
+    columns = of_first(schema, keys, first)
+    columns |= {name: text(codes[first], names) for name, (codes, names) in coded.items()}
+    columns["count"] = number(groups.count[order], pa.int64())
+    columns["total_ns"] = number(groups.sum(length)[order], pa.int64())
+    return total_table(schema, columns)
+
+
+def _who(events: pa.Table) -> dict[str, Ints]:
+    """Return whose the events are; those of one file do not say."""
+    return held_numbers(events, *_WHO)
+
+
+def held_numbers(table: pa.Table, *names: str) -> dict[str, Ints]:
+    """Return those of some columns that a table has."""
+    held = [name for name in names if name in table.column_names]
+    return {name: numbers(table[name], NONE).astype(np.int64) for name in held}
+
+
+def of_first(schema: pa.Schema, keys: Mapping[str, Ints], first: Ints) -> dict[str, pa.Array]:
+    """Return the columns of keys, by the first row of each."""
+    return {
+        name: number(values[first], schema.field(name).type, values[first] != NONE)
+        for name, values in keys.items()
+    }
+
+
+def total_table(schema: pa.Schema, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+    """Return a table of those columns of a schema that there are."""
+    fields = [field for field in schema if field.name in columns]
+    return pa.table([columns[field.name] for field in fields], schema=pa.schema(fields))

@@ -1,0 +1,110 @@
+"""Collectives some of whose members were not recorded: waiting and transfer cannot be told apart.
+
+Until the last recorded member has come a rank waits for sure. Beyond that it transfers for as long
+as the network needs at least, and the rest is undetermined: the members that were not recorded may
+have come late, or the network may have been slow.
+"""
+
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.physics.bandwidth import traffic
+from htk.physics.link_rates import scale_up_gbps
+from htk.quantities.derived.waits import Waits, global_root
+
+
+class MemberRows(Protocol):
+    """What is read of collectives, row by row."""
+
+    table: pa.Table
+    rank: Ints
+    root: Ints
+    group_size: Ints
+    timed: Mask
+    highest_rank: int
+    type: Ints
+    types: list[str]
+
+    @property
+    def group(self) -> Ints: ...
+
+    @property
+    def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]: ...
+
+    def is_type(self, *wanted: str) -> Mask: ...
+
+
+_FASTEST = 0.10  # of equal calls that all members recorded: the pace of the network
+
+
+def unrecorded_ranks(ranks: pa.Table) -> int:
+    """Return how many ranks of the job have no file, where its size is recorded."""
+    sizes = [size for size in ranks["world_size"].to_pylist() if size]
+    here = {rank for rank in ranks["rank"].to_pylist() if rank is not None}
+    return max(max(sizes, default=0) - len(here), 0) if here else 0
+
+
+def short_of_members(rows: MemberRows, present: Ints, ranks: pa.Table) -> Mask:
+    """Matched rows of collectives that lack members. A group of unknown size may lack some as soon
+    as the job does."""
+    expected = rows.group_size
+    lacks = unrecorded_ranks(ranks) > 0
+    return np.asarray((present > 0) & np.where(expected > 0, present < expected, lacks))
+
+
+def depends_on_all(rows: MemberRows) -> Mask:
+    """Rows that wait for every member: a broadcast waits for its root, a message for its peer."""
+    is_root = global_root(rows) == rows.rank
+    apart = rows.is_type("broadcast", "scatter", "send", "recv")
+    depends: Mask = ~apart & (~rows.is_type("reduce", "gather") | is_root)
+    return depends
+
+
+def with_undetermined(
+    rows: MemberRows, waited: Waits, lacking: Mask, short: Mask, ranks: pa.Table
+) -> Waits:
+    """The waits, with transfer of what lacks members cut to what the network needs at least."""
+    if not (lacking.any() or short.any()):
+        return waited
+    pace = np.ceil(_least(rows, ranks)).astype(np.int64)
+    group = rows.group
+    complete = np.flatnonzero(waited.has_wait & ~short)
+    size = [numbers(rows.table[c], NONE).astype(np.int64) for c in ("in_bytes", "out_bytes")]
+    codes = Groups.by_keys([group, rows.type, *size])
+    seen = Groups.by_keys(codes.group_ids[complete])
+    if len(seen):
+        fast = np.full(len(codes), NONE, np.int64)
+        fast[seen.keys.ravel()] = seen.quantiles(waited.transfer[complete], [_FASTEST])[0]
+        fastest = fast[codes.group_ids]
+        pace = np.where(fastest >= 0, fastest, pace)
+    transfer = np.where(lacking, np.minimum(waited.transfer, pace), waited.transfer)
+    return replace(
+        waited,
+        transfer=transfer,
+        undetermined=waited.transfer - transfer,
+        span=np.where(short, NONE, waited.span),
+    )
+
+
+def _least(rows: MemberRows, ranks: pa.Table) -> Floats:
+    """Return what each call takes at least, in ns: its bytes at the full rate of a GPU's links.
+
+    A switch may reduce on the way, so that an all-reduce sends its bytes once.
+    """
+    rate = max(
+        (r for r in map(scale_up_gbps, set(ranks["device_name"].to_pylist())) if r), default=None
+    )
+    if rate is None:
+        return np.zeros(len(rows.rank))
+    size = np.where(rows.group_size > 0, rows.group_size, 2)
+    into, out = (numbers(rows.table[c], NONE).astype(np.int64) for c in ("in_bytes", "out_bytes"))
+    kept = np.full(len(size), NONE, np.int64)
+    moved, factor = traffic(rows.type, rows.types, into, out, size, kept)
+    sent = np.nan_to_num(moved * np.minimum(factor, 1.0))
+    return np.where(valid(rows.table["in_split"]), 0.0, sent / rate)

@@ -1,0 +1,106 @@
+"""User ranges (record_function and the like) and the threads that work inside them.
+
+A range holds what was launched inside it by its own thread, and by the threads that work for it:
+autograd evaluates a backward pass on threads of its own while the thread that called it waits.
+Autograd threads may open ranges themselves (`nccl:all_reduce`); these lie inside the range that the
+waiting thread has open. A thread with ranges of its own that evaluates nothing for autograd works
+for itself.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import matching, number, numbers, truths, valid
+from htk.base.columns.nesting import Int32, Nested, Rows, Threads, nested
+from htk.base.columns.order import ordered
+from htk.base.columns.segments import heads
+from htk.base.columns.types import NONE, Ints
+from htk.base.schema import DERIVED
+
+_EVALUATES = "autograd::engine::evaluate_function"
+
+
+def annotation_links(annotations: pa.Table, cpu_ops: pa.Table) -> pa.Table:
+    """Return the range that holds each range; null for steps and for copies on the GPU."""
+    parent = UserRanges(annotations, cpu_ops, Threads()).parent
+    return pa.table(
+        [number(parent, pa.int64(), parent != NONE)], schema=DERIVED["annotation_links"]
+    )
+
+
+class UserRanges:
+    """The ranges of each file on its CPU threads, steps of the profiler aside."""
+
+    def __init__(self, annotations: pa.Table, cpu_ops: pa.Table, threads: Threads) -> None:
+        on_cpu = ~truths(annotations["on_gpu"])
+        is_step = valid(annotations["step"])
+        self._length = annotations.num_rows
+        self._rows = np.flatnonzero(on_cpu & ~is_step)
+        self._ranges: Nested = nested(annotations, threads, self._rows)
+        steps = nested(annotations, threads, np.flatnonzero(on_cpu & is_step))
+        self._autograd = _autograd_threads(cpu_ops, threads)
+        self._threads = threads
+        self._main = _main_threads(steps, self._ranges, self._autograd, threads.file)
+
+    def around(self, thread: Int32, time: Rows) -> Ints:
+        """Return the innermost range that holds what each thread does at each time, or NONE."""
+        inner = self._ranges.around(thread, time)
+        lost = np.flatnonzero((inner == NONE) & self._works_for_main(thread))
+        inner[lost] = self._of_main(thread[lost], time[lost])
+        return np.append(self._rows, NONE)[inner]
+
+    @property
+    def parent(self) -> Ints:
+        """Return the range that holds each row of `annotations`, or NONE."""
+        ranges = self._ranges
+        above = ranges.parent.copy()
+        thread = ranges.thread.astype(np.int32)
+        outer = np.flatnonzero((above == NONE) & self._works_for_main(thread))
+        above[outer] = self._of_main(thread[outer], ranges.start[outer])
+        parent = np.full(self._length, NONE, np.int64)
+        parent[self._rows] = np.append(self._rows, NONE)[above]
+        return parent
+
+    def _of_main(self, thread: Int32, time: Rows) -> Rows:
+        return self._ranges.around(self._main_of(thread), time)
+
+    def _main_of(self, thread: Int32) -> Int32:
+        """Return the main thread of each thread's file; NONE for no thread."""
+        file = np.append(self._threads.file, NONE)[thread]
+        recorded = (file >= 0) & (file < len(self._main))
+        return np.where(
+            recorded, np.append(self._main, np.int32(NONE))[np.where(recorded, file, -1)], NONE
+        )
+
+    def _works_for_main(self, thread: Int32) -> np.ndarray:
+        """Return the threads of autograd, and those that have no ranges of their own."""
+        alone = ~np.isin(thread, self._ranges.thread)
+        is_other = thread != self._main_of(thread)
+        return np.asarray(is_other & (alone | np.isin(thread, self._autograd)))
+
+
+def _autograd_threads(cpu_ops: pa.Table, threads: Threads) -> Int32:
+    evaluates = matching(cpu_ops["name"], lambda name: name.startswith(_EVALUATES))
+    evaluates |= numbers(cpu_ops["forward_thread"]) > 0
+    return np.unique(threads.of(cpu_ops)[evaluates])
+
+
+def _main_threads(steps: Nested, ranges: Nested, autograd: Int32, file: Rows) -> Int32:
+    """Return, of each file, the thread with the profiler's steps, else that with the most time in
+    ranges, not of autograd if there is another; NONE where none has any."""
+    count = int(file.max(initial=-1)) + 1
+    by_steps = np.bincount(steps.thread, minlength=len(file)).astype(np.int64)
+    stepped = np.zeros(count, bool)
+    stepped[file[steps.thread]] = True
+    own = ~np.isin(ranges.thread, autograd)
+    has_own = np.zeros(count, bool)
+    has_own[file[ranges.thread[own]]] = True
+    outer = (own | ~has_own[file[ranges.thread]]) & (ranges.parent == NONE)
+    time = np.zeros(len(file), np.int64)
+    np.add.at(time, ranges.thread[outer], ranges.end[outer] - ranges.start[outer] + 1)
+    weight = np.where(stepped[file], by_steps, time)
+    order = ordered(file, -weight)
+    most = order[heads(file[order])]
+    main = np.full(count, NONE, np.int32)
+    main[file[most]] = np.where(weight[most] > 0, most, NONE)
+    return main

@@ -1,0 +1,104 @@
+"""Wait and transfer: what part of a collective a rank spent waiting for those it depends on.
+
+S = the latest start over the ranks that a rank depends on: all of them in a synchronising
+collective, the root in broadcast and scatter, the peer of a message; in reduce and gather only
+the root depends on others. wait = clip(S - start, 0, duration), transfer = duration - wait.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, Mask
+
+NEVER = np.iinfo(np.int64).min  # no start: aligned times of a trace that counts from 0 may be < 0
+
+
+class WaitRows(Protocol):
+    """What is read of collectives, row by row."""
+
+    rank: Ints
+    root: Ints
+    group_size: Ints
+    timed: Mask
+    highest_rank: int
+
+    @property
+    def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]: ...
+
+    def is_type(self, *wanted: str) -> Mask: ...
+
+
+@dataclass(frozen=True)
+class Waits:
+    has_wait: Mask
+    last_dependency_start: Ints  # S
+    wait: Ints
+    transfer: Ints
+    undetermined: Ints  # wait or transfer: members that were not recorded would tell
+    span: Ints  # last end less last start over the members: the time that bandwidth counts
+    last_rank: Ints  # who started last; NONE: unknown
+
+
+def waits(rows: WaitRows, match: Ints, start: Ints, end: Ints) -> Waits:
+    """Wait and transfer of matched, timed rows, from times on one clock."""
+    length = len(match)
+    common = np.full(length, NEVER, np.int64)
+    span, last = (np.full(length, NONE, np.int64) for _ in range(2))
+    chosen = np.flatnonzero((match != NONE) & rows.timed)
+    members = Groups.by_keys(match[chosen])
+    latest = members.max(start[chosen])[members.group_ids]
+    common[chosen] = _dependency(rows, chosen, members, latest, start)
+    span[chosen] = members.max(end[chosen])[members.group_ids] - latest
+    last[chosen] = _last_rank(rows.rank[chosen], members, start[chosen])
+    has_wait = common != NEVER
+    has_wait[chosen] &= (members.count > 1)[members.group_ids]
+    common = np.where(has_wait, common, start)
+    duration = end - start
+    wait = np.where(has_wait, np.clip(common - start, 0, np.maximum(duration, 0)), 0)
+    rest = np.where(has_wait, duration - wait, 0)
+    return Waits(has_wait, common, wait, rest, np.zeros(length, np.int64), span, last)
+
+
+def _dependency(rows: WaitRows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
+    """S of each chosen row; NEVER where the rank that it depends on is unrecorded."""
+    own = start[chosen]
+    own_rank = rows.rank[chosen]
+    root = global_root(rows)[chosen]
+    is_root = (root == own_rank) & (root >= 0)
+    of_root = members.max(np.where(is_root, own, NEVER))[members.group_ids]
+    from_root = rows.is_type("broadcast", "scatter")[chosen]
+    to_root = rows.is_type("reduce", "gather")[chosen]
+    dependency = latest
+    dependency = np.where(from_root, np.where(is_root, own, of_root), dependency)
+    dependency = np.where(
+        to_root, np.where(root < 0, NEVER, np.where(is_root, latest, own)), dependency
+    )
+    message = rows.is_type("send", "recv")[chosen]
+    other = members.sum(own)[members.group_ids] - own  # of two
+    pair = (members.count == 2)[members.group_ids]
+    return np.where(message, np.where(pair, other, NEVER), dependency)
+
+
+def global_root(rows: WaitRows) -> Ints:
+    """Global rank of each row's root (NONE: unknown). Roots are recorded as ranks of the group."""
+    codes, groups = rows.group_ranks
+    root = rows.root.copy()
+    for code, ranks in enumerate(groups):  # a few groups
+        in_group = (codes == code) & (root >= 0)
+        lookup = np.array([*ranks, NONE], np.int64)
+        root[in_group] = lookup[np.minimum(rows.root[in_group], len(ranks))]
+    unlisted = (codes == NONE) & (root >= 0)
+    everyone = unlisted & (rows.group_size > rows.highest_rank)  # everyone is in it
+    root[unlisted & ~everyone] = NONE
+    return root
+
+
+def _last_rank(rank: Ints, members: Groups, start: Ints) -> Ints:
+    """Return who started last in each match; of several the lowest rank."""
+    order = ordered(members.group_ids, start, -rank)
+    ends = np.cumsum(members.count) - 1
+    return rank[order][ends][members.group_ids] if len(rank) else rank

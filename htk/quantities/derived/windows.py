@@ -1,0 +1,213 @@
+"""Windows of time on a GPU, and what fills them.
+
+A rank's recorded window runs from its first GPU activity to the end of its last. GPU step k ends
+with the last end of any activity launched in ProfilerStep k; steps tile the window. What was
+launched after the last step is a window of its own without a number.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.base.columns.arrow import boolean, codes_of, number, numbers
+from htk.base.columns.groups import Groups, numbered, rows_by_number
+from htk.base.columns.intervals import Clipped, ConcatenatedTimeline, Spans, clip, union
+from htk.base.columns.types import NONE, Ints
+from htk.base.schema.links import ACTIVITIES, WINDOWS
+from htk.quantities.derived.links import steps_of
+
+_WITHOUT_WHO = ("rank", "cycle")
+
+
+def activities(kernels: pa.Table) -> pa.Table:
+    """GPU activities as time tables want them: whole, never cut by a choice of steps."""
+    return kernels.select([f.name for f in ACTIVITIES if f.name not in _WITHOUT_WHO])
+
+
+def rank_windows(kernels: pa.Table) -> pa.Table:
+    """First GPU activity to last end, for each device."""
+    device, start, end = _spans(kernels)
+    lows, highs, devices = _extent(device, start, end)
+    return _windows(
+        devices, np.full(len(devices), -1, np.int64), lows, highs, np.ones(len(devices), bool)
+    )
+
+
+def step_windows(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Table) -> pa.Table:
+    """GPU steps of each device."""
+    device, start, end = _spans(kernels)
+    step = numbers(kernel_links["step"], -1)
+    lows, highs, devices = _extent(device, start, end)
+    rows: list[tuple[int, int, int, int, bool]] = []
+    for low, high, device_id in zip(lows.tolist(), highs.tolist(), devices.tolist(), strict=True):
+        in_steps = (device == device_id) & (step >= 0)  # a few devices in one process
+        recorded = steps_of(annotations)[0]
+        rows += _steps(
+            device_id,
+            (low, high),
+            Spans(start[in_steps], end[in_steps]),
+            step[in_steps],
+            recorded,
+            _cut_step(annotations),
+        )
+    columns = np.array(rows, np.int64).reshape(-1, 5).T
+    return _windows(columns[0], columns[1], columns[2], columns[3], columns[4] > 0)
+
+
+def _steps(
+    device: int,
+    window: tuple[int, int],
+    spans: Spans,
+    step: Ints,
+    recorded: NDArray[np.integer],
+    cut: int,
+) -> list[tuple[int, int, int, int, bool]]:
+    """Return the steps one behind the other; the first begins with the window.
+
+    A step whose predecessor was not recorded begins with the first activity that it launched.
+    """
+    rows = []
+    begin, high = window
+    launched = Groups.by_keys(step)
+    reaches = np.maximum.accumulate(launched.max(spans.end))
+    firsts = launched.min(spans.start)
+    before = None
+    for k, first, reach in zip(
+        launched.keys.ravel().tolist(), firsts.tolist(), reaches.tolist(), strict=True
+    ):
+        missing = (
+            len(recorded) > 0
+            and before is not None
+            and not np.isin(np.arange(before + 1, k), recorded).all()
+        )
+        if missing and first > begin:
+            rows.append((device, -1, begin, first, False))
+            begin = first
+        rows.append((device, k, begin, reach, k != cut))
+        begin, before = reach, k
+    if rows and begin < high:
+        rows.append((device, -1, begin, high, False))
+    return rows
+
+
+def _cut_step(annotations: pa.Table) -> int:
+    """The last step, where the recording's end cut it: less than half as long as the others."""
+    step, start, end = steps_of(annotations)
+    if len(step) < 2:
+        return -1
+    length = end - start
+    return int(step[-1]) if 2 * length[-1] < np.median(length[:-1]) else -1
+
+
+def _extent(device: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    devices, inverse = np.unique(device, return_inverse=True)
+    lows = np.full(len(devices), np.iinfo(np.int64).max, np.int64)
+    highs = np.full(len(devices), np.iinfo(np.int64).min, np.int64)
+    np.minimum.at(lows, inverse, start)
+    np.maximum.at(highs, inverse, end)
+    return lows, highs, devices
+
+
+def _spans(kernels: pa.Table) -> tuple[Ints, Ints, Ints]:
+    return (
+        numbers(kernels["device"], -1).astype(np.int64),
+        numbers(kernels["start_ns"]),
+        numbers(kernels["end_ns"]),
+    )
+
+
+def _windows(
+    device: Ints, step: Ints, start: Ints, end: Ints, complete: NDArray[np.bool_]
+) -> pa.Table:
+    names = [f.name for f in WINDOWS if f.name not in _WITHOUT_WHO]
+    columns = [
+        number(device, pa.int32(), device >= 0),
+        number(step, pa.int32(), step >= 0),
+        number(start, pa.int64()),
+        number(end, pa.int64()),
+        boolean(complete),
+    ]
+    return pa.table(columns, names=names)
+
+
+@dataclass(frozen=True)
+class WindowedSpans:
+    """GPU activities cut to windows, laid on one axis."""
+
+    axis: ConcatenatedTimeline
+    length: Ints  # of each window
+    row: Ints  # activity row of each piece
+    window: Ints  # window of each piece
+    start: Ints  # on the axis
+    end: Ints
+
+    def union(self, pieces: NDArray[np.bool_]) -> Spans:
+        """Time on the axis that the chosen pieces cover."""
+        return union(self.start[pieces], self.end[pieces])
+
+
+def fill(activities: pa.Table, windows: pa.Table) -> WindowedSpans:
+    """Cut activities to the windows of their rank, cycle and device."""
+    from_, to = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+    cut = cut_to_windows(activities, windows)
+    axis = ConcatenatedTimeline.of(from_, to)
+    return WindowedSpans(
+        axis,
+        to - from_,
+        cut.row,
+        cut.window,
+        axis.point(cut.window, cut.start),
+        axis.point(cut.window, cut.end),
+    )
+
+
+def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
+    """Parts of spans that lie in windows of their rank, cycle and device."""
+    start, end = numbers(spans["start_ns"]), numbers(spans["end_ns"])
+    from_, to = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+    lane, window_lane = _lanes(spans, windows)
+    rows, places, starts, ends = [], [], [], []
+    spans_of, windows_of = rows_by_number(lane), rows_by_number(window_lane)
+    for lane_id in numbered(window_lane)[0].tolist():  # one device of one rank after the other
+        lane_spans, lane_windows = spans_of(lane_id), windows_of(lane_id)
+        lane_windows = lane_windows[np.argsort(from_[lane_windows], kind="stable")]
+        cut = clip(start[lane_spans], end[lane_spans], from_[lane_windows], to[lane_windows])
+        rows.append(lane_spans[cut.row])
+        places.append(lane_windows[cut.window])
+        starts.append(cut.start)
+        ends.append(cut.end)
+    return Clipped(_joined(rows), _joined(places), _joined(starts), _joined(ends))
+
+
+@dataclass(frozen=True)
+class KindMask:
+    """What kind each row is of."""
+
+    codes: NDArray[np.int32]
+    names: list[str]
+
+    def equals(self, kind: str) -> NDArray[np.bool_]:
+        return np.asarray(self.codes == (self.names.index(kind) if kind in self.names else -2))
+
+
+def kinds_of(activities: pa.Table, row: Ints) -> KindMask:
+    """Kinds of some rows of activities."""
+    codes, kinds = codes_of(activities["kind"])
+    return KindMask(codes[row], kinds.to_pylist())
+
+
+def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:
+    """Return one number for each (rank, cycle, device); tables of one file tell the device."""
+    who = [name for name in (*_WITHOUT_WHO, "device") if name in activities.column_names]
+    keys = [
+        np.column_stack([numbers(t[c], NONE).astype(np.int64) for c in who])
+        for t in (activities, windows)
+    ]
+    numbers_of_both = Groups.by_keys(np.concatenate(keys)).group_ids
+    return numbers_of_both[: len(keys[0])], numbers_of_both[len(keys[0]) :]
+
+
+def _joined(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

@@ -1,0 +1,203 @@
+"""Where the critical path of a step runs: its pieces, on the rows of the tables they lie in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.base.columns.arrow import boolean, number, numbers, text
+from htk.base.columns.types import Ints, Mask
+from htk.base.schema import TEXT, table
+from htk.quantities.derived.clocks import corrections
+from htk.quantities.graph.build import Graph, build
+from htk.quantities.graph.edges import KINDS
+from htk.quantities.graph.replay import critical, replay
+
+WHAT = {
+    "run": "compute",
+    "arrive": "communication",
+    "transfer": "communication",
+    "call": "host: launch and runtime calls",
+    "host_gap": "host: between calls",
+    "handover": "host: from thread to thread",
+    "launch": "launch latency",
+    "stream": "gap between kernels",
+    "event": "stream waits for stream",
+    "sync": "host waits for GPU",
+    "queue": "full queue",
+    "capacity": "no room on the GPU",
+}
+RUNS = ("compute", "communication", "memory")  # what an activity's own length is, by its kind
+_WHATS = (*RUNS, *(what for what in WHAT.values() if what not in RUNS))
+_INSIDE = ("run", "arrive", "transfer", "call")
+
+PATH = table(
+    rank=(pa.int32(), "Global rank of the event."),
+    cycle=(pa.int32(), "Profiling cycle."),
+    table=(TEXT, "Table of the event: kernels or launches."),
+    row=(pa.int64(), "Its row there."),
+    event=(pa.int64(), "Row of the event in its rank's trace."),
+    from_table=(TEXT, "Table of the event that the path comes from; null: it begins here."),
+    from_row=(pa.int64(), "Its row there."),
+    start_ns=(pa.int64(), "When the piece began, absolute, on the clock of its rank."),
+    end_ns=(pa.int64(), "When it ended."),
+    path_ns=(pa.int64(), "What it holds of the path."),
+    kind=(TEXT, "What it is: compute, communication, launch latency, host: between calls, …"),
+    inside=(pa.bool_(), "It lies within the event; else between the event it comes from and it."),
+    observed=(pa.bool_(), "The dependency was recorded, not inferred."),
+)
+_TABLES = ("kernels", "launches")
+
+
+def path_events(tables: Mapping[str, pa.Table], step: int | None = None) -> pa.Table:
+    """The pieces of a step's critical path, first to last; without a number of the steadiest.
+
+    `tables` are those of `htk.quantities.graph.build.READS`. Times are as recorded, not as replayed.
+    """
+    graph = build(tables, step)
+    path = critical(graph, replay(graph).time)
+    pieces = PathPieces.of(graph, path)
+    start, end = graph.time[graph.src[path]], graph.time[graph.dst[path]]
+    rank = pieces.rank.astype(np.int64)
+    start = start + graph.origin_ns
+    shift = corrections(tables["rank_clocks"], rank, start)  # back to the rank's own clock
+    cycle, event = (of_tables(tables, pieces, column) for column in ("cycle", "event"))
+    before = np.append(-1, pieces.row[:-1])[: len(path)]
+    columns = [
+        number(rank, pa.int32(), rank >= 0),
+        number(cycle, pa.int32()),
+        text(pieces.of_call.astype(np.int64), pa.array(_TABLES)),
+        number(pieces.row, pa.int64()),
+        number(event, pa.int64(), event >= 0),
+        text(_came_from(pieces), pa.array(_TABLES)),
+        number(before, pa.int64(), before >= 0),
+        number(start - shift, pa.int64()),
+        number(np.maximum(end + graph.origin_ns, start) - shift, pa.int64()),
+        number(np.maximum(graph.weight[path], 0), pa.int64()),
+        text(pieces.what, pa.array(_WHATS)),
+        boolean(pieces.inside),
+        boolean(graph.observed[path]),
+    ]
+    return pa.table(columns, schema=PATH)
+
+
+@dataclass(frozen=True)
+class PathEdges:
+    """The edges of a path, first to last."""
+
+    weight: Ints
+    kind: Ints  # into KINDS
+    observed: Mask
+    begin: Ints  # as replayed
+    end: Ints
+    unexplained: Ints  # as in Graph; empty: no such delays were kept
+
+    @classmethod
+    def of(cls, graph: Graph, path: Ints, time: Ints) -> "PathEdges":
+        return cls(
+            graph.weight[path],
+            graph.kind[path],
+            graph.observed[path],
+            time[graph.src[path]],
+            time[graph.dst[path]],
+            graph.unexplained[path] if len(graph.unexplained) else graph.unexplained,
+        )
+
+    def within(self, low: int) -> Ints:
+        """Return how long each lasts, without what lies before a time."""
+        return np.maximum(np.minimum(self.weight, self.end - low), 0)
+
+
+@dataclass(frozen=True)
+class PathEvents:
+    """The event of each edge of a path, as answers name it."""
+
+    what: Ints  # into _WHATS
+    name: NDArray[np.str_]
+    rank: Ints
+    event: Ints  # row in the rank's trace; -1: none
+
+    @classmethod
+    def of(cls, graph: Graph, path: Ints, events: tuple[Ints, Ints]) -> "PathEvents":
+        """Return those of a graph; `events`: see `event_numbers`."""
+        pieces = PathPieces.of(graph, path)
+        of_kernels, of_launches = (np.append(column, -1) for column in events)
+        row = np.where(pieces.of_call, -1, pieces.row), np.where(pieces.of_call, pieces.row, -1)
+        event = np.where(pieces.of_call, of_launches[row[1]], of_kernels[row[0]])
+        return cls(pieces.what, pieces.names(graph), pieces.rank, event)
+
+    def whats(self) -> NDArray[np.str_]:
+        return np.array(_WHATS, np.str_)[self.what]
+
+
+@dataclass(frozen=True)
+class PathPieces:
+    """The event that each piece of a path leads to, or lies in."""
+
+    of_call: Mask  # an event of `launches`, else of `kernels`
+    position: Ints  # in the graph's calls or activities
+    row: Ints  # in the table
+    rank: Ints
+    what: Ints  # into _WHATS
+    inside: Mask
+
+    @classmethod
+    def of(cls, graph: Graph, path: Ints) -> "PathPieces":
+        acts, calls = graph.activities, graph.calls
+        of_act, of_call = np.full((2, len(graph.time)), -1, np.int64)
+        of_act[graph.start] = of_act[graph.end] = np.arange(len(acts.row))
+        of_call[graph.call_start] = of_call[graph.call_end] = np.arange(len(calls.row))
+        head = graph.dst[path]
+        # Where the ranks of a collective meet there is no event: then it is the one that arrives.
+        meets = (of_act[head] < 0) & (of_call[head] < 0)
+        node = np.where(meets, graph.src[path], head)
+        act, call = of_act[node], of_call[node]
+        is_call = act < 0
+        runs = np.append(acts.kind, 0)[act]
+        what = np.array([_WHATS.index(WHAT[k]) for k in KINDS], np.int64)[graph.kind[path]]
+        what = np.where(graph.kind[path] == KINDS.index("run"), runs, what)
+        return cls(
+            is_call,
+            np.where(is_call, call, act),
+            np.where(is_call, np.append(calls.row, -1)[call], np.append(acts.row, -1)[act]),
+            np.where(is_call, np.append(calls.rank, -1)[call], np.append(acts.rank, -1)[act]),
+            what,
+            np.isin(graph.kind[path], [KINDS.index(k) for k in _INSIDE]),
+        )
+
+    def names(self, graph: Graph) -> NDArray[np.str_]:
+        acts, calls = graph.activities, graph.calls
+        names = np.array([*acts.names, *calls.names, ""], np.str_)
+        act, call = np.append(acts.name, -1), np.append(calls.name, -1)
+        other = call[np.where(self.of_call, self.position, -1)] + len(acts.names)
+        return names[np.where(self.of_call, other, act[np.where(self.of_call, -1, self.position)])]
+
+
+@dataclass(frozen=True)
+class StepPath:
+    """The critical path of a step, with what is said of the step."""
+
+    edges: PathEdges
+    events: PathEvents
+    facts: Mapping[str, Any]  # of the coverage
+
+
+def _came_from(pieces: PathPieces) -> Ints:
+    before = pieces.of_call.astype(np.int64)
+    return np.append(-1, before[:-1])[: len(before)]
+
+
+def event_numbers(tables: Mapping[str, pa.Table]) -> tuple[Ints, Ints]:
+    """Return the row in its rank's trace of each row of `kernels`, and of `launches`."""
+    return numbers(tables["kernels"]["event"], -1), numbers(tables["launches"]["event"], -1)
+
+
+def of_tables(tables: Mapping[str, pa.Table], pieces: PathPieces, column: str) -> Ints:
+    """Return a column of the tables, for the event of each piece."""
+    values = np.empty(len(pieces.row), np.int64)
+    for from_table, name in ((pieces.of_call, "launches"), (~pieces.of_call, "kernels")):
+        values[from_table] = numbers(tables[name][column], -1)[pieces.row[from_table]]
+    return values

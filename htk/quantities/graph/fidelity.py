@@ -1,0 +1,73 @@
+"""Fidelity of the graph: the untouched step is replayed and compared with the recording.
+
+Where the graph alone does not replay the step, delays that nothing recorded explains are kept as
+they were (`unexplained`); then the answer is never better than indicative.
+"""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from htk.base.columns.arrow import numbers
+from htk.base.columns.types import Ints
+from htk.quantities.graph.build import Graph, build, steps_at_hand
+from htk.quantities.graph.critical_path import PathEdges, PathEvents, StepPath, event_numbers
+from htk.quantities.graph.gate import Figures, Gate, TestedStep, judged
+from htk.quantities.graph.held_out import held_out, with_durations
+from htk.quantities.graph.replay import Replay, critical, last_end, once, replay
+from htk.quantities.graph.shared_tables import SharedTables
+from htk.quantities.graph.step_lengths import step_lengths
+from htk.quantities.graph.unexplained import keep_unexplained
+
+
+def gate(tables: Mapping[str, pa.Table], graph: Graph, replayed: Replay) -> Gate:
+    """Return all five tests."""
+    figures, subject = _tested(tables, graph, replayed.time)
+    path = PathEdges.of(graph, critical(graph, replayed.time), replayed.time)
+    return judged(figures, path, subject)
+
+
+def step_path(tables: Mapping[str, pa.Table], step: int | None = None) -> StepPath:
+    """Return the critical path of a step; without a number of the steadiest."""
+    graph = build(tables, step)
+    time = once(graph, graph.weight, graph.wrap_weight, graph.wrap_seen)
+    path = critical(graph, time)
+    edges = PathEdges.of(graph, path, time)
+    figures, subject = _tested(tables, graph, time)
+    events = PathEvents.of(graph, path, event_numbers(tables))
+    return StepPath(edges, events, subject.facts(figures, edges))
+
+
+def _tested(tables: Mapping[str, pa.Table], graph: Graph, time: Ints) -> tuple[Figures, TestedStep]:
+    """Return what a graph of all ranks is tested on, and the step that it is of."""
+    steps, held_out_end = steps_at_hand(tables), None
+    neighbour = held_out(steps, graph.step)
+    if neighbour is not None:
+        weights = with_durations(graph, step_lengths(tables, neighbour))
+        held_out_end = last_end(graph, once(graph, *weights))
+    figures = Figures.of(graph, time, linked_time(tables), held_out_end)
+    return figures, TestedStep(steps, graph.step, graph.cycle, graph.window)
+
+
+def linked_time(tables: Mapping[str, pa.Table]) -> tuple[int, int]:
+    """Return the GPU time, and that of activities whose launches were recorded."""
+    kernels, links = tables["kernels"], tables["kernel_links"]
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    linked_ns = int(length[numbers(links["launch_row"], -1) >= 0].sum())
+    return int(length.sum()), linked_ns
+
+
+def gated(tables: Mapping[str, pa.Table]) -> tuple[Graph, Replay, Gate]:
+    """Return the steadiest step, replayed and judged."""
+    tables = SharedTables(tables)  # both graphs read the same
+    graph = build(tables)
+    replayed = replay(graph)
+    results = gate(tables, graph, replayed)
+    if results.replays:
+        return graph, replayed, results
+    kept = keep_unexplained(graph)
+    again = replay(kept)
+    results_kept = gate(tables, kept, again)
+    if not kept.unexplained.any() or results_kept.verdict.startswith("refused"):
+        return graph, replayed, results
+    return kept, again, results_kept

@@ -1,0 +1,57 @@
+"""Ranks that a graph leaves out, for which its collectives still wait.
+
+When each member of a collective arrived is known of all ranks. A rank that is left out follows one
+of the graph, its leader: a member of the same collective with the same role. It arrives as long
+after its leader as it did in the recording, so that an edit which makes the leader faster or slower
+does so to those that follow it. The offset is that of the very call, to the leader's own arrival:
+it holds what the follower was late by then, however it had become late, and does not add up over
+collectives. Who came before its leader is not waited for.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.groups import row_of
+from htk.base.columns.types import NO_TIME, Ints
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The latest arrivals of ranks that are left out: a row for each collective and leader."""
+
+    match: Ints
+    leader: Ints  # a rank of the graph
+    arrived_ns: Ints  # the latest of those that follow it, on aligned clocks
+    ranks: int  # of the whole job, with those of the graph
+    windows: Mapping[str, pa.Table]  # steps and recordings of all ranks, and their clocks
+
+    def latest(self, match: Ints, rank: Ints) -> Ints:
+        """Return the latest arrival of those that follow each member; NO_TIME: nobody does."""
+        row = row_of([self.match, self.leader], [match, rank])
+        return np.append(self.arrived_ns, NO_TIME)[row]
+
+
+class RepresentedTables(Mapping[str, pa.Table]):
+    """The tables of some ranks, and what is known of those that they represent, if of any."""
+
+    def __init__(self, tables: Mapping[str, pa.Table], left_out: LeftOut | None) -> None:
+        self._tables = tables
+        self.left_out = left_out
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
+def left_out_of(tables: Mapping[str, pa.Table]) -> LeftOut | None:
+    """Return the ranks that tables leave out; None: they hold all that was recorded."""
+    left_out: LeftOut | None = getattr(tables, "left_out", None)
+    return left_out

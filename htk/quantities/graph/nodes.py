@@ -1,0 +1,332 @@
+"""What a step is made of: its GPU activities and the CPU calls that matter, lane by lane."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.base.columns.arrow import codes_of, matching, numbers, truths, valid
+from htk.base.columns.groups import Groups, event_keys, row_of
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, Mask
+from htk.base.errors import MissingTable
+from htk.quantities.derived.clocks import corrections
+from htk.quantities.graph.shared_tables import once
+
+SYNCHRONISES = re.compile(r"(Device|Stream|Event|Ctx)Synchronize$")
+_MATTERS = re.compile(r"Synchronize$|StreamWaitEvent|EventRecord")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Whole steps of all ranks; window rows are of the rank that ends last."""
+
+    numbers: list[int]
+    low: dict[int, int]
+    high: dict[int, int]
+    recording: tuple[int, int]  # where none are marked: all of one recording
+    cycle: int = 0  # which of them: that with the most GPU time
+    cycle_of: dict[int, int] = field(default_factory=dict)  # of numbers that several cycles have
+
+    def cycle_for(self, step: int | None) -> int | None:
+        """Return the cycle whose rows are meant; None: the number tells the step alone."""
+        return self.cycle if step is None else self.cycle_of.get(step)
+
+    @property
+    def periods(self) -> dict[int, int]:
+        return {k: self.high[k] - self.low[k] for k in self.numbers}
+
+    @property
+    def steadiest(self) -> int:
+        """The step nearest the median; the first, whose start was not seen, only if it must be."""
+        usable = self.numbers[1:] or self.numbers
+        periods = self.periods
+        middle = float(np.median([periods[k] for k in usable]))
+        return min(usable, key=lambda k: (abs(periods[k] - middle), k))
+
+    def chosen(self, step: int | None) -> int | None:
+        """Return the step asked for, where none is the steadiest; None: none are marked."""
+        chosen = self.steadiest if step is None and self.numbers else step
+        if chosen is not None and chosen not in self.numbers:
+            raise MissingTable(
+                f"step {chosen} is not whole on every rank; there are {self.numbers}"
+            )
+        return chosen
+
+    def window(self, step: int | None, origin: int) -> tuple[int, int]:
+        low, high = self.recording if step is None else (self.low[step], self.high[step])
+        return low - origin, high - origin
+
+
+def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
+    is_complete = truths(step_windows["complete"]) & (numbers(step_windows["step"], -1) >= 0)
+    rank, cycle = numbers(step_windows["rank"], -1), numbers(step_windows["cycle"], 0)
+    step = numbers(step_windows["step"], -1)
+    recording, longest = _longest(rank_windows)
+    low, high = numbers(step_windows["start_ns"]), numbers(step_windows["end_ns"])
+    ranks = len(np.unique(numbers(rank_windows["rank"], -1)))
+    complete_steps, lows, highs, cycle_of = [], {}, {}, {}
+    for k in np.unique(step[is_complete]).tolist():  # a few steps
+        of_step = is_complete & (step == k)
+        if _is_repeated(rank[of_step], cycle[of_step]):
+            cycle_of[int(k)] = _cycle_of_all(rank[of_step], cycle[of_step], longest)
+            of_step &= cycle == cycle_of[int(k)]
+        if len(np.unique(rank[of_step])) == ranks:
+            complete_steps.append(int(k))
+            lows[int(k)], highs[int(k)] = int(low[of_step].max()), int(high[of_step].max())
+    return Steps(complete_steps, lows, highs, recording, longest, cycle_of)
+
+
+def _is_repeated(rank: Ints, cycle: Ints) -> bool:
+    """Return whether some rank has the step in more than one of its cycles."""
+    ranks = Groups.by_keys(rank.astype(np.int64))
+    return bool((ranks.distinct(cycle.astype(np.int64)) > 1).any())
+
+
+def _cycle_of_all(rank: Ints, cycle: Ints, preferred: int) -> int:
+    """Return the cycle in which most ranks have the step; of several the preferred, or the last."""
+    cycles = Groups.by_keys(cycle.astype(np.int64))
+    of_cycle = cycles.keys[:, 0]
+    ranks = cycles.distinct(rank.astype(np.int64))
+    return int(of_cycle[np.lexsort((of_cycle, of_cycle == preferred, ranks))[-1]])
+
+
+def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
+    """From when to when the recording with the most GPU time lasts, and its cycle: between two
+    recordings nobody knows what ran."""
+    cycles = Groups.by_keys(numbers(rank_windows["cycle"]).astype(np.int64)[:, None])
+    low, high = numbers(rank_windows["start_ns"]), numbers(rank_windows["end_ns"])
+    most = int(cycles.sum(high - low).argmax())
+    in_cycle = cycles.group_ids == most
+    return (int(low[in_cycle].min()), int(high[in_cycle].max())), int(cycles.keys[most, 0])
+
+
+@dataclass(frozen=True)
+class Activities:
+    """GPU activities of the step, by stream and start."""
+
+    row: Ints  # in `kernels`
+    rank: Ints
+    lane: Ints  # (rank, device, stream)
+    device: Ints  # (rank, device)
+    start: Ints
+    end: Ints
+    name: Ints  # into `names`
+    names: list[str]
+    kind: Ints  # 0 compute, 1 comm, 2 memory
+    call: Ints  # the call that launched it, in Calls; -1: none
+    before: Ints  # end of the stream's last activity of the step before; -1: none
+
+    @property
+    def length(self) -> Ints:
+        return self.end - self.start
+
+    def compute_lane(self, rank: int) -> Ints:
+        """Return the activities of the rank's busiest compute stream, in order; looked for once."""
+        if rank not in self._compute_lanes:
+            compute = (self.rank == rank) & (self.kind == 0) & (self.call >= 0)
+            lanes = np.unique(self.lane[compute])
+            busy = [int(self.length[compute & (self.lane == k)].sum()) for k in lanes.tolist()]
+            rows = np.empty(0, np.int64)
+            if busy:
+                on_lane = (self.lane == lanes[int(np.argmax(busy))]) & (self.rank == rank)
+                rows = np.flatnonzero(on_lane)
+                rows = rows[np.argsort(self.start[rows], kind="stable")]
+            rows.flags.writeable = False
+            self._compute_lanes[rank] = rows
+        return self._compute_lanes[rank]
+
+    @cached_property
+    def _compute_lanes(self) -> dict[int, Ints]:
+        return {}
+
+    @cached_property
+    def of_devices(self) -> list[tuple[Ints, Ints, Ints]]:
+        """Return the rows of each device: those that compute, those that communicate, others."""
+        order = np.argsort(self.device, kind="stable")
+        begins = np.flatnonzero(np.diff(self.device[order])) + 1
+        of_device = np.split(order, begins) if len(order) else []
+        kind = self.kind
+        return [
+            (rows[kind[rows] == 0], rows[kind[rows] == 1], rows[kind[rows] == 2])
+            for rows in of_device
+        ]
+
+
+@dataclass(frozen=True)
+class LaunchCalls:
+    """Calls that launch, wait, record or synchronise, by thread and start."""
+
+    row: Ints  # in `launches`
+    rank: Ints
+    lane: Ints  # (rank, thread)
+    start: Ints
+    end: Ints
+    name: Ints
+    names: list[str]
+    correlation: Ints
+    before: Ints  # end of the thread's last call before the step; -1: none
+
+    def named(self, pattern: re.Pattern[str]) -> Mask:
+        hits = np.array([bool(pattern.search(n)) for n in self.names] + [False])
+        return hits[self.name]
+
+
+def calls_of(
+    tables: Mapping[str, pa.Table], step: int | None, origin: int, cycle: int | None = None
+) -> LaunchCalls:
+    """Return the calls of a step, of a cycle, or of all."""
+    launches, links = tables["launches"], tables["launch_links"]
+    every, ends = once(tables, "calls", lambda: _all_calls(tables, origin))
+    ours = _chosen(launches, links, step, cycle)[every.row]
+    return LaunchCalls(
+        every.row[ours],
+        every.rank[ours],
+        every.lane[ours],
+        every.start[ours],
+        every.end[ours],
+        every.name[ours],
+        every.names,
+        every.correlation[ours],
+        _last_before(every.lane, ends, ours),
+    )
+
+
+def _all_calls(tables: Mapping[str, pa.Table], origin: int) -> tuple[LaunchCalls, Ints]:
+    """Return the calls of the whole recording, and their ends as recorded."""
+    launches, links = tables["launches"], tables["launch_links"]
+    matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
+    matters |= numbers(links["kernels"]) > 0
+    rank = numbers(launches["rank"], -1).astype(np.int64)
+    shift = corrections(tables["rank_clocks"], rank, numbers(launches["start_ns"]))
+    start = numbers(launches["start_ns"]) - origin + shift
+    end = numbers(launches["end_ns"]) - origin + shift
+    lane = _threads_by_first_row(launches, rank)
+    rows = np.flatnonzero(matters)
+    rows = rows[ordered(lane[rows], start[rows])]
+    names, dictionary = codes_of(launches["name"])
+    every = LaunchCalls(
+        rows,
+        rank[rows],
+        lane[rows],
+        start[rows],
+        np.maximum(end[rows], start[rows]),
+        names[rows].astype(np.int64),
+        dictionary.to_pylist(),
+        numbers(launches["correlation"], -1)[rows],
+        np.full(len(rows), -1, np.int64),
+    )
+    return every, end[rows]
+
+
+def activities_of(
+    tables: Mapping[str, pa.Table],
+    calls: LaunchCalls,
+    step: int | None,
+    origin: int,
+    cycle: int | None = None,
+) -> Activities:
+    kernels, links = tables["kernels"], tables["kernel_links"]
+    every, ends = once(tables, "activities", lambda: _all_activities(tables, origin))
+    ours = _chosen(kernels, links, step, cycle)[every.row] & (every.call >= 0)
+    where = np.full(tables["launches"].num_rows + 1, -1, np.int64)
+    where[calls.row] = np.arange(len(calls.row))
+    return Activities(
+        every.row[ours],
+        every.rank[ours],
+        every.lane[ours],
+        every.device[ours],
+        every.start[ours],
+        every.end[ours],
+        every.name[ours],
+        every.names,
+        every.kind[ours],
+        where[every.call[ours]],
+        _last_before(every.lane, ends, ours),
+    )
+
+
+def _all_activities(tables: Mapping[str, pa.Table], origin: int) -> tuple[Activities, Ints]:
+    """Return the activities of the whole recording, and their ends as recorded; their calls are
+    rows of `launches`."""
+    kernels, links = tables["kernels"], tables["kernel_links"]
+    rank = numbers(kernels["rank"], -1).astype(np.int64)
+    shift = corrections(tables["rank_clocks"], rank, numbers(kernels["start_ns"]))
+    start = numbers(kernels["start_ns"]) - origin + shift
+    end = numbers(kernels["end_ns"]) - origin + shift
+    device = _lane(rank, numbers(kernels["device"], -1))
+    lane = _lane(rank, numbers(kernels["device"], -1), numbers(kernels["stream"], -1))
+    rows = ordered(lane, start)
+    names, dictionary = codes_of(kernels["name"])
+    kinds, kind_names = codes_of(kernels["kind"])
+    kind_codes = {"compute": 0, "comm": 1, "memory": 2}
+    to_kind = np.array([kind_codes.get(k, 0) for k in kind_names.to_pylist()] + [0], np.int64)
+    every = Activities(
+        rows,
+        rank[rows],
+        lane[rows],
+        device[rows],
+        start[rows],
+        np.maximum(end[rows], start[rows]),
+        names[rows].astype(np.int64),
+        dictionary.to_pylist(),
+        to_kind[kinds[rows]],
+        numbers(links["launch_row"], -1)[rows],
+        np.full(len(rows), -1, np.int64),
+    )
+    return every, end[rows]
+
+
+def _chosen(table: pa.Table, links: pa.Table, step: int | None, cycle: int | None) -> Mask:
+    every: Mask = np.ones(len(table), bool)
+    if step is not None:
+        every &= numbers(links["step"], -1) == step
+    if cycle is not None:
+        every &= numbers(table["cycle"]) == cycle
+    return every
+
+
+def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
+    """For the chosen rows, ordered by lane: the last end on their lane before the first chosen."""
+    chosen = np.flatnonzero(ours)
+    lanes, first = np.unique(lane[chosen], return_index=True)
+    last_end = np.full(len(chosen), -1, np.int64)
+    over = np.append(first, len(chosen))[1:]
+    begins = np.searchsorted(lane, lanes)
+    for low, high, begin in zip(first.tolist(), over.tolist(), begins.tolist(), strict=True):
+        if chosen[low] > begin:  # a few threads or streams
+            last_end[low:high] = end[begin : chosen[low]].max()
+    return last_end
+
+
+def ends_of_lanes(lane: Ints) -> tuple[Ints, Ints]:
+    """Return the first and the last row of each lane, which are ordered by it."""
+    first = np.flatnonzero(np.append(True, lane[1:] != lane[:-1])[: len(lane)])
+    return first, np.append(first[1:], len(lane))[: len(first)] - 1
+
+
+def _threads_by_first_row(launches: pa.Table, rank: Ints) -> Ints:
+    """Return the thread of each call, numbered by rank and first call, whatever ranks are at
+    hand."""
+    names = [codes_of(launches[name])[0] for name in ("process", "thread")]
+    threads = Groups.by_keys([rank, *names])
+    code = np.empty(len(threads), np.int64)
+    code[np.lexsort((threads.first_row, threads.keys[:, 0]))] = np.arange(len(threads))
+    return code[threads.group_ids]
+
+
+def _lane(*columns: NDArray[np.integer]) -> Ints:
+    """Return one number for each distinct combination."""
+    return Groups.by_keys(columns).group_ids
+
+
+def collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:
+    """Row of `collectives` for each activity; -1: none."""
+    kernels, comm = tables["kernels"], tables["collectives"]
+    linked = np.flatnonzero(valid(comm["event"]))
+    positions = row_of(event_keys(comm)[linked], event_keys(kernels)[rows])
+    return np.append(linked, -1)[positions]

@@ -1,0 +1,60 @@
+"""Which activities overlap at the times of a replay. Activities are given by their nodes."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from htk.base.columns.intervals import covered, union
+from htk.base.columns.types import Floats, Ints
+
+
+class Nodes(NamedTuple):
+    """Where some activities start and end."""
+
+    start: Ints
+    end: Ints
+
+
+def busy(time: Ints, sets: tuple[Nodes, Nodes, Nodes]) -> tuple[int, int, int]:
+    """Return how long the first set runs, any of the first two, and any of all, in ns."""
+    try:
+        from htk.base.native._overlaps import busy as compiled
+    except ImportError:
+        return busy_pure(time, sets)
+    lengths: tuple[int, int, int] = compiled(time, *sets[0], *sets[1], *sets[2])
+    return lengths
+
+
+def busy_pure(time: Ints, sets: tuple[Nodes, Nodes, Nodes]) -> tuple[int, int, int]:
+    """Do the same with NumPy alone."""
+    first, second, third = (_union(time, sets[: k + 1]) for k in range(3))
+    return first, second, third
+
+
+def _union(time: Ints, sets: tuple[Nodes, ...]) -> int:
+    starts, ends = (
+        np.concatenate([time[nodes] for nodes in side]) for side in zip(*sets, strict=True)
+    )
+    return union(starts, ends).total
+
+
+def beside(time: Ints, own: Nodes, others: Nodes) -> Floats:
+    """Return the share of each own activity's time in which any of the others runs."""
+    try:
+        from htk.base.native._overlaps import beside as compiled
+    except ImportError:
+        return beside_pure(time, own, others)
+    share = np.empty(len(own.start))
+    compiled(time, *own, *others, share)
+    return share
+
+
+def beside_pure(time: Ints, own: Nodes, others: Nodes) -> Floats:
+    """Do the same with NumPy alone."""
+    running, start, end = (
+        union(time[others.start], time[others.end]),
+        time[own.start],
+        time[own.end],
+    )
+    inside = covered(running, end) - covered(running, start)
+    return np.asarray(inside / np.maximum(end - start, 1))

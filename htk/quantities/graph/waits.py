@@ -1,0 +1,332 @@
+"""Waits: of streams for events, of calls for the GPU.
+
+Taken from recorded synchronisation events where there are any; else from when things ended and
+began, and then marked as inferred.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, numbers, valid
+from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.types import Ints, Mask
+from htk.quantities.graph.nodes import (
+    SYNCHRONISES,
+    Activities,
+    LaunchCalls,
+    activities_of,
+    calls_of,
+    collective_rows,
+)
+from htk.quantities.graph.pooled import ALL_AT_HAND, Pooled
+
+_WAIT_EVENT = re.compile(r"StreamWaitEvent")
+_COPY = re.compile(r"Memcpy")
+_ALIGNED_NS = 50_000  # a wait for an event ends this soon after the event
+_EVENT_NS = 5_000  # a longer lag after an event has another cause
+_SOON = 64  # launches: what a wait is for follows it this soon
+_INSTANCES = 3  # so often must one stream be seen to wait for another, before it is believed
+_RETURNS_NS = 200_000  # a call returns this soon after what it waited for
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Activity `src` ends before activity or call `dst`, by at least `lag`."""
+
+    src: Ints
+    dst: Ints
+    lag: Ints
+    observed: Mask
+
+    @classmethod
+    def of(cls, rows: list[tuple[int, int, int, bool]]) -> "Wait":
+        columns = np.array(rows, np.int64).reshape(-1, 4).T
+        return cls(columns[0], columns[1], columns[2], columns[3] > 0)
+
+
+def waits_for_events(
+    tables: Mapping[str, pa.Table],
+    activities: Activities,
+    calls: LaunchCalls,
+    origin: int,
+    pooled: Pooled = ALL_AT_HAND,
+) -> Wait:
+    """Return what the first activity launched after each cudaStreamWaitEvent waited for.
+
+    Where that was not recorded it is inferred, and never counts as observed.
+    """
+    launched = _Launched.of(activities, calls)
+    recorded = _recorded_waits(tables, activities, calls)
+    target = launched.next_on(recorded.lane, recorded.wait)
+    source = launched.last_on(recorded.waited_lane, recorded.record)
+    is_seen = (source >= 0) & (target >= 0) & (source != target)
+    believed = _believed(tables, launched, recorded.wait, origin, pooled)
+    pairs = np.concatenate([np.column_stack([source, target])[is_seen], believed])
+    observed = np.arange(len(pairs)) < is_seen.sum()
+    first = np.sort(Groups.by_keys(pairs).first_row)  # what was recorded comes before guesses
+    source, target = pairs[first].T
+    lag = activities.start[target] - activities.end[source]
+    lag = np.where((lag >= 0) & (lag < _EVENT_NS), lag, 0)
+    return Wait(source, target, lag, observed[first])
+
+
+def _believed(
+    tables: Mapping[str, pa.Table],
+    launched: "_Launched",
+    recorded: Ints,
+    origin: int,
+    pooled: Pooled,
+) -> Ints:
+    """Return waits without a choice, and those of streams seen to wait in three instances.
+
+    Instances are those of the step, and if they do not suffice of the whole recording.
+    """
+    pairs, sure = launched.guesses(recorded)
+    lanes = launched.activities.lane[pairs]
+    often = _often(lanes, lanes[launched.aligned(pairs)])
+    if pooled.any("doubtful waits", not (sure | often).all()):
+        calls = calls_of(tables, None, origin)
+        everything = _Launched.of(activities_of(tables, calls, None, origin), calls)
+        every, _ = everything.guesses(np.empty(0, np.int64))
+        often = _often(lanes, everything.activities.lane[every[everything.aligned(every)]])
+    return pairs[sure | often]
+
+
+def _often(lanes: Ints, aligned: Ints) -> Mask:
+    """Return which pairs of streams were seen in enough instances."""
+    both = Groups.by_keys(np.concatenate([lanes, aligned]))
+    seen = np.bincount(both.group_ids[len(lanes) :], minlength=len(both))
+    return np.asarray(seen[both.group_ids[: len(lanes)]] >= _INSTANCES)
+
+
+@dataclass(frozen=True)
+class _Launched:
+    """Activities by the time of their launch."""
+
+    activities: Activities
+    calls: LaunchCalls
+    order: Ints  # activities by launch
+    launched_ns: Ints  # launch start of each of those
+    lanes: dict[int, tuple[Ints, Ints]]  # the same of one stream, as asked for
+    ranks: dict[int, tuple[Ints, Ints, Ints]]  # of one rank, by end
+
+    @classmethod
+    def of(cls, activities: Activities, calls: LaunchCalls) -> "_Launched":
+        linked = np.flatnonzero(activities.call >= 0)
+        issued = calls.start[activities.call[linked]]
+        order = np.argsort(issued, kind="stable")
+        return cls(activities, calls, linked[order], issued[order], {}, {})
+
+    def guesses(self, recorded: Ints) -> tuple[Ints, Mask]:
+        """Return source and target of each unrecorded wait, and whether there was no choice."""
+        waits = np.flatnonzero(self.calls.named(_WAIT_EVENT))
+        waits = waits[~np.isin(waits, recorded)]
+        target = self._next_of_thread(waits)
+        waits, target = waits[target >= 0], target[target >= 0]
+        source, choices = self._ended_last(waits, target)
+        some = source >= 0
+        return np.column_stack([source, target])[some], choices[some] == 1
+
+    def _next_of_thread(self, waits: Ints) -> Ints:
+        """Return the first activity the same thread launches soon after each call (-1: none): other
+        ranks launch meanwhile."""
+        target = np.full(len(waits), -1, np.int64)
+        thread = self.calls.lane[self.activities.call[self.order]]
+        rank = self.activities.rank[self.order]
+        for lane in np.unique(self.calls.lane[waits]).tolist():  # a few threads
+            places = np.flatnonzero(thread == lane)
+            of_thread = np.flatnonzero(self.calls.lane[waits] == lane)
+            issued = self.calls.start[waits[of_thread]]
+            nth = np.searchsorted(self.launched_ns[places], issued)
+            some = nth < len(places)
+            position = places[nth[some]]
+            of_rank = np.flatnonzero(rank == self.calls.rank[waits[of_thread[0]]])
+            since = np.searchsorted(self.launched_ns[of_rank], issued[some])
+            soon = np.searchsorted(of_rank, position) - since < _SOON
+            target[of_thread[some][soon]] = self.order[position[soon]]
+        return target
+
+    def _ended_last(self, waits: Ints, target: Ints) -> tuple[Ints, Ints]:
+        """Return which of the last activities of other streams ended last before the target began.
+
+        Only what was launched before the wait counts; -1: none. Also return how many other streams
+        there were to choose from.
+        """
+        act, issued = self.activities, self.calls.start[waits]
+        best, ended = np.full(len(waits), -1, np.int64), np.full(len(waits), -1, np.int64)
+        choices = np.zeros(len(waits), np.int64)
+        for lane in np.unique(act.lane[self.order]).tolist():  # some streams
+            on_lane, launched = self._by_lane(lane)
+            elsewhere = np.flatnonzero(
+                (act.device[target] == act.device[on_lane[0]]) & (act.lane[target] != lane)
+            )
+            position = np.searchsorted(launched, issued[elsewhere]) - 1
+            elsewhere, last = elsewhere[position >= 0], on_lane[position[position >= 0]]
+            choices[elsewhere] += 1
+            end = act.end[last]
+            better = (end <= act.start[target[elsewhere]]) & (end > ended[elsewhere])
+            best[elsewhere[better]], ended[elsewhere[better]] = last[better], end[better]
+        return best, choices
+
+    def aligned(self, pairs: Ints) -> Mask:
+        """Return which targets began when their source had just ended."""
+        source, target = pairs.T
+        return np.asarray(
+            self.activities.start[target] - self.activities.end[source] <= _ALIGNED_NS
+        )
+
+    def next_on(self, lane: Ints, call: Ints) -> Ints:
+        """Return the first activity launched on a stream after each call; -1: none."""
+        return self._beside(lane, call, 0)
+
+    def last_on(self, lane: Ints, call: Ints) -> Ints:
+        """Return the last activity launched on a stream before each call; -1: none."""
+        return self._beside(lane, call, -1)
+
+    def _beside(self, lane: Ints, call: Ints, step: int) -> Ints:
+        activity = np.full(len(call), -1, np.int64)
+        for number in np.unique(lane[lane >= 0]).tolist():  # some streams
+            own = np.flatnonzero(lane == number)
+            rows, issued = self._by_lane(number)
+            position = np.searchsorted(issued, self.calls.start[call[own]]) + step
+            inside = (position >= 0) & (position < len(rows))
+            activity[own[inside]] = rows[position[inside]]
+        return activity
+
+    def ended_before(self, call: int) -> int:
+        """Return what ended last before the end of a call, of what its rank had launched before;
+        -1: nothing. Of several, what was launched first."""
+        rank, issued = int(self.calls.rank[call]), int(self.calls.start[call])
+        rows, ends, launched = self._by_end(rank)
+        last, latest = -1, 0
+        over = int(np.searchsorted(ends, self.calls.end[call], "right"))
+        for position in range(over - 1, -1, -1):  # few are launched behind what ended later
+            if last >= 0 and ends[position] < latest:
+                break
+            if launched[position] < issued:
+                last, latest = int(rows[position]), int(ends[position])
+        return last
+
+    def _by_end(self, rank: int) -> tuple[Ints, Ints, Ints]:
+        """Return the activities of a rank in the order of their ends, these, and their launches."""
+        if rank not in self.ranks:
+            own = np.flatnonzero(self.activities.rank[self.order] == rank)
+            end = self.activities.end[self.order[own]]
+            own = own[np.argsort(end, kind="stable")]
+            rows = self.order[own]
+            self.ranks[rank] = rows, self.activities.end[rows], self.launched_ns[own]
+        return self.ranks[rank]
+
+    def _by_lane(self, lane: int) -> tuple[Ints, Ints]:
+        if lane not in self.lanes:
+            on_lane = self.activities.lane[self.order] == lane
+            self.lanes[lane] = self.order[on_lane], self.launched_ns[on_lane]
+        return self.lanes[lane]
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """Recorded waits: columns of one row each."""
+
+    wait: Ints  # the call that waits
+    lane: Ints  # the stream that waits; -1: it runs nothing in the step
+    waited_lane: Ints
+    record: Ints  # the call that recorded the event
+
+
+def _recorded_waits(
+    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls
+) -> _Recorded:
+    """Return who waits for what in calls of cudaStreamWaitEvent, where that was profiled."""
+    syncs = tables["syncs"]
+    is_complete = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
+    is_complete &= valid(syncs["stream"]) & valid(syncs["wait_stream"])
+    rank, own, other, waits, waited = (
+        numbers(syncs[c], -1)[is_complete].astype(np.int64)
+        for c in ("rank", "correlation", "wait_correlation", "stream", "wait_stream")
+    )
+    by_call = np.column_stack([calls.rank, calls.correlation])
+    wait, record = (_last_row(by_call, np.column_stack([rank, c])) for c in (own, other))
+    stream = numbers(tables["kernels"]["stream"], -1)[activities.row]
+    first = np.unique(activities.lane, return_index=True)[1]
+    by_stream = np.column_stack([activities.rank, stream])[first]
+    columns = [
+        np.append(activities.lane[first], -1)[_last_row(by_stream, np.column_stack([rank, s]))]
+        for s in (waits, waited)
+    ]
+    complete = np.flatnonzero((wait >= 0) & (record >= 0))
+    last = complete[::-1][np.sort(Groups.by_keys(wait[complete][::-1]).first_row)][::-1]
+    return _Recorded(wait[last], columns[0][last], columns[1][last], record[last])
+
+
+def _last_row(keys: Ints, wanted: Ints) -> Ints:
+    """Return the last row of `keys` that each wanted key is; -1: none."""
+    row = row_of(keys[::-1], wanted)
+    return np.where(row >= 0, len(keys) - 1 - row, -1)
+
+
+def communicators(
+    tables: Mapping[str, pa.Table],
+    activities: Activities,
+    calls: LaunchCalls,
+    pooled: Pooled = ALL_AT_HAND,
+) -> Wait:
+    """Return waits of collectives for the one before of their communicator, on another stream.
+
+    NCCL runs them in order, whichever streams they are on; it counts where no two of a group's
+    collectives were seen to overlap.
+    """
+    rows = collective_rows(tables, activities.row)
+    codes, names = codes_of(tables["collectives"]["group"])
+    group = np.append(codes, -1)[rows]
+    members = np.flatnonzero((group >= 0) & (activities.call >= 0) & (activities.kind == 1))
+    issued = calls.start[activities.call[members]]
+    order = members[np.lexsort((issued, group[members], activities.rank[members]))]
+    first, second = order[:-1], order[1:]
+    same = (group[first] == group[second]) & (activities.rank[first] == activities.rank[second])
+    first, second = first[same], second[same]
+    lag = activities.start[second] - activities.end[first]
+    apart = activities.lane[first] != activities.lane[second]
+    overlapping = _counted("overlaps in a group", names, group[first[lag < 0]], pooled)
+    seen = _counted("pairs of a group", names, group[first[apart]], pooled)
+    keep = apart & (overlapping == 0)[group[first]] & (seen >= _INSTANCES)[group[first]]
+    first, second, lag = first[keep], second[keep], lag[keep]
+    return Wait(first, second, np.where(lag < _EVENT_NS, lag, 0), np.ones(len(first), bool))
+
+
+def _counted(what: str, names: pa.Array, codes: Ints, pooled: Pooled) -> Ints:
+    """Return how often each name occurs, of all ranks."""
+    listed = names.to_pylist()
+    own = np.bincount(codes, minlength=len(listed)).tolist()
+    of_all = pooled.tally(what, {n: k for n, k in zip(listed, own, strict=True) if k})
+    return np.array([of_all.get(name, 0) for name in listed], np.int64)
+
+
+def synchronised(activities: Activities, calls: LaunchCalls) -> Wait:
+    """Return what synchronising calls and blocking copies waited for."""
+    launched = _Launched.of(activities, calls)
+    rows: list[tuple[int, int, int, bool]] = []
+    for call in np.flatnonzero(calls.named(SYNCHRONISES)).tolist():  # some tens in a step
+        last = launched.ended_before(call)
+        if last >= 0:
+            rows += _returned(activities, calls, last, call)
+    copies = np.flatnonzero((activities.kind == 2) & (activities.call >= 0))
+    copies = copies[calls.named(_COPY)[activities.call[copies]]]
+    for copy in copies[activities.end[copies] <= calls.end[activities.call[copies]]].tolist():
+        rows += _returned(activities, calls, copy, int(activities.call[copy]))
+    return Wait.of(rows)
+
+
+def _returned(
+    activities: Activities, calls: LaunchCalls, activity: int, call: int
+) -> list[tuple[int, int, int, bool]]:
+    """Return the edge, if the call returned soon after the activity and began before its end."""
+    lag = int(calls.end[call] - activities.end[activity])
+    waited = activities.end[activity] > calls.start[call]
+    if not waited:
+        return [(activity, call, 0, True)]
+    return [(activity, call, lag, True)] if lag <= _RETURNS_NS else []

@@ -1,0 +1,101 @@
+"""Shared by the analyses of time: sums over windows, and answers per rank or per step."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.base.columns.arrow import boolean, number, numbers, truths
+from htk.base.columns.groups import quotient
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import Later
+from htk.quantities.derived.window_times import KindTimes
+
+Per = Literal["rank", "step"]
+Pool = Literal["all", "rank", "step"]
+Compat = Literal["hta"]
+
+
+def chosen_windows(per: Per, rank_windows: pa.Table, step_windows: pa.Table) -> pa.Table:
+    return rank_windows if per == "rank" else step_windows
+
+
+def chosen_times(per: Per, of_ranks: Later, of_steps: Later) -> tuple[pa.Table, KindTimes]:
+    """Return the windows of ranks or of steps, and what runs how long in each."""
+    windows = (of_ranks if per == "rank" else of_steps)()
+    return windows, KindTimes.of(windows)
+
+
+def summed(
+    per: Per, windows: pa.Table, values: Mapping[str, Ints]
+) -> tuple[dict[str, pa.Array], dict[str, Ints]]:
+    """Windows of the same rank and device (and step) added up: who they are, and the sums."""
+    step = numbers(windows["step"], -1) if per == "step" else np.full(windows.num_rows, -1)
+    who_ran = [numbers(windows[name], -1) for name in ("rank", "device")]
+    keys = np.stack([*who_ran, step_cycles(windows, step), step], axis=1).astype(np.int64)
+    order = keys.copy()
+    order[:, 3] = np.where(step < 0, np.iinfo(np.int64).max, step)  # what has no number comes last
+    _, first, inverse = np.unique(order, axis=0, return_index=True, return_inverse=True)
+    who = keys[first]
+    complete = np.ones(len(first), bool)
+    np.logical_and.at(complete, inverse.ravel(), truths(windows["complete"]))
+    columns = {
+        "rank": _nullable(who[:, 0]),
+        "device": _nullable(who[:, 1]),
+        "cycle": number(who[:, 2], pa.int32(), who[:, 3] >= 0),
+        "step": _nullable(who[:, 3]),
+        "complete": boolean(complete),
+    }
+    sums = {}
+    for name, value in values.items():
+        sums[name] = np.zeros(len(first), np.int64)
+        np.add.at(sums[name], inverse.ravel(), value)
+    return columns, sums
+
+
+def step_cycles(windows: pa.Table, step: Ints) -> Ints:
+    """Return the cycle of each numbered step, and for what has no number one behind them all.
+
+    Two cycles may have equal step numbers; their time without a number is one row.
+    """
+    cycles = np.full(len(step), np.iinfo(np.int32).max, np.int64)
+    if (step >= 0).any():  # a guest's windows have neither
+        cycles[step >= 0] = numbers(windows["cycle"], 0)[step >= 0]
+    return cycles
+
+
+def pooled(per: Pool, rows: pa.Table, step: pa.ChunkedArray) -> Ints:
+    """Rank, cycle and step of each row, as far as they are kept apart (-1 where they are not).
+
+    Two cycles may have equal step numbers; their rows without a number are one.
+    """
+    rank, number_of = numbers(rows["rank"], -1), numbers(step, -1)
+    nothing = np.full(len(rank), -1, np.int64)
+    cycle = np.where(number_of < 0, nothing, numbers(rows["cycle"], 0))
+    columns = (
+        nothing if per == "all" else rank,
+        cycle if per == "step" else nothing,
+        number_of if per == "step" else nothing,
+    )
+    return np.array(columns, np.int64).T  # each column in one piece
+
+
+def who_columns(keys: Ints) -> list[pa.Array]:
+    """Return the columns rank, cycle and step of what `pooled` keeps apart."""
+    return [_nullable(keys[:, k]) for k in range(3)]
+
+
+def percent(part: Ints, total: Ints) -> pa.Array:
+    """100·part/whole; null where there is no whole."""
+    return number(quotient(100.0 * part, total), pa.float64(), total > 0)
+
+
+def ratio(part: Ints, total: Ints) -> pa.Array:
+    """part/whole; null where there is no whole."""
+    return number(quotient(part, total), pa.float64(), total > 0)
+
+
+def _nullable(values: NDArray[np.int64]) -> pa.Array:
+    return number(values, pa.int32(), values >= 0)

@@ -1,0 +1,165 @@
+"""Rows of flight recorders and watchdogs, with their groups and states made whole."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, matching, valid
+from htk.quantities.measures.call_history import ABORTED, RECORDER, WATCHDOG, GroupId, group_id
+
+CALL_COLUMNS = (
+    "rank",
+    "event",
+    "group",
+    "group_desc",
+    "group_ranks",
+    "seq",
+    "seq_kind",
+    "type",
+    "raw_name",
+    "peer",
+    "dtype",
+    "out_dtype",
+    "in_shapes",
+    "out_shapes",
+    "in_elements",
+    "out_elements",
+    "coalesced",
+    "state",
+    "retired",
+    "library",
+    "enqueue_ns",
+    "end_ns",
+    "timeout_ns",
+    "frames",
+    "cycle",
+    "source",
+)
+STATUS_COLUMNS = (
+    "rank",
+    "cycle",
+    "source",
+    "group",
+    "group_desc",
+    "group_ranks",
+    "last_enqueued",
+    "last_completed",
+)
+_MOST_RANKS = 1 << 17
+_NCCL_TIMEOUT_NS = 600 * 10**9  # where none is recorded
+
+
+def watchdog_as_recorder(
+    records: list[dict[str, Any]], states: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[Mapping[str, Any]]]:
+    """Take what the watchdog says for what a recorder would.
+
+    It tells of elements, not of shapes, and only of the last calls. It does not tell the peer of a
+    message; messages have a count of their own, but share the group's counters, which then say
+    nothing.
+    """
+    lone = [r for r in records if r["source"] == WATCHDOG and r["type"] in ("send", "recv")]
+    unsure = {(r["rank"], r["group"]) for r in lone}
+    kept = []
+    for row in records:
+        if row["source"] == WATCHDOG:
+            if row in lone:
+                continue
+            row["event"] = (row["event"] or 0) + 1  # what was before is not told
+            for side in ("in", "out"):
+                count = row[f"{side}_elements"]
+                if row[f"{side}_shapes"] is None and count is not None:
+                    row[f"{side}_shapes"] = f"[[{count}]]"
+        kept.append(row)
+    for row in states:
+        if row["source"] == WATCHDOG and (row["rank"], row["group"]) in unsure:
+            row["last_enqueued"] = row["last_completed"] = None
+    return kept, states, list(lone)
+
+
+def enqueued_and_completed(records: list[dict[str, Any]]) -> dict[tuple[int, GroupId], int]:
+    """Return when each rank enqueued the last of its completed calls of each group, in ns."""
+    latest: dict[tuple[int, GroupId], int] = {}
+    for row in records:
+        if row["state"] == "completed" and row["enqueue_ns"] is not None:
+            key = (row["rank"], group_id(row))
+            latest[key] = max(latest.get(key, 0), row["enqueue_ns"])
+    return latest
+
+
+def call_state(row: Mapping[str, Any], status: Mapping[str, Any], alive_ns: int) -> str:
+    """Return what became of a call, whichever way its backend says so.
+
+    NCCL retires what timed out too, and calls it completed once the communicator is aborted. In a
+    communicator that completed what was enqueued later, at `alive_ns`, a slow call was only slow.
+    """
+    nccl = row["library"] in ("nccl", None)
+    limit = row["timeout_ns"] or _NCCL_TIMEOUT_NS
+    done = status.get("last_completed")
+    if row["state"] == "completed":
+        times = row["enqueue_ns"], row["end_ns"]
+        aged = nccl and None not in times and times[1] - times[0] >= limit
+        return ABORTED if aged and alive_ns <= times[1] else "completed"
+    if row["seq_kind"] != "p2p" and None not in (done, row["seq"]) and row["seq"] <= done:
+        return "completed"
+    if row["retired"] and not nccl:
+        return "completed"
+    return row["state"] or "scheduled"
+
+
+def resolve_groups(
+    records: list[dict[str, Any]], states: list[dict[str, Any]], world_size: int | None
+) -> set[GroupId]:
+    """Fill in the members of groups that a dump does not know; return those only inferred.
+
+    Another dump knows them, or they are the ranks that used the group.
+    """
+    rows = [*records, *states]
+    recorded: dict[str, set[str]] = defaultdict(set)
+    users: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        users[row["group"] or ""].add(row["rank"])
+        if row["group_ranks"]:
+            recorded[row["group"] or ""].add(row["group_ranks"])
+    highest = max((row["rank"] for row in rows), default=-1)
+    counted = world_size is not None and highest < world_size < _MOST_RANKS
+    size = world_size if counted and world_size is not None else highest + 1
+    everyone = range(size) if highest < _MOST_RANKS else ()
+    inferred = set()
+    for row in rows:
+        if row["group_ranks"]:
+            continue
+        name = row["group"] or ""
+        fitting = [k for k in recorded[name] if row["rank"] in json.loads(k)]
+        if len(fitting) == 1:
+            row["group_ranks"] = fitting[0]
+        elif not recorded[name]:
+            members = (_of_all_ranks(row) and everyone) or sorted(users[name])
+            row["group_ranks"] = json.dumps([*members], separators=(",", ":"))
+            if not (counted and _of_all_ranks(row)):
+                inferred.add(group_id(row))
+    return inferred
+
+
+def _of_all_ranks(row: Mapping[str, Any]) -> bool:
+    """Return whether it is the default group, as the watchdog names it."""
+    default = row["group_desc"] == "default_pg" or (row["group"] == "0" and not row["group_desc"])
+    return row["source"] == WATCHDOG and default
+
+
+def recorder_rows(table: pa.Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the rows of flight recorders, each text made once."""
+    ours = matching(table["source"], (RECORDER, WATCHDOG).__contains__) & valid(table["rank"])
+    table = table.select(columns).filter(pa.array(ours))
+    values = []
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            codes, texts = codes_of(column)
+            listed = [*texts.to_pylist(), None]
+            values.append([listed[code] for code in codes.tolist()])
+        else:
+            values.append(column.to_pylist())
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]

@@ -1,0 +1,53 @@
+"""Steps on the host, and which of them the recording's end cut off.
+
+A profiler that is left between two calls of `step()` closes the step that the last call opened: a
+piece that holds little of a step's work, or nothing.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import boolean, numbers, truths, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints, Mask
+
+_COLUMNS = ("rank", "cycle", "step", "start_ns", "end_ns")
+
+
+class HostSteps(NamedTuple):
+    """A row for each step of each rank and cycle."""
+
+    keys: Ints  # rank, cycle, step, start and end
+    complete: Mask
+
+
+def host_steps(annotations: pa.Table) -> HostSteps:
+    """Steps in order of time; a last one less than half as long as the others is a piece. The steps
+    alone of the annotations, `step_marks`, will do."""
+    on_host = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
+    keys = step_keys(annotations.filter(boolean(on_host)))
+    keys = keys[np.argsort(keys[:, 3], kind="stable")]
+    keys = keys[Groups.by_keys(keys[:, :3]).first_row]
+    return HostSteps(keys, ~_pieces(keys))
+
+
+def step_keys(table: pa.Table) -> Ints:
+    """Return rank, cycle, step, start and end of each row."""
+    return np.stack([numbers(table[n], NONE).astype(np.int64) for n in _COLUMNS], axis=1)
+
+
+def _pieces(keys: Ints) -> Mask:
+    recordings = Groups.by_keys(keys[:, :2])
+    length = keys[:, 4] - keys[:, 3]
+    if not len(keys):
+        return np.zeros(0, bool)
+    last = recordings.rank_within(-keys[:, 3]) == 0
+    others = Groups.by_keys(keys[~last, :2]) if (~last).any() else None
+    if others is None:
+        return np.zeros(len(keys), bool)
+    median = np.zeros(len(recordings))
+    of_others = recordings.group_ids[~last][others.first_row]
+    median[of_others] = others.quantiles(length[~last], [0.5])[0]
+    return np.asarray(last & (2 * length < median[recordings.group_ids]))

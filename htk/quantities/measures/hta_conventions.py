@@ -1,0 +1,133 @@
+"""GPU activities as Holistic Trace Analysis (HTA) sees them, to compare its figures with ours.
+
+After HTA 0.6.1 (hta/common/types.py, trace.py, analyzers/breakdown_analysis.py): synchronisations
+on a stream count as activities; kinds come from its regular expressions; with two steps or more
+only what was launched before the start of the last step is kept; all devices of a rank are one.
+Its rounding to microseconds and its double rows where two calls share a correlation are not
+reproduced: on traces in whole microseconds its figures are met exactly.
+"""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers, truths, valid
+from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.types import NO_TIME, Ints
+from htk.base.errors import UsageError
+from htk.base.schema import ACTIVITIES, WINDOWS
+
+SHORT_GAP_NS = 30_000  # consecutive_kernel_delay: a queued kernel that begins sooner waited for it
+_COMM = re.compile(r"(^nccl.*)|(^hip)|(^hccl)|(.*ncclKernel.*)")
+_MEMORY = re.compile(r"(^(hip)?Memcpy)|(^(hip)?Memset)|(^dma)")
+_NOT_COMPUTE = re.compile(
+    r"(^nccl)|(.*Memcpy)|(.*Memset)|(.*dma)|(^.*Sync)|(^Stream Wait Event)|(cuda.*LaunchKernel)"
+    r"|(^runFunction)|(^hip)|(^job_exe)|(^packet)|(^pe_exe)|(^cpum_exe_subgraph)|(^hccl)"
+    r"|(^collective_subgraph_execution)"
+)
+
+
+def kind_of(name: str) -> str:
+    """Return what HTA takes an activity of that name for."""
+    if _COMM.match(name):
+        return "comm"
+    if _MEMORY.match(name):
+        return "memory"
+    return "other" if _NOT_COMPUTE.match(name) else "compute"
+
+
+def classed(
+    per: str,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    syncs: pa.Table,
+    launches: pa.Table,
+    annotations: pa.Table,
+) -> tuple[pa.Table, pa.Table]:
+    """Return all that HTA counts as GPU time in its classes, and the window of each rank."""
+    refuse_steps(per)
+    counted = activities(kernels, kernel_links, syncs, launches, annotations)
+    return counted, rank_windows(counted)
+
+
+def refuse_steps(per: str) -> None:
+    if per == "step":
+        raise UsageError("--compat hta answers per rank: HTA has no GPU steps")
+
+
+def kept_kernels(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Table) -> pa.Table:
+    """Kernels, copies and sets that HTA keeps, with `launch_start_ns` (NO_TIME: unlinked)."""
+    launch = numbers(kernel_links["launch_start_ns"], NO_TIME)
+    rows = kernels.append_column("launch_start_ns", number(launch, pa.int64()))
+    on_stream = valid(kernels["stream"])
+    keep = _launched_in_time(numbers(kernels["rank"], -1), launch, annotations)
+    return rows.filter(pa.array(keep & on_stream))
+
+
+def activities(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    syncs: pa.Table,
+    launches: pa.Table,
+    annotations: pa.Table,
+) -> pa.Table:
+    """Return all that HTA counts as GPU time, in its classes."""
+    kept = [kept_kernels(kernels, kernel_links, annotations), _syncs(syncs, launches, annotations)]
+    tables = []
+    for table in kept:
+        columns = {f.name: table[f.name] for f in ACTIVITIES if f.name in table.column_names}
+        columns["device"] = nulls(pa.int32(), table.num_rows)
+        columns["kind"] = mapped(table["name"], kind_of)
+        tables.append(pa.table([columns[f.name] for f in ACTIVITIES], schema=ACTIVITIES))
+    return pa.concat_tables(tables)
+
+
+def rank_windows(activities: pa.Table) -> pa.Table:
+    """First start to last end of each rank, whatever its devices."""
+    who = np.stack([numbers(activities[c], -1).astype(np.int64) for c in ("rank", "cycle")], axis=1)
+    ranks = Groups.by_keys(who)
+    rank, cycle = ranks.keys[:, 0], ranks.keys[:, 1]
+    arrays = {
+        "rank": number(rank, pa.int32(), rank >= 0),
+        "cycle": number(cycle, pa.int32(), cycle >= 0),
+        "start_ns": number(ranks.min(numbers(activities["start_ns"])), pa.int64()),
+        "end_ns": number(ranks.max(numbers(activities["end_ns"])), pa.int64()),
+        "complete": pa.array(np.ones(len(ranks), bool)),
+    }
+    columns = [arrays.get(f.name, nulls(f.type, len(ranks))) for f in WINDOWS]
+    return pa.table(columns, schema=WINDOWS)
+
+
+def _syncs(syncs: pa.Table, launches: pa.Table, annotations: pa.Table) -> pa.Table:
+    """Synchronisations on a stream, with the same choice of steps."""
+    rank = numbers(syncs["rank"], -1).astype(np.int64)
+    start = _call_starts(rank, numbers(syncs["correlation"], -1), launches)
+    keep = _launched_in_time(rank, start, annotations) & valid(syncs["stream"])
+    return syncs.filter(pa.array(keep))
+
+
+def _call_starts(rank: Ints, correlation: Ints, launches: pa.Table) -> Ints:
+    """Return the start of the call with that correlation, or NO_TIME."""
+    ids = numbers(launches["correlation"], -1)
+    whose = numbers(launches["rank"], -1).astype(np.int64)
+    row = row_of(np.column_stack([whose, ids]), np.column_stack([rank, correlation]))
+    row = np.where(correlation > 0, row, -1)
+    return np.append(numbers(launches["start_ns"]), NO_TIME)[row]
+
+
+def _launched_in_time(rank: Ints, launch: Ints, annotations: pa.Table) -> np.ndarray:
+    """Launched before the last step of the rank began; everything, without two steps."""
+    keep = np.ones(len(rank), bool)
+    steps = valid(annotations["step"]) & (
+        ~truths(annotations["on_gpu"]) | ~valid(annotations["stream"])
+    )
+    if len(np.unique(codes_of(annotations["name"])[0][steps])) < 2:
+        return keep
+    whose = numbers(annotations["rank"], -1)[steps]
+    start = numbers(annotations["start_ns"])[steps]
+    for rank_id in np.unique(rank).tolist():  # a rank each
+        of_rank = rank == rank_id
+        last = start[whose == rank_id].max(initial=np.iinfo(np.int64).min)
+        keep[of_rank] = (launch[of_rank] > NO_TIME) & (launch[of_rank] < last)
+    return keep

@@ -1,0 +1,102 @@
+"""Memory events told apart by device: what the analyses of memory share."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, matching, number, numbers, text
+from htk.base.columns.groups import Groups
+from htk.base.columns.nesting import nest
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints
+
+# c10::DeviceType; accelerators other than CUDA and HIP keep their number.
+_KINDS = {0: "cpu", 1: "gpu", 6: "gpu", 12: "xpu", 13: "mps", 20: "privateuse"}
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Allocations and releases of each recording, device after device, in the order of time.
+
+    What was allocated or freed between two recordings is in neither.
+    """
+
+    table: pa.Table  # sorted
+    devices: Groups  # keys: rank, cycle, device type, device
+
+    @classmethod
+    def of(cls, memory: pa.Table) -> "MemoryUse":
+        is_use = matching(memory["name"], lambda name: name != "[OutOfMemory]")
+        events = memory if is_use.all() else memory.filter(pa.array(is_use))
+        keys = _devices(events)
+        order = ordered(*keys.T, numbers(events["time_ns"]), numbers(events["event"]))
+        if (order[1:] < order[:-1]).any():
+            events, keys = events.take(pa.array(order)), keys[order]
+        return cls(events, Groups.by_keys(keys))
+
+    @property
+    def time(self) -> Ints:
+        return numbers(self.table["time_ns"])
+
+    @property
+    def size(self) -> Ints:
+        return numbers(self.table["size_bytes"])
+
+    @property
+    def allocated(self) -> Ints:
+        return numbers(self.table["allocated_bytes"])
+
+    @cached_property
+    def reserved(self) -> Ints:
+        """Reserved after each event; NONE where not recorded, as of a CPU, which writes 0."""
+        reserved = numbers(self.table["reserved_bytes"], NONE)
+        return np.where(self.devices.max(reserved)[self.devices.group_ids] > 0, reserved, NONE)
+
+    def who(self, devices: Ints) -> list[pa.Array]:
+        """Return the columns rank, cycle, device_kind and device of some devices."""
+        rank, cycle, kind, device = self.devices.keys[devices].T
+        names = [*_KINDS.values(), "not recorded"]
+        kinds = list(_KINDS)
+        codes = [names.index(_KINDS[k]) if k in kinds else len(names) - 1 for k in kind.tolist()]
+        return [
+            number(rank, pa.int32(), rank >= 0),
+            number(cycle, pa.int32(), cycle >= 0),
+            text(np.array(codes, np.int32), pa.array(names)),
+            number(device, pa.int32(), device >= 0),
+        ]
+
+
+def _devices(memory: pa.Table) -> Ints:
+    columns = ("rank", "cycle", "device_type", "device")
+    return np.array([numbers(memory[c], NONE) for c in columns], np.int64).T
+
+
+def failures(memory: pa.Table, use: MemoryUse) -> Ints:
+    """Allocations that failed, of each device."""
+    failed = memory.filter(pa.array(matching(memory["name"], lambda name: name == "[OutOfMemory]")))
+    wanted = {tuple(key): k for k, key in enumerate(use.devices.keys.tolist())}
+    count = np.zeros(len(use.devices), np.int64)
+    for key in _devices(failed).tolist():  # failures are few
+        if tuple(key) in wanted:
+            count[wanted[tuple(key)]] += 1
+    return count
+
+
+def operators_at(memory: pa.Table, cpu_ops: pa.Table) -> Ints:
+    """Return the innermost operator of the thread at the time of each memory event, or NONE."""
+    columns = []
+    for name in ("process", "thread"):
+        both = pa.chunked_array([*cpu_ops[name].chunks, *memory[name].chunks], cpu_ops[name].type)
+        columns.append(codes_of(both)[0].astype(np.int64))
+    ranks = [numbers(t["rank"], NONE).astype(np.int64) for t in (cpu_ops, memory)]
+    thread = Groups.by_keys([np.concatenate(ranks), *columns]).group_ids
+    time = numbers(memory["time_ns"])
+    starts = np.concatenate([numbers(cpu_ops["start_ns"]), time])
+    ends = np.concatenate([numbers(cpu_ops["end_ns"]), time - 1])  # calls that end then are over
+    parent, _ = nest(thread.astype(np.int32), starts, ends)
+    ops = parent[cpu_ops.num_rows :].astype(np.int64)
+    has_thread = columns[1][cpu_ops.num_rows :] != NONE
+    # two events of one instant may seem to hold one another: only operators hold
+    return np.where((ops < cpu_ops.num_rows) & has_thread, ops, NONE)

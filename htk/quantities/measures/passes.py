@@ -1,0 +1,81 @@
+"""The pass of each operator and activity, from the tables `op_passes` and `kernel_passes`."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, matching, numbers, truths, valid
+from htk.base.columns.groups import Groups, hosts
+from htk.base.columns.nesting import Nested
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.names.phases import OTHER, PHASES, phase_of_range
+from htk.base.schema import TEXT
+
+
+class RangeTimes(NamedTuple):
+    """Time of a host in ranges that name a phase."""
+
+    host: Ints
+    start: Ints
+    end: Ints
+    phase: Ints
+
+
+def phase_codes(passes: pa.Table) -> Ints:
+    """Return the place of each row's phase in PHASES; NONE where its launch was not recorded."""
+    codes, texts = codes_of(passes["phase"])
+    return np.array([*(PHASES.index(t) for t in texts.to_pylist()), NONE], np.int64)[codes]
+
+
+def is_backward(passes: pa.Table) -> Mask:
+    """Return which rows are of the backward pass, forward work that is done again included."""
+    return matching(passes["phase"], "backward".__eq__)
+
+
+def naming_ranges(annotations: pa.Table) -> pa.Table:
+    """Return the user ranges of threads that name a phase."""
+    named = matching(annotations["name"], lambda name: phase_of_range(name) != OTHER)
+    named &= ~truths(annotations["on_gpu"]) & ~valid(annotations["step"])
+    return annotations.filter(pa.array(named))
+
+
+def phases_of_ranges(ranges: pa.Table) -> Ints:
+    codes, names = codes_of(ranges["name"])
+    return np.array([*(phase_of_range(n) for n in names.to_pylist()), OTHER], np.int64)[codes]
+
+
+def threads_of(*tables: pa.Table) -> list[Ints]:
+    """Return the number of the (rank, cycle, process, thread) of each row of each table."""
+    columns = [np.concatenate([hosts(table) for table in tables])]
+    for name in ("process", "thread"):
+        chunks = [chunk for table in tables for chunk in table[name].chunks]
+        columns.append(codes_of(pa.chunked_array(chunks, TEXT))[0].astype(np.int64))
+    ids = Groups.by_keys(columns).group_ids
+    return np.split(ids, np.cumsum([table.num_rows for table in tables])[:-1])
+
+
+def between_operators(cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Table) -> RangeTimes:
+    """Return the time of ranges that name a phase, less the operators of their thread, which have
+    a phase of their own; of nested ranges the innermost counts."""
+    ranges = naming_ranges(annotations)
+    if not ranges.num_rows:
+        none = np.empty(0, np.int64)
+        return RangeTimes(none, none, none, none)
+    outer = cpu_ops.filter(pa.array(numbers(op_links["depth"]) == 0))
+    thread, of_ops = threads_of(ranges, outer)
+    start, end = (numbers(ranges[c]) for c in ("start_ns", "end_ns"))
+    op_start, op_end = (numbers(outer[c]) for c in ("start_ns", "end_ns"))
+    edge = np.concatenate([start, end, op_start, op_end])
+    whose = np.concatenate([thread, thread, of_ops, of_ops])
+    order = ordered(whose, edge)
+    whose, edge = whose[order], edge[order]
+    pieces = np.flatnonzero((whose[1:] == whose[:-1]) & (edge[1:] > edge[:-1]))
+    whose, low, high = whose[pieces], edge[pieces], edge[pieces + 1]
+    row = Nested(thread, start, end).around(whose, low)
+    operators = Nested(of_ops, op_start, op_end, np.full(len(of_ops), NONE))
+    kept = (row != NONE) & (operators.around(whose, low) == NONE)
+    row = row[kept]
+    host, phase = hosts(ranges)[row], phases_of_ranges(ranges)[row]
+    return RangeTimes(host, low[kept], high[kept], phase)

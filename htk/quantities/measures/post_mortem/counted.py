@@ -1,0 +1,121 @@
+"""Findings on who is behind, silent or unlike the others, as NCCL's log and RAS count."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from htk.quantities.measures.desync import named
+from htk.quantities.measures.post_mortem.counts import RAS, CommMember, Counts
+from htk.quantities.measures.post_mortem.finding import Finding
+from htk.quantities.measures.post_mortem.processes import Processes
+
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What other sources know of the job."""
+
+    processes: Processes
+    dead: list[str]  # processes that do not answer RAS, in words
+    stopped: bool  # something else shows that it does not go on
+
+
+def counted(counts: Counts, job: JobState) -> list[Finding]:
+    """Return who is behind or does not answer, as NCCL's log and RAS count."""
+    findings = _silent(counts, job)
+    silent = {rank for f in findings for rank in f.ranks}
+    by_comm: dict[str, list[CommMember]] = defaultdict(list)
+    for member in counts.roots():
+        if member.rank not in silent:
+            by_comm[member.comm].append(member)
+    stopped = job.stopped
+    for comm, members in by_comm.items():
+        least, most = min(m.total for m in members), counts.most(comm)
+        who = _named(counts, comm, members)
+        still = all(m.polled > 1 and not m.moved for m in members)
+        sure = still or (stopped and counts.source != RAS)
+        kinds = {kind for m in members for kind in m.counts}
+        calls = f"{next(iter(kinds))} calls" if len(kinds) == 1 else "collectives"
+        words = (
+            f"{who} enqueued {least:,} {calls} and others up to {most:,}: it never came to "
+            f"number {least + 1:,}"
+        )
+        words += " and did not move between reports." if still else "."
+        if not sure:
+            words += " It may only be slower: a second look a minute later tells."
+        findings.append(_of_members(counts, job, "missing_rank", members, words, sure))
+    if not findings and any(counts.behind(comm) for comm in counts.members):
+        words = "Every rank that is behind in one communicator is ahead in another: they may wait "
+        findings.append(
+            Finding(
+                "cannot_decide",
+                (),
+                None,
+                None,
+                words + "for each other in a circle.",
+                decided=False,
+                source=counts.source,
+            )
+        )
+    # NCCL's log lists the calls themselves: `differing_calls` compares those.
+    return findings + (_unlike(counts, job) if counts.source == RAS else [])
+
+
+def _silent(counts: Counts, job: JobState) -> list[Finding]:
+    findings = []
+    for comm, members in counts.members.items():
+        lost = [m for m in members.values() if {"unresponsive", "considered_dead"} & _words(m)]
+        ill = [m for m in members.values() if m.status and m not in lost]
+        if lost:
+            words = (
+                f"{_named(counts, comm, lost)} does not answer RAS: its process or node is gone."
+            )
+            findings.append(_of_members(counts, job, "missing_rank", lost, words, True))
+        if ill:
+            status = ", ".join(sorted({s for m in ill for s in m.status}))
+            words = f"{_named(counts, comm, ill)} reports {status}."
+            findings.append(_of_members(counts, job, "rank_error", ill, words, False))
+    if not findings and counts.source == RAS and job.dead:
+        words = f"RAS gets no answer from {', '.join(job.dead[:_MOST_NAMED])}."
+        findings.append(Finding("missing_rank", (), None, None, words, source=RAS))
+    return findings
+
+
+def _words(member: CommMember) -> set[str]:
+    return {word.strip() for status in member.status for word in status.split(",")}
+
+
+def _unlike(counts: Counts, job: JobState) -> list[Finding]:
+    findings = []
+    for comm in counts.members:
+        unlike = counts.unlike(comm)
+        ranks = sorted({rank for some in unlike.values() for rank in some})
+        if ranks:
+            members = [counts.members[comm][rank] for rank in ranks]
+            words = (
+                f"{_named(counts, comm, members)} enqueued as many collectives as the others, but "
+                f"not the same: counts of {', '.join(unlike)} differ."
+            )
+            sure = 2 * len(ranks) < len(counts.members[comm])
+            findings.append(_of_members(counts, job, "type_mismatch", members, words, sure))
+    return findings
+
+
+def _named(counts: Counts, comm: str, members: list[CommMember]) -> str:
+    size = counts.sizes.get(comm)
+    width = f" ({size} ranks)" if size else ""
+    return f"{named([m.rank for m in members])} of communicator {comm}{width}"
+
+
+def _of_members(
+    counts: Counts, job: JobState, what: str, members: list[CommMember], words: str, sure: bool
+) -> Finding:
+    """A finding on members of a communicator, by their ranks in the job where those are known."""
+    rank_of = job.processes.ranks
+    global_ranks = [rank_of.get(m.process) if m.process else None for m in members]
+    widest = counts.sizes.get(members[0].comm) == max(counts.sizes.values(), default=0)
+    ranks = [k for k in global_ranks if k is not None]
+    if len(ranks) < len(members):
+        ranks = [m.rank for m in members] if widest else []
+    excluded = tuple(ranks) if what == "missing_rank" and sure else ()
+    return Finding(what, tuple(ranks), None, None, words, None, sure, excluded, counts.source)

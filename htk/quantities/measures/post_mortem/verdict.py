@@ -1,0 +1,332 @@
+"""One verdict from all sources: causes of the strongest first, the evidence of each under it."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import numbers, valid
+from htk.quantities.measures.call_history import Histories
+from htk.quantities.measures.desync import named
+from htk.quantities.measures.flight import histories
+from htk.quantities.measures.post_mortem import bystanders, causes
+from htk.quantities.measures.post_mortem.case import Case
+from htk.quantities.measures.post_mortem.counted import JobState, counted
+from htk.quantities.measures.post_mortem.counts import (
+    RAS,
+    Counts,
+    dead_processes,
+    logged,
+    reported,
+)
+from htk.quantities.measures.post_mortem.errors import Complaint, complaints
+from htk.quantities.measures.post_mortem.finding import Finding
+from htk.quantities.measures.post_mortem.logged_calls import differing_calls
+from htk.quantities.measures.post_mortem.processes import Processes
+from htk.quantities.measures.post_mortem.stacks import stacks_of
+
+_MOST_TOLD = 4
+
+
+@dataclass
+class Evidence:
+    """Everything that was left behind, as far as it was findings."""
+
+    history: Histories
+    processes: Processes
+    log: Counts
+    ras: Counts
+    dead: list[str]
+    complaints: list[Complaint]
+    collectives: pa.Table
+    comm_notes: pa.Table
+    python_stacks: pa.Table
+
+    @property
+    def sources(self) -> list[str]:
+        names = {*self.history.sources.values()}
+        names |= {c.source for c in (self.log, self.ras) if c.members}
+        names |= {c.source for c in self.complaints}
+        names |= set(self.comm_notes["source"].to_pylist())
+        names |= set(self.python_stacks["source"].to_pylist())
+        return sorted(names | ({RAS} if self.dead else set()))
+
+
+def gather(
+    collectives: pa.Table,
+    comm_groups: pa.Table,
+    comm_inits: pa.Table,
+    comm_counts: pa.Table,
+    comm_notes: pa.Table,
+    python_stacks: pa.Table,
+) -> Evidence:
+    """Collect what each source tells."""
+    processes = Processes(comm_inits)
+    sizes = numbers(comm_groups["group_size"])[valid(comm_groups["comm_hash"])]
+    world_size = int(np.max(sizes)) if len(sizes) else None
+    dead = [
+        f"process {row['process']} on {row['host']} ({row['status']})"
+        for row in dead_processes(comm_counts)
+    ]
+    return Evidence(
+        histories(collectives, comm_groups, world_size),
+        processes,
+        logged(collectives, processes),
+        reported(comm_counts),
+        list(dict.fromkeys(dead)),
+        complaints(comm_notes, python_stacks, processes),
+        collectives,
+        comm_notes,
+        python_stacks,
+    )
+
+
+@dataclass
+class PostMortem:
+    """Causes first, then who waits, evidence, notes, and what would decide what is open."""
+
+    causes: list[Finding]
+    others: list[Finding]
+    undumped: list[int]
+
+    @property
+    def decided(self) -> bool:
+        return any(f.decided for f in self.causes)
+
+    @property
+    def excluded(self) -> list[int]:
+        return sorted({rank for f in self.causes for rank in f.excluded})
+
+    @property
+    def words(self) -> str:
+        return " ".join(f.words for f in self.causes[:_MOST_TOLD])
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [*self.causes, *self.others]
+
+
+def judge(evidence: Evidence) -> PostMortem:
+    """Return the verdict: what recorders tell, else what counts tell, else what errors tell."""
+    case = Case(evidence.history)
+    recorded = _recorded(case)
+    stopped = bool(evidence.history.calls or evidence.complaints)
+    job = JobState(evidence.processes, evidence.dead, stopped)
+    behind = [*counted(evidence.log, job), *counted(evidence.ras, job)]
+    differing = differing_calls(evidence.collectives, evidence.log)
+    errors = _errors(evidence.complaints)
+    chosen = _chosen(evidence, recorded, behind, differing, errors)
+    others = [f for f in (*behind, *differing, *errors) if f not in chosen and f.what != "note"]
+    chosen = [_with_errors(f, evidence.complaints) for f in chosen]
+    chosen = chosen or [_nothing(case, evidence)]
+    is_decided = any(f.decided for f in chosen)
+    rest = [
+        *(_described(f, case) for f in (*bystanders.waiting(case), *bystanders.behind(case))),
+        *(replace(f, what="evidence", decided=False, excluded=()) for f in others),
+        *([] if is_decided else _alike(evidence)),
+        *stacks_of(evidence.python_stacks, chosen),
+        *(_described(f, case) for f in (*bystanders.polls(case), *bystanders.notes(case))),
+        *([] if is_decided else _would_decide(case, evidence, chosen)),
+    ]
+    return PostMortem(chosen, rest, case.undumped)
+
+
+def _chosen(
+    evidence: Evidence,
+    recorded: list[Finding],
+    behind: list[Finding],
+    differing: list[Finding],
+    errors: list[Finding],
+) -> list[Finding]:
+    """Return the findings that make the verdict: decided ones of the strongest source that has any.
+
+    What recorders leave open beside a decided cause stays with it.
+    """
+    if any(f.decided for f in recorded):
+        return sorted(recorded, key=lambda f: not f.decided)
+    decided = _agreed(recorded, behind, evidence) or [
+        *differing,
+        *(f for f in behind if f.decided),
+    ]
+    decided = decided or [f for f in errors if f.decided]
+    return decided or [*recorded, *behind] or errors
+
+
+def _recorded(case: Case) -> list[Finding]:
+    """Return what recorders and watchdogs show, causes first."""
+    cycles = causes.cycles(case)
+    turns = [] if cycles else causes.wrong_groups(case)
+    astray = {rank for turn in turns for rank in turn.ranks}
+    findings = [*causes.mismatches(case), *turns, *causes.missing(case, astray), *cycles]
+    findings += bystanders.undecided(case)
+    findings = findings or bystanders.complete(case)
+    findings += bystanders.lone_messages(case)
+    return [_described(f, case) for f in findings]
+
+
+def _described(finding: Finding, case: Case) -> Finding:
+    group = finding.group
+    description = (case.history.descriptions.get(group) or None) if group else None
+    source = finding.source or case.source_of(finding.ranks)
+    return replace(finding, source=source, group_desc=description)
+
+
+def _errors(every: list[Complaint]) -> list[Finding]:
+    """Errors of each kind as one finding, with the text of the first."""
+    by_kind: dict[str, list[Complaint]] = defaultdict(list)
+    for complaint in every:
+        by_kind[complaint.meaning.kind].append(complaint)
+    findings = []
+    for kind, some in by_kind.items():
+        first = min(some, key=lambda c: c.time_ns if c.time_ns is not None else 1 << 62)
+        ranks = tuple(sorted({c.rank for c in some if c.rank is not None}))
+        others = f" (and {len(some) - 1} more like it)" if len(some) > 1 else ""
+        text = first.text[:200].rstrip(".")
+        words = f"{first.who}: {first.meaning.words}: {text}{others}."
+        sure = first.meaning.is_cause
+        broken = {c.rank for c in some if c.meaning.is_hardware and c.rank is not None}
+        findings.append(
+            Finding(
+                kind,
+                ranks,
+                None,
+                None,
+                words,
+                first.frames,
+                sure,
+                tuple(sorted(broken)),
+                first.source,
+            )
+        )
+    return findings
+
+
+def _agreed(undecided: list[Finding], behind: list[Finding], evidence: Evidence) -> list[Finding]:
+    """Findings on ranks that left nothing behind, which another source tells of."""
+    agreed = []
+    for open_one in undecided:
+        lost = set(open_one.ranks) if open_one.excluded or evidence.history.calls else set()
+        lost -= set(evidence.history.calls)
+        for other in behind:
+            if other.what == "missing_rank" and other.ranks and {*other.ranks} <= lost:
+                words = f"{_without_alternative(open_one)} {other.words}"
+                agreed.append(
+                    replace(
+                        open_one,
+                        what="missing_rank",
+                        ranks=other.ranks,
+                        words=words,
+                        decided=True,
+                        excluded=other.ranks,
+                        source=_together(open_one.source, other.source),
+                    )
+                )
+        for complaint in evidence.complaints:
+            if complaint.rank in lost and complaint.meaning.is_cause:
+                ranks = (complaint.rank,)
+                agreed.append(
+                    replace(
+                        open_one,
+                        what="missing_rank",
+                        ranks=ranks,
+                        decided=True,
+                        excluded=ranks,
+                        frames=complaint.frames or open_one.frames,
+                        source=_together(open_one.source, complaint.source),
+                    )
+                )
+    return agreed[:1]
+
+
+def _without_alternative(finding: Finding) -> str:
+    """Return what was found, less what else it might be: another source has told."""
+    observed, _, alternatives = finding.words.rpartition(": ")
+    return f"{observed}." if alternatives.endswith("or the network.") else finding.words
+
+
+def _together(first: str | None, second: str | None) -> str | None:
+    names = {*(first or "").split(", "), *(second or "").split(", ")} - {""}
+    return ", ".join(sorted(names)) or None
+
+
+_HARDWARE = ("network_error", "gpu_error")
+
+
+def _with_errors(finding: Finding, findings: list[Complaint]) -> Finding:
+    """Add what ranks said of themselves; of a call that does not end, what hardware reports."""
+    if finding.what not in ("missing_rank", "not_completed"):
+        return finding
+    ours = [
+        c
+        for c in findings
+        if c.meaning.is_cause
+        and (
+            c.meaning.kind in _HARDWARE
+            if finding.what == "not_completed"
+            else c.rank in finding.ranks
+        )
+    ]
+    if not ours:
+        return finding
+    first = ours[0]
+    text = first.text[:200].rstrip(".")
+    words = f"{_without_alternative(finding)} {first.who}: {first.meaning.words}: {text}."
+    # What is no fault of the hardware would come again on another host.
+    explained = {c.rank for c in ours if not c.meaning.is_hardware}
+    excluded = tuple(rank for rank in finding.excluded if rank not in explained)
+    source = _together(finding.source, first.source)
+    return replace(finding, words=words, source=source, excluded=excluded)
+
+
+def _nothing(case: Case, evidence: Evidence) -> Finding:
+    if evidence.history.calls:
+        return bystanders.nothing_pending(case)
+    if evidence.log.members or evidence.ras.members:
+        words = (
+            "All ranks that are told of have enqueued equally many collectives: the last of them "
+            "does not end (network, GPU), or all ranks stand elsewhere in the program."
+        )
+    else:
+        words = "Nothing here tells which collective hangs."
+    return Finding("cannot_decide", (), None, None, words, decided=False)
+
+
+def _alike(evidence: Evidence) -> list[Finding]:
+    """Communicators in which nobody is behind."""
+    findings = []
+    for counts in (evidence.log, evidence.ras):
+        even = [comm for comm in counts.members if not counts.behind(comm)]
+        if even:
+            most = max(even, key=counts.most)
+            words = (
+                f"In {len(even)} of {len(counts.members)} communicators all ranks told of have "
+                f"enqueued equally many collectives, at most {counts.most(most):,}."
+            )
+            findings.append(
+                Finding("evidence", (), None, None, words, decided=False, source=counts.source)
+            )
+    return findings
+
+
+def _would_decide(case: Case, evidence: Evidence, chosen: Iterable[Finding]) -> list[Finding]:
+    """Return what to gather next, most telling first."""
+    sources = set(evidence.sources)
+    wanted = []
+    if case.undumped:
+        wanted.append(f"the flight recorder dumps and logs of {named(case.undumped)}")
+    elif "flight_recorder" not in sources:
+        wanted.append(
+            "flight recorder dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 "
+            "TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
+        )
+    if RAS not in sources:
+        wanted.append("`ncclras -f json` twice, a minute apart, while it hangs")
+    elif evidence.ras.members and not any(m.polled > 1 for m in evidence.ras.all_members):
+        wanted.append("a second `ncclras` report, a minute after the first")
+    if "python_stacks" not in sources:
+        ranks = sorted({r for f in chosen for r in f.ranks})
+        wanted.append(f"`py-spy dump` of {named(ranks) if 0 < len(ranks) < 9 else 'every rank'}")
+    words = f"What would decide it: {'; '.join(wanted)}."
+    return [Finding("to_decide", tuple(case.undumped), None, None, words, decided=False)]

@@ -1,0 +1,55 @@
+"""Work that is launched and has not started: what waits in the queues of devices and streams."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import numbers
+from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What waits in a queue: a launch, or on one stream the part of it that goes there."""
+
+    key: Ints  # rank, cycle, device and stream
+    row: Ints  # the activity that starts first
+    launched: Ints
+    started: Ints
+
+    @classmethod
+    def of(cls, kernels: pa.Table, kernel_links: pa.Table, *, per_stream: bool) -> "Waiting":
+        launch = numbers(kernel_links["launch_row"], NONE)
+        start = numbers(kernels["start_ns"])
+        columns = ("rank", "cycle", "device", "stream")
+        key = np.column_stack([numbers(kernels[c], NONE).astype(np.int64) for c in columns])
+        if not per_stream:
+            key[:, 3] = NONE
+        linked = np.flatnonzero(launch != NONE)
+        linked = linked[np.argsort(start[linked], kind="stable")]
+        row = linked[Groups.by_keys(np.column_stack([key, launch])[linked]).first_row]
+        launched = numbers(kernel_links["launch_start_ns"])[row]
+        return cls(key[row], row, launched, np.maximum(start[row], launched))
+
+
+@dataclass(frozen=True)
+class QueueLengths:
+    """The length of each queue after each launch and start, ordered by queue and time."""
+
+    queue: Ints
+    time: Ints
+    length: Ints
+    order: Ints  # of what waits: its launches, then its starts
+
+    @classmethod
+    def of(cls, waiting: Waiting, groups: Groups) -> "QueueLengths":
+        """Return the lengths of the queues that `groups` makes of what waits."""
+        queue = np.concatenate([groups.group_ids, groups.group_ids])
+        time = np.concatenate([waiting.launched, waiting.started])
+        change = np.repeat(np.array([1, -1], np.int64), len(waiting.row))
+        order = ordered(queue, time, -change)  # launches first: a start is never early
+        # Each queue ends empty, so that one sum runs through all of them.
+        return cls(queue[order], time[order], np.cumsum(change[order]), order)

@@ -1,0 +1,103 @@
+"""Transfers that tell how fast communication is: of benchmarks, and of the trace itself.
+
+A matched collective's transfer lasts from its last start to its last end. Without matches a
+collective of one rank transfers at least as fast as the fastest tenth of the calls like it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Floats, Ints
+from htk.physics.bandwidth import factor
+from htk.quantities.measures.collective_calls import CollectiveCalls, scopes
+
+FAST = 0.10
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Points of one kind: the same type, level and number of ranks, from the same basis."""
+
+    basis: str  # a source of benchmarks; matched; fastest tenth
+    type: str
+    level: str | None  # node, across nodes
+    ranks: int
+    in_place: bool | None
+    size: Floats  # S
+    moved: Floats  # S × factor
+    time_us: Floats
+
+
+def of_benchmarks(points: pa.Table) -> list[Transfers]:
+    """Points of nccl-tests and the like."""
+    sources, source_names = codes_of(points["source"])
+    types, type_names = codes_of(points["type"])
+    ranks, nodes = numbers(points["group_size"], -1), numbers(points["nodes"], -1)
+    in_place = np.where(points["in_place"].is_valid(), truths(points["in_place"]), -1)
+    groups = Groups.by_keys([sources, types, ranks, nodes, in_place])
+    size = numbers(points["size_bytes"], 0).astype(np.float64)
+    time = numbers(points["time_us"], 0.0)
+    curves = []
+    for k, (source, kind, n, hosts, where) in enumerate(groups.keys.tolist()):  # a few curves
+        of_curve = groups.group_ids == k
+        times = factor(type_names[kind].as_py(), n) if kind >= 0 and n > 0 else None
+        if not times:
+            continue
+        curves.append(
+            Transfers(
+                source_names[source].as_py(),
+                type_names[kind].as_py(),
+                None if hosts < 1 else "node" if hosts == 1 else "across nodes",
+                n,
+                None if where < 0 else bool(where),
+                size[of_curve],
+                size[of_curve] * times,
+                time[of_curve],
+            )
+        )
+    return curves
+
+
+def of_trace(calls: CollectiveCalls) -> list[Transfers]:
+    """Points of the trace's own collectives, one for each match; else for each size."""
+    size, times = calls.moved
+    level, level_names = codes_of(scopes(calls))
+    useful = ~np.isnan(size * np.nan_to_num(times)) & (np.nan_to_num(times) > 0) & (size > 0)
+    matched = useful & calls.waits.has_wait & ~calls.lacking & (calls.waits.span > 0)
+    first = np.zeros(calls.rows.length, bool)
+    chosen = np.flatnonzero(matched)
+    first[chosen[Groups.by_keys(calls.match[chosen]).first_row]] = True
+    alone = useful & (~calls.waits.has_wait | calls.lacking) & (calls.duration > 0)
+    curves = []
+    for basis, rows, time in (
+        ("matched", np.flatnonzero(first), calls.waits.span),
+        ("fastest tenth", np.flatnonzero(alone), calls.duration),
+    ):
+        kinds = Groups.by_keys([calls.rows.type[rows], level[rows], calls.size[rows]])
+        for k, (kind, where, n) in enumerate(kinds.keys.tolist()):  # a few kinds
+            of_kind = rows[kinds.group_ids == k]
+            points = _fast(size[of_kind], time[of_kind], basis != "matched")
+            curves.append(
+                Transfers(
+                    basis,
+                    calls.rows.types[kind],
+                    None if where < 0 else level_names[where].as_py(),
+                    n,
+                    None,
+                    points[0],
+                    points[0] * float(times[of_kind[0]]),
+                    points[1] / 1e3,
+                )
+            )
+    return curves
+
+
+def _fast(size: Floats, time: Ints, only_fast: bool) -> tuple[Floats, Floats]:
+    if not only_fast:
+        return size, time.astype(np.float64)
+    same = Groups.by_keys(size.astype(np.int64))
+    return same.keys.ravel().astype(np.float64), same.quantiles(time, [FAST])[0]

@@ -1,0 +1,281 @@
+"""The rows of a job in the order of its steps, and the blocks that steps of equal kind become."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from htk.base.columns.arrow import codes_of, numbers, text, with_column
+from htk.base.columns.groups import numbered
+from htk.base.columns.segments import repeated
+from htk.base.columns.types import Ints, Mask
+from htk.base.errors import AnalysisError, MissingTable
+from htk.base.schema.operation_types import CALLS, CODES, OPERATION_TYPES, operation_type
+from htk.quantities.straggler.job import Block
+from htk.quantities.straggler.program import FORWARD, Program, program_of
+
+_SAME_NS = 1_000  # between the times of one operation in two formats
+_TWICE = 0.1  # of a step's forwards
+
+
+@dataclass
+class OperationRows:
+    """The table's columns, and the rows of known operations by step; workers numbered from 0."""
+
+    order: Ints
+    bounds: Ints  # of each step in the order
+    step: Ints
+    replica: NDArray[Any]
+    stage: NDArray[Any]
+    type: NDArray[Any]
+    call: Ints  # equal for the messages of one call of several; -1: a row of its own
+    chunk: Ints
+    micro_batch: Ints
+    start: Ints
+    end: Ints
+    replicas: Ints
+    stages: Ints
+    ranks: Ints
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> "OperationRows":
+        facts: dict[str, Any] = {"operations": table.num_rows}
+        table, call = _one_row_a_message(table)
+        type_, chosen = _types(table, facts)
+        columns = {
+            name: numbers(table[name], -1)
+            for name in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "step")
+        }
+        for name in ("step", "stage", "dp_rank"):
+            if columns[name].min(initial=0) < 0:
+                chosen &= columns[name] >= 0
+        chosen &= _one_rank_a_worker(columns, facts)
+        facts["operations_left_out"] = int(len(chosen) - chosen.sum())
+        order = np.flatnonzero(chosen)
+        step = columns["step"][order]
+        if (np.diff(step) < 0).any():
+            by_step = np.argsort(_narrow(step), kind="stable")
+            order, step = order[by_step], step[by_step]
+        bounds = np.concatenate([[0], np.flatnonzero(np.diff(step)) + 1, [len(step)]])
+        replicas, replica = _dense(columns["dp_rank"], order)
+        stages, stage = _dense(columns["stage"], order)
+        ranks = np.full((len(replicas), len(stages)), -1, np.int64)
+        ranks[replica[order], stage[order]] = columns["rank"][order]
+        return cls(
+            order,
+            bounds,
+            columns["step"],
+            replica,
+            stage,
+            type_,
+            call,
+            columns["chunk"],
+            columns["micro_batch"],
+            numbers(table["start_ns"]),
+            numbers(table["end_ns"]),
+            replicas,
+            stages,
+            ranks,
+            facts,
+        )
+
+    @property
+    def workers(self) -> Ints:
+        """Return replica, stage and rank of each worker that has rows."""
+        present = np.zeros(self.ranks.shape, bool)
+        present[self.replica[self.order], self.stage[self.order]] = True
+        replica, stage = np.nonzero(present)
+        columns = self.replicas[replica], self.stages[stage], self.ranks[replica, stage]
+        return np.column_stack(columns)
+
+    def bounds_within(self, low: int, high: int) -> Ints:
+        """Return where steps from one number up to another begin in the order, and one end."""
+        steps = self.step[self.order[self.bounds[:-1]]] if len(self.order) else self.order
+        first, last = np.searchsorted(steps, (low, high)).tolist()
+        return self.bounds[first : last + 1]
+
+    def number_as(self, replicas: Ints, stages: Ints, ranks: Ints) -> None:
+        """Number the workers as the job does of which these are some steps."""
+        if len(self.order):
+            self.replica = np.searchsorted(replicas, self.replicas)[self.replica]
+            self.stage = np.searchsorted(stages, self.stages)[self.stage]
+        self.replicas, self.stages, self.ranks = replicas, stages, ranks
+
+
+def _one_row_a_message(table: pa.Table) -> tuple[pa.Table, Ints]:
+    """Return the rows with one for each message of a call that has several, and a number for each
+    such call."""
+    codes, dictionary = codes_of(table["type"])
+    names = dictionary.to_pylist()
+    messages = [CALLS.get(operation_type(name), (name,)) for name in names]
+    if all(len(each) == 1 for each in messages):  # as in most jobs: no memory for each row
+        return table, np.broadcast_to(np.int64(-1), len(codes))
+    count = np.array([*map(len, messages), 1])[codes]
+    row, nth = repeated(count)
+    first = np.cumsum([0, *map(len, messages)])
+    flat = [name for listed in messages for name in listed]
+    type_ = np.where(codes[row] < 0, -1, first[codes[row]] + nth)
+    table = with_column(table.take(pa.array(row)), "type", text(type_, pa.array(flat)))
+    return table, np.where(count[row] > 1, row, -1)
+
+
+def _dense(values: Ints, rows: Ints) -> tuple[Ints, NDArray[Any]]:
+    """Return the distinct values of some rows, and the place of each row's value among them."""
+    distinct, inverse = numbered(values[rows])
+    codes = np.zeros(len(values), np.int32)
+    codes[rows] = inverse
+    return distinct, codes
+
+
+def check_workers(replicas: Ints, stages: Ints, rows: int) -> None:
+    """Neighbours of a pipeline have to be there; each worker needs rows."""
+    missing = np.setdiff1d(np.arange(len(stages)), stages)
+    if len(missing):
+        raise MissingTable(
+            f"rows of pipeline stage {missing[0]} are missing (there are {stages[:8].tolist()}); "
+            "open the rows of all ranks together"
+        )
+    if len(replicas) * len(stages) > rows:
+        raise MissingTable(
+            f"{len(replicas)} data-parallel ranks by {len(stages)} stages, and only {rows} rows; "
+            "open the rows of all ranks together"
+        )
+
+
+def _narrow(values: Ints) -> NDArray[Any]:
+    """Return the values of a small range as 16 bits, which NumPy sorts by their digits."""
+    low = values.min(initial=0)
+    return (values - low).astype(np.uint16) if values.max(initial=0) - low < 1 << 16 else values
+
+
+def _types(table: pa.Table, facts: dict[str, Any]) -> tuple[NDArray[Any], Mask]:
+    codes, dictionary = codes_of(table["type"])
+    names = [operation_type(name) for name in dictionary.to_pylist()]
+    code_of = np.array([*(CODES.get(name, -1) for name in names), -1], np.int8)
+    type_ = code_of[codes]
+    other = np.bincount(codes[type_ < 0], minlength=len(names))
+    if other.any():
+        facts["unknown_types"] = {names[k]: int(other[k]) for k in np.flatnonzero(other).tolist()}
+    return type_, type_ >= 0
+
+
+def _one_rank_a_worker(columns: dict[str, Ints], facts: dict[str, Any]) -> Mask:
+    """Ranks that share each layer run in step: of those of a worker the lowest speaks for all."""
+    if columns["rank"].min(initial=0) < 0:  # not recorded
+        return np.ones(len(columns["rank"]), bool)
+    ranks, inverse = numbered(columns["rank"])
+    replica, stage = np.empty(len(ranks), np.int64), np.empty(len(ranks), np.int64)
+    replica[inverse], stage[inverse] = columns["dp_rank"], columns["stage"]
+    order = np.lexsort((ranks, stage, replica))
+    again = (np.diff(replica[order]) == 0) & (np.diff(stage[order]) == 0)
+    others = order[1:][again]
+    if not len(others):
+        return np.ones(len(inverse), bool)
+    facts["tensor_parallel_ranks_left_out"] = len(others)
+    lowest = np.ones(len(ranks), bool)
+    lowest[others] = False
+    return np.asarray(lowest[inverse])
+
+
+def blocks_of(rows: OperationRows, steps: tuple[int, int] | None = None) -> Iterator[Block]:
+    """Yield blocks of steps that run the same operations on every replica, and count the others.
+
+    `steps` chooses those from the first number up to the second.
+    """
+    bounds = rows.bounds if steps is None else rows.bounds_within(*steps)
+    _refuse_rows_read_twice(rows, rows.order[slice(*bounds[:2])])
+    kept: dict[bytes, list[Ints]] = {}
+    dropped = 0
+    for low, high in pairwise(bounds.tolist()):  # steps
+        order, key = _arranged(rows, rows.order[low:high])
+        if order is None:
+            dropped += high > low
+        else:
+            kept.setdefault(key, []).append(order)
+    for members in kept.values():
+        yield _block(rows, members)
+    counted = {"steps": sum(map(len, kept.values())), "steps_left_out": dropped}
+    rows.facts |= {name: rows.facts.get(name, 0) + count for name, count in counted.items()}
+
+
+def _refuse_rows_read_twice(rows: OperationRows, step: Ints) -> None:
+    """Refuse a step in which a worker runs the same forward twice at once: copies of one file."""
+    forward = step[rows.type[step] == FORWARD]
+    order = forward[np.lexsort((rows.start[forward], rows.stage[forward], rows.replica[forward]))]
+    columns = (rows.replica, rows.stage), (rows.start, rows.end)
+    alike, close = (
+        np.stack([np.abs(np.diff(c[order].astype(np.int64))) for c in cs]) for cs in columns
+    )
+    twice = int(((alike == 0).all(axis=0) & (close <= _SAME_NS).all(axis=0)).sum())
+    if twice > _TWICE * len(order):
+        raise AnalysisError(
+            f"the same operations were read twice ({twice} of the {len(order)} forwards of step "
+            f"{rows.step[order[0]]} are there again on the same worker): these files are copies of "
+            "one job, or its rows and its timeline; name one of them"
+        )
+
+
+def _arranged(rows: OperationRows, chosen: Ints) -> tuple[Ints | None, bytes]:
+    """A step's rows by replica, stage, type and start; None unless all replicas have the same."""
+    replicas, stages = len(rows.replicas), len(rows.stages)
+    replica, stage, type_ = rows.replica[chosen], rows.stage[chosen], rows.type[chosen]
+    count = np.zeros((replicas, stages, len(OPERATION_TYPES)), np.int64)
+    np.add.at(count, (replica, stage, type_), 1)
+    if not len(chosen) or (count != count[:1]).any() or not count[0, :, :2].all():
+        return None, b""
+    keys = (rows.start[chosen], type_, _narrow(stage), _narrow(replica))
+    return chosen[np.lexsort(keys)], count[0].tobytes()
+
+
+def _block(rows: OperationRows, members: list[Ints]) -> Block:
+    shape = (len(members), len(rows.replicas), -1)
+    order = np.concatenate(members).reshape(shape).transpose(2, 0, 1)
+    start, end = rows.start[order], rows.end[order]
+    began = start.min(axis=(0, 2))
+    start -= began[:, None]
+    end -= began[:, None]
+    sample = order[:, 0, 0]
+    stage, type_, call, chunk, batch = (
+        column[sample].astype(np.int64)
+        for column in (rows.stage, rows.type, rows.call, rows.chunk, rows.micro_batch)
+    )
+    program = program_of(stage, type_, call, chunk, batch, start, end)
+    _end_messages(program, call, start, end)
+    return Block(rows.step[order[0, :, 0]], began, program, start, end)
+
+
+def _end_messages(program: Program, call: Ints, start: Ints, end: Ints) -> None:
+    """End the messages of calls that have several: what was recorded is the end of the last one.
+
+    That is the message whose two calls have both begun last. Another takes, from its own beginning,
+    as long as those which end its two calls.
+    """
+    several = (call >= 0) & (program.meeting >= 0)
+    meetings = np.unique(program.meeting[several]).tolist()  # of one replica
+    ends = {m: np.flatnonzero(program.meeting == m) for m in meetings}
+    began = {m: start[rows].max(axis=0) for m, rows in ends.items()}
+    last: dict[int, Ints] = {}  # of each call, by its first row: when its last message began
+    calls = {row: _first_of_call(call, row) for rows in ends.values() for row in rows.tolist()}
+    for meeting, rows in ends.items():
+        for row in rows.tolist():
+            now = last.setdefault(calls[row], began[meeting])
+            last[calls[row]] = np.maximum(now, began[meeting])
+    over = {first: end[first].copy() for first in last}
+    for meeting, rows in ends.items():
+        firsts = [calls[row] for row in rows.tolist()]
+        took = np.stack([over[f] - last[f] for f in firsts])
+        is_last = np.stack([last[f] == began[meeting] for f in firsts])
+        ending = np.where(is_last, took, np.iinfo(np.int64).max).min(axis=0)
+        taken = np.where(is_last.any(axis=0), ending, took.min(axis=0))
+        limit = np.min([over[f] for f in firsts], axis=0)
+        end[rows] = np.maximum(np.minimum(began[meeting] + taken, limit), start[rows])
+
+
+def _first_of_call(call: Ints, row: int) -> int:
+    """Return the first message of a row's call; a row of its own is one."""
+    return row if call[row] < 0 else int(np.argmax(call == call[row]))

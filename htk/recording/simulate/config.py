@@ -1,0 +1,391 @@
+"""The configuration of a simulated job: model, cluster, strategy, and how untidy reality is."""
+
+import textwrap
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from htk.base.errors import UsageError
+from htk.physics.decoder import Decoder, decoder
+from htk.physics.hardware import Gpu, gpu
+from htk.physics.memory import Layout, Memory, memory, model_size
+from htk.physics.presets import preset
+from htk.physics.wire import STRATEGIES
+
+# What can be planted, and what may be said of it: `straggler:rank=3,factor=1.5`.
+PLANTS: dict[str, tuple[str, ...]] = {
+    "straggler": ("rank", "node", "rotate", "factor"),
+    "slow_link": ("node", "to", "nic", "factor"),
+    "full_allocator": ("rank", "step", "times", "ms"),
+    "starved_loader": ("rank", "step", "ms"),
+    "data_stall": ("rank", "step", "ms"),
+    "cpu_bound": ("rank", "step", "factor"),
+    "clock_offset": ("ms",),
+    "regressed_kernel": ("name", "rank", "step", "factor"),
+    "missing_rank": ("rank",),
+    "unlinked_launch": ("rank", "launch"),
+}
+_WORDS = ("name",)  # keys whose value is text
+
+CLOCKS = ("node", "process")
+
+# Tiles of matrix products, and their rates relative to the best.
+TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.82), (64, 64, 0.66))
+
+
+Value = float | str
+
+
+class Pass(NamedTuple):
+    """An operator that passes over memory, and its gradient: tensors moved by each."""
+
+    name: str
+    moved: int
+    back: int
+    gradient: str = "mul"
+
+
+GATED_NORM = (Pass("pow", 2, 3), Pass("mean", 1, 2), Pass("mul", 2, 3), Pass("mul", 2, 3))
+PLAIN_NORM = (Pass("native_layer_norm", 2, 4),)
+
+
+@dataclass(frozen=True)
+class Config:
+    model: str = "llama2-7b"
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    ffn: int | None = None
+    vocab: int | None = None
+    experts: int | None = None  # feed-forwards of a layer
+    active_experts: int | None = None  # that each token takes
+    gpu: str = "a100-80gb"
+    nodes: int = 1
+    gpus_per_node: int = 8
+    strategy: str = "full_shard"
+    fsdp: int = 2
+    tensor_parallel: int = 1
+    context_parallel: int = 1  # ranks that share each sequence
+    expert_parallel: int = 1  # ranks of data parallelism that experts are spread over
+    expert_skew: float = 0.0  # spread of the tokens that ranks' experts get, logarithmic
+    micro_batch: int = 1
+    seq: int = 2048
+    accumulation: int = 1
+    checkpointing: bool = False
+    precision: str = "bf16"
+    decode_requests: int = 0  # that a server answers at once; 0: a step of training
+    context: int = 1024  # tokens that each of them looks back on
+    steps: int = 3
+    first_step: int = 10  # 0: the recording begins with the job's start-up
+    seed: int = 0  # of the cluster: what everything takes there, and by chance
+    run: int = 0  # the same cluster again: chance alone falls otherwise
+    intra_gbps: float | None = None  # of a GPU, one way; the catalogue's where not given
+    inter_gbps: float | None = None  # of a node
+    intra_latency_us: float = 0.6  # of a hop between GPUs of a node, by the quickest protocol
+    inter_latency_us: float = 2.7  # of a hop to another node
+    ranks_only: tuple[int, ...] | None = None
+    # realism; all of it can be switched off
+    noise: float = 0.01  # spread of kernel times, logarithmic; half of it per step, half per GPU
+    jitter_ns: int = 7000  # collectives of all ranks end within this
+    contention: bool = True  # compute and communication slow each other
+    synchronous: bool = False  # collectives run on the compute stream
+    queue: int = 1022  # launches that may wait
+    carry_in: int = 0  # kernels launched before the recording
+    cut_last_step: bool = False
+    stagger_us: float = 0.0  # ranks begin to record within this, before the first step
+    clocks: str = "node"  # whose they are: each node has one, or each process its own
+    clock_offset_us: float = 0.0  # spread of the clocks
+    clock_drift_ppm: float = 0.0
+    host_names: bool = True  # are recorded
+    heavy_tails: bool = False  # data loading and garbage collection
+    programmatic: bool = False  # some kernels begin before the one before them ends
+    graphs: bool = False  # each layer is a CUDA graph forward, and another backward
+    profiler_ns: int = 350  # cost of recording a CPU event
+    sync_records: bool = True
+    metadata: bool = True  # of collectives, on their kernels
+    named_groups: bool = True  # else c10d records no group, number or id, as before PyTorch 2.3
+    stacks: bool = True  # Python calls, with those of nn.Modules
+    plants: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def data_parallel(self) -> int:
+        return self.ranks // self.tensor_parallel
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens of a micro-batch on a rank."""
+        return self.micro_batch * self.seq // self.context_parallel
+
+    @property
+    def own_expert_parameters(self) -> int:
+        """The number of parameters of the experts that a rank holds."""
+        model = self.decoder
+        every = model.moe_layers * model.experts * model.expert_parameters
+        return every // self.expert_parallel // self.tensor_parallel
+
+    @property
+    def held_parameters(self) -> int:
+        """The number of parameters of a rank before sharding; of experts, only its own."""
+        model, split = self.decoder, self.tensor_parallel
+        every = model.moe_layers * model.experts * model.expert_parameters
+        return (model.parameters - every) // split + self.own_expert_parameters
+
+    @property
+    def shards(self) -> int:
+        """The number of ranks over which parameters are spread."""
+        if self.strategy == "ddp":
+            return 1
+        if self.strategy == "hybrid_shard":
+            return max(1, self.gpus_per_node // self.tensor_parallel)
+        return self.data_parallel
+
+    @property
+    def replicas(self) -> int:
+        return self.data_parallel // self.shards
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The ranks whose traces are written."""
+        chosen = tuple(range(self.ranks)) if self.ranks_only is None else self.ranks_only
+        return tuple(r for r in chosen if r != self.missing)
+
+    @property
+    def planted(self) -> dict[str, dict[str, Value]]:
+        """The options of each plant, by its name."""
+        return dict(read_plant(text) for text in self.plants)
+
+    @property
+    def missing(self) -> int | None:
+        """The rank that is planted as missing."""
+        options = self.planted.get("missing_rank")
+        return None if options is None else int(options.get("rank", self.ranks - 1))
+
+    @property
+    def starts_up(self) -> bool:
+        """Whether the recording begins with the job, whose first step creates its context, streams
+        and communicators and loads its kernels."""
+        return self.first_step == 0
+
+    @property
+    def element_bytes(self) -> int:
+        return 4 if self.precision == "fp32" else 2
+
+    @property
+    def element_type(self) -> str:
+        """The type of tensors' elements, as the profiler writes it."""
+        return "float" if self.precision == "fp32" else "c10::BFloat16"
+
+    @property
+    def decoder(self) -> Decoder:
+        sizes = (
+            *("layers", "hidden", "heads", "kv_heads", "ffn", "vocab"),
+            *("experts", "active_experts"),
+        )
+        overrides = {k: getattr(self, k) for k in sizes if getattr(self, k) is not None}
+        if preset(self.model) is None:  # its layers are those of LLaMA
+            overrides["gated"] = True
+        return decoder(self.model, **overrides)
+
+    @property
+    def device(self) -> Gpu:
+        return gpu(self.gpu)
+
+    @property
+    def tiles(self) -> tuple[tuple[int, int, float], ...]:
+        return TILES
+
+    @property
+    def norm(self) -> tuple[Pass, ...]:
+        """The operators that a norm of a layer launches."""
+        return GATED_NORM if self.decoder.gated else PLAIN_NORM
+
+    @property
+    def attention(self) -> tuple[float, float]:
+        """The range of attention's rate relative to that of matrix products: least and most."""
+        return 0.52, 0.62
+
+    @property
+    def bucket_bytes(self) -> int:
+        """The bytes of gradients that DistributedDataParallel reduces together."""
+        return 25 * 1024 * 1024
+
+    @property
+    def gathers_ahead(self) -> int:
+        """The number of FSDP2 units whose parameters are gathered before they are used; 0: none."""
+        return 2
+
+    @property
+    def owners(self) -> float:
+        """The number of ranks over which the optimizer's work is spread."""
+        return self.shards
+
+    @property
+    def layout(self) -> Layout:
+        """The layout over GPUs, which decides the memory of a step."""
+        return Layout(
+            self.strategy,
+            self.shards,
+            self.replicas,
+            self.tensor_parallel,
+            context=self.context_parallel,
+            expert=self.expert_parallel,
+            micro_batch=self.micro_batch,
+            seq=self.seq,
+            checkpointing="full" if self.checkpointing else "none",
+        )
+
+    @property
+    def memory(self) -> Memory:
+        held = memory(model_size(self.decoder), self.layout)
+        if self.precision == "bf16":
+            return held
+        return replace(  # no copy of single precision beside the parameters
+            held,
+            parameters=2 * held.parameters,
+            gradients=2 * held.gradients,
+            optimizer=held.optimizer * 2 / 3,
+            activations=2 * held.activations,
+            gathered=2 * held.gathered,
+            buffers=2 * held.buffers,
+        )
+
+
+def checked(config: Config) -> Config:
+    """Return the configuration, or raise UsageError if it makes no sense."""
+    if config.strategy not in STRATEGIES:
+        raise UsageError(f"no strategy {config.strategy!r}; there are {', '.join(STRATEGIES)}")
+    counts = ("nodes", "gpus_per_node", "tensor_parallel", "micro_batch", "seq", "steps")
+    for name in (*counts, "accumulation", "queue"):
+        if getattr(config, name) < 1:
+            raise UsageError(f"{name} is {getattr(config, name)}, not at least 1")
+    if config.gpus_per_node % config.tensor_parallel:
+        raise UsageError("tensor_parallel must divide gpus_per_node")
+    model = config.decoder
+    if model.kv_heads % config.tensor_parallel or model.ffn % config.tensor_parallel:
+        raise UsageError("tensor_parallel must divide kv_heads and ffn")
+    _must_share_out(config)
+    if (
+        config.decode_requests < 0
+        or config.context < 1
+        or (config.decode_requests and config.data_parallel > 1)
+    ):
+        raise UsageError(
+            "a server answers requests ≥ 1 of context ≥ 1 on one tensor-parallel group"
+        )
+    if config.precision not in ("bf16", "fp32"):
+        raise UsageError(f"no precision {config.precision!r}; there are bf16, fp32")
+    if config.fsdp not in (1, 2):
+        raise UsageError(f"no FSDP {config.fsdp}; there are 1, 2")
+    if config.clocks not in CLOCKS:
+        raise UsageError(f"no clocks of a {config.clocks!r}; there are {', '.join(CLOCKS)}")
+    if config.first_step < 0:
+        raise UsageError(f"first_step is {config.first_step}, not at least 0")
+    if config.starts_up and (config.stagger_us or config.carry_in):
+        raise UsageError("nothing runs before step 0: no stagger_us and no carry_in with it")
+    for name, plants in config.planted.items():
+        _possible(config, name, plants)
+    if not config.written or not set(config.written) <= set(range(config.ranks)):
+        raise UsageError(f"ranks to write must be of 0 to {config.ranks - 1}, and one at least")
+    if config.graphs and config.tensor_parallel > 1:
+        raise UsageError("graphs hold no collectives: take tensor_parallel 1")
+    _fits(config)
+    return config
+
+
+def from_toml(path: Path, **overrides: Any) -> Config:
+    """Return a configuration from a file; what is given besides wins."""
+    try:
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as why:
+        raise UsageError(f"{path} is not a readable TOML file: {why}") from None
+    options = {f.name for f in fields(Config)}
+    strange = sorted(read.keys() - options)
+    if strange:
+        raise UsageError(f"{path} has {', '.join(strange)}; known are {', '.join(sorted(options))}")
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
+    for name, value in values.items():
+        _must_suit(path, name, value)
+    return checked(replace(Config(**values), **overrides))
+
+
+def _must_share_out(config: Config) -> None:
+    """Raise UsageError unless ranks can share experts and sequences evenly."""
+    experts, context = config.expert_parallel, config.context_parallel
+    if min(experts, context) < 1 or not 0 <= config.expert_skew < 2:
+        raise UsageError("expert_parallel and context_parallel must be ≥ 1, expert_skew 0 to 2")
+    if config.data_parallel % experts or config.decoder.experts % experts:
+        raise UsageError("expert_parallel must divide the ranks of data parallelism and experts")
+    if config.data_parallel % context or config.seq % context:
+        raise UsageError("context_parallel must divide the ranks of data parallelism and seq")
+    if experts > 1 and (config.strategy != "ddp" or config.graphs):
+        raise UsageError("expert_parallel goes with strategy ddp, without graphs")
+    if context > 1 and (config.tensor_parallel > 1 or config.graphs):
+        raise UsageError("context_parallel goes with tensor_parallel 1, without graphs")
+
+
+_LARGEST = 1e15  # of any number of a job
+
+
+def _must_suit(path: Path, name: str, value: Any) -> None:
+    """Raise UsageError unless a value from a file has its option's type."""
+    usual = getattr(Config, name)
+    if name == "ranks_only":
+        usual = ()
+    number = (int, float) if usual is None or isinstance(usual, float) else type(usual)
+    shown = textwrap.shorten(repr(value), 60, placeholder="…")
+    suits = isinstance(value, number) and isinstance(value, bool) == isinstance(usual, bool)
+    if not suits or (isinstance(value, int | float) and not abs(value) < _LARGEST):
+        raise UsageError(f"{path}: {name} is {shown}, which has the wrong type")
+
+
+def read_plant(text: str) -> tuple[str, dict[str, Value]]:
+    """Return the name and options of a plant, written `name` or `name:key=value,key=value`."""
+    name, _, rest = text.partition(":")
+    if name not in PLANTS:
+        raise UsageError(f"nothing called {name!r} to plant; there are {', '.join(PLANTS)}")
+    options: dict[str, Value] = {}
+    for pair in filter(None, rest.split(",")):
+        key, _, value = pair.partition("=")
+        if key not in PLANTS[name]:
+            raise UsageError(f"{name} takes {', '.join(PLANTS[name])}, not {key!r}")
+        try:
+            options[key] = value if key in _WORDS else float(value)
+        except ValueError:
+            raise UsageError(f"{text}: {value!r} is not a number") from None
+    return name, options
+
+
+def _possible(config: Config, name: str, options: dict[str, Value]) -> None:
+    last = config.first_step + config.steps - 1
+    ranges = {
+        "rank": (0, config.ranks - 1),
+        "node": (0, config.nodes - 1),
+        "to": (0, config.nodes - 1),
+        "nic": (0, config.gpus_per_node - 1),
+        "step": (config.first_step, last),
+        "rotate": (0, 1),
+        "times": (1, 1000),
+    }
+    for key, value in options.items():
+        if isinstance(value, str):
+            continue
+        low, high = ranges.get(key, (0, 1e9))
+        if not low <= value <= high or (key in ranges and value != int(value)):
+            raise UsageError(f"{name}: {key} is {value:g}, and must be of {low:g} to {high:g}")
+    if "to" in options and options["to"] == options.get("node", config.nodes - 1):
+        raise UsageError(f"{name}: a link leads from a node to another one")
+
+
+def _fits(config: Config) -> None:
+    needed, there = config.memory.total / 1e9, config.device.memory_gb
+    if needed > there:
+        raise UsageError(
+            f"out of memory: a step needs {needed:.1f} GB and {config.device.device_name} has"
+            f" {there:g}; shard more, take a smaller micro-batch or --checkpointing"
+        )

@@ -1,0 +1,79 @@
+"""Process groups of a job: who talks to whom."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from htk.base.columns.types import Ints
+from htk.recording.simulate.config import Config
+
+
+@dataclass(frozen=True)
+class Group:
+    """All groups of one kind; every rank is in one of them."""
+
+    members: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...]
+    description: str
+    nodes: int  # that a group spans
+    gpus_per_node: int
+
+    @property
+    def size(self) -> int:
+        return len(self.members[0])
+
+    @property
+    def per_node(self) -> int:
+        return self.size // self.nodes
+
+    @cached_property
+    def table(self) -> Ints:
+        return np.array(self.members, np.int64)
+
+    @cached_property
+    def of_rank(self) -> tuple[int, ...]:
+        """The index of the group that each rank is in."""
+        numbers = np.empty(self.table.size, np.int64)
+        numbers[self.table] = np.arange(len(self.members))[:, None]
+        return tuple(numbers.tolist())
+
+
+def process_groups(config: Config) -> dict[str, Group]:
+    """Return the groups by kind: shard, replicate, tensor, data; where used, context, expert and
+    expert_replicate."""
+    tensor, shards, replicas = config.tensor_parallel, config.shards, config.replicas
+    grid = np.arange(config.ranks).reshape(replicas, shards, tensor)
+    data = np.arange(config.ranks).reshape(-1, tensor)
+    kinds = {
+        "data": data.T,
+        "shard": grid.transpose(0, 2, 1).reshape(-1, shards),
+        "replicate": grid.transpose(1, 2, 0).reshape(-1, replicas),
+        "tensor": data,
+    }
+    if config.context_parallel > 1:
+        kinds["context"] = _neighbours(config, config.context_parallel)
+    if config.expert_parallel > 1:
+        kinds["expert"] = _neighbours(config, config.expert_parallel)
+        spread = np.arange(config.ranks).reshape(-1, config.expert_parallel, tensor)
+        copies = config.data_parallel // config.expert_parallel
+        kinds["expert_replicate"] = spread.transpose(1, 2, 0).reshape(-1, copies)
+    groups, number = {}, 1
+    for kind, table in kinds.items():
+        members = tuple(tuple(row) for row in table.tolist())
+        if members == (tuple(range(config.ranks)),):
+            names: tuple[str, ...] = ("0",)
+        else:
+            names = tuple(str(number + k) for k in range(len(members)))
+            number += len(members)
+        nodes = len({rank // config.gpus_per_node for rank in members[0]})
+        description = "default_pg" if names == ("0",) else f"mesh_{kind}"
+        groups[kind] = Group(members, names, description, nodes, config.gpus_per_node)
+    return groups
+
+
+def _neighbours(config: Config, many: int) -> Ints:
+    """Return groups of so many neighbours in data parallelism."""
+    tensor = config.tensor_parallel
+    ranks = np.arange(config.ranks).reshape(-1, many, tensor)
+    return ranks.transpose(0, 2, 1).reshape(-1, many)

@@ -1,0 +1,239 @@
+"""The host's side of a program: ranges, launches, events, what autograd remembers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+from htk.physics.wire import wire_bytes
+from htk.recording.simulate.config import Config
+from htk.recording.simulate.groups import Group, process_groups
+from htk.recording.simulate.instructions import (
+    COMPUTE,
+    CONTEXT,
+    GATHER,
+    MAIN,
+    REDUCE,
+    REPLICATE,
+    Activity,
+    Collective,
+    Do,
+    Range,
+    RankProgram,
+    StreamEvent,
+)
+from htk.recording.simulate.operator_inputs import OperatorInputs, Tensors, arguments
+from htk.recording.simulate.times import Times
+
+# Host costs in ns: entering and leaving an operator, calls of the runtime.
+_ENTER, _LEAVE, _LAUNCH, _RECORD, _WAIT, _SYNC = 1700, 700, 4600, 900, 1100, 1500
+_CALL, _RETURN = 300, 100  # of a Python function, beyond what operators take anyway
+_RECORDS = {
+    "all_gather": ("_allgather_base", "c10d::_allgather_base_", "nccl:_all_gather_base"),
+    "reduce_scatter": (
+        "_reduce_scatter_base",
+        "c10d::_reduce_scatter_base_",
+        "nccl:_reduce_scatter_base",
+    ),
+    "all_reduce": ("allreduce", "c10d::allreduce_", "nccl:all_reduce"),
+    "all_to_all": ("all_to_allv", "c10d::alltoall_base_", "nccl:all_to_all"),
+}
+Load = tuple[float, ...]
+_KERNELS = {
+    "all_gather": "ncclDevKernel_AllGather_RING_LL",
+    "reduce_scatter": "ncclDevKernel_ReduceScatter_Sum_{}_RING_LL",
+    "all_reduce": "ncclDevKernel_AllReduce_Sum_{}_{}_LL",
+    "all_to_all": "ncclDevKernel_SendRecv",
+}
+
+
+class SimulatedHost:
+    """Writes a program down as the host would run it."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.times = Times(config)
+        self.program = RankProgram()
+        self.groups: dict[str, Group] = process_groups(config)
+        self.thread = MAIN
+        self.tape: list[Callable[[], None]] = []
+        self._events = 0
+        self._graph = 0  # that is being launched
+        self._nodes = 0  # so far in it
+        self._modules: dict[str, dict[str, int]] = {}  # by class and path, their numbers
+
+    @contextmanager
+    def range(
+        self,
+        name: str,
+        *,
+        annotation: bool = False,
+        inputs: OperatorInputs | None = None,
+        sequence: int = -1,
+        flow: int = 0,
+        collective: Collective | None = None,
+        on_gpu: bool = False,
+    ) -> Iterator[None]:
+        what = Range(name, self.thread, annotation, inputs, sequence, flow, collective, on_gpu)
+        if self._graph:  # no operator runs: the graph has it all
+            yield
+            return
+        self.program.add(Do.OPEN, _ENTER + self.config.profiler_ns, what)
+        yield
+        self.program.add(Do.CLOSE, _LEAVE, what)
+
+    def function(self, name: str) -> AbstractContextManager[None]:
+        """Return a context that records a call of a Python function."""
+        return self._python(name)
+
+    @contextmanager
+    def module(self, kind: str, path: str, forward: str) -> Iterator[None]:
+        """Run the block in a call of an nn.Module, by its class and path, and of its `forward`."""
+        numbers = self._modules.setdefault(kind, {})
+        number = numbers.setdefault(path, len(numbers))
+        with self._python(f"nn.Module: {kind}_{number}", number), self._python(forward):
+            yield
+
+    @contextmanager
+    def _python(self, name: str, module: int | None = None) -> Iterator[None]:
+        if self._graph or not self.config.stacks:
+            yield
+            return
+        call = Range(name, self.thread, python=True, module=module)
+        self.program.add(Do.OPEN, _CALL + self.config.profiler_ns, call)
+        yield
+        self.program.add(Do.CLOSE, _RETURN, call)
+
+    def annotation(self, name: str) -> AbstractContextManager[None]:
+        return self.range(name, annotation=True, on_gpu=True)
+
+    @contextmanager
+    def graph(self, number: int) -> Iterator[None]:
+        """Launch what the block launches as one CUDA graph, with its first kernel."""
+        self._graph, self._nodes = number, 0
+        yield
+        self._graph = 0
+
+    def launch(self, activity: Activity) -> None:
+        self.program.hardware_flops += activity.flops
+        if self._graph:
+            self._nodes += 1
+            activity = replace(
+                activity, call="cudaGraphLaunch", graph=self._graph, node=self._nodes
+            )
+            if self._nodes > 1:
+                self.program.add(Do.NODE, 0, (activity, self.thread))
+                return
+        self.program.add(Do.LAUNCH, _LAUNCH + self.config.profiler_ns, (activity, self.thread))
+
+    def think(self, ns: int, why: str = "") -> None:
+        self.program.add(Do.THINK, ns, why)
+
+    def memory(self, moved: int) -> None:
+        self.program.add(Do.MEMORY, 300 + self.config.profiler_ns, (moved, self.thread))
+
+    def record(self, stream: int) -> StreamEvent:
+        self._events += 1
+        event = StreamEvent(self._events, self._on(stream))
+        self.program.add(Do.RECORD, _RECORD + self.config.profiler_ns, (event, self.thread))
+        return event
+
+    def wait(self, stream: int, event: StreamEvent) -> None:
+        if event.stream != self._on(stream):
+            cost = _WAIT + self.config.profiler_ns
+            self.program.add(Do.WAIT, cost, (event, self._on(stream), self.thread))
+
+    def synchronize(self, event: StreamEvent) -> None:
+        self.program.add(Do.SYNC, _SYNC + self.config.profiler_ns, (event, self.thread))
+
+    def order(self, after: int, stream: int) -> None:
+        """Make what is launched next on `stream` wait for what is on `after` now."""
+        if self._on(after) != self._on(stream):
+            self.wait(stream, self.record(after))
+
+    def next_sequence(self) -> int:
+        self.program.sequences += 1
+        return self.program.sequences - 1
+
+    def collective(
+        self,
+        kind: str,
+        elements: int,
+        group: str,
+        stream: int,
+        *,
+        in_load: Load = (),
+        out_load: Load = (),
+        to_next: bool = False,
+    ) -> None:
+        """Launch a collective over a kind of group; `elements`: those of the whole buffer.
+
+        `to_next`: an all-to-all in which each rank sends all that it has to its neighbour.
+        """
+        members = self.groups[group]
+        n = members.size
+        if n == 1:
+            return
+        into = elements // n if kind == "all_gather" else elements
+        out = elements // n if kind == "reduce_scatter" else elements
+        size, element, stream = (
+            self.config.element_bytes,
+            self.config.element_type,
+            self._on(stream),
+        )
+        wire = into * size if to_next else wire_bytes(kind, into * size, out * size, n) or 0
+        how = "to_next" if to_next else kind
+        transfer = self.times.collective(how, wire, n, members.nodes, members.per_node)
+        record, op, note = _RECORDS[kind]
+        number = self.program.collectives.get(group, 0)
+        self.program.collectives[group] = number + 1
+        call = Collective(
+            kind,
+            record,
+            into,
+            out,
+            size,
+            group,
+            wire,
+            transfer.ns,
+            transfer.algorithm,
+            number,
+            stream == COMPUTE,
+            in_load,
+            out_load,
+        )
+        called = {
+            "all_gather": arguments(element, (out,), (into,), None, "False", "-1"),
+            "reduce_scatter": arguments(element, (out,), (into,), None, None, "False", "-1"),
+            "all_reduce": arguments(element, Tensors(((into,),)), None, None, None, None, "-1"),
+            "all_to_all": arguments(element, (out,), (into,), None, "[]", "[]", "False", "-1"),
+        }[kind]
+        with (
+            self.range(op, inputs=called),
+            self.range("record_param_comms", collective=call),
+            self.range(note, annotation=True, inputs=arguments(element, (into,)), on_gpu=True),
+        ):
+            self.think(6000)
+            self.launch(self._kernel(call, stream))
+
+    def _on(self, stream: int) -> int:
+        """Return the stream used: synchronous collectives have none of their own."""
+        own = stream in (GATHER, REDUCE, REPLICATE, CONTEXT)
+        return COMPUTE if own and self.config.synchronous else stream
+
+    def _kernel(self, call: Collective, stream: int) -> Activity:
+        element = "f32" if call.element_bytes == 4 else "bf16"
+        name = _KERNELS[call.kind].format(element, call.algorithm)
+        if self.config.device.vendor == "amd":
+            name = "ncclDevKernel_Generic_4"  # RCCL has one for all
+        return Activity(
+            name + "(ncclDevKernelArgsStorage<4096ul>)",
+            "comm",
+            stream,
+            call.transfer_ns,
+            grid=(24, 1, 1),
+            block=(512, 1, 1),
+            registers=96,
+            shared_bytes=82240,
+            call="cudaLaunchKernelExC",
+            collective=call,
+        )

@@ -1,0 +1,66 @@
+"""A whole simulated job: one step after the other, each written before the next is made."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from htk.base.errors import UsageError
+from htk.recording.simulate.config import Config
+from htk.recording.simulate.groups import process_groups
+from htk.recording.simulate.instructions import Do, RankProgram
+from htk.recording.simulate.plants import Plants
+from htk.recording.simulate.program import program
+from htk.recording.simulate.schedule import Schedule, Timed
+from htk.recording.simulate.truth import Truth
+from htk.recording.simulate.writer import Writer
+
+
+def simulate(config: Config, folder: Path) -> list[Path]:
+    """Write a trace for each rank and what is true of them; returns the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    groups = process_groups(config)
+    usual = program(config)
+    schedule = Schedule(config, usual, groups)
+    _must_run(schedule.plants, usual)
+    paths = [folder / f"rank{rank}.pt.trace.json.gz" for rank in config.written]
+    writers = [
+        Writer(config, rank, groups, path) for rank, path in zip(config.written, paths, strict=True)
+    ]
+    sidecar = folder / "truth.json"
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as aside:
+        truth = Truth(config, groups, aside)
+        for timed in _steps(config, schedule):
+            never = np.full(config.ranks, -1, np.int64)
+            truth.add(timed, schedule.now if timed.recorded else never)
+            for writer in writers:
+                writer.step(timed)
+        truth.write(sidecar)
+    for writer in writers:
+        writer.close()
+    return [*paths, sidecar]
+
+
+def _must_run(plants: Plants, usual: RankProgram) -> None:
+    """Raise UsageError unless the kernel planted as slow is one of the job's."""
+    names = {
+        what[0].name
+        for do, what in zip(usual.do, usual.what, strict=True)
+        if do in (Do.LAUNCH, Do.NODE)
+    }
+    if plants.has("regressed_kernel") and not any(plants.regressed in name for name in names):
+        raise UsageError(
+            f"regressed_kernel: no kernel of the job has {plants.regressed!r} in its name;"
+            f" there are {', '.join(sorted(names))}"
+        )
+
+
+def _steps(config: Config, schedule: Schedule) -> Iterator[Timed]:
+    """Yield what reaches into the recording from before, then the recorded steps."""
+    if config.stagger_us:
+        yield schedule.warm_up()
+    if config.carry_in:
+        yield schedule.carry_in()
+    for number in range(config.first_step, config.first_step + config.steps):
+        yield schedule.step(number)

@@ -1,0 +1,82 @@
+"""The metadata that c10d writes of a collective, on its record and on its kernel."""
+
+import json
+from hashlib import blake2b
+from typing import Any
+
+from htk.recording.simulate.groups import Group
+from htk.recording.simulate.instructions import Collective
+
+_NAMES = {"float": "Float", "c10::BFloat16": "BFloat16"}
+
+
+def metadata(
+    what: Collective, group: Group, rank: int, number: int, kind: str, *, host: bool
+) -> str:
+    """Return what c10d says of a collective, as JSON without braces.
+
+    `number`: of the collective in its group, from 1; `kind`: type of its elements.
+    """
+    own = group.of_rank[rank]
+    ranks, name = group.members[own], group.names[own]
+    first, *others = ranks
+    stride = others[0] - first if others else 1
+    into, out = what.elements(rank)
+    facts: dict[str, Any] = {
+        "Collective name": what.record,
+        "dtype": _NAMES[kind],
+        "In msg nelems": into,
+        "Out msg nelems": out,
+        "In split size": "[]",
+        "Out split size": "[]",
+        "Group size": group.size,
+        "Process Group Name": name,
+        "Process Group Description": group.description,
+        "Process Group Ranks": _shortened(ranks),
+        "Seq": number,
+        "Comms Id": _comms_id(name, number, ranks),
+    }
+    if host:
+        facts["Rank"] = ranks.index(rank)
+        facts["Global rank start"] = first
+        facts["Global rank stride"] = stride
+        facts["Is asynchronized op"] = not what.synchronous
+        values = [
+            "", f"[{number}, False]", f"[{name}, {group.description}]", str(facts["Rank"]),
+            what.record, "[]", "[]", str(first), str(stride), str(group.size),
+            str(not what.synchronous),
+        ]  # fmt: skip
+        scalars = ["Scalar"] * 4
+        types = [kind, "", "", "Scalar", "", "ScalarList", "ScalarList", *scalars]
+        empty: list[list[int]] = [[]] * 10
+        facts["Concrete Inputs"] = values
+        facts["Input type"] = types
+        facts["Input Strides"] = [[1], *empty]
+        facts["Input Dims"] = [[into], *empty]
+    return json.dumps(facts)[1:-1]
+
+
+def unnamed(what: Collective, group: Group, kind: str) -> str:
+    """Return what c10d said before PyTorch 2.3: neither the group nor the call's number in it."""
+    facts: dict[str, Any] = {
+        "Collective name": what.record,
+        "dtype": _NAMES[kind],
+        "In msg nelems": what.in_elements,
+        "Out msg nelems": what.out_elements,
+        "In split size": "[]",
+        "Out split size": "[]",
+        "Group size": group.size,
+    }
+    return json.dumps(facts)[1:-1]
+
+
+def _shortened(ranks: tuple[int, ...]) -> str:
+    """Return a list as PyTorch shows it: cut above thirty."""
+    if len(ranks) <= 30:
+        return str(list(ranks))
+    return f"[{', '.join(map(str, ranks[:29]))}, ..., {ranks[-1]}]"
+
+
+def _comms_id(name: str, number: int, ranks: tuple[int, ...]) -> int:
+    text = f"{name},{number},{ranks[0]},{len(ranks)}"
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,215 @@
+"""What a rank does in a step: data, forward, backward, optimizer, and its strategy's collectives.
+
+Orders are those of PyTorch's sources. FSDP2: no rate limit; all-gather i+1 waits for copy-out i-1;
+compute waits for reduce-scatter i+1 before reduce-scatter i; replicas reduce on a stream of their
+own. FSDP1: flat parameters, at most two all-gathers ahead, the next one before a unit's gradients.
+"""
+
+from htk.physics.memory import layer_input, model_size
+from htk.recording.simulate.config import Config
+from htk.recording.simulate.experts import MixtureLayers
+from htk.recording.simulate.host import SimulatedHost
+from htk.recording.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, RankProgram
+from htk.recording.simulate.layers import Layers
+from htk.recording.simulate.operator_inputs import Tensors, TypedTensor, arguments
+from htk.recording.simulate.served import iteration
+from htk.recording.simulate.sharding import Strategy, strategy_of
+
+# Python functions, as a profiler with stacks names them.
+_STEP = "train.py(88): train_step"
+_FETCH = "torch/utils/data/dataloader.py(789): _next_data"
+_BACKWARD = "torch/_tensor.py(570): backward"
+_ENGINE = "torch/autograd/graph.py(825): _engine_run_backward"
+_RECOMPUTE = "torch/utils/checkpoint.py(292): backward"
+_OPTIMIZE = "torch/optim/optimizer.py(504): wrapper"
+
+
+def program(config: Config) -> RankProgram:
+    """Return one step, or a server's iteration, the same for all ranks."""
+    if config.decode_requests:
+        return iteration(config)
+    host = SimulatedHost(config)
+    strategy = strategy_of(host)
+    layers = _layers(host, strategy)
+    with host.function(_STEP):
+        for micro_batch in range(config.accumulation):
+            strategy.last = micro_batch == config.accumulation - 1
+            _load(host)
+            with host.annotation("forward"):
+                _forward(host, layers, strategy)
+            host.think(9000)
+            host.think(0, "gc")
+            with host.annotation("backward"):
+                _backward(host)
+                strategy.finish()
+        _optimize(host)
+        _log(host)
+    return host.program
+
+
+def _layers(host: SimulatedHost, strategy: Strategy) -> Layers:
+    mixture = MixtureLayers(host) if host.config.decoder.moe_layers else None
+    if mixture is not None:
+        mixture.expert_gradient_ready = strategy.expert_gradient_ready
+    layers = mixture or Layers(host)
+    layers.gradient_ready = strategy.gradient_ready
+    return layers
+
+
+def _load(host: SimulatedHost) -> None:
+    fetch = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    with host.range(fetch, annotation=True), host.function(_FETCH):
+        host.think(400_000, "data")
+    moved, batch = 8 * host.config.tokens, host.config.micro_batch
+    tokens = TypedTensor((batch, host.config.tokens // batch), "long int")
+    with host.range("aten::copy_", inputs=arguments("", tokens, tokens, "True")):
+        ns = host.times.copy(moved)
+        host.launch(_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))
+
+
+def _forward(host: SimulatedHost, layers: Layers, strategy: Strategy) -> None:
+    root = strategy.root
+    with layers.modules.model():
+        strategy.before_forward(root)
+        host.tape.append(lambda: strategy.after_backward(root))
+        layers.embed()
+        for unit in range(root):
+            with host.annotation(f"layers.{unit}"), layers.modules.layer(unit):
+                strategy.before_forward(unit)
+                if host.config.checkpointing:
+                    _checkpointed(host, layers, strategy, unit)
+                else:
+                    _kept(host, layers, strategy, unit)
+                strategy.after_forward(unit)
+        layers.head()
+    layers.loss()
+    host.tape.append(lambda: strategy.before_backward(root))
+
+
+def _kept(host: SimulatedHost, layers: Layers, strategy: Strategy, unit: int) -> None:
+    host.tape.append(lambda: strategy.after_backward(unit))
+    if host.config.graphs:
+        _graphed(host, layers, unit)
+    else:
+        layers.layer()
+    host.tape.append(lambda: strategy.before_backward(unit))
+
+
+def _graphed(host: SimulatedHost, layers: Layers, unit: int, kept: bool = True) -> None:
+    """A layer as make_graphed_callables has it: a graph, and another one for its backward pass.
+
+    Gradients are ready when the second one is launched as a whole.
+    """
+    outer, host.tape = host.tape, []
+    sequence = host.next_sequence()
+    with host.range("Graphed", sequence=sequence, flow=1), host.graph(2 * unit + 1):
+        layers.layer(kept)
+    inner, host.tape = host.tape, outer
+
+    def backward() -> None:
+        ready: list[int] = []
+        at_once, layers.gradient_ready = layers.gradient_ready, ready.append
+        evaluate = "autograd::engine::evaluate_function: GraphedBackward"
+        with host.range(evaluate, sequence=sequence, flow=2), host.graph(2 * unit + 2):
+            for entry in reversed(inner):
+                entry()
+        layers.gradient_ready = at_once
+        for elements in ready:
+            at_once(elements)
+
+    host.tape.append(backward)
+
+
+def _checkpointed(host: SimulatedHost, layers: Layers, strategy: Strategy, unit: int) -> None:
+    """Run now and forget; run again before the backward pass, then that."""
+    kept = round(layer_input(model_size(host.config.decoder), host.config.layout))
+    host.memory(kept)
+    outer, host.tape = host.tape, []
+    if host.config.graphs:
+        _graphed(host, layers, unit, kept=False)
+    else:
+        layers.layer(kept=False)
+    host.tape = outer
+
+    def again() -> None:
+        strategy.before_backward(unit)
+        host.tape = []
+        name = "CheckpointFunctionBackward"
+        with host.range(f"autograd::engine::evaluate_function: {name}"), host.range(name):
+            with host.function(_RECOMPUTE), layers.modules.layer(unit):
+                if host.config.graphs:
+                    _graphed(host, layers, unit)
+                else:
+                    layers.layer()
+            _replay(host)
+        host.memory(-kept)
+        strategy.after_backward(unit)
+
+    host.tape.append(again)
+
+
+def _backward(host: SimulatedHost) -> None:
+    """The main thread waits while autograd's thread runs the tape backwards."""
+    with host.function(_BACKWARD), host.function(_ENGINE):
+        host.think(15_000)
+        host.thread = AUTOGRAD
+        _replay(host)
+        host.thread = MAIN
+        host.think(12_000)
+
+
+def _replay(host: SimulatedHost) -> None:
+    tape, host.tape = host.tape, []
+    for entry in reversed(tape):
+        entry()
+
+
+def _optimize(host: SimulatedHost) -> None:
+    """Fused AdamW: reads and writes the state of the parameters that this rank holds."""
+    config = host.config
+    held = int(config.held_parameters // config.owners)
+    kernels = max(1, min(24, held // 40_000_000 + 1))
+    moved = 30 * held // kernels  # of a parameter: weight, two moments and gradient, both ways
+    step = Activity(
+        "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4> >",
+        "compute",
+        COMPUTE,
+        host.times.elementwise(moved),
+        grid=(320, 1, 1),
+        block=(512, 1, 1),
+        registers=64,
+    )
+    state = Tensors(((held,),))
+    scalars = ("0.0001", "0.9", "0.999", "0.01", "1e-08", "False", "False")
+    count = Tensors(((),))
+    called = arguments("float", *[state] * 4, Tensors(()), count, *scalars, None, None)
+    with (
+        host.function(_OPTIMIZE),
+        host.annotation("Optimizer.step#AdamW.step"),
+        host.range("aten::_fused_adamw_", inputs=called),
+    ):
+        for _ in range(kernels):
+            host.launch(step)
+
+
+def _log(host: SimulatedHost) -> None:
+    """loss.item(): a copy that the host waits for."""
+    loss = arguments("float", ())
+    with (
+        host.range("aten::item", inputs=loss),
+        host.range("aten::_local_scalar_dense", inputs=loss),
+    ):
+        host.launch(_copy("Memcpy DtoH (Device -> Pinned)", 1200, 4))
+        host.synchronize(host.record(COMPUTE))
+
+
+def _copy(name: str, ns: int, moved: int) -> Activity:
+    return Activity(
+        name,
+        "memory",
+        COMPUTE,
+        ns,
+        category="gpu_memcpy",
+        moved=moved,
+        call="cudaMemcpyAsync",
+    )

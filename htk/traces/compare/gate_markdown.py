@@ -1,0 +1,66 @@
+"""The gate's judgement as Markdown: for a pull request, or the summary of a job."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from htk.base.core.analysis import coverage_of
+from htk.base.core.humanize import format_change, format_duration, pluralize, shorten
+from htk.traces.compare.baseline import RecordedBaseline
+from htk.traces.compare.regression import Judgement, shown
+
+
+def markdown(
+    judged: Sequence[Judgement], changed: pa.Table, base: RecordedBaseline, new: RecordedBaseline
+) -> str:
+    """For a pull request: the verdict, the rules, and folded what changed most."""
+    failed = [j for j in judged if j.verdict == "failed"]
+    unsure = [j for j in judged if j.verdict not in ("passed", "failed")]
+    headline = "no regression"
+    if failed:
+        headline = f"{len(failed)} of {len(judged)} limits exceeded"
+    elif unsure:
+        headline = f"{len(unsure)} of {len(judged)} limits could not be judged"
+    mark = "❌" if failed else "⚠️" if unsure else "✅"
+    lines = [f"### {mark} htk gate: {headline}", ""]
+    lines += ["| rule | base | new | change | noise | verdict |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
+    for j in judged:
+        change = "–" if j.change is None else shown(j.change, j.rule.unit)
+        noise = "–" if j.noise is None else shown(j.noise, j.rule.unit).lstrip("+")
+        times = f"{format_duration(j.base_ns)} | {format_duration(j.new_ns)}"
+        lines.append(f"| `{_cell(j.rule.text)}` | {times} | {change} | {noise} | **{j.verdict}** |")
+    lines += ["", *(f"- `{_cell(j.rule.text)}`: {j.reason}" for j in failed + unsure)]
+    lines += ["", *_details(changed)]
+    lines += ["", *(f"- {_cell(note)}" for note in coverage_of(changed).get("notes", []))]
+    who = " · ".join(
+        f"{name}: {pluralize(side.steps, 'run' if side.runs else 'step')}, "
+        f"{pluralize(len(side.ranks), 'rank')}"
+        for name, side in (("base", base), ("new", new))
+    )
+    return "\n".join([*lines, "", f"<sub>{who}; times are of a step, means over ranks</sub>", ""])
+
+
+def _details(changed: pa.Table) -> list[str]:
+    rows = [row for row in changed.to_pylist() if row["change"] not in ("same", "unclear")]
+    if not rows:
+        return ["Nothing else changed by more than the noise of the steps."]
+    lines = ["<details><summary>What changed most</summary>", ""]
+    lines += [
+        "| | name | change | base | new | difference |",
+        "| --- | --- | --- | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        share = "" if row["diff_pct"] is None else f" ({format_change(row['diff_pct'])})"
+        times = f"{format_duration(row['base_ns'])} | {format_duration(row['new_ns'])}"
+        name = _cell(shorten(row["name"], 60))
+        lines.append(
+            f"| {row['by']} | `{name}` | {row['change']} | {times} | "
+            f"{shown(row['diff_ns'], 'ns')}{share} |"
+        )
+    return [*lines, "", "</details>"]
+
+
+def _cell(text: str) -> str:
+    """Text that cannot leave its cell of a table."""
+    return text.replace("|", "\\|").replace("`", "'").replace("\n", " ")

@@ -1,0 +1,213 @@
+"""Two recordings side by side: what became slower, faster, more, less, new or gone.
+
+Counts and times are of a step, as means over ranks and complete steps, so that recordings of
+different length compare. Without steps on both sides, kernels and operators are compared by the
+time of a call, all else by the time in a second recorded: how much fell into a recording says
+nothing about speed. A difference is significant where it exceeds what chance explains; the chance
+of a false alarm is shared among all things of a kind, shown or not.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import boolean, number, texts
+from htk.base.columns.types import Floats
+from htk.base.core.analysis import with_coverage
+from htk.base.core.label import Label
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.chance import shared, student, tail
+from htk.traces.compare.baseline import RecordedBaseline, Series, baseline, facts_of
+from htk.traces.compare.changed_within import changed_within
+from htk.traces.compare.items import EACH, READERS, By, Items, Side, Tables
+from htk.traces.compare.significance import Chance, stacked
+
+_OF_CALLS = ("kernel", "op")
+_NS_PER_S = 1_000_000_000
+FALSE_ALARMS = 0.01  # chance that equal runs show one significant row of a kind
+_UNCLEAR = 0.5  # noise of more than this share of base hides changes that a reader would call large
+_FEW_STEPS = 3
+
+RETURNS = table(
+    by=(TEXT, "time, phase, kernel, op, module or comm."),
+    name=(TEXT, "What is compared: GPU time, but of op the host's (callees included)."),
+    change=(
+        TEXT,
+        "added, removed, slower, faster; within what chance explains: same, or unclear where that "
+        "is more than half of base.",
+    ),
+    base_count=(
+        pa.float64(),
+        "How often in a step (without steps: in a second recorded), mean over ranks.",
+    ),
+    new_count=(pa.float64(), "The same, of the new recording."),
+    base_ns=(
+        pa.float64(),
+        "Time in a step, mean over ranks; without steps that of a call, or in a second.",
+    ),
+    new_ns=(pa.float64(), "The same, of the new recording."),
+    diff_ns=(pa.float64(), "New less base."),
+    diff_pct=(pa.float64(), "That, of base; null where it is new."),
+    noise_ns=(pa.float64(), "What chance explains of diff_ns; null with less than two steps."),
+    significant=(pa.bool_(), "The difference exceeds the noise; null where that is unknown."),
+)
+
+
+class _Rows(NamedTuple):
+    """Things of one kind on both sides, a row each."""
+
+    names: list[str]
+    was_often: Floats
+    now_often: Floats
+    was: Floats
+    now: Floats
+    noise: Floats  # NaN: unknown
+    weight: float | Floats = 1.0  # how often the difference comes, for the order of rows
+
+    @property
+    def diff(self) -> Floats:
+        return self.now - self.was
+
+
+def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -> pa.Table:
+    """Return what changed from base to new: n rows of each kind (0: all), significant first."""
+    sides = baseline(base, by), baseline(new, by)
+    notes = _unlike(base, new)
+    if all(side.steps for side in sides):
+        return _of_steps(*sides, by, n, notes)
+    pair = Side(base, with_steps=False), Side(new, with_steps=False)
+    rows = [_table(kind, _without_steps(kind, *pair), n) for kind in by]
+    what = "a call of a kernel or operator, a second recorded of all else"
+    return _answer(rows, what, *sides, notes)
+
+
+def changes(base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int) -> pa.Table:
+    """Return the same, of recordings that are known by what their steps cost."""
+    return _of_steps(base, new, by, n, [])
+
+
+def _of_steps(
+    base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int, notes: list[str]
+) -> pa.Table:
+    if not (base.steps and new.steps):
+        return _answer([], "a step", base, new, notes)
+    rows = [_table(kind, _by_step(kind, base, new), n) for kind in by]
+    if min(base.steps, new.steps) < _FEW_STEPS:
+        notes = [*notes, "fewer than three complete steps on a side: chance is hardly known"]
+    return _answer(rows, "a step", base, new, notes)
+
+
+def _unlike(base: Tables, new: Tables) -> list[str]:
+    """Return what to say where GPU work was recorded on one side alone."""
+    has_work = [side["rank_windows"].num_rows > 0 for side in (base, new)]
+    if has_work[0] == has_work[1]:
+        return []
+    here, there = ("base", "new recording") if has_work[0] else ("new recording", "base")
+    return [
+        f"GPU work was recorded in the {here} alone: times of steps are the host's in the {there}, "
+        "and no GPU time was added or removed"
+    ]
+
+
+def _answer(
+    rows: Sequence[pa.Table],
+    what: str,
+    base: RecordedBaseline,
+    new: RecordedBaseline,
+    notes: list[str],
+) -> pa.Table:
+    table = pa.concat_tables(rows) if rows else RETURNS.empty_table()
+    notes = [*notes, *changed_within(base, "base"), *changed_within(new, "new recording")]
+    facts = facts_of(base, "base") | facts_of(new, "new") | ({"notes": notes} if notes else {})
+    return with_coverage(table, compared=what, **facts)
+
+
+def _by_step(kind: By, base: RecordedBaseline, new: RecordedBaseline) -> _Rows:
+    was, now = base.kinds.get(kind, {}), new.kinds.get(kind, {})
+    names = list({**was, **now})
+    pairs = [(was.get(n, base.nothing()), now.get(n, new.nothing())) for n in names]
+    often = np.array([[s.often for s in pair] for pair in pairs]).reshape(len(names), 2)
+    mean = np.array([[s.mean for s in pair] for pair in pairs]).reshape(len(names), 2)
+    noise = _noise(pairs, mean, base, new, kind)
+    return _Rows(names, often[:, 0], often[:, 1], mean[:, 0], mean[:, 1], noise)
+
+
+def _noise(
+    pairs: list[tuple[Series, Series]],
+    mean: Floats,
+    base: RecordedBaseline,
+    new: RecordedBaseline,
+    kind: By,
+) -> Floats:
+    """Return what chance explains, at the level that each thing of a kind has."""
+    if min(base.steps, new.steps) < 2 or not pairs:
+        return np.full(len(pairs), np.nan)
+    chance = Chance(base, new, kind, None)
+    spreads = [chance.of(*pair) for pair in pairs]
+    error, free = stacked(spreads)
+    change = np.abs(mean[:, 1] - mean[:, 0])
+    t = np.divide(change, error, out=np.where(change > 0, np.inf, 0.0), where=error > 0)
+    levels = shared(2 * tail(t, free), FALSE_ALARMS)[1]
+    return error * student(levels / 2, free)
+
+
+def _without_steps(kind: By, base: Side, new: Side) -> _Rows:
+    """Compare the time of a call, or that in a second recorded."""
+    items = [READERS[kind](side) for side in (base, new)]
+    names = list(dict.fromkeys(items[0].names + items[1].names))
+    code_of = {name: k for k, name in enumerate(names)}
+    sums = [_in_a_second(i, code_of, s) for i, s in zip(items, (base, new), strict=True)]
+    (was_often, was), (now_often, now) = sums
+    noise = np.full(len(names), np.nan)
+    if kind not in _OF_CALLS:
+        return _Rows(names, was_often, now_often, was, now, noise)
+    was, now = (np.divide(t, n, out=np.zeros(len(n)), where=n > 0) for n, t in sums)
+    return _Rows(names, was_often, now_often, was, now, noise, np.maximum(was_often, now_often))
+
+
+def _in_a_second(items: Items, code_of: dict[str, int], side: Side) -> tuple[Floats, Floats]:
+    """Return the count and time (ns) of each name in a second recorded."""
+    code = np.array([*(code_of[name] for name in items.names), -1], np.int64)[items.code]
+    kept = code >= 0
+    count = np.bincount(code[kept], minlength=len(code_of))
+    total = np.bincount(code[kept], items.time[kept], minlength=len(code_of))
+    seconds = max(side.recorded_ns, 1) / _NS_PER_S
+    return count / seconds, total / seconds
+
+
+def _table(kind: By, rows: _Rows, n: int) -> pa.Table:
+    present = np.flatnonzero((rows.was_often > 0) | (rows.now_often > 0))
+    has_noise = ~np.isnan(rows.noise)
+    certain = has_noise & (np.abs(rows.diff) > np.nan_to_num(rows.noise))
+    impact = np.abs(rows.diff) * rows.weight
+    order = np.lexsort((-impact[present], ~certain[present]))
+    shown = present[order][: n or None]
+    share = np.divide(100 * rows.diff, rows.was, out=np.zeros(len(rows.was)), where=rows.was > 0)
+    numbers = (rows.was_often, rows.now_often, rows.was, rows.now, rows.diff)
+    columns = [
+        texts([kind] * len(shown)),
+        texts([rows.names[k] for k in shown.tolist()]),
+        texts([_change(rows, bool(certain[k] or not has_noise[k]), k) for k in shown.tolist()]),
+        *(number(values[shown], pa.float64()) for values in numbers),
+        number(share[shown], pa.float64(), rows.was[shown] > 0),
+        number(np.nan_to_num(rows.noise)[shown], pa.float64(), has_noise[shown]),
+        boolean(certain[shown], has_noise[shown]),
+    ]
+    return pa.table(columns, schema=RETURNS)
+
+
+def _change(rows: _Rows, certain: bool, k: int) -> str:
+    if not rows.was_often[k]:
+        return "added"
+    if not rows.now_often[k]:
+        return "removed"
+    if not rows.diff[k]:
+        return "same"
+    if not certain:
+        return "unclear" if rows.noise[k] > _UNCLEAR * rows.was[k] else "same"
+    return "slower" if rows.diff[k] > 0 else "faster"
+
+
+DIFF = Label("diff", "What changed between two recordings, or two ranks?")

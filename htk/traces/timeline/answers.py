@@ -1,0 +1,368 @@
+"""The questions of the timeline's canvas, answered alike for a server, a notebook and a test."""
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, numbers, truths, valid
+from htk.base.columns.intervals import union_lengths
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints
+from htk.base.core.humanize import parse_int_ranges, shorten
+from htk.base.errors import HtkError, UsageError
+from htk.quantities.derived.unrecorded import unrecorded_ranks
+from htk.traces.timeline.counters import counters_of, described, with_counters
+from htk.traces.timeline.cuts import TimeCuts, recordings
+from htk.traces.timeline.detail import Detail
+from htk.traces.timeline.facts import Facts
+from htk.traces.timeline.lanes import lanes_of
+from htk.traces.timeline.matches import matching
+from htk.traces.timeline.row_spans import row_spans
+from htk.traces.timeline.sources import KINDS, DisplayClock, SpanSource
+from htk.traces.trace.trace import Trace
+
+MOST_FOUND = 200
+_NAME = 160
+_TOP = 12
+_MOST_LIT = 3  # searches in memory; one of a million spans takes 60 MB
+
+
+class TraceTimeline:
+    """The lanes of a trace with everything that can be asked of them."""
+
+    def __init__(self, trace: Trace, *, aligned: bool = True, rows: pa.Table | None = None) -> None:
+        self.trace, self.aligned = trace, aligned
+        spans = None if rows is None else _within(trace, row_spans(rows, "query", "query"))
+        self._files = self._times_of_files()
+        self.recordings = recordings(self._files[:, 1:].tolist())
+        self.cuts = TimeCuts.between(self.recordings)
+        lanes = lanes_of(trace, aligned=aligned, rows=spans)
+        start, end = self.cuts.position_of(lanes.start), self.cuts.position_of(lanes.end)
+        counters = counters_of(trace, aligned, self.cuts)
+        moved = replace(lanes, start=start, end=end)
+        self.lanes, self.counters = with_counters(moved, counters)
+        self.detail = Detail(self.lanes)
+        self.facts = Facts(trace, self.lanes, rows)
+
+    def about(self) -> dict[str, Any]:
+        """Return what the trace holds: lanes, names, kinds, steps, ranks."""
+        lanes = self.lanes
+        return {
+            "low": lanes.low,
+            "high": lanes.high,
+            "events": len(lanes.start),
+            "lanes": [list(lane) for lane in lanes.lanes],
+            "names": [shorten(name, _NAME) for name in lanes.names],
+            "kind_of": lanes.kinds.tolist(),
+            "kinds": KINDS,
+            "steps": self._steps(),
+            "ranks": self._ranks(),
+            "recorded": self._on_axis(self._files),
+            "recordings": self._on_axis(np.array(self.recordings, np.int64).reshape(-1, 2)),
+            "cuts": self.cuts.listed(),
+            "counters": described(self.counters),
+            "unrecorded_ranks": self._unrecorded_ranks(),
+            "aligned": self.aligned,
+            "can_align": len(self.trace.ranks) > 1,
+            "can_path": self.trace.tables["kernels"].num_rows > 0,
+        }
+
+    def _unrecorded_ranks(self) -> int:
+        """Return how many ranks of the job have no file; none where ranks were chosen: what a
+        filter leaves out was recorded."""
+        if self.trace.selection.ranks is not None:
+            return 0
+        return unrecorded_ranks(self.trace.tables["ranks"])
+
+    def view(
+        self,
+        start: float,
+        end: float,
+        width: int,
+        lanes: str = "",
+        *,
+        text: str = "",
+        path: str = "",
+    ) -> bytes:
+        """Return what a viewport shows, packed for the browser, and how much of it matches a text
+        or lies on the critical path of a step (`all`: of the recording)."""
+        chosen = parse_int_ranges(lanes) if lanes else None
+        if chosen and max(chosen) >= len(self.lanes.lanes):
+            raise UsageError("there are fewer lanes than that")
+        lit = self._lit(text.strip().lower(), path) if text.strip() or path else None
+        return self.detail.view(start, end, width, chosen, lit, self.counters)
+
+    def _lit(self, text: str, path: str) -> Detail:
+        """Return the spans of a search, of a path, or of both; kept for the views that follow."""
+        lit = self._lit_of.get((text, path))
+        if lit is None:
+            chosen = np.ones(len(self.lanes.start), bool)
+            if text:
+                chosen &= self._code_is(self._named(text))
+            if path:
+                ids = np.array(self.path(None if path == "all" else int(path))["id"], np.int64)
+                on_path = np.zeros(len(chosen), bool)
+                on_path[ids[ids >= 0]] = True
+                chosen &= on_path
+            lit = Detail(matching(self.lanes, chosen))
+            for old in list(self._lit_of)[: max(0, len(self._lit_of) - _MOST_LIT + 1)]:
+                self._lit_of.pop(old, None)
+            self._lit_of[text, path] = lit
+        return lit
+
+    def event(self, *, id: int = -1, ref: str = "") -> dict[str, Any]:
+        """Return everything known of one span, by its id or by its event's name."""
+        span = self.facts.find(ref) if ref else id
+        if not 0 <= span < len(self.lanes.start):
+            raise UsageError("there is no such event")
+        return self.facts.of(span)
+
+    def search(self, text: str) -> dict[str, Any]:
+        """Return the names that hold a text, those that take longest first."""
+        codes = self._named(text)
+        spans = np.flatnonzero(self._code_is(codes))
+        name, length = self.lanes.name[spans], self._length[spans]
+        total = np.bincount(name, length, minlength=len(self.lanes.names))
+        count = np.bincount(name, minlength=len(self.lanes.names))
+        order = codes[np.argsort(-total[codes])][:MOST_FOUND]
+        return {
+            "spans": len(spans),
+            "names": len(codes),
+            "found": [[int(c), int(count[c]), int(total[c])] for c in order.tolist() if count[c]],
+        }
+
+    def jump(self, how: str, *, id: int = -1, text: str = "") -> dict[str, Any]:
+        """Return the next, previous or longest span of the same name (or found by a text)."""
+        lanes = self.lanes
+        codes = self._named(text) if text else lanes.name[id : id + 1] if id >= 0 else None
+        if codes is None:
+            raise UsageError("say what to look for, or select an event")
+        spans = np.flatnonzero(self._code_is(codes))
+        if id >= 0 and not text:  # the same name in a rank's other lanes is another story
+            spans = spans[self._rank[spans] == self._rank[id]]
+        if not len(spans):
+            raise UsageError("nothing of that name")
+        if how == "longest":
+            return self.facts.of(int(spans[np.argmax(self._length[spans])]))
+        order = spans[ordered(lanes.start[spans], spans)]
+        if id < 0:
+            return self.facts.of(int(order[0 if how == "next" else -1]))
+        position = np.flatnonzero(order == id)
+        if len(position):
+            target = int(position[0]) + (1 if how == "next" else -1)
+        else:
+            target = int(np.searchsorted(lanes.start[order], lanes.start[id], side="right"))
+            target -= 0 if how == "next" else 1
+        return self.facts.of(int(order[target % len(order)]))
+
+    def stats(self, start: float, end: float, lanes: str = "") -> dict[str, Any]:
+        """Return the time by kind, name and lane that some lanes are busy in a window, in ns."""
+        low, high = int(start), int(end)
+        chosen = (
+            np.array(parse_int_ranges(lanes), np.int64)
+            if lanes
+            else np.arange(len(self.lanes.lanes))
+        )
+        spans = self._inside(low, high, chosen)
+        begin = self.cuts.time_at(np.maximum(self.lanes.start[spans], low))
+        until = self.cuts.time_at(np.minimum(self.lanes.end[spans], high))
+        length = until - begin
+        name, lane = self.lanes.name[spans], self.lanes.lane[spans]
+        count = np.bincount(name, minlength=len(self.lanes.names))
+        total = np.bincount(name, length, minlength=len(self.lanes.names))
+        top = np.argsort(-total, kind="stable")[:_TOP]
+        kind = self.lanes.kinds[name].astype(np.int64)
+        kinds = np.stack([self._rank[spans], kind], 1) if len(spans) else np.empty((0, 2), int)
+        pairs, group = np.unique(kinds, axis=0, return_inverse=True)
+        busy = union_lengths(group.ravel(), begin, until, len(pairs))
+        by_lane = np.bincount(lane, length, minlength=len(self.lanes.lanes))
+        ordered = np.argsort(-by_lane[chosen], kind="stable")
+        return {
+            "start": low,
+            "end": high,
+            "spans": len(spans),
+            "kinds": [
+                [rank, KINDS[k], int(b)] for (rank, k), b in zip(pairs.tolist(), busy, strict=True)
+            ],
+            "names": [[int(c), int(count[c]), int(total[c])] for c in top.tolist() if count[c]],
+            "lanes": [
+                [int(chosen[k]), int(by_lane[chosen[k]])] for k in ordered if by_lane[chosen[k]]
+            ],
+        }
+
+    def path(self, step: int | None = None) -> dict[str, Any]:
+        """Return the critical path of a step, piece by piece."""
+        if step not in self._path_of:
+            self._path_of[step] = self._path(step)
+        return self._path_of[step]
+
+    def _path(self, step: int | None) -> dict[str, Any]:
+        from htk.quantities.graph.critical_path import path_events
+
+        selection = self.trace.sel()
+        pieces = path_events(selection.tables, step)
+        rank = numbers(pieces["rank"], -1).astype(np.int64)
+        clock = DisplayClock(self.trace, self.aligned)
+        start, end = clock.span(rank, numbers(pieces["start_ns"]), numbers(pieces["end_ns"]))
+        spans = np.full(len(start), -1, np.int64)
+        codes, tables = codes_of(pieces["table"])
+        rows = numbers(pieces["row"], -1)
+        for code, table in enumerate(tables.to_pylist()):
+            in_table = codes == code
+            spans[in_table] = self.lanes.spans_of(table, rows[in_table])
+        lane = np.where(spans >= 0, np.append(self.lanes.lane, -1)[spans], -1)
+        kinds, words = codes_of(pieces["kind"])
+        origin = self.trace.origin_ns
+        return {
+            "kinds": words.to_pylist(),
+            "lane": lane.tolist(),
+            "id": spans.tolist(),
+            "start": self.cuts.position_of(start - origin).tolist(),
+            "end": self.cuts.position_of(end - origin).tolist(),
+            "kind": kinds.tolist(),
+            "inside": truths(pieces["inside"]).tolist(),
+            "total": int(numbers(pieces["path_ns"]).sum()),
+        }
+
+    def answer_text(self, question: str, query: Mapping[str, str]) -> bytes:
+        """Return the answer to a question in text, as the canvas reads it."""
+        answer = self._asked(question, query)
+        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+    def answer(self, question: str, query: Mapping[str, str]) -> bytes:
+        """Return the same, compressed: what travels to the canvas."""
+        return gzip.compress(self.answer_text(question, query), 1)
+
+    def _asked(self, question: str, query: Mapping[str, str]) -> Any:
+        get = query.get
+        try:
+            if question == "about":
+                return self.about()
+            if question == "view":
+                width = int(query["width"])
+                return self.view(
+                    float(query["start"]),
+                    float(query["end"]),
+                    width,
+                    get("lanes", ""),
+                    text=get("text", ""),
+                    path=get("path", ""),
+                )
+            if question == "event":
+                return self.event(id=int(get("id", "-1")), ref=get("ref", ""))
+            if question == "search":
+                return self.search(query["text"])
+            if question == "jump":
+                return self.jump(query["how"], id=int(get("id", "-1")), text=get("text", ""))
+            if question == "stats":
+                return self.stats(float(query["start"]), float(query["end"]), get("lanes", ""))
+            if question == "path":
+                return self.path(int(query["step"]) if get("step") else None)
+        except (KeyError, ValueError, OverflowError) as error:
+            if isinstance(error, HtkError):
+                raise
+            raise UsageError(f"{question}: {error} is missing or no number") from None
+        raise UsageError(f"nobody asks {question!r}")
+
+    @cached_property
+    def _lit_of(self) -> dict[tuple[str, str], Detail]:
+        return {}
+
+    @cached_property
+    def _path_of(self) -> dict[int | None, dict[str, Any]]:
+        return {}
+
+    @cached_property
+    def _length(self) -> Ints:
+        return self.cuts.time_at(self.lanes.end) - self.cuts.time_at(self.lanes.start)
+
+    @cached_property
+    def _rank(self) -> Ints:
+        ranks = np.array([lane.rank for lane in self.lanes.lanes] + [-1], np.int64)
+        return ranks[self.lanes.lane]
+
+    @cached_property
+    def _lower(self) -> list[str]:
+        return [name.lower() for name in self.lanes.names]
+
+    def _named(self, text: str) -> Ints:
+        wanted = text.lower()
+        return np.array([k for k, n in enumerate(self._lower) if wanted in n], np.int64)
+
+    def _code_is(self, codes: Ints) -> np.ndarray:
+        """Return which spans have one of some names: each event once, however often it is drawn."""
+        wanted = np.zeros(len(self.lanes.names), bool)
+        wanted[codes] = True
+        return wanted[self.lanes.name] & (self.lanes.row >= 0)
+
+    def _inside(self, low: int, high: int, lanes: Ints) -> Ints:
+        """Return the spans of some lanes that lie, at least in part, within a time; those drawn for
+        a summary are left out."""
+        detail = self.detail
+        parts = np.flatnonzero(np.isin(detail.part_lane, lanes))
+        bounds = detail.positions(parts, np.array([low, high], np.int64))
+        first = np.maximum(bounds[:, 0] - 1, detail.offset[parts])
+        chosen = [np.arange(a, b) for a, b in zip(first, bounds[:, 1], strict=True)]
+        rows = np.concatenate([np.empty(0, np.int64), *chosen])
+        rows = rows[(detail.end[rows] > low) & (detail.start[rows] < high)]
+        spans = detail.order[rows]
+        return np.asarray(spans[self.lanes.row[spans] >= 0])
+
+    def _steps(self) -> list[list[int]]:
+        """Return the steps of each rank: of its GPUs where they are known, else of its host."""
+        table, clock = self.trace.tables["step_windows"], DisplayClock(self.trace, self.aligned)
+        gpu_bands = self._bands(table, np.arange(table.num_rows), clock, 1)
+        ranges = self.trace.tables["annotations"]
+        rows = np.flatnonzero(valid(ranges["step"]) & ~truths(ranges["on_gpu"]))
+        return gpu_bands + self._bands(ranges, rows, clock, 0)
+
+    def _bands(self, table: Any, rows: Ints, clock: DisplayClock, gpu: int) -> list[list[int]]:
+        rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+        start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
+        start, end = clock.span(rank, start, end)
+        step, origin = numbers(table["step"], -1)[rows], self.trace.origin_ns
+        columns = [np.full(len(rows), gpu), rank, step, start - origin, end - origin]
+        return self._on_axis(np.unique(np.stack(columns, 1).astype(np.int64), axis=0))
+
+    def _times_of_files(self) -> Ints:
+        """Return rank, start and end of each file: what lies outside was not recorded."""
+        table, clock = self.trace.tables["ranks"], DisplayClock(self.trace, self.aligned)
+        rows = np.flatnonzero(valid(table["start_ns"]) & valid(table["end_ns"]))
+        rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+        start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
+        start, end = clock.span(rank, start, end)
+        return np.stack([rank, start - self.trace.origin_ns, end - self.trace.origin_ns], 1)
+
+    def _on_axis(self, rows: Ints) -> list[list[int]]:
+        """Return rows that end in a start and an end with both on the axis."""
+        moved = rows.copy()
+        moved[:, -2:] = self.cuts.position_of(rows[:, -2:])
+        positions: list[list[int]] = moved.tolist()
+        return positions
+
+    def _ranks(self) -> list[list[Any]]:
+        table = self.trace.tables["ranks"]
+        columns = ("rank", "device_name", "host")
+        return [
+            [-1 if r["rank"] is None else r["rank"], r["device_name"] or "", r["host"] or ""]
+            for r in table.select(list(columns)).to_pylist()
+        ]
+
+
+def _within(trace: Trace, spans: SpanSource) -> SpanSource:
+    """Return the spans, all of which lie within the recording: others would stretch the picture
+    beyond sense."""
+    table = trace.tables["ranks"]
+    low = int(numbers(table["start_ns"], 0)[valid(table["start_ns"])].min(initial=trace.origin_ns))
+    high = int(numbers(table["end_ns"], 0)[valid(table["end_ns"])].max(initial=trace.origin_ns))
+    outside = int(((spans.end < low) | (spans.start > high)).sum())
+    if outside:
+        rows = f"{outside:,} of {len(spans):,} rows lie outside the recording"
+        raise UsageError(f"{rows}; select start_ns and end_ns as the tables hold them")
+    return spans

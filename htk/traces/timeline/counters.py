@@ -1,0 +1,156 @@
+"""Counters as rows of the timeline: what they are between which values in each cell of a view."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.types import Floats, Ints
+from htk.quantities.measures.counter_series import CounterSeries, counter_series, recorded_series
+from htk.traces.timeline.cuts import TimeCuts
+from htk.traces.timeline.lanes import Lane, Lanes
+from htk.traces.timeline.sources import SECTIONS, DisplayClock
+from htk.traces.trace.trace import Trace
+
+SECTION = "counters"
+MOST_KEPT = 150_000  # points of all counters in a file
+_POINTS = 3  # kept of each cell of a counter that has too many: lowest, highest, last
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A counter of a rank: its value holds from each time to the next; NaN: not recorded."""
+
+    rank: int
+    family: str
+    name: str
+    unit: str
+    time: Ints  # on the axis, in order
+    value: Floats
+
+    def bounds(self, edges: Ints) -> tuple[Floats, Floats]:
+        """Return the lowest and highest value between neighbouring edges; NaN: none there."""
+        upto = np.searchsorted(self.time, edges, side="right")
+        first, last = np.maximum(upto[:-1] - 1, 0), upto[1:]
+        between = np.column_stack([first, np.maximum(last, first + 1)]).ravel()
+        values = np.append(self.value, np.nan)
+        low = np.fmin.reduceat(values, between)[::2]
+        high = np.fmax.reduceat(values, between)[::2]
+        begun = upto[1:] > 0
+        return np.where(begun, low, np.nan), np.where(begun, high, np.nan)
+
+    def reduced(self, most: int) -> "Counter":
+        """Return the counter with no more values than that, its extremes among them; all gaps."""
+        if len(self.time) <= most:
+            return self
+        cells = np.linspace(0, len(self.time), max(1, most // _POINTS) + 1).astype(np.int64)[:-1]
+        cell = np.searchsorted(cells, np.arange(len(self.time)), side="right") - 1
+        last = np.append(cells[1:], len(self.time)) - 1
+        unknown = np.isnan(self.value)
+        lowest = np.lexsort((np.where(unknown, np.inf, self.value), cell))[cells]
+        highest = np.lexsort((np.where(unknown, -np.inf, self.value), cell))[last]
+        kept = np.unique(np.concatenate([lowest, highest, last, np.flatnonzero(unknown)]))
+        return replace(self, time=self.time[kept], value=self.value[kept])
+
+
+def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
+    """Return the counters of all ranks, those of one family beside each other."""
+    clock = DisplayClock(trace, aligned)
+    ends = _ends(trace)
+    series: dict[tuple[int, str, str, str], list[tuple[Ints, Floats]]] = {}
+    for rank, cycle, counted in _by_recording(trace):
+        time, value = counted.time, counted.value.astype(np.float64)
+        end = ends.get((rank, cycle))
+        if end is not None and len(time) and end >= time[-1]:
+            time, value = np.append(time, end), np.append(value, np.nan)
+        moved = clock(np.full(len(time), rank, np.int64), time) - trace.origin_ns
+        series.setdefault((rank, counted.family, counted.name, counted.unit), []).append(
+            (moved, value)
+        )
+    counters = []
+    for (rank, family, name, unit), parts in series.items():
+        time = np.concatenate([time for time, _ in parts])
+        order = np.argsort(time, kind="stable")
+        value = np.concatenate([value for _, value in parts])[order]
+        counters.append(Counter(rank, family, name, unit, cuts.position_of(time[order]), value))
+    return counters
+
+
+def with_counters(lanes: Lanes, counters: Sequence[Counter]) -> tuple[Lanes, dict[int, Counter]]:
+    """Return the lanes with one for each counter, and the counter of each such lane."""
+    depth: dict[tuple[int, str], int] = {}
+    added = []
+    for counter in counters:
+        key = counter.rank, counter.family
+        added.append(Lane(counter.rank, SECTION, counter.family, depth.setdefault(key, 0)))
+        depth[key] += 1
+    every = [*lanes.lanes, *added]
+    order = sorted(
+        range(len(every)), key=lambda k: (every[k].rank, SECTIONS.index(every[k].section))
+    )
+    position = np.empty(len(every), np.int64)
+    position[order] = np.arange(len(every))
+    moved = replace(lanes, lanes=[every[k] for k in order], lane=position[lanes.lane])
+    of_lane = position[len(lanes.lanes) :].tolist()
+    return moved, dict(zip(of_lane, counters, strict=True))
+
+
+def described(counters: Mapping[int, Counter]) -> list[dict[str, Any]]:
+    """Return what the picture needs of each counter: its lane, name, unit and scale, the same scale
+    for the same counter of all ranks."""
+    tops: dict[str, tuple[float, float]] = {}
+    for counter in counters.values():
+        low, high = tops.get(counter.name, (0.0, 0.0))
+        values = counter.value[~np.isnan(counter.value)]
+        tops[counter.name] = (
+            min(low, float(values.min(initial=0))),
+            max(high, float(values.max(initial=0))),
+        )
+    return [
+        {
+            "lane": lane,
+            "name": c.name,
+            "unit": c.unit,
+            "low": tops[c.name][0],
+            "high": tops[c.name][1],
+        }
+        for lane, c in sorted(counters.items())
+    ]
+
+
+def _by_recording(trace: Trace) -> Iterator[tuple[int, int, CounterSeries]]:
+    """Yield rank, cycle and each series of every recording."""
+    names = ("kernels", "kernel_links", "memory", "counters")
+    tables = {name: trace.tables[name] for name in names}
+    keys = {name: _recording(tables[name]) for name in ("kernels", "memory", "counters")}
+    keys["kernel_links"] = keys["kernels"]
+    if not any(len(key) for key in keys.values()):
+        return
+    for rank, cycle in np.unique(np.concatenate(list(keys.values())), axis=0).tolist():
+        own = {
+            name: tables[name].filter(pa.array((keys[name] == [rank, cycle]).all(axis=1)))
+            for name in names
+        }
+        for counted in counter_series(own["kernels"], own["kernel_links"], own["memory"]):
+            yield rank, cycle, counted
+        for counted in recorded_series(own["counters"]):
+            yield rank, cycle, counted
+
+
+def _recording(table: pa.Table) -> Ints:
+    columns = [numbers(table[c], d).astype(np.int64) for c, d in (("rank", -1), ("cycle", 0))]
+    return np.stack(columns, 1)
+
+
+def _ends(trace: Trace) -> dict[tuple[int, int], int]:
+    """Return when each recording ends: what counters are afterwards is not known."""
+    table = trace.tables["ranks"]
+    rows = np.flatnonzero(valid(table["end_ns"]))
+    keys, end = _recording(table)[rows].tolist(), numbers(table["end_ns"])[rows].tolist()
+    ends: dict[tuple[int, int], int] = {}
+    for (rank, cycle), time in zip(keys, end, strict=True):  # a file each
+        ends[rank, cycle] = max(ends.get((rank, cycle), time), time)
+    return ends

@@ -1,0 +1,235 @@
+"""Level of detail: exact spans where they can be seen, exact busy shares of pixels elsewhere.
+
+Spans lie sorted by (lane, kind, start); with prefix sums of their lengths a viewport is one look-up
+of its edges in each part. Spans of one lane and kind do not overlap.
+"""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.segments import SegmentTimes
+from htk.base.columns.types import Ints
+from htk.base.errors import UsageError
+from htk.traces.timeline.lanes import Lanes
+from htk.traces.timeline.sources import KINDS
+
+STRIPES = ("compute", "comm", "memory")  # of a rank's strip, from the bottom up
+MIN_PIXELS = 2.0
+MOST_SPANS = 6000
+MOST_PIXELS = 8000
+MOST_CELLS = 120_000  # of density in one answer; beyond, a cell is several pixels wide
+
+
+class Bounded(Protocol):
+    """A counter that tells its lowest and highest value between neighbouring edges."""
+
+    def bounds(self, edges: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+
+
+@dataclass(frozen=True)
+class Detail:
+    """An index over the lanes of one trace."""
+
+    lanes: Lanes
+
+    @cached_property
+    def _parts(self) -> Groups:
+        """The lane and kind of each part, and the part of each span."""
+        return Groups.by_keys([self.lanes.lane, self.lanes.kind])
+
+    @property
+    def part_lane(self) -> Ints:
+        return np.asarray(self._parts.keys[:, 0])
+
+    @cached_property
+    def _starts(self) -> SegmentTimes:
+        return SegmentTimes(self._parts.group_ids, self.lanes.start)
+
+    @property
+    def order(self) -> Ints:
+        """The spans by part and start."""
+        return self._starts.order
+
+    @cached_property
+    def start(self) -> Ints:
+        return self.lanes.start[self.order]
+
+    @cached_property
+    def end(self) -> Ints:
+        return self.lanes.end[self.order]
+
+    @cached_property
+    def _sums(self) -> Ints:
+        return np.concatenate([[0], np.cumsum(self.end - self.start)])
+
+    @cached_property
+    def offset(self) -> Ints:
+        """Return where each part begins in the order."""
+        return np.append(0, np.cumsum(self._parts.count))
+
+    @cached_property
+    def _summary(self) -> NDArray[np.bool_]:
+        """The lanes whose kinds lie on top of each other, which are drawn as shares only."""
+        return np.array([lane.section == "busy" for lane in self.lanes.lanes], bool)
+
+    def positions(self, parts: Ints, edges: Ints) -> Ints:
+        """Return how many spans begin up to each edge, for each of some parts."""
+        part, edge = np.repeat(parts, len(edges)), np.tile(edges, len(parts))
+        return self._starts.count_until(part, edge)[1].reshape(len(parts), len(edges))
+
+    def busy(self, edges: Ints, parts: Ints) -> NDArray[np.float64]:
+        """Return the busy time of each of some parts between neighbouring edges, in ns."""
+        begun = self.positions(parts, edges)
+        base = self.offset[parts][:, None]
+        over = np.maximum(0, self.end[np.maximum(begun - 1, 0)] - edges[None, :])
+        upto = self._sums[begun] - np.where(begun > base, over, 0) - self._sums[base]
+        return np.diff(upto, axis=1).astype(np.float64)
+
+    def view(
+        self,
+        start: float,
+        end: float,
+        width: int,
+        lanes: Sequence[int] | None = None,
+        lit: "Detail | None" = None,
+        counters: "Mapping[int, Bounded] | None" = None,
+    ) -> bytes:
+        """Return what a viewport shows of some lanes, from top to bottom, packed for the browser.
+
+        With it: how much of that belongs to `lit`, spans of the same lanes, and the bounds of
+        `counters`, which are by lane.
+        """
+        width = max(1, min(width, MOST_PIXELS))
+        every = len(self.lanes.lanes)
+        chosen = np.array(range(every) if lanes is None else lanes, np.int64)
+        if not np.isfinite([start, end]).all():
+            raise UsageError("a view begins and ends at some time")
+        span = max(1.0, end - start)
+        low, high = int(np.floor(start)), int(np.ceil(start + span))
+        line = np.full(every + 1, -1, np.int64)
+        line[chosen] = np.arange(len(chosen))
+        parts = np.flatnonzero(line[self.part_lane] >= 0)
+        rows, is_drawn = self._spans(parts, low, high, span / width * MIN_PIXELS, width)
+        rest = parts[~is_drawn]
+        cells = max(1, min(width, MOST_CELLS // max(1, len(rest))))
+        marks = start + span * np.arange(cells + 1) / cells
+        edges = np.clip(marks, self.lanes.low, self.lanes.high).astype(np.int64)
+        drawn = self._drawn("", edges, rest, line, marks)
+        if lit is not None:
+            wanted = row_of(self._parts.keys[rest], lit._parts.keys) >= 0
+            wanted |= lit._summary[lit.part_lane] & (line[lit.part_lane] >= 0)
+            drawn += lit._drawn("lit_", edges, np.flatnonzero(wanted), line, marks)
+        ids = self.order[rows]
+        head: dict[str, Any] = {"cells": cells, "lanes": len(chosen), "count": len(rows)}
+        head["merged"] = bool(len(rows) >= MOST_SPANS)
+        if lit is not None:
+            head["hits"] = lit.hits(marks)
+        head["strips"] = [k for k, lane in enumerate(chosen.tolist()) if self._summary[lane]]
+        head["counters"] = [k for k, lane in enumerate(chosen.tolist()) if lane in (counters or {})]
+        bounds = [(counters or {})[int(chosen[k])].bounds(edges) for k in head["counters"]]
+        return packed(
+            head,
+            [
+                *drawn,
+                ("counter_low", np.array([low for low, _ in bounds], np.float32)),
+                ("counter_high", np.array([high for _, high in bounds], np.float32)),
+                ("x", ((self.start[rows] - start) / span).astype(np.float32)),
+                ("w", ((self.end[rows] - self.start[rows]) / span).astype(np.float32)),
+                ("id", ids.astype(np.uint32)),
+                ("name", self.lanes.name[ids].astype(np.uint32)),
+                ("lane", line[self.lanes.lane[ids]].astype(np.uint16)),
+            ],
+        )
+
+    def hits(self, marks: NDArray[np.float64]) -> list[list[int]]:
+        """Return runs of cells in which any span lies, on whichever lane; an end is exclusive."""
+        spans = (self.end > marks[0]) & (self.start < marks[-1])
+        cells = len(marks) - 1
+        first = np.searchsorted(marks, self.start[spans], side="right") - 1
+        last = np.searchsorted(marks, self.end[spans], side="left")
+        first = np.clip(first, 0, cells - 1)
+        change = np.zeros(cells + 1, np.int64)
+        np.add.at(change, first, 1)
+        np.add.at(change, np.clip(last, first + 1, cells), -1)
+        has = np.concatenate([[False], np.cumsum(change[:-1]) > 0, [False]])
+        runs: list[list[int]] = np.flatnonzero(np.diff(has)).reshape(-1, 2).tolist()
+        return runs
+
+    def _drawn(
+        self, prefix: str, edges: Ints, parts: Ints, line: Ints, marks: NDArray[np.float64]
+    ) -> list[tuple[str, NDArray[np.generic]]]:
+        """Return how busy each cell is: lanes in total with their main kind, strips by kind."""
+        cell = (marks[-1] - marks[0]) / max(len(marks) - 1, 1)
+        share = np.clip(self.busy(edges, parts) / cell, 0, 1)
+        density, dominant = self._folded(share, parts, line, int(line.max(initial=-1)) + 1)
+        strips = sorted(int(line[k]) for k in np.flatnonzero(self._summary & (line[:-1] >= 0)))
+        stack = np.zeros((len(strips), len(STRIPES), len(edges) - 1), np.uint8)
+        for k in np.flatnonzero(self._summary[self.part_lane[parts]]).tolist():  # three a rank
+            lane, kind = self._parts.keys[parts[k]].tolist()
+            stripe = strips.index(int(line[lane])), STRIPES.index(KINDS[kind])
+            stack[stripe] = np.rint(share[k] * 255)
+        arrays: dict[str, NDArray[np.generic]]
+        arrays = {"density": density, "dominant": dominant, "stack": stack}
+        return [(prefix + name, array) for name, array in arrays.items()]
+
+    def _spans(
+        self, parts: Ints, low: int, high: int, least: float, width: int
+    ) -> tuple[Ints, NDArray[np.bool_]]:
+        """Return the spans wide enough or few enough to draw, and which parts are drawn whole."""
+        bounds = self.positions(parts, np.array([low, high], np.int64))
+        first = np.maximum(bounds[:, 0] - 1, self.offset[parts])
+        last = bounds[:, 1]
+        summary = self._summary[self.part_lane[parts]]
+        is_drawn = (last - first <= width // 4) & ~summary
+        chosen = [np.empty(0, np.int64)]
+        for k in np.flatnonzero(~summary).tolist():  # a few parts
+            a, b = int(first[k]), int(last[k])
+            if is_drawn[k]:
+                rows = np.arange(a, b)
+            else:
+                rows = a + np.flatnonzero(self.end[a:b] - self.start[a:b] >= least)
+            chosen.append(rows)
+        rows = np.concatenate(chosen)
+        rows = rows[self.end[rows] >= low]
+        if len(rows) > MOST_SPANS:
+            length = self.end[rows] - self.start[rows]
+            longest = np.argpartition(length, len(rows) - MOST_SPANS)[-MOST_SPANS:]
+            rows = rows[np.sort(longest)]
+            is_drawn = np.zeros(len(parts), bool)
+        return rows, is_drawn
+
+    def _folded(
+        self, share: NDArray[np.float64], parts: Ints, line: Ints, lanes: int
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Return how busy each cell of a lane is over all its parts, and with which kind most."""
+        shape = (lanes, share.shape[1])
+        density, dominant, best = np.zeros(shape), np.zeros(shape, np.uint8), np.zeros(shape)
+        for k, (lane, kind) in enumerate(self._parts.keys[parts].tolist()):  # a few parts
+            position = int(line[lane])
+            density[position] += share[k]
+            more = share[k] > best[position]
+            best[position][more] = share[k][more]
+            dominant[position][more] = kind
+        return np.ceil(np.clip(density, 0, 1) * 255).astype(np.uint8), dominant
+
+
+def packed(head: dict[str, object], arrays: Sequence[tuple[str, NDArray[np.generic]]]) -> bytes:
+    """Return a JSON head with the place of each array, then the arrays, each at a multiple of 8."""
+    body, places, offset = [], [], 0
+    for name, array in arrays:
+        data = np.ascontiguousarray(array).tobytes()
+        places.append([name, offset, len(data)])
+        padding = b"\0" * (-len(data) % 8)
+        body += [data, padding]
+        offset += len(data) + len(padding)
+    text = json.dumps({**head, "arrays": places}).encode()
+    text += b" " * (-(len(text) + 4) % 8)
+    return struct.pack("<I", len(text)) + text + b"".join(body)

@@ -1,0 +1,240 @@
+"""The timeline as one file that opens from disk: the component, and the events packed into it."""
+
+import gzip
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from htk.base.columns.types import Ints
+from htk.base.core.humanize import format_duration, format_number
+from htk.base.errors import HtkError
+from htk.traces.timeline.answers import TraceTimeline
+from htk.traces.timeline.counters import MOST_KEPT, Counter, described
+from htk.traces.timeline.detail import Detail
+from htk.traces.timeline.facts import known_links
+from htk.traces.timeline.lanes import Lanes
+from htk.traces.timeline.sources import KINDS
+
+MOST_BYTES = 9_500_000
+SCREEN = (
+    4000  # pixels that a host call must fill a share of, to be kept in a file that is too large
+)
+_SAMPLE = 200_000  # events, whose size in the file tells about that of all
+_CLEARLY = 1.25  # beyond the limit by such an estimate: not worth packing to find out
+_ASSETS = Path(__file__).parents[1] / "dashboard" / "assets"
+COMPONENT = ("base", "cuts", "rows", "tracks", "notes", "draw", "panel", "parts", "input")
+_PARTS = (*COMPONENT, "engine", "page")
+_HOST = [KINDS.index(kind) for kind in ("cpu", "launch", "python", "range")]
+
+
+@dataclass(frozen=True)
+class Events:
+    """Spans to be written, and what each was caused by or matched with (-1: nothing)."""
+
+    lanes: Lanes
+    cause: Ints
+    match: Ints
+
+    def kept(self, keep: NDArray[np.bool_]) -> "Events":
+        """Without some of them."""
+        new_row = np.where(keep, np.cumsum(keep) - 1, -1)
+        lanes = self.lanes
+        chosen = replace(
+            lanes,
+            lane=lanes.lane[keep],
+            name=lanes.name[keep],
+            start=lanes.start[keep],
+            end=lanes.end[keep],
+            table=lanes.table[keep],
+            row=lanes.row[keep],
+        )
+        return Events(chosen, np.append(new_row, -1)[self.cause[keep]], self.match[keep])
+
+
+def script(*parts: str) -> str:
+    """Return the component as one script."""
+    return _file("timeline.js") + _read(*parts)
+
+
+def _file(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def _read(*parts: str) -> str:
+    return "\n".join(_file(f"timeline_{part}.js") for part in parts)
+
+
+def style() -> str:
+    return _file("timeline.css")
+
+
+def page(trace_timeline: TraceTimeline, title: str) -> str:
+    """Return one HTML file with every event, or with all but the shortest of the host."""
+    about = trace_timeline.about()
+    try:
+        about["path"] = trace_timeline.path()
+    except HtkError:
+        about["can_path"] = False
+    cause, match = known_links(trace_timeline.facts)
+    events = Events(trace_timeline.lanes, cause, match)
+    return written(events, about, title, trace_timeline.counters)
+
+
+def written(
+    events: Events, about: dict[str, Any], title: str, counters: Mapping[int, Counter]
+) -> str:
+    """Return the file, not larger than may be."""
+    count, least = len(events.lanes.start), 0
+    span = events.lanes.high - events.lanes.low
+    bytes_each = _bytes_each(events) if count > _SAMPLE else 0.0
+    length = _length(events.lanes)
+    while True:  # each time fewer: what would not fill a thousandth of a pixel, a hundredth, …
+        long_enough = length >= least
+        left_out = count - int(long_enough.sum())
+        # What is left of the host when nothing short is left fits, or is not the host's fault.
+        last = least > span
+        if last or bytes_each * (count - left_out) <= _CLEARLY * MOST_BYTES:
+            kept = events.kept(long_enough) if left_out else events
+            packed = _packed(kept)
+            if last or len(packed[1]) <= MOST_BYTES:
+                break
+        least = max(1000, span // (SCREEN * 1000)) if not least else least * 2
+    badges = []
+    if left_out:
+        share = f"{format_number(left_out)} of {format_number(count)}"
+        lost = f"{share} events left out: calls of the host under"
+        badges.append(f"{lost} {format_duration(least)}, less than a pixel of the whole")
+    about["counters"], few = _with_points(counters)
+    if few:
+        badges.append(f"counters: {few} points of each, their extremes among them")
+    facts = {
+        **about,
+        **packed[0],
+        "path": _moved(about.get("path"), events, kept, least),
+        "badges": badges,
+        "can_align": False,
+    }
+    return _html(facts, packed[1], title)
+
+
+def _bytes_each(events: Events) -> float:
+    """Return about how many bytes an event takes in the file, by those in the middle of all."""
+    start = events.lanes.start
+    share = _SAMPLE / 2 / len(start)
+    low, high = np.quantile(start, [0.5 - share, 0.5 + share])
+    some = events.kept((start >= low) & (start <= high))
+    return len(_packed(some)[1]) / max(len(some.lanes.start), 1)
+
+
+def _with_points(counters: Mapping[int, Counter]) -> tuple[list[dict[str, Any]], int]:
+    """Return the counters with their points, and how many are kept of each; 0: all of them."""
+    few = MOST_KEPT // max(1, len(counters))
+    listed = described(counters)
+    for counter in listed:
+        kept = counters[counter["lane"]].reduced(few)
+        values = [None if value != value else value for value in kept.value.tolist()]
+        counter["points"] = [kept.time.tolist(), values]
+    return listed, few if any(len(c.time) > few for c in counters.values()) else 0
+
+
+def _moved(path: Any, events: Events, kept: Events, least: int) -> Any:
+    """Return the path, its spans numbered as they lie in the file."""
+    if not path:
+        return None
+    new_span = np.full(len(events.lanes.start) + 1, -1, np.int64)
+    keep = _length(events.lanes) >= least
+    where = np.full(len(kept.lanes.start) + 1, -1, np.int64)
+    order = Detail(kept.lanes).order
+    where[order] = np.arange(len(order))
+    new_span[:-1] = np.where(keep, where[np.cumsum(keep) - 1], -1)
+    return {**path, "id": new_span[np.array(path["id"], np.int64)].tolist()}
+
+
+def _length(lanes: Lanes) -> Ints:
+    """Return how long each event is that may be left out, in ns; the others are longer than any."""
+    host = np.isin(lanes.kind, _HOST)
+    return np.where(host, lanes.end - lanes.start, np.iinfo(np.int64).max)
+
+
+def _packed(events: Events) -> tuple[dict[str, Any], str]:
+    """Return what the page is told of its columns, and the columns: planes of bytes, compressed."""
+    detail = Detail(events.lanes)
+    order = detail.order
+    offset = detail.offset[:-1].tolist()
+    first = np.zeros(len(order), bool)
+    first[offset] = True
+    before = np.where(first, events.lanes.low, np.append(0, detail.end[:-1])[: len(order)])
+    where = np.append(np.argsort(order, kind="stable"), -1)
+    columns = {
+        "gap": detail.start - before,
+        "length": detail.end - detail.start,
+        "name": events.lanes.name[order],
+        "cause": _steps(where[events.cause[order]], first),
+        "match": _steps(events.match[order], first),
+    }
+    planes, sizes = [], []
+    for name, values in columns.items():
+        count = max(1, (int(values.max(initial=0)).bit_length() + 7) // 8)
+        sizes.append([name, count])
+        planes += [(values >> (8 * p)).astype(np.uint8).tobytes() for p in range(count)]
+    data = b64encode(gzip.compress(b"".join(planes), 6)).decode()
+    parts = [
+        [int(lane), int(first_row)]
+        for lane, first_row in zip(detail.part_lane, offset, strict=True)
+    ]
+    return {"events": len(order), "columns": sizes, "parts": parts}, data
+
+
+def _steps(values: Ints, first: NDArray[np.bool_]) -> Ints:
+    """Differences to the value before in the same part, folded to be positive; 0 for none."""
+    present = np.flatnonzero(values >= 0)
+    part = np.cumsum(first)[present]
+    some = values[present]
+    last = np.append(0, some[:-1])[: len(some)]
+    new = np.ones(len(present), bool)
+    new[1:] = part[1:] != part[:-1]
+    step = some - np.where(new, 0, last)
+    out = np.zeros(len(values), np.int64)
+    out[present] = np.where(step >= 0, 2 * step, -2 * step - 1) + 1
+    return out
+
+
+def _html(about: dict[str, Any], data: str, title: str) -> str:
+    # Nothing in a name may end the element that it stands in.
+    facts = json.dumps(about, separators=(",", ":")).replace("<", "\\u003c")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline';
+ style-src 'unsafe-inline'; img-src data: blob:; worker-src blob:">
+<title>{escape(title)} – timeline</title>
+<style>{style()}
+body {{ margin: 0; padding: 12px 18px; background: #fff; color: #111827; }}
+[data-dark="1"] body {{ background: #111827; color: #f3f4f6; }}
+header {{ display: flex; align-items: baseline; justify-content: space-between; gap: 16px;
+  font: 13px system-ui, sans-serif; }}
+h1 {{ font-size: 20px; margin: 0 0 10px; }}
+#dark {{ font: inherit; color: inherit; background: none; border: 1px solid; border-radius: 6px;
+  padding: 3px 10px; cursor: pointer; }}
+</style>
+</head>
+<body>
+<header><h1>{escape(title)}</h1><button id="dark" type="button">light / dark</button></header>
+<main id="timeline">reading the events …</main>
+<script type="application/json" id="about">{facts}</script>
+<script type="text/plain" id="events">{data}</script>
+<script type="text/plain" id="engine">{_read("cuts", "engine", "worker")}</script>
+<script>{script(*_PARTS)}
+htkTimeline.page();</script>
+</body>
+</html>
+"""

@@ -1,0 +1,343 @@
+"""The spans that the timeline shows of each table: whose they are, and on which track."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, matching, numbers, truths, valid
+from htk.base.columns.groups import hosts
+from htk.base.columns.intervals import Spans, subtract, union
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints
+from htk.base.names.phases import OTHER, PHASES
+from htk.quantities.derived.clocks import corrections
+from htk.quantities.measures.passes import phase_codes
+from htk.traces.trace.trace import Trace
+
+KINDS = (
+    "compute",
+    "comm",
+    "memory",
+    "cpu",
+    "launch",
+    "range",
+    "phase",
+    "python",
+    "idle",
+    "overhead",
+    "pending",  # communication that had not ended when it was written down
+)
+# Of a rank, from top to bottom.
+SECTIONS = (
+    "busy",
+    "query",
+    "phases",
+    "ranges",
+    "streams",
+    "idle",
+    "groups",
+    "counters",
+    "gpu ranges",
+    "threads",
+    "python",
+    "profiler",
+)
+# `busy` and `phases` are made here, their spans are rows of no table; `rows` are an answer's.
+TABLES = (
+    "kernels",
+    "cpu_ops",
+    "launches",
+    "annotations",
+    "collectives",
+    "python_calls",
+    "idle_causes",
+    "overheads",
+    "phases",
+    "busy",
+    "rows",
+)
+_GPU = ("compute", "comm", "memory")
+
+
+@dataclass(frozen=True)
+class SpanSource:
+    """Spans of one table, a row each."""
+
+    table: str
+    section: str
+    rank: Ints
+    track: Ints  # into tracks
+    tracks: list[str]
+    kind: Ints  # into KINDS
+    name: Ints  # into names
+    names: list[str]
+    start: Ints  # absolute, on the clock that was asked for
+    end: Ints
+    row: Ints  # of the table; -1: of none
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class DisplayClock:
+    """The clock that times are told on: each rank's own, or one for all."""
+
+    def __init__(self, trace: Trace, aligned: bool) -> None:
+        self._clocks = trace.tables["rank_clocks"] if aligned else None
+
+    def __call__(self, rank: Ints, time: Ints) -> Ints:
+        if self._clocks is None or not len(time):
+            return time
+        return time + corrections(self._clocks, rank, time)
+
+    def span(self, rank: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+        shift = self(rank, start) - start
+        return start + shift, end + shift
+
+
+def sources(trace: Trace, aligned: bool) -> list[SpanSource]:
+    """Return everything that has a start and an end."""
+    clock = DisplayClock(trace, aligned)
+    kernels = _kernels(trace, clock)
+    filled = [kernels, *(make(trace, clock) for make in _MAKERS)]
+    filled.append(busy(kernels))
+    return [source for source in filled if len(source)]
+
+
+def _of(
+    table: pa.Table,
+    clock: DisplayClock,
+    rows: Ints,
+    name: str,
+    section: str,
+    kind: Ints | int,
+    track: tuple[Ints, list[str]],
+    named: str = "name",
+) -> SpanSource:
+    """Return the spans of chosen rows of a table."""
+    codes, names = codes_of(table[named])
+    rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+    start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
+    start, end = clock.span(rank, start, end)
+    kinds = np.full(len(rows), kind, np.int64) if isinstance(kind, int) else kind
+    texts = [*names.to_pylist(), "(no name)"]
+    code = codes[rows].astype(np.int64)
+    code[code < 0] = len(texts) - 1
+    return SpanSource(
+        name,
+        section,
+        rank,
+        track[0],
+        track[1],
+        kinds,
+        code,
+        texts,
+        start,
+        np.maximum(start, end),
+        rows,
+    )
+
+
+def _kernels(trace: Trace, clock: DisplayClock) -> SpanSource:
+    table = trace.tables["kernels"]
+    rows = np.arange(table.num_rows)
+    codes, words = codes_of(table["kind"])
+    kind_codes = [KINDS.index(w) if w in _GPU else 0 for w in words.to_pylist()]
+    kind = np.array([*kind_codes, 0], np.int64)[codes]
+    return _of(table, clock, rows, "kernels", "streams", kind, _streams(table, rows))
+
+
+def _streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
+    device, stream = (numbers(table[c], -1)[rows].astype(np.int64) for c in ("device", "stream"))
+    pairs, pair_of_row = np.unique(np.stack([device, stream], 1), axis=0, return_inverse=True)
+    rank = numbers(table["rank"], -1)[rows]
+    owned = np.unique(np.stack([rank, device], 1), axis=0)[:, 0]
+    several = len(np.unique(owned)) < len(owned)  # some rank has more than one GPU
+
+    def label(gpu: int, number: int) -> str:
+        where = f"GPU {gpu} " if several and gpu >= 0 else ""
+        return where + (f"stream {number}" if number >= 0 else "GPU")
+
+    return pair_of_row.ravel(), [label(*pair) for pair in pairs.tolist()]
+
+
+def _threads(table: pa.Table, rows: Ints, prefix: str = "thread ") -> tuple[Ints, list[str]]:
+    codes, texts = codes_of(table["thread"])
+    code = codes[rows].astype(np.int64)
+    labels = [prefix + str(t) for t in texts.to_pylist()] + [prefix.strip()]
+    code[code < 0] = len(labels) - 1
+    return code, labels
+
+
+def _ops(trace: Trace, clock: DisplayClock) -> SpanSource:
+    table = trace.tables["cpu_ops"]
+    rows = np.arange(table.num_rows)
+    cpu = KINDS.index("cpu")
+    return _of(table, clock, rows, "cpu_ops", "threads", cpu, _threads(table, rows))
+
+
+def _launches(trace: Trace, clock: DisplayClock) -> SpanSource:
+    table = trace.tables["launches"]
+    rows = np.arange(table.num_rows)
+    launch = KINDS.index("launch")
+    return _of(table, clock, rows, "launches", "threads", launch, _threads(table, rows))
+
+
+def _ranges(trace: Trace, clock: DisplayClock) -> SpanSource:
+    table = trace.tables["annotations"]
+    rows = np.flatnonzero(~truths(table["on_gpu"]))
+    track = _threads(table, rows, "ranges, thread ")
+    return _of(table, clock, rows, "annotations", "ranges", KINDS.index("range"), track)
+
+
+def _gpu_ranges(trace: Trace, clock: DisplayClock) -> SpanSource:
+    table = trace.tables["annotations"]
+    rows = np.flatnonzero(truths(table["on_gpu"]))
+    code, labels = _streams(table, rows)
+    track = code, [f"ranges on {label}" for label in labels]
+    return _of(table, clock, rows, "annotations", "gpu ranges", KINDS.index("range"), track)
+
+
+def _groups(trace: Trace, clock: DisplayClock) -> SpanSource:
+    """Return the collectives of each process group, as the GPU ran them."""
+    table = trace.tables["collectives"]
+    on_gpu = matching(table["timing"], "gpu".__eq__) & valid(table["start_ns"])
+    on_gpu &= valid(table["end_ns"]) & valid(table["rank"])
+    rows = np.flatnonzero(on_gpu)
+    comm, track = KINDS.index("comm"), _group_labels(table, rows)
+    return _of(table, clock, rows, "collectives", "groups", comm, track, "type")
+
+
+def _group_labels(table: pa.Table, rows: Ints, noted: str = "") -> tuple[Ints, list[str]]:
+    groups, descriptions = table["group"].to_pylist(), table["group_desc"].to_pylist()
+    group_names = [descriptions[r] or groups[r] for r in rows.tolist()]
+    labels = [(f"group {name}" if name else "collectives") + noted for name in group_names]
+    unique, track_of_row = np.unique(np.array(labels, object), return_inverse=True)
+    return track_of_row.ravel().astype(np.int64), [str(u) for u in unique]
+
+
+def _flight_records(trace: Trace, clock: DisplayClock) -> SpanSource:
+    """Return the collectives of each process group, as the host noted them: from when they were
+    seen to start, else from when they were enqueued. What had not ended lasts beyond all others."""
+    table = trace.tables["collectives"]
+    noted = matching(table["source"], "flight_recorder".__eq__) & valid(table["enqueue_ns"])
+    rows = np.flatnonzero(noted & valid(table["rank"]))
+    enqueued = numbers(table["enqueue_ns"])[rows]
+    start = np.where(valid(table["start_ns"])[rows], numbers(table["start_ns"])[rows], enqueued)
+    has_end = valid(table["end_ns"])[rows]
+    end = np.where(has_end, numbers(table["end_ns"])[rows], start)
+    completed = matching(table["state"], "completed".__eq__) | truths(table["retired"])
+    pending = ~has_end & ~completed[rows]
+    last, first = int(end.max(initial=0)), int(start.min(initial=2**62))
+    end[pending] = last + max((last - first) // 8, 1000)
+    rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+    start, end = clock.span(rank, start, end)
+    codes, types = codes_of(table["type"])
+    texts = [*types.to_pylist(), "(no name)"]
+    code = codes[rows].astype(np.int64)
+    code[code < 0] = len(texts) - 1
+    # An unfinished one has a name of its own: a search for it leads to where the job hangs.
+    code[pending] += len(texts)
+    texts += [f"{text}, not ended" for text in texts]
+    track, labels = _group_labels(
+        table, rows, ", noted by the host" if trace.tables["kernels"].num_rows else ""
+    )
+    kind = np.where(pending, KINDS.index("pending"), KINDS.index("comm"))
+    ends = np.maximum(start, end)
+    return SpanSource(
+        "collectives", "groups", rank, track, labels, kind, code, texts, start, ends, rows
+    )
+
+
+def _python(trace: Trace, clock: DisplayClock) -> SpanSource:
+    table = trace.tables["python_calls"]
+    rows = np.arange(table.num_rows)
+    track = _threads(table, rows, "python, thread ")
+    return _of(table, clock, rows, "python_calls", "python", KINDS.index("python"), track)
+
+
+def _idle(trace: Trace, clock: DisplayClock) -> SpanSource:
+    table = trace.tables["idle_causes"]
+    rows = np.flatnonzero(~valid(table["stream"]))
+    device = numbers(table["device"], -1)[rows].astype(np.int64)
+    devices, track_of_row = np.unique(device, return_inverse=True)
+    labels = [f"GPU {d} idle" if len(devices) > 1 else "idle" for d in devices.tolist()]
+    track = track_of_row.ravel(), labels
+    return _of(table, clock, rows, "idle_causes", "idle", KINDS.index("idle"), track, "cause")
+
+
+def _overheads(trace: Trace, clock: DisplayClock) -> SpanSource:
+    table = trace.tables["overheads"]
+    rows = np.arange(table.num_rows)
+    track = np.zeros(len(rows), np.int64), ["profiler's own work"]
+    return _of(table, clock, rows, "overheads", "profiler", KINDS.index("overhead"), track)
+
+
+def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
+    """Return runs of outermost operators of one phase, cut at the steps."""
+    ops, links = trace.tables["cpu_ops"], trace.tables["op_links"]
+    outer = np.flatnonzero(numbers(links["depth"]) == 0)
+    host, start = hosts(ops)[outer], numbers(ops["start_ns"])[outer]
+    end, step = numbers(ops["end_ns"])[outer], numbers(links["step"], -1)[outer]
+    phase = phase_codes(trace.tables["op_passes"])[outer]
+    order = ordered(host, start)
+    host, start, end, step, phase = (a[order] for a in (host, start, end, step, phase))
+    new = np.ones(len(host), bool)
+    new[1:] = (host[1:] != host[:-1]) | (step[1:] != step[:-1]) | (phase[1:] != phase[:-1])
+    first = np.flatnonzero(new)
+    last = np.maximum.reduceat(end, first) if len(first) else end[:0]
+    rank = numbers(ops["rank"], -1).astype(np.int64)[outer][order][first]
+    keep = phase[first] != OTHER
+    first, last, rank = first[keep], last[keep], rank[keep]
+    low, high = clock.span(rank, start[first], last)
+    count = len(first)
+    kind, none = np.full(count, KINDS.index("phase")), np.zeros(count, np.int64)
+    names = [p.replace("dataloader", "data loading") for p in PHASES]
+    return SpanSource(
+        "phases", "phases", rank, none, ["phases"], kind, phase[first], names, low, high, none - 1
+    )
+
+
+def busy(kernels: SpanSource) -> SpanSource:
+    """Return when each rank's GPUs are busy, on any stream: with compute; exposed communication;
+    copies that neither overlaps. The three do not overlap each other."""
+    parts: dict[str, list[Any]] = {"rank": [], "kind": [], "start": [], "end": []}
+    for owner in np.unique(kernels.rank).tolist():  # a few ranks, three kinds
+        covered: Spans | None = None
+        for number in range(len(_GPU)):
+            of_kind = (kernels.rank == owner) & (kernels.kind == number)
+            spans = union(kernels.start[of_kind], kernels.end[of_kind])
+            exposed = spans if covered is None else subtract(spans, covered)
+            covered = spans if covered is None else _joined(covered, spans)
+            parts["rank"].append(np.full(len(exposed.start), owner))
+            parts["kind"].append(np.full(len(exposed.start), number))
+            parts["start"].append(exposed.start)
+            parts["end"].append(exposed.end)
+    none = np.empty(0, np.int64)
+    rank, kind, start, end = (np.concatenate([none, *p]).astype(np.int64) for p in parts.values())
+    zeros = np.zeros(len(rank), np.int64)
+    return SpanSource(
+        "busy", "busy", rank, zeros, ["busy"], kind, kind, list(_GPU), start, end, zeros - 1
+    )
+
+
+def _joined(these: Spans, those: Spans) -> Spans:
+    starts, ends = ([getattr(s, end) for s in (these, those)] for end in ("start", "end"))
+    return union(np.concatenate(starts), np.concatenate(ends))
+
+
+_MAKERS: tuple[Callable[[Trace, DisplayClock], SpanSource], ...] = (
+    _ops,
+    _launches,
+    _ranges,
+    _gpu_ranges,
+    _groups,
+    _flight_records,
+    _python,
+    _idle,
+    _overheads,
+    _phases,
+)

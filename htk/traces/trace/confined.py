@@ -1,0 +1,321 @@
+"""Files from outside (URLs, uploads, pickles), read in a process of its own with limits that hold.
+
+One process serves many files. Its end, by a limit or by the system, is one failed file: the next
+one is read by a new process. Local files of other formats are read in this process, where limits
+on sizes and ratios bound them.
+"""
+
+import json
+import os
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from htk.base import errors
+from htk.base.core.child_process import ChildProcess, start_child
+from htk.base.core.humanize import format_bytes, format_duration
+from htk.base.core.parser import Parsed, ParseOptions, Source
+from htk.base.errors import TraceError, UsageError
+from htk.base.io.entry import Entry, MemoryEntry
+from htk.base.io.remote import is_url
+from htk.base.io.store import Store
+
+_FUNCTION = "htk.traces.trace.confined_child:serve"
+_MOST_PROCESSES = 4
+_FILES_A_PROCESS = 16
+_BYTES_A_PROCESS = 64 << 20
+_MOST_READ = 16 << 20  # bytes of a file handed over at once
+_FREE_SECONDS, _BYTES_A_SECOND = 60.0, 50_000  # of stored bytes, by the slower engine
+_FREE_MEMORY, _MEMORY_A_BYTE = 4 << 30, 16
+_WALL = 3.0  # a processor is shared, disks and networks are waited for
+_SECONDS, _MEMORY = "HTK_PARSE_SECONDS", "HTK_PARSE_MEMORY"
+
+
+@dataclass(frozen=True)
+class ParseLimits:
+    """What the reading of one file may take."""
+
+    cpu_seconds: float
+    memory_bytes: int
+
+    @property
+    def wall_seconds(self) -> float:
+        return self.cpu_seconds * _WALL
+
+
+def limits_of(stored_bytes: int) -> ParseLimits:
+    """Return what a file of that size may take, unless the environment says otherwise."""
+    return ParseLimits(
+        _number(_SECONDS) or _FREE_SECONDS + stored_bytes / _BYTES_A_SECOND,
+        _number(_MEMORY) or _FREE_MEMORY + _MEMORY_A_BYTE * stored_bytes,
+    )
+
+
+def _number(variable: str) -> int | None:
+    setting = os.environ.get(variable, "").strip()
+    if setting and not (setting.isdigit() and int(setting)):
+        unit = "seconds" if variable == _SECONDS else "bytes"
+        raise UsageError(f"{variable} is {setting!r}; expected a number of {unit}")
+    return int(setting) if setting else None
+
+
+def is_from_outside(source: Source) -> bool:
+    """Return whether a file comes from another machine."""
+    return is_url(source.name)
+
+
+class ConfinedReaders:
+    """The processes that read the files of one opening."""
+
+    def __init__(self, expected: Sequence[Source]) -> None:
+        """`expected`: files that they will be asked for, in so far as that is known."""
+        stored = sum(source.size or 0 for source in expected)
+        wanted = 1 + len(expected) // _FILES_A_PROCESS + stored // _BYTES_A_PROCESS
+        most = min(wanted, _MOST_PROCESSES, os.cpu_count() or 1)
+        self._free = threading.Semaphore(most)
+        self._lock = threading.Lock()
+        self._readers = [_Reader() for _ in range(most)]
+        self._idle = list(self._readers)
+        if expected:  # while no other thread runs: copies of this process start sooner
+            for reader in self._readers:
+                reader.start()
+
+    def entries(
+        self, source: Source, options: ParseOptions, store: Store | None, key: str | None
+    ) -> Sequence[Entry]:
+        """Return what a file holds, of each process and cycle; it is kept under the key."""
+        with self._free:
+            with self._lock:
+                reader = self._idle.pop()
+            try:
+                answer = reader.read(source, options, store, key)
+            finally:
+                with self._lock:
+                    self._idle.append(reader)
+        if answer is not None:
+            return [MemoryEntry(parsed) for parsed in answer]
+        entries = None if store is None or key is None else store.find_all(key)
+        if entries is None:  # room was made for files of others
+            return self.entries(source, options, None, None)
+        return entries
+
+    def stop(self) -> None:
+        """End every process, also of files that are being read: they fail, and no more are read."""
+        for reader in self._readers:
+            reader.stop()
+
+
+class _Reader:
+    """One process, started again when it ended."""
+
+    def __init__(self) -> None:
+        self._process: ChildProcess | None = None
+        self._empty: dict[str, pa.Table] = {}
+        self._stopped = False
+
+    def start(self) -> ChildProcess:
+        """Return the running process."""
+        if self._process is not None and self._process.alive():
+            return self._process
+        self._end()
+        self._process = start_child(_FUNCTION, {})
+        if self._stopped:  # meanwhile
+            self._end()
+            raise TraceError("stopped")
+        return self._process
+
+    def stop(self) -> None:
+        self._stopped = True
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        self._empty = {}
+        if process is not None:
+            process.kill()
+            for pipe in (process.requests, process.answers):
+                with suppress(OSError):
+                    pipe.close()
+
+    def read(
+        self, source: Source, options: ParseOptions, store: Store | None, key: str | None
+    ) -> Sequence[Parsed] | None:
+        """Return what a file holds; None: it lies in the cache."""
+        limits = limits_of(source.size or 0)
+        timed_out = threading.Event()
+        process = self.start()
+
+        def stop() -> None:
+            timed_out.set()
+            process.kill()
+
+        clock = threading.Timer(limits.wall_seconds, stop)
+        clock.daemon = True
+        clock.start()
+        talk = _Conversation(process, source, options, self._empty)
+        try:
+            talk.say(_request(source, options, limits, store, key))
+            return talk.answer(limits)
+        except _Ended:
+            raise TraceError(_why_ended(source.name, limits, timed_out.is_set())) from None
+        finally:
+            clock.cancel()
+            talk.close()
+            if not talk.is_over:  # the process ended, or what it says is no longer asked for
+                self._end()
+
+
+def _request(
+    source: Source,
+    options: ParseOptions,
+    limits: ParseLimits,
+    store: Store | None,
+    key: str | None,
+) -> Mapping[str, Any]:
+    return {
+        "name": source.name,
+        "size": source.size,
+        "path": None if source.path is None else os.fspath(source.path),
+        "keep_unknown": options.keep_unknown_arguments,
+        "time_unit": options.time_unit,
+        "key": key,
+        "cache": None if store is None else os.fspath(store.root),
+        "cache_limit": None if store is None else store.limit_bytes,
+        "cpu_seconds": limits.cpu_seconds,
+        "memory_bytes": limits.memory_bytes,
+    }
+
+
+class _Ended(Exception):
+    """The process is gone."""
+
+
+class _Conversation:
+    """What is said between the two processes while one file is read."""
+
+    def __init__(
+        self,
+        process: ChildProcess,
+        source: Source,
+        options: ParseOptions,
+        empty: dict[str, pa.Table],
+    ) -> None:
+        self._process, self._source, self._options = process, source, options
+        self._empty = empty  # tables without rows that the process has sent before
+        self._files: dict[int, BinaryIO] = {}
+        self.is_over = False
+
+    def say(self, facts: Mapping[str, Any], data: bytes = b"") -> None:
+        try:
+            self._process.requests.write(json.dumps(facts).encode() + b"\n" + data)
+            self._process.requests.flush()
+        except (OSError, ValueError):
+            raise _Ended from None
+
+    def answer(self, limits: ParseLimits) -> Sequence[Parsed] | None:
+        """Hand over bytes as they are asked for, until the file is read."""
+        while True:
+            heard = self._heard()
+            if "progress" in heard:
+                self._tell_progress(heard["progress"])
+            elif "failed" in heard:
+                self.is_over = True
+                raise _failure(self._source.name, heard, limits)
+            elif "recordings" in heard:
+                return self._recordings(heard)
+            else:
+                self._serve(heard)
+
+    def _tell_progress(self, stored_bytes: int | None) -> None:
+        if self._options.progress is not None and stored_bytes is not None:
+            self._options.progress(stored_bytes)
+
+    def _heard(self) -> dict[str, Any]:
+        try:
+            heard: dict[str, Any] | None = json.loads(self._process.answers.readline() or b"null")
+        except (OSError, ValueError):
+            heard = None
+        if heard is None:
+            raise _Ended
+        return heard
+
+    def _recordings(self, heard: Mapping[str, Any]) -> Sequence[Parsed] | None:
+        recordings = []
+        for facts in heard["recordings"]:
+            tables = {name: self._table(name, size) for name, size in facts.pop("tables")}
+            recordings.append(Parsed(tables, **facts))
+        for text in heard["warned"]:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        self.is_over = True
+        self._tell_progress(self._source.size)
+        return recordings or None
+
+    def _table(self, name: str, size: int) -> pa.Table:
+        """Return a table; one of no bytes is empty as it was before."""
+        if not size:
+            return self._empty[name]
+        try:
+            data = self._process.answers.read(size)
+            table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+        except (OSError, ValueError):
+            raise _Ended from None
+        if not table.num_rows:
+            self._empty[name] = table
+        return table
+
+    def _serve(self, heard: Mapping[str, Any]) -> None:
+        """Answer a question about the file's bytes."""
+        data = b""
+        try:
+            if "open" in heard:
+                number = len(self._files)
+                file = self._files[number] = self._source.open()
+                facts: dict[str, Any] = {"number": number, "seekable": file.seekable()}
+            elif "read" in heard:
+                data = self._files[heard["read"]].read(min(heard["size"], _MOST_READ)) or b""
+                facts = {"bytes": len(data)}
+            elif "seek" in heard:
+                file = self._files[heard["seek"]]
+                facts = {"offset": file.seek(heard["offset"], heard["whence"])}
+            else:
+                self._files[heard["close"]].close()
+                facts = {}
+        except (OSError, ValueError, TraceError) as error:
+            facts, data = {"error": str(error)}, b""
+        self.say(facts, data)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            with suppress(OSError, TraceError):
+                file.close()
+
+
+def _failure(name: str, heard: Mapping[str, Any], limits: ParseLimits) -> errors.HtkError:
+    if heard["failed"] == "memory":
+        return TraceError(f"{name}: {_most_memory(limits)}")
+    kind = getattr(errors, heard["failed"], TraceError)
+    return kind(heard["why"]) if issubclass(kind, errors.HtkError) else TraceError(heard["why"])
+
+
+def _most_memory(limits: ParseLimits) -> str:
+    most = format_bytes(limits.memory_bytes)
+    return f"reading it takes more than {most} of memory; set {_MEMORY} if the file is right"
+
+
+def _why_ended(name: str, limits: ParseLimits, timed_out: bool) -> str:
+    if timed_out:
+        most = format_duration(limits.wall_seconds * 1e9)
+        return f"{name}: not read within {most}; set {_SECONDS} if the file is right"
+    return (
+        f"{name}: the process that read it was ended, at {limits.cpu_seconds:,.0f} s of processor "
+        f"time or {format_bytes(limits.memory_bytes)} of memory; set {_SECONDS} or {_MEMORY} if "
+        "the file is right"
+    )

@@ -1,0 +1,183 @@
+"""The process that reads files from outside: one file after the other, each within its limits.
+
+A request is a line of JSON. While a file is read, the bytes of one that has no path are asked of
+the process that started this one. What was read is kept in the cache and said to be there, or
+answered as Arrow streams.
+"""
+
+import io
+import json
+import warnings
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from htk.base.core.parser import Parsed, ParseOptions, Source
+from htk.base.core.process_limits import limit_cpu_seconds, limit_private_bytes, private_bytes
+from htk.base.errors import HtkError, TraceError
+from htk.base.io.entry import MemoryEntry
+from htk.base.io.raw_files import guarded
+from htk.base.io.store import Store
+from htk.traces.trace.parsing import parse, unforeseen
+
+_BUFFER = 1 << 20
+_PROGRESS_STEP = 4 << 20  # stored bytes between two words about it
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Read files until no more are asked for."""
+    while line := requests.readline():
+        _Reading(json.loads(line), requests, answers).answer()
+
+
+class _Reading:
+    """One file: what was asked, and the pipes to who asked."""
+
+    def __init__(self, request: dict[str, Any], requests: BinaryIO, answers: BinaryIO) -> None:
+        self._request, self._requests, self._answers = request, requests, answers
+        self._told = 0
+
+    def answer(self) -> None:
+        """Read the file and say what became of it."""
+        request = self._request
+        limit_cpu_seconds(request["cpu_seconds"])
+        limit_private_bytes(private_bytes() + request["memory_bytes"])
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                entries = self._read()
+        except HtkError as error:
+            self._say({"failed": type(error).__name__, "why": str(error)})
+        except (MemoryError, pa.ArrowMemoryError):
+            self._say({"failed": "memory"})
+        except Exception as error:  # of damage that a parser did not foresee
+            self._say({"failed": "TraceError", "why": unforeseen(request["name"], error)})
+        else:
+            warned = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
+            self._send(entries, warned)
+        finally:
+            limit_private_bytes(None)
+
+    def _read(self) -> list[Parsed]:
+        """Return what the file holds; nothing, if it lies in the cache now."""
+        request = self._request
+        options = ParseOptions(request["keep_unknown"], self._progress, request["time_unit"])
+        parsed = parse(self._source(), options)
+        if request["key"] is None:
+            return [parsed, *parsed.others]
+        store = _store(request["cache"], request["cache_limit"])
+        entries = store.save_all(request["key"], parsed, request["name"])
+        if not any(isinstance(entry, MemoryEntry) for entry in entries):
+            return []
+        return [parsed, *parsed.others]
+
+    def _source(self) -> Source:
+        request = self._request
+        path = None if request["path"] is None else Path(request["path"])
+        open_ = self._open_served if path is None else partial(_open_path, path)
+        name = request["name"]
+        return Source(name, partial(guarded, name, open_), request["size"], path=path)
+
+    def _progress(self, stored_bytes: int) -> None:
+        if stored_bytes - self._told >= _PROGRESS_STEP:
+            self._told = stored_bytes
+            self._say({"progress": stored_bytes})
+
+    def _open_served(self) -> BinaryIO:
+        opened = self.ask({"open": True})
+        return io.BufferedReader(_Served(self, opened["number"], opened["seekable"]), _BUFFER)
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Put a question about the file's bytes; what cannot be had is an error."""
+        self._say(question)
+        reply: dict[str, Any] = json.loads(self._requests.readline())
+        if "error" in reply:
+            raise TraceError(reply["error"])
+        return reply
+
+    def bytes_after(self, size: int) -> bytes:
+        """Return the bytes that follow an answer."""
+        return self._requests.read(size)
+
+    def _say(self, facts: dict[str, Any]) -> None:
+        self._answers.write(json.dumps(facts).encode() + b"\n")
+        self._answers.flush()
+
+    def _send(self, recordings: list[Parsed], warned: list[str]) -> None:
+        tables = [_packed(n, t) for parsed in recordings for n, t in parsed.tables.items()]
+        sizes = iter([table.size for table in tables])
+        facts = [
+            {
+                "tables": [[name, next(sizes)] for name in parsed.tables],
+                "rank": parsed.rank,
+                "world_size": parsed.world_size,
+                "facts": dict(parsed.facts),
+                "parser": parsed.parser,
+            }
+            for parsed in recordings
+        ]
+        self._say({"recordings": facts, "warned": warned})
+        for table in tables:
+            self._answers.write(memoryview(table))
+        self._answers.flush()
+
+
+_empty: dict[str, pa.Schema] = {}  # of tables that were sent with their schema before
+
+
+def _packed(name: str, table: pa.Table) -> pa.Buffer:
+    """Return a table as an Arrow stream; no bytes for an empty one that was sent before."""
+    if not table.num_rows:
+        if name in _empty and table.schema.equals(_empty[name], check_metadata=True):
+            return pa.py_buffer(b"")
+        _empty[name] = table.schema
+    target = pa.BufferOutputStream()
+    with pa.ipc.new_stream(target, table.schema) as stream:
+        stream.write_table(table)
+    return target.getvalue()
+
+
+class _Served(io.RawIOBase):
+    """A file whose bytes another process reads."""
+
+    def __init__(self, reading: _Reading, number: int, seekable: bool) -> None:
+        self._reading, self._number, self._seekable = reading, number, seekable
+        self._offset = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._seekable
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        reply = self._reading.ask({"read": self._number, "size": len(buffer)})
+        data = self._reading.bytes_after(reply["bytes"])
+        buffer[: len(data)] = data
+        self._offset += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        reply = self._reading.ask({"seek": self._number, "offset": offset, "whence": whence})
+        self._offset = int(reply["offset"])
+        return self._offset
+
+    def tell(self) -> int:
+        return self._offset
+
+    def close(self) -> None:
+        if not self.closed:
+            self._reading.ask({"close": self._number})
+        super().close()
+
+
+def _open_path(path: Path) -> BinaryIO:
+    return cast(BinaryIO, path.open("rb", buffering=0))
+
+
+@cache
+def _store(root: str, limit_bytes: int) -> Store:
+    return Store(Path(root), limit_bytes)

@@ -1,0 +1,104 @@
+"""The facts a number rests on: ranks recorded and missing, events used, dropped, carried in."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.traces.trace.trace import Trace
+
+_GPU = {
+    "kernels", "kernel_links", "activities", "rank_windows", "step_windows", "idle_causes",
+    "rank_window_times", "step_window_times", "rank_idle_times", "step_idle_times", "idle_costs",
+    "collective_shares", "own_times",
+}  # fmt: skip
+
+
+def coverage(
+    trace: Trace, reads: Iterable[str], gpu: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the facts that every answer from these tables carries; `gpu`: those of GPU work, if
+    they were counted already."""
+    facts: dict[str, Any] = {**_ranks(trace), **_losses(trace)}
+    if rests_on_gpu(reads):
+        facts |= gpu_coverage(trace) if gpu is None else gpu
+    if "aligned_matches" in reads:
+        facts |= clock_coverage(trace)
+    chosen = {
+        "steps": sorted(trace.selection.steps) if trace.selection.steps is not None else None,
+        "from_ns": trace.selection.from_ns,
+        "to_ns": trace.selection.to_ns,
+        "annotation": trace.selection.annotation,
+        "cycles": sorted(trace.selection.cycles) if trace.selection.cycles is not None else None,
+    }
+    narrowed = {k: v for k, v in chosen.items() if v is not None}
+    facts["origin_ns"] = trace.origin_ns
+    if cycles := trace.cycles_of_steps:
+        facts["cycles_of_steps"] = cycles
+    return facts | ({"selection": narrowed} if narrowed else {})
+
+
+def rests_on_gpu(reads: Iterable[str]) -> bool:
+    """Return whether an answer from these tables speaks of GPU work."""
+    return bool(_GPU & set(reads))
+
+
+def _ranks(trace: Trace) -> dict[str, Any]:
+    present = trace.ranks
+    sizes = [v for v in trace.tables["ranks"]["world_size"].to_pylist() if v]
+    world_size = max(sizes, default=None)
+    missing = sorted(set(range(world_size)) - set(present)) if world_size else []
+    if trace.selection.ranks is not None:
+        missing = sorted(set(trace.selection.ranks) - set(present))
+    return {"ranks": present, "world_size": world_size, "missing_ranks": missing}
+
+
+def _losses(trace: Trace) -> dict[str, Any]:
+    issues = trace.tables["parse_issues"]
+    kinds, names = codes_of(issues["kind"])
+    counts = np.bincount(kinds, numbers(issues["count"], 1), minlength=len(names))
+    issue_counts = {k: int(n) for k, n in zip(names.to_pylist(), counts, strict=True) if n}
+    return {
+        "events": int(numbers(trace.tables["ranks"]["events"]).sum()),
+        "dropped": sum(issue_counts.values()),
+        "issues": issue_counts,
+        "files_unread": len(trace.unread),
+        "files_failed": len(trace.failed),
+    }
+
+
+def clock_coverage(trace: Trace) -> dict[str, Any]:
+    """Return whether the ranks were put on one clock, and how well their clocks are known."""
+    clocks = trace.tables["rank_clocks"]
+    leads, aligned = numbers(clocks["aligned_with"], -1), truths(clocks["aligned"])
+    sets, shifted = np.unique(leads[leads >= 0]), np.unique(leads[aligned])
+    word = "applied" if len(shifted) else "not needed" if len(sets) else "not possible"
+    if 0 < len(shifted) < len(sets):
+        word = f"applied to {len(shifted)} of {len(sets)} sets of ranks"
+    placed = leads >= 0
+    return {
+        "clock_alignment": word,
+        "clock_offset_max_ns": int(np.abs(numbers(clocks["offset_ns"])).max(initial=0)),
+        "clock_residual_max_ns": round(float(numbers(clocks["residual_ns"]).max(initial=0.0))),
+        "clock_sigma_max_ns": round(float(numbers(clocks["offset_ns_sigma"]).max(initial=0.0))),
+        "clock_sets": len(sets),
+        "ranks_unaligned": numbers(clocks["rank"])[~placed].tolist(),
+    }
+
+
+def gpu_coverage(trace: Trace) -> dict[str, Any]:
+    """Return how much GPU work was recorded, and how much of it is linked to what launched it."""
+    return gpu_facts([trace.gpu_counts])
+
+
+def gpu_facts(counts: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+    """Return the coverage of GPU work from what was counted of each part of the ranks."""
+    total = {name: sum(part[name] for part in counts) for name in counts[0]}
+    linked, recorded = total.pop("linked_ns"), total.pop("total_ns")
+    ambiguous = total.pop("ambiguous_activities")
+    return {
+        "gpu_activities": total.pop("gpu_activities"),
+        "gpu_activities_linked_pct": round(100 * linked / recorded, 3) if recorded else None,
+        **total,
+    } | ({"ambiguous_activities": ambiguous} if ambiguous else {})

@@ -1,0 +1,99 @@
+"""Which recordings of a rank go on from each other, are copies, or are older."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+from htk.base.io.entry import Entry
+from htk.traces.trace.file import FileRecording, TraceFile, steps_of
+
+_POLLED = ("flight_recorder",)  # dumped again and again, each time with what was before
+
+
+def cycles_of(rank: int | None, items: list[tuple[FileRecording, str]]) -> list[TraceFile]:
+    """Return the recordings of one rank in order of time, without copies and older recordings.
+
+    Two that overlap in time are two processes, both kept. Of two whose steps do not go on the newer
+    is the recording, and the older is named.
+    """
+    kept: list[tuple[FileRecording, str]] = []
+    same_rank: dict[tuple[str, int], list[tuple[str, str]]] = defaultdict(list)
+    for item in sorted(items, key=lambda i: (_start(i[0]), i[0].source.name)):
+        name = item[0].source.name
+        goes_on = any(_same_process(recording, item[0]) for recording, _ in kept)
+        if kept and rank is not None and not goes_on:
+            last = kept[-1][0]
+            if last.source is not item[0].source and _is_copy(last, item[0]):
+                same_rank[last.source.name, last.process].append(("copy_of_a_file", name))
+                continue
+            if _overlap(last, item[0]):
+                if item[0].parser not in _POLLED:
+                    same_rank[name, item[0].process].append(("same_rank", last.source.name))
+            elif _begins_anew(last, item[0]):
+                same_rank[name, item[0].process] += [
+                    ("older_recording", recording.source.name) for recording, _ in kept
+                ]
+                kept = []
+        kept.append(item)
+    parts: list[TraceFile] = []
+    for recording, rank_from in kept:
+        before = _first_event(parts, kept, recording)
+        name = recording.source.name
+        part = TraceFile(
+            recording.entry, name, rank, len(parts), rank_from, before, recording.parser
+        )
+        size, others = recording.source.size, tuple(same_rank[name, recording.process])
+        parts.append(replace(part, file_bytes=size, same_rank_files=others))
+    return parts
+
+
+def _same_process(recording: FileRecording, other: FileRecording) -> bool:
+    """Return whether two recordings are cycles of one process of one file."""
+    return recording.source is other.source and recording.process == other.process
+
+
+def _first_event(
+    parts: list[TraceFile], kept: list[tuple[FileRecording, str]], recording: FileRecording
+) -> int:
+    """Return what is added to a recording's events; the cycles of a file share its count."""
+    for part, (earlier, _) in zip(parts, kept, strict=False):
+        if _same_process(earlier, recording):
+            return part.first_event
+    return parts[-1].first_event + _events_of(parts[-1].entry) if parts else 0
+
+
+def _is_copy(recording: FileRecording, other: FileRecording) -> bool:
+    """Return whether two files hold one recording, as a trace and its compressed copy do."""
+    timed = None not in _times(recording)  # two files that tell no times may be of any time
+    return timed and _events(recording) == _events(other) and _times(recording) == _times(other)
+
+
+def _times(item: FileRecording) -> tuple[object, object]:
+    facts = item.entry.parsed.facts
+    return facts.get("start_ns"), facts.get("end_ns")
+
+
+def _begins_anew(earlier: FileRecording, later: FileRecording) -> bool:
+    """Return whether the steps of the later recording do not go on where the other's ended."""
+    before, after = steps_of(earlier.entry), steps_of(later.entry)
+    return bool(before and after) and min(after) <= max(before)
+
+
+def _overlap(recording: FileRecording, other: FileRecording) -> bool:
+    """Both recorded the same time: copies of a file, or files of two jobs in one folder."""
+    a, b = recording.entry.parsed.facts, other.entry.parsed.facts
+    if None in (a.get("start_ns"), a.get("end_ns"), b.get("start_ns"), b.get("end_ns")):
+        return False
+    return _start(other) < int(str(a["end_ns"])) and _start(recording) < int(str(b["end_ns"]))
+
+
+def _start(item: FileRecording) -> int:
+    return int(str(item.entry.parsed.facts.get("start_ns") or 0))
+
+
+def _events(item: FileRecording) -> int:
+    return _events_of(item.entry)
+
+
+def _events_of(entry: Entry) -> int:
+    facts = entry.parsed.facts
+    return int(str(facts.get("file_rows") or facts.get("events") or 0))

@@ -1,0 +1,50 @@
+"""One file: its beginning, the parser that recognises it, and what that reads."""
+
+from dataclasses import replace
+
+from htk.base.core.parser import Head, Parsed, ParseOptions, Parser, Source
+from htk.base.errors import MalformedTrace, UnknownFormat
+from htk.base.io.raw_files import reason
+from htk.base.io.sources import head
+from htk.parsers import in_turn, parsers
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    """Return what the first parser that recognises a file reads of it."""
+    return parse_with(parser_of(beginning(source)), source, options)
+
+
+def beginning(source: Source) -> Head:
+    """Return the first bytes of a file. Raises for one without content."""
+    start = head(source)
+    if not start.data.strip():
+        raise MalformedTrace(f"{source.name}: empty file, expected a trace; was the run killed?")
+    return start
+
+
+def parser_of(start: Head) -> Parser:
+    """Return the first parser that recognises a file by its first bytes."""
+    for parser in in_turn():
+        if parser.sniff(start):
+            return parser
+    names = ", ".join(p.NAME for p in parsers())
+    raise UnknownFormat(
+        f"{start.name}: not a trace that htk knows ({names}); `htk formats` shows what it reads"
+    )
+
+
+def parse_with(parser: Parser, source: Source, options: ParseOptions) -> Parsed:
+    """Return what a parser reads of a file, under its name."""
+    parsed = parser.parse(source, options)
+    others = tuple(replace(process, parser=parser.NAME) for process in parsed.others)
+    return replace(parsed, parser=parser.NAME, others=others)
+
+
+def unforeseen(name: str, error: Exception) -> str:
+    """Return what is said of a file whose damage its parser did not foresee."""
+    if isinstance(error, MemoryError):
+        return f"{name}: needs more memory than there is"
+    return (
+        f"{name}: could not be read; is it damaged? If not, please report it "
+        f"({type(error).__name__}: {reason(error)[:200]})"
+    )

@@ -1,0 +1,384 @@
+"""A trace: the files of all ranks as one set of tables, made when first asked for."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import PurePath
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.base.columns.arrow import numbers
+from htk.base.columns.concatenate import concatenated
+from htk.base.core.humanize import format_duration, format_int_ranges, parse_int_ranges
+from htk.base.core.recording_hints import contents, hint, recipe
+from htk.base.errors import MissingTable, UsageError
+from htk.base.schema import ABSOLUTE_TIMES, DERIVED, TABLES
+from htk.base.spread.workplace import Workplace
+from htk.quantities.derived import registry
+from htk.traces.trace.file import TraceFile
+from htk.traces.trace.joined import JoinedTables, are_small
+from htk.traces.trace.joining import rows_before, rows_of_all
+from htk.traces.trace.linking import of_each
+from htk.traces.trace.selection import EVERYTHING, Narrowing, Selection, pattern
+
+_FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
+
+
+class Tables(Mapping[str, pa.Table]):
+    """The vocabulary's tables over all ranks of a trace: `tables["kernels"]`, `tables.kernels`."""
+
+    def __init__(self, trace: "Trace") -> None:
+        self._trace = trace
+        self._tables: dict[str, pa.Table] = {}
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name not in self._tables:
+            with self._trace.bounded():
+                self._tables[name] = self._trace._make(name)
+        return self._tables[name]
+
+    def release(self) -> None:
+        """Let go of what was made: a trace and its tables name each other, and would stay until
+        Python looks for such circles."""
+        self._tables.clear()
+
+    def __getattr__(self, name: str) -> pa.Table:
+        if name.startswith("_") or name not in (*TABLES, *registry.NAMES):
+            raise AttributeError(f"no table {name!r}; list(trace.tables) names them")
+        return self[name]
+
+    def __dir__(self) -> list[str]:
+        return [*self]
+
+    def __repr__(self) -> str:
+        filled = [f"{n} ({self[n].num_rows:,} rows)" for n in TABLES if self[n].num_rows]
+        return f"<tables: {', '.join(filled)}; derived: {', '.join(registry.NAMES)}>"
+
+    def __iter__(self) -> Iterator[str]:
+        yield from TABLES
+        yield from registry.NAMES
+
+    def __len__(self) -> int:
+        return len(TABLES) + len(registry.NAMES)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The files of one run, and the part of them that is looked at."""
+
+    files: tuple[TraceFile, ...]
+    selection: Selection = EVERYTHING
+    unread: tuple[str, ...] = ()  # files of the folder that no parser knows
+    failed: tuple[tuple[str, str], ...] = ()  # recognised files that could not be read, and why
+    unselected: "Trace | None" = field(default=None, repr=False)  # of which this is a selection
+    joined: JoinedTables | None = field(default=None, repr=False, compare=False)  # of all files
+    began_ns: int | None = None  # of the recording of which this is a part; None: see its files
+    work: Workplace = field(
+        default_factory=Workplace, repr=False, compare=False
+    )  # who answers, in what memory
+
+    @cached_property
+    def tables(self) -> Tables:
+        return Tables(self)
+
+    @cached_property
+    def gpu_counts(self) -> dict[str, int]:
+        """The counts of the selected GPU work that add up over ranks; every coverage needs them."""
+        work = self.tables["gpu_work"]
+        return {name: int(numbers(work[name]).sum()) for name in work.column_names[2:]}
+
+    @property
+    def everything(self) -> "Trace":
+        """The trace with nothing selected: one object for all selections."""
+        return self._everyone
+
+    def bounded(self) -> AbstractContextManager[None]:
+        """Hold what is made in a block to the memory of the work, if it may take more than that."""
+        joined = self._everyone.joined
+        return nullcontext() if joined is None else joined.bounded()
+
+    @property
+    def ranks(self) -> list[int]:
+        """The recorded ranks, in order."""
+        return sorted({p.rank for p in self.selected_files if p.rank is not None})
+
+    @cached_property
+    def origin_ns(self) -> int:
+        """The start of the first event of any rank, selected or not, in ns."""
+        if self.began_ns is not None:
+            return self.began_ns
+        starts = pc.min(self._everyone.tables["ranks"]["start_ns"]).as_py()
+        if starts is None:  # NCCL's own records
+            starts = pc.min(self._everyone.tables["collectives"]["start_ns"]).as_py()
+        return int(starts or 0)
+
+    def sel(
+        self,
+        *,
+        ranks: Sequence[int] | None = None,
+        steps: Sequence[int] | str | None = None,
+        from_ns: int | None = None,
+        to_ns: int | None = None,
+        annotation: str | None = None,
+        cycles: Sequence[int] | None = None,
+    ) -> Self:
+        """Return the same trace, narrowed; nothing is computed until a table is asked for.
+
+        `steps` may be a text: "3,5..7", or "first:2" for the recording's own first two. Of several
+        recordings of a rank `cycles` chooses, the first is 0.
+        """
+        if from_ns is not None and to_ns is not None and from_ns >= to_ns:
+            raise UsageError(
+                f"from {format_duration(from_ns)} to {format_duration(to_ns)}: "
+                "ends before it begins"
+            )
+        if annotation is not None:
+            pattern(annotation)
+        now = self.selection
+        chosen = Selection(
+            now.ranks if ranks is None else frozenset(ranks),
+            now.steps if steps is None else self._steps_named(steps),
+            now.from_ns if from_ns is None else from_ns,
+            now.to_ns if to_ns is None else to_ns,
+            now.annotation if annotation is None else annotation,
+            now.cycles if cycles is None else frozenset(cycles),
+        )
+        narrowed = self.under(chosen)
+        if ranks is not None or cycles is not None:
+            narrowed.check_files()
+        return narrowed
+
+    def _steps_named(self, steps: Sequence[int] | str) -> frozenset[int]:
+        if not isinstance(steps, str):
+            return frozenset(steps)
+        match = _FIRST_STEPS.fullmatch(steps)
+        if match is None:
+            return frozenset(parse_int_ranges(steps))
+        if not self._known_steps:
+            raise MissingTable(f"steps {steps}: no steps were recorded")
+        return frozenset(sorted(self._known_steps)[: int(match[1])])
+
+    def under(self, selection: Selection) -> Self:
+        """Return the same files under another selection; what is made of them all is made once."""
+        return replace(self, selection=selection, unselected=self._everyone)
+
+    def need(self, name: str) -> pa.Table:
+        """Return a table that must hold rows."""
+        table = self.tables[name]
+        if not table.num_rows:
+            names = {part.file for part in self.files}
+            files = PurePath(names.pop()).name if len(names) == 1 else f"{len(names)} files"
+            if self.emptied(name):
+                raise MissingTable(f"{files}: no {contents(name)} within {self._chosen()}")
+            lacks = self._lacking(name)
+            text = f"{files}: no {contents(lacks)} were recorded"
+            raise self.with_recipe(MissingTable(text, lacks))
+        return table
+
+    def what_records(self, name: str) -> str:
+        """Return what a table would hold, and how to record it."""
+        return hint(self._lacking(name), self._formats)
+
+    def with_recipe(self, error: MissingTable) -> MissingTable:
+        """Return an error that also says how to record what is lacking."""
+        if not error.lacks or error.recipe:
+            return error
+        return MissingTable(error.args[0], error.lacks, recipe(error.lacks, self._formats))
+
+    def _lacking(self, name: str) -> str:
+        """Return the table to record: GPU work for step windows, where steps were recorded."""
+        return "kernels" if name == "step_windows" and self.has_steps else name
+
+    @property
+    def _formats(self) -> set[str]:
+        return {part.format for part in self.files}
+
+    def lacks(self, name: str) -> bool:
+        """Return whether nothing of a table was recorded, whatever is chosen."""
+        return not self.tables[name].num_rows and not self.emptied(name)
+
+    def emptied(self, name: str) -> bool:
+        """Return whether it is the selection that leaves nothing of a table."""
+        return not self.tables[name].num_rows and bool(self._everyone.tables[name].num_rows)
+
+    def check_selection(self) -> None:
+        """Refuse ranks and steps that do not exist: a mistake must not give an empty answer."""
+        chosen = self.selection
+        self.check_files()
+        if chosen.steps is not None and not chosen.steps & self._known_steps:
+            raise MissingTable(f"nothing within {self._chosen()}")
+
+    def check_files(self) -> None:
+        """Refuse a choice of ranks and cycles none of which was recorded."""
+        if self.selection.of_files != EVERYTHING and self._everyone.ranks and not self.ranks:
+            raise MissingTable(f"nothing within {self._chosen()}")
+
+    @property
+    def of_one_cycle(self) -> Self:
+        """The recording that most ranks took part in, the first if several: for tools that know one
+        of each rank."""
+        ranks = Counter(part.cycle for part in self.selected_files)
+        if len(ranks) < 2:
+            return self
+        return self.sel(cycles=[max(ranks, key=lambda cycle: (ranks[cycle], -cycle))])
+
+    @property
+    def cycles(self) -> list[int]:
+        """The recorded cycles, in order: several where a rank was recorded more than once."""
+        return sorted({part.cycle for part in self.selected_files})
+
+    @cached_property
+    def cycles_of_steps(self) -> list[int]:
+        """The cycles that the chosen steps are in, where one rank has a step in several."""
+        if self.selection.steps is None or len(self.cycles) < 2:
+            return []
+        marks = self.tables["annotations"]
+        marks = marks.filter(pc.is_valid(marks["step"]))
+        rows = np.column_stack([numbers(marks[c], -1) for c in ("rank", "step", "cycle")])
+        rows = np.unique(rows, axis=0)
+        repeated = (rows[1:, :2] == rows[:-1, :2]).all(axis=1)
+        several = np.append(repeated, False) | np.append(False, repeated)
+        return [int(cycle) for cycle in np.unique(rows[several[: len(rows)], 2])]
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether steps were recorded, on the host or on a GPU."""
+        return bool(self._known_steps)
+
+    @cached_property
+    def _known_steps(self) -> set[int]:
+        """The steps of all ranks."""
+        steps = self._everyone._kept("steps", self._everyone._steps_of_files)["step"]
+        return set(steps.to_pylist())
+
+    def _steps_of_files(self) -> pa.Table:
+        """Return the steps of all ranks, read file by file: joining the tables would cost more."""
+        stepped = ("annotations", "kernel_links", "op_links", "job_operations")
+        columns = [file.table(n)["step"] for file in self.files for n in stepped]
+        steps = {s for column in columns for s in column.unique().to_pylist()} - {None}
+        return pa.table({"step": pa.array(sorted(steps), pa.int64())})
+
+    def _chosen(self) -> str:
+        """Return the selection in words, beside what there is to choose from."""
+        chosen, words = self.selection, []
+        if chosen.ranks is not None:
+            words.append(
+                f"ranks {format_int_ranges(list(chosen.ranks))} "
+                f"(of {format_int_ranges(self._everyone.ranks)})"
+            )
+        if chosen.cycles is not None:
+            words.append(
+                f"cycles {format_int_ranges(list(chosen.cycles))} "
+                f"(of {format_int_ranges(self._everyone.cycles)})"
+            )
+        if chosen.steps is not None:
+            steps = format_int_ranges(list(self._known_steps)) or "none"
+            words.append(f"steps {format_int_ranges(list(chosen.steps))} (of {steps})")
+        if chosen.from_ns is not None:
+            words.append(f"times from {format_duration(chosen.from_ns)} on")
+        if chosen.to_ns is not None:
+            words.append(f"times up to {format_duration(chosen.to_ns)}")
+        if chosen.annotation is not None:
+            words.append(f"user ranges called {chosen.annotation!r}")
+        return ", ".join(words)
+
+    def relative(self, name: str) -> pa.Table:
+        """Return a table with its times counted from the first event of the trace."""
+        table = self.tables[name]
+        for index, column in enumerate(table.schema):
+            if column.name in ABSOLUTE_TIMES:
+                table = table.set_column(
+                    index, column, pc.subtract(table.column(index), self.origin_ns)
+                )
+        return table
+
+    @property
+    def selected_files(self) -> list[TraceFile]:
+        ranks, cycles = self.selection.ranks, self.selection.cycles
+        files = [p for p in self.files if ranks is None or p.rank is None or p.rank in ranks]
+        return [p for p in files if cycles is None or p.cycle in cycles]
+
+    def part(self, files: Sequence[TraceFile]) -> "Trace":
+        """Return some of the files alone, under the same selection; times count as before."""
+        own = tuple(replace(file, keeps_small=True) for file in files)  # read again by themselves
+        return Trace(own, self.selection, began_ns=self.origin_ns)
+
+    def _make(self, name: str) -> pa.Table:
+        return (
+            self._narrowing.table(name) if self.selection.narrows else self._unselected_table(name)
+        )
+
+    @cached_property
+    def _narrowing(self) -> Narrowing:
+        files = self.selection.of_files
+        trace = self._everyone if files == EVERYTHING else self.under(files)
+        return Narrowing(self.selection, self.origin_ns, trace.tables.__getitem__)
+
+    def _unselected_table(self, name: str) -> pa.Table:
+        if self.selection.of_files != EVERYTHING:
+            return self._joined_table(name)
+        if self._everyone is not self:
+            return self._everyone.tables[name]
+        return self._kept(name, lambda: self._joined_table(name))
+
+    def _kept(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+        """Return a table of all files as the cache has it, else as it is made."""
+        if self.joined is None or self.joined.files is not self.files:
+            return make()
+        return self.joined.table(name, make, self.tables)
+
+    def _joined_table(self, name: str) -> pa.Table:
+        if name in registry.OVER_RANKS:
+            return self._over_ranks(name)
+        schema = TABLES.get(name) or DERIVED.get(name)
+        if schema is None:
+            raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
+        if name in registry.TOTALS and are_small(name, self.selected_files):
+            return self._made_of_tables(name)
+        files = self.selected_files
+        if len(files) < 2:
+            return files[0].table(name) if files else schema.empty_table()
+        in_files = self._everyone.joined is not None and self._everyone.joined.exceeds_memory
+        added = rows_before(schema, files)
+        if not in_files and all(file.holds_whole(name) for file in files):
+            of_all = rows_of_all(schema, files, of_each(files, TraceFile.own, name), added)
+            if of_all is not None:
+                return of_all
+        return concatenated(schema, of_each(files, TraceFile.table, name), added, by_numpy=in_files)
+
+    @cached_property
+    def _everyone(self) -> "Trace":
+        """The unfiltered view, used for tables across ranks."""
+        if self.unselected is not None:
+            return self.unselected
+        return self if self.selection == EVERYTHING else replace(self, selection=EVERYTHING)
+
+    def _over_ranks(self, name: str) -> pa.Table:
+        """Return what is made of all ranks at once; of it the rows of those looked at."""
+        of_cycles = self.selection.cycles is not None  # one of two processes of a rank
+        if self._everyone is self or (of_cycles and name in registry.OF_WHAT_IS_LEFT):
+            return self._made_of_tables(name)
+        return self._of_chosen_ranks(name, self._everyone.tables[name])
+
+    def _made_of_tables(self, name: str) -> pa.Table:
+        maker = registry.maker(name)
+        return maker.function(*(self.tables[read] for read in maker.reads))
+
+    def _of_chosen_ranks(self, name: str, table: pa.Table) -> pa.Table:
+        if self.selection.of_files == EVERYTHING:
+            return table
+        if "rank" in table.column_names:  # of all cycles: a rank has one clock
+            ranks = {-1 if part.rank is None else part.rank for part in self.selected_files}
+            return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(ranks))))
+        looked_at = {id(part) for part in self.selected_files}
+        chosen = [  # a row for each collective, in the order of the files
+            np.full(part.table("collectives").num_rows, id(part) in looked_at)
+            for part in self._everyone.files
+        ]
+        return table.filter(pa.array(np.concatenate([np.empty(0, bool), *chosen])))

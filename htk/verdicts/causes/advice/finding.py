@@ -1,0 +1,66 @@
+"""What a rule found: what is wrong, what shows it, what to try, and how much time it takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints
+
+_MOST = 0.4  # of a cost, where one rank or step is named for it
+_EVENTS = 3  # names that a finding lists
+
+
+@dataclass(frozen=True)
+class Example:
+    """The costliest instance, on its rank's own clock."""
+
+    rank: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    finding: str
+    evidence: str
+    advice: str
+    gain_ns: int | None  # of all GPUs together; None: not a matter of time
+    analysis: str  # that shows it
+    events: Sequence[str] = ()  # names, costliest first
+    example: Example | None = None
+    overlaps: str | None = None  # the finding whose time this is too
+    is_change: bool = False  # something became worse while it was recorded
+
+    def with_waits(self, wait_ns: int, evidence: str) -> "Advice":
+        """Return the finding with what other ranks wait because of it."""
+        gain = (self.gain_ns or 0) + wait_ns
+        return replace(self, gain_ns=gain, evidence=f"{self.evidence}; {evidence}")
+
+
+def mostly(keys: Ints, cost: Ints, noun: str, of: Ints) -> str:
+    """Return which key bears most of a cost, such as ", 81 % on rank 3"; "" for none, or where
+    there is no other key in `of`."""
+    groups = Groups.by_keys(keys[keys >= 0])
+    if not len(groups) or len(np.unique(of[of >= 0])) < 2:
+        return ""
+    sums = groups.sum(cost[keys >= 0])
+    most = int(sums.argmax())
+    share = sums[most] / max(int(cost.sum()), 1)
+    return f", {100 * share:.0f} % {noun} {groups.keys[most, 0]}" if share > _MOST else ""
+
+
+def costliest(names: Sequence[str | None], code: Ints, cost: Ints) -> list[str]:
+    """Return the names that bear most of a cost."""
+    total = np.bincount(code[code >= 0], cost[code >= 0], minlength=len(names))
+    order = np.argsort(-total, kind="stable")[:_EVENTS].tolist()
+    return [name for k in order if total[k] > 0 and (name := names[k])]
+
+
+def longest(rank: Ints, start: Ints, end: Ints) -> Example | None:
+    """Return the longest of some spans."""
+    if not len(start):
+        return None
+    row = int((end - start).argmax())
+    return Example(int(rank[row]), int(start[row]), int(end[row]))

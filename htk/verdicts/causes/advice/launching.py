@@ -1,0 +1,78 @@
+"""What to try where the host launches too slowly, by what the recording shows to be possible."""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE
+
+_COMPILED = re.compile(r"Torch-Compiled Region|CompiledFxGraph|CompiledFunction")
+_CHANGED = 0.01  # of the calls of operators: fewer are counters and the like
+_MORE = "larger batches, fused or foreach operators; take Python work out of the step"
+
+
+def launch_advice(op_totals: pa.Table, launch_totals: pa.Table, ranks: pa.Table) -> str:
+    """Return what makes launching cheaper here: graphs only where shapes stay, and not where they
+    are in use."""
+    if "xplane" in ranks["format"].to_pylist():
+        return "larger programs under one jit, lax.scan over steps; fewer transfers to the host"
+    hip = matching(launch_totals["name"], lambda n: n.startswith("hip")).any()
+    graphs = "HIP graphs" if hip else "CUDA graphs"
+    compiled = matching(op_totals["name"], lambda n: bool(_COMPILED.search(n))).any()
+    replayed = matching(launch_totals["name"], lambda n: "GraphLaunch" in n).any()
+    changed = changing_shapes(op_totals)
+    first = [] if compiled else ["torch.compile"]
+    if replayed:
+        return "; ".join([*first, f"more of the step in {graphs}", _MORE])
+    if changed is None:
+        first.append(f"{graphs} if shapes are the same in every step")
+    elif changed > _CHANGED:
+        return "; ".join([
+            *first,
+            f"no {graphs} as it is: {100 * changed:.0f} % of operator calls have shapes that other "
+            "steps have not (pad, or sort into a few sizes)",
+            _MORE,
+        ])  # fmt: skip
+    elif compiled:
+        first.append(f"torch.compile(mode='reduce-overhead'), which uses {graphs}: shapes stay")
+    else:
+        first.append(f"{graphs}: shapes are the same in every step")
+    return "; ".join([*first, _MORE])
+
+
+def changing_shapes(op_totals: pa.Table) -> float | None:
+    """Return the share of operator calls whose shapes do not come as often in every step of their
+    rank; None: shapes or several steps are not recorded."""
+    dims, _ = codes_of(op_totals["input_dims"])
+    step = numbers(op_totals["step"], NONE)
+    rows = np.flatnonzero((dims >= 0) & (step >= 0))
+    name, _ = codes_of(op_totals["name"])
+    rank, cycle, calls_of = (numbers(op_totals[c], 0) for c in ("rank", "cycle", "count"))
+    cycle_and_step = np.column_stack([cycle, step])[rows].astype(np.int64)
+    columns = [column[rows].astype(np.int64) for column in (rank, name, dims)]
+    columns.append(Groups.by_keys(cycle_and_step).group_ids)
+    many = calls_of[rows]
+    steps = Groups.by_keys([columns[0], columns[3]])
+    is_inner = _inner_steps(steps.keys, steps.sum(many))[steps.group_ids]
+    columns, many = [column[is_inner] for column in columns], many[is_inner]
+    if not len(columns[0]) or len(np.unique(columns[3])) < 2:
+        return None
+    cells = Groups.by_keys(columns)
+    alike = Groups.by_keys(cells.keys[:, :3])
+    per_rank = Groups.by_keys(np.unique(cells.keys[:, [0, 3]], axis=0)[:, :1])
+    steps_of_rank = per_rank.count[np.searchsorted(per_rank.keys[:, 0], alike.keys[:, 0])]
+    everywhere = alike.count == steps_of_rank
+    in_cell = cells.sum(many)
+    everywhere &= alike.min(in_cell) == alike.max(in_cell)
+    calls = alike.sum(in_cell)
+    return float(calls[~everywhere].sum() / calls.sum())
+
+
+def _inner_steps(keys: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Steps that are not cut: without those that hold less than half of the calls of the rank's
+    largest."""
+    most = Groups.by_keys(keys[:, :1])
+    return np.asarray(2 * count >= most.max(count)[most.group_ids])

@@ -1,0 +1,38 @@
+"""Findings on memory that is nearly full."""
+
+import json
+
+import pyarrow as pa
+
+from htk.base.columns.arrow import numbers
+from htk.base.columns.types import Ints
+from htk.verdicts.causes.advice.finding import Advice
+
+FULL_PCT = 90.0  # of the GPU's memory: the next longer batch may not fit
+
+
+def memory_findings(memory_extents: pa.Table, ranks: pa.Table) -> list[Advice]:
+    """Memory near the limit of the GPU."""
+    reserved: Ints = numbers(memory_extents["reserved_bytes"])
+    on_gpu = numbers(memory_extents["device_type"], -1) == 1
+    limits = [_limit(text) for text in ranks["device_properties"].to_pylist() if text]
+    if not on_gpu.any() or not limits or not min(limits):
+        return []
+    share = 100.0 * int(reserved[on_gpu].max()) / min(limits)
+    if share < FULL_PCT:
+        return []
+    return [
+        Advice(
+            "GPU memory is nearly full",
+            f"{share:.0f} % of the GPU is reserved at the peak",
+            "activation checkpointing, smaller micro-batches with accumulation, more sharding",
+            None,
+            "memory_peaks",
+        )
+    ]
+
+
+def _limit(properties: str) -> int:
+    """Memory of the first GPU, as the profiler recorded it."""
+    devices = json.loads(properties)
+    return int(devices[0].get("totalGlobalMem", 0)) if devices else 0

@@ -1,0 +1,146 @@
+"""Stragglers over steps: one rank, one node, or another each time."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import boolean, number, numbers, texts, valid
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints
+from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.chart import Heatmap
+from htk.base.core.humanize import format_int_ranges
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.blame import blame, need_waits
+from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    host=(TEXT, "Its node, recorded or inferred; null: not known."),
+    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
+    step=(pa.int32(), "GPU step that the collectives began in."),
+    lateness_ns=(pa.int64(), "Own time beyond the fastest rank's where the others waited for it."),
+    cost_to_others_ns=(
+        pa.int64(),
+        "What all others waited because of it, for itself or for ranks that it held up.",
+    ),
+    times_blamed=(pa.int64(), "Collectives that they waited in."),
+    costliest=(pa.bool_(), "It cost the others most in this step."),
+)
+_MOST = 0.5  # of the cost, or of the steps: a rank or node that persists
+_NODE = 0.7  # of the cost, by the ranks of one node of several
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Heatmap("step", "rank", "lateness_ns", missing="no collective recorded"),
+    needs=("collectives", "step_windows"),
+)
+def straggler_steps(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    aligned_matches: pa.Table,
+    own_times: Later,
+    step_windows: pa.Table,
+    ranks: pa.Table,
+    *,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
+) -> pa.Table:
+    """Is it the same rank that is late in every step, one node, or another rank each time?
+
+    A collective belongs to the GPU step that it begins in, on each rank's own clock; what others
+    wait belongs to the step in which its cause was late. Ranks that a slow link or other groups
+    held up are not late. The coverage names the pattern.
+    """
+    calls = CollectiveCalls.of_one_source(
+        collectives, aligned_matches if align else collective_matches, ranks
+    )
+    need_waits(calls)
+    blames = blame(calls, own_times)
+    step = _steps(calls, step_windows)
+    matched = calls.waits.has_wait
+    chosen = np.flatnonzero(matched & (step != NONE) & (calls.rows.rank >= 0))
+    keys = np.column_stack([calls.rows.rank, calls.rows.cycle, step]).astype(np.int64)[chosen]
+    cells = Groups.by_keys(keys)
+    blamed = blames.blamed[chosen]
+    late = cells.sum(np.where(blamed, blames.lateness[chosen], 0))
+    cost = cells.sum(blames.cost[chosen])
+    rank, of_step = cells.keys[:, 0], cells.keys[:, 1:]
+    costliest = _costliest(of_step, cost)
+    hosts = calls.hosts
+    columns = [
+        number(rank, pa.int32()),
+        texts([hosts.of_rank.get(k) for k in rank.tolist()]),
+        *(number(column, pa.int32()) for column in of_step.T),
+        number(late, pa.int64()),
+        number(cost, pa.int64()),
+        number(cells.sum(blames.collectives[chosen]), pa.int64()),
+        boolean(costliest),
+    ]
+    answer = pa.table(columns, schema=RETURNS)
+    pattern = _pattern(rank, cost, costliest, hosts.of_rank)
+    return with_coverage(
+        answer,
+        pattern=pattern,
+        steps=len(np.unique(of_step, axis=0)),
+        outside_steps=int((matched & (step == NONE)).sum()),
+        **hosts.facts(),
+        **clock_facts(align),
+    )
+
+
+def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
+    """Return the GPU step that each row begins in (NONE: outside all steps)."""
+    windows = windows.filter(pa.array(valid(windows["step"])))
+    keys = ("rank", "cycle", "device")
+    own = np.column_stack([calls.rows.rank, *(numbers(calls.table[c], NONE) for c in keys[1:])])
+    theirs = np.column_stack([numbers(windows[c], NONE) for c in keys])
+    lanes = Groups.by_keys(np.concatenate([own, theirs]).astype(np.int64))
+    lane, lane_of_window = lanes.group_ids[: len(own)], lanes.group_ids[len(own) :]
+    begin, end = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+    number_of = numbers(windows["step"], NONE).astype(np.int64)
+    step = np.full(len(own), NONE, np.int64)
+    for k in np.unique(lane_of_window).tolist():  # a device of a rank each
+        steps = np.flatnonzero(lane_of_window == k)
+        steps = steps[np.argsort(begin[steps], kind="stable")]
+        rows = np.flatnonzero((lane == k) & calls.rows.timed)
+        start = calls.rows.start[rows]
+        last = np.searchsorted(begin[steps], start, side="right") - 1
+        inside = (last >= 0) & (start < end[steps[np.maximum(last, 0)]])
+        step[rows[inside]] = number_of[steps[last[inside]]]
+    return step
+
+
+def _costliest(step: Ints, cost: Ints) -> np.ndarray:
+    """Return the rank that cost most in each step, where any did."""
+    costliest = np.zeros(len(step), bool)
+    if len(step):
+        steps = Groups.by_keys(step)
+        order = np.lexsort((-np.arange(len(step)), cost, steps.group_ids))
+        costliest[order[np.cumsum(steps.count) - 1]] = True
+    return costliest & (cost > 0)
+
+
+def _pattern(rank: Ints, cost: Ints, costliest: np.ndarray, hosts: dict[int, str]) -> str:
+    """In words: who holds the others up over the steps."""
+    total, steps = int(cost.sum()), int(costliest.sum())
+    if not total:
+        return "nobody is late"
+    by_rank = Groups.by_keys(rank)
+    share = by_rank.sum(cost) / total
+    first = by_rank.sum(costliest.astype(np.int64))
+    top = int(np.lexsort((share, first))[-1])
+    who = int(by_rank.keys[top, 0])
+    if first[top] > _MOST * steps and share[top] > _MOST:
+        times = f"{first[top]} of {steps} steps"
+        return f"rank {who} in {times}: {100 * share[top]:.0f} % of what others wait"
+    node = {h: sum(share[k] for k, r in enumerate(by_rank.keys[:, 0].tolist()) if hosts.get(r) == h)
+            for h in set(hosts.values())}  # fmt: skip
+    if len(node) > 1 and max(node.values()) > _NODE:
+        name = max(node, key=lambda h: node[h])
+        return f"ranks of {name}: {100 * node[name]:.0f} % of what others wait"
+    turns = sorted(by_rank.keys[first > 0, 0].tolist())
+    if len(turns) > 1:
+        return f"another rank each time: {format_int_ranges(turns)} are the costliest in turn"
+    return f"rank {who} most, but {100 * (1 - share[top]):.0f} % of the waiting is for others"

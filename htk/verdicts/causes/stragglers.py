@@ -1,0 +1,127 @@
+"""Which rank holds the others up, by what, and what that costs them."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import number, numbers, text, truths
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints, Mask
+from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.core.spread import TWO_ROUNDS
+from htk.base.schema import TEXT, table
+from htk.quantities.derived.own_time import KINDS
+from htk.quantities.measures.blame import blame, need_waits
+from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
+
+RETURNS = table(
+    rank=(pa.int32(), "Global rank."),
+    collectives=(pa.int64(), "Matched collectives that it took part in."),
+    arrived_last=(pa.int64(), "Of those it started last in."),
+    times_blamed=(
+        pa.int64(),
+        "Collectives in which the others waited for its own time, or for ranks that it held up.",
+    ),
+    cost_to_others_ns=(pa.int64(), "What all others waited in those, added up over them."),
+    lateness_ns=(pa.int64(), "Its own time beyond the fastest rank's, where it is blamed."),
+    held_up_ns=(
+        pa.int64(),
+        "Late for other groups' collectives: slow links, late peers.",
+    ),
+    late_in=(TEXT, "Where most of that went: compute, communication, memory, host; null: none."),
+    compute_ns=(pa.int64(), "Of its lateness: more compute than the fastest rank."),
+    comm_ns=(pa.int64(), "Of its lateness: more communication (of other groups)."),
+    memory_ns=(pa.int64(), "Of its lateness: more copies and sets."),
+    host_ns=(pa.int64(), "Of its lateness: more idle time."),
+    wait_ns=(pa.int64(), "What it waited for others itself."),
+    recorded_ns=(pa.int64(), "Its recorded window: a late rank's is often the shortest."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("rank", ("cost_to_others_ns", "wait_ns"), stacked=False),
+    null_without={"kernels": ("compute_ns", "comm_ns", "memory_ns", "recorded_ns")},
+    spread=TWO_ROUNDS,
+)
+def stragglers(
+    collectives: pa.Table,
+    collective_matches: pa.Table,
+    aligned_matches: pa.Table,
+    ranks: pa.Table,
+    own_times: Later,
+    rank_windows: pa.Table,
+    *,
+    align: Annotated[bool, "Align the clocks of all ranks."] = True,
+) -> pa.Table:
+    """Which rank is late, in what, and how much does it cost the others?
+
+    A rank is late at a collective by its own time since the group's previous one, less the
+    smallest of the group. Its own collectives are short and its step looks short: what tells is
+    what the others wait. Where collectives of other groups took most of that time, the wait is
+    attributed to whom it waited for there, and so on to the first cause: `late_arrivals` names
+    both. Nobody is blamed where that ends at no rank (`slow_links` tells whether a link is slow),
+    for what began before some rank's recording, and for what some rank's recording does not hold,
+    as of a file that was cut.
+    """
+    calls = CollectiveCalls.of_one_source(
+        collectives, aligned_matches if align else collective_matches, ranks
+    )
+    need_waits(calls)
+    blames = blame(calls, own_times)
+    matched, common = calls.waits.has_wait, blames.on_all_ranks
+    rank_of = calls.rows.rank
+    taken = np.flatnonzero(matched)
+    by_rank = Groups.by_keys(rank_of[taken])
+
+    def summed(values: Ints, chosen: np.ndarray) -> Ints:
+        return by_rank.sum(np.where(chosen, values, 0)[taken])
+
+    fair = ~truths(calls.matches["before_window"]) & common
+    last = (calls.waits.last_rank == rank_of) & fair
+    blamed = blames.blamed
+    sums = np.stack([summed(column, blamed) for column in blames.excess.T], axis=1)
+    cost = summed(blames.cost, blamed)
+    most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
+    rank = by_rank.keys.ravel()
+    columns = {
+        "rank": number(rank, pa.int32(), rank >= 0),
+        "collectives": number(by_rank.count, pa.int64()),
+        "arrived_last": number(summed(last.astype(np.int64), last), pa.int64()),
+        "times_blamed": number(summed(blames.collectives, blamed), pa.int64()),
+        "cost_to_others_ns": number(cost, pa.int64()),
+        "lateness_ns": number(summed(blames.lateness, blamed), pa.int64()),
+        "held_up_ns": number(summed(blames.lateness, blames.held_up), pa.int64()),
+        "late_in": text(most, pa.array(["compute", "communication", "memory", "host"])),
+        "wait_ns": number(summed(calls.waits.wait, matched), pa.int64()),
+        "recorded_ns": _recorded(rank, rank_windows),
+    }
+    for k, name in enumerate((*KINDS, "host")):
+        columns[f"{name}_ns"] = number(sums[:, k], pa.int64())
+    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    order = pa.array(np.lexsort((rank, -cost)))
+    facts = _facts(calls, common, cost)
+    return with_coverage(answer.take(order), **facts, **clock_facts(align))
+
+
+def _facts(calls: CollectiveCalls, common: Mask, cost: Ints) -> dict[str, object]:
+    matched = calls.waits.has_wait
+    waited = int(calls.waits.wait[matched].sum())
+    before = truths(calls.matches["before_window"]) & matched
+    return {
+        "collectives": calls.rows.length,
+        "matched": int(matched.sum()),
+        "before_window": int(before.sum()),
+        "wait_blamed_on_nobody_ns": waited - int(cost.sum()),
+        "not_on_all_ranks": int((matched & ~common).sum()),
+    }
+
+
+def _recorded(rank: Ints, rank_windows: pa.Table) -> pa.Array:
+    """Length of each rank's recorded window, over its devices and cycles."""
+    whose = numbers(rank_windows["rank"], -1)
+    length = numbers(rank_windows["end_ns"]) - numbers(rank_windows["start_ns"])
+    total = np.array([int(length[whose == rank_id].sum()) for rank_id in rank.tolist()], np.int64)
+    return number(total, pa.int64())

@@ -1,0 +1,217 @@
+"""The wall time of a whole job: start-up, compilation, steps and their padding, evaluation,
+checkpoints, failures, and what a change of one of them makes of all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from htk.answers.output.result import Result
+from htk.base.columns.arrow import texts
+from htk.base.core.chart import Bar
+from htk.base.core.label import Label
+from htk.base.core.ranges import ValueRange
+from htk.base.errors import UsageError
+from htk.base.schema import TEXT, table
+from htk.physics.failures import Checkpointing, shares
+from htk.verdicts.economics.uncertain_inputs import (
+    Inputs,
+    ObservedCount,
+    drawn_once,
+    evaluated,
+    interval,
+    middle_of,
+    shares_of_width,
+)
+
+_HOUR = 3600.0
+_ZERO = ValueRange(0.0, 0.0)
+_MOST_STEPS = 1e12
+
+RETURNS = table(
+    part=(TEXT, "What the time goes to; the last row is the whole job."),
+    time_ns=(pa.int64(), "With each input in its middle."),
+    time_ns_lo90=(pa.int64(), "Nine of ten jobs within the given ranges take longer than this …"),
+    time_ns_hi90=(pa.int64(), "… and less than this."),
+    share_pct=(pa.float64(), "Of the whole job."),
+    cost=(pa.float64(), "At the price given; null: none."),
+    changed_time_ns=(pa.int64(), "With the changes that were asked for; null: none."),
+    changed_time_ns_lo90=(pa.int64(), "Nine of ten above this …"),
+    changed_time_ns_hi90=(pa.int64(), "… and below this."),
+)
+LABEL = Label(
+    "job_time",
+    "What does a whole job take, and what would a change make of it?",
+    Bar("part", ("time_ns",)),
+)
+_PARTS = {
+    "startup": "start-up",
+    "compilation": "compilation and first steps",
+    "tokens": "steps",
+    "padding": "steps: padding",
+    "evaluation": "evaluation",
+    "checkpoints": "checkpoints",
+    "failures": "failures: restart and work done again",
+    "rest": "not accounted for",
+}
+
+
+@dataclass(frozen=True)
+class TimedJob:
+    """A job by its parts; times in seconds."""
+
+    steps: int
+    step: ValueRange  # with padding
+    startup: ValueRange = _ZERO
+    compilation: ValueRange = _ZERO  # once, and with each other shape
+    padding_pct: float = 0.0  # of the tokens of a step
+    evaluation: ValueRange = _ZERO
+    evaluate_every: int | None = None  # steps
+    checkpoint: ValueRange = _ZERO
+    checkpoint_every: int | None = None  # steps; None: once, at the end
+    failures: ValueRange | ObservedCount | None = None  # of the job, a second
+    restart: ValueRange = _ZERO
+    measured: ValueRange | None = None  # the whole job, as it took
+    gpus: int = 1
+    price: float | None = None  # of a GPU-hour
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= _MOST_STEPS:
+            raise UsageError("steps: at least 1 was expected, from --steps or the samples")
+        if not self.step.low > 0:
+            raise UsageError("step time: a positive time was expected")
+        if not 0 <= self.padding_pct < 100:
+            raise UsageError("padding: a share from 0 to 100 % was expected")
+        for every in (self.evaluate_every, self.checkpoint_every):
+            if every is not None and every < 1:
+                raise UsageError("evaluation and checkpoints: every 1 or more steps")
+
+    @property
+    def inputs(self) -> Inputs:
+        named: dict[str, ValueRange | ObservedCount | None] = {
+            "step_time": self.step,
+            "startup": self.startup,
+            "compilation": self.compilation,
+            "evaluation": self.evaluation,
+            "checkpoint": self.checkpoint,
+            "failures": self.failures,
+            "restart": self.restart,
+            "measured": self.measured,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def job_time(job: TimedJob, changed: TimedJob | None = None) -> Result:
+    """Return a row for each part of the job and one for the whole; what a change makes of them."""
+    draws, answers = evaluated(job.inputs, lambda drawn: _parts(job, drawn))
+    expected = _parts(job, middle_of(job.inputs))
+    after_answers, after = _after(job, changed, draws, answers, expected)
+    width = shares_of_width(draws, answers["whole"] if changed is None else after_answers["whole"])
+    rows = [
+        _row(words, name, expected, answers, after, after_answers, job)
+        for name, words in (_PARTS | {"whole": "the job"}).items()
+        if np.abs(answers[name]).max() > 0 or np.abs(after_answers[name]).max() > 0
+    ]
+    columns = list(zip(*rows, strict=True))
+    arrays = [
+        texts(list(column)) if field.type == TEXT else pa.array(column, field.type)
+        for column, field in zip(columns, RETURNS, strict=True)
+    ]
+    if changed is None:
+        arrays[-3:] = [pa.nulls(len(rows), pa.int64())] * 3
+    facts: dict[str, object] = {
+        "steps": job.steps,
+        "width_comes_from": width,
+    }
+    if job.measured is not None and expected["rest"] < 0:
+        facts["note"] = "the parts take longer than the job did: one of them is too long"
+    if changed is not None:
+        ratio = answers["whole"] / after_answers["whole"]
+        facts |= {
+            "changed_steps": changed.steps,
+            "speedup": expected["whole"] / after["whole"],
+            "speedup_90": interval(ratio),
+            "speedup_of_steps": (expected["tokens"] + expected["padding"])
+            / (after["tokens"] + after["padding"]),
+        }
+    return Result(LABEL, pa.table(arrays, schema=RETURNS), facts)
+
+
+Draws = Mapping[str, np.ndarray]
+
+
+def _after(
+    job: TimedJob,
+    changed: TimedJob | None,
+    draws: Draws,
+    answers: Draws,
+    expected: Mapping[str, float],
+) -> tuple[Draws, Mapping[str, float]]:
+    """Return draws and middle of the changed job.
+
+    What did not change is the same in both, and so is the time that no part accounts for.
+    """
+    if changed is None:
+        return answers, expected
+    other = replace(changed, measured=None)
+    new = {n: value for n, value in other.inputs.items() if job.inputs.get(n) != value}
+    both = {n: column for n, column in draws.items() if n in other.inputs}
+    both |= drawn_once(new, seed=1)
+    rows = [
+        _parts(other, {name: float(column[row]) for name, column in both.items()})
+        for row in range(len(answers["whole"]))
+    ]
+    after = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    after["rest"] = answers["rest"]
+    after["whole"] = after["whole"] + answers["rest"]
+    middle = _parts(other, middle_of(other.inputs))
+    middle["rest"] = expected["rest"]
+    middle["whole"] += expected["rest"]
+    return after, middle
+
+
+def _row(
+    words: str, name: str, expected: Mapping[str, float], answers: Draws,
+    after: Mapping[str, float], after_answers: Draws, job: TimedJob,
+) -> tuple[object, ...]:  # fmt: skip
+    low, high = interval(answers[name])
+    after_low, after_high = interval(after_answers[name])
+    seconds = expected[name]
+    cost = None if job.price is None else job.gpus * job.price * seconds / _HOUR
+    times = (seconds, low, high)
+    changed = (after[name], after_low, after_high)
+    share = 100 * seconds / expected["whole"]
+    return (words, *map(_ns, times), share, cost, *map(_ns, changed))
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def _parts(job: TimedJob, drawn: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of each part, for one value of each input."""
+    work = job.steps * drawn["step_time"]
+    evaluations = job.steps // job.evaluate_every if job.evaluate_every else 1
+    saves = max(job.steps // job.checkpoint_every, 1) if job.checkpoint_every else 1
+    parts = {
+        "startup": drawn["startup"],
+        "compilation": drawn["compilation"],
+        "tokens": work * (1 - job.padding_pct / 100),
+        "padding": work * job.padding_pct / 100,
+        "evaluation": evaluations * drawn["evaluation"],
+        "checkpoints": saves * drawn["checkpoint"],
+        "failures": 0.0,
+    }
+    if "failures" in drawn:
+        every = (job.checkpoint_every or job.steps) * drawn["step_time"]
+        plan = Checkpointing(every, drawn["checkpoint"])
+        split = shares(drawn["failures"], drawn["restart"], plan)
+        runs = split.useful + split.checkpoints
+        if runs < 1e-6:
+            raise UsageError("the job never ends: failures come faster than it restarts and saves")
+        ran = sum(parts.values()) - parts["startup"]
+        parts["failures"] = ran * (1 - runs) / runs
+    accounted = sum(parts.values())
+    parts["rest"] = drawn["measured"] - accounted if "measured" in drawn else 0.0
+    return parts | {"whole": accounted + parts["rest"]}

@@ -1,0 +1,236 @@
+"""One recording on every GPU of the catalogue: step, cost, energy, and the price that breaks even.
+
+The step on another GPU is a what-if of low confidence; its interval goes into every figure here.
+Nothing is known of prices but what the user gave. A power cap slows matrix products: their clock
+goes down at most as much as the power, at least as its cube root; the interval spans both.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.answers.output.result import Result
+from htk.base.columns.arrow import texts
+from htk.base.core.chart import Scatter
+from htk.base.core.label import Label
+from htk.base.core.ranges import ValueRange
+from htk.base.errors import UsageError
+from htk.base.schema import TEXT, table
+from htk.physics.hardware import catalogue, gpu
+from htk.verdicts.economics.price_list import PriceList
+from htk.whatif.api import WhatIf
+from htk.whatif.cost import joules_per_token, per_million_tokens
+from htk.whatif.predict import Answer
+from htk.whatif.step_model import StepModel
+
+_DRAWS = 4096
+_SEED = 20_210_607
+_NORMAL_90 = 1.645
+_MATRIX = ("gemm", "convolution", "attention")
+_CLOCK = (1.0, 1 / 3)  # exponents of a power cap: worst and best clock
+
+RETURNS = table(
+    gpu=(TEXT, "Of the catalogue."),
+    step_time_ns=(pa.int64(), "Predicted; of the recorded GPU as measured."),
+    step_time_ns_lo90=(pa.int64(), "Nine of ten such predictions come true above this …"),
+    step_time_ns_hi90=(pa.int64(), "… and below this."),
+    tokens_per_s_per_gpu=(pa.float64(), "Null where shapes do not tell the tokens."),
+    price_per_hour=(pa.float64(), "Of a GPU-hour, as given; null: none."),
+    cost_per_million_tokens=(pa.float64(), "At that price; null: no price, or no tokens."),
+    cost_per_million_tokens_lo90=(pa.float64(), "Of step and price together: nine of ten above …"),
+    cost_per_million_tokens_hi90=(pa.float64(), "… and below this."),
+    p_cheapest=(pa.float64(), "Probability that no other priced GPU is cheaper per token."),
+    break_even_price=(pa.float64(), "Of a GPU-hour, at which it costs as much as the reference."),
+    break_even_price_lo90=(pa.float64(), "Nine of ten above this …"),
+    break_even_price_hi90=(pa.float64(), "… and below this."),
+    energy_j_per_token=(pa.float64(), "At the power given, else the GPU's limit: an upper bound."),
+    p_oom=(pa.float64(), "Probability that the step does not fit; null: not known."),
+    verdict=(TEXT, "trusted, indicative or refused, and why."),
+)
+LABEL = Label(
+    "prices",
+    "Which GPU would do this for least money, and what may it cost?",
+    Scatter("tokens_per_s_per_gpu", "cost_per_million_tokens", "gpu"),
+)
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """One GPU: its step, as the logarithm's middle and standard deviation, and its price."""
+
+    name: str
+    answer: Answer
+    step_ns: float
+    sigma: float
+    price: ValueRange | None
+    watts: float | None
+
+    @property
+    def price_sigma(self) -> float:
+        """The standard deviation of the price's logarithm: its range is taken for nine tenths of a
+        normal distribution."""
+        if self.price is None or self.price.is_exact:
+            return 0.0
+        return math.log(self.price.high / self.price.low) / 2 / _NORMAL_90
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        if self.answer.tokens_per_s is None or self.answer.step_ns is None:
+            return None
+        return self.answer.tokens_per_s * self.answer.step_ns / self.step_ns
+
+    @property
+    def cost_of_step(self) -> float | None:
+        """The price of one GPU times the step's ns, which costs are compared by."""
+        return None if self.price is None else self.price.middle * self.step_ns
+
+
+def price_frontier(
+    asked: WhatIf,
+    prices: PriceList,
+    *,
+    names: Sequence[str] = (),
+    reference: str | None = None,
+    power_cap: float | None = None,
+) -> Result:
+    """Return a row for each GPU: cheapest per token first, then those without a price by speed.
+
+    Args:
+        asked: the recording.
+        prices: what the user knows of prices and power.
+        names: GPUs of the catalogue; none: all of them.
+        reference: GPU whose cost the others break even with; None: the recorded one where it has a
+            price, else the cheapest.
+        power_cap: share of each GPU's power limit; None: no cap.
+    """
+    if power_cap is not None and not 0.2 <= power_cap <= 1:
+        raise UsageError("a power cap is a share of the GPU's limit, from 0.2 to 1")
+    recorded = asked.stage.model.facts.device
+    if asked.stage.refused:
+        raise UsageError(f"the recording does not replay: {asked.stage.gate.verdict}")
+    if recorded is None:
+        raise UsageError("the catalogue does not hold the recorded GPU: give it with --gpus FILE")
+    wanted = [gpu(name).name for name in names] or list(catalogue())
+    offers = [_offer(asked, name, prices, power_cap) for name in dict.fromkeys(wanted)]
+    offers.sort(key=lambda o: (o.cost_of_step is None, o.cost_of_step or o.step_ns))
+    base = _reference(offers, reference, recorded.name)
+    likely = _cheapest(offers)
+    rows = [_row(offer, base, likely.get(offer.name)) for offer in offers]
+    columns = [
+        texts([str(row[f.name]) for row in rows])
+        if f.type == TEXT
+        else pa.array([row[f.name] for row in rows], f.type)
+        for f in RETURNS
+    ]
+    facts: dict[str, object] = {
+        "recorded_gpu": recorded.name,
+        "currency": prices.currency,
+        "reference": None if base is None else base.name,
+        "power_cap": power_cap,
+        "gpus": asked.stage.rates.gpus,
+    }
+    return Result(LABEL, pa.table(columns, schema=RETURNS), facts)
+
+
+def _offer(asked: WhatIf, name: str, prices: PriceList, cap: float | None) -> _Offer:
+    terms = prices.of(name)
+    changed = asked.change("hardware", name)
+    limit = gpu(name).tdp_w
+    watts = terms.watts or (None if limit is None else limit * (cap or 1.0))
+    if cap is None or cap == 1:
+        (answer,) = changed.answers()
+        return _Offer(
+            name, answer, float(answer.step_ns or 0), _sigma(answer), terms.per_hour, watts
+        )
+    pattern = _products(asked.stage.model)
+    both = [
+        changed.change("replace", f"{pattern}={cap**exponent:.4f}x").answers()[0]
+        if pattern
+        else changed.answers()[0]
+        for exponent in _CLOCK
+    ]
+    slow, fast = (float(answer.step_ns or 0) for answer in both)
+    if not slow or not fast:
+        return _Offer(name, both[0], 0.0, 0.0, terms.per_hour, watts)
+    apart = abs(math.log(slow / fast)) / 2 / _NORMAL_90
+    sigma = math.hypot(_sigma(both[0]), apart)
+    return _Offer(name, both[0], math.sqrt(slow * fast), sigma, terms.per_hour, watts)
+
+
+def _sigma(answer: Answer) -> float:
+    """Return the standard deviation that its 90 % interval is as wide as."""
+    _, _, low, high = answer.intervals
+    return 0.0 if not low or not high else math.log(high / low) / 2 / _NORMAL_90
+
+
+def _products(model: StepModel) -> str:
+    """Return a pattern of the names of matrix products."""
+    acts = model.graph.activities
+    matrix = model.facts.family.isin(*_MATRIX)
+    names = sorted({acts.names[k] for k in np.unique(acts.name[matrix]) if k >= 0})
+    return f"^(?:{'|'.join(map(re.escape, names))})$" if names else ""
+
+
+def _reference(offers: Sequence[_Offer], wanted: str | None, recorded: str) -> _Offer | None:
+    priced = {o.name: o for o in offers if o.cost_of_step}
+    if wanted is not None:
+        name = gpu(wanted).name
+        if name not in priced:
+            raise UsageError(f"--reference {wanted}: give its price too, e.g. --price {name}=2")
+        return priced[name]
+    return priced.get(recorded) or next(iter(priced.values()), None)
+
+
+def _cheapest(offers: Sequence[_Offer]) -> dict[str, float]:
+    """Return how likely each priced GPU is the cheapest, its errors independent of the others'."""
+    priced = [o for o in offers if o.cost_of_step]
+    if not priced:
+        return {}
+    random = np.random.default_rng(_SEED)
+    costs = np.array([math.log(o.cost_of_step or 1.0) for o in priced])
+    sigmas = np.array([math.hypot(o.sigma, o.price_sigma) for o in priced])
+    drawn = costs + sigmas * random.standard_normal((_DRAWS, len(priced)))
+    wins = np.bincount(drawn.argmin(axis=1), minlength=len(priced)) / _DRAWS
+    return {o.name: float(share) for o, share in zip(priced, wins, strict=True)}
+
+
+def _row(offer: _Offer, base: _Offer | None, likely: float | None) -> dict[str, object]:
+    row: dict[str, object] = {f.name: None for f in RETURNS}
+    answer, each = offer.answer, offer.tokens_per_s
+    row |= {"gpu": offer.name, "verdict": answer.verdict, "p_cheapest": likely}
+    row["price_per_hour"] = None if offer.price is None else offer.price.middle
+    if not offer.step_ns:
+        return row
+    wide = math.exp(_NORMAL_90 * offer.sigma)
+    row |= {
+        "step_time_ns": round(offer.step_ns),
+        "step_time_ns_lo90": round(offer.step_ns / wide),
+        "step_time_ns_hi90": round(offer.step_ns * wide),
+        "tokens_per_s_per_gpu": None if each is None else each / answer.gpus,
+        "p_oom": answer.p_oom,
+    }
+    if each is not None and offer.price is not None:
+        cost = per_million_tokens(offer.price.middle, answer.gpus, each)
+        far = math.exp(_NORMAL_90 * math.hypot(offer.sigma, offer.price_sigma))
+        row |= {
+            "cost_per_million_tokens": cost,
+            "cost_per_million_tokens_lo90": cost / far,
+            "cost_per_million_tokens_hi90": cost * far,
+        }
+    if each is not None and offer.watts is not None:
+        row["energy_j_per_token"] = joules_per_token(offer.watts, answer.gpus, each)
+    if base is not None and base.cost_of_step:
+        even = base.cost_of_step / offer.step_ns
+        same = offer.name == base.name
+        sigma = base.price_sigma if same else math.hypot(offer.sigma, base.sigma, base.price_sigma)
+        far = math.exp(_NORMAL_90 * sigma)
+        row |= {
+            "break_even_price": even,
+            "break_even_price_lo90": even / far,
+            "break_even_price_hi90": even * far,
+        }
+    return row

@@ -1,0 +1,237 @@
+"""What a trace holds: recorded, missing, damaged, linked; and what would record the rest."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analyses import ANALYSES
+from htk.answers.output.result import Result
+from htk.base.columns.arrow import codes_of, numbers, texts
+from htk.base.core.engine import SLOW_READER, core
+from htk.base.core.humanize import command_name, format_bytes, format_duration, pluralize
+from htk.base.core.label import Label
+from htk.base.schema import TABLES, TEXT, table
+from htk.traces.trace.coverage import coverage, gpu_coverage
+from htk.traces.trace.trace import Trace
+
+RETURNS = table(
+    section=(TEXT, "files, recorded, links, clocks, damage, missing."),
+    item=(TEXT, "What is looked at."),
+    state=(TEXT, "ok, note, warning or missing."),
+    finding=(TEXT, "What was seen."),
+    advice=(TEXT, "What to do about it."),
+)
+
+_DAY_NS = 86_400_000_000_000
+
+Row = tuple[str, str, str, str, str | None]
+
+
+LABEL = Label(
+    "doctor", "What was recorded, what is missing for which question, and what is damaged?"
+)
+
+
+def doctor(trace: Trace) -> Result:
+    """Return what was recorded, what is missing for which question, and what is damaged."""
+    rows = [
+        *_files(trace),
+        *_log_lines(trace),
+        *_ranks(trace),
+        *_recorded(trace),
+        *_links(trace),
+        *_clocks(trace),
+        *_damage(trace),
+        *_missing(trace),
+    ]
+    columns = zip(*rows, strict=True)
+    table_ = pa.table([texts(list(column)) for column in columns], schema=RETURNS)
+    return Result(LABEL, table_, coverage(trace, ()))
+
+
+def _files(trace: Trace) -> Iterator[Row]:
+    for row in trace.tables["ranks"].to_pylist():  # a row for each file
+        span = (row["end_ns"] or 0) - (row["start_ns"] or 0)
+        whose = row["rank"] is not None and f"rank {row['rank']} ({row['rank_from'] or 'many'})"
+        finding = ", ".join(
+            [
+                whose or "not of one rank",
+                row["format"],
+                format_bytes(row["file_bytes"] or 0),
+                pluralize(row["events"] or 0, "event"),
+                *([f"over {format_duration(span)}"] if span else []),
+                *([row["device_name"]] if row["device_name"] else []),
+                *([f"read by the {row['engine']} engine"] if row["engine"] else []),
+            ]
+        )
+        state = "warning" if row["truncated"] else "ok"
+        advice = "ends early: let the profiler finish writing" if row["truncated"] else None
+        yield "files", row["file"].rsplit("/", 1)[-1], state, finding, advice
+    slow = trace.tables["ranks"]["engine"].to_pylist().count("pure")
+    if slow and core() is None:
+        finding = f"{pluralize(slow, 'file')} read by the slow reader, in Python: same results"
+        yield "files", "reader", "note", finding, SLOW_READER
+    for name, why in trace.failed:
+        yield "files", name.rsplit("/", 1)[-1], "warning", why.removeprefix(f"{name}: "), "left out"
+    if trace.unread:
+        some = ", ".join(n.rsplit("/", 1)[-1] for n in trace.unread[:5])
+        others = pluralize(len(trace.unread), "other")
+        yield "files", others, "note", f"no trace: {some}", None
+
+
+def _log_lines(trace: Trace) -> Iterator[Row]:
+    """Yield, for each file with lines not read (blank ones apart), how many were read, skipped and
+    not recognised."""
+    lines: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for row in trace.tables["log_lines"].to_pylist():  # a few for each file
+        lines[row["file"]][row["reading"], row["source"] or "blank"] += row["lines"]
+    for file, counts in lines.items():
+        total: Counter[str] = Counter()
+        for (reading, _), count in counts.items():
+            total[reading] += count
+        if total["read"] == counts.total() - counts["skipped", "blank"]:
+            continue
+        whose = ", ".join(f"{s} {n:,}" for (r, s), n in sorted(counts.items()) if r == "read")
+        finding = (
+            f"{total['read']:,} lines read ({whose or 'none'}), {total['skipped']:,} known and "
+            f"skipped, {total['unknown']:,} not recognised"
+        )
+        yield "files", f"lines of {file.rsplit('/', 1)[-1]}", "ok", finding, None
+
+
+def _ranks(trace: Trace) -> Iterator[Row]:
+    sizes = {v for v in trace.tables["ranks"]["world_size"].to_pylist() if v}
+    if not sizes:
+        return
+    if len(sizes) > 1:
+        seen = ", ".join(map(str, sorted(sizes)))
+        yield "files", "world size", "warning", f"files disagree: {seen}", "files of several jobs?"
+    missing = sorted(set(range(max(sizes))) - set(trace.ranks))
+    if missing:
+        text = f"{len(missing)} of {max(sizes)} ranks have no file"
+        yield (
+            "files",
+            "ranks",
+            "warning",
+            f"{text}: {_few(missing)}",
+            "waiting for a missing rank cannot be told from transfer: record all ranks",
+        )
+    else:
+        extent = f"all {max(sizes)} ranks" if max(sizes) > 1 else "the only one"
+        yield "files", "ranks", "ok", extent, None
+
+
+def _few(values: list[int]) -> str:
+    return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")
+
+
+def _recorded(trace: Trace) -> Iterator[Row]:
+    recorded = trace.tables["ranks"]["recorded"].to_pylist()
+    options = {option for value in recorded for option in (value or "").split(",")} - {""}
+    text = ", ".join(sorted(options)) or "not recorded"
+    yield "recorded", "profiler options", "ok" if options else "note", text, None
+    for name in TABLES:
+        if name in ("ranks", "parse_issues", "log_lines"):
+            continue
+        table = trace.tables[name]
+        if table.num_rows:
+            yield (
+                "recorded",
+                name,
+                "ok",
+                f"{table.num_rows:,} rows, {format_bytes(table.nbytes)}",
+                None,
+            )
+
+
+def _links(trace: Trace) -> Iterator[Row]:
+    if not trace.tables["kernels"].num_rows:
+        return
+    facts = gpu_coverage(trace)
+    share = facts["gpu_activities_linked_pct"]
+    carried = facts["carry_in_activities"]
+    yield (
+        "links",
+        "GPU time linked to launches",
+        "ok" if (share or 0) > 95 else "warning",
+        "unknown" if share is None else f"{share if share == 100 else min(share, 99.9):.3g} %",
+        None if (share or 0) > 95 else "operators are told for the linked part only",
+    )
+    if carried:
+        yield (
+            "links",
+            "carried in",
+            "note",
+            f"{carried:,} GPU activities, {format_duration(facts['carry_in_ns'])}, "
+            "launched before recording",
+            "counted as busy; synchronise before the profiler starts to avoid them",
+        )
+    if facts["unlinked_activities"]:
+        count, time = facts["unlinked_activities"], format_duration(facts["unlinked_ns"])
+        lost = f"{count:,} GPU activities, {time}"
+        yield "links", "unlinked", "warning", lost, "no launch with their correlation id"
+    ops = trace.tables["kernel_links"]["op_by"]
+    codes, names = codes_of(ops)
+    for code, name in enumerate(names.to_pylist()):
+        yield "links", f"operator by {name}", "ok", f"{int((codes == code).sum()):,}", None
+
+
+def _clocks(trace: Trace) -> Iterator[Row]:
+    """Yield how far apart the ranks begin, and where collectives tell, their clocks' offsets."""
+    if len(trace.ranks) < 2:
+        return
+    starts = numbers(trace.tables["ranks"]["start_ns"].drop_null())  # a log of a job has none
+    spread = int(np.ptp(starts)) if len(starts) else 0
+    far = spread > _DAY_NS
+    yield (
+        "clocks",
+        "first events",
+        "warning" if far else "ok",
+        f"ranks begin within {format_duration(spread)}",
+        "more than a day apart: files of several runs, or of a clock of its own" if far else None,
+    )
+    clocks = trace.tables["rank_clocks"].to_pylist()
+    compared = [c for c in clocks if c["offset_ns"] is not None]
+    if len(compared) < 2:
+        advice = "no collective that ends on all ranks at once was recorded"
+        yield "clocks", "alignment", "note", "cannot be told", advice
+        return
+    offset = format_duration(max(abs(c["offset_ns"]) for c in compared))
+    residual = format_duration(round(max(c["residual_ns"] or 0 for c in compared)))
+    groups = len({c["aligned_with"] for c in compared})
+    apart = any(c["aligned"] for c in compared)
+    text = f"offsets up to {offset}, residual up to {residual}: "
+    text += "put on one clock (--no-align: not)" if apart else "no more than is uncertain, kept"
+    if groups > 1:
+        text += f"; {groups} sets of ranks share no collective and cannot be compared"
+    yield "clocks", "alignment", "ok" if groups == 1 else "warning", text, None
+
+
+def _damage(trace: Trace) -> Iterator[Row]:
+    issues = trace.tables["parse_issues"]
+    for kind in dict.fromkeys(issues["kind"].to_pylist()):  # a few kinds
+        of_kind = issues.filter(pa.array(np.array(issues["kind"].to_pylist()) == kind))
+        first = of_kind.slice(0, 1).to_pylist()[0]
+        files = of_kind["file"].unique().drop_null().to_pylist()
+        where = "" if not files else f" in {files[0].rsplit('/', 1)[-1]}"
+        where += f" and {pluralize(len(files) - 1, 'other file')}" if len(files) > 1 else ""
+        where += "" if first["offset"] is None else f", first at byte {first['offset']:,}"
+        text = (
+            f"{pluralize(int(numbers(of_kind['count'], 1).sum()), 'time')}{where}: {first['text']}"
+        )
+        yield "damage", kind, "warning", text, "what was whole is kept"
+    if not issues.num_rows:
+        yield "damage", "parse issues", "ok", "none", None
+
+
+def _missing(trace: Trace) -> Iterator[Row]:
+    wanting: dict[str, list[str]] = defaultdict(list)
+    for name, entry in ANALYSES.items():
+        for need in entry.load(name).needs:
+            if not trace.tables[need].num_rows:
+                wanting[need].append(name)
+    for need, names in wanting.items():
+        text = f"not answerable: {', '.join(map(command_name, names))}"
+        yield "missing", need, "missing", text, trace.what_records(need)

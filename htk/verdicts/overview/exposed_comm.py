@@ -1,0 +1,38 @@
+"""Exposed communication, split into what is waited for and what is moved."""
+
+import pyarrow as pa
+
+from htk.answers.ask import ask
+from htk.base.columns.arrow import numbers
+from htk.base.errors import MissingTable
+from htk.quantities.derived.unrecorded import unrecorded_ranks
+from htk.traces.trace.trace import Trace
+
+
+def exposed_comm(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
+    """Return exposed communication, split where other ranks tell waiting from moving bytes."""
+    if not exposed:
+        return []
+    split = _split_of_comm(trace)
+    if split is None:
+        return [("exposed communication", exposed, "comm_compute_overlap")]
+    wait = min(int(numbers(split["exposed_wait_ns"]).sum()), exposed)
+    unknown = min(int(numbers(split["exposed_undetermined_ns"]).sum()), exposed - wait)
+    return [
+        ("exposed wait for other ranks", wait, "stragglers"),
+        ("exposed transfer", exposed - wait - unknown, "comm_compute_overlap"),
+        ("exposed communication, undetermined", unknown, "comm_wait"),
+    ]
+
+
+def _split_of_comm(trace: Trace) -> pa.Table | None:
+    """Return each rank's waiting and transfer; None where nobody is seen to wait, and no rank is
+    missing for whom somebody may."""
+    lost = unrecorded_ranks(trace.tables["ranks"])
+    try:
+        split = ask(trace, "comm_wait").table
+    except MissingTable:
+        if lost:
+            raise
+        return None
+    return split if lost or numbers(split["wait_ns"]).any() else None

@@ -1,0 +1,382 @@
+"""The verdict: step time, where it goes, the first causes, what to look at next."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.answers.ask import ask
+from htk.answers.output.result import Result
+from htk.base.columns.arrow import codes_of, number, numbers, texts, truths, valid
+from htk.base.core.humanize import format_duration, pluralize
+from htk.base.core.label import Label
+from htk.base.errors import HtkError, MissingTable
+from htk.base.schema import TEXT, table
+from htk.quantities.measures.host_time import has_next_to_no_gpu_work
+from htk.traces.trace.coverage import coverage
+from htk.traces.trace.trace import Trace
+from htk.traces.trace.within_memory import within_memory
+from htk.verdicts.overview.exposed_comm import exposed_comm
+from htk.verdicts.overview.host_time import host_time
+from htk.verdicts.overview.parts import Cause, Share
+
+CAUSES = 3
+LEAST_PCT = 0.05  # a smaller share reads 0.0 %, and is not told of
+
+# What files hold that are no profile: the table, what its row is, and who answers for them.
+_RECORDS = (
+    ("collectives", "collective", ("comm_summary", "what was communicated, and how fast")),
+    ("bench_points", "benchmark point", ("comm_model", "latency and bandwidth of the benchmark")),
+    ("comm_counts", "communicator count", ("comm_progress", "which ranks are behind")),
+    (
+        "memory",
+        "memory event",
+        ("memory_peaks", "when memory is at its highest, and what holds it"),
+    ),
+    (
+        "job_operations",
+        "logged operation",
+        ("straggler_causes", "why the job is slower than its peers' operations allow"),
+    ),
+)
+
+RETURNS = table(
+    part=(TEXT, "time: where the time goes; cause: what to change first; next: what to ask next."),
+    name=(TEXT, "What."),
+    total_ns=(
+        pa.int64(),
+        "Mean over ranks: of the recorded window; of a cause, the time that it holds.",
+    ),
+    step_ns=(pa.int64(), "The same, of a step of median length; null without steps."),
+    share_pct=(pa.float64(), "Of the recorded window. Rows of `time` add up to 100."),
+    text=(TEXT, "What shows it, and what to try."),
+    analysis=(TEXT, "The analysis that shows it."),
+)
+
+# Causes of idle time as the verdict words them; what is not listed stands under its own name.
+IDLE_WORDS = {
+    "host_operator": "idle: host in operators",
+    "host_python": "idle: host in Python",
+    "host_data_loading": "idle: data loading",
+    "host_sync": "idle: blocking calls",
+    "host_allocation": "idle: memory allocation",
+    "host_compilation": "idle: compilation",
+    "host_start_up": "idle: start-up",
+    "host_lazy_loading": "idle: kernel loading",
+    "host_gc": "idle: garbage collection",
+    "launch_latency": "idle: launch latency",
+    "stream_event_wait": "idle: waiting for an event",
+    "unrecorded_gpu_work_suspected": "unrecorded GPU work suspected",
+    "profiler_overhead": "idle: profiler",
+    "back_to_back": "between kernels",
+    "unknown": "idle: cause unknown",
+}
+_IDLE_NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+_OF_A_CAUSE = ("advice", "gain_ns", "gain_pct", "analysis")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    ranks: tuple[int, ...]
+    window_ns: int  # mean over ranks
+    step_ns: int | None  # median GPU step, or the host's without GPU work
+    step_spread_ns: int | None  # longest less shortest
+    cpu_step_ns: int | None
+    steps: int
+    shares: tuple[Share, ...]  # add up to 100 %
+    causes: tuple[Cause, ...]
+    next: tuple[tuple[str, str], ...]  # analysis, and why
+    coverage: Mapping[str, Any] = field(default_factory=dict)
+    records: str = ""  # what there is, of files that are no profile
+    gpu_note: str = ""  # no GPU work to speak of, in words: steps and shares are the host's
+
+    @property
+    def total_ns(self) -> int:
+        """Return the time that shares refer to, in ns: a step, or else the recorded window."""
+        return self.step_ns or self.window_ns
+
+    @property
+    def on_host(self) -> bool:
+        """Whether steps and shares describe the host, for want of GPU work."""
+        return bool(self.gpu_note)
+
+    @property
+    def visible_shares(self) -> list[Share]:
+        """The shares that are large enough to be shown."""
+        return [share for share in self.shares if share.pct >= LEAST_PCT]
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a sentence."""
+        if self.records:
+            return self.records
+        many, steps = pluralize(len(self.ranks), "rank"), pluralize(self.steps, "step")
+        if self.step_ns is None:
+            covers = "covers" if self.steps == 1 else "cover"
+            steps_text = f"of which {steps} {covers} little" if self.steps else "no steps"
+            return f"{many}, {format_duration(self.window_ns)} recorded, {steps_text}"
+        cpu = (
+            f", on the host {format_duration(self.cpu_step_ns)}"
+            if self.cpu_step_ns is not None
+            else ""
+        )
+        spread = f" (spread {format_duration(self.step_spread_ns or 0)})" if self.steps > 1 else ""
+        if self.on_host:
+            step = format_duration(self.step_ns)
+            return f"{many}, step on the host {step}{spread}; {steps}"
+        return f"{many}, step {format_duration(self.step_ns)}{spread}{cpu}; {steps}"
+
+
+@within_memory
+def verdict(trace: Trace) -> Verdict:
+    """Return what a first look at a trace finds; without GPU work, the host's steps and why."""
+    if trace.emptied("rank_windows"):
+        trace.need("rank_windows")  # says what was chosen
+    steps = _steps(trace)
+    reads = ("activities", "kernel_links", "rank_windows", "aligned_matches")
+    facts = coverage(trace, reads)
+    if not trace.tables["rank_windows"].num_rows:
+        if not trace.tables["cpu_ops"].num_rows:
+            return _of_records(trace, facts)
+        return _of_host(trace, steps, facts, 0)
+    times = ask(trace, "time_breakdown").table
+    lanes = times.num_rows
+    recorded = int(numbers(times["total_ns"]).sum())
+    window = recorded // lanes
+    if has_next_to_no_gpu_work(recorded, trace.tables["op_extents"], trace.tables["step_marks"]):
+        return _of_host(trace, steps, facts, window)
+    if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
+        steps = _Steps(None, None, None, None, steps.count, steps.covered)
+    shares = _shares(trace, times)
+    causes = _causes(trace)
+    return Verdict(
+        tuple(trace.ranks),
+        window,
+        steps.period,
+        steps.spread,
+        steps.cpu,
+        steps.count,
+        shares,
+        causes,
+        _next(shares, causes, len(trace.ranks), steps.count),
+        facts,
+    )
+
+
+def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: int) -> Verdict:
+    """Return the verdict where no GPU work was recorded, or next to none."""
+    host, causes = host_time(trace), _causes(trace)
+    wanted = host.next
+    if gpu_ns:
+        work = f"{format_duration(gpu_ns)} of GPU work, beside {format_duration(host.window_ns)}"
+        wanted = (*wanted, ("kernel_top", work))
+    return Verdict(
+        tuple(trace.ranks),
+        host.window_ns,
+        steps.cpu,
+        steps.cpu_spread,
+        steps.cpu,
+        steps.count,
+        host.shares,
+        causes,
+        wanted,
+        facts,
+        gpu_note=f"{'Next to no' if gpu_ns else 'No'} GPU work was recorded.",
+    )
+
+
+def _of_job(trace: Trace) -> str:
+    """Return what stragglers cost the job, in a line."""
+    try:
+        job = ask(trace, "straggler_slowdown").to_pylist()[0]
+        causes = ask(trace, "straggler_causes").to_pylist()
+    except HtkError as error:
+        return f"Stragglers: {error}"
+    likely = next((row for row in causes if row["likely"]), None)
+    why = (
+        f"likely {likely['cause'].replace('_', ' ')}: {likely['evidence']}"
+        if likely
+        else "no likely cause"
+    )
+    step, excess = (format_duration(int(job[c] * 1e6)) for c in ("recorded_ms", "excess_ms"))
+    return f"Stragglers: {job['slowdown']:.2f}x, {excess} of a step of {step}; {why}"
+
+
+_DEAD = ("flight_recorder", "watchdog", "python_stacks", "traceback")  # sources of a post-mortem
+
+
+def _post_mortem(trace: Trace) -> str | None:
+    """Return what the traces of a hang or of errors say; None: there are none."""
+    sources = {
+        source
+        for name in ("collectives", "comm_groups", "python_stacks", "comm_notes")
+        for source in codes_of(trace.tables[name]["source"])[1].to_pylist()
+    }
+    warned = [
+        row["text"] for row in trace.tables["comm_notes"].to_pylist() if row["level"] == "WARN"
+    ]
+    if not sources & set(_DEAD) and not warned:
+        return None
+    answer = ask(trace, "hang").coverage
+    if not sources & set(_DEAD) and not answer["decided"]:
+        return f"NCCL warns, {pluralize(len(warned), 'time')}: {warned[0][:200]}"
+    return f"Hang: {answer['verdict']}"
+
+
+def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
+    """Return what NCCL's own records, benchmarks and memory files tell without a profile."""
+    held: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
+    held = [record for record in held if record[0]]
+    died = _post_mortem(trace)
+    if not held and died is None:
+        files = ", ".join(part.file for part in trace.files[:3])
+        raise MissingTable(f"{files}: no events; did the profiler run while the program worked?")
+    ranks = tuple(trace.ranks)
+    who = [pluralize(len(ranks), "rank")] if ranks else []
+    headline = ", ".join([*who, *(pluralize(rows, what) for rows, what, _ in held)])
+    wanted: dict[str, str] = dict(record[2] for record in held)
+    formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
+    logged = trace.tables["job_operations"]["step"]
+    if len(logged):
+        steps = pluralize(pc.count_distinct(logged).as_py(), "step")
+        headline = f"{headline} of {steps} ({formats}); no profile, so no GPU work"
+        headline = f"{headline}\n{_of_job(trace)}"
+        wanted |= {"slowdown_by_worker": "which worker, and in how many steps"}
+    else:
+        headline = f"{headline} ({formats}); no profile, so no steps and no GPU work"
+    if died is not None:
+        headline = f"{died}\n{headline}"
+        wanted = {"hang": "who is missing, and where each rank stands", **wanted}
+    return Verdict(ranks, 0, None, None, None, 0, (), (), tuple(wanted.items()), facts, headline)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    period: int | None
+    spread: int | None
+    cpu: int | None
+    cpu_spread: int | None
+    count: int
+    covered: int  # by all of them, also those cut off, on all devices
+
+
+def _steps(trace: Trace) -> _Steps:
+    try:
+        steps = ask(trace, "step_times").table
+    except MissingTable:
+        return _Steps(None, None, None, None, 0, 0)
+    covered = int(numbers(steps["duration_ns"]).sum())
+    complete = steps.filter(pa.array(truths(steps["complete"])))
+    steps = complete if complete.num_rows else steps
+    length = numbers(steps["duration_ns"])
+    cpu = numbers(steps["cpu_ns"])[valid(steps["cpu_ns"])]
+    return _Steps(
+        int(np.median(length)),
+        int(length.max() - length.min()),
+        int(np.median(cpu)) if len(cpu) else None,
+        int(cpu.max() - cpu.min()) if len(cpu) else None,
+        len(np.unique(np.column_stack([numbers(steps[c]) for c in ("cycle", "step")]), axis=0)),
+        covered,
+    )
+
+
+def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
+    """Return shares that add up to the window: what runs, then why nothing does."""
+    lanes = times.num_rows
+    total = max(int(numbers(times["total_ns"]).sum()), 1)
+
+    def share(name: str, value: int, source: str) -> Share:
+        return Share(name, int(value) // lanes, 100.0 * int(value) / total, source)
+
+    sums = {c: int(numbers(times[c]).sum()) for c in times.column_names if c.endswith("_ns")}
+    bars = [share("compute", sums["compute_ns"], "kernel_top")]
+    bars += [share(n, v, a) for n, v, a in exposed_comm(trace, sums["exposed_comm_ns"])]
+    bars.append(share("exposed copies", sums["exposed_memory_ns"], "memory_bandwidth"))
+    idle = ask(trace, "idle_breakdown").table
+    codes, names = codes_of(idle["cause"])
+    by_cause = np.bincount(codes, numbers(idle["idle_ns"]), minlength=len(names))
+    listed = sorted(
+        zip(by_cause.astype(np.int64).tolist(), map(str, names.to_pylist()), strict=True),
+        reverse=True,
+    )
+    bars += [share(IDLE_WORDS.get(c, c), ns, "idle_breakdown") for ns, c in listed]
+    return tuple(s for s in bars if s.time_ns or s.name == "compute")
+
+
+def _in_words(evidence: str) -> str:
+    """Return what shows a cause, with causes of idle time as people call them."""
+    return _IDLE_NAME.sub(lambda m: IDLE_WORDS.get(m[0], m[0]).removeprefix("idle: "), evidence)
+
+
+def _causes(trace: Trace) -> tuple[Cause, ...]:
+    rows = ask(trace, "recommendations").to_pylist()
+    return tuple(
+        Cause(r["finding"], _in_words(r["evidence"]), *(r[column] for column in _OF_A_CAUSE))
+        for r in rows[:CAUSES]
+    )
+
+
+def _next(
+    shares: tuple[Share, ...], causes: tuple[Cause, ...], ranks: int, steps: int
+) -> tuple[tuple[str, str], ...]:
+    """Return the analyses behind the causes, then those that a first look always wants."""
+    wanted = {c.analysis: c.finding for c in causes}
+    compute = next((s.pct for s in shares if s.name == "compute"), 0.0)
+    if compute >= 50:
+        wanted.setdefault("kernel_top", f"compute is {compute:.0f} % of the time")
+        wanted.setdefault("roofline", "how near its operators come to what the GPU can do")
+    if steps > 1:
+        wanted.setdefault("step_variance", "why steps differ")
+    if ranks > 1:
+        wanted.setdefault("stragglers", "who holds the others up")
+    return tuple(wanted.items())
+
+
+def summary(trace: Trace) -> Result:
+    """Return the verdict on a trace as a table."""
+    return result(verdict(trace))
+
+
+def result(verdict: Verdict) -> Result:
+    """Return the verdict as a table, in the shape of every other answer."""
+    step = verdict.step_ns
+    rows: list[tuple[str, str, int | None, float | None, str | None, str]] = [
+        ("time", s.name, s.time_ns, s.pct, None, s.analysis) for s in verdict.shares
+    ]
+    rows += [
+        ("cause", c.finding, c.time_ns, c.pct, f"{c.evidence}. Try: {c.advice}", c.analysis)
+        for c in verdict.causes
+    ]
+    rows += [("next", name, None, None, why, name) for name, why in verdict.next]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 6
+    part, name, ns, pct, text, source = columns
+    shared = np.array([p or 0.0 for p in pct], np.float64)
+    has_share = np.array([p is not None for p in pct], bool)
+    per_step = np.rint(shared / 100 * (step or 0)).astype(np.int64)
+    answer = pa.table(
+        [
+            texts(part),
+            texts(name),
+            number(np.array([n or 0 for n in ns], np.int64), pa.int64(), has_share),
+            number(per_step, pa.int64(), has_share & (step is not None)),
+            number(shared, pa.float64(), has_share),
+            texts(text),
+            texts(source),
+        ],
+        schema=RETURNS,
+    )
+    facts = {
+        "verdict": verdict.headline,
+        "step_ns": step,
+        "cpu_step_ns": verdict.cpu_step_ns,
+        "steps": verdict.steps,
+        "recorded_window_ns": verdict.window_ns,
+    }
+    return Result(LABEL, answer, facts | dict(verdict.coverage))
+
+
+LABEL = Label("summary", "Where did the time go, and what should be looked at first?")

@@ -1,0 +1,208 @@
+"""DuckDB behind a fence, in a process of its own: reads requests, writes answers.
+
+The process reads no file but a dataset's, reaches no network, and may be killed at any moment. It
+imports little of htk, so that it starts fast. A request is a line of JSON,
+followed by an Arrow stream where it brings a table; so is an answer.
+"""
+
+import faulthandler
+import json
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import duckdb
+import pyarrow as pa
+import pyarrow.ipc
+
+from htk.base.core.process_limits import limit_private_bytes, private_bytes
+
+_READING = {"SELECT", "EXPLAIN"}
+_SLACK_BYTES = 512 << 20  # stacks of DuckDB's threads, and the answer on its way out
+_ORPHANED_S = 5.0  # a process that nobody stopped at its limit ends itself that much later
+# What an answer may hold as it is: everything else is answered as text.
+_KEPT = {
+    "boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger",
+    "ubigint", "hugeint", "float", "double", "decimal", "varchar", "date", "timestamp",
+}  # fmt: skip
+_SILENT = open(os.devnull, "w")  # noqa: SIM115
+_LONGEST_REASON = 10_000
+
+
+class RefusedQuery(Exception):
+    """A query that is not answered: the kind of reason, and the reason."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests until there are no more."""
+    engine = None
+    while line := requests.readline():
+        request = json.loads(line)
+        if request["do"] == "start":
+            engine = _Engine(**request["with"])
+        elif request["do"] == "relation" and engine is not None:
+            engine.register(request["name"], pa.ipc.open_stream(requests).read_all())
+        elif request["do"] == "query" and engine is not None:
+            _answer(engine, request, answers)
+
+
+def _answer(engine: "_Engine", request: dict[str, Any], answers: BinaryIO) -> None:
+    try:
+        table = engine.query(request["text"], request["seconds"])
+    except RefusedQuery as refusal:
+        _say(answers, {"refused": refusal.kind, "why": str(refusal)})
+    except (MemoryError, pa.ArrowMemoryError):
+        _say(answers, {"refused": "memory", "why": ""})
+    except Exception as error:  # of DuckDB, or of Arrow for a value that it cannot hold
+        why = str(error)[:_LONGEST_REASON] or type(error).__name__
+        _say(answers, {"refused": "error", "why": why})
+    else:
+        _say(answers, {"rows": table.num_rows})
+        with pa.ipc.new_stream(answers, table.schema) as stream:
+            stream.write_table(table)
+        answers.flush()
+
+
+def _say(answers: BinaryIO, facts: Mapping[str, Any]) -> None:
+    answers.write(json.dumps(facts).encode() + b"\n")
+    answers.flush()
+
+
+class _Engine:
+    """A connection that reads the relations it was given, and nothing else."""
+
+    def __init__(self, memory_bytes: int, macros: str, dataset: Mapping[str, str]) -> None:
+        self._memory_bytes = memory_bytes
+        self._connection = duckdb.connect(
+            ":memory:", config={"python_enable_replacements": "false"}
+        )
+        self._connection.execute(macros)
+        self._fence(dataset)
+        self._base_bytes = private_bytes()  # with the tables, what no query is charged for
+        self._table_bytes: dict[str, int] = {}
+
+    def _fence(self, dataset: Mapping[str, str]) -> None:
+        """From here on a query reaches neither files nor network, and cannot change that."""
+        run = self._connection.execute
+        for name, pattern in dataset.items():
+            run(
+                f"CREATE VIEW {name} AS"
+                f" FROM read_parquet({_quoted(pattern)}, hive_partitioning = true)"
+            )
+        if dataset:
+            folders = (pattern.rpartition("/**/")[0] + "/" for pattern in dataset.values())
+            run(f"SET allowed_directories = [{', '.join(map(_quoted, folders))}]")
+        for folder in ("secret_directory", "temp_directory"):  # they show whose machine it is
+            run(f"SET {folder} = ''")
+        run(f"SET memory_limit = '{self._memory_bytes}B'")
+        run("SET enable_external_access = false")
+        run("SET lock_configuration = true")
+
+    def register(self, name: str, table: pa.Table) -> None:
+        """Make a relation readable; one of the same name is replaced."""
+        self._connection.register(name, table)
+        self._table_bytes[name] = table.nbytes
+
+    def query(self, text: str, seconds: float) -> pa.Table:
+        """Return the answer to one reading statement."""
+        kinds = [statement.type.name for statement in self._connection.extract_statements(text)]
+        if len(kinds) != 1 or kinds[0] not in _READING:
+            seen = " and ".join(kinds).lower() or "nothing"
+            raise RefusedQuery("statement", seen)
+        stop = threading.Timer(seconds, self._connection.interrupt)
+        held = self._base_bytes + sum(self._table_bytes.values())
+        limit_private_bytes(held + self._memory_bytes + _SLACK_BYTES)
+        faulthandler.dump_traceback_later(max(seconds, 0) + _ORPHANED_S, exit=True, file=_SILENT)
+        stop.start()
+        try:
+            return self._table(text)
+        except duckdb.InterruptException:
+            raise RefusedQuery("time", "") from None
+        except duckdb.OutOfMemoryException:
+            raise RefusedQuery("memory", "") from None
+        finally:
+            stop.cancel()
+            faulthandler.cancel_dump_traceback_later()
+            limit_private_bytes(None)
+
+    def _table(self, text: str) -> pa.Table:
+        relation = self._connection.sql(text)
+        if relation is None:
+            return pa.table({})
+        if not all(_is_kept(kind) for kind in relation.types):
+            relation = relation.project(
+                ", ".join(
+                    f"#{number}{'' if _is_kept(kind) else '::VARCHAR'} AS {_identifier(name)}"
+                    for number, (name, kind) in enumerate(
+                        zip(relation.columns, relation.types, strict=True), 1
+                    )
+                )
+            )
+        table = _plain_numbers(relation.to_arrow_table())
+        _check_times(table)
+        return table
+
+
+def _is_kept(kind: Any) -> bool:
+    """Return whether Python holds every value of a type."""
+    if kind.id in ("list", "array", "struct"):
+        return all(_holds_plain(inner) for _, inner in kind.children if not isinstance(inner, int))
+    return kind.id in _KEPT
+
+
+def _holds_plain(kind: Any) -> bool:
+    return kind.id not in ("date", "timestamp", "decimal", "hugeint") and _is_kept(kind)
+
+
+def _plain_numbers(table: pa.Table) -> pa.Table:
+    """Decimals as whole numbers where they are and fit, else as floats: sums of whole numbers come
+    with 38 digits, which neither units nor JSON know."""
+    for number, field in enumerate(table.schema):
+        if not pa.types.is_decimal(field.type):
+            continue
+        column = table.column(number)
+        try:
+            column = column.cast(pa.int64() if field.type.scale == 0 else pa.float64())
+        except pa.ArrowInvalid:
+            column = column.cast(pa.float64())
+        table = table.set_column(number, field.name, column)
+    return table
+
+
+_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_FIRST_DAY, _AFTER_LAST_DAY = -719_162, 2_932_897  # of the years 1 and 9999, from 1970
+
+
+def _check_times(table: pa.Table) -> None:
+    """Refuse dates that Python's calendar does not have."""
+    import pyarrow.compute as pc
+
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if pa.types.is_timestamp(field.type):
+            counts, day = column.cast(pa.int64()), _DAY[field.type.unit]
+        elif pa.types.is_date32(field.type):
+            counts, day = column.cast(pa.int32()), 1
+        else:
+            continue
+        range_ = pc.min_max(counts).as_py()
+        if range_["min"] is None:
+            continue
+        if range_["min"] < _FIRST_DAY * day or range_["max"] >= _AFTER_LAST_DAY * day:
+            raise RefusedQuery(
+                "error",
+                f"column {field.name!r} holds times outside of the years 1 to 9999;"
+                f" ask for text: {_identifier(field.name)}::varchar",
+            )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,92 @@
+"""All checks of a trace, one after the other."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from htk.base.core.analysis import analysis
+from htk.base.core.humanize import pluralize
+from htk.base.schema import TEXT, table
+from htk.verdicts.verify import against_reading, identities, other_formats, reopened
+from htk.verdicts.verify.check import Check
+from htk.verdicts.verify.subject import Subject
+from htk.verdicts.verify.tally import NotApplicable, Tally
+
+OK, DIFFERS, NOT_APPLICABLE = "ok", "differs", "not applicable"
+RETURNS = table(
+    check=(TEXT, "Name of the check."),
+    compared=(TEXT, "What is compared with what."),
+    state=(TEXT, "ok, differs or not applicable."),
+    values=(pa.int64(), "Values that were compared; null where not applicable."),
+    differences=(pa.int64(), "Of those, how many differ."),
+    finding=(TEXT, "The first differences, why the check does not apply, what it left out."),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one check results."""
+
+    check: Check
+    state: str
+    tally: Tally
+    finding: str
+
+
+def all_checks() -> list[Check]:
+    """Return every check, in the order of the answer."""
+    return [
+        *against_reading.checks(),
+        *other_formats.checks(),
+        *identities.checks(),
+        *reopened.checks(),
+    ]
+
+
+def outcomes(subject: Subject, checks: Iterable[Check] | None = None) -> Iterator[Outcome]:
+    """Make the checks, all unless some are chosen, one after the other."""
+    for check in all_checks() if checks is None else checks:
+        tally = Tally()
+        try:
+            check.function(subject, tally)
+        except NotApplicable as reason:
+            if not tally.different:
+                yield Outcome(check, NOT_APPLICABLE, tally, str(reason))
+                continue
+            tally.left_out.append(str(reason))
+        state = DIFFERS if tally.different else OK
+        left_out = f"; left out: {'; '.join(tally.left_out[:3])}" if tally.left_out else ""
+        yield Outcome(check, state, tally, tally.finding + left_out)
+
+
+def summary(results: list[Outcome]) -> str:
+    """Return the last line: how many checks are ok, differ, do not apply."""
+    states = [outcome.state for outcome in results]
+    ok, differ = states.count(OK), states.count(DIFFERS)
+    left = len(states) - ok - differ
+    return f"{pluralize(len(states), 'check')}: {ok} ok, {differ} differ, {left} not applicable"
+
+
+@analysis(returns=RETURNS)
+def verify(subject: Subject) -> pa.Table:
+    """Is what htk answers of this trace right?"""
+    return as_table(list(outcomes(subject)))
+
+
+def as_table(results: list[Outcome]) -> pa.Table:
+    """Return the outcomes as a table."""
+    applied = [outcome.state != NOT_APPLICABLE for outcome in results]
+    columns = {
+        "check": [outcome.check.name for outcome in results],
+        "compared": [outcome.check.compared for outcome in results],
+        "state": [outcome.state for outcome in results],
+        "values": [o.tally.compared if a else None for o, a in zip(results, applied, strict=True)],
+        "differences": [
+            o.tally.different if a else None for o, a in zip(results, applied, strict=True)
+        ],
+        "finding": [outcome.finding for outcome in results],
+    }
+    return pa.table(
+        [pa.array(columns[field.name]).cast(field.type) for field in RETURNS], schema=RETURNS
+    )

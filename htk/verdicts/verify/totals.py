@@ -1,0 +1,312 @@
+"""What a file's spans add up to: the figures that analyses answer, worked out one by one."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any
+
+from htk.base.columns.types import NONE
+from htk.verdicts.verify.reading import EventsByKind, Span
+from htk.verdicts.verify.spans import Intervals, Nesting, common, covered, union
+
+Key = tuple[Any, ...]
+Row = dict[str, int | None]
+Facts = dict[str, dict[Key, Row]]  # by what they are about, a row for each key
+
+_LEAST, _MOST = ("duration_ns_min",), ("duration_ns_max", "cpu_ns_max")
+_STARTS = ("start_ns",)
+
+
+def merge(facts: Facts, more: Facts) -> None:
+    """Add the facts of another recording of the same rank, or of another rank, to these."""
+    for about, rows in more.items():
+        sums = facts.setdefault(about, {})
+        for key, row in rows.items():
+            old = sums.get(key)
+            sums[key] = row if old is None else {n: _joined(n, old[n], row[n]) for n in row}
+
+
+def _joined(name: str, old: int | None, new: int | None) -> int | None:
+    if old is None or new is None:
+        return new if old is None else old
+    if name in _STARTS or name in _LEAST:
+        return min(old, new)
+    return max(old, new) if name in _MOST else old + new
+
+
+@dataclass
+class File:
+    """One recording of one rank, linked by hand."""
+
+    recording: EventsByKind
+    rank: int | None
+    kinds: Mapping[str, str]  # of kernels, by name: whether it communicates is a matter of names
+    cycle: int = 0  # of several recordings of the rank
+
+    def __post_init__(self) -> None:
+        spans = self.recording.spans
+        self.gpu, self.ops, self.calls = spans["kernels"], spans["cpu_ops"], spans["launches"]
+        self.nested = Nesting(self.ops)
+        self.steps = _host_steps(spans["annotations"])
+        self._link()
+
+    def facts(self) -> Facts:
+        """Return everything that is compared."""
+        return {
+            "events": self._events(),
+            "kernels": self._kernels(),
+            "copies": self._copies(),
+            "time": dict(self._times(self._windows())),
+            "steps": dict(self._times(self._step_windows())),
+            "step_times": self._step_times(),
+            "launches": self._launches(),
+            "operators": self._operators(),
+            "ranges": self._ranges(),
+            "functions": self._functions(),
+        }
+
+    def _link(self) -> None:
+        """Find the call, the operator and the moment that launched each GPU activity.
+
+        A call's id comes back with what it launched, which never starts before the call. The
+        operator is the one round the call; without it the one that the activity names, or the one
+        where an arrow to the activity begins.
+        """
+        in_order = sorted(range(len(self.calls)), key=lambda row: self.calls[row].start)
+        calls: dict[int, list[int]] = {}
+        for row in in_order:
+            calls.setdefault(self.calls[row].number("correlation") or 0, []).append(row)
+        ops = {op.number("External id", "external id"): row for row, op in enumerate(self.ops)}
+        arrows = {arrow.correlation: arrow for arrow in self.recording.arrows}
+        self.call_of: list[int] = []
+        self.op_of: list[int] = []
+        self.moments: list[int | None] = []
+        for activity in self.gpu:
+            correlation = activity.number("correlation") or 0
+            call = op = NONE
+            moment = None
+            if correlation > 0:
+                call = _last_before(self.calls, calls.get(correlation, []), activity.start)
+            if call != NONE:
+                moment = self.calls[call].start
+                op = self.nested.around(self.calls[call].thread, moment)
+            named = activity.number("External id", "external id") or 0
+            if op == NONE and named > 0 and named in ops:
+                op = ops[named]
+                moment = self.ops[op].start if moment is None else moment
+            if moment is None and correlation > 0 and correlation in arrows:
+                arrow = arrows[correlation]
+                moment, op = arrow.time, self.nested.around(arrow.thread, arrow.time)
+            self.call_of.append(call)
+            self.op_of.append(op)
+            self.moments.append(moment)
+
+    def _events(self) -> dict[Key, Row]:
+        rows: dict[Key, Row] = {("events",): {"rows": self.recording.events}}
+        for name, spans in self.recording.spans.items():
+            rows[(name,)] = {"rows": len(spans)}
+        return rows
+
+    def _kernels(self) -> dict[Key, Row]:
+        return {
+            (self.rank, name): {
+                "count": len(spans),
+                "total_ns": sum(s.length for s in spans),
+                "duration_ns_min": min(s.length for s in spans),
+                "duration_ns_max": max(s.length for s in spans),
+            }
+            for name, spans in _by_name(self.gpu)
+        }
+
+    def _copies(self) -> dict[Key, Row]:
+        moved = [s for s in self.gpu if _is_copy(s)]
+        total = sum(s.length for s in moved)
+        return {(self.rank,): {"count": len(moved), "total_ns": total}} if moved else {}
+
+    def _windows(self) -> Iterator[tuple[int | None, int | None, int, int]]:
+        for device in {s.device for s in self.gpu}:
+            spans = [s for s in self.gpu if s.device == device]
+            yield device, None, min(s.start for s in spans), max(s.end for s in spans)
+
+    def _step_windows(self) -> Iterator[tuple[int | None, int | None, int, int]]:
+        """A step ends with the last end of what it launched, and begins where the last ended."""
+        launched = [self._step_at(moment) for moment in self.moments]
+        for device, _, start, end in self._windows():
+            ends: dict[int, int] = {}
+            for span, step in zip(self.gpu, launched, strict=True):
+                if span.device == device and step is not None:
+                    ends[step] = max(ends.get(step, start), span.end)
+            begin = start
+            for step in sorted(ends):
+                reached = max(begin, ends[step])
+                yield device, step, begin, reached
+                begin = reached
+            if ends and begin < end:
+                yield device, None, begin, end
+
+    def _step_at(self, time: int | None) -> int | None:
+        if time is None:
+            return None
+        index = bisect_right(self.steps, time, key=attrgetter("start")) - 1
+        step = self.steps[index] if index >= 0 else None
+        return step.step if step is not None and time < step.end else None
+
+    def _times(
+        self, windows: Iterable[tuple[int | None, int | None, int, int]]
+    ) -> Iterator[tuple[Key, Row]]:
+        unions: dict[int | None, dict[str, Intervals]] = {}
+        for device, step, start, end in windows:
+            if device not in unions:
+                unions[device] = self._unions(device)
+            own = {name: covered(spans, start, end) for name, spans in unions[device].items()}
+            row: Row = {
+                "total_ns": end - start,
+                "busy_ns": own["busy"],
+                "compute_ns": own["compute"],
+                "comm_ns": own["comm"],
+                "memory_ns": own["memory"],
+                "exposed_comm_ns": own["comm"] - own["overlap"],
+                "exposed_memory_ns": own["busy"] - own["kernels"],
+                "idle_ns": end - start - own["busy"],
+                "overlap_ns": own["overlap"],
+            }
+            yield (self.rank, device, step), row
+
+    def _unions(self, device: int | None) -> dict[str, Intervals]:
+        by_kind: dict[str, list[tuple[int, int]]] = {"compute": [], "comm": [], "memory": []}
+        for span in self.gpu:
+            if span.device == device:
+                kind = "memory" if _is_copy(span) else self.kinds.get(span.name, "compute")
+                by_kind[kind].append((span.start, span.end))
+        unions = {kind: union(spans) for kind, spans in by_kind.items()}
+        unions["kernels"] = union(unions["compute"] + unions["comm"])
+        unions["busy"] = union(unions["kernels"] + unions["memory"])
+        unions["overlap"] = common(unions["compute"], unions["comm"])
+        return unions
+
+    def _step_times(self) -> dict[Key, Row]:
+        host = {s.step: s for s in reversed(self.steps)}
+        rows: dict[Key, Row] = {}
+        for device, step, start, end in self._step_windows():
+            if step is not None:
+                cpu = host[step].length
+                row: Row = {"start_ns": start, "cpu_ns": cpu, "gpu_period_ns": end - start}
+                rows[self.rank, device, self.cycle, step] = row
+        for number, span in host.items():
+            if not any(key[3] == number for key in rows):
+                alone: Row = {"start_ns": span.start, "cpu_ns": span.length, "gpu_period_ns": None}
+                rows[self.rank, None, self.cycle, number] = alone
+        return rows
+
+    def _launches(self) -> dict[Key, Row]:
+        launched: dict[int, list[Span]] = {}
+        for span, index in zip(self.gpu, self.call_of, strict=True):
+            if index != NONE:
+                launched.setdefault(index, []).append(span)
+        rows: dict[Key, Row] = {}
+        for index, spans in launched.items():
+            call = self.calls[index]
+            delay = min(s.start for s in spans) - call.end
+            row: Row = {
+                "count": 1,
+                "kernels": len(spans),
+                "call_ns": call.length,
+                "device_ns": sum(s.length for s in spans),
+                "delay_ns": max(delay, 0),
+            }
+            merge({"": rows}, {"": {(self.rank, call.name): row}})
+        return rows
+
+    def _operators(self) -> dict[Key, Row]:
+        own, many = [0] * len(self.ops), [0] * len(self.ops)
+        outside: Row = {"device_self_ns": 0, "kernels": 0}
+        for span, op in zip(self.gpu, self.op_of, strict=True):
+            if op == NONE:
+                _add(outside, device_self_ns=span.length, kernels=1)
+            else:
+                own[op] += span.length
+                many[op] += 1
+        device, kernels = self.nested.inclusive(own), self.nested.inclusive(many)
+        outer, alone = self.nested.outermost(), self.nested.self_times()
+        rows: dict[Key, Row] = {}
+        for k, operator in enumerate(self.ops):
+            row = rows.setdefault((self.rank, operator.name), dict.fromkeys(_OPERATOR, 0))
+            _add(row, count=1, cpu_self_ns=alone[k], device_self_ns=own[k])
+            _add(row, launching_calls=int(many[k] > 0))
+            if outer[k]:
+                _add(row, cpu_total_ns=operator.length, device_total_ns=device[k])
+                _add(row, kernels=kernels[k])
+        return rows | ({(self.rank, None): outside} if outside["kernels"] else {})
+
+    def _ranges(self) -> dict[Key, Row]:
+        rows: dict[Key, Row] = {}
+        for span in self.recording.spans["annotations"]:
+            name = "ProfilerStep" if span.step is not None else span.name
+            row = rows.setdefault((self.rank, name), dict.fromkeys(_RANGE, 0))
+            if span.on_gpu:
+                _add(row, gpu_ranges=1, gpu_ranges_ns=span.length)
+            else:
+                _add(row, count=1, cpu_total_ns=span.length)
+                row["cpu_ns_max"] = max(row["cpu_ns_max"] or 0, span.length)
+        return rows
+
+    def _functions(self) -> dict[Key, Row]:
+        spans = self.recording.spans["python_calls"]
+        calls = Nesting([span._replace(name=_without_address(span.name)) for span in spans])
+        outer, own = calls.outermost(), calls.self_times()
+        rows: dict[Key, Row] = {}
+        for k, call in enumerate(calls.spans):
+            row = rows.setdefault((call.name,), dict.fromkeys(_FUNCTION, 0))
+            _add(row, count=1, self_ns=own[k], total_ns=call.length if outer[k] else 0)
+        return rows
+
+
+def _without_address(name: str) -> str:
+    """Return a function that is bound to an object, without the object's place in memory."""
+    before, marker, rest = name.partition(" at 0x")
+    digits = len(rest) - len(rest.lstrip("0123456789abcdefABCDEF"))
+    return before + _without_address(rest[digits:]) if marker and digits else name
+
+
+_OPERATOR = (
+    "count",
+    "cpu_total_ns",
+    "cpu_self_ns",
+    "device_total_ns",
+    "device_self_ns",
+    "kernels",
+    "launching_calls",
+)
+_RANGE = ("count", "cpu_total_ns", "cpu_ns_max", "gpu_ranges", "gpu_ranges_ns")
+_FUNCTION = ("count", "total_ns", "self_ns")
+
+
+def _add(row: Row, **values: int) -> None:
+    for name, value in values.items():
+        row[name] = (row[name] or 0) + value
+
+
+def _by_name(spans: Iterable[Span]) -> Iterable[tuple[str, list[Span]]]:
+    named: dict[str, list[Span]] = {}
+    for span in spans:
+        named.setdefault(span.name, []).append(span)
+    return named.items()
+
+
+def _is_copy(span: Span) -> bool:
+    return span.category.endswith(("memcpy", "memset"))
+
+
+def _last_before(calls: list[Span], rows: list[int], time: int) -> int:
+    """Return the last of the rows, which are in order, that does not start after the time."""
+    return next((row for row in reversed(rows) if calls[row].start <= time), NONE)
+
+
+def _host_steps(annotations: Iterable[Span]) -> list[Span]:
+    """Return the steps of the host in order, the first of those that follow with one number."""
+    steps = sorted(
+        (s for s in annotations if s.step is not None and not s.on_gpu), key=attrgetter("start")
+    )
+    return steps[:1] + [s for before, s in pairwise(steps) if s.step != before.step]

@@ -1,0 +1,103 @@
+import pytest
+
+from htk.base.core.humanize import (
+    format_bytes,
+    format_change,
+    format_duration,
+    format_value,
+    parse_duration,
+    parse_int_ranges,
+    sentence,
+    shorten,
+)
+from htk.base.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (12_345, "12.3 µs"),
+        (1_234_567, "1.23 ms"),
+        (987_000_000, "987 ms"),
+        (61_000_000_000, "61.0 s"),
+        (-1_500_000, "-1.50 ms"),
+    ],
+)
+def test_times_read_well(ns: int, text: str) -> None:
+    assert format_duration(ns) == text
+
+
+def test_sizes_are_binary_and_say_so() -> None:
+    assert format_bytes(1536) == "1.50 KiB"
+    assert format_bytes(0) == "0 B"
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"), [("250us", 250_000), ("1.5ms", 1_500_000), ("2s", 2 * 10**9), ("0", 0)]
+)
+def test_durations(text: str, ns: int) -> None:
+    assert parse_duration(text) == ns
+
+
+@pytest.mark.parametrize("text", ["", "fast", "1h", "1 2"])
+def test_what_is_not_a_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time"):
+        parse_duration(text)
+
+
+def test_a_time_without_a_unit_is_refused() -> None:
+    with pytest.raises(UsageError, match="'5' has no unit; write a time as 250us"):
+        parse_duration("5")
+
+
+def test_lists_of_numbers() -> None:
+    assert parse_int_ranges("0,2..4,9") == [0, 2, 3, 4, 9]
+
+
+@pytest.mark.parametrize("text", ["", "a", "1..", "..3", "1-3", "0..99999999999"])
+def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_int_ranges(text)
+
+
+def test_long_kernel_names_lose_parameters_and_namespaces_first() -> None:
+    name = "void at::native::elementwise_kernel<128, 4, at::native::Foo<float>>(int, float)"
+    assert shorten(name, 60) == "elementwise_kernel<128, 4, Foo<float>>"
+    assert shorten(name, 30) == "elementwise_kernel<128, 4, F…>"
+    assert shorten("void a::" + "f" * 60 + "<int>(int)", 21) == "a::ffffffffff…fffffff"
+    enabled = "std::enable_if<(((8) > (0)) && true), void>::type vllm::norm<" + "a" * 60 + ">(int)"
+    assert shorten(enabled, 21) == "vllm::norm<" + "a" * 8 + "…>"
+    assert shorten(f"({'x' * 60})", 21) == "(" + "x" * 12 + "…" + "x" * 6 + ")"
+    assert shorten("x" * 100, 21) == "x" * 13 + "…" + "x" * 7
+
+
+def test_sequences_keep_their_first_names_and_tell_how_many_follow() -> None:
+    first, second = (f"void a::{n}<" + "x" * 50 + ">(int)" for n in ("first", "second"))
+    assert shorten(f"{first} ×3", 20) == "a::first<xxxxxx…> ×3"
+    two = "a::first<xxxx…> ×3 → a::second<xxxxxx…>"
+    assert shorten(f"{first} ×3 → {second}", 46) == two
+    assert shorten(f"{first} ×3 → {second} → third → fourth", 46) == f"{two} → … 2"
+    assert shorten("first → second → third → fourth", 24) == "first → second → … 2"
+
+
+def test_missing_is_a_dash_not_a_zero() -> None:
+    assert format_value(None, "ns") == "–"
+    assert format_value(0, "ns") == "0 ns"
+    assert format_value(True, "") == "yes"
+
+
+def test_large_changes_are_factors() -> None:
+    """From ten times on: 15.8 ms of 0.484 ms are 32.6 times, not +3157.5 %."""
+    changes = {3157.5: "32.6x", 900: "10.0x", 899.9: "+899.9 %", -12.34: "-12.3 %", 99900: "1,000x"}
+    assert {percent: format_change(percent) for percent in changes} == changes
+
+
+def test_sentences_leave_names_as_they_are() -> None:
+    words = {
+        "the GPU waits": "The GPU waits.", "launch-bound: slow": "Launch-bound: slow.",
+        "aten::mm takes 55 %": "aten::mm takes 55 %.", "147 ms of it.": "147 ms of it.",
+        "cudaMalloc takes it": "cudaMalloc takes it.", "nccl_x runs": "nccl_x runs.",
+    }  # fmt: skip
+    assert {text: sentence(text) for text in words} == words

@@ -1,0 +1,53 @@
+"""Objects on disk that only who wrote them loads."""
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+
+from htk.base.io.sealed_object import KEY_BYTES, keep, kept
+
+
+class Trap:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_what_was_kept_is_there_again_until_the_next(tmp_path: Path) -> None:
+    key, path = os.urandom(KEY_BYTES), tmp_path / "a"
+    assert kept(path, key) is None
+    keep({"times": np.arange(1000)}, path, key)
+    assert kept(path, key)["times"].tolist() == list(range(1000))
+    keep("other", path, key)
+    assert kept(path, key) == "other"
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_nothing_of_others_is_loaded(tmp_path: Path) -> None:
+    key, path, sprung = os.urandom(KEY_BYTES), tmp_path / "a", tmp_path / "sprung"
+    trap = pickle.dumps(Trap(sprung))
+    for content in (trap, b"\0" * 32 + trap, b"", b"\0" * 31):
+        path.write_bytes(content)
+        assert kept(path, key) is None
+    keep(Trap(sprung), path, os.urandom(KEY_BYTES))
+    assert kept(path, key) is None
+    assert not sprung.exists()
+
+
+def test_no_damage_is_loaded(tmp_path: Path) -> None:
+    key, path = os.urandom(KEY_BYTES), tmp_path / "a"
+    keep([1, 2, 3], path, key)
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        assert kept(path, key) is None
+        path.write_bytes(whole[:at])
+        assert kept(path, key) is None
+    path.write_bytes(whole)
+    assert kept(path, key) == [1, 2, 3]

@@ -1,0 +1,64 @@
+"""Kinds, families, libraries and matrix units of real names from many stacks, each with its source.
+
+The table lies beside this module; every row is a fact that can be looked up where it says.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from htk.base.names.kinds import Kind, kind_of
+
+STACKS = (
+    "pytorch eager", "inductor", "cudnn", "cublas", "cutlass", "nvjet", "flash attention 2",
+    "flash attention 3", "flashmla", "flashinfer", "xformers", "transformer engine",
+    "megatron and apex", "deepspeed", "vllm", "sglang", "tensorrt-llm", "deepgemm", "deepep",
+    "mori", "aiter", "composable kernel", "hipblaslt and tensile", "nccl", "rccl", "ncclx",
+    "msccl and msccl++", "nvshmem", "rocshmem", "symmetric memory", "liger", "mtia", "xpu", "gaudi",
+    "pplx", "triton-distributed", "sageattention",
+)  # fmt: skip
+UNITS = {"yes": True, "no": False, "": None}
+
+
+class Row(NamedTuple):
+    name: str
+    kind: str
+    family: str
+    library: str
+    tensor_core: str
+    stack: str
+    source: str
+
+
+def corpus() -> list[Row]:
+    text = Path(__file__).with_name("kernel_names.tsv").read_text(encoding="utf-8")
+    return [Row(*line.split("\t")) for line in text.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("stack", sorted({row.stack for row in corpus()}))
+def test_names_of_a_stack(stack: str) -> None:
+    rows = [row for row in corpus() if row.stack == stack]
+    expected = {r.name: Kind(r.kind, r.family, r.library, UNITS[r.tensor_core]) for r in rows}
+    assert {name: kind_of(name, "kernel") for name in expected} == expected
+
+
+def test_every_stack_is_there_and_every_name_has_its_source() -> None:
+    rows = corpus()
+    assert set(STACKS) <= {row.stack for row in rows}
+    assert all(row.source for row in rows)
+    assert len({row.name for row in rows}) == len(rows) > 350
+
+
+def test_against_a_second_list(shared: Path) -> None:
+    """One written from knowledge of the stacks; a question mark is a doubt of its writer's."""
+    checked = 0
+    for line in (shared / "truth/kernel_names.tsv").read_text().splitlines()[1:]:
+        kind, families, name = line.split("\t")
+        found = kind_of(name, "kernel")
+        if "?" not in kind:
+            assert found.kind == kind, name
+            checked += 1
+        if families.strip("-"):
+            assert found.family in families.split("/"), name
+    assert checked > 150

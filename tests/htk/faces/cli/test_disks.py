@@ -1,0 +1,94 @@
+"""Answers that cannot be written: one line that names the file, exit code 2, and no half of one."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kineto_file import kernel, launch, of_rank, op, step, write
+
+if sys.platform != "linux":
+    pytest.skip("disks are made full and read-only as Linux does", allow_module_level=True)
+
+# No file grows beyond 1 kB: as a disk that is full, whoever runs this. Python would keep compiled
+# modules cut short, and not notice.
+LIMITED = (
+    "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"
+    "from htk.faces.cli.main import run; sys.exit(run(sys.argv[1:]))"
+)
+ANSWERS = (
+    ("kernel-top", "answer.csv"),
+    ("kernel-top", "answer.json"),
+    ("kernel-top", "answer.parquet"),
+    ("kernel-top", "answer.xlsx"),
+    ("summary", "answer.json"),
+    ("doctor", "answer.txt"),
+    ("report", "answer.html"),
+    ("report", "answer.md"),
+    ("timeline", "answer.html"),
+    ("scrub", "scrubbed"),
+)
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trace")
+    events = [step(0, 0, 2000)]
+    for k in range(60):
+        events += [op(f"aten::op{k}", 20 * k, 9), launch(k + 1, 20 * k + 1)]
+        events += [kernel(f"a_kernel_with_a_long_name_{k}", 20 * k + 5, 9, k + 1)]
+    return write(folder / "rank0.json", *events, **of_rank(0))
+
+
+@pytest.fixture(scope="module")
+def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder on a disk that may only be read; without the right to mount, one without the right
+    to write."""
+    folder = tmp_path_factory.mktemp("disk")
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k,ro", "tmpfs", str(folder)]
+    mounted = os.getuid() == 0 and not subprocess.run(command, capture_output=True).returncode
+    if not mounted:
+        folder.chmod(0o500)
+        if os.getuid() == 0:
+            pytest.skip("neither a mount nor a user without rights can be had here")
+    yield folder
+    if mounted:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def answered(trace: Path, command: str, target: Path, *python: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-B", *python, command, str(trace), "--no-cache", "-o", str(target)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "name"), ANSWERS)
+def test_a_full_disk(trace: Path, command: str, name: str, tmp_path: Path) -> None:
+    done = answered(trace, command, tmp_path / name, "-c", LIMITED)
+    assert done.returncode == 2, done.stderr
+    assert "File too large" in done.stderr and "internal error" not in done.stderr
+    assert done.stderr.strip().count("\n") == 0
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
+
+
+@pytest.mark.parametrize(("command", "name"), [ANSWERS[0], ANSWERS[6], ANSWERS[9]])
+def test_a_disk_that_may_only_be_read(
+    trace: Path, command: str, name: str, read_only: Path
+) -> None:
+    done = answered(trace, command, read_only / name, "-m", "htk")
+    assert done.returncode == 2, done.stderr
+    assert str(read_only) in done.stderr and done.stderr.strip().count("\n") == 0
+
+
+def test_standard_output_on_a_full_disk(trace: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "htk", "kernel-top", str(trace), "--no-cache"],
+            stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "htk: what was to be written is not whole: No space left on device\n"

@@ -1,0 +1,173 @@
+"""The tools as an agent uses them, through the SDK's own client and a real process."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from htk.analyses import ANALYSES
+from htk.faces.mcp.answers import MOST_CHARACTERS
+from htk.faces.mcp.tools import tools
+from htk.faces.mcp.traces import Traces
+from htk.traces.trace.opening import open_trace
+from tests.kineto_file import kernel, of_rank, step, write
+
+anyio = pytest.importorskip("anyio")
+mcp = pytest.importorskip("mcp")
+
+
+from mcp.client.client import Client  # noqa: E402
+from mcp.client.stdio import StdioServerParameters  # noqa: E402
+
+Ask = Callable[..., Awaitable[dict[str, Any]]]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for rank in (0, 1):
+        write(folder / f"rank{rank}.json", kernel("gemm", 1, 3 + rank), **of_rank(rank))
+    return folder
+
+
+def in_own_thread(function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    """Run a coroutine beside the loop that a browser of other tests keeps in this thread."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(anyio.run, function, *arguments).result()
+
+
+def conversation(root: Path, talk: Callable[[Client], Awaitable[None]]) -> None:
+    """Start the server as an agent's host does, and talk to it."""
+    environment = dict(os.environ) | {"HTK_CACHE_DIR": str(root.parent / "cache")}
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-m", "htk", "mcp", str(root)], env=environment
+    )
+
+    async def main() -> None:
+        async with Client(parameters) as client:
+            await talk(client)
+
+    in_own_thread(main)
+
+
+def text(answer: Any) -> str:
+    assert len(answer.content) == 1
+    return str(answer.content[0].text)
+
+
+def test_every_question_is_a_tool_with_typed_options(root: Path) -> None:
+    async def talk(client: Client) -> None:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(ANALYSES) <= set(listed)
+        assert {"list_files", "doctor", "summary", "sql", "diff", "whatif", "plan"} <= set(listed)
+        top = listed["kernel_top"]
+        assert top.annotations is not None and top.annotations.read_only_hint
+        properties = top.input_schema["properties"]
+        assert properties["n"]["type"] == "integer" and properties["n"]["description"]
+        assert top.input_schema["required"] == ["path"]
+
+    conversation(root, talk)
+
+
+def test_a_tool_narrows_to_cycles(tmp_path: Path) -> None:
+    """Two recordings of a rank: one kernel in the first, two in the second."""
+    for cycle in (0, 1):
+        events = [kernel("gemm", 1e6 * cycle + 10 * k, 5) for k in range(cycle + 1)]
+        marks = step(7 * cycle, 1e6 * cycle, 100)
+        write(tmp_path / f"c{cycle}.json", marks, *events, **of_rank(0))
+    named = {name: tool for name, _, tool in tools(Traces([tmp_path]))}
+    for cycles, count in ((None, 3), ("0", 1), ("1", 2)):
+        answer = json.loads(named["kernel_top"](path=".", cycles=cycles, limit=5))
+        assert [row["count"] for row in answer["rows"]] == [count]
+
+
+def test_answers_are_those_of_the_registry(root: Path) -> None:
+    async def talk(client: Client) -> None:
+        answer = json.loads(text(await client.call_tool("kernel_top", {"path": str(root), "n": 5})))
+        assert [(r["name"], r["count"], r["total_ns"]) for r in answer["rows"]] == [
+            ("gemm", 2, 7000)
+        ]
+        assert answer["coverage"] and {"name", "doc"} <= set(answer["columns"][0])
+        one = json.loads(text(await client.call_tool("kernel_top", {"path": ".", "ranks": "1"})))
+        assert one["rows"][0]["total_ns"] == 4000
+        asked = {"path": ".", "query": "select count(*) as n from kernels"}
+        assert json.loads(text(await client.call_tool("sql", asked)))["rows"] == [{"n": 2}]
+        files = text(await client.call_tool("list_files", {})).splitlines()
+        assert files == [str(root / f"rank{rank}.json") for rank in (0, 1)]
+        planned = await client.call_tool("plan", {"model": "llama2-7b", "gpu": "h100"})
+        assert json.loads(text(planned))["rows"]
+
+    conversation(root, talk)
+
+
+def test_what_is_outside_the_roots_is_refused(root: Path, tmp_path: Path) -> None:
+    secret = write(tmp_path / "secret.json", kernel("hidden", 1, 3), **of_rank(0))
+    (root / "link.json").symlink_to(secret)
+
+    async def talk(client: Client) -> None:
+        for path in (str(secret), "../secret.json", "link.json", "/etc/passwd", "https://a/b"):
+            refused = await client.call_tool("kernel_top", {"path": path})
+            assert refused.is_error and "below" in text(refused) and "hidden" not in text(refused)
+        wrong = await client.call_tool("kernel_top", {"path": ".", "sort_by": "nothing"})
+        assert wrong.is_error
+        reading = {"path": ".", "query": f"select * from read_text('{secret}')"}
+        assert (await client.call_tool("sql", reading)).is_error
+        assert not (await client.call_tool("kernel_top", {"path": "rank0.json"})).is_error
+
+    conversation(root, talk)
+
+
+def test_over_http_only_with_the_token(root: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "htk", "mcp", str(root), "--http", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address = process.stderr.readline().strip()
+        assert address.startswith(f"http://127.0.0.1:{port}/mcp?token=")
+        try:
+            in_own_thread(_asked_over_http, address)
+        finally:
+            process.terminate()
+
+
+async def _asked_over_http(address: str) -> None:
+    for _ in range(600):  # until the server listens
+        try:
+            await (await anyio.connect_tcp("127.0.0.1", urlsplit(address).port)).aclose()
+            break
+        except OSError:
+            await anyio.sleep(0.1)
+    for stranger in (address.partition("?")[0], address[:-1] + "!"):
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            await anyio.to_thread.run_sync(urllib.request.urlopen, stranger)
+    async with Client(address) as client:
+        answer = json.loads(text(await client.call_tool("kernel_top", {"path": "."})))
+        assert answer["rows"][0]["name"] == "gemm"
+
+
+def test_answers_fit_a_conversation(root: Path) -> None:
+    events = [kernel(f"kernel_{k}_{'x' * 900}", 10 * k, 3) for k in range(800)]
+    write(root / "rank0.json", *events, **of_rank(0))
+
+    async def talk(client: Client) -> None:
+        asked = {"path": "rank0.json", "n": 0, "limit": 100_000}
+        answer = text(await client.call_tool("kernel_top", asked))
+        assert len(answer) <= MOST_CHARACTERS
+        document = json.loads(answer)
+        total = open_trace(root / "rank0.json").tables["kernels"].num_rows
+        assert len(document["rows"]) + document["rows_left_out"] == total
+
+    conversation(root, talk)

@@ -1,0 +1,57 @@
+"""Traces that agents ask about: a few are kept, and the others are gone."""
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk.answers.ask import ask
+from htk.faces.mcp.traces import Traces
+from htk.traces.trace.opening import OpenOptions
+from tests.kineto_file import kernel, of_rank, write
+
+
+def run(folder: Path, name: str) -> None:
+    (folder / name).mkdir()
+    write(folder / name / "rank0.json", kernel("gemm", 1, 2), **of_rank(0))
+
+
+def test_a_recording_that_is_not_narrowed_is_derived_once(tmp_path: Path) -> None:
+    run(tmp_path, "a")
+    traces = Traces([tmp_path], OpenOptions(cache=False))
+    first = traces.select("a")
+    assert traces.select("a") is first
+    assert traces.select("a", ranks="0") is not first
+
+
+def test_what_is_let_go_is_freed_at_once(tmp_path: Path) -> None:
+    """Traces refer to themselves, and the collector waits for more objects than they have."""
+    traces, opened = Traces([tmp_path], OpenOptions(cache=False)), []
+    for k in range(6):
+        run(tmp_path, f"run{k}")
+        trace = traces.select(f"run{k}")
+        ask(trace, "kernel_top")
+        opened.append(weakref.ref(trace))
+        del trace
+    assert [ref() is None for ref in opened] == [True, True, False, False, False, False]
+
+
+def test_requests_meanwhile_do_not_take_a_trace_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one request lets go of older traces, others open so many that its own goes too."""
+    for k in range(10):
+        run(tmp_path, f"run{k}")
+    meanwhile = [f"run{k}" for k in range(5, 10)]
+
+    def collect() -> int:
+        while meanwhile:
+            traces.select(meanwhile.pop())
+        return 0
+
+    monkeypatch.setattr("htk.faces.mcp.traces.open_trace", lambda path, _: path.name)
+    monkeypatch.setattr("htk.faces.mcp.traces.gc.collect", collect)
+    traces: Any = Traces([tmp_path])
+    assert [traces.select(f"run{k}") for k in range(5)] == [f"run{k}" for k in range(5)]
+    assert not meanwhile

@@ -1,0 +1,58 @@
+"""On public traces the gate tells which are believed, and why others are not."""
+
+from pathlib import Path
+
+import pytest
+
+from htk.quantities.graph.fidelity import gated
+from htk.traces.trace.opening import open_trace
+
+VERDICTS = (
+    ("hta/nccl_parser_config", "trusted"),
+    ("hta/ns_resolution_trace", "trusted"),
+    ("hta/trace_diff/control", "trusted"),
+    ("hta/trace_diff/test", "indicative"),
+    ("tracelens/mi300/resnet_act_checkpoint.json.gz", "indicative: only 65 % of the critical path"),
+    ("dlrm_8rank", "indicative: only one whole step"),
+    ("hta/trace_filter", "indicative: only one whole step"),
+    ("tracelens/b200/eager_trace.json.gz", "indicative: only one whole step"),
+)
+
+
+REASONS = (
+    ("hta/mtia_inference_trace/mtia_inference_rank_0.json.gz", "indicative", "no steps are marked"),
+    ("hta/mtia_inference_trace/mtia_inference_rank_0.json.gz", "indicative", "% of GPU time were"),
+    ("hta/trace_compare/base", "refused", "launches of only 0 % of GPU time were recorded"),
+    (
+        "tracelens/inference/vllm_prefilldecode_piecewise/graph_execution.json.gz",
+        "indicative",
+        "clocks of CPU and GPU differ",
+    ),
+    (
+        "tracelens/inference/sglang_decode/sglang_Qwen3-8B_decode.json.gz",
+        "indicative",
+        "98 % of the step is delay that nothing recorded explains",
+    ),
+)
+
+
+@pytest.mark.parametrize(("path", "verdict", "reason"), REASONS)
+def test_a_verdict_says_what_is_wrong_with_the_recording(
+    shared: Path, path: str, verdict: str, reason: str
+) -> None:
+    judged = gated(open_trace(str(shared / "traces" / path)).tables)[2].verdict
+    assert judged.startswith(f"{verdict}: ")
+    assert reason in judged
+
+
+def test_a_step_repeats_as_long_as_it_was(shared: Path) -> None:
+    graph, replayed, _ = gated(open_trace(str(shared / "traces/hta/trace_diff/control")).tables)
+    assert replayed.period_ns == pytest.approx(graph.period_ns, rel=0.01)
+
+
+@pytest.mark.parametrize(("path", "verdict"), VERDICTS)
+def test_the_gate_judges_public_traces(shared: Path, path: str, verdict: str) -> None:
+    graph, _, judged = gated(open_trace(str(shared / "traces" / path)).tables)
+    assert judged.verdict.startswith(verdict)
+    assert judged.step_error_pct <= 3.0
+    assert graph.dropped == 0

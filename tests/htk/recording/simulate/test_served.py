@@ -1,0 +1,56 @@
+"""An inference server's iterations: what is said of them, and what bounds them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from htk.answers.ask import ask
+from htk.base.errors import UsageError
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
+
+SERVER = Config(
+    model="llama2-7b", layers=2, gpus_per_node=1, strategy="ddp", decode_requests=16, context=2048,
+    steps=3, noise=0.0, contention=False,
+)  # fmt: skip
+
+
+def kernels_ns(config: Config, folder: Path) -> dict[str, int]:
+    """Time of an iteration's kernels, by their family."""
+    simulate(checked(config), folder)
+    rows = open_trace(folder, OpenOptions(cache=False)).tables["kernels"].to_pylist()
+    total: dict[str, int] = {}
+    for row in rows:
+        family = row["family"] or ""
+        total[family] = total.get(family, 0) + (row["end_ns"] - row["start_ns"]) // config.steps
+    return total
+
+
+def test_ranges_tell_requests_and_what_they_look_back_on(tmp_path: Path) -> None:
+    simulate(checked(SERVER), tmp_path)
+    rows = ask(open_trace(tmp_path, OpenOptions(cache=False)), "serving_iterations").to_pylist()
+    assert len(rows) == SERVER.steps
+    assert {(r["phase"], r["decode_requests"], r["context_tokens"]) for r in rows} == {
+        ("decode", 16, 16 * 2048)
+    }
+
+
+def test_few_tokens_cost_what_reading_the_weights_takes(tmp_path: Path) -> None:
+    """Products of 16 tokens take no less than their weights at the peak rate of memory, and twice
+    as many tokens cost hardly more; attention reads the keys and values of each."""
+    one = kernels_ns(SERVER, tmp_path / "one")
+    two = kernels_ns(replace(SERVER, decode_requests=32), tmp_path / "two")
+    model = SERVER.decoder
+    read = 2 * (model.matrices + model.vocab * model.hidden)
+    assert read / SERVER.device.memory_gbps < one["gemm"] < 1.5 * read / SERVER.device.memory_gbps
+    assert two["gemm"] / one["gemm"] < 1.1
+    kept = 2 * 2 * 16 * 2048 * model.kv_width * model.layers
+    assert kept / SERVER.device.memory_gbps < one["attention"]
+    assert two["attention"] / one["attention"] == pytest.approx(2, rel=0.1)
+
+
+def test_a_server_is_one_tensor_parallel_group() -> None:
+    with pytest.raises(UsageError, match="one tensor-parallel group"):
+        checked(replace(SERVER, gpus_per_node=2))

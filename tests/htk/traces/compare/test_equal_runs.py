@@ -1,0 +1,123 @@
+"""Equal runs show nothing; a kernel that takes 5 % longer shows; gates on each, least, transfer."""
+
+import itertools
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from htk.recording.simulate.config import Config
+from htk.recording.simulate.job import simulate
+from htk.traces.compare.baseline import RecordedBaseline, baseline
+from htk.traces.compare.changed_within import changed_within
+from htk.traces.compare.regression import judge
+from htk.traces.compare.rules import rule
+from htk.traces.compare.runs import changes
+from htk.traces.trace.opening import open_trace
+from tests.htk.quantities.graph.simulated_steps import steps_in_memory
+
+JOB = Config(model="gpt3-126m", layers=2, gpus_per_node=4, steps=10)
+ROOT = Path(__file__).parents[4]
+
+
+def run(number: int, **slower: float) -> RecordedBaseline:
+    return baseline(steps_in_memory(replace(JOB, run=number), slower), ("time", "kernel"))
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[RecordedBaseline]:
+    return [run(number) for number in range(12)]
+
+
+def test_fifty_pairs_of_equal_runs_show_at_most_one_row_of_29(runs: list[RecordedBaseline]) -> None:
+    pairs = random.Random(3).sample(list(itertools.combinations(runs, 2)), 50)
+    rows = [row for pair in pairs for row in changes(*pair, ("time", "kernel"), 0).to_pylist()]
+    called = sum(row["significant"] for row in rows)
+    assert len(rows) > 50 * 25
+    assert 29 * called <= len(rows)
+    quiet = [row for row in rows if not row["significant"]]
+    computing = [row for row in quiet if row["by"] == "kernel" and "nccl" not in row["name"]]
+    assert {row["change"] for row in computing} == {"same"}
+    for row in quiet:  # waiting and idle time of a few microseconds swing by more than half
+        assert row["change"] == ("unclear" if row["noise_ns"] > row["base_ns"] / 2 else "same")
+
+
+def test_five_percent_on_one_kernel_of_ten_steps_is_found(runs: list[RecordedBaseline]) -> None:
+    for number in range(5):
+        slower = run(50 + number, gelu=1.05)
+        first, *rest = changes(runs[number], slower, ("kernel",), 10).to_pylist()
+        assert "gelu" in first["name"] and first["change"] == "slower"
+        assert 3 < first["diff_pct"] < 7 and first["diff_ns"] > first["noise_ns"]
+        assert not any(row["significant"] for row in rest)
+
+
+def test_each_kernel_is_judged_by_itself_with_a_shared_error_rate(
+    runs: list[RecordedBaseline],
+) -> None:
+    asked = [rule("each kernel>3%"), rule("kernel:*>3%"), rule("each kernel:nccl>3%")]
+    for number in range(5):
+        quiet = judge(runs[number], runs[number + 1], asked, min_abs_ns=1_000)
+        assert "failed" not in {j.verdict for j in quiet}
+        slower = run(60 + number, gelu=1.08)
+        each, pooled, _ = judge(runs[number], slower, asked, min_abs_ns=1_000)
+        assert each.verdict == "failed" and "gelu" in each.name and "gelu" in each.reason
+        assert 6 < (each.change or 0) < 10
+        assert pooled.verdict != "failed", "a sum over kernels hides the one that is slower"
+
+
+def test_a_new_kernel_has_no_percentage(runs: list[RecordedBaseline]) -> None:
+    kernels = dict(runs[0].kinds["kernel"])
+    name, series = next((n, s) for n, s in kernels.items() if "gelu" in n)
+    before = replace(runs[0], kinds={"kernel": {n: s for n, s in kernels.items() if n != name}})
+    (each,) = judge(before, runs[0], [rule("each kernel>50%")])
+    assert each.verdict == "passed" and "1 not in the base" in each.reason
+    (by_time,) = judge(before, runs[0], [rule(f"each kernel>{series.mean / 2e3:.3f}us")])
+    assert by_time.verdict == "failed" and by_time.name == name
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedBaseline]:
+    """A job, the same again, and with a network a tenth slower."""
+    folder = tmp_path_factory.mktemp("networks")
+    job = replace(JOB, gpus_per_node=4, seq=512)
+    for name, number, plants in (
+        ("base", 0, ()),
+        ("same", 1, ()),
+        ("slow", 2, ("slow_link:factor=1.1",)),
+    ):
+        simulate(replace(job, run=number, plants=plants), folder / name)
+    kinds = ("time", "kernel", "comm")
+    return [baseline(open_trace(folder / n).tables, kinds) for n in ("base", "same", "slow")]
+
+
+def test_a_network_a_tenth_slower_fails(networks: list[RecordedBaseline]) -> None:
+    asked = [rule("transfer>5%"), rule("least kernel:nccl>5%"), rule("least comm:transfer>5%")]
+    base, same, slow = networks
+    assert {j.verdict for j in judge(base, same, asked)} == {"passed"}
+    judged = judge(base, slow, asked)
+    assert [j.verdict for j in judged] == ["failed"] * 3
+    assert all(8 < (j.change or 0) < 12 for j in judged)
+
+
+def test_transfer_of_unrecorded_ranks_is_not_judged(
+    tmp_path: Path, networks: list[RecordedBaseline]
+) -> None:
+    job = replace(JOB, gpus_per_node=4, seq=512, ranks_only=(0, 1))
+    simulate(job, tmp_path / "two")
+    two = baseline(open_trace(tmp_path / "two").tables, ("time", "comm"))
+    (judged,) = judge(networks[0], two, [rule("transfer>5%")])
+    assert judged.verdict == "not recorded" and "ranks were not recorded" in judged.reason
+
+
+def test_no_note_without_a_shift(runs: list[RecordedBaseline]) -> None:
+    assert [changed_within(side, "base") for side in runs] == [[]] * len(runs)
+
+
+@pytest.mark.nightly
+def test_fifty_pairs_read_from_files() -> None:
+    program = [sys.executable, str(ROOT / "bench/equal_runs.py")]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout

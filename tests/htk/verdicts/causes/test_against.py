@@ -1,0 +1,50 @@
+"""Recommendations of two runs: the kernel that became slower is named first, and nothing else."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.analyses.causes.planted_job import job_of
+
+from htk.faces.cli.main import run
+from htk.recording.simulate.job import simulate
+
+NAME = "a kernel became slower than in the other recording"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    simulate(job_of("--run 1", 3), folder / "before")
+    simulate(job_of("--run 2 --plant regressed_kernel:factor=3,step=10", 3), folder / "after")
+    return folder
+
+
+def advice(capsys: pytest.CaptureFixture[str], new: Path, base: Path) -> list[dict[str, object]]:
+    assert run(["recommendations", str(new), "--against", str(base), "--format", "json"]) == 0
+    rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)["rows"]
+    return rows
+
+
+def test_a_kernel_that_became_slower_is_named(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *rest = advice(capsys, runs / "after", runs / "before")
+    assert first["finding"] == NAME and "gelu_functor" in str(first["event_names"])
+    assert "3.0" in str(first["evidence"]) and first["overlaps"]
+    assert NAME not in [row["finding"] for row in rest]
+
+
+def test_nothing_became_slower_the_other_way_round(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = advice(capsys, runs / "before", runs / "after")
+    assert not [row for row in rows if "other recording" in str(row["finding"])]
+
+
+def test_a_recording_without_kernels_is_refused(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = Path(__file__).parents[4] / "sample_traces/recorded/transformer"
+    assert run(["recommendations", str(runs / "after"), "--against", str(sample)]) != 0
+    assert "no GPU activities were recorded" in capsys.readouterr().err

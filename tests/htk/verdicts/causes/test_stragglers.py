@@ -1,0 +1,72 @@
+"""Who is late, in what, at what cost: by hand, on a public job, on a simulated one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk.answers.ask import ask
+from htk.base.errors import MissingTable
+from htk.quantities.derived.match import collective_matches
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import open_trace
+from htk.verdicts.causes.stragglers import stragglers
+from tests.tables import answer_of, make
+
+
+def call(rank: int, event: int, start: int, end: int) -> dict[str, Any]:
+    return {"rank": rank, "event": event, "source": "kineto", "timing": "gpu", "group": "0",
+            "group_size": 2, "group_ranks": "[0,1]", "seq": event, "seq_kind": "collective",
+            "type": "all_reduce", "start_ns": start, "end_ns": end}  # fmt: skip
+
+
+def found(*calls: dict[str, Any], work: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    collectives = make("collectives", list(calls))
+    windows = make("rank_windows", [{"rank": r, "start_ns": 0, "end_ns": 100} for r in (0, 1)])
+    matches = collective_matches(collectives, windows, make("ranks", []))
+    rows = answer_of(
+        stragglers,
+        collectives=collectives,
+        collective_matches=matches,
+        aligned_matches=matches,
+        activities=make("activities", work),
+        rank_windows=windows,
+    )
+    return {r["rank"]: r for r in rows}
+
+
+def test_who_computes_longer_is_late_in_compute() -> None:
+    """Both leave the first collective at 10; rank 0 comes at 30, rank 1 at 50."""
+    work = [
+        {"rank": 0, "kind": "compute", "start_ns": 10, "end_ns": 30},
+        {"rank": 1, "kind": "compute", "start_ns": 10, "end_ns": 45},
+    ]
+    rows = found(
+        call(0, 1, 0, 10), call(1, 1, 0, 10), call(0, 2, 30, 60), call(1, 2, 50, 60), work=work
+    )
+    late = rows[1]
+    assert (late["cost_to_others_ns"], late["lateness_ns"], late["times_blamed"]) == (20, 20, 1)
+    assert (late["late_in"], late["compute_ns"], late["host_ns"]) == ("compute", 15, 5)
+    assert rows[0]["late_in"] is None and rows[0]["wait_ns"] == 20
+
+
+def test_of_one_rank_nothing_can_be_said() -> None:
+    with pytest.raises(MissingTable, match="all ranks of the job"):
+        found(call(0, 1, 0, 10), work=[])
+
+
+def test_the_rank_with_the_shortest_step_is_the_late_one(shared: Path) -> None:
+    """Rank 7 of this public job has the shortest step, and the others wait for it most."""
+    rows = ask(open_trace(shared / "traces/dlrm_8rank"), "stragglers").to_pylist()
+    assert rows[0]["rank"] == 7 and rows[0]["late_in"] == "host"
+    assert rows[0]["recorded_ns"] == min(r["recorded_ns"] for r in rows)
+
+
+def test_a_planted_straggler(tmp_path: Path) -> None:
+    given = {"model": "gpt3-126m", "gpu": "a100-80gb", "nodes": 1, "gpus_per_node": 4,
+             "strategy": "full_shard", "micro_batch": 4, "seq": 256, "steps": 2, "seed": 3,
+             "plants": ("straggler",)}  # fmt: skip
+    simulate(checked(Config(**given)), tmp_path)
+    first = ask(open_trace(tmp_path), "stragglers").to_pylist()[0]
+    assert (first["rank"], first["late_in"]) == (2, "compute")

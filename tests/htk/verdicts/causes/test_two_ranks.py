@@ -1,0 +1,24 @@
+"""Who is late, and what to do first, where the answer is known."""
+
+from htk.faces.notebook.session import Session
+
+
+def test_stragglers(two_ranks: Session) -> None:
+    """Rank 1 arrives 10 late at both collectives and costs rank 0 as much each time."""
+    late, other = two_ranks.stragglers().to_pylist()
+    assert (late["rank"], late["arrived_last"], late["cost_to_others_ns"]) == (1, 2, 20_000)
+    assert late["late_in"] == "host"
+    assert (other["rank"], other["cost_to_others_ns"], other["wait_ns"]) == (0, 0, 20_000)
+
+
+def test_recommendations_come_worst_first_with_their_evidence(two_ranks: Session) -> None:
+    rows = two_ranks.recommendations().to_pylist()
+    gains = [r["gain_ns"] for r in rows]
+    assert gains == sorted(gains, reverse=True)
+    found = {r["analysis"]: r for r in rows}
+    # Rank 0 waits 10 µs twice. The first time nothing tells why; the second time rank 1 was idle
+    # for 10 µs longer since the collective before, which is added to the idle time of 37 and 47.
+    assert found["stragglers"]["gain_ns"] == 5_000
+    assert found["idle_breakdown"]["gain_ns"] == (37_000 + 47_000 + 10_000) // 2
+    assert "other ranks wait 10.0 µs in all for it" in found["idle_breakdown"]["evidence"]
+    assert found["comm_compute_overlap"]["gain_ns"] == 60_000
