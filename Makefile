@@ -87,7 +87,7 @@ menu: $(VENV)/.dev
 	$(BIN)/python -m htk.analyses.menu
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info htk/*.so
+	rm -rf $(VENV) build dist *.egg-info htk/base/native/*.so
 
 $(VENV)/.base: pyproject.toml setup.py MANIFEST.in $(CONSTRAINTS) $(wildcard native/*.cpp native/*.h native/*/*.cpp native/*/*.h)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,4 +1,7 @@
-"""The menu: every analysis of this folder, its module and the question it answers.
+"""The menu: every analysis of htk, its module and the question it answers.
+
+In: tables of a recording, and options. Out: one table for each question, of a declared schema.
+May import base, physics and quantities. Questions of other packages stand in the menu by name.
 
 `python -m htk.analyses.menu` writes it anew from the modules; nothing is imported to print it.
 """
@@ -18,80 +21,83 @@ if TYPE_CHECKING:
 class MenuEntry:
     """One line of the menu."""
 
-    module: str
+    module: str  # below htk
     question: str
 
+    @property
+    def subject(self) -> str:
+        """Return the name of the folder that the question lies in."""
+        return self.module.split(".")[-2]
+
     def load(self, name: str) -> "Analysis[...]":
-        analysis: Analysis[...] = getattr(
-            importlib.import_module(f"{__name__}.{self.module}"), name
-        )
+        analysis: Analysis[...] = getattr(importlib.import_module(f"htk.{self.module}"), name)
         return analysis
 
 
 # fmt: off
 ANALYSES: dict[str, MenuEntry] = {
-    "alltoall_balance": MenuEntry("comm.alltoall_balance", "How uneven are the all-to-alls: who sends or receives most, and by how much?"),
-    "annotation_breakdown": MenuEntry("ops.annotation_breakdown", "What do user ranges cost, on the CPU and on the GPU?"),
-    "bucket_study": MenuEntry("comm.bucket_study", "Are the buffers large enough: how does bandwidth grow with the size of a collective?"),
-    "change_points": MenuEntry("time.change_points", "From which step on did a kernel, or the step, become slower or faster?"),
-    "clock_alignment": MenuEntry("comm.clock_alignment", "How far are the clocks of the ranks apart, and how well is that known?"),
-    "collective_times": MenuEntry("comm.collective_times", "When did each collective run on each rank, how long did it wait, how fast was it?"),
-    "comm_compute_overlap": MenuEntry("time.comm_compute_overlap", "How much of the communication is hidden behind compute?"),
-    "comm_compute_ratio": MenuEntry("time.comm_compute_ratio", "How much does each GPU communicate for what it computes?"),
-    "comm_excess": MenuEntry("comm.comm_excess", "Which transfers take longer than their size should cost, in which groups, rails and nodes?"),
-    "comm_matrix": MenuEntry("comm.comm_matrix", "Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?"),
-    "comm_model": MenuEntry("comm.comm_model", "How does the time of a collective grow with its size: what latency, what bandwidth?"),
-    "comm_overlap_by_group": MenuEntry("comm.comm_overlap_by_group", "Which group's communication hides behind compute, and which is exposed?"),
-    "comm_progress": MenuEntry("comm.comm_progress", "Which ranks of a communicator are behind the others, or do not answer?"),
-    "comm_proxy": MenuEntry("comm.comm_proxy", "What did NCCL's proxies wait for in each collective: the GPU, the peer, the network?"),
-    "comm_sources": MenuEntry("comm.comm_sources", "Which algorithm, protocol and channels did each collective use, as NCCL's records say?"),
-    "comm_summary": MenuEntry("comm.comm_summary", "How much is communicated, by what, how fast, and how much of it is exposed?"),
-    "comm_wait": MenuEntry("comm.comm_wait", "How long does each rank wait in collectives, and who makes the others wait?"),
-    "compile_graph_coverage": MenuEntry("run.compile_graph_coverage", "How much of the GPU time runs in CUDA graphs, compiled or eagerly?"),
-    "critical_path": MenuEntry("causes.critical_path", "What bounds the step: which work lies on its critical path?"),
-    "flops": MenuEntry("ops.flops", "How much work is done, and what share of the peak is that (MFU)?"),
-    "fsdp_units": MenuEntry("run.fsdp_units", "How are FSDP's units gathered and reduced: how large, how early, how exposed?"),
-    "gpu_speed": MenuEntry("kernels.gpu_speed", "Does a GPU run the same kernels slower than the others, or slower than before?"),
-    "hang": MenuEntry("comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
-    "host_stalls": MenuEntry("time.host_stalls", "What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"),
-    "idle_breakdown": MenuEntry("time.idle_breakdown", "Why was each GPU idle: was the host late, and doing what?"),
-    "kernel_families": MenuEntry("kernels.kernel_families", "What kinds of kernels does the GPU run, and do they use its tensor cores?"),
-    "kernel_kinds": MenuEntry("time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
-    "kernel_occupancy": MenuEntry("kernels.kernel_occupancy", "How well do kernels fill the GPU?"),
-    "kernel_sequences": MenuEntry("kernels.kernel_sequences", "Which sequences of kernels do operators launch again and again?"),
-    "kernel_top": MenuEntry("kernels.kernel_top", "Which kernels cost most GPU time?"),
-    "late_arrivals": MenuEntry("comm.late_arrivals", "In which collectives did ranks wait longest, and for whom?"),
-    "launch_stats": MenuEntry("kernels.launch_stats", "How long do launches take, and how long does the launched work wait?"),
-    "link_counters": MenuEntry("comm.link_counters", "Do the counters of NVLink and network adapters see what collectives should send?"),
-    "matrix_calls": MenuEntry("ops.matrix_calls", "Which matrix products, attention calls and convolutions ran, and how fast by shape?"),
-    "memory_bandwidth": MenuEntry("kernels.memory_bandwidth", "How fast are copies and sets, in each direction?"),
-    "memory_peaks": MenuEntry("memory.memory_peaks", "When is memory at its highest, and what holds it then?"),
-    "memory_replay": MenuEntry("memory.memory_replay", "What does the allocator reserve for these allocations, and if they were larger or smaller?"),
-    "memory_timeline": MenuEntry("memory.memory_timeline", "How much memory is in use, over time?"),
-    "module_breakdown": MenuEntry("ops.module_breakdown", "Which modules take the time, in forward and in backward?"),
-    "moe_balance": MenuEntry("run.moe_balance", "How evenly do tokens spread over the ranks that hold the experts, layer by layer?"),
-    "op_breakdown": MenuEntry("ops.op_breakdown", "Which operators take the time, on the CPU and on the GPU?"),
-    "op_tree": MenuEntry("ops.op_tree", "Where in the call tree do operators take their time?"),
-    "phase_breakdown": MenuEntry("time.phase_breakdown", "How does the time divide into data loading, forward, backward and optimizer?"),
-    "pipeline_bubble": MenuEntry("run.pipeline_bubble", "How much of a step does each pipeline stage stand idle?"),
-    "python_hotspots": MenuEntry("ops.python_hotspots", "Which Python functions take the time?"),
-    "queue_length": MenuEntry("kernels.queue_length", "How much launched work waits, and is the CPU held up by a full queue?"),
-    "recommendations": MenuEntry("causes.recommendations", "What should be changed first, and how much recorded time does each cause hold?"),
-    "roofline": MenuEntry("ops.roofline", "How close does each operator come to what its GPU can do?"),
-    "serving_iterations": MenuEntry("run.serving_iterations", "What does each iteration of an inference server do, and how long does it take?"),
-    "short_kernels": MenuEntry("kernels.short_kernels", "How much runs in kernels too short to pay for their launch?"),
-    "slow_links": MenuEntry("comm.slow_links", "Which adapter, link, node or GPU slows communication down, and what would decide it?"),
-    "slowdown_by_stage": MenuEntry("jobs.slowdown_by_stage", "Which pipeline stage slows the job: is the model split evenly?"),
-    "slowdown_by_type": MenuEntry("jobs.slowdown_by_type", "Which type of operation slows the job: compute, pipeline transfers or reductions?"),
-    "slowdown_by_worker": MenuEntry("jobs.slowdown_by_worker", "Which worker (data-parallel rank and stage) slows the job, and in how many of its steps?"),
-    "step_times": MenuEntry("time.step_times", "How long did each step take, on the GPU and on the host?"),
-    "step_variance": MenuEntry("time.step_variance", "Why do some steps take longer than the median step: kernels, work, waiting or the host?"),
-    "straggler_causes": MenuEntry("jobs.straggler_causes", "Why is the job slower than its peers' operations allow: a bad worker, uneven stages, lengths?"),
-    "straggler_slowdown": MenuEntry("jobs.straggler_slowdown", "How much slower is the job than it would be if no operation were slower than its peers?"),
-    "straggler_steps": MenuEntry("causes.straggler_steps", "Is it the same rank that is late in every step, one node, or another rank each time?"),
-    "straggler_whatif": MenuEntry("jobs.straggler_whatif", "What would a step take without that worker, with even stages, balanced lengths, …?"),
-    "stragglers": MenuEntry("causes.stragglers", "Which rank is late, in what, and how much does it cost the others?"),
-    "time_breakdown": MenuEntry("time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),
+    "alltoall_balance": MenuEntry("analyses.comm.alltoall_balance", "How uneven are the all-to-alls: who sends or receives most, and by how much?"),
+    "annotation_breakdown": MenuEntry("analyses.ops.annotation_breakdown", "What do user ranges cost, on the CPU and on the GPU?"),
+    "bucket_study": MenuEntry("analyses.comm.bucket_study", "Are the buffers large enough: how does bandwidth grow with the size of a collective?"),
+    "change_points": MenuEntry("analyses.time.change_points", "From which step on did a kernel, or the step, become slower or faster?"),
+    "clock_alignment": MenuEntry("analyses.comm.clock_alignment", "How far are the clocks of the ranks apart, and how well is that known?"),
+    "collective_times": MenuEntry("analyses.comm.collective_times", "When did each collective run on each rank, how long did it wait, how fast was it?"),
+    "comm_compute_overlap": MenuEntry("analyses.time.comm_compute_overlap", "How much of the communication is hidden behind compute?"),
+    "comm_compute_ratio": MenuEntry("analyses.time.comm_compute_ratio", "How much does each GPU communicate for what it computes?"),
+    "comm_excess": MenuEntry("analyses.comm.comm_excess", "Which transfers take longer than their size should cost, in which groups, rails and nodes?"),
+    "comm_matrix": MenuEntry("analyses.comm.comm_matrix", "Which ranks (or nodes) send how much to each other, point to point and in all-to-alls?"),
+    "comm_model": MenuEntry("analyses.comm.comm_model", "How does the time of a collective grow with its size: what latency, what bandwidth?"),
+    "comm_overlap_by_group": MenuEntry("analyses.comm.comm_overlap_by_group", "Which group's communication hides behind compute, and which is exposed?"),
+    "comm_progress": MenuEntry("analyses.comm.comm_progress", "Which ranks of a communicator are behind the others, or do not answer?"),
+    "comm_proxy": MenuEntry("analyses.comm.comm_proxy", "What did NCCL's proxies wait for in each collective: the GPU, the peer, the network?"),
+    "comm_sources": MenuEntry("analyses.comm.comm_sources", "Which algorithm, protocol and channels did each collective use, as NCCL's records say?"),
+    "comm_summary": MenuEntry("analyses.comm.comm_summary", "How much is communicated, by what, how fast, and how much of it is exposed?"),
+    "comm_wait": MenuEntry("analyses.comm.comm_wait", "How long does each rank wait in collectives, and who makes the others wait?"),
+    "compile_graph_coverage": MenuEntry("analyses.run.compile_graph_coverage", "How much of the GPU time runs in CUDA graphs, compiled or eagerly?"),
+    "critical_path": MenuEntry("verdicts.causes.critical_path", "What bounds the step: which work lies on its critical path?"),
+    "flops": MenuEntry("analyses.ops.flops", "How much work is done, and what share of the peak is that (MFU)?"),
+    "fsdp_units": MenuEntry("analyses.run.fsdp_units", "How are FSDP's units gathered and reduced: how large, how early, how exposed?"),
+    "gpu_speed": MenuEntry("analyses.kernels.gpu_speed", "Does a GPU run the same kernels slower than the others, or slower than before?"),
+    "hang": MenuEntry("analyses.comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
+    "host_stalls": MenuEntry("analyses.time.host_stalls", "What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"),
+    "idle_breakdown": MenuEntry("analyses.time.idle_breakdown", "Why was each GPU idle: was the host late, and doing what?"),
+    "kernel_families": MenuEntry("analyses.kernels.kernel_families", "What kinds of kernels does the GPU run, and do they use its tensor cores?"),
+    "kernel_kinds": MenuEntry("analyses.time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
+    "kernel_occupancy": MenuEntry("analyses.kernels.kernel_occupancy", "How well do kernels fill the GPU?"),
+    "kernel_sequences": MenuEntry("analyses.kernels.kernel_sequences", "Which sequences of kernels do operators launch again and again?"),
+    "kernel_top": MenuEntry("analyses.kernels.kernel_top", "Which kernels cost most GPU time?"),
+    "late_arrivals": MenuEntry("analyses.comm.late_arrivals", "In which collectives did ranks wait longest, and for whom?"),
+    "launch_stats": MenuEntry("analyses.kernels.launch_stats", "How long do launches take, and how long does the launched work wait?"),
+    "link_counters": MenuEntry("analyses.comm.link_counters", "Do the counters of NVLink and network adapters see what collectives should send?"),
+    "matrix_calls": MenuEntry("analyses.ops.matrix_calls", "Which matrix products, attention calls and convolutions ran, and how fast by shape?"),
+    "memory_bandwidth": MenuEntry("analyses.kernels.memory_bandwidth", "How fast are copies and sets, in each direction?"),
+    "memory_peaks": MenuEntry("analyses.memory.memory_peaks", "When is memory at its highest, and what holds it then?"),
+    "memory_replay": MenuEntry("analyses.memory.memory_replay", "What does the allocator reserve for these allocations, and if they were larger or smaller?"),
+    "memory_timeline": MenuEntry("analyses.memory.memory_timeline", "How much memory is in use, over time?"),
+    "module_breakdown": MenuEntry("analyses.ops.module_breakdown", "Which modules take the time, in forward and in backward?"),
+    "moe_balance": MenuEntry("analyses.run.moe_balance", "How evenly do tokens spread over the ranks that hold the experts, layer by layer?"),
+    "op_breakdown": MenuEntry("analyses.ops.op_breakdown", "Which operators take the time, on the CPU and on the GPU?"),
+    "op_tree": MenuEntry("analyses.ops.op_tree", "Where in the call tree do operators take their time?"),
+    "phase_breakdown": MenuEntry("analyses.time.phase_breakdown", "How does the time divide into data loading, forward, backward and optimizer?"),
+    "pipeline_bubble": MenuEntry("analyses.run.pipeline_bubble", "How much of a step does each pipeline stage stand idle?"),
+    "python_hotspots": MenuEntry("analyses.ops.python_hotspots", "Which Python functions take the time?"),
+    "queue_length": MenuEntry("analyses.kernels.queue_length", "How much launched work waits, and is the CPU held up by a full queue?"),
+    "recommendations": MenuEntry("verdicts.causes.recommendations", "What should be changed first, and how much recorded time does each cause hold?"),
+    "roofline": MenuEntry("analyses.ops.roofline", "How close does each operator come to what its GPU can do?"),
+    "serving_iterations": MenuEntry("analyses.run.serving_iterations", "What does each iteration of an inference server do, and how long does it take?"),
+    "short_kernels": MenuEntry("analyses.kernels.short_kernels", "How much runs in kernels too short to pay for their launch?"),
+    "slow_links": MenuEntry("analyses.comm.slow_links", "Which adapter, link, node or GPU slows communication down, and what would decide it?"),
+    "slowdown_by_stage": MenuEntry("analyses.jobs.slowdown_by_stage", "Which pipeline stage slows the job: is the model split evenly?"),
+    "slowdown_by_type": MenuEntry("analyses.jobs.slowdown_by_type", "Which type of operation slows the job: compute, pipeline transfers or reductions?"),
+    "slowdown_by_worker": MenuEntry("analyses.jobs.slowdown_by_worker", "Which worker (data-parallel rank and stage) slows the job, and in how many of its steps?"),
+    "step_times": MenuEntry("analyses.time.step_times", "How long did each step take, on the GPU and on the host?"),
+    "step_variance": MenuEntry("analyses.time.step_variance", "Why do some steps take longer than the median step: kernels, work, waiting or the host?"),
+    "straggler_causes": MenuEntry("analyses.jobs.straggler_causes", "Why is the job slower than its peers' operations allow: a bad worker, uneven stages, lengths?"),
+    "straggler_slowdown": MenuEntry("analyses.jobs.straggler_slowdown", "How much slower is the job than it would be if no operation were slower than its peers?"),
+    "straggler_steps": MenuEntry("verdicts.causes.straggler_steps", "Is it the same rank that is late in every step, one node, or another rank each time?"),
+    "straggler_whatif": MenuEntry("analyses.jobs.straggler_whatif", "What would a step take without that worker, with even stages, balanced lengths, …?"),
+    "stragglers": MenuEntry("verdicts.causes.stragglers", "Which rank is late, in what, and how much does it cost the others?"),
+    "time_breakdown": MenuEntry("analyses.time.time_breakdown", "Where does each GPU's time go: compute, communication, copies or idle?"),
 }
 # fmt: on
 
@@ -110,7 +116,7 @@ class Added(MenuEntry):
 
 for _name, _one in plugins.added("htk.analyses").items():
     if _name not in ANALYSES:  # what htk answers stays its own
-        ANALYSES[_name] = Added("plugins", f"from the package {_one.package}")
+        ANALYSES[_name] = Added(f"plugins.{_name}", f"from the package {_one.package}")
 
 
 def find(name: str) -> "Analysis[...]":

@@ -1,6 +1,6 @@
-"""Writes what is derived from the folder of analyses: `python -m htk.analyses.menu`.
+"""Writes what is derived from all analyses: `python -m htk.analyses.menu`.
 
-The menu in `htk/analyses/__init__.py`, and the types of a session's methods in `questions.pyi`.
+The menu in `analyses/__init__.py`, and the types of a session's methods in `questions.pyi`.
 """
 
 import importlib
@@ -13,20 +13,22 @@ from typing import Any
 
 import htk
 from htk import analyses
+from htk.analyses import MenuEntry
 from htk.base.core.analysis import Analysis
 
+ROOMS = ("htk.analyses", "htk.verdicts.causes")  # those that answer questions by name
 _STUB = Path(htk.__file__).parent / "faces/notebook" / "questions.pyi"
 _MENU = re.compile(r"ANALYSES: dict\[str, MenuEntry\] = \{.*?\}\n", re.DOTALL)
 
 
 def collected() -> dict[str, tuple[str, str]]:
-    """Return every analysis of the folder: its module and its question."""
+    """Return every analysis of the rooms that answer questions: its module and its question."""
     entries = {}
-    prefix = analyses.__name__ + "."
-    for info in pkgutil.walk_packages(analyses.__path__, prefix):
-        for value in vars(importlib.import_module(info.name)).values():
-            if isinstance(value, Analysis) and value.function.__module__ == info.name:
-                entries[value.name] = (info.name.removeprefix(prefix), value.question)
+    for room in map(importlib.import_module, ROOMS):
+        for info in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
+            for value in vars(importlib.import_module(info.name)).values():
+                if isinstance(value, Analysis) and value.function.__module__ == info.name:
+                    entries[value.name] = (info.name.removeprefix("htk."), value.question)
     return dict(sorted(entries.items()))
 
 
@@ -54,9 +56,7 @@ def stub() -> str:
     """Return the methods of a session, as a type checker reads them."""
     methods = []
     for name, (module, question) in collected().items():
-        analysis: Analysis[...] = getattr(
-            importlib.import_module(f"{analyses.__name__}.{module}"), name
-        )
+        analysis = MenuEntry(module, question).load(name)
         options = [
             f"{o.name}: {_spelled(o.type)} = {o.default!r}" for o in analysis.options.values()
         ]

@@ -37,7 +37,16 @@ from htk.analyses import ANALYSES
 from htk.quantities.derived import registry
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("columns", "derived", "measures", "graph", "whatif", "models", "compare", "parsers")
+PACKAGES = (
+    "htk/base/columns",
+    "htk/physics",
+    "htk/quantities/derived",
+    "htk/quantities/graph",
+    "htk/quantities/measures",
+    "htk/traces/compare",
+    "htk/whatif",
+    "parsers",
+)
 EQUIVALENTS = ROOT / "bench/mutation_equivalents.toml"
 KEY = ("path", "code", "before", "after")  # names a mutant in files, as Mutant.key does
 WIDER_FILES = 10  # tests of users of a module: the nearest so many
@@ -123,15 +132,15 @@ def note_killed(file: Path, verdicts: list[Verdict]) -> None:
 
 def summary(verdicts: list[Verdict], seed: int) -> dict[str, object]:
     """Return the figures, by package too, and the survivors."""
-    rooms: dict[str, Counter[str]] = defaultdict(Counter)
+    packages: dict[str, Counter[str]] = defaultdict(Counter)
     for verdict in verdicts:
-        rooms[room_of(verdict.mutant.path)][verdict.outcome] += 1
+        packages[package_of(verdict.mutant.path)][verdict.outcome] += 1
     survivors = [asdict(v.mutant) for v in verdicts if v.outcome == "survived"]
     return {
         "seed": seed,
         "mutants": len(verdicts),
         "killed": sum(verdict.outcome == "killed" for verdict in verdicts),
-        "packages": {room: dict(rooms[room]) for room in ROOMS if room in rooms},
+        "packages": {name: dict(counts) for name, counts in sorted(packages.items())},
         "survivors": survivors,
     }
 
@@ -147,7 +156,7 @@ class Tree:
         names = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
         ).stdout.split("\0")
-        compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "htk").glob("*.so")]
+        compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "htk/base/native").glob("*.so")]
         for name in filter(None, (*names, *compiled)):
             target = root / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -200,13 +209,13 @@ class Tree:
 
 def modules() -> list[str]:
     """Return the modules of the packages that make numbers."""
-    folders = [ROOT / ("parsers" if room == "parsers" else f"htk/{room}") for room in ROOMS]
-    return sorted(str(p.relative_to(ROOT)) for folder in folders for p in folder.rglob("*.py"))
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    return sorted(str(path.relative_to(ROOT)) for path in files)
 
 
-def room_of(path: str) -> str:
-    first, second, *_ = path.split("/")
-    return second if first == "htk" else first
+def package_of(path: str) -> str:
+    """Return the name of the package that a module is drawn from."""
+    return next(Path(p).name for p in PACKAGES if path.startswith(f"{p}/"))
 
 
 def nearest_tests(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

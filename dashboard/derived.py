@@ -16,7 +16,7 @@ def titles() -> dict[str, list[tuple[str, str]]]:
     """Subjects, and the (page, title) of each question."""
     subjects: dict[str, list[tuple[str, str]]] = {}
     for name, entry in sorted(ANALYSES.items()):
-        subjects.setdefault(entry.module.split(".")[0], []).append((name, name.replace("_", " ")))
+        subjects.setdefault(entry.subject, []).append((name, name.replace("_", " ")))
     return subjects
 
 

@@ -13,11 +13,10 @@ import dash_mantine_components as dmc
 
 from htk.base.errors import UsageError
 from htk.dashboard.components import MADE_ON_OPENING
-from htk.physics.decoder import decoder
 from htk.physics.hardware import catalogue, gpu
 from htk.physics.memory import OPTIMIZERS
 from htk.physics.network import NETWORKS, named_network
-from htk.physics.presets import PRESETS
+from htk.physics.presets import PRESETS, decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.precision import RECIPES
 

@@ -1,5 +1,8 @@
 """Every format that htk reads: one module each, asked in this order.
 
+In: bytes of a file. Out: tables of the vocabulary, and what was damaged. May import base, physics
+and quantities.
+
 What is told by one sure mark comes first. A bare array of events may be NCCL's plugin, so that is
 asked before kineto. A log may hold lines of several formats: it is called by the first of
 `common.line_formats`, and all are read.

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from htk.base.errors import UsageError
-from htk.physics.decoder import Decoder, decoder
+from htk.physics.decoder import Decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from htk.base.columns.types import Floats, Mask
-from htk.physics.decoder import Decoder, decoder
+from htk.physics.decoder import Decoder
 from htk.physics.hardware import gpu
 from htk.physics.memory import (
     COMMUNICATOR,
@@ -27,6 +27,7 @@ from htk.physics.memory import (
     model_size,
     p_oom,
 )
+from htk.physics.presets import decoder
 
 _FRAGMENTATIONS = (0.02, 0.04, 0.06, 0.08, 0.1)
 _COMMUNICATORS = (0.0, 1e9, 2e9, 2.5e9, 3e9)

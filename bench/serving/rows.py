@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from htk.physics.decoder import Decoder, decoder
+from htk.physics.decoder import Decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.serving.iteration import IterationWork
 from htk.planning.serving.server import Server
 from htk.planning.serving.steady import Load, SteadyServer

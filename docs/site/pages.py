@@ -98,7 +98,7 @@ def analyses_page() -> str:
     for subject, title in _SUBJECTS.items():
         lines += [f"## {title}", "", "| | |", "| --- | --- |"]
         for name, entry in sorted(ANALYSES.items()):
-            if entry.module.split(".")[0] == subject:
+            if entry.subject == subject:
                 lines.append(f"| [`{name}`]({name}.md) | {_cell(entry.question)} |")
         lines.append("")
     return "\n".join(lines)

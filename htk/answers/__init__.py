@@ -1,4 +1,5 @@
 """Questions by name: the options checked, the analysis run, its coverage beside the answer.
 
-In: a trace and the name of an analysis. Out: `Result`. May not import faces.
+In: a trace and the name of an analysis. Out: `Result`, as text, HTML, figure; traces for others.
+May import base, physics, quantities, parsers, traces and analyses.
 """

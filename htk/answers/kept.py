@@ -15,7 +15,7 @@ from htk.base.core.analysis import Analysis
 from htk.traces.trace.selection import EVERYTHING
 from htk.traces.trace.trace import Trace
 
-_OWN = "htk.analyses."  # of a plug-in the code is not known
+_OWN = "htk."  # of a plug-in the code is not known
 
 
 def kept_answer(

@@ -2,6 +2,7 @@
 
 from htk.hta import TraceAnalysis     # instead of: from hta.trace_analysis import TraceAnalysis
 
+In: files, as HTA takes them. Out: HTA's frames. May import all up to answers.
 `htk.hta(trace)` gives the same of a trace that is open already, `for_hta(trace)` hands htk's tables
 to the real HTA. Methods, arguments, columns and the choice of steps are HTA's; the figures are not
 rounded to microseconds, and docs/differences.md says where they differ and why.

@@ -6,8 +6,7 @@ attention and shared experts (DeepSeek-V3), layers of state spaces (Mamba-2) amo
 attention. Sizes by name stand in `presets`.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from htk.base.errors import UsageError
 
@@ -217,33 +216,6 @@ class Decoder:
     def active_parameters(self) -> int:
         """The number of parameters that each token uses."""
         return self.parameters - self.idle_parameters
-
-
-def decoder(name: str, **sizes_by_name: Any) -> Decoder:
-    """Return a preset, with the given sizes in place of its own; any other name needs all sizes,
-    and is gated only where `gated` says so."""
-    from htk.physics.presets import preset
-
-    known_model = preset(name)
-    if known_model is not None:
-        model = replace(known_model, **sizes_by_name) if sizes_by_name else known_model
-    else:
-        sizes_by_name.setdefault("kv_heads", sizes_by_name.get("heads", 0))
-        sizes_by_name.setdefault("gated", False)
-        try:
-            model = Decoder(name, **sizes_by_name)
-        except TypeError:
-            raise UsageError(_unknown(name)) from None
-    return checked(model)
-
-
-def _unknown(name: str) -> str:
-    from htk.physics.presets import PRESETS
-
-    return (
-        f"no model {name!r}: there are {', '.join(PRESETS)};"
-        " any other wants --layers, --hidden, --heads, --ffn and --vocab, or a config.json"
-    )
 
 
 def checked(model: Decoder) -> Decoder:

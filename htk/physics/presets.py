@@ -1,8 +1,11 @@
 """Decoders by name, in their published sizes."""
 
 import re
+from dataclasses import replace
+from typing import Any
 
-from htk.physics.decoder import Decoder, LatentAttention, StateSpace
+from htk.base.errors import UsageError
+from htk.physics.decoder import Decoder, LatentAttention, StateSpace, checked
 
 _DEEPSEEK = LatentAttention(1536, 512, 128, 64, 128)
 _WINDOW = 128  # of gpt-oss, in every second layer
@@ -104,3 +107,26 @@ def _letters(name: str) -> str:
 _by_letters = {_letters(name): model for name, model in PRESETS.items()} | {
     _letters(other): PRESETS[name] for other, name in _ALSO.items()
 }
+
+
+def decoder(name: str, **sizes_by_name: Any) -> Decoder:
+    """Return a preset, with the given sizes in place of its own; any other name needs all sizes,
+    and is gated only where `gated` says so."""
+    known_model = preset(name)
+    if known_model is not None:
+        model = replace(known_model, **sizes_by_name) if sizes_by_name else known_model
+    else:
+        sizes_by_name.setdefault("kv_heads", sizes_by_name.get("heads", 0))
+        sizes_by_name.setdefault("gated", False)
+        try:
+            model = Decoder(name, **sizes_by_name)
+        except TypeError:
+            raise UsageError(_unknown(name)) from None
+    return checked(model)
+
+
+def _unknown(name: str) -> str:
+    return (
+        f"no model {name!r}: there are {', '.join(PRESETS)};"
+        " any other wants --layers, --hidden, --heads, --ffn and --vocab, or a config.json"
+    )

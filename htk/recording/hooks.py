@@ -1,17 +1,36 @@
 """Hooks that log operations: on modules and optimizers of a plain loop, on Megatron's timers."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 from htk.base.core.extras import require
 from htk.base.schema.operation_types import ROW_TYPES, operation_type
-
-if TYPE_CHECKING:
-    from htk.recording.operations import OperationLog
+from htk.recording.clocks import Clock
 
 
-def watch(log: "OperationLog", model: Any, optimizer: Any) -> None:
+class Log(Protocol):
+    """What hooks need of a log of operations."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return the sizes of the job's parallelism, by Megatron's names."""
+        ...
+
+    def add(
+        self, type_: str, began: Any, ended: Any, micro_batch: int | None, chunk: int | None
+    ) -> None:
+        """Log an operation between two marks of the clock."""
+        ...
+
+
+def watch(log: Log, model: Any, optimizer: Any) -> None:
     """Log what a plain loop does, from hooks that torch calls anyway."""
     passes = _Passes(log, model)
     model.register_forward_pre_hook(passes.forward_begins)
@@ -24,7 +43,7 @@ def watch(log: "OperationLog", model: Any, optimizer: Any) -> None:
 class _Passes:
     """Forwards and backwards of one model, numbered by micro-batch."""
 
-    def __init__(self, log: "OperationLog", model: Any) -> None:
+    def __init__(self, log: Log, model: Any) -> None:
         require("torch", "a recording")
         import torch
 
@@ -91,7 +110,7 @@ def _tensors(output: Any) -> Iterator[Any]:
 class LoggingTimers:
     """Megatron's timers; those of operations log what they time."""
 
-    def __init__(self, timers: Any, log: "OperationLog") -> None:
+    def __init__(self, timers: Any, log: Log) -> None:
         self._timers, self._log = timers, log
         self._wrapped: dict[str, _Timer] = {}
         self.count: Counter[str] = Counter()
@@ -114,7 +133,7 @@ class LoggingTimers:
 class _Timer:
     """One timer; micro-batch and chunk are those of the schedule, by how often it has run."""
 
-    def __init__(self, timers: LoggingTimers, log: "OperationLog", type_: str) -> None:
+    def __init__(self, timers: LoggingTimers, log: Log, type_: str) -> None:
         self.timer: Any = None
         self._timers, self._log, self._type = timers, log, type_
         self._began: Any = None
@@ -139,7 +158,7 @@ class _Timer:
         timers.count[self._type] += 1
         if not self._type.endswith("_compute"):
             return None, None
-        stages, chunks = (log.worker.sizes.get(name, 1) for name in ("pp_size", "vpp_size"))
+        stages, chunks = (log.sizes.get(name, 1) for name in ("pp_size", "vpp_size"))
         group, within = divmod(nth, stages * chunks)
         chunk, batch = divmod(within, stages)
         forward = self._type.startswith("forward")

@@ -161,6 +161,11 @@ class OperationLog:
             self._file.close()
             self._file = None
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the job's parallelism, by Megatron's names."""
+        return self.worker.sizes
+
     def watch(self, model: Any, optimizer: Any = None) -> None:
         """Log forwards, backwards, exposed reductions (of DDP) and steps of a plain loop."""
         from htk.recording.hooks import watch

@@ -1,6 +1,7 @@
 """What would change if: edits of the execution graph, replayed, with their uncertainty.
 
-In: a trace and edits. Out: the predicted step with its prediction interval. May not import faces.
+In: a trace and edits. Out: the predicted step with its prediction interval. May import all up to
+answers and planning.
 `htk.whatif(trace)` collects edits: the package is callable, as its name is also the function's.
 """
 

@@ -7,7 +7,8 @@ median one of its role; and of all ranks those that the others wait for most, in
 graph is made of and in the one that it is tested with. Then, until nothing is missing: whoever
 exchanges messages with a chosen rank (the stages of its pipeline), and for each collective of a
 chosen rank a rank of each role that takes part in it. A rank that is left out follows the chosen
-one of its role in the same collective that waits about as long as it does (`htk.quantities.graph.left_out`).
+one of its role in the same collective that waits about as long as it does
+(`htk.quantities.graph.left_out`).
 """
 
 from dataclasses import dataclass

@@ -31,7 +31,7 @@ TYPES: dict[str, pa.DataType] = {
 
 
 class ByteStream(Protocol):
-    """Bytes, decompressed. It may also have what htk.base.io.decompress has: read1, damage and so on."""
+    """Bytes, decompressed. It may also have what `decompress` adds: read1, damage and so on."""
 
     def readinto(self, buffer: memoryview, /) -> int | None: ...
 

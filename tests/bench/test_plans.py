@@ -9,8 +9,8 @@ import pytest
 from bench.plans.page import checked, page
 from bench.plans.rows import Measured, load
 from bench.plans.score import Miss, factors, misses, source_scores, trait_variances
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
 

@@ -12,8 +12,8 @@ import pytest
 from htk.dashboard.plan_answer import key_of, searched
 from htk.dashboard.plan_fields import FIELDS, FieldErrors, errors_of, read_request
 from htk.dashboard.runs import Runs
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.search import SearchAnswer, layout_words, search
 from htk.verdicts.sites.site import GpuAtSite, PlanAtSite, Rate, Site

@@ -65,11 +65,6 @@ class Analysis(Generic[P]):
         """Return the label that its results carry."""
         return Label(self.name, self.question, self.chart)
 
-    @property
-    def subject(self) -> str:
-        """The folder it lives in."""
-        return (["plugins", *self.function.__module__.split(".")])[-2]
-
     @cached_property
     def doc(self) -> str:
         return inspect.getdoc(self.function) or ""

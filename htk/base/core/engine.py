@@ -51,7 +51,7 @@ def core() -> ModuleType | None:
 
 
 @cache
-def sources_digest(folder: Path = Path(__file__).parents[2] / "native" / "kineto") -> str:
+def sources_digest(folder: Path = Path(__file__).parents[3] / "native" / "kineto") -> str:
     """Return the hash of the core's sources, as setup.py builds it in; "" without a checkout."""
     files = sorted(path for path in folder.glob("*") if path.suffix in (".cpp", ".h"))
     return hashlib.sha256(b"".join(map(Path.read_bytes, files))).hexdigest() if files else ""

@@ -12,48 +12,35 @@ from functools import cache
 from pathlib import Path
 
 # Packages whose code decides what a table holds: parsers, makers of derived tables, what both use.
-PACKAGES = ("columns", "core", "derived", "io", "models", "names", "parsers", "schema")
+PACKAGES = ("base", "parsers", "physics", "quantities/derived")
 # What answers questions from tables, beside those.
 ANSWERING = (
     "analyses",
     "answers",
-    "compare",
-    "graph",
-    "measures",
-    "output",
-    "spread",
-    "straggler",
-    "trace",
+    "quantities",
+    "traces/compare",
+    "traces/trace",
+    "verdicts/causes",
 )
-_MODULES = ("errors.py", "plugins.py")
-_COMPILED = ("_allocator.", "_kineto.", "_order.")  # their twins in Python are among the packages
-_ANSWERING_COMPILED = ("_overlaps.", "_replay.")
+_HTK = Path(__file__).parents[2]
 
 
 @cache
-def table_code(package: Path = Path(__file__).parents[1]) -> str:
+def table_code(package: Path = _HTK) -> str:
     """Return the hash of all code of htk that makes tables, in a checkout or installed."""
-    names = [e.name for e in os.scandir(package) if e.name.startswith(_COMPILED)]
-    files = [str(package / name) for name in (*_MODULES, *names)]
-    for name in PACKAGES:
-        files += _files(str(package / name))
-    return _digest(files, str(package))
+    return _digest_packages(package, PACKAGES)
 
 
 @cache
-def answer_code(package: Path = Path(__file__).parents[1]) -> str:
+def answer_code(package: Path = _HTK) -> str:
     """Return the hash of all code that answers questions from tables, but for what makes those."""
-    files = [e.path for e in os.scandir(package) if e.name.startswith(_ANSWERING_COMPILED)]
-    for name in ANSWERING:
-        files += _files(str(package / name))
-    return _digest(files, str(package))
+    return _digest_packages(package, ANSWERING)
 
 
 @cache
 def package_code(name: str) -> str:
     """Return the hash of all code of one of htk's packages."""
-    folder = str(Path(__file__).parents[1] / name)
-    return _digest(list(_files(folder)), folder)
+    return _digest_packages(_HTK / name, ("",))
 
 
 @cache
@@ -61,6 +48,10 @@ def plugin_code(file: str) -> str:
     """Return the hash of a parser of another package: its module, or the folder it is."""
     folder, name = os.path.split(file)
     return _digest(_files(folder) if name.startswith("__init__.") else [file], folder)
+
+
+def _digest_packages(root: Path, names: tuple[str, ...]) -> str:
+    return _digest([file for name in names for file in _files(str(root / name))], str(root))
 
 
 def _files(folder: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeVar
 
-from htk.base.errors import AnalysisError, UsageError
+from htk.base.errors import AnalysisError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -86,21 +86,6 @@ class ThreadMapper:
 
     def close(self) -> None:
         return
-
-
-def mapper(on: str | None, workers: int | None = None) -> Mapper:
-    """Return who does the work: `threads` (or None), `processes` or `ray`."""
-    if on in (None, "threads"):
-        return ThreadMapper(workers)
-    if on == "processes":
-        from htk.base.spread.processes import ProcessMapper
-
-        return ProcessMapper(workers)
-    if on == "ray":
-        from htk.base.spread.on_ray import RayMapper
-
-        return RayMapper(workers)
-    raise UsageError(f"on {on!r}: expected one of {', '.join(ON)}")
 
 
 def in_order(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from htk.base.spread.mapper import Mapper, ThreadMapper, mapper
+from htk.base.errors import UsageError
+from htk.base.spread.mapper import ON, Mapper, ThreadMapper
 from htk.base.spread.memory import free_bytes
 
 # What reading takes for each stored byte, at most: text packed twelvefold, and as much again.
@@ -16,6 +17,21 @@ _READING_BYTES = 24
 # As stored. Reading a smaller file is mostly short calls, which hold the interpreter's lock or wait
 # for it after each: two threads take half as much CPU time again as one, for hardly less time.
 _SMALL_BYTES = 1 << 20
+
+
+def mapper(on: str | None, workers: int | None = None) -> Mapper:
+    """Return who does the work: `threads` (or None), `processes` or `ray`."""
+    if on in (None, "threads"):
+        return ThreadMapper(workers)
+    if on == "processes":
+        from htk.base.spread.processes import ProcessMapper
+
+        return ProcessMapper(workers)
+    if on == "ray":
+        from htk.base.spread.on_ray import RayMapper
+
+        return RayMapper(workers)
+    raise UsageError(f"on {on!r}: expected one of {', '.join(ON)}")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ MOST_KEPT = 2_000
 _MOST_CHARACTERS = 4 << 20
 _NEVER = {"--no-cache", "--help", "-h", "-o", "--output", "--version", "-"}
 _BINARY = ("parquet", "arrow", "xlsx")
-_CODE = Path(__file__).parents[1]
+_CODE = Path(__file__).parents[2]
 _Stamp = tuple[str, int, int, int, int]  # path, size, times, inode
 
 

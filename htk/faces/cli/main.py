@@ -47,8 +47,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
         subjects: dict[str, list[tuple[str, str]]] = {}
         for name, entry in sorted(ANALYSES.items()):
-            subject = entry.module.split(".")[0]
-            subjects.setdefault(subject, []).append((command_name(name), entry.question))
+            subjects.setdefault(entry.subject, []).append((command_name(name), entry.question))
         for subject, rows in subjects.items():
             with formatter.section(f"Questions: {subject}"):
                 formatter.write_dl(rows)

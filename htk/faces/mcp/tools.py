@@ -135,8 +135,8 @@ def _commands(traces: Traces) -> list[Tool]:
 
 def _plan(model: str, gpu: str, cluster: Mapping[str, int | float | str | bool]) -> str:
     from htk.base.errors import UsageError
-    from htk.physics.decoder import decoder
     from htk.physics.hardware import gpu as of_catalogue
+    from htk.physics.presets import decoder
     from htk.planning.plan.job import PlannedJob
     from htk.planning.plan.step import plan
     from htk.planning.plan.table import LABEL, MFU, plan_table, strategies

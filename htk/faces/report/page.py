@@ -39,7 +39,8 @@ def page(report: Report) -> str:
         f"<style>{_colours()}{asset('table.css')}{asset('report.css', 'htk.faces.report')}</style>"
         "</head><body>"
         f"{_menu(report)}<main>{''.join(parts)}</main>"
-        f"{_data(report)}<script>{asset('table.js')}{asset('report.js', 'htk.faces.report')}</script>"
+        f"{_data(report)}"
+        f"<script>{asset('table.js')}{asset('report.js', 'htk.faces.report')}</script>"
         "</body></html>"
     )
 

@@ -55,7 +55,8 @@ _TABLES = ("kernels", "launches")
 def path_events(tables: Mapping[str, pa.Table], step: int | None = None) -> pa.Table:
     """The pieces of a step's critical path, first to last; without a number of the steadiest.
 
-    `tables` are those of `htk.quantities.graph.build.READS`. Times are as recorded, not as replayed.
+    `tables` are those of `htk.quantities.graph.build.READS`. Times are as recorded, not as
+    replayed.
     """
     graph = build(tables, step)
     path = critical(graph, replay(graph).time)

@@ -2,8 +2,9 @@
 
 Everything within a rank depends on its own files and on when its collectives' last members arrive.
 So ranks are worked on a part at a time: each says what all have to know (`heard`), is made into a
-graph (`part_of`), cut down to what leads from one collective to the next (`htk.quantities.graph.cut`), and,
-once it is known when all collectives begin, replayed by itself (`replayed`).
+graph (`part_of`), cut down to what leads from one collective to the next
+(`htk.quantities.graph.cut`), and, once it is known when all collectives begin, replayed by itself
+(`replayed`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -6,21 +6,29 @@ counted by value. Two passes over the blocks, and what comes back from them is s
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from htk.base.columns.types import Ints
-
-if TYPE_CHECKING:
-    from htk.quantities.straggler.job import Block
-    from htk.quantities.straggler.program import Program
+from htk.quantities.straggler.program import Program
 
 CountedValues = tuple[Ints, Ints]  # distinct values in order, and how often each is there
 Counted = dict[int, CountedValues]  # by peers or label
-Codes = Callable[["Program"], Ints]  # peers or label of each operation
+Codes = Callable[[Program], Ints]  # peers or label of each operation
 _SHIFT = 44  # bits of a double that do not count: eight of its fraction do
+
+
+class TimedBlock(Protocol):
+    """Operations of some steps, with the time that each takes by itself."""
+
+    @property
+    def program(self) -> Program: ...
+
+    def durations(self, codes: Ints, code: int) -> Ints:
+        """Return each operation's own time, in ns, of those with a code."""
+        ...
 
 
 def bins_of(times: Ints) -> Ints:
@@ -44,7 +52,7 @@ class CountedBins:
 
     codes: Codes
 
-    def __call__(self, block: "Block") -> Counted:
+    def __call__(self, block: TimedBlock) -> Counted:
         codes = self.codes(block.program)
         return {
             code: counted_bins(block.durations(codes, code)) for code in np.unique(codes).tolist()
@@ -58,7 +66,7 @@ class CountedTimes:
     codes: Codes
     bins: Mapping[int, Ints]
 
-    def __call__(self, block: "Block") -> Counted:
+    def __call__(self, block: TimedBlock) -> Counted:
         codes = self.codes(block.program)
         counted: Counted = {}
         for code, wanted in self.bins.items():

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from htk.base.errors import UsageError
-from htk.physics.decoder import Decoder, decoder
+from htk.physics.decoder import Decoder
 from htk.physics.hardware import Gpu, gpu
 from htk.physics.memory import Layout, Memory, memory, model_size
-from htk.physics.presets import preset
+from htk.physics.presets import decoder, preset
 from htk.physics.wire import STRATEGIES
 
 # What can be planted, and what may be said of it: `straggler:rank=3,factor=1.5`.

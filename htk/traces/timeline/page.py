@@ -28,7 +28,7 @@ SCREEN = (
 )
 _SAMPLE = 200_000  # events, whose size in the file tells about that of all
 _CLEARLY = 1.25  # beyond the limit by such an estimate: not worth packing to find out
-_ASSETS = Path(__file__).parents[1] / "dashboard" / "assets"
+_ASSETS = Path(__file__).parents[2] / "dashboard" / "assets"
 COMPONENT = ("base", "cuts", "rows", "tracks", "notes", "draw", "panel", "parts", "input")
 _PARTS = (*COMPONENT, "engine", "page")
 _HOST = [KINDS.index(kind) for kind in ("cpu", "launch", "python", "range")]

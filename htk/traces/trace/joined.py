@@ -152,7 +152,7 @@ class JoinedTables:
     @cached_property
     def _entry(self) -> StoredEntry | None:
         """The entry of the joined tables; None where files are few or are not in the cache."""
-        return self._entry_of("files joined", package_code("trace"))
+        return self._entry_of("files joined", package_code("traces/trace"))
 
     @cached_property
     def _answers(self) -> StoredEntry | None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from htk.base.core.humanize import format_bytes
 from htk.base.errors import UsageError
-from htk.physics.decoder import Decoder, decoder
+from htk.physics.decoder import Decoder
+from htk.physics.presets import decoder
 from htk.planning.serving.formats import weight_format
 from htk.planning.serving.iteration import ServerCompute
 from htk.planning.serving.server import Server

@@ -11,12 +11,12 @@ from htk.physics.decoder import (
     StateSpace,
     attention_flops,
     attention_pairs,
-    decoder,
     forward_flops,
     model_flops,
     scan_flops,
     score_flops,
 )
+from htk.physics.presets import decoder
 
 
 @pytest.mark.parametrize(

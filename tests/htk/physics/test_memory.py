@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from htk.physics.decoder import Decoder, StateSpace, decoder
+from htk.physics.decoder import Decoder, StateSpace
 from htk.physics.hardware import gpu
 from htk.physics.memory import (
     FRAGMENTATION,
@@ -19,6 +19,7 @@ from htk.physics.memory import (
     stage_memory,
     whole_layer,
 )
+from htk.physics.presets import decoder
 
 GIB = 2**30
 LLAMA_7B = model_size(decoder("llama2-7b"))

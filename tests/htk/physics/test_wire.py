@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.physics.decoder import decoder
+from htk.physics.presets import decoder
 from htk.physics.wire import Sharding, ledger, wire_bytes
 
 MB = 1 << 20

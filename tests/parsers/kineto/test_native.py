@@ -20,7 +20,10 @@ EVENT = (
     '  "args":{{"External id":{pid},"Input Dims":[[{pid}, 2],[]],"unread":"{name}",'
     '"memory bandwidth (GB/s)":{ts}{pid},"grid":[1,1,{pid}]}}}}'
 )
-HEAD = "from htk.base.native import _kineto as k; from htk.parsers.kineto.native import _DESCRIPTION as d\n"
+HEAD = """
+from htk.base.native import _kineto as k
+from htk.parsers.kineto.native import _DESCRIPTION as d
+"""
 NAMES = ["a", "aten::" + "x" * 40, 'say \\"}],[{\\" now', "é😀", "back\\\\slash", "", "\\u00e9" * 9]
 
 

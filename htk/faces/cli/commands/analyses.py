@@ -15,16 +15,16 @@ def command(form: str) -> None:
         import json
 
         rows = [
-            {"name": name, "subject": entry.module.split(".")[0], "question": entry.question}
+            {"name": name, "subject": entry.subject, "question": entry.question}
             for name, entry in analyses.ANALYSES.items()
         ]
         click.echo(json.dumps(rows, ensure_ascii=False))
         return
     subject = ""
     for name, entry in sorted(
-        analyses.ANALYSES.items(), key=lambda item: (item[1].module.split(".")[0], item[0])
+        analyses.ANALYSES.items(), key=lambda item: (item[1].subject, item[0])
     ):
-        if entry.module.split(".")[0] != subject:
-            subject = entry.module.split(".")[0]
+        if entry.subject != subject:
+            subject = entry.subject
             click.echo(click.style(subject, bold=True))
         click.echo(f"  {command_name(name):26} {entry.question}")

@@ -126,7 +126,7 @@ def command(
 
 
 def _described(arguments: dict[str, Any]) -> "ClaimedJob | None":
-    from htk.physics.decoder import decoder
+    from htk.physics.presets import decoder
     from htk.verdicts.claims.described import PRECISIONS, ClaimedJob, Numbers
 
     values = {name: arguments.pop(name) for name in _NUMBERS}

@@ -211,7 +211,8 @@ def _model(name: str, sizes: Mapping[str, Any]) -> "Decoder":
     from dataclasses import replace
 
     from htk.physics.config_json import read_config
-    from htk.physics.decoder import checked, decoder
+    from htk.physics.decoder import checked
+    from htk.physics.presets import decoder
 
     if name.endswith(".json") or "/" in name or Path(name).is_dir():
         model = read_config(name)

@@ -101,7 +101,7 @@ def described_server(arguments: dict[str, Any]) -> "Server":
 
 
 def _speculation(arguments: dict[str, Any]) -> Any:
-    from htk.physics.decoder import decoder
+    from htk.physics.presets import decoder
     from htk.planning.serving.server import Speculation
 
     tokens, share = arguments["draft_tokens"], arguments["acceptance"]

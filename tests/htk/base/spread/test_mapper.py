@@ -18,9 +18,9 @@ from pyarrow import parquet
 
 from htk.answers.ask import ask
 from htk.base.errors import AnalysisError, UsageError
-from htk.base.spread.mapper import ON, TRIES, Lost, Mapper, ThreadMapper, mapper
+from htk.base.spread.mapper import ON, TRIES, Lost, Mapper, ThreadMapper
 from htk.base.spread.processes import ProcessMapper
-from htk.base.spread.workplace import Workplace
+from htk.base.spread.workplace import Workplace, mapper
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.operation_job import JobPlan, simulate
 from tests.two_ranks import write_ranks

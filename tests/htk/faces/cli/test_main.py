@@ -164,7 +164,7 @@ def test_giving_up_while_a_command_is_imported_is_said_in_a_line(tmp_path: Path)
         command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, preexec_fn=heard
     )
     assert child.stdin is not None and child.stderr is not None
-    while b"htk.core.defer_imports" not in child.stderr.readline():
+    while b"htk.base.core.defer_imports" not in child.stderr.readline():
         assert child.poll() is None
     child.send_signal(signal.SIGINT)  # before the command is known
     *imported, said, _ = child.communicate(timeout=180)[1].split(b"\n")

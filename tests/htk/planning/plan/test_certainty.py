@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
 from htk.physics.network import fabric
+from htk.physics.presets import decoder
 from htk.planning.plan.certainty import certainty, traits
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.plan.compute import (
     BACKWARD,
     KERNEL_NS,

@@ -4,9 +4,9 @@ import math
 import re
 from pathlib import Path
 
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
 from htk.physics.network import fabric
+from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
 

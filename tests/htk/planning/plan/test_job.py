@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from htk.base.errors import UsageError
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
 from htk.physics.network import fabric
+from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 
 LLAMA = PlannedJob(decoder("llama3-70b"), gpu("h100"), nodes=8, tensor_parallel=4,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.least import least_gpus
 from htk.planning.plan.step import plan

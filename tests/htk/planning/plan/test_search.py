@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from htk.base.errors import UsageError
 from htk.faces.cli.commands.plan import command
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.search import SEARCH_LABEL, layouts, search, search_table, usual_batch
 from htk.planning.plan.step import plan

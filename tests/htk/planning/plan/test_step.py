@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
 from htk.physics.memory import memory, model_size
+from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import Plan, plan
 

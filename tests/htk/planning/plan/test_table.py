@@ -7,8 +7,8 @@ from click.testing import CliRunner, Result
 
 from htk.base.errors import UsageError
 from htk.faces.cli.commands.plan import command
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
 from htk.planning.plan.table import plan_table, strategies

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.traffic import PlannedTransfer, transfers
 

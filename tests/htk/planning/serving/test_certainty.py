@@ -1,8 +1,8 @@
 """What a plan of a server says it was held against."""
 
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
 from htk.physics.network import fabric
+from htk.physics.presets import decoder
 from htk.planning.serving.certainty import FIRST, certainty, traits
 from htk.planning.serving.server import Server, Speculation
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bench.serving.rows import published
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.serving.objectives import Objective, layouts, most_within
 from htk.planning.serving.server import Server, Speculation
 from htk.planning.serving.steady import Load, SteadyServer

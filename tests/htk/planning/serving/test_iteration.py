@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from htk.physics.decoder import Decoder, decoder
+from htk.physics.decoder import Decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.serving.iteration import IterationWork, ServerCompute
 from htk.planning.serving.server import Server
 

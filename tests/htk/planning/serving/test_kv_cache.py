@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.physics.decoder import decoder
+from htk.physics.presets import decoder
 from htk.planning.serving.kv_cache import kept_tokens, request_bytes, token_bytes
 
 

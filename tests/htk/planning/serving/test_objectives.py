@@ -5,8 +5,8 @@ import math
 import pytest
 
 from htk.base.errors import UsageError
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.serving.objectives import (
     Objective,
     colocated,

@@ -3,8 +3,8 @@
 import pytest
 
 from htk.base.errors import UsageError
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.serving.server import Server, Speculation
 
 SEVENTY, H100 = decoder("llama3-70b"), gpu("h100")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from htk.base.errors import UsageError
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.serving.iteration import IterationWork
 from htk.planning.serving.server import Server, Speculation
 from htk.planning.serving.steady import Load, Pace, SteadyServer, waiting_p90_ns

@@ -2,8 +2,8 @@
 
 import pytest
 
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.serving.objectives import Objective
 from htk.planning.serving.server import Server
 from htk.planning.serving.steady import Load, SteadyServer

@@ -15,8 +15,8 @@ from htk.base.columns.arrow import numbers
 from htk.base.core.parser import Parsed
 from htk.base.io.entry import MemoryEntry
 from htk.base.io.store import Store
-from htk.base.spread.mapper import Mapper, ThreadMapper, mapper
-from htk.base.spread.workplace import Workplace
+from htk.base.spread.mapper import Mapper, ThreadMapper
+from htk.base.spread.workplace import Workplace, mapper
 from htk.quantities.derived.clocks import aligned_matches, rank_clocks
 from htk.quantities.derived.exposure import collective_shares
 from htk.quantities.derived.match import collective_matches

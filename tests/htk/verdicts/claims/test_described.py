@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from htk.base.errors import UsageError
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.verdicts.claims.described import ClaimedJob, Numbers
 
 A100 = gpu("a100-80gb")  # 312 TFLOP/s in BF16

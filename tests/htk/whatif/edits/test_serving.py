@@ -6,8 +6,8 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.base.schema import DERIVED, TABLES
-from htk.physics.decoder import decoder
 from htk.physics.hardware import gpu
+from htk.physics.presets import decoder
 from htk.planning.serving.iteration import ServerCompute
 from htk.planning.serving.server import Server
 from htk.whatif.edits import hardware, serving
