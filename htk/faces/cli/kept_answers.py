@@ -168,7 +168,7 @@ def _named(word: str) -> Iterator[str]:
     """Yield the files and folders that a word names, as what opens them understands it."""
     path = word.partition("=")[2] if word.startswith("--") and "=" in word else word
     if path == "sample" and not os.path.exists(path):
-        path = str(_CODE / "sample")
+        path = str(_CODE / "traces/sample")
     path = os.path.expanduser(path)
     if os.path.exists(path):
         yield path
