@@ -13,7 +13,12 @@ from htk.base.core.chart import Bar
 from htk.base.schema import table
 from htk.base.schema.columns import TEXT
 from htk.quantities.measures.breakdown import ratio
-from htk.quantities.measures.collective_calls import CollectiveCalls, bandwidth, clock_facts
+from htk.quantities.measures.collective_calls import (
+    CollectiveCalls,
+    bandwidth,
+    clock_facts,
+    size_facts,
+)
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 
@@ -89,7 +94,9 @@ def alltoall_balance(
     uneven = [numbers(answer[f"{way}_imbalance"], 0.0) for way in ("send", "receive")]
     worst = np.maximum(np.maximum(*uneven), np.nan_to_num(peers))
     order = np.argsort(-worst, kind="stable")
-    return with_coverage(answer.take(pa.array(order[:n] if n else order)), **clock_facts(align))
+    sizes = size_facts(calls, rows, required=False)
+    shown = answer.take(pa.array(order[:n] if n else order))
+    return with_coverage(shown, **sizes, **clock_facts(align))
 
 
 def _heaviest(groups: Groups, values: Ints, rank: Ints) -> Ints:

@@ -57,7 +57,7 @@ def bucket_study(
     """
     matches = aligned_matches if align else collective_matches
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
-    sizes = size_facts(calls)
+    size_facts(calls)
     measured = {(t.type, t.ranks): t for t in of_benchmarks(bench_points) if not t.in_place}
     rows: list[dict[str, Any]] = []
     for own in of_trace(calls):
@@ -66,7 +66,7 @@ def bucket_study(
         if curve:
             rows += _buckets(own, model, curve)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(answer, **sizes, **match_facts(calls, align))
+    return with_coverage(answer, **match_facts(calls, align))
 
 
 def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[dict[str, Any]]:

@@ -14,7 +14,12 @@ from htk.base.core.chart import Line
 from htk.base.errors import MissingTable
 from htk.base.schema import table
 from htk.base.schema.columns import TEXT
-from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
+from htk.quantities.measures.collective_calls import (
+    CollectiveCalls,
+    clock_facts,
+    size_facts,
+    with_nccl_facts,
+)
 from htk.quantities.measures.counted_links import CountedIntervals, counted_intervals, moved_within
 from htk.quantities.measures.node_traffic import node_traffic
 
@@ -90,6 +95,7 @@ def link_counters(
         "counter_resets": intervals.resets,
         "intervals_of_unequal_ports": rows.unequal,
         "gpu_of_a_rank": "its place among the ranks of its host",
+        **size_facts(calls, required=False),
         **calls.hosts.facts(),
         **clock_facts(align),
     }

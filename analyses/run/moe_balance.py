@@ -14,7 +14,7 @@ from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.breakdown import ratio
-from htk.quantities.measures.collective_calls import CollectiveCalls
+from htk.quantities.measures.collective_calls import CollectiveCalls, size_facts
 
 RETURNS = table(
     layer=(pa.int32(), "Number of the all-to-all among those of its group in a step, from 0."),
@@ -97,6 +97,7 @@ def moe_balance(
         all_to_alls=len(rows),
         ranks_recorded=len(np.unique(rank)),
         with_tokens=int((tokens != NONE).sum()),
+        **size_facts(calls, rows, required=False),
         numbered_within="steps" if has_steps else "the recording: no steps were recorded",
         left_out=int((~common).sum()),  # some rank's recording does not hold them
     )

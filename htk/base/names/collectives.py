@@ -171,7 +171,7 @@ def dtype_bytes(name: str) -> int | None:
     plain = (
         name.removeprefix("nccl").removeprefix("c10::").replace("_", "").replace(" ", "").lower()
     )
-    if plain.startswith(("float8", "fp8", "f8")):
+    if plain.startswith(("float8", "fp8", "f8")) or plain == "float4e2m1fnx2":  # two in a byte
         return 1
     return _BYTES.get(plain)
 

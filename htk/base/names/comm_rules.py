@@ -18,7 +18,7 @@ COLLECTIVES = OrderedRules(
         ("broadcast", "broadcast Broadcast"),
         ("send_recv", "(?i:send_?recv)"),
         ("barrier", "(?i:barrier) sync_on_stream"),
-        ("reduce", "Reduce"),
+        ("reduce", "Reduce shot_reduce_kernel"),
         ("send", "send Send"),
         ("recv", "recv Recv receive"),
     )
@@ -43,6 +43,7 @@ HINTS = (
     "quickreduce",
     "deep_ep",
     "hybrid_ep",
+    "executor_",
     "send_impl",
     "recv_impl",
     "ubx_kernel",
@@ -69,6 +70,7 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
     (
         # Local work beside collectives.
         (None, "oneRankReduce deep_ep::layout:: deep_ep::legacy::layout:: copy_epilogue_impl"),
+        (None, "get_dispatch_layout"),  # counts tokens: DeepEP's, and what copied it
         (None, "reduce_epilogue_impl _mask_buffer moeA2APrepare moeA2ASanitize"),
         (None, "ConvertDispatchOutput ConvertCombineInput"),
         (None, r"^triton_(?:poi|red|per|for|tem|spl)_ (?i:(?:warp|block)_?all_?reduce)"),
@@ -83,6 +85,9 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
         ((READ, "nccl"), "nccl(?:AllReduce|ReduceScatter|Reduce|AllGather|Broadcast|SendRecv)"),
         (("unknown", "msccl"), "mscclKernel_"),
         ((READ, "mscclpp"), "mscclpp::"),
+        # A UCC executor stays resident and serves whatever collectives its stream is given.
+        (("unknown", "ucc"), "^executor_kernel$"),
+        (("synchronise", "ucc"), "^executor_start$ ^executor_shutdown_ack$"),
         # All-reduces of inference engines.
         (("all_reduce", "custom_all_reduce"), "cross_device_reduce"),
         (("all_reduce", "quickreduce"), "quickreduce allreduce_prototype_twoshot"),
@@ -108,6 +113,11 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
             r" hybrid_ep::device_sync_kernel",
         ),
         (
+            ("synchronise", "uccl_ep"),
+            r"\buccl::\S*(?:notify_dispatch|cached_notify|barrier|clean_low_latency_buffer)",
+        ),
+        ((READ, "uccl_ep"), r"\buccl::\S*::(?:dispatch|combine)"),
+        (
             (READ, "deep_ep"),
             r"deep_ep:: \b(?:hybrid_)?(?:dispatch|combine)_impl$ \bpp_(?:send|recv)_impl"
             r" hybrid_ep::(?:dispatch|combine)_kernel",
@@ -122,7 +132,8 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
         # Symmetric memory and one-sided communication.
         (
             (READ, "torch_symmetric_memory"),
-            r"\b(?:multimem_)?(?:one_shot_|two_shot_)?all_reduce_kernel multimem_all_"
+            r"\b(?:multimem_)?(?:one_shot_|two_shot_)?(?:all_reduce|(?<=shot_)reduce)_kernel"
+            " multimem_all_"
             r" \b(?:multimem_)?barrier_kernel$",
         ),
         (

@@ -254,13 +254,19 @@ def scopes(calls: CollectiveCalls) -> pa.Array:
     return text(np.array([*scope, NONE])[codes], pa.array(["node", "across nodes"]))
 
 
+_WITHOUT_DATA = ("barrier", "synchronise", "wait", "split", "new_window")
+
+
 def size_facts(
-    calls: CollectiveCalls, among: Mask | None = None, *, required: bool = True
+    calls: CollectiveCalls, among: Mask | Ints | None = None, *, required: bool = True
 ) -> dict[str, object]:
-    """Return how many calls (among some) have no recorded size; MissingTable where none has one
-    and the answer requires sizes."""
+    """Return how many calls (among some) that move data have no recorded size.
+
+    MissingTable is raised where none has one and the answer requires sizes.
+    """
     has_size = calls.has_size if among is None else calls.has_size[among]
-    without = int((~has_size).sum())
+    lacks_size = ~calls.has_size & ~calls.rows.is_type(*_WITHOUT_DATA)
+    without = int((lacks_size if among is None else lacks_size[among]).sum())
     if required and without and not has_size.any():
         raise MissingTable(
             f"no sizes were recorded ({pluralize(without, 'collective call')} without a size)"
@@ -305,6 +311,7 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
         "matches_lacking_members": len(short),
         **_guessed(calls),
         "without_wait_because": {k: n for k, n in reasons.items() if k and n},
+        **size_facts(calls, required=False),
         "partly_inferred": calls.rows.length - inferred.null_count,
         **_unrecorded(calls),
         **calls.hosts.facts(),

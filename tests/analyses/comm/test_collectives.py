@@ -305,6 +305,19 @@ def test_what_needs_sizes_says_that_none_were_recorded(ask: Ask, call: Call) -> 
         assert coverage_of(answer)["calls_without_size"] == 5
 
 
+def test_every_sum_counts_the_calls_without_a_size(ask: Ask, call: Call) -> None:
+    """A barrier has none to lack."""
+    rows = [
+        call(r, k * 10, k * 10 + 5, type="all_to_all", **PAIR) for k in range(3) for r in (0, 1)
+    ]
+    rows += [call(r, 40, 45, type="barrier", **PAIR) for r in (0, 1)]
+    for row in rows[1:6]:
+        row |= {"in_bytes": 4096, "out_bytes": 4096}
+    for question in (comm_summary, collective_times, alltoall_balance):
+        answer = ask(question, {"collectives": rows})
+        assert coverage_of(answer)["calls_without_size"] == 1
+
+
 def test_benchmarks_are_fitted_beside_calls_without_size(ask: Ask, call: Call) -> None:
     points = curve(22.0, 360.0, [8 << (2 * k) for k in range(14)])
     unsized = [call(r, 0, 10, **PAIR) for r in (0, 1)]

@@ -33,6 +33,14 @@ KERNELS = {
     "void deep_ep::intranode::notify_dispatch<8>(int const*)": "synchronise deep_ep",
     "void deep_ep::legacy::internode_ll::combine<false, 7168>(void*)": "moe_combine deep_ep",
     "void deep_ep::elastic::hybrid_dispatch_impl<1, 2>(void*)": "moe_dispatch deep_ep",
+    "void uccl::internode_ll::dispatch<true, false, 7168>(void*)": "moe_dispatch uccl_ep",
+    "void uccl::internode_ll::combine<false, 7168, 9>(void*)": "moe_combine uccl_ep",
+    "void uccl::internode::notify_dispatch<true, 2>(int*)": "synchronise uccl_ep",
+    "void executor_kernel<false>(ucc_ec_cuda_executor_t*, unsigned int)": "unknown ucc",
+    "executor_start(ucc_ec_cuda_executor_state_t*, int*)": "synchronise ucc",
+    "void (anonymous namespace)::multimem_one_shot_reduce_kernel<float, 16>(x)": (
+        "reduce torch_symmetric_memory"
+    ),
     "nccl_ep_jit_ht_combine_kernel": "moe_combine nccl_ep",
     "ubx_kernel_a2av_nvl(x)": "all_to_all nccl_ubx",
     "nvshmemi_proxy_quiet_entrypoint()": "unknown nvshmem",
@@ -74,6 +82,9 @@ NOT_COMMUNICATION = (
     "nvjet_tst_320x128_64x3_1x2_h_bz_coopB_TNT",
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(x)",
     "void deep_ep::layout::get_dispatch_layout<256, 4, 2>(int const*)",
+    "void deep_ep::internode::get_dispatch_layout<256, 32, 8>(long const*, int*)",
+    "void mscclpp::ep::intranode::get_dispatch_layout<256, 32, 8>(long const*)",
+    "void agency::detail::grid_executor_kernel<x>(y)",
     "void deep_ep::elastic::combine_reduce_epilogue_impl<1>(void*)",
     "void oneRankReduce<__half>(void*)",
     "triton_poi_fused_all_reduce_0",
@@ -136,6 +147,7 @@ def test_ranges_name_backend_and_collective() -> None:
         ("Float8_e4m3fn", 1),
         ("ncclFloat8e5m2", 1),
         ("ComplexFloat", 8),
+        ("Float4_e2m1fn_x2", 1),
         ("no such type", None),
     ],
 )
