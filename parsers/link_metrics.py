@@ -8,6 +8,7 @@ dumped from Prometheus; other metrics in the file are counted and left out.
 """
 
 import re
+from collections import Counter
 from typing import Any
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
@@ -36,6 +37,12 @@ _TOTALS = {
     "node_network_transmit_bytes_total": ("ethernet", SENT),
     "node_network_receive_bytes_total": ("ethernet", RECEIVED),
 }
+# On in dcgm-exporter's default list, and no bytes of one direction.
+_UNREAD = {
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "DCGM_FI_PROF_NVLINK_TX_BYTES and …_RX_BYTES",
+    "DCGM_FI_DEV_PCIE_TX_THROUGHPUT": "DCGM_FI_PROF_PCIE_TX_BYTES",
+    "DCGM_FI_DEV_PCIE_RX_THROUGHPUT": "DCGM_FI_PROF_PCIE_RX_BYTES",
+}
 _VIRTUAL = re.compile(r"lo|docker\w*|veth\w*|cali\w*|cni\w*|br-\w*|virbr\w*|flannel\S*|tun\S*")
 _HOSTS = ("Hostname", "hostname", "nodename", "node", "instance", "host")
 _MOST_SAMPLES = 1 << 21
@@ -48,7 +55,8 @@ def sniff(head: Head) -> bool:
 def parse(source: Source, options: ParseOptions) -> Parsed:
     missing = (
         "no counter of NVLink, PCIe or network adapters among its samples "
-        "(DCGM_FI_PROF_NVLINK_TX_BYTES, node_infiniband_port_data_transmitted_bytes_total, …)"
+        "(DCGM_FI_PROF_NVLINK_TX_BYTES, node_infiniband_port_data_transmitted_bytes_total, …); of "
+        "dcgm-exporter's own lists, dcp-metrics-included.csv has them and default-counters.csv not"
     )
     return parse_records(source, options, NAME, _Reader, missing)
 
@@ -58,6 +66,7 @@ class _Reader:
         self._issues = issues
         self._rows: list[dict[str, Any]] = []
         self._samples = 0
+        self._unread: Counter[str] = Counter()
 
     def read(self, line: LogLine) -> str | None:
         if line.text.startswith("#"):
@@ -68,6 +77,7 @@ class _Reader:
         self._samples += 1
         row = _row(read)
         if row is None:
+            self._unread[read.name] += read.name in _UNREAD
             return SKIPPED  # another metric
         if len(self._rows) == _MOST_SAMPLES:
             note = f"only the first {_MOST_SAMPLES:,} are read"
@@ -77,6 +87,10 @@ class _Reader:
         return READ
 
     def finish(self) -> LogPart:
+        for name, count in self._unread.items():
+            if count:
+                note = f"{name} tells no bytes of one direction: switch on {_UNREAD[name]}"
+                self._issues.add("unread_counter", note, count=count)
         hosts = {row["host"] for row in self._rows if row["host"]}
         host = hosts.pop() if len(hosts) == 1 else None
         return LogPart({"link_samples": self._rows}, {"host": host, "events": self._samples})

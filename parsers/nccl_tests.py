@@ -1,10 +1,13 @@
 """Output of nccl-tests (and rccl-tests): a benchmark of one collective over sizes.
 
-The text that every version prints (12, 13 or 21 columns, maybe a time of day behind them; other
+The text that every version prints (11 to 21 columns, maybe a time of day behind them; other
 lines may lie between, and the `#` may be lost), and the JSON of 2.17.3 and later, versions 1 to 3,
-also behind lines of text. Bandwidth is
-recomputed from size and time, which lose fewer digits. Not read: the environment in the JSON, which
-may hold secrets.
+also behind lines of text. Bandwidth is recomputed from size and time, which lose fewer digits.
+Not read: the environment in the JSON, which may hold secrets.
+
+Before mid-2025 the output did not name its collective. Where the file's name does not either, the
+printed bus bandwidth is kept, and its ratio to the algorithm bandwidth tells the type if one alone
+fits: `inferred_columns` says so.
 """
 
 import json
@@ -21,6 +24,7 @@ from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,
+    UNKNOWN,
     LineFormat,
     LogPart,
     log_format,
@@ -56,7 +60,8 @@ _THREADS = re.compile(r"^#?\s{0,9}nThread (\d{1,6}) nGpus (\d{1,6})")
 _VERSION = re.compile(r"^# nccl-tests version (\S{1,64})(?:.{0,255}?nccl-library=(\d{1,9}))?")
 _COLUMNS = re.compile(r"^#?\s{0,99}size\s{1,99}count\s{1,99}type\s")
 _ROW = re.compile(
-    r"^\s{0,99}(\d{1,19})\s{1,99}(\d{1,19})\s{1,99}([a-z]\w{0,31})\s{1,99}(\w{1,31})\s{1,99}(\S.{0,999})$"
+    r"^\s{0,99}(\d{1,19})\s{1,99}(\d{1,19})\s{1,99}([a-z]\w{0,31})\s{1,99}"
+    r"(?:([a-z]{2,31})\s{1,99})?(\S.{0,999})$"
 )
 _NAMED = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv"
@@ -132,29 +137,86 @@ class _Run:
                 **common,
                 **half,
                 "algbw_gbps": speed,
-                "busbw_gbps": None if times is None else speed * times,
+                "busbw_gbps": half.get("busbw_gbps") if times is None else speed * times,
             }
         )
+
+    def infer_type(self) -> None:
+        """Name the collective by the ratio of its printed bandwidths, where only one type fits."""
+        sharpest = max(self.points, key=lambda p: p["busbw_gbps"] or 0.0, default=None)
+        if self.kind != "unknown" or sharpest is None or not sharpest["busbw_gbps"]:
+            return
+        fitting = _types_that_fit(sharpest, self.points)
+        if len(fitting) == 1:
+            (self.kind,) = fitting
+            for point in self.points:
+                times = factor(self.kind, self.ranks or 0) or 0.0
+                point |= {"type": self.kind, "busbw_gbps": point["algbw_gbps"] * times}
+                point["inferred_columns"] = "type"
+
+
+@dataclass(frozen=True)
+class _Traits:
+    """What the columns of a collective's table show."""
+
+    reduces: bool
+    has_root: bool = False
+    is_checked_in_place: bool = True
+
+
+_TRAITS = {
+    "all_reduce": _Traits(reduces=True),
+    "reduce_scatter": _Traits(reduces=True),
+    "all_gather": _Traits(reduces=False),
+    "all_to_all": _Traits(reduces=False, is_checked_in_place=False),
+    "send_recv": _Traits(reduces=False, is_checked_in_place=False),
+    "broadcast": _Traits(reduces=False, has_root=True),
+    "reduce": _Traits(reduces=True, has_root=True),
+    "gather": _Traits(reduces=False, has_root=True),
+    "scatter": _Traits(reduces=False, has_root=True),
+}
+_ROUNDING_GBPS = 0.006  # half of the last digit printed, and a little for what it is computed from
+
+
+def _types_that_fit(point: Mapping[str, Any], points: list[dict[str, Any]]) -> list[str]:
+    """Return the collectives whose factor and columns agree with a row of the table."""
+    ratio = point["busbw_gbps"] / point["algbw_gbps"]
+    error = ratio * _ROUNDING_GBPS / point["busbw_gbps"]
+    in_place = [p["wrong"] is not None for p in points if p["in_place"]]
+    is_checked = any(p["wrong"] is not None for p in points)
+    shown = _Traits(
+        reduces=point["redop"] is not None,
+        has_root=(point["root"] if point["root"] is not None else -1) >= 0,
+        is_checked_in_place=any(in_place),
+    )
+    fitting = []
+    for kind, traits in _TRAITS.items():
+        times = factor(kind, point["group_size"] or 0)
+        alike = (traits.reduces, traits.has_root) == (shown.reduces, shown.has_root)
+        checks = not is_checked or traits.is_checked_in_place == shown.is_checked_in_place
+        if times and abs(times - ratio) <= error and alike and checks:
+            fitting.append(kind)
+    return fitting
 
 
 # Text
 
 
-class _Reader:
-    """Reads the table that a benchmark prints, whatever lies between its lines."""
+class _Table:
+    """Reads the table that one writer prints, whatever lies between its lines."""
 
-    def __init__(self, file_name: str, issues: Issues) -> None:
+    def __init__(self, kind: str, issues: Issues) -> None:
         self._issues = issues
-        self._run = _Run(_kind_of_file(file_name))
-        self._begun = self._ended = False
+        self.run = _Run(kind)
+        self._begun = self.has_ended = False
 
     def read(self, line: LogLine) -> str | None:
-        text, run = line.text[:_LONGEST_LINE], self._run
+        text, run = line.text[:_LONGEST_LINE], self.run
         if self._begun and (match := _ROW.match(text)):
-            return READ if _text_row(run, match, text, line.offset, self._issues) else SKIPPED
+            return READ if _text_row(run, match, text, line.offset, self._issues) else UNKNOWN
         if match := _STARTING.match(text):
             run.kind = collective_type(match[1])
-            self._ended = False
+            self.has_ended = False
         elif match := _DEVICE.match(text):
             run.ranks = max(run.ranks or 0, int(match[1]) + 1)
             run.hosts.add(match[2])
@@ -170,17 +232,52 @@ class _Reader:
         elif _COLUMNS.match(text):
             self._begun = True
         elif text.startswith(_FOOTER, len(text) - len(text.lstrip("# "))):
-            self._ended = True
+            self.has_ended = True
         elif text.startswith("#") and (self._begun or run.ranks or run.versions):
             return SKIPPED
         else:
             return None
         return READ
 
-    def finish(self) -> LogPart:
-        if self._begun and not self._ended:
+    def finish(self) -> None:
+        if self._begun and not self.has_ended:
             self._issues.add("truncated", "the output ends before its summary")
-        return LogPart({"bench_points": self._run.points}, self._run.facts())
+        if self._begun and not self.run.points:
+            self._issues.add("no_rows", "the head of a table of nccl-tests, and no row under it")
+        if self.run.ranks == 1 and self.run.points:
+            self._issues.add("one_rank", "a benchmark of one rank: nothing went over a link")
+        self.run.infer_type()
+
+
+class _Reader:
+    """Keeps a table for each writer that a launcher's tags tell apart."""
+
+    def __init__(self, file_name: str, issues: Issues) -> None:
+        self._kind, self._issues = _kind_of_file(file_name), issues
+        self._tables: dict[tuple[str, int | None], _Table] = {}
+        self._unused = _Table(self._kind, issues)
+
+    def read(self, line: LogLine) -> str | None:
+        writer = line.origin, line.rank
+        table = self._tables.get(writer, self._unused)
+        reading = table.read(line)
+        if reading is not None and table is self._unused:
+            self._tables[writer] = table
+            self._unused = _Table(self._kind, self._issues)
+        return reading
+
+    def finish(self) -> LogPart:
+        facts: dict[str, object] = {}
+        points: list[dict[str, Any]] = []
+        for table in self._tables.values():
+            table.finish()
+            points += table.run.points
+            facts |= {key: value for key, value in table.run.facts().items() if value}
+        ended = [t for t in self._tables.values() if t.has_ended]
+        note = {"source": NAME, "level": "ENDED", "text": "the benchmark printed its summary"}
+        notes = [note] if ended and len(ended) == len(self._tables) else []
+        tables = {"bench_points": points, "comm_notes": notes}
+        return LogPart(tables, facts | {"events": len(points)})
 
 
 LINES = LineFormat(NAME, _MARK, _Reader)
@@ -213,7 +310,7 @@ def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: I
         time = _number(cells[0])
         half: dict[str, Any] = {"in_place": half_number == 1, "time_us": time}
         wrong = _number(cells[3])
-        half["wrong"] = None if wrong is None else int(wrong)
+        half |= {"wrong": None if wrong is None else int(wrong), "busbw_gbps": _number(cells[2])}
         if width == 8:
             half |= {"time_us_min": _number(cells[4]), "time_us_max": _number(cells[5])}
         run.add(common, half)

@@ -28,7 +28,7 @@ RETURNS = table(
     from_bytes=(_I64, "Smallest size of the piece, as bandwidth counts it."),
     to_bytes=(_I64, "Largest size of the piece."),
     points=(_I32, "Transfers that it rests on."),
-    latency_us=(_F64, "α of t = α + W/β."),
+    latency_us=(_F64, "α of t = α + W/β; null: one size alone does not tell it."),
     bandwidth_gbps=(_F64, "β: bus bandwidth of large transfers; null where size does not matter."),
     half_bandwidth_bytes=(_I64, "Size at which half of it is reached."),
     residual_pct=(_F64, "Root mean square error of the fitted time."),
@@ -70,7 +70,9 @@ def comm_model(
         for transfers in of_trace(calls):
             rows += _rows(transfers, 1)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)
-    return with_coverage(answer, **sizes, **clock_facts(align))
+    inferred = bench_points.num_rows - bench_points["inferred_columns"].null_count
+    facts = {"points_of_inferred_type": inferred} if inferred else {}
+    return with_coverage(answer, **sizes, **facts, **clock_facts(align))
 
 
 def _rows(transfers: Transfers, pieces: int) -> list[dict[str, object]]:
@@ -87,7 +89,7 @@ def _rows(transfers: Transfers, pieces: int) -> list[dict[str, object]]:
             "from_bytes": round(s.low_bytes / ratio),
             "to_bytes": round(s.high_bytes / ratio),
             "points": s.points,
-            "latency_us": s.latency_us,
+            "latency_us": s.latency_us if s.tells_latency else None,
             "bandwidth_gbps": s.bandwidth_gbps,
             "half_bandwidth_bytes": None if s.half_bytes is None else round(s.half_bytes / ratio),
             "residual_pct": 100 * s.residual,

@@ -35,9 +35,15 @@ class Segment:
         return 1e-3 / self.us_per_byte if self.us_per_byte > 0 else None
 
     @property
+    def tells_latency(self) -> bool:
+        """Whether there were several sizes: one alone cannot part latency from bandwidth."""
+        return self.high_bytes > self.low_bytes
+
+    @property
     def half_bytes(self) -> float | None:
-        """W at which half the bandwidth is reached."""
-        return self.latency_us / self.us_per_byte if self.us_per_byte > 0 else None
+        """W at which half the bandwidth is reached (None: not told)."""
+        has_half = self.tells_latency and self.us_per_byte > 0
+        return self.latency_us / self.us_per_byte if has_half else None
 
     def time_us(self, moved_bytes: float) -> float:
         return self.latency_us + moved_bytes * self.us_per_byte

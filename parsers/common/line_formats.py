@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
-from htk.parsers.common.log_lines import LONGEST_LOG_LINE, LogLine, read_lines
+from htk.parsers.common.log_lines import LONGEST_LOG_LINE, LogLine, read_lines, without_prefixes
 from htk.parsers.common.log_records import Issues, RowBuffer, compact_json, table_of
 
 READ = "read"
@@ -69,7 +69,13 @@ def log_format(head: Head) -> str | None:
     """Return the first format of which a text shows a line; None: it shows none, or is JSON."""
     if head.data.lstrip()[:1] in (b"{", b"[") and head.data.lstrip()[1:2] in b'"{\r\n\t ]':
         return None
-    return next((f.name for f in line_formats() if f.mark.search(head.data)), None)
+    return _format_shown(head.data)
+
+
+@lru_cache(maxsize=8)  # each format asks about the same head
+def _format_shown(data: bytes) -> str | None:
+    bare = without_prefixes(data)
+    return next((f.name for f in line_formats() if f.mark.search(bare)), None)
 
 
 def parse_log(source: Source, options: ParseOptions) -> Parsed:

@@ -111,10 +111,16 @@ _TAGGED = re.compile(
     r"\(\w{1,99}(?:\([\w=, ]{1,99}\))? pid=\d{1,9}(?:, ip=[\w.:]{1,64})?\) ?"  # Ray
     r"|\[pod/[^\]\s]{1,255}\] "  # kubectl logs --prefix
     r"|\[[a-z_]{1,32}\d{1,6}\]: ?"  # torchrun --tee: role and local rank
-    r"|\[\d{1,6}\] (?=\S)"  # hydra
+    r"|\[\d{1,6}\] (?=\S| {2})"  # hydra
     r"|[\w.-]{1,64} {1,16}\| "  # docker compose
     r"|(?=[\w.-]{0,63}\d)[\w.-]{1,64}: (?=\S| {2})"  # srun --label, pdsh
 )
+
+
+def without_prefixes(data: bytes) -> bytes:
+    """Return the lines of a text without what was put before them."""
+    lines = (unprefixed(0, line.decode("utf8", "replace")) for line in _LINE_END.split(data))
+    return "\n".join(line.text for line in lines).encode()
 
 
 def unprefixed(offset: int, text: str, hint: YearHint | None = None) -> LogLine:
@@ -127,9 +133,9 @@ def unprefixed(offset: int, text: str, hint: YearHint | None = None) -> LogLine:
             begin, stamp = match.end(), match[0]
         elif match := _RANKED.match(text, begin):
             rank = int(next(group for group in match.groups() if group))
-            origin, begin = origin + ("" if match[2] else match[0]), match.end()
+            origin, begin = origin + ("" if match[2] else match[0].rstrip()), match.end()
         elif match := _TAGGED.match(text, begin):
-            origin, begin = origin + match[0], match.end()
+            origin, begin = origin + match[0].rstrip(), match.end()
         else:
             break
     if match := STAMP.match(text, begin):  # the program's own is nearer than a collector's

@@ -69,6 +69,18 @@ def test_broken_lines_are_counted_and_other_metrics_are_not_enough() -> None:
         parsed(b'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 41\n')
 
 
+def test_counters_of_dcgm_that_have_no_direction_are_named() -> None:
+    """Its default list: a total of both ways, and rates by NVML; the bytes beside them are read."""
+    data = b'DCGM_FI_PROF_PCIE_TX_BYTES{gpu="0"} 7\n'
+    data += b'DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{gpu="0"} 5\n' * 3
+    issues: Any = parsed(data).tables["parse_issues"]
+    (issue,) = issues.to_pylist()
+    assert (issue["kind"], issue["count"]) == ("unread_counter", 3)
+    assert "switch on DCGM_FI_PROF_NVLINK_TX_BYTES" in issue["text"]
+    with pytest.raises(MalformedTrace, match=r"dcp-metrics-included\.csv"):
+        parsed(b'DCGM_FI_DEV_PCIE_TX_THROUGHPUT{gpu="0"} 41\n')
+
+
 def test_other_files_are_not_its_own() -> None:
     for data in (b'nccl_bus_bandwidth_gbs{a="b"} 1\n', b"up 1\n", b'{"a": "DCGM_FI_PROF_X"}'):
         assert not link_metrics.sniff(Head("a", data))

@@ -2,12 +2,13 @@
 
 import io
 import json
+import random
 from typing import Any
 
 import pytest
 
 from htk.base.core.parser import Head, ParseOptions, Source
-from htk.parsers import nccl_tests
+from htk.parsers import nccl_tests, parsers
 from tests.parsers.log_files import SAMPLES, parsed, rows, sample, values
 
 
@@ -201,3 +202,67 @@ def test_json_cut_short_keeps_its_whole_results_and_what_stands_before_them() ->
     assert [r["size_bytes"] for r in found[::2]] == [8, 32, 128, 512] and whole == 4
     assert {(r["type"], r["group_size"]) for r in found} == {("all_reduce", 8)}
     assert log.facts["truncated"] is True
+
+
+TAGS = {
+    "srun --label": "0: ",
+    "mpirun --tag-output": "[1,0]<stdout>:",
+    "hydra": "[0] ",
+    "torchrun": "[default0]:",
+    "a pod's log": "2026-05-05T06:16:47.123456789Z stdout F ",
+    "kubectl logs --prefix": "[pod/worker-0/main] ",
+}
+
+
+@pytest.mark.parametrize("tag", TAGS.values(), ids=TAGS)
+def test_a_table_behind_tags_is_that_without(tag: str) -> None:
+    text = (SAMPLES / "nccl_tests/all_reduce_perf.txt").read_text()
+    tagged = "".join(f"{tag}{line}\n" for line in text.splitlines())
+    head = Head("slurm-7.out", tagged.encode())
+    assert [p.NAME for p in parsers() if p.sniff(head)][:1] == ["nccl_tests"]
+    plain, found = parsed(nccl_tests, text), parsed(nccl_tests, tagged)
+    assert rows(found, "bench_points") == rows(plain, "bench_points")
+    assert not rows(found, "parse_issues")
+
+
+def table_of(kind: str, ranks: int, dice: random.Random, *, has_redop: bool = True) -> str:
+    """Return what a test without the line that names it prints, as `src/<kind>.cu` says."""
+    reduces = kind in ("all_reduce", "reduce_scatter", "reduce")
+    root = 0 if kind in ("broadcast", "reduce", "gather") else -1
+    times = {"all_reduce": 2 * (ranks - 1) / ranks, "broadcast": 1, "reduce": 1, "send_recv": 1}
+    checked = "N/A" if kind in ("all_to_all", "send_recv") else "0"
+    lines = [f"# nThread 1 nGpus {ranks} minBytes 8", "#  size  count  type  redop  root  time"]
+    for power in range(10, 32, 3):
+        time = 20.0 + (1 << power) / 200e3 * dice.uniform(0.9, 1.1)
+        speed = (1 << power) / time / 1e3
+        cells = f"{time:.2f} {speed:.2f} {speed * times.get(kind, (ranks - 1) / ranks):.2f}"
+        redop = ("sum" if reduces else "none") if has_redop else ""
+        shown = f"{redop} {root}" if has_redop else ""
+        lines.append(f" {1 << power} {1 << power - 2} float {shown} {cells} 0 {cells} {checked}")
+    return "\n".join([*lines, "# Avg bus bandwidth : 1", ""])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_printed_bandwidths_tell_the_collective_that_nothing_names(seed: int) -> None:
+    """Gather and scatter print the same: those keep their bandwidth, and no name."""
+    dice = random.Random(seed)
+    kind = dice.choice(["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "send_recv",
+                        "broadcast", "reduce", "gather"])  # fmt: skip
+    ranks = dice.choice([2, 4, 8, 72, 512])
+    text = table_of(kind, ranks, dice)
+    found = rows(parsed(nccl_tests, text, "slurm-1.out"), "bench_points")
+    assert len(found) == 16 and all(p["busbw_gbps"] for p in found)
+    told = (kind, "type") if kind != "gather" else ("unknown", None)
+    assert {(p["type"], p["inferred_columns"]) for p in found} == {told}
+
+
+def test_a_table_of_before_the_column_of_reductions() -> None:
+    text = table_of("all_gather", 8, random.Random(0), has_redop=False)
+    found = rows(parsed(nccl_tests, text, "a.out"), "bench_points")
+    assert len(found) == 16 and {(p["type"], p["redop"]) for p in found} == {("all_gather", None)}
+
+
+def test_rows_that_cannot_be_read_are_issues() -> None:
+    text = "# nThread 1 nGpus 8\n#  size  count  type  redop\n 64 16 float sum 1.0 2.0\n"
+    issues = rows(parsed(nccl_tests, text), "parse_issues")
+    assert {i["kind"] for i in issues} == {"broken_row", "no_rows", "truncated"}

@@ -150,7 +150,7 @@ COMM_NOTES = table(
     host=(TEXT, "Host."),
     process=(TEXT, "Process id."),
     device=(_I32, "GPU index within the process."),
-    level=(TEXT, "WARN, TRAIL (of a WARN), STATE, …"),
+    level=(TEXT, "WARN, TRAIL (of a WARN), STATE, DIED, ENDED, …"),
     text=(TEXT, "What it says."),
     time_ns=(_I64, "When, on the host's wall clock, read as UTC where no time zone is written."),
     offset=(_I64, "Byte offset in the file."),
@@ -194,6 +194,7 @@ BENCH_POINTS = table(
     algorithm=(TEXT, "Algorithm, where recorded."),
     protocol=(TEXT, "Protocol, where recorded."),
     wrong=(_I64, "Wrong elements; null where unchecked."),
+    inferred_columns=(TEXT, "Columns of this row that are inferred, not recorded."),
 )
 
 LINK_SAMPLES = table(

@@ -45,6 +45,7 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
     for k, (source, kind, n, hosts, where) in enumerate(groups.keys.tolist()):  # a few curves
         of_curve = groups.group_ids == k
         times = factor(type_names[kind].as_py(), n) if kind >= 0 and n > 0 else None
+        times = times or _recorded_factor(points.filter(pa.array(of_curve)))
         if not times:
             continue
         curves.append(
@@ -60,6 +61,16 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
             )
         )
     return curves
+
+
+def _recorded_factor(points: pa.Table) -> float | None:
+    """Return bus over algorithm bandwidth as recorded, where the type does not tell it."""
+    bus, algorithm = (numbers(points[f"{name}_gbps"], np.nan) for name in ("busbw", "algbw"))
+    rows = np.flatnonzero((bus > 0) & (algorithm > 0))
+    if not len(rows):
+        return None
+    sharpest = rows[bus[rows].argmax()]  # printed with as many decimals as the others
+    return float(bus[sharpest] / algorithm[sharpest])
 
 
 def of_trace(calls: CollectiveCalls) -> list[Transfers]:

@@ -81,6 +81,9 @@ def _files(trace: Trace) -> Iterator[Row]:
         yield "files", others, "note", f"no trace: {some}", None
 
 
+_UNRECOGNISED = "lines of the program itself, or of a format that htk does not read"
+
+
 def _log_lines(trace: Trace) -> Iterator[Row]:
     """Yield, for each file with lines not read (blank ones apart), how many were read, skipped and
     not recognised."""
@@ -98,7 +101,8 @@ def _log_lines(trace: Trace) -> Iterator[Row]:
             f"{total['read']:,} lines read ({whose or 'none'}), {total['skipped']:,} known and "
             f"skipped, {total['unknown']:,} not recognised"
         )
-        yield "files", f"lines of {file.rsplit('/', 1)[-1]}", "ok", finding, None
+        grade, hint = ("note", _UNRECOGNISED) if total["unknown"] else ("ok", None)
+        yield "files", f"lines of {file.rsplit('/', 1)[-1]}", grade, finding, hint
 
 
 def _ranks(trace: Trace) -> Iterator[Row]:

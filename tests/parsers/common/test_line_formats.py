@@ -18,7 +18,8 @@ def test_a_benchmark_among_lines_of_nccl() -> None:
         (0, 1 << 20),
         (1, 1 << 20),
     ]
-    warning, trail = rows(mixed, "comm_notes")
+    ended, warning, trail = rows(mixed, "comm_notes")
+    assert (ended["source"], ended["level"]) == ("nccl_tests", "ENDED")
     assert (warning["level"], trail["level"], warning["host"]) == ("WARN", "TRAIL", "node-a")
     assert warning["time_ns"] == 1763027887 * 10**9  # date -u -d "2025-11-13 09:58:07" +%s
 
