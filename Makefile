@@ -12,7 +12,7 @@ MEASURE := PYTHONPATH=. $(BIN)/python bench
 MUTANTS ?= 40
 SECONDS_OF_FUZZING ?= 30
 
-NIGHTLY := tests properties fuzz mutation kills soak licences oldest newest
+NIGHTLY := tests properties truth fuzz mutation kills soak licences oldest newest
 
 .PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint types menu mutation fuzz bench docs clean
 
@@ -34,6 +34,9 @@ nightly-tests: $(VENV)/.dev  # those that are marked so
 
 nightly-properties: $(VENV)/.dev  # other and more examples of the properties
 	$(BIN)/pytest -n auto -m 'hypothesis and not nightly' --hypothesis-profile=nightly
+
+nightly-truth: $(VENV)/.dev  # other random recordings each time, each answer held to their truth
+	PYTHONPATH=. $(BIN)/python -m bench.truth --seeds 10000 --first $$(date +%s)
 
 # The figures of docs/quality.md are noted as they are measured; `make quality` writes the page.
 nightly-fuzz: $(VENV)/.base  # the compiled parts, for an hour

@@ -31,7 +31,10 @@ RETURNS = table(
     kernel_time_pct=(pa.float64(), "Share of the summed time of all activities of the group."),
     tensor_core_ns=(pa.int64(), "Time of kernels that use tensor (matrix) cores, by their names."),
     no_tensor_core_ns=(pa.int64(), "Time of kernels that do not."),
-    tensor_core_unknown_ns=(pa.int64(), "Time of kernels whose names do not tell."),
+    tensor_core_unknown_ns=(
+        pa.int64(),
+        "Time of kernels whose names do not tell; copies and sets are none.",
+    ),
     tensor_core_pct=(pa.float64(), "Of the time where the name tells; matrix families only."),
 )
 _MATRIX = ("gemm", "attention", "convolution", "moe")
@@ -73,6 +76,9 @@ def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
     pools = Groups.by_keys(groups.keys[:, :3])
     share = pools.sum(total)[pools.group_ids]
     on, off = groups.sum(np.where(uses == 1, length, 0)), groups.sum(np.where(uses == 0, length, 0))
+    computes = np.array([kind != "memory" for kind in kinds.to_pylist()] + [True])[
+        groups.keys[:, 4]
+    ]
     matrix = np.isin(groups.keys[:, 3], [families.to_pylist().index(f) for f in _present(families)])
     classified = np.where(matrix, on + off, 0)
     ties = [alphabetical(groups.keys[:, 3 + k], texts) for k, texts in enumerate((families, kinds))]
@@ -89,7 +95,7 @@ def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
             percent(total, share),
             number(on, pa.int64()),
             number(off, pa.int64()),
-            number(total - on - off, pa.int64()),
+            number(np.where(computes, total - on - off, 0), pa.int64()),
             percent(on, classified),
         ],
         schema=RETURNS,

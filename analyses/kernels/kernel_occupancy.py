@@ -14,6 +14,7 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.schema import TEXT, table
+from htk.physics.occupancy import Multiprocessor
 from htk.quantities.measures.breakdown import percent
 
 RETURNS = table(
@@ -23,13 +24,23 @@ RETURNS = table(
     block=(TEXT, "Block, compact JSON [x,y,z]."),
     count=(pa.int64(), "Runs."),
     total_ns=(pa.int64(), "Sum of durations."),
-    kernel_time_pct=(pa.float64(), "Of the time of all kernels, with a grid or without."),
+    kernel_time_pct=(
+        pa.float64(),
+        "Share of the summed time of all activities, with a grid or not.",
+    ),
     blocks=(pa.int64(), "Blocks of the grid."),
     threads_per_block=(pa.int64(), "Threads of a block."),
     multiprocessors=(pa.int64(), "Multiprocessors (compute units) of the GPU; null: not recorded."),
     blocks_per_sm=(pa.float64(), "Blocks by multiprocessors: as recorded, else computed."),
-    resident_blocks=(pa.int64(), "Blocks that fit a multiprocessor: threads, registers, memory."),
-    occupancy_pct=(pa.float64(), "Estimated achieved occupancy, as recorded."),
+    resident_blocks=(
+        pa.int64(),
+        "Blocks that fit a multiprocessor: threads, registers, memory; null: registers or "
+        "architecture not recorded.",
+    ),
+    occupancy_pct=(
+        pa.float64(),
+        "Estimated achieved occupancy: as recorded, else (where 0 is recorded too) computed.",
+    ),
     occupancy_limit_pct=(
         pa.float64(),
         "Threads of the resident blocks, of what a multiprocessor holds.",
@@ -83,10 +94,14 @@ def kernel_occupancy(
     total = groups.sum(length[rows])
     per_sm = quotient(count, sms)
     recorded, has = _mean(groups, numbers(kernels["blocks_per_sm"], -1.0)[rows])
-    occupancy, has_occupancy = _mean(groups, numbers(kernels["occupancy_pct"], -1.0)[rows])
-    most = np.array([g.threads for g in gpus], np.int64)[k[:, 3]]
+    most = np.array([g.limits.threads if g.limits else 0 for g in gpus], np.int64)[k[:, 3]]
     held = quotient(100.0 * resident * threads, most)
-    kernel_time = int(length[codes_of(kernels["kind"])[0] >= 0].sum())
+    # What runs occupies something: a recorded 0 says that the profiler could not tell.
+    estimated, has_estimate = _mean(groups, numbers(kernels["occupancy_pct"], -1.0)[rows])
+    has_estimate &= estimated > 0
+    achieved = quotient(100.0 * np.minimum(resident, per_sm) * threads, most)
+    occupancy = np.where(has_estimate, estimated, achieved)
+    has_occupancy = has_estimate | (resident > 0) & (sms > 0)
     table = pa.table(
         [
             text(k[:, 0], names),
@@ -95,14 +110,14 @@ def kernel_occupancy(
             text(k[:, 2], blocks),
             number(groups.count, pa.int64()),
             number(total, pa.int64()),
-            percent(total, np.full(len(total), kernel_time)),
+            percent(total, np.full(len(total), int(length.sum()))),
             number(count, pa.int64()),
             number(threads, pa.int64()),
             number(sms, pa.int64(), sms > 0),
             number(np.where(has, recorded, per_sm), pa.float64(), has | (sms > 0)),
             number(resident, pa.int64(), resident > 0),
             number(occupancy, pa.float64(), has_occupancy),
-            number(held, pa.float64(), (resident > 0) & (most > 0)),
+            number(held, pa.float64(), resident > 0),
             number(waves, pa.float64(), has_waves),
             number(_tail(waves), pa.float64(), has_waves),
             pa.array(persistent.tolist(), pa.bool_()),
@@ -120,37 +135,32 @@ def kernel_occupancy(
 
 
 _LOOPING = ("gemm", "attention", "convolution", "moe")
-_MOST_BLOCKS = 32  # per multiprocessor, NVIDIA since Maxwell (24 on sm_86 and sm_89, 16 on sm_75)
-_REGISTER_STEP = 256  # registers are given out by the warp, in steps of this
 
 
 @dataclass(frozen=True)
 class _Gpu:
+    """What is recorded of a GPU; nothing of an unknown one."""
+
     multiprocessors: int = 0
-    threads: int = 0
-    warp: int = 32
-    registers: int = 0
-    shared_memory: int = 0
-    nvidia: bool = False
+    limits: Multiprocessor | None = None
 
 
 def _gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
     """The GPU of each activity, and what is known of it; number 0 stands for an unknown one."""
-    models = [_Gpu()]
+    models = {_Gpu(): 0}
     model_of: dict[tuple[int, int, int], int] = {}
     columns = ("rank", "cycle", "device_properties")
     for rank, cycle, listed in zip(*(ranks[c].to_pylist() for c in columns), strict=True):
         for gpu in _listed(listed):
             key = (NONE if rank is None else rank, cycle, int(gpu.get("id", 0)))
-            model_of[key] = len(models)
-            models.append(_gpu(gpu))
+            model_of[key] = models.setdefault(_gpu(gpu), len(models))  # alike GPUs are one
     who = Groups.by_keys([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
     of_group = []
     for rank, cycle, device in who.keys.tolist():  # a device each
-        only = [v for (r, c, _), v in model_of.items() if (r, c) == (rank, cycle)]
-        alike = only[0] if only and len({models[v] for v in only}) == 1 else 0
+        only = {v for (r, c, _), v in model_of.items() if (r, c) == (rank, cycle)}
+        alike = next(iter(only)) if len(only) == 1 else 0
         of_group.append(model_of.get((rank, cycle, device), alike))
-    return np.array(of_group, np.int64)[who.group_ids], models
+    return np.array(of_group, np.int64)[who.group_ids], [*models]
 
 
 def _listed(text_: str | None) -> list[dict[str, Any]]:
@@ -162,18 +172,9 @@ def _listed(text_: str | None) -> list[dict[str, Any]]:
 
 
 def _gpu(properties: dict[str, Any]) -> _Gpu:
-    def of(*names: str) -> int:
-        values = (properties.get(name) for name in names)
-        return next((int(v) for v in values if isinstance(v, int | float) and v > 0), 0)
-
-    return _Gpu(
-        of("numSms"),
-        of("maxThreadsPerMultiprocessor"),
-        of("warpSize") or 32,
-        of("regsPerMultiprocessor"),
-        of("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
-        "NVIDIA" in str(properties.get("name")) or of("warpSize") == 32,
-    )
+    units = properties.get("numSms")
+    is_counted = isinstance(units, int) and units > 0
+    return _Gpu(int(units or 0) if is_counted else 0, Multiprocessor.of(properties))
 
 
 def _sizes(dims: pa.Array) -> Ints:
@@ -183,30 +184,13 @@ def _sizes(dims: pa.Array) -> Ints:
 
 
 def _resident(gpus: list[_Gpu], gpu: Ints, threads: Ints, registers: Ints, shared: Ints) -> Ints:
-    """Blocks that fit a multiprocessor at once; 0 where it is not known.
-
-    As CUDA's occupancy calculation has it; AMD's registers and waves are given out otherwise, so
-    there only threads and shared memory count.
-    """
+    """Return the blocks that fit a multiprocessor at once; 0 where it is not known."""
     fits = np.zeros(len(gpu), np.int64)
     for model in np.unique(gpu).tolist():  # a model or two
-        limits = gpus[model]
-        if not limits.threads:
-            continue
-        on_model = np.flatnonzero(gpu == model)
-        warps = -(-threads[on_model] // limits.warp)
-        most = limits.threads // np.maximum(warps * limits.warp, 1)
-        if limits.nvidia:
-            most = np.minimum(most, _MOST_BLOCKS)
-        if limits.nvidia and limits.registers:
-            per_warp = registers[on_model] * limits.warp
-            per_warp = -(-per_warp // _REGISTER_STEP) * _REGISTER_STEP
-            by_registers = limits.registers // np.maximum(per_warp * warps, 1)
-            most = np.where(registers[on_model] > 0, np.minimum(most, by_registers), most)
-        if limits.shared_memory:
-            by_memory = limits.shared_memory // np.maximum(shared[on_model], 1)
-            most = np.where(shared[on_model] > 0, np.minimum(most, by_memory), most)
-        fits[on_model] = np.maximum(most, 1)
+        limits = gpus[model].limits
+        if limits is not None:
+            rows = np.flatnonzero(gpu == model)
+            fits[rows] = limits.count_blocks(threads[rows], registers[rows], shared[rows])
     return fits
 
 

@@ -18,7 +18,11 @@ By = Literal["call", "kernel", "operator"]
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
-    launched_by=(TEXT, "Runtime or driver call; the kernel or the operator, as asked for."),
+    launched_by=(
+        TEXT,
+        "Runtime or driver call; the kernel or the operator, as asked for. By kernel, what a graph "
+        "launches together is one row.",
+    ),
     count=(pa.int64(), "Calls that launched something."),
     kernels=(pa.int64(), "GPU activities that they launched; a graph launch has many."),
     call_ns=(pa.int64(), "Sum of the calls' durations."),
@@ -124,7 +128,17 @@ def _labels(
         return code[launched.call], labels
     if by == "kernel":
         code, labels = labels_of(kernels["name"])
-        return code[launched.first], labels
+        return _told_apart(code[launched.first], labels, launched.count)
     code, labels = labels_of(cpu_ops["name"])
     row = numbers(kernel_links["op_row"], NONE)[launched.first]
     return np.append(code, len(labels) - 1)[row], labels
+
+
+def _told_apart(first: Ints, labels: list[str], count: Ints) -> tuple[Ints, list[str]]:
+    """Return labels of calls that say how many kernels they launched where it is more than one."""
+    alike = Groups.by_keys([first, count])
+    texts_of = [
+        labels[code] if many == 1 else f"({many} of one call, first {labels[code]})"
+        for code, many in alike.keys.tolist()  # a kernel and a size of graph each
+    ]
+    return alike.group_ids, texts_of

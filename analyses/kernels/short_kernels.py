@@ -25,10 +25,10 @@ RETURNS = table(
     count=(pa.int64(), "Kernels."),
     total_ns=(pa.int64(), "Sum of durations."),
     kernels_pct=(pa.float64(), "Of all kernels."),
-    kernel_time_pct=(pa.float64(), "Of the time of all kernels."),
+    kernel_time_pct=(pa.float64(), "Share of the summed time of all activities."),
     shorter_than_launch=(
         pa.int64(),
-        "Kernels that took less time than the call that launched them.",
+        "Kernels that took less time than their call, or their share of a graph's.",
     ),
     call_ns=(pa.int64(), "Time of their launch calls, a graph's shared by what it launched."),
     idle_before_ns=(pa.int64(), "Time right before them in which their GPU ran nothing."),
@@ -88,8 +88,8 @@ class _Study:
         self.length = (end - start)[self.row]
         launch = numbers(kernel_links["launch_row"], NONE)
         call = numbers(kernel_links["launch_end_ns"]) - numbers(kernel_links["launch_start_ns"])
-        sharing = np.append(np.bincount(launch[launch != NONE]), 1)
-        self.call = np.where(launch != NONE, call // np.maximum(sharing[launch], 1), 0)[self.row]
+        self.call = _shared(launch, call)[self.row]
+        self.whole = int((end - start).sum())
         self.linked = launch[self.row] != NONE
         self.idle = _idle_before(kernels, start, end)[self.row]
 
@@ -121,13 +121,25 @@ class _Study:
                 number(groups.count, pa.int64()),
                 number(total, pa.int64()),
                 percent(groups.count, np.full(size, len(self.row))),
-                percent(total, np.full(size, int(self.length.sum()))),
+                percent(total, np.full(size, self.whole)),
                 number(groups.sum(loses), pa.int64()),
                 number(groups.sum(call), pa.int64()),
                 number(groups.sum(self.idle[chosen]), pa.int64()),
             ],
             schema=RETURNS,
         )
+
+
+def _shared(launch: Ints, call: Ints) -> Ints:
+    """Return the part of its call's time that each activity has: what a division leaves over goes
+    to the first ones, so that the parts add up; 0 without a call."""
+    shares = np.zeros(len(launch), np.int64)
+    linked = np.flatnonzero(launch != NONE)
+    calls = Groups.by_keys(launch[linked])
+    many = calls.count[calls.group_ids]
+    nth = calls.rank_within(np.arange(len(linked)))
+    shares[linked] = call[linked] // many + (nth < call[linked] % many)
+    return shares
 
 
 def _idle_before(kernels: pa.Table, start: Ints, end: Ints) -> Ints:

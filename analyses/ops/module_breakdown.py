@@ -6,14 +6,15 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.schema import TEXT, table
 from htk.quantities.derived.op_ancestors import MODULE
 from htk.quantities.measures.breakdown import percent
-from htk.quantities.measures.call_tree import CallTree, DeviceTimes
+from htk.quantities.measures.call_tree import CallTree
+from htk.quantities.measures.gpu_callers import TextCodes, modules_of_kernels
 
 RETURNS = table(
     module=(TEXT, "Path of nn.Modules; null: in none."),
@@ -23,7 +24,7 @@ RETURNS = table(
     operators=(pa.int64(), "Outermost operators that ran in it and in the modules inside it."),
     operators_cpu_ns=(pa.int64(), "CPU time of operators in it and in the modules inside it."),
     device_total_ns=(pa.int64(), "GPU time of it and of the modules inside it, both passes."),
-    device_self_ns=(pa.int64(), "GPU time of operators that ran directly in it, both passes."),
+    device_self_ns=(pa.int64(), "GPU time launched in it, and in no module inside it."),
     backward_device_ns=(
         pa.int64(),
         "The part of device_total_ns that backward operators launched.",
@@ -45,6 +46,7 @@ def module_breakdown(
     cpu_ops: pa.Table,
     op_links: pa.Table,
     op_callers: pa.Table,
+    launch_callers: pa.Table,
     python_calls: pa.Table,
     python_links: pa.Table,
     kernels: pa.Table,
@@ -55,37 +57,42 @@ def module_breakdown(
     """Which modules take the time, in forward and in backward?
 
     The module of an operator is recorded with it, or told from the Python calls round it; a
-    backward operator belongs to the module of its forward one.
+    backward operator belongs to the module of its forward one. GPU work belongs to the module
+    whose call was open round its launch, so that CUDA graphs and kernels launched from Python
+    count; where none was, to that of its operator.
     """
-    codes, dictionary = codes_of(op_callers["module"])
-    if not (codes >= 0).any():
+    operators = TextCodes.of(op_callers["module"])
+    launched = modules_of_kernels(kernel_links, launch_callers, op_callers)
+    modules = [*dict.fromkeys([*operators.used, *launched.used])]
+    if not modules:
         raise MissingTable(
             "no operator has an nn.Module; record with with_modules=True or with_stack=True"
         )
     tree = CallTree.of(cpu_ops, op_links)
-    times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
-    names, above = _with_outer(dictionary.to_pylist())
+    names, above = _with_outer(modules)
+    of_operator, of_kernel = operators.among(names), launched.among(names)
     kept = truths(op_links["selected"])
-    module = np.where(codes >= 0, codes, len(names)).astype(np.int64)
-    backward = valid(op_links["forward_row"])
-    top = tree.parent == NONE
+    op = numbers(kernel_links["op_row"], NONE)
+    backward = np.append(valid(op_links["forward_row"]), False)[op]
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
 
-    def direct(values: Ints, rows: Mask = kept) -> Ints:
-        total = np.zeros(len(names) + 1, np.int64)
-        np.add.at(total, module[rows], values[rows])
+    def direct(module: Ints, values: Ints) -> Ints:
+        total = np.zeros(len(names) + 1, np.int64)  # the last entry for no module
+        np.add.at(total, module, values)
         return total
 
-    own = direct(times.own)
+    own = direct(of_kernel, length)
     calls, inside = _calls(names, python_calls, python_links)
     columns = {
-        "operators": _with_inner(direct(np.ones(len(module), np.int64), kept & top), above),
-        "operators_cpu_ns": _with_inner(direct(tree.self_time), above),
+        "operators": _with_inner(direct(of_operator, kept & (tree.parent == NONE)), above),
+        "operators_cpu_ns": _with_inner(direct(of_operator, kept * tree.self_time), above),
         "device_total_ns": _with_inner(own, above),
         "device_self_ns": own,
-        "backward_device_ns": _with_inner(direct(times.own, kept & backward), above),
+        "backward_device_ns": _with_inner(direct(of_kernel, backward * length), above),
     }
     order = np.lexsort((-columns["operators_cpu_ns"], -columns["device_total_ns"]))
-    order = order[(order != len(names)) | bool(columns["operators"][-1])]
+    many = _with_inner(direct(of_kernel, np.ones(len(length), np.int64)), above)
+    order = order[(order != len(names)) | bool(columns["operators"][-1] or many[-1])]
     shown = order[:n] if n else order
     depth = np.array([name.count(".") for name in names] + [0])
     missing = len(names)
@@ -97,20 +104,18 @@ def module_breakdown(
             number(calls[shown], pa.int64(), recorded),
             number(inside[shown], pa.int64(), recorded),
             *(number(column[shown], pa.int64()) for column in columns.values()),
-            percent(own[shown], np.full(len(shown), times.total)),
-            number(_with_inner(direct(times.kernels), above)[shown], pa.int64()),
+            percent(own[shown], np.full(len(shown), int(length.sum()))),
+            number(many[shown], pa.int64()),
         ],
         schema=RETURNS,
     )
-    lost = int(times.length[times.row == NONE].sum())
     return with_coverage(
-        answer, modules_left_out=len(order) - len(shown), device_time_without_operator_ns=lost
+        answer, modules_left_out=len(order) - len(shown), device_time_without_module_ns=int(own[-1])
     )
 
 
 def _with_outer(names: list[str]) -> tuple[list[str], Ints]:
     """Return the modules and those that hold them, and the one that holds each (`NONE`: none)."""
-    names = list(names)
     code_of = {name: k for k, name in enumerate(names)}
     above = []
     k = 0

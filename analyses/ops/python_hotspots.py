@@ -5,13 +5,13 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, texts
+from htk.base.columns.arrow import number, numbers, texts
 from htk.base.columns.types import NONE
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.breakdown import percent
-from htk.quantities.measures.call_tree import DeviceTimes
+from htk.quantities.measures.gpu_callers import python_of_kernels
 from htk.quantities.measures.python_time import PythonTime
 
 RETURNS = table(
@@ -22,7 +22,10 @@ RETURNS = table(
     python_ns=(pa.int64(), "self_ns less the operators that it calls: Python's own time."),
     operators_ns=(pa.int64(), "CPU time of the operators that it calls, less Python inside them."),
     python_time_pct=(pa.float64(), "python_ns of that of all functions."),
-    device_self_ns=(pa.int64(), "GPU time launched by those operators."),
+    device_self_ns=(
+        pa.int64(),
+        "GPU time launched in it and in no Python call inside it, by operators or without.",
+    ),
     device_total_ns=(pa.int64(), "GPU time launched inside it, at any depth."),
 )
 
@@ -39,6 +42,7 @@ def python_hotspots(
     cpu_ops: pa.Table,
     op_links: pa.Table,
     op_callers: pa.Table,
+    launch_callers: pa.Table,
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
@@ -46,14 +50,18 @@ def python_hotspots(
 ) -> pa.Table:
     """Which Python functions take the time?
 
-    The profiler's own cost of recording each call is in these times.
+    GPU work belongs to the functions that were open round its launch on that thread, whether an
+    operator launched it, a CUDA graph's replay or a kernel called from Python. The profiler's own
+    cost of recording each call is in these times.
     """
     spent = PythonTime.of(python_calls, python_links, cpu_ops, op_links, op_callers)
-    tree, groups, row = spent.tree, spent.functions, spent.caller
-    times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
+    tree, groups = spent.tree, spent.functions
     once = tree.outermost(groups.group_ids)
+    caller = python_of_kernels(kernel_links, launch_callers, op_callers)
+    has_caller = caller != NONE
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
     device = np.zeros(python_calls.num_rows, np.int64)
-    np.add.at(device, row[row != NONE], times.own[row != NONE])
+    np.add.at(device, caller[has_caller], length[has_caller])
     own = tree.self_time
     python = groups.sum(spent.own)
     order = np.lexsort((-groups.sum(own), -python))

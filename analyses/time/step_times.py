@@ -21,7 +21,11 @@ RETURNS = table(
     start_ns=(pa.int64(), "Start of the GPU step, else of the step on the host."),
     cpu_ns=(pa.int64(), "Length of the annotation on the host: not the step time."),
     gpu_period_ns=(pa.int64(), "Length of the GPU step: the step time."),
-    duration_ns=(pa.int64(), "The same; on a trace without GPU work the host's."),
+    duration_ns=(
+        pa.int64(),
+        "The same; on a trace without GPU work the host's. Null for a step without GPU work beside "
+        "others: its time is in the GPU step that follows.",
+    ),
     launch_lag_ns=(pa.int64(), "End of the GPU step less end of the step on the host."),
     skew_ns=(
         pa.int64(),
@@ -72,7 +76,7 @@ def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
         "start_ns": number(start, pa.int64()),
         "cpu_ns": number(on_host[:, 4] - on_host[:, 3], pa.int64(), has_cpu),
         "gpu_period_ns": number(length, pa.int64(), has_gpu),
-        "duration_ns": number(length, pa.int64()),
+        "duration_ns": number(length, pa.int64(), has_gpu | ~has_gpu.any()),
         "launch_lag_ns": number(end - on_host[:, 4], pa.int64(), has_gpu & has_cpu),
         "skew_ns": number(length - lowest, pa.int64(), comparable),
         "over_usual_ns": number(length - median, pa.int64(), comparable),

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from dash import dcc, html
 
 from htk.answers.output.figure_colours import classes_of
-from htk.base.columns.arrow import matching, numbers, truths
+from htk.base.columns.arrow import matching, numbers, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.core.humanize import command_name, format_bytes, format_duration, pluralize, shorten
 from htk.base.errors import HtkError
@@ -163,6 +163,7 @@ def _median_steps(visit: Visit) -> list[float]:
     table = visit.ask("step_times").table
     complete = truths(table["complete"])
     table = table.filter(pa.array(complete)) if complete.any() else table
+    table = table.filter(pa.array(valid(table["duration_ns"])))
     steps = Groups.by_keys(np.column_stack([numbers(table[c]) for c in ("cycle", "step")]))
     medians: list[float] = steps.quantiles(numbers(table["duration_ns"], 0), [0.5])[0].tolist()
     return medians

@@ -15,6 +15,7 @@ _RANGES = (
     (FORWARD, re.compile(r"forward|\bfwd", re.I)),
 )
 _OPTIMIZER_OP = re.compile(r"_fused_(adam|adamw|sgd|adagrad)|_multi_tensor|^Optimizer\.")
+_TRAINING_KERNEL = re.compile(r"backward|bwd|[dw]grad|adam|sgd|optimizer|nll_loss", re.I)
 _GRADIENT_OP = re.compile(r"^autograd::engine|Backward\d*$|^torch::autograd::(AccumulateGrad|Copy)")
 
 
@@ -42,3 +43,9 @@ def phase_of_op(name: str) -> int:
 def is_gradient(name: str) -> bool:
     """Return whether an operator of that name is a node of the autograd graph, or evaluates one."""
     return bool(_GRADIENT_OP.search(name))
+
+
+@lru_cache(maxsize=100_000)
+def is_of_training(kernel: str) -> bool:
+    """Return whether a kernel of that name computes gradients or updates parameters."""
+    return bool(_TRAINING_KERNEL.search(kernel))

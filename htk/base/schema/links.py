@@ -1,6 +1,6 @@
 """What is made from the parsed tables, once, when first asked for.
 
-`X_links`, `X_passes` and `op_callers` have one row for each row of the table they speak of, in its
+`X_links`, `X_passes` and `X_callers` have one row for each row of the table they speak of, in its
 order.
 """
 
@@ -48,6 +48,11 @@ OP_CALLERS = table(
     python_row=(_I64, "Innermost Python call round the operator.", "python_calls"),
     module=(TEXT, "nn.Module path round it; backward operators take their forward's."),
     module_by=(TEXT, "hierarchy, python or forward; null: none."),
+)
+
+LAUNCH_CALLERS = table(
+    python_row=(_I64, "Innermost Python call round the call, on its thread.", "python_calls"),
+    module=(TEXT, "nn.Module path that this Python call is inside of; null: none."),
 )
 
 PYTHON_LINKS = table(

@@ -1,4 +1,4 @@
-"""The Python call and the nn.Module round each operator, and round each Python call."""
+"""The Python call and the nn.Module round each operator, each launch and each Python call."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +9,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested, Rows, Threads, nested
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE
-from htk.base.schema.links import OP_CALLERS, PYTHON_LINKS
+from htk.base.schema.links import LAUNCH_CALLERS, OP_CALLERS, PYTHON_LINKS
 
 MODULE = "nn.Module: "
 
@@ -35,6 +35,18 @@ def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) ->
             text(how, pa.array(["hierarchy", "python", "forward"])),
         ],
         schema=OP_CALLERS,
+    )
+
+
+def launch_callers(launches: pa.Table, python_calls: pa.Table) -> pa.Table:
+    """Return the innermost Python call round each call of the runtime, and its nn.Modules."""
+    threads = Threads()
+    calls = nested(python_calls, threads)
+    caller = calls.around(threads.of(launches), numbers(launches["start_ns"]))
+    path, paths = module_paths(python_calls, calls)
+    module = np.append(path, NONE)[caller]
+    return pa.table(
+        [number(caller, pa.int64(), caller != NONE), text(module, paths)], schema=LAUNCH_CALLERS
     )
 
 

@@ -8,7 +8,9 @@ Decided once, and by the strongest evidence there is, which the column `basis` n
 3. `user range`: the innermost range round it that names a pass, as `annotation_links` nests them.
 4. `name`: of the operator, or of one round it.
 5. `order`: what begins before the last backward operator of its step is forward, and all of a
-   process that has no backward pass.
+   process that has no backward pass. The same holds for what is launched outside operators (a
+   replay of a CUDA graph, a kernel called from Python), unless kernels named after gradients or
+   optimizers show that graphs hold whole steps of training.
 
 An operator inside a backward one is backward, whatever it is: forward work that is done again there
 is `recomputed`.
@@ -31,6 +33,7 @@ from htk.base.names.phases import (
     OTHER,
     PHASES,
     is_gradient,
+    is_of_training,
     phase_of_op,
     phase_of_range,
 )
@@ -88,7 +91,7 @@ def kernel_passes(
     """Return the pass of each GPU activity: that of the operator that launched it.
 
     What a CUDA graph replays has that of the operator that was captured. What was launched outside
-    operators goes by the thread and the user range of its launch.
+    operators goes by the thread and the user range of its launch, then by the order of its step.
     """
     captured, _ = captured_ops(kernels, kernel_links, launches, launch_links)
     op = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
@@ -102,6 +105,11 @@ def kernel_passes(
     ranged = _of_ranges(annotations, annotation_links, kernel_links)
     named = outside & ~on_engine & (ranged != OTHER)
     phase[named], basis[named] = ranged[named], _RANGE
+    ordered_ones = outside & ~on_engine & ~named & (launch != NONE)
+    before = ordered_ones & _launched_before_backward(
+        kernels, kernel_links, launches, launch, cpu_ops, op_links, op_passes
+    )
+    phase[before], basis[before] = FORWARD, _ORDER
     unknown = outside & (launch == NONE) & (basis == NONE)  # its launch was not recorded
     return _table("kernel_passes", np.where(unknown, NONE, phase), basis, again)
 
@@ -228,6 +236,40 @@ def _before_backward(backward: Mask, cpu_ops: pa.Table, op_links: pa.Table) -> I
     last = groups.max(np.where(backward, start, np.iinfo(np.int64).min))[groups.group_ids]
     trained = np.isin(process, np.unique(process[backward]))
     return np.where(~trained | (start < last), FORWARD, OTHER)
+
+
+def _launched_before_backward(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    launches: pa.Table,
+    launch: Ints,
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    op_passes: pa.Table,
+) -> Mask:
+    """Return which activities were launched before the last backward operator of their step, or by
+    a process that runs operators and has no backward pass."""
+    outside = numbers(kernel_links["op_row"], NONE) == NONE
+    if matching(kernels["name"], is_of_training)[outside].any():
+        return np.zeros(len(launch), bool)
+    backward = matching(op_passes["phase"], "backward".__eq__)
+    process, of_launch = _numbered_alike(cpu_ops["process"], launches["process"])
+    process_of = np.append(of_launch, NONE)[launch]
+    trained = np.isin(process_of, np.unique(process[backward]))
+    steps = [process, numbers(op_links["step"], NONE).astype(np.int64)]
+    of_step = Groups.by_keys([column[backward] for column in steps])
+    last = of_step.max(numbers(cpu_ops["start_ns"])[backward])
+    wanted = [process_of, numbers(kernel_links["step"], NONE).astype(np.int64)]
+    step = row_of(of_step.keys, np.column_stack(wanted))
+    before = (step != NONE) & (numbers(kernel_links["launch_start_ns"]) < np.append(last, 0)[step])
+    return np.where(trained, before, np.isin(process_of, np.unique(process)))
+
+
+def _numbered_alike(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[Ints, Ints]:
+    """Return numbers for the texts of two columns, the same for the same text."""
+    codes = codes_of(pa.chunked_array([*left.chunks, *right.chunks], left.type))[0]
+    numbered = codes.astype(np.int64)
+    return numbered[: len(left)], numbered[len(left) :]
 
 
 def _recomputed(cpu_ops: pa.Table, threads: Int32, calls: _Calls, backward: Mask) -> Mask:

@@ -29,6 +29,7 @@ PER_FILE: dict[str, str] = {  # cached beside the tables of the file, but for th
     "op_passes": "htk.quantities.derived.passes",
     "kernel_passes": "htk.quantities.derived.passes",
     "op_callers": "htk.quantities.derived.op_ancestors",
+    "launch_callers": "htk.quantities.derived.op_ancestors",
     "python_links": "htk.quantities.derived.op_ancestors",
     "kernel_totals": "htk.quantities.derived.totals",
     "op_totals": "htk.quantities.derived.totals",

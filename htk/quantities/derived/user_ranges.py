@@ -3,8 +3,8 @@
 A range holds what was launched inside it by its own thread, and by the threads that work for it:
 autograd evaluates a backward pass on threads of its own while the thread that called it waits.
 Autograd threads may open ranges themselves (`nccl:all_reduce`); these lie inside the range that the
-waiting thread has open. A thread with ranges of its own that evaluates nothing for autograd works
-for itself.
+waiting thread has open. Any other thread works for itself: what a loader or a server's second
+worker launches meanwhile is of no range of the main thread.
 """
 
 import numpy as np
@@ -15,9 +15,8 @@ from htk.base.columns.nesting import Int32, Nested, Rows, Threads, nested
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Ints
+from htk.base.names.phases import is_gradient
 from htk.base.schema import DERIVED
-
-_EVALUATES = "autograd::engine::evaluate_function"
 
 
 def annotation_links(annotations: pa.Table, cpu_ops: pa.Table) -> pa.Table:
@@ -73,14 +72,13 @@ class UserRanges:
         )
 
     def _works_for_main(self, thread: Int32) -> np.ndarray:
-        """Return the threads of autograd, and those that have no ranges of their own."""
-        alone = ~np.isin(thread, self._ranges.thread)
+        """Return the threads of autograd other than the main one."""
         is_other = thread != self._main_of(thread)
-        return np.asarray(is_other & (alone | np.isin(thread, self._autograd)))
+        return np.asarray(is_other & np.isin(thread, self._autograd))
 
 
 def _autograd_threads(cpu_ops: pa.Table, threads: Threads) -> Int32:
-    evaluates = matching(cpu_ops["name"], lambda name: name.startswith(_EVALUATES))
+    evaluates = matching(cpu_ops["name"], is_gradient)
     evaluates |= numbers(cpu_ops["forward_thread"]) > 0
     return np.unique(threads.of(cpu_ops)[evaluates])
 

@@ -272,7 +272,7 @@ def _steps(trace: Trace) -> _Steps:
     covered = int(numbers(steps["duration_ns"]).sum())
     complete = steps.filter(pa.array(truths(steps["complete"])))
     steps = complete if complete.num_rows else steps
-    length = numbers(steps["duration_ns"])
+    length = numbers(steps["duration_ns"])[valid(steps["duration_ns"])]
     cpu = numbers(steps["cpu_ns"])[valid(steps["cpu_ns"])]
     return _Steps(
         int(np.median(length)),

@@ -178,10 +178,6 @@ def _kernel_time(subject: Subject, tally: Tally) -> None:
         graphs = any("GraphLaunch" in name for name in calls if name)
         if roofline is not None and not graphs:  # captures tell more operators of those
             tally.equal("roofline and op-breakdown", total(roofline, "device_ns"), sum(linked))
-        modules = subject.answer_or_none("module_breakdown", n=0)
-        if modules is not None:
-            answered = total(modules, "device_self_ns")
-            tally.equal("module-breakdown and op-breakdown", answered, sum(linked))
 
 
 def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:
@@ -194,6 +190,9 @@ def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]
         yield f"kernel-top {shown}", subject.answer("kernel_top", **options), totals
     for per in ("all", *pers):
         yield f"kernel-families {per}", subject.answer("kernel_families", per=per), totals
+    modules = subject.answer_or_none("module_breakdown", n=0)
+    if modules is not None:
+        yield "module-breakdown", modules, ("device_self_ns",)
     how = subject.answer_or_none("compile_graph_coverage")
     if how is not None:
         yield "compile-graph-coverage", how, ("device_ns", "kernels")

@@ -19,6 +19,8 @@ H100 = {
     "maxThreadsPerMultiprocessor": 2048,
     "regsPerMultiprocessor": 65536,
     "warpSize": 32,
+    "computeMajor": 9,
+    "computeMinor": 0,
     "sharedMemPerMultiprocessor": 233472,
 }
 
@@ -50,10 +52,24 @@ def test_registers_and_shared_memory_limit_the_blocks() -> None:
         2,
         25,
     )  # 65536 / (128 · 256)
-    found = occupancy(grid="[132,1,1]", block="[32,1,1]", shared_memory_bytes=100_000)
+    found = occupancy(grid="[132,1,1]", block="[32,1,1]", registers=16, shared_memory_bytes=100_000)
     assert found["resident_blocks"] == 2
-    found = occupancy(grid="[132,1,1]", block="[32,1,1]")
+    found = occupancy(grid="[132,1,1]", block="[32,1,1]", registers=16)
     assert found["resident_blocks"] == 32  # blocks, not threads
+
+
+def test_a_recorded_zero_of_what_runs_is_computed() -> None:
+    large = {"registers": 168, "shared_memory_bytes": 231_424, "occupancy_pct": 0.0}
+    found = occupancy(grid="[30,4,1]", block="[384,1,1]", **large)
+    assert found["occupancy_pct"] == pytest.approx(100 * (120 / 132) * 384 / 2048)
+    found = occupancy(grid="[528,1,1]", block="[384,1,1]", **large)
+    assert found["occupancy_pct"] == found["occupancy_limit_pct"] == 18.75
+
+
+def test_registers_that_were_not_recorded_leave_the_rest_empty() -> None:
+    found = occupancy(grid="[132,1,1]", block="[384,1,1]", occupancy_pct=0.0)
+    unknown = ("resident_blocks", "occupancy_pct", "occupancy_limit_pct", "waves", "tail_pct")
+    assert [found[name] for name in unknown] == [None] * 5
 
 
 def test_a_persistent_gemm_has_no_waves() -> None:

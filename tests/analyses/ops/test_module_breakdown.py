@@ -17,6 +17,7 @@ def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("Net_0", 1, 48_000, 69_000, 4_000),
         ("Net_0.Linear_1", 1, 24_000, 65_000, 65_000),
+        (None, None, None, 10_000, 10_000),  # carried in, and launched outside of modules
     ]
     linear = found[1]
     assert (linear["depth"], linear["backward_device_ns"], linear["kernels"]) == (1, 40_000, 3)

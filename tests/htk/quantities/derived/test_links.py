@@ -120,7 +120,7 @@ def test_a_call_that_was_recorded_counts_for_more_than_its_arrow(tmp_path: Path)
     assert by_name[1] == (None, None, None)
 
 
-def test_the_main_thread_s_range_holds_for_what_other_threads_launch(tmp_path: Path) -> None:
+def test_the_main_thread_s_range_holds_for_what_autograd_launches(tmp_path: Path) -> None:
     (row,) = launched(
         tmp_path,
         span("backward", 0, 100, tid=1),

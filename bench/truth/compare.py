@@ -1,0 +1,134 @@
+"""Ask htk about a recording, and compare each cell with what is expected."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.truth.expected import gpu, host, other
+from bench.truth.expected.sums import Row, Rows
+from bench.truth.model import Recording
+from htk.answers.ask import ask
+from htk.base.errors import MissingTable
+from htk.traces.trace.opening import open_trace
+from htk.traces.trace.trace import Trace
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with its options, the columns that tell its rows apart, and what is expected."""
+
+    name: str
+    keys: tuple[str, ...]
+    expected: Callable[[Recording], Rows]
+    options: tuple[tuple[str, Any], ...] = ()
+    key_of_row: Callable[[Row], tuple[Any, ...]] | None = None
+
+    @property
+    def label(self) -> str:
+        return " ".join([self.name, *(f"{name}={value}" for name, value in self.options)])
+
+
+_STEP = ("rank", "device", "step")
+_POOLS = [("all", ("rank", "step")), ("rank", ("rank", "step")), ("step", ("rank", "step"))]
+_ALL = (("n", 0),)
+
+
+def _questions() -> Iterator[Question]:
+    for per, who in _POOLS:
+        options = (("per", per), *_ALL)
+        yield Question(
+            "kernel_top", (*who, "name"), lambda r, per=per: gpu.kernel_top(r, per), options
+        )
+        yield Question(
+            *("kernel_families", (*who, "family", "kind")),
+            lambda r, per=per: gpu.kernel_families(r, per),
+            (("per", per),),
+        )
+        yield Question(
+            "op_breakdown", (*who, "op"), lambda r, per=per: host.op_breakdown(r, per), options
+        )
+    for per in ("rank", "step"):
+        options = (("per", per),)
+        yield Question(
+            "time_breakdown", _STEP, lambda r, per=per: gpu.time_breakdown(r, per), options
+        )
+        yield Question(
+            *("kernel_kinds", (*_STEP, "kinds")),
+            lambda r, per=per: gpu.kernel_kinds(r, per),
+            options,
+        )
+    for by in ("call", "kernel", "operator"):
+        yield Question(
+            *("launch_stats", ("rank", "launched_by")),
+            lambda r, by=by: host.launch_stats(r, by),
+            (("by", by), *_ALL),
+        )
+    for by in ("duration", "kernel", "operator"):
+        key = ("from_us",) if by == "duration" else ("label",)
+        yield Question(
+            "short_kernels", key, lambda r, by=by: host.short_kernels(r, by), (("by", by), *_ALL)
+        )
+    yield Question("step_times", _STEP, gpu.step_times)
+    yield Question("memory_bandwidth", ("rank", "direction", "memory"), gpu.memory_bandwidth)
+    yield Question(
+        "kernel_occupancy",
+        ("name", "grid", "block", "resident_blocks", "total_ns"),
+        gpu.kernel_occupancy,
+        _ALL,
+    )
+    yield Question("op_tree", ("path",), host.op_tree, (("min_pct", 0),))
+    yield Question("python_hotspots", ("function",), host.python_hotspots, _ALL)
+    yield Question("module_breakdown", ("module",), host.module_breakdown, _ALL)
+    yield Question("annotation_breakdown", ("rank", "name"), host.annotation_breakdown)
+    yield Question("kernel_sequences", ("op", "length", "device_ns"), host.kernel_sequences, _ALL)
+    yield Question("queue_length", ("rank", "device", "stream"), other.queue_length)
+    yield Question("compile_graph_coverage", ("rank", "how"), other.compile_graph_coverage)
+    yield Question("memory_peaks", ("rank", "device", "holder"), other.memory_peaks, _ALL)
+    yield Question("memory_timeline", ("rank", "device", "time_ns"), other.memory_timeline)
+
+
+QUESTIONS = tuple(_questions())
+
+
+def differences(recording: Recording, path: Path) -> tuple[int, list[str]]:
+    """Return how many values were compared, and those that differ."""
+    trace = open_trace([path])
+    compared, differing = 0, []
+    for question in QUESTIONS:
+        expected = question.expected(recording)
+        answered = _answered(trace, question)
+        for key in dict.fromkeys([*expected, *answered]):
+            if key not in answered or key not in expected:
+                compared += 1
+                side = "answered" if key in answered else "missing"
+                differing.append(f"{question.label}: row {key} is {side}")
+                continue
+            for name, value in expected[key].items():
+                compared += 1
+                if not _equal(answered[key][name], value):
+                    differing.append(
+                        f"{question.label} {key} {name}: {answered[key][name]} for {value}"
+                    )
+    return compared, differing
+
+
+def _answered(trace: Trace, question: Question) -> Rows:
+    try:
+        table = ask(trace, question.name, **dict(question.options)).table
+    except MissingTable:
+        return {}
+    rows: Rows = {}
+    for row in table.to_pylist():
+        key = tuple(row[name] for name in question.keys)
+        if question.name == "kernel_kinds" and row["rank"] is None:
+            continue
+        rows[key] = row
+    return rows
+
+
+def _equal(answered: object, expected: object) -> bool:
+    if isinstance(expected, float) and isinstance(answered, int | float):
+        return math.isclose(answered, expected, rel_tol=1e-9, abs_tol=1e-9)
+    return answered == expected

@@ -1,0 +1,1 @@
+"""Every answer worked out from a recording by plain loops."""

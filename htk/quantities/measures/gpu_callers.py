@@ -1,0 +1,63 @@
+"""The Python call and the nn.Module that launched each GPU activity."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.types import NONE, Ints
+
+
+def python_of_kernels(
+    kernel_links: pa.Table, launch_callers: pa.Table, op_callers: pa.Table
+) -> Ints:
+    """Return the innermost Python call round the launch of each activity, or NONE; where only its
+    operator is known, the call round that."""
+    launch = numbers(kernel_links["launch_row"], NONE)
+    op = numbers(kernel_links["op_row"], NONE)
+    of_launch = np.append(numbers(launch_callers["python_row"], NONE), NONE)[launch]
+    of_op = np.append(numbers(op_callers["python_row"], NONE), NONE)[op]
+    return np.asarray(np.where(launch != NONE, of_launch, of_op))
+
+
+@dataclass(frozen=True)
+class TextCodes:
+    """A column of texts: a code for each row, NONE for null."""
+
+    codes: Ints
+    texts: list[str]
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> "TextCodes":
+        codes, dictionary = codes_of(column)
+        return cls(codes.astype(np.int64), dictionary.to_pylist())
+
+    @property
+    def used(self) -> list[str]:
+        """The texts that some row has."""
+        return [self.texts[code] for code in np.unique(self.codes[self.codes != NONE]).tolist()]
+
+    def among(self, names: Sequence[str]) -> Ints:
+        """Return the place of each row's text among names; their number for null."""
+        order = {name: k for k, name in enumerate(names)}
+        places = [*(order.get(text, NONE) for text in self.texts), len(names)]
+        return np.array(places, np.int64)[self.codes]
+
+
+def modules_of_kernels(
+    kernel_links: pa.Table, launch_callers: pa.Table, op_callers: pa.Table
+) -> TextCodes:
+    """Return the path of nn.Modules in which each activity was launched: of the Python calls open
+    then, else of its operator. A hierarchy that is recorded with operators names modules in its
+    own way, and goes before."""
+    launch = numbers(kernel_links["launch_row"], NONE)
+    op = numbers(kernel_links["op_row"], NONE)
+    launching, calling = TextCodes.of(launch_callers["module"]), TextCodes.of(op_callers["module"])
+    of_launch = np.append(launching.codes, NONE)[launch]
+    of_op = np.append(calling.codes, NONE)[op]
+    is_recorded = np.append(matching(op_callers["module_by"], "hierarchy".__eq__), False)[op]
+    by_launch = (of_launch != NONE) & ~is_recorded
+    codes = np.where(by_launch, of_launch + len(calling.texts), of_op)
+    return TextCodes(codes, calling.texts + launching.texts)
