@@ -14,7 +14,7 @@ from htk.recording.simulate.config import TILES, Config, Pass
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.instructions import RankProgram
 from htk.recording.simulate.job import simulate
-from htk.recording.simulate.program import program
+from htk.recording.simulate.program import programs
 from htk.recording.simulate.schedule import Schedule
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.whatif.predict import Baseline, baseline
@@ -103,8 +103,8 @@ def write(job: Job, folder: Path) -> None:
 
 def step_ns(job: Job, change: Change | None = None) -> float:
     """The median step of the GPUs, the first left out; nothing is written."""
-    programs = program(job)
-    schedule = Schedule(job, change(programs) if change else programs, process_groups(job))
+    usual = [change(stage) if change else stage for stage in programs(job)]
+    schedule = Schedule(job, usual, process_groups(job))
     done, periods = schedule.gpus_done, []
     for number in range(job.first_step, job.first_step + job.steps):
         schedule.step(number)

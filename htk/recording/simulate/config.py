@@ -12,29 +12,18 @@ from htk.physics.hardware import Gpu, gpu
 from htk.physics.memory import Layout, Memory, memory, model_size
 from htk.physics.presets import decoder, preset
 from htk.physics.wire import STRATEGIES
-
-# What can be planted, and what may be said of it: `straggler:rank=3,factor=1.5`.
-PLANTS: dict[str, tuple[str, ...]] = {
-    "straggler": ("rank", "node", "rotate", "factor"),
-    "slow_link": ("node", "to", "nic", "factor"),
-    "full_allocator": ("rank", "step", "times", "ms"),
-    "starved_loader": ("rank", "step", "ms"),
-    "data_stall": ("rank", "step", "ms"),
-    "cpu_bound": ("rank", "step", "factor"),
-    "clock_offset": ("ms",),
-    "regressed_kernel": ("name", "rank", "step", "factor"),
-    "missing_rank": ("rank",),
-    "unlinked_launch": ("rank", "launch"),
-}
-_WORDS = ("name",)  # keys whose value is text
+from htk.recording.simulate.plant_options import Value, check_plant, read_plant
+from htk.recording.simulate.sharing import check_divides, check_multiple
 
 CLOCKS = ("node", "process")
+_COUNTS = (
+    *("nodes", "gpus_per_node", "micro_batch", "seq", "steps", "accumulation", "queue"),
+    *("tensor_parallel", "pipeline_parallel", "virtual_stages"),
+    *("context_parallel", "expert_parallel"),
+)  # at least 1
 
 # Tiles of matrix products, and their rates relative to the best.
 TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.82), (64, 64, 0.66))
-
-
-Value = float | str
 
 
 class Pass(NamedTuple):
@@ -67,6 +56,9 @@ class Config:
     strategy: str = "full_shard"
     fsdp: int = 2
     tensor_parallel: int = 1
+    pipeline_parallel: int = 1  # stages of a pipeline, which share out the layers
+    virtual_stages: int = 1  # chunks of layers that each of them holds; from 2 on, interleaved
+    batched_messages: bool = True  # between stages: those of a call are one kernel
     context_parallel: int = 1  # ranks that share each sequence
     expert_parallel: int = 1  # ranks of data parallelism that experts are spread over
     expert_skew: float = 0.0  # spread of the tokens that ranks' experts get, logarithmic
@@ -115,7 +107,12 @@ class Config:
 
     @property
     def data_parallel(self) -> int:
-        return self.ranks // self.tensor_parallel
+        return self.stage_ranks // self.tensor_parallel
+
+    @property
+    def stage_ranks(self) -> int:
+        """The number of ranks of a stage of the pipeline: all where there is none."""
+        return self.ranks // self.pipeline_parallel
 
     @property
     def tokens(self) -> int:
@@ -142,7 +139,7 @@ class Config:
         if self.strategy == "ddp":
             return 1
         if self.strategy == "hybrid_shard":
-            return max(1, self.gpus_per_node // self.tensor_parallel)
+            return max(1, min(self.gpus_per_node, self.stage_ranks) // self.tensor_parallel)
         return self.data_parallel
 
     @property
@@ -233,69 +230,136 @@ class Config:
             self.shards,
             self.replicas,
             self.tensor_parallel,
+            self.pipeline_parallel,
             context=self.context_parallel,
             expert=self.expert_parallel,
             micro_batch=self.micro_batch,
             seq=self.seq,
+            micro_batches=self.accumulation,
+            virtual=self.virtual_stages,
             checkpointing="full" if self.checkpointing else "none",
         )
 
     @property
     def memory(self) -> Memory:
-        held = memory(model_size(self.decoder), self.layout)
-        if self.precision == "bf16":
-            return held
-        return replace(  # no copy of single precision beside the parameters
-            held,
-            parameters=2 * held.parameters,
-            gradients=2 * held.gradients,
-            optimizer=held.optimizer * 2 / 3,
-            activations=2 * held.activations,
-            gathered=2 * held.gathered,
-            buffers=2 * held.buffers,
-        )
+        return in_precision(memory(model_size(self.decoder), self.layout), self.precision)
+
+
+def in_precision(held: Memory, precision: str) -> Memory:
+    """Return the memory of a step in mixed precision as it is in another one."""
+    if precision == "bf16":
+        return held
+    return replace(  # no copy of single precision beside the parameters
+        held,
+        parameters=2 * held.parameters,
+        gradients=2 * held.gradients,
+        optimizer=held.optimizer * 2 / 3,
+        activations=2 * held.activations,
+        gathered=2 * held.gathered,
+        buffers=2 * held.buffers,
+    )
 
 
 def checked(config: Config) -> Config:
-    """Return the configuration, or raise UsageError if it makes no sense."""
+    """Return the configuration, or raise UsageError if there can be no such job."""
     if config.strategy not in STRATEGIES:
         raise UsageError(f"no strategy {config.strategy!r}; there are {', '.join(STRATEGIES)}")
-    counts = ("nodes", "gpus_per_node", "tensor_parallel", "micro_batch", "seq", "steps")
-    for name in (*counts, "accumulation", "queue"):
-        if getattr(config, name) < 1:
-            raise UsageError(f"{name} is {getattr(config, name)}, not at least 1")
-    if config.gpus_per_node % config.tensor_parallel:
-        raise UsageError("tensor_parallel must divide gpus_per_node")
-    model = config.decoder
-    if model.kv_heads % config.tensor_parallel or model.ffn % config.tensor_parallel:
-        raise UsageError("tensor_parallel must divide kv_heads and ffn")
-    _must_share_out(config)
-    if (
-        config.decode_requests < 0
-        or config.context < 1
-        or (config.decode_requests and config.data_parallel > 1)
-    ):
-        raise UsageError(
-            "a server answers requests ≥ 1 of context ≥ 1 on one tensor-parallel group"
-        )
     if config.precision not in ("bf16", "fp32"):
         raise UsageError(f"no precision {config.precision!r}; there are bf16, fp32")
     if config.fsdp not in (1, 2):
         raise UsageError(f"no FSDP {config.fsdp}; there are 1, 2")
     if config.clocks not in CLOCKS:
         raise UsageError(f"no clocks of a {config.clocks!r}; there are {', '.join(CLOCKS)}")
+    for name in _COUNTS:
+        if getattr(config, name) < 1:
+            raise UsageError(f"{name} is {getattr(config, name)}, not at least 1")
     if config.first_step < 0:
         raise UsageError(f"first_step is {config.first_step}, not at least 0")
     if config.starts_up and (config.stagger_us or config.carry_in):
         raise UsageError("nothing runs before step 0: no stagger_us and no carry_in with it")
+    _check_layout(config)
+    _check_server(config)
     for name, plants in config.planted.items():
-        _possible(config, name, plants)
+        _check_planted(config, name, plants)
     if not config.written or not set(config.written) <= set(range(config.ranks)):
         raise UsageError(f"ranks to write must be of 0 to {config.ranks - 1}, and one at least")
-    if config.graphs and config.tensor_parallel > 1:
-        raise UsageError("graphs hold no collectives: take tensor_parallel 1")
     _fits(config)
     return config
+
+
+def _check_layout(config: Config) -> None:
+    """Raise UsageError unless ranks, heads, layers and experts can be shared out evenly."""
+    model, tensor = config.decoder, config.tensor_parallel
+    heads = {"gpus_per_node": config.gpus_per_node, "kv_heads": model.kv_heads, "ffn": model.ffn}
+    check_divides("tensor_parallel", tensor, heads)
+    _check_pipeline(config)
+    data = {"data-parallel ranks": config.data_parallel}
+    check_divides("expert_parallel", config.expert_parallel, data | {"experts": model.experts})
+    check_divides("context_parallel", config.context_parallel, data | {"seq": config.seq})
+    if not 0 <= config.expert_skew < 2:
+        raise UsageError(f"expert_skew is {config.expert_skew:g}, and must be 0 to 2")
+    if config.expert_parallel > 1 and config.strategy != "ddp":
+        raise UsageError("expert_parallel goes with strategy ddp")
+    if config.context_parallel > 1 and tensor > 1:
+        raise UsageError("context_parallel goes with tensor_parallel 1")
+    if config.graphs and max(tensor, config.context_parallel, config.expert_parallel) > 1:
+        raise UsageError(
+            "graphs hold no collectives: no tensor_parallel, context_parallel or expert_parallel"
+        )
+
+
+def _check_pipeline(config: Config) -> None:
+    """Raise UsageError unless stages can share ranks, nodes and layers evenly."""
+    stages, chunks = config.pipeline_parallel, config.virtual_stages
+    layers, groups = config.decoder.layers, config.ranks // config.tensor_parallel
+    check_divides("pipeline_parallel", stages, {"layers": layers, "groups of ranks": groups})
+    if stages == 1:
+        if chunks > 1:
+            raise UsageError("virtual_stages goes with pipeline_parallel")
+        return
+    check_divides("virtual_stages", chunks, {"layers of a stage": layers // stages})
+    if chunks > 1:
+        why = "(pipeline_parallel), as virtual_stages asks"
+        check_multiple("accumulation", config.accumulation, stages, why)
+    here, node = config.stage_ranks, config.gpus_per_node
+    if here % node and node % here:
+        raise UsageError(f"stages of {here} ranks and nodes of {node}: one must divide the other")
+
+
+def _check_server(config: Config) -> None:
+    """Raise UsageError unless a server can answer so."""
+    if config.decode_requests < 0 or config.context < 1:
+        raise UsageError("a server answers requests ≥ 1 of context ≥ 1")
+    if config.decode_requests and config.ranks > config.tensor_parallel:
+        raise UsageError("a server answers on one tensor-parallel group")
+
+
+def _check_planted(config: Config, name: str, options: dict[str, Value]) -> None:
+    """Raise UsageError unless there are the ranks, nodes, steps and links of what is planted."""
+    last = config.first_step + config.steps - 1
+    stages = config.pipeline_parallel
+    ranges = {
+        "rank": (0, config.ranks - 1),
+        "node": (0, config.nodes - 1),
+        "to": (0, config.nodes - 1),
+        "nic": (0, config.gpus_per_node - 1),
+        "stage": (0, stages - (1 if name == "straggler" else 2)),
+        "step": (config.first_step, last),
+        "rotate": (0, 1),
+        "times": (1, 1000),
+    }
+    check_plant(name, options, ranges)
+    if "to" in options and options["to"] == options.get("node", config.nodes - 1):
+        raise UsageError(f"{name}: a link leads from a node to another one")
+
+
+def _fits(config: Config) -> None:
+    needed, there = config.memory.total / 1e9, config.device.memory_gb
+    if needed > there:
+        raise UsageError(
+            f"out of memory: a step needs {needed:.1f} GB and {config.device.device_name} has"
+            f" {there:g}; shard more, take a smaller micro-batch or --checkpointing"
+        )
 
 
 def from_toml(path: Path, **overrides: Any) -> Config:
@@ -314,21 +378,6 @@ def from_toml(path: Path, **overrides: Any) -> Config:
     return checked(replace(Config(**values), **overrides))
 
 
-def _must_share_out(config: Config) -> None:
-    """Raise UsageError unless ranks can share experts and sequences evenly."""
-    experts, context = config.expert_parallel, config.context_parallel
-    if min(experts, context) < 1 or not 0 <= config.expert_skew < 2:
-        raise UsageError("expert_parallel and context_parallel must be ≥ 1, expert_skew 0 to 2")
-    if config.data_parallel % experts or config.decoder.experts % experts:
-        raise UsageError("expert_parallel must divide the ranks of data parallelism and experts")
-    if config.data_parallel % context or config.seq % context:
-        raise UsageError("context_parallel must divide the ranks of data parallelism and seq")
-    if experts > 1 and (config.strategy != "ddp" or config.graphs):
-        raise UsageError("expert_parallel goes with strategy ddp, without graphs")
-    if context > 1 and (config.tensor_parallel > 1 or config.graphs):
-        raise UsageError("context_parallel goes with tensor_parallel 1, without graphs")
-
-
 _LARGEST = 1e15  # of any number of a job
 
 
@@ -342,50 +391,3 @@ def _must_suit(path: Path, name: str, value: Any) -> None:
     suits = isinstance(value, number) and isinstance(value, bool) == isinstance(usual, bool)
     if not suits or (isinstance(value, int | float) and not abs(value) < _LARGEST):
         raise UsageError(f"{path}: {name} is {shown}, which has the wrong type")
-
-
-def read_plant(text: str) -> tuple[str, dict[str, Value]]:
-    """Return the name and options of a plant, written `name` or `name:key=value,key=value`."""
-    name, _, rest = text.partition(":")
-    if name not in PLANTS:
-        raise UsageError(f"nothing called {name!r} to plant; there are {', '.join(PLANTS)}")
-    options: dict[str, Value] = {}
-    for pair in filter(None, rest.split(",")):
-        key, _, value = pair.partition("=")
-        if key not in PLANTS[name]:
-            raise UsageError(f"{name} takes {', '.join(PLANTS[name])}, not {key!r}")
-        try:
-            options[key] = value if key in _WORDS else float(value)
-        except ValueError:
-            raise UsageError(f"{text}: {value!r} is not a number") from None
-    return name, options
-
-
-def _possible(config: Config, name: str, options: dict[str, Value]) -> None:
-    last = config.first_step + config.steps - 1
-    ranges = {
-        "rank": (0, config.ranks - 1),
-        "node": (0, config.nodes - 1),
-        "to": (0, config.nodes - 1),
-        "nic": (0, config.gpus_per_node - 1),
-        "step": (config.first_step, last),
-        "rotate": (0, 1),
-        "times": (1, 1000),
-    }
-    for key, value in options.items():
-        if isinstance(value, str):
-            continue
-        low, high = ranges.get(key, (0, 1e9))
-        if not low <= value <= high or (key in ranges and value != int(value)):
-            raise UsageError(f"{name}: {key} is {value:g}, and must be of {low:g} to {high:g}")
-    if "to" in options and options["to"] == options.get("node", config.nodes - 1):
-        raise UsageError(f"{name}: a link leads from a node to another one")
-
-
-def _fits(config: Config) -> None:
-    needed, there = config.memory.total / 1e9, config.device.memory_gb
-    if needed > there:
-        raise UsageError(
-            f"out of memory: a step needs {needed:.1f} GB and {config.device.device_name} has"
-            f" {there:g}; shard more, take a smaller micro-batch or --checkpointing"
-        )

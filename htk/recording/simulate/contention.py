@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.base.columns.types import Ints
-from htk.recording.simulate.groups import Group
 from htk.recording.simulate.instructions import Activity, Do, RankProgram
+from htk.recording.simulate.stage_times import TimedRow
 
 Shares = NDArray[np.float32]
 
@@ -24,14 +24,14 @@ class Beside:
         self._start, self._end = (np.zeros((len(self._rows), ranks), np.int64) for _ in range(2))
         self._moving: dict[int, Ints] = {}  # of collectives: since when all members are there
 
-    def note(self, row: int, on_gpu: tuple[Ints, ...]) -> None:
-        position = self._place.get(row)
-        if position is not None:
-            self._start[position], self._end[position] = on_gpu[:2]
-            if self._what[position].collective:
-                self._moving[position] = on_gpu[2]
+    def note(self, note: TimedRow) -> None:
+        position = self._place.get(note.row)
+        if position is not None and note.on_gpu is not None:
+            self._start[position], self._end[position] = note.on_gpu[:2]
+            if self._what[position].kind == "comm":
+                self._moving[position] = note.on_gpu[2]
 
-    def shares(self, groups: dict[str, Group]) -> Shares:
+    def shares(self, tables: dict[str, Ints]) -> Shares:
         """Return, per launch and rank, the share of its time that the other kind ran beside it.
 
         A collective gets the mean over its members: not all parts of a ring are as slow as its
@@ -49,9 +49,9 @@ class Beside:
             overlap[comm, rank] = _share(start[compute], end[compute], moving[:, rank], end[comm])
         for k in comm:
             what = self._what[k].collective
-            assert what is not None
-            table = groups[what.group].table
-            overlap[k, table] = overlap[k][table].mean(axis=1)[:, None]
+            if what is not None:
+                table = tables[what.group]
+                overlap[k, table] = overlap[k][table].mean(axis=1)[:, None]
         return overlap
 
 

@@ -19,10 +19,13 @@ from htk.recording.simulate.operator_inputs import arguments
 class MixtureLayers(Layers):
     """Layers of a decoder with experts, on one rank of those that they are spread over."""
 
-    def __init__(self, host: SimulatedHost) -> None:
+    def __init__(self, host: SimulatedHost, chunk: int = 0) -> None:
         super().__init__(host)
         self.expert_gradient_ready: Callable[[int], None] = lambda elements: None
-        self._drawn = np.random.default_rng([self.config.seed, 53])
+        position = chunk * self.config.pipeline_parallel + host.stage.number
+        self._drawn = np.random.default_rng(
+            [self.config.seed, 53, *([position] if position else [])]
+        )
         self._weights = self.model.experts // self.config.expert_parallel
         self._routed = self.tokens * self.model.active_experts
 

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, Mask
 from htk.recording.simulate.config import Config
 
 
@@ -31,6 +31,20 @@ class Group:
     def table(self) -> Ints:
         return np.array(self.members, np.int64)
 
+    def rows_within(self, ranks: range) -> Mask:
+        """Return which of the groups have all their members among `ranks`."""
+        return np.asarray(((self.table >= ranks.start) & (self.table < ranks.stop)).all(axis=1))
+
+    def within(self, ranks: range) -> Ints:
+        """Return the groups among `ranks`, by places in them."""
+        return self.table[self.rows_within(ranks)] - ranks.start
+
+    def shifted(self, places: int) -> Ints:
+        """Return, for each rank, the member of its group so many places on, round the end."""
+        others = np.empty(self.table.size, np.int64)
+        others[self.table] = np.roll(self.table, -places, axis=1)
+        return others
+
     @cached_property
     def of_rank(self) -> tuple[int, ...]:
         """The index of the group that each rank is in."""
@@ -40,24 +54,27 @@ class Group:
 
 
 def process_groups(config: Config) -> dict[str, Group]:
-    """Return the groups by kind: shard, replicate, tensor, data; where used, context, expert and
-    expert_replicate."""
+    """Return the groups by kind: shard, replicate, tensor, data; where used, context, expert,
+    expert_replicate and pipeline."""
     tensor, shards, replicas = config.tensor_parallel, config.shards, config.replicas
-    grid = np.arange(config.ranks).reshape(replicas, shards, tensor)
-    data = np.arange(config.ranks).reshape(-1, tensor)
+    stages = config.pipeline_parallel
+    grid = np.arange(config.ranks).reshape(stages, replicas, shards, tensor)
+    data = np.arange(config.ranks).reshape(stages, -1, tensor)
     kinds = {
-        "data": data.T,
-        "shard": grid.transpose(0, 2, 1).reshape(-1, shards),
-        "replicate": grid.transpose(1, 2, 0).reshape(-1, replicas),
-        "tensor": data,
+        "data": data.transpose(0, 2, 1).reshape(stages * tensor, -1),
+        "shard": grid.transpose(0, 1, 3, 2).reshape(-1, shards),
+        "replicate": grid.transpose(0, 2, 3, 1).reshape(-1, replicas),
+        "tensor": data.reshape(-1, tensor),
     }
     if config.context_parallel > 1:
         kinds["context"] = _neighbours(config, config.context_parallel)
     if config.expert_parallel > 1:
         kinds["expert"] = _neighbours(config, config.expert_parallel)
-        spread = np.arange(config.ranks).reshape(-1, config.expert_parallel, tensor)
+        spread = np.arange(config.ranks).reshape(stages, -1, config.expert_parallel, tensor)
         copies = config.data_parallel // config.expert_parallel
-        kinds["expert_replicate"] = spread.transpose(1, 2, 0).reshape(-1, copies)
+        kinds["expert_replicate"] = spread.transpose(0, 2, 3, 1).reshape(-1, copies)
+    if stages > 1:
+        kinds["pipeline"] = np.arange(config.ranks).reshape(stages, -1).T
     groups, number = {}, 1
     for kind, table in kinds.items():
         members = tuple(tuple(row) for row in table.tolist())

@@ -8,20 +8,25 @@ from htk.physics.wire import wire_bytes
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.groups import Group, process_groups
 from htk.recording.simulate.instructions import (
+    BACK,
     COMPUTE,
     CONTEXT,
     GATHER,
     MAIN,
+    ONWARD,
     REDUCE,
     REPLICATE,
     Activity,
     Collective,
     Do,
+    Exchange,
     Range,
+    RankMessage,
     RankProgram,
     StreamEvent,
 )
 from htk.recording.simulate.operator_inputs import OperatorInputs, Tensors, arguments
+from htk.recording.simulate.stages import Stage
 from htk.recording.simulate.times import Times
 
 # Host costs in ns: entering and leaving an operator, calls of the runtime.
@@ -47,10 +52,11 @@ _KERNELS = {
 
 
 class SimulatedHost:
-    """Writes a program down as the host would run it."""
+    """Writes a program down as the host of a stage's ranks would run it."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, stage: Stage | None = None) -> None:
         self.config = config
+        self.stage = stage or Stage(config, 0)
         self.times = Times(config)
         self.program = RankProgram()
         self.groups: dict[str, Group] = process_groups(config)
@@ -70,7 +76,7 @@ class SimulatedHost:
         inputs: OperatorInputs | None = None,
         sequence: int = -1,
         flow: int = 0,
-        collective: Collective | None = None,
+        collective: Collective | RankMessage | None = None,
         on_gpu: bool = False,
     ) -> Iterator[None]:
         what = Range(name, self.thread, annotation, inputs, sequence, flow, collective, on_gpu)
@@ -215,9 +221,90 @@ class SimulatedHost:
             self.think(6000)
             self.launch(self._kernel(call, stream))
 
+    def exchange(self, group: str, parts: list[tuple[str, int]], elements: int) -> None:
+        """Send and receive messages of so many elements: `send` or `recv`, and the places on in the
+        group of the other end. What is computed next waits for them.
+
+        Batched, they are one kernel of the group's communicator (batch_isend_irecv); else one
+        each, of the communicator of the pair.
+        """
+        if self.config.batched_messages:
+            calls = [(parts, ONWARD, group)]
+        else:
+            size, position = self.groups[group].size, self.stage.number
+            calls = [
+                ([part], *_of_pair(group, size, position, part[1]))
+                for part in _paired(parts, position)
+            ]
+        for messages, stream, channel in calls:
+            self._exchange(group, messages, elements, stream, channel)
+        for stream in sorted({self._on(stream) for _, stream, _ in calls}):
+            self.wait(COMPUTE, self.record(stream))
+
+    def _exchange(
+        self, group: str, parts: list[tuple[str, int]], elements: int, stream: int, channel: str
+    ) -> None:
+        """Launch the kernel of a call's messages."""
+        self.order(COMPUTE, stream)
+        sequence = self.program.exchanges.get(group, 0)
+        self.program.exchanges[group] = sequence + 1
+        messages = tuple(
+            self._message(kind, group, shift, elements, sequence) for kind, shift in parts
+        )
+        batched = self.config.batched_messages
+        call = Exchange(messages, batched, group, channel)
+        inputs = arguments(self.config.element_type, Tensors(((elements,),)))
+        for message in messages:
+            with (
+                self.range(
+                    f"c10d::{message.kind if message.kind == 'send' else 'recv_'}", inputs=inputs
+                ),
+                self.range("record_param_comms", collective=message),
+            ):
+                self.think(3000)
+                if not batched:
+                    with self.range(self._note(message), annotation=True, on_gpu=True):
+                        self.launch(self._exchange_kernel(call, self._on(stream)))
+        if batched:
+            with self.range("nccl:coalesced", annotation=True, on_gpu=True):
+                self.think(3000)
+                self.launch(self._exchange_kernel(call, self._on(stream)))
+
+    def _message(
+        self, kind: str, group: str, shift: int, elements: int, sequence: int
+    ) -> RankMessage:
+        size = self.config.element_bytes
+        near, far = (self.times.message(elements * size, far=far) for far in (False, True))
+        key = kind, group, shift % self.groups[group].size
+        number = self.program.messages.get(key, 0)
+        self.program.messages[key] = number + 1
+        return RankMessage(kind, group, shift, elements, size, near, far, number, sequence)
+
+    def _note(self, message: RankMessage) -> str:
+        """Return c10d's name of a message between stages, by places in the group."""
+        position, size = self.stage.number, self.groups[message.group].size
+        way = "->" if message.kind == "send" else "<-"
+        return f"nccl:{message.kind} {position}{way}{(position + message.shift) % size}"
+
+    def _exchange_kernel(self, call: Exchange, stream: int) -> Activity:
+        amd = self.config.device.vendor == "amd"
+        name = "ncclDevKernel_Generic_4" if amd else _KERNELS["all_to_all"]
+        return Activity(
+            name + "(ncclDevKernelArgsStorage<4096ul>)",
+            "comm",
+            stream,
+            0,
+            grid=(8, 1, 1),
+            block=(512, 1, 1),
+            registers=96,
+            shared_bytes=82240,
+            call="cudaLaunchKernelExC",
+            exchange=call,
+        )
+
     def _on(self, stream: int) -> int:
         """Return the stream used: synchronous collectives have none of their own."""
-        own = stream in (GATHER, REDUCE, REPLICATE, CONTEXT)
+        own = stream in (GATHER, REDUCE, REPLICATE, CONTEXT, ONWARD, BACK)
         return COMPUTE if own and self.config.synchronous else stream
 
     def _kernel(self, call: Collective, stream: int) -> Activity:
@@ -237,3 +324,19 @@ class SimulatedHost:
             call="cudaLaunchKernelExC",
             collective=call,
         )
+
+
+def _paired(parts: list[tuple[str, int]], position: int) -> list[tuple[str, int]]:
+    """Return messages in an order in which no pair of neighbours waits for each other.
+
+    Megatron's: even places send onward first, odd ones receive from behind first, and so back.
+    """
+    even = [("send", 1), ("recv", -1), ("recv", 1), ("send", -1)]
+    odd = [("recv", -1), ("send", 1), ("send", -1), ("recv", 1)]
+    return [part for part in (odd if position % 2 else even) if part in parts]
+
+
+def _of_pair(group: str, size: int, position: int, shift: int) -> tuple[int, str]:
+    """Return the stream and the communicator of a rank with the one so many places on."""
+    low, high = sorted((position, (position + shift) % size))
+    return (ONWARD if shift == 1 or size == 2 else BACK), f"{group} {low}:{high}"

@@ -30,8 +30,9 @@ _LIBRARY = ("Cijk", "gemm", "nvjet")  # kernels of the library whose handle is c
 class HostCalls:
     """Adds calls of the runtime to the program of a step."""
 
-    def __init__(self, config: Config, plants: Plants) -> None:
+    def __init__(self, config: Config, plants: Plants, stage: int = 0) -> None:
         self._config, self._plants = config, plants
+        self._stage = [stage] if stage else []
         usual = np.random.default_rng([config.seed, 57])
         self._growing = float(usual.uniform(0.0, 0.03)) if config.noise else 0.0
 
@@ -39,7 +40,8 @@ class HostCalls:
         """Return a step's program with its calls; step 0 is the first recorded, -1 before it."""
         if step < 0:
             return program
-        chance = np.random.default_rng([self._config.seed, 53, self._config.run, step])
+        seed = [self._config.seed, 53, self._config.run, step, *self._stage]
+        chance = np.random.default_rng(seed)
         calls = _Calls(program, self._config.ranks, chance)
         if self._config.starts_up and step == 0:
             calls.start_up()
@@ -95,9 +97,9 @@ class _Calls:
             if activity.stream not in streams:
                 streams.add(activity.stream)
                 self._create(row, "cudaStreamCreateWithPriority", 0.02, 0.08)
-            collective = activity.collective
-            if collective and collective.group not in groups:
-                groups.add(collective.group)
+            communication = activity.collective or activity.exchange
+            if communication and communication.group not in groups:
+                groups.add(communication.group)
                 self._create(row, "cudaHostAlloc", 2, 8)
                 self._create(row, "cudaMalloc", 0.3, 1)
             if activity.name.startswith(_LIBRARY) or "gemm" in activity.name:

@@ -25,6 +25,10 @@ class Do(IntEnum):
 
 MAIN, AUTOGRAD = 0, 1
 COMPUTE, COPY_IN, GATHER, REDUCE, REPLICATE, CONTEXT = 7, 16, 20, 24, 28, 32  # streams
+ONWARD, BACK = (
+    36,
+    40,
+)  # of messages: to the next member of a group, to the one before; batched: ONWARD
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Range:
     inputs: OperatorInputs | None = None  # shapes and values; None: not recorded
     sequence: int = -1  # within the step
     flow: int = 0  # 1: forward, its backward is to come; 2: that backward
-    collective: "Collective | None" = None  # of record_param_comms
+    collective: "Collective | RankMessage | None" = None  # of record_param_comms
     on_gpu: bool = False  # the GPU shows it too
     python: bool = False  # a call of Python
     module: int | None = None  # of an nn.Module: its number among those of its class
@@ -68,6 +72,39 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class RankMessage:
+    """What a rank sends to, or receives from, another member of its group."""
+
+    kind: str  # send or recv
+    group: str
+    shift: int  # of the other end: places on in the group, round its end
+    elements: int
+    element_bytes: int
+    near_ns: int  # to move within a node
+    far_ns: int  # to another node
+    number: int  # of those from the one to the other, within the step
+    sequence: int  # of the call that makes it: of calls with messages in the group, within the step
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.element_bytes
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The messages of one kernel."""
+
+    messages: tuple[RankMessage, ...]
+    batched: bool  # else it is one message, which the kernel's metadata tells
+    group: str
+    channel: str  # the communicator: of the group, or of the pair
+
+    @property
+    def sent_bytes(self) -> int:
+        return sum(m.bytes for m in self.messages if m.kind == "send")
+
+
+@dataclass(frozen=True)
 class Activity:
     """What runs on the GPU."""
 
@@ -86,6 +123,7 @@ class Activity:
     graph: int = 0  # 0: in none
     node: int = 0  # of that graph
     collective: Collective | None = None
+    exchange: Exchange | None = None
     load: tuple[float, ...] = ()  # of each rank, times the mean; empty: as much everywhere
 
 
@@ -108,13 +146,15 @@ class StreamEvent:
 
 @dataclass
 class RankProgram:
-    """One step of one rank. All ranks run the same, so times are arrays over ranks."""
+    """One step of one rank. All ranks of a stage run the same, so times are arrays over them."""
 
     do: list[Do] = field(default_factory=list)
     cost: list[int] = field(default_factory=list)  # of the host, ns
     what: list[Any] = field(default_factory=list)
     sequences: int = 0  # autograd's numbers used in a step
     collectives: dict[str, int] = field(default_factory=dict)  # used, by kind of group
+    exchanges: dict[str, int] = field(default_factory=dict)  # calls with messages, likewise
+    messages: dict[tuple[str, str, int], int] = field(default_factory=dict)  # kind, group, shift
     flops: int = 0  # of the model, without recomputation
     hardware_flops: int = 0
 

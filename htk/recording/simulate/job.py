@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from htk.recording.simulate.config import Config
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.instructions import Do, RankProgram
 from htk.recording.simulate.plants import Plants
-from htk.recording.simulate.program import program
+from htk.recording.simulate.program import programs
 from htk.recording.simulate.schedule import Schedule, Timed
 from htk.recording.simulate.truth import Truth
 from htk.recording.simulate.writer import Writer
@@ -21,7 +22,7 @@ def simulate(config: Config, folder: Path) -> list[Path]:
     """Write a trace for each rank and what is true of them; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     groups = process_groups(config)
-    usual = program(config)
+    usual = programs(config)
     schedule = Schedule(config, usual, groups)
     _must_run(schedule.plants, usual)
     paths = [folder / f"rank{rank}.pt.trace.json.gz" for rank in config.written]
@@ -29,24 +30,28 @@ def simulate(config: Config, folder: Path) -> list[Path]:
         Writer(config, rank, groups, path) for rank, path in zip(config.written, paths, strict=True)
     ]
     sidecar = folder / "truth.json"
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as aside:
-        truth = Truth(config, groups, aside)
-        for timed in _steps(config, schedule):
+    with ExitStack() as opened:
+        aside, exchanges = (
+            opened.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(2)
+        )
+        truth = Truth(config, groups, aside, exchanges)
+        for stages in _steps(config, schedule):
             never = np.full(config.ranks, -1, np.int64)
-            truth.add(timed, schedule.now if timed.recorded else never)
+            truth.add(stages, schedule.now if stages[0].recorded else never)
             for writer in writers:
-                writer.step(timed)
+                writer.step(stages[writer.rank // config.stage_ranks])
         truth.write(sidecar)
     for writer in writers:
         writer.close()
     return [*paths, sidecar]
 
 
-def _must_run(plants: Plants, usual: RankProgram) -> None:
+def _must_run(plants: Plants, usual: list[RankProgram]) -> None:
     """Raise UsageError unless the kernel planted as slow is one of the job's."""
     names = {
         what[0].name
-        for do, what in zip(usual.do, usual.what, strict=True)
+        for stage in usual
+        for do, what in zip(stage.do, stage.what, strict=True)
         if do in (Do.LAUNCH, Do.NODE)
     }
     if plants.has("regressed_kernel") and not any(plants.regressed in name for name in names):
@@ -56,8 +61,8 @@ def _must_run(plants: Plants, usual: RankProgram) -> None:
         )
 
 
-def _steps(config: Config, schedule: Schedule) -> Iterator[Timed]:
-    """Yield what reaches into the recording from before, then the recorded steps."""
+def _steps(config: Config, schedule: Schedule) -> Iterator[list[Timed]]:
+    """Yield what reaches into the recording from before, then the recorded steps; by stage."""
     if config.stagger_us:
         yield schedule.warm_up()
     if config.carry_in:

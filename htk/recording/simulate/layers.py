@@ -43,12 +43,15 @@ class Layers:
         self.tokens = host.config.tokens
         self.load: Load = ()  # by rank, of what is computed now, times the mean
         self.gradient_ready: Callable[[int], None] = lambda elements: None
-        batch = host.config.micro_batch
-        host.program.flops = (
-            model_flops(self.model, batch, host.config.seq)
-            * host.config.accumulation
-            // (self.split * host.config.context_parallel)
-        )
+        host.program.flops = self._flops()
+
+    def _flops(self) -> int:
+        """Return the model's operations of a step on this rank, without recomputation."""
+        config, stage = self.config, self.host.stage
+        logits = 6 * config.micro_batch * config.seq * self.model.vocab * self.model.hidden
+        in_layers = model_flops(self.model, config.micro_batch, config.seq) - logits
+        own = in_layers * stage.layers // self.model.layers + (logits if stage.is_last else 0)
+        return own * config.accumulation // (self.split * config.context_parallel)
 
     def embed(self) -> None:
         hidden = self.model.hidden

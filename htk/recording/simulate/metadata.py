@@ -5,7 +5,7 @@ from hashlib import blake2b
 from typing import Any
 
 from htk.recording.simulate.groups import Group
-from htk.recording.simulate.instructions import Collective
+from htk.recording.simulate.instructions import Collective, RankMessage
 
 _NAMES = {"float": "Float", "c10::BFloat16": "BFloat16"}
 
@@ -56,13 +56,51 @@ def metadata(
     return json.dumps(facts)[1:-1]
 
 
-def unnamed(what: Collective, group: Group, kind: str) -> str:
-    """Return what c10d said before PyTorch 2.3: neither the group nor the call's number in it."""
+def message_metadata(
+    what: RankMessage, group: Group, rank: int, number: int, kind: str, *, host: bool
+) -> str:
+    """Return what c10d says of a message, as JSON without braces.
+
+    `number`: of the rank's calls with messages in the group, from 1, which its peers count apart.
+    """
+    ranks = group.members[group.of_rank[rank]]
+    first, position = ranks[0], ranks.index(rank)
+    other = (position + what.shift) % len(ranks)
+    stride = ranks[1] - first
     facts: dict[str, Any] = {
-        "Collective name": what.record,
+        "Collective name": what.kind,
         "dtype": _NAMES[kind],
-        "In msg nelems": what.in_elements,
-        "Out msg nelems": what.out_elements,
+        "In msg nelems": what.elements,
+        "Out msg nelems": what.elements,
+        "In split size": "[]",
+        "Out split size": "[]",
+        "Group size": len(ranks),
+        "Process Group Name": group.names[group.of_rank[rank]],
+        "Process Group Description": group.description,
+        "Process Group Ranks": _shortened(ranks),
+        "Dst Rank" if what.kind == "send" else "Src Rank": ranks[other],
+        "Seq": number,
+        "Comms Id": _comms_id(f"{group.names[group.of_rank[rank]]},p2p", number, ranks),
+    }
+    if host:
+        facts["Rank"] = other
+        facts["Global rank start"] = first
+        facts["Global rank stride"] = stride
+        facts["Is asynchronized op"] = True
+    return json.dumps(facts)[1:-1]
+
+
+def unnamed(what: Collective | RankMessage, group: Group, kind: str) -> str:
+    """Return what c10d said before PyTorch 2.3: neither the group nor the call's number in it."""
+    if isinstance(what, RankMessage):
+        named, into, out = what.kind, what.elements, what.elements
+    else:
+        named, into, out = what.record, what.in_elements, what.out_elements
+    facts: dict[str, Any] = {
+        "Collective name": named,
+        "dtype": _NAMES[kind],
+        "In msg nelems": into,
+        "Out msg nelems": out,
         "In split size": "[]",
         "Out split size": "[]",
         "Group size": group.size,

@@ -77,6 +77,16 @@ class ClusterNetwork:
             for protocol in self._protocols
         )
 
+    def message(self, size: int, *, far: bool) -> int:
+        """Return the time of one message; to another node it takes the rank's own share of the
+        adapters."""
+        rate = self._inter / self._gpus_per_node if far else self._intra
+        hop = self._far_hop_ns if far else self._hop_ns
+        return min(
+            round(self._begin_ns + protocol.step * hop + size / (rate * protocol.share))
+            for protocol in self._protocols
+        )
+
     def _ring_ns(self, kind: str, ranks: int, nodes: int) -> float:
         """A ring enters each node once, so that a part of its hops is as long as links between
         nodes are."""

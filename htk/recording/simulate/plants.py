@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.base.columns.types import Ints
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.groups import Group
 from htk.recording.simulate.instructions import Activity
@@ -83,20 +84,53 @@ class Plants:
             self._link_factors[group.names] = factor
         return self._link_factors[group.names]
 
+    def message_factor(self, senders: Ints, receivers: Ints) -> NDArray[np.float64]:
+        """Return how much longer messages between ranks take, for a slow link that they use."""
+        factor = np.ones(len(senders))
+        if self.has("slow_link"):
+            factor[self._crosses_slow_link(senders, receivers)] = self._factor("slow_link")
+        return factor
+
+    def _crosses_slow_link(self, senders: Ints, receivers: Ints) -> NDArray[np.bool_]:
+        options = self._options["slow_link"]
+        if "stage" in options:
+            link = {int(options["stage"]), int(options["stage"]) + 1}
+            ends = zip(senders.tolist(), receivers.tolist(), strict=True)
+            stages = [
+                {low // self.config.stage_ranks, high // self.config.stage_ranks}
+                for low, high in ends
+            ]
+            return np.array([pair == link for pair in stages], bool)
+        if self.config.nodes == 1:
+            return np.ones(len(senders), bool)
+        uses = self._at_slow_place(senders) | self._at_slow_place(receivers)
+        sending, receiving = (ranks // self.config.gpus_per_node for ranks in (senders, receivers))
+        if "to" in options:
+            pair = sorted((self._slow_node, int(options["to"])))
+            uses &= (np.minimum(sending, receiving) == pair[0]) & (
+                np.maximum(sending, receiving) == pair[1]
+            )
+        crosses: NDArray[np.bool_] = uses & (sending != receiving)
+        return crosses
+
+    def _at_slow_place(self, ranks: Ints) -> NDArray[np.bool_]:
+        """Return which ranks are on the slow node, at the slow adapter where one is named."""
+        node, gpu = np.divmod(ranks, self.config.gpus_per_node)
+        options = self._options["slow_link"]
+        at_adapter = gpu == int(options["nic"]) if "nic" in options else np.ones(ranks.shape, bool)
+        there: NDArray[np.bool_] = (node == self._slow_node) & at_adapter
+        return there
+
     def _uses_slow_link(self, group: Group) -> NDArray[np.bool_]:
         """Groups that leave the node, through the adapter or to the other node where one is named.
 
         A ring visits its nodes in order. With one node all of its groups are slow.
         """
-        several = self.config.nodes > 1
-        if several and group.nodes == 1:
+        several, options = self.config.nodes > 1, self._options["slow_link"]
+        if "stage" in options or (several and group.nodes == 1):
             return np.zeros(len(group.members), bool)
-        node, gpu = np.divmod(group.table, self.config.gpus_per_node)
-        members = node == self._slow_node
-        options = self._options["slow_link"]
-        if "nic" in options:
-            members &= gpu == int(options["nic"])
-        uses = np.asarray(members.any(axis=1))
+        node = group.table // self.config.gpus_per_node
+        uses = np.asarray(self._at_slow_place(group.table).any(axis=1))
         if "to" in options and several:
             pair = {self._slow_node, int(options["to"])}
             neighbours = [pair in _ring_links(row) for row in node.tolist()]
@@ -158,7 +192,7 @@ class Plants:
         factor = self._factor("straggler")
         if self._value("straggler", "rotate", 0):
             return {"first_rank": self._rank("straggler"), "rotates": True, "factor": factor}
-        if "node" in self._options["straggler"]:
+        if self._options["straggler"].keys() & {"node", "stage"}:
             return {"ranks": self._stragglers(), "factor": factor}
         return {"rank": self._rank("straggler"), "factor": factor}
 
@@ -173,6 +207,8 @@ class Plants:
         options = self._options["slow_link"]
         facts: dict[str, Any] = {"node": self._slow_node, "factor": self._factor("slow_link")}
         facts |= {key: int(options[key]) for key in ("to", "nic") if key in options}
+        if "stage" in options:
+            return {"stage": int(options["stage"]), "factor": facts["factor"]}
         return facts | {"groups": sorted(slow, key=int)}
 
     def _described_shortage(self, name: str) -> dict[str, Any]:
@@ -202,10 +238,15 @@ class Plants:
         return int(self._value(name, "rank", self._drawn))
 
     def _stragglers(self) -> list[int]:
-        if "node" not in self._options["straggler"]:
-            return [self._rank("straggler")]
-        low = int(self._value("straggler", "node", 0)) * self.config.gpus_per_node
-        return list(range(low, low + self.config.gpus_per_node))
+        options = self._options["straggler"]
+        for key, ranks in (
+            ("node", self.config.gpus_per_node),
+            ("stage", self.config.stage_ranks),
+        ):
+            if key in options:
+                low = int(options[key]) * ranks
+                return list(range(low, low + ranks))
+        return [self._rank("straggler")]
 
     def _everywhere_or_rank(self, name: str) -> Iterable[int]:
         """The rank where one is named, else all of them."""

@@ -5,6 +5,9 @@ compute waits for reduce-scatter i+1 before reduce-scatter i; replicas reduce on
 own. FSDP1: flat parameters, at most two all-gathers ahead, the next one before a unit's gradients.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 from htk.physics.memory import layer_input, model_size
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.experts import MixtureLayers
@@ -12,8 +15,10 @@ from htk.recording.simulate.host import SimulatedHost
 from htk.recording.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, RankProgram
 from htk.recording.simulate.layers import Layers
 from htk.recording.simulate.operator_inputs import Tensors, TypedTensor, arguments
+from htk.recording.simulate.pipeline import FORWARD, PipelineSchedule
 from htk.recording.simulate.served import iteration
 from htk.recording.simulate.sharding import Strategy, strategy_of
+from htk.recording.simulate.stages import Chunk, Stage, pipeline_stages
 
 # Python functions, as a profiler with stacks names them.
 _STEP = "train.py(88): train_step"
@@ -24,36 +29,98 @@ _RECOMPUTE = "torch/utils/checkpoint.py(292): backward"
 _OPTIMIZE = "torch/optim/optimizer.py(504): wrapper"
 
 
-def program(config: Config) -> RankProgram:
-    """Return one step, or a server's iteration, the same for all ranks."""
+@dataclass
+class _Part:
+    """A chunk of the model on a stage, and what goes on round its layers."""
+
+    chunk: Chunk
+    layers: Layers
+    strategy: Strategy
+    tapes: dict[int, list[Callable[[], None]]] = field(default_factory=dict)  # by micro-batch
+
+
+def programs(config: Config) -> list[RankProgram]:
+    """Return one step of each stage of the pipeline, or a server's iteration."""
+    return [program(config, stage) for stage in pipeline_stages(config)]
+
+
+def program(config: Config, stage: Stage | None = None) -> RankProgram:
+    """Return one step, or a server's iteration, the same for all ranks of a stage."""
     if config.decode_requests:
         return iteration(config)
-    host = SimulatedHost(config)
-    strategy = strategy_of(host)
-    layers = _layers(host, strategy)
+    host = SimulatedHost(config, stage)
+    parts = [_part(host, chunk) for chunk in host.stage.chunks]
     with host.function(_STEP):
-        for micro_batch in range(config.accumulation):
-            strategy.last = micro_batch == config.accumulation - 1
-            _load(host)
-            with host.annotation("forward"):
-                _forward(host, layers, strategy)
-            host.think(9000)
-            host.think(0, "gc")
-            with host.annotation("backward"):
-                _backward(host)
-                strategy.finish()
+        if config.pipeline_parallel > 1:
+            _pipeline(host, parts)
+        else:
+            _micro_batches(host, parts[0])
         _optimize(host)
         _log(host)
     return host.program
 
 
-def _layers(host: SimulatedHost, strategy: Strategy) -> Layers:
-    mixture = MixtureLayers(host) if host.config.decoder.moe_layers else None
+def _part(host: SimulatedHost, chunk: Chunk) -> _Part:
+    strategy = strategy_of(host, chunk)
+    mixture = MixtureLayers(host, chunk.number) if host.config.decoder.moe_layers else None
     if mixture is not None:
         mixture.expert_gradient_ready = strategy.expert_gradient_ready
     layers = mixture or Layers(host)
     layers.gradient_ready = strategy.gradient_ready
-    return layers
+    return _Part(chunk, layers, strategy)
+
+
+def _micro_batches(host: SimulatedHost, part: _Part) -> None:
+    """Run each micro-batch forward and backward."""
+    for micro_batch in range(host.config.accumulation):
+        part.strategy.last = micro_batch == host.config.accumulation - 1
+        _load(host)
+        with host.annotation("forward"):
+            _forward(host, part)
+        host.think(9000)
+        host.think(0, "gc")
+        with host.annotation("backward"):
+            _backward(host)
+            part.strategy.finish()
+
+
+def _pipeline(host: SimulatedHost, parts: list[_Part]) -> None:
+    """Run the passes of a stage, and between them the calls that send and receive."""
+    config = host.config
+    elements = config.tokens * config.decoder.hidden
+    schedule = PipelineSchedule(
+        host.stage.number, config.pipeline_parallel, config.virtual_stages, config.accumulation
+    )
+    for item in schedule.items():
+        if isinstance(item, list):
+            ends: list[tuple[str, int]] = [(each.kind, each.shift) for each in item]
+            host.exchange("pipeline", ends, elements)
+        elif item.way == FORWARD:
+            _stage_forward(host, parts[item.chunk], item.micro_batch)
+        else:
+            _stage_backward(host, parts[item.chunk], item.micro_batch)
+    for part in parts:
+        part.strategy.finish()
+
+
+def _stage_forward(host: SimulatedHost, part: _Part, micro_batch: int) -> None:
+    """Run a chunk forward; what autograd remembers is kept until its backward pass."""
+    if part.chunk.is_first or part.chunk.is_last:
+        _load(host)
+    host.tape = []
+    with host.annotation("forward"):
+        _forward(host, part)
+    part.tapes[micro_batch] = host.tape
+
+
+def _stage_backward(host: SimulatedHost, part: _Part, micro_batch: int) -> None:
+    """Run a chunk backward; gradients of all but the last micro-batch are only added up."""
+    part.strategy.last = micro_batch == host.config.accumulation - 1
+    host.tape = part.tapes.pop(micro_batch)
+    with host.annotation("backward"):
+        _backward(host)
+        if not part.strategy.last:
+            part.strategy.finish()
 
 
 def _load(host: SimulatedHost) -> None:
@@ -67,29 +134,34 @@ def _load(host: SimulatedHost) -> None:
         host.launch(_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))
 
 
-def _forward(host: SimulatedHost, layers: Layers, strategy: Strategy) -> None:
+def _forward(host: SimulatedHost, part: _Part) -> None:
+    layers, strategy, chunk = part.layers, part.strategy, part.chunk
     root = strategy.root
     with layers.modules.model():
         strategy.before_forward(root)
         host.tape.append(lambda: strategy.after_backward(root))
-        layers.embed()
-        for unit in range(root):
-            with host.annotation(f"layers.{unit}"), layers.modules.layer(unit):
+        if chunk.is_first:
+            layers.embed()
+        for unit, layer in enumerate(chunk.layers):
+            with host.annotation(f"layers.{layer}"), layers.modules.layer(layer):
                 strategy.before_forward(unit)
                 if host.config.checkpointing:
-                    _checkpointed(host, layers, strategy, unit)
+                    _checkpointed(host, part, unit)
                 else:
-                    _kept(host, layers, strategy, unit)
+                    _kept(host, part, unit)
                 strategy.after_forward(unit)
-        layers.head()
-    layers.loss()
+        if chunk.is_last:
+            layers.head()
+    if chunk.is_last:
+        layers.loss()
     host.tape.append(lambda: strategy.before_backward(root))
 
 
-def _kept(host: SimulatedHost, layers: Layers, strategy: Strategy, unit: int) -> None:
+def _kept(host: SimulatedHost, part: _Part, unit: int) -> None:
+    layers, strategy = part.layers, part.strategy
     host.tape.append(lambda: strategy.after_backward(unit))
     if host.config.graphs:
-        _graphed(host, layers, unit)
+        _graphed(host, layers, part.chunk.layers[unit])
     else:
         layers.layer()
     host.tape.append(lambda: strategy.before_backward(unit))
@@ -120,13 +192,14 @@ def _graphed(host: SimulatedHost, layers: Layers, unit: int, kept: bool = True) 
     host.tape.append(backward)
 
 
-def _checkpointed(host: SimulatedHost, layers: Layers, strategy: Strategy, unit: int) -> None:
+def _checkpointed(host: SimulatedHost, part: _Part, unit: int) -> None:
     """Run now and forget; run again before the backward pass, then that."""
+    layers, strategy, layer = part.layers, part.strategy, part.chunk.layers[unit]
     kept = round(layer_input(model_size(host.config.decoder), host.config.layout))
     host.memory(kept)
     outer, host.tape = host.tape, []
     if host.config.graphs:
-        _graphed(host, layers, unit, kept=False)
+        _graphed(host, layers, layer, kept=False)
     else:
         layers.layer(kept=False)
     host.tape = outer
@@ -136,9 +209,9 @@ def _checkpointed(host: SimulatedHost, layers: Layers, strategy: Strategy, unit:
         host.tape = []
         name = "CheckpointFunctionBackward"
         with host.range(f"autograd::engine::evaluate_function: {name}"), host.range(name):
-            with host.function(_RECOMPUTE), layers.modules.layer(unit):
+            with host.function(_RECOMPUTE), layers.modules.layer(layer):
                 if host.config.graphs:
-                    _graphed(host, layers, unit)
+                    _graphed(host, layers, layer)
                 else:
                     layers.layer()
             _replay(host)
@@ -167,7 +240,7 @@ def _replay(host: SimulatedHost) -> None:
 def _optimize(host: SimulatedHost) -> None:
     """Fused AdamW: reads and writes the state of the parameters that this rank holds."""
     config = host.config
-    held = int(config.held_parameters // config.owners)
+    held = int(host.stage.held_parameters // config.owners)
     kernels = max(1, min(24, held // 40_000_000 + 1))
     moved = 30 * held // kernels  # of a parameter: weight, two moments and gradient, both ways
     step = Activity(

@@ -11,22 +11,24 @@ from htk.recording.simulate.instructions import (
     StreamEvent,
 )
 from htk.recording.simulate.operator_inputs import OperatorInputs, Tensors, arguments
+from htk.recording.simulate.stages import Chunk, root_parameters
 
 
 class Strategy:
-    """Acts around each unit. Unit numbers: layers, then what is in no layer (the root)."""
+    """Acts around each unit of a chunk of the model. Unit numbers: its layers, then what is in no
+    layer (the root), which may be empty."""
 
     last = True  # of the micro-batches
 
-    def __init__(self, host: SimulatedHost) -> None:
+    def __init__(self, host: SimulatedHost, chunk: Chunk) -> None:
         self.host = host
         config = host.config
         layer = config.decoder.layer_parameters // config.tensor_parallel
-        root = config.decoder.root_parameters // config.tensor_parallel
+        root = root_parameters(config, chunk)
         n = config.shards
-        sizes = [layer] * config.decoder.layers + [root]
+        sizes = [layer] * len(chunk.layers) + [root]
         self.elements = [-(-size // n) * n for size in sizes]  # padded to be shared out
-        self.root = config.decoder.layers
+        self.root = len(chunk.layers)
         self.size = config.element_bytes
         self.kind = config.element_type
 
@@ -56,8 +58,8 @@ class Strategy:
 class DataParallel(Strategy):
     """DDP: gradients are reduced in buckets of 25 MB while the backward pass goes on."""
 
-    def __init__(self, host: SimulatedHost) -> None:
-        super().__init__(host)
+    def __init__(self, host: SimulatedHost, chunk: Chunk) -> None:
+        super().__init__(host, chunk)
         self._filled = {"data": 0, "expert_replicate": 0}  # elements, by the group that reduces
         self._sent: StreamEvent | None = None
 
@@ -92,8 +94,8 @@ class DataParallel(Strategy):
 class FullyShard(Strategy):
     """FSDP2: `fully_shard` on every layer and on the root."""
 
-    def __init__(self, host: SimulatedHost, reshard: bool) -> None:
-        super().__init__(host)
+    def __init__(self, host: SimulatedHost, chunk: Chunk, reshard: bool) -> None:
+        super().__init__(host, chunk)
         self._reshard = reshard
         self._gathered: dict[int, StreamEvent] = {}  # all-gathers that were issued
         self._whole: set[int] = set()  # units whose parameters are whole
@@ -125,7 +127,8 @@ class FullyShard(Strategy):
         self._free(unit)
         with self.host.range("FSDP::post_backward_reduce", annotation=True):
             self.host.think(30_000)
-            self._reduce(unit)
+            if self.elements[unit]:
+                self._reduce(unit)
 
     def finish(self) -> None:
         for event in (self._reduced, self._replicated):
@@ -140,7 +143,7 @@ class FullyShard(Strategy):
             self.host.wait(stream, updated)
 
     def _unshard(self, unit: int) -> None:
-        if unit in self._whole:
+        if unit in self._whole or not self.elements[unit]:
             return
         if unit not in self._gathered:
             self._gather(unit)
@@ -212,8 +215,8 @@ class FullyShard(Strategy):
 class FlatShard(FullyShard):
     """FSDP1: one flat parameter for each unit, nothing to copy; all-gathers are held back."""
 
-    def __init__(self, host: SimulatedHost, reshard: bool) -> None:
-        super().__init__(host, reshard)
+    def __init__(self, host: SimulatedHost, chunk: Chunk, reshard: bool) -> None:
+        super().__init__(host, chunk, reshard)
         self._freed: list[StreamEvent] = []
 
     def _copy_out(self, unit: int) -> None:
@@ -240,9 +243,10 @@ class FlatShard(FullyShard):
         self._reduced = self.host.record(REDUCE)
 
 
-def strategy_of(host: SimulatedHost) -> Strategy:
+def strategy_of(host: SimulatedHost, chunk: Chunk) -> Strategy:
     config = host.config
     if config.strategy == "ddp":
-        return DataParallel(host)
+        return DataParallel(host, chunk)
     reshard = config.strategy != "shard_grad_op"
-    return FullyShard(host, reshard) if config.fsdp == 2 else FlatShard(host, reshard)
+    sharded = FullyShard if config.fsdp == 2 else FlatShard
+    return sharded(host, chunk, reshard)

@@ -49,3 +49,7 @@ class Times:
     def collective(self, kind: str, wire: int, ranks: int, nodes: int, per_node: int) -> Transfer:
         """Once every rank is there; `per_node` members of the group in each node."""
         return self._network.transfer(kind, wire, ranks, nodes, per_node)
+
+    def message(self, size: int, *, far: bool) -> int:
+        """From one rank to another, once both are there; `far`: of another node."""
+        return self._network.message(size, far=far)

@@ -15,11 +15,13 @@ from htk.base.columns.types import Ints
 from htk.physics.wire import Sharding, ledger
 from htk.recording.simulate.clock import Clocks
 from htk.recording.simulate.config import Config
+from htk.recording.simulate.exchange_truth import ExchangeTruth
 from htk.recording.simulate.groups import Group
 from htk.recording.simulate.header import host_name
 from htk.recording.simulate.instructions import Activity, Collective, Do, HostCall
 from htk.recording.simulate.plants import Plants
 from htk.recording.simulate.schedule import Timed
+from htk.recording.simulate.stages import Stage, pipeline_stages, root_parameters
 
 _BITS = {"compute": 1, "comm": 2, "memory": 4}
 _MOVING = 8  # a collective whose last member has come
@@ -37,19 +39,30 @@ _LATENCY_NS = 3200  # what a launch takes to reach an empty stream
 class Truth:
     """Adds up step after step; a step is closed once nothing launched later can begin in it."""
 
-    def __init__(self, config: Config, groups: dict[str, Group], aside: TextIO) -> None:
-        """Keep collectives in the file `aside`, one in each line."""
+    def __init__(
+        self, config: Config, groups: dict[str, Group], aside: TextIO, exchanges: TextIO
+    ) -> None:
+        """Keep collectives and calls with messages aside in files, one in each line."""
         self.config, self.groups = config, groups
         self._collectives = aside
         self._clocks = Clocks(config)
-        self._ranks = {r: _Rank(config) for r in config.written}
+        self._stages = pipeline_stages(config)
+        self._ranks = {r: _Rank(stage) for stage in self._stages for r in stage.written}
         self._used: defaultdict[str, int] = defaultdict(int)
-        self._flops: tuple[int, int] = (0, 0)
+        self._exchanges = ExchangeTruth(groups, exchanges)
+        self._flops = [(0, 0)] * len(self._stages)
 
-    def add(self, timed: Timed, now: Ints) -> None:
+    def add(self, stages: list[Timed], now: Ints) -> None:
         """Add a step; `now` is what the hosts' clocks have come to."""
+        for number, timed in enumerate(stages):
+            self._add_stage(number, timed, now)
+        for name, count in stages[0].program.collectives.items():
+            self._used[name] += count
+
+    def _add_stage(self, number: int, timed: Timed, now: Ints) -> None:
         rows = np.array(sorted(timed.rows[Do.LAUNCH] + timed.rows[Do.NODE]), np.int64)
-        for column, (rank, rank_truth) in enumerate(self._ranks.items()):
+        for column, rank in enumerate(timed.ranks):
+            rank_truth = self._ranks[rank]
             since = timed.since[column]
             seen = rows[timed.gpu_start[rows, column] >= since]
             activities: list[Activity] = [timed.program.what[k][0] for k in seen.tolist()]
@@ -64,56 +77,73 @@ class Truth:
             rank_truth.remember(timed, column)
             rank_truth.close_until(int(self._clocks.local(rank, now[rank : rank + 1])[0]))
         if timed.recorded:
-            self._flops = (timed.program.flops, timed.program.hardware_flops)
+            self._flops[number] = (timed.program.flops, timed.program.hardware_flops)
         self._add_collectives(timed, rows.tolist())
+        self._exchanges.add(timed, self._stages[number].ranks)
 
     def write(self, file: Path) -> None:
         """Write all of it, collectives last: they are many, and were kept aside."""
-        self._collectives.seek(0)
         with file.open("w", encoding="utf-8") as out:
-            out.write(json.dumps(self._described())[:-1] + ', "collectives": [')
-            for number, line in enumerate(self._collectives):
-                out.write((", " if number else "") + line.rstrip("\n"))
-            out.write("]}\n")
+            out.write(json.dumps(self._described())[:-1])
+            _write_list(out, "exchanges", self._exchanges.lines)
+            _write_list(out, "collectives", self._collectives)
+            out.write("}\n")
 
     def _described(self) -> dict[str, Any]:
         for rank_truth in self._ranks.values():
             rank_truth.close_until(np.iinfo(np.int64).max)
-        model, hardware = self._flops
         config = self.config
+        model, hardware = (
+            sum(stage) // len(self._flops) for stage in zip(*self._flops, strict=True)
+        )
         return {
             "config": asdict(config),
             "planted": Plants(config).described(self.groups),
             "model_parameters": config.decoder.parameters,
             "model_flops_per_rank_and_step": model,
             "hardware_matrix_flops_per_rank_and_step": hardware,
-            "ledger": self._ledger(),
+            "ledger": self._ledger(self._stages[0]),
             "ranks": [
                 {
                     "rank": rank,
                     "host": host_name(config, rank),
                     "clock_offset_ns": self._clocks.offset_ns(rank),
                     "clock_drift_ppm": self._clocks.drift_ppm(rank),
+                    **self._of_stage(rank),
                     **rank_truth.told(),
                 }
                 for rank, rank_truth in self._ranks.items()
             ],
         }
 
-    def _ledger(self) -> dict[str, float]:
+    def _of_stage(self, rank: int) -> dict[str, Any]:
+        """Return what differs between the stages of a pipeline."""
+        if len(self._stages) == 1:
+            return {}
+        number = rank // self.config.stage_ranks
+        model, hardware = self._flops[number]
+        return {
+            "stage": number,
+            "layers": [layer for chunk in self._stages[number].chunks for layer in chunk.layers],
+            "model_flops_per_step": model,
+            "hardware_matrix_flops_per_step": hardware,
+            "ledger": self._ledger(self._stages[number]),
+        }
+
+    def _ledger(self, stage: Stage) -> dict[str, float]:
         """Return the bytes of parameters and gradients that a rank hands in and sends, per step.
 
         Gradients of experts are reduced by the ranks that hold them.
         """
         config = self.config
         size = config.element_bytes
-        kept = config.decoder.root_parameters if config.strategy != "shard_grad_op" else 0
-        split = config.tensor_parallel
+        roots = sum(root_parameters(config, chunk) for chunk in stage.chunks)
+        kept = roots if config.strategy != "shard_grad_op" else 0
         synced = 1 if config.strategy == "ddp" else config.accumulation
-        experts = config.own_expert_parameters if config.expert_parallel > 1 else 0
+        experts = stage.own_expert_parameters if config.expert_parallel > 1 else 0
         copies = config.replicas // config.expert_parallel
         parts = (
-            (config.held_parameters - experts, config.replicas, kept // split),
+            (stage.held_parameters - experts, config.replicas, kept),
             (experts, copies, 0),
         )
         amounts = [
@@ -131,7 +161,7 @@ class Truth:
         return {name: sum(each[name] for each in amounts) for name in amounts[0]}
 
     def _add_collectives(self, timed: Timed, rows: list[int]) -> None:
-        column_of = {rank: column for column, rank in enumerate(self._ranks)}
+        column_of = {rank: column for column, rank in enumerate(timed.ranks)}
         for k in rows:
             what: Collective | None = timed.program.what[k][0].collective
             if not what:
@@ -140,7 +170,7 @@ class Truth:
             for members, name in zip(group.members, group.names, strict=True):
                 recorded = [r for r in members if r in column_of]
                 facts_of_call = self._collective(timed, k, [column_of[r] for r in recorded])
-                if not facts_of_call["start_ns"]:
+                if not facts_of_call["start_ns"]:  # also of another stage's group
                     continue
                 seq = self._used[what.group] + what.sequence + 1
                 facts = {"step": timed.step, "group": name, "group_size": group.size}
@@ -148,8 +178,6 @@ class Truth:
                 facts |= {"algorithm": what.algorithm.lower()}
                 ranks = {"ranks": [recorded[n] for n in facts_of_call.pop("recorded_by")]}
                 self._collectives.write(json.dumps(facts | ranks | facts_of_call) + "\n")
-        for name, count in timed.program.collectives.items():
-            self._used[name] += count
 
     @staticmethod
     def _collective(timed: Timed, k: int, columns: list[int]) -> dict[str, Any]:
@@ -167,11 +195,20 @@ class Truth:
         }
 
 
+def _write_list(out: TextIO, name: str, lines: TextIO) -> None:
+    """Write what was kept aside as a member of the object that is being written."""
+    lines.seek(0)
+    out.write(f', "{name}": [')
+    for number, line in enumerate(lines):
+        out.write((", " if number else "") + line.rstrip("\n"))
+    out.write("]")
+
+
 class _Rank:
     """One rank: activities that may still reach into an open step, and steps that are closed."""
 
-    def __init__(self, config: Config) -> None:
-        self._allocated = round(config.memory.resident)
+    def __init__(self, stage: Stage) -> None:
+        self._allocated = round(stage.memory.resident)
         self._peak = 0
         self._start, self._end, self._bits, self._cause = (np.empty(0, np.int64) for _ in range(4))
         self._host: list[tuple[int, int, str]] = []  # what the host did, where it matters
@@ -200,6 +237,7 @@ class _Rank:
             kernels[activity.name][0] += 1
             kernels[activity.name][1] += length
             wire += activity.collective.wire if activity.collective else 0
+            wire += activity.exchange.sent_bytes if activity.exchange else 0
         self._steps[timed.step] = {
             "step": timed.step,
             "launched": len(activities),

@@ -20,11 +20,13 @@ from htk.recording.simulate.instructions import (
     Do,
     HostCall,
     Range,
+    RankMessage,
     StreamEvent,
 )
-from htk.recording.simulate.metadata import metadata, unnamed
+from htk.recording.simulate.metadata import message_metadata, metadata, unnamed
 from htk.recording.simulate.plants import Plants
 from htk.recording.simulate.schedule import Timed
+from htk.recording.simulate.stages import Stage
 
 _OVERHEAD = '"overhead cost": 0, "overhead occupancy": 0'
 _FULL = 0.97  # of the GPU's memory, that the allocator holds when it is full
@@ -58,15 +60,16 @@ class Writer:
 
     def __init__(self, config: Config, rank: int, groups: dict[str, Group], path: Path) -> None:
         self.config, self.rank, self.groups = config, rank, groups
-        self._column = config.written.index(rank)
         self._clocks = Clocks(config)
         self._device = rank % config.gpus_per_node
+        stage = Stage(config, rank // config.stage_ranks)
         self._calls = RuntimeCalls(config, self._device)
         self._syncs = config.sync_records and not self._calls.amd  # ROCm records none
         self._pid = 4000 + 8 * rank
         self._tid = {0: self._pid, AUTOGRAD: self._pid + 3}
         self._external = self._correlation = self._launches = self._frames = 0
         self._used: defaultdict[str, int] = defaultdict(int)  # collectives of steps before
+        self._exchanged: defaultdict[str, int] = defaultdict(int)  # calls with messages, likewise
         self._sequences = 0
         self._streams: set[int] = set()
         self._unlinked = Plants(config).unlinked(rank)
@@ -75,13 +78,13 @@ class Writer:
         self._zip = gzip.GzipFile("", "wb", 5, self._file, mtime=0)
         self._name = path.name.removesuffix(".gz")
         self._write(header(config, rank, groups))
-        self._memory = Allocator(round(config.memory.resident), _cached(config))
+        self._memory = Allocator(round(stage.memory.resident), _cached(config))
         self._begin: int | None = None
         self._last = BEGIN_NS
 
     def step(self, timed: Timed) -> None:
         """Write a step, its ranges on the host and what it launched."""
-        column = self._column
+        column = timed.ranks.index(self.rank)
         local = [
             self._clocks.local(self.rank, each[:, column]).tolist()
             for each in (timed.begin, timed.end, timed.gpu_start, timed.gpu_end, timed.common)
@@ -114,6 +117,8 @@ class Writer:
         self._sequences += timed.program.sequences
         for group, count in timed.program.collectives.items():
             self._used[group] += count
+        for group, count in timed.program.exchanges.items():
+            self._exchanged[group] += count
 
     def close(self) -> None:
         tail = [self._span(), *self._metadata()]
@@ -210,8 +215,11 @@ class Writer:
             out.append(flow("f", "ac2g", number, self._device, what.stream, start))
         self._streams.add(what.stream)
         args = self._calls.activity(what, external if linked else 0, number, end - start)
-        if what.collective and self.config.metadata:
-            args += ", " + self._metadata_of(what.collective, host=False)
+        stated: Collective | RankMessage | None = what.collective
+        if what.exchange and not what.exchange.batched:
+            stated = what.exchange.messages[0]
+        if stated and self.config.metadata:
+            args += ", " + self._metadata_of(stated, host=False)
         out.append(complete(what.category, what.name, self._device, what.stream, start, end, args))
         for note, range_number in state.ranges:
             if note.on_gpu:
@@ -219,11 +227,14 @@ class Writer:
                 name, low, high = state.shown.get(key, (note.name, start, end))
                 state.shown[key] = (name, min(low, start), max(high, end))
 
-    def _metadata_of(self, what: Collective, *, host: bool) -> str:
-        number = self._used[what.group] + what.sequence + 1
+    def _metadata_of(self, what: Collective | RankMessage, *, host: bool) -> str:
         group, config = self.groups[what.group], self.config
         if not config.named_groups:
             return unnamed(what, group, config.element_type)
+        if isinstance(what, RankMessage):
+            number = self._exchanged[what.group] + what.sequence + 1
+            return message_metadata(what, group, self.rank, number, config.element_type, host=host)
+        number = self._used[what.group] + what.sequence + 1
         return metadata(what, group, self.rank, number, config.element_type, host=host)
 
     def _event_call(self, state: _Pass, out: list[str], k: int, do: Do, what: Any) -> None:

@@ -12,7 +12,8 @@ from htk.faces.cli.commands.options import folder_option
 PLANTED = (
     "straggler, slow_link, full_allocator, starved_loader, data_stall, cpu_bound, regressed_kernel,"
     " clock_offset, missing_rank, unlinked_launch; where and how much may follow, e.g."
-    " straggler:rank=3,factor=1.5, straggler:node=1, slow_link:node=1,to=2, slow_link:node=1,nic=0,"
+    " straggler:rank=3,factor=1.5, straggler:node=1, straggler:stage=1, slow_link:node=1,to=2,"
+    " slow_link:node=1,nic=0, slow_link:stage=0 (from it to the next stage),"
     " full_allocator:rank=2,times=3,ms=8, starved_loader:ms=40,"
     " regressed_kernel:name=flash_fwd,step=14,factor=1.6"
 )
@@ -29,6 +30,15 @@ PLANTED = (
 @click.option("--strategy", help="Sharding: ddp, shard_grad_op, full_shard or hybrid_shard.")
 @click.option("--fsdp", type=int, help="Version of FSDP, which orders the streams: 1 or 2.")
 @click.option("--tensor-parallel", type=int, help="GPUs that share each layer.")
+@click.option(
+    "--pipeline-parallel", type=int, help="Stages of the pipeline, which share the layers."
+)
+@click.option("--virtual-stages", type=int, help="Interleaved parts of a stage. [1]")
+@click.option(
+    "--batched-messages/--single-messages",
+    default=None,
+    help="Between stages, the messages of a call are one kernel. [yes]",
+)
 @click.option("--context-parallel", type=int, help="GPUs that share each sequence.")
 @click.option("--experts", type=int, help="Experts per layer; --ffn is the width of one.")
 @click.option("--active-experts", type=int, help="Experts per token.")

@@ -8,20 +8,20 @@ from htk.base.schema import DERIVED, TABLES
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.instructions import Do
-from htk.recording.simulate.program import program
+from htk.recording.simulate.program import programs
 from htk.recording.simulate.schedule import Schedule
 
 
 def steps_in_memory(config: Config, slower: dict[str, float] | None = None) -> dict[str, pa.Table]:
     """What the gate reads. `slower`: kernels with such names take so many times longer."""
-    schedule = Schedule(checked(config), program(config), process_groups(config))
+    schedule = Schedule(checked(config), programs(config), process_groups(config))
     for word, factor in (slower or {}).items():
         schedule.plants.kernel_factor = (  # type: ignore[method-assign]
             lambda activity, step, word=word, factor=factor: (
                 factor if word in activity.name else 1.0
             )
         )
-    timed = [schedule.step(k) for k in range(config.steps)]
+    timed = [schedule.step(k)[0] for k in range(config.steps)]
     launched = [k for k, do in enumerate(timed[0].program.do) if do in (Do.LAUNCH, Do.NODE)]
     what = [timed[0].program.what[k][0] for k in launched]
     start = np.stack([t.gpu_start[launched] for t in timed])  # step, activity, rank

@@ -13,8 +13,9 @@ from htk.base.errors import UsageError
 from htk.recording.simulate.config import Config, checked, from_toml
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.job import simulate
-from htk.recording.simulate.program import program
+from htk.recording.simulate.program import programs
 from htk.recording.simulate.schedule import Schedule
+from tests.htk.recording.simulate.simulated_trace import written
 
 TINY = Config(model="gpt3-126m", layers=2, seq=128, nodes=1, gpus_per_node=2, steps=2)
 ODD = replace(TINY, nodes=2, micro_batch=2, carry_in=3, heavy_tails=True, seed=5)
@@ -46,12 +47,6 @@ KINDS = {
     "single": replace(TINY, precision="fp32"),
     "programmatic": replace(ODD, gpu="b200", programmatic=True),
 }
-
-
-def written(config: Config, folder: Path) -> tuple[Any, Any]:
-    """The job as htk opens it, and the truth."""
-    simulate(checked(config), folder)
-    return htk.open(folder, cache=False), json.loads((folder / "truth.json").read_text())
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -240,10 +235,10 @@ def test_only_some_ranks_are_written(tmp_path: Path) -> None:
 def test_only_what_is_written_is_kept(tmp_path: Path) -> None:
     """Of a large job most ranks are timed and forgotten."""
     config = replace(TINY, nodes=16, gpus_per_node=8, ranks_only=(0, 9))
-    schedule = Schedule(config, program(config), process_groups(config))
-    timed, whole = schedule.step(10), replace(config, ranks_only=None)
+    schedule = Schedule(config, programs(config), process_groups(config))
+    (timed,), whole = schedule.step(10), replace(config, ranks_only=None)
     assert timed.gpu_start.shape == (len(timed.program.do), 2)
-    every = Schedule(whole, program(whole), process_groups(whole)).step(10)
+    (every,) = Schedule(whole, programs(whole), process_groups(whole)).step(10)
     assert (every.gpu_start[:, [0, 9]] == timed.gpu_start).all()
 
 

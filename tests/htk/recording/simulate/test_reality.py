@@ -10,7 +10,7 @@ from htk.base.errors import UsageError
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.instructions import Do
-from htk.recording.simulate.program import program
+from htk.recording.simulate.program import programs
 from htk.recording.simulate.schedule import Schedule, Timed
 
 REPORT = Config(nodes=2, gpus_per_node=4, seq=512, inter_gbps=12.5, micro_batch=8)
@@ -21,10 +21,10 @@ WEAK = Config(
 
 def second_step(config: Config) -> tuple[Timed, float]:
     """A step without what begins, and its time."""
-    schedule = Schedule(checked(config), program(config), process_groups(config))
+    schedule = Schedule(checked(config), programs(config), process_groups(config))
     schedule.step(config.first_step)
     before = schedule.now.max()
-    timed = schedule.step(config.first_step + 1)
+    (timed,) = schedule.step(config.first_step + 1)
     return timed, float(schedule.now.max() - before)
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from htk.recording.simulate.config import PLANTS, Config, checked
+from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
+from htk.recording.simulate.plant_options import PLANTS
 from tests.htk.recording.simulate.reading import read
 
 SMALL = dict(model="own", layers=2, hidden=256, heads=4, kv_heads=2, ffn=512, vocab=1000, seq=128)
@@ -65,9 +66,20 @@ def test_the_sidecar_tells_what_the_files_show(job: dict[str, Any]) -> None:
             _compare(told, read(Path(folder) / f"rank{told['rank']}.pt.trace.json.gz"))
 
 
-def test_tensor_parallel_with_two_way_sharding() -> None:
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"gpus_per_node": 4, "tensor_parallel": 2},
+        {"gpus_per_node": 4, "pipeline_parallel": 2, "accumulation": 3},
+        {"gpus_per_node": 2, "pipeline_parallel": 2, "accumulation": 3, "batched_messages": False},
+        {"nodes": 2, "gpus_per_node": 2, "pipeline_parallel": 2, "tensor_parallel": 2,
+         "accumulation": 2, "virtual_stages": 2, "layers": 4, "stagger_us": 300.0},
+    ],
+    ids=["tensor", "pipeline", "single", "interleaved"],
+)  # fmt: skip
+def test_the_sidecar_of_a_layout_tells_what_its_files_show(layout: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        simulate(checked(Config(**SMALL, gpus_per_node=4, tensor_parallel=2)), Path(folder))
+        simulate(checked(Config(**SMALL | layout)), Path(folder))
         truth = json.loads((Path(folder) / "truth.json").read_text())
         for told in truth["ranks"]:
             _compare(told, read(Path(folder) / f"rank{told['rank']}.pt.trace.json.gz"))

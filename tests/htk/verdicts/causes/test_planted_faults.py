@@ -26,7 +26,7 @@ def check(folder: Path, flags: str, finding: str, evidence: str, seed: int) -> N
 
 
 def test_the_table_has_a_row_for_each_fault() -> None:
-    from htk.recording.simulate.config import PLANTS
+    from htk.recording.simulate.plant_options import PLANTS
 
     planted = {re.split(r"[:\s]", flags)[1] for flags, *_ in ROWS if flags.startswith("--plant")}
     of_recordings = {"clock_offset", "missing_rank", "unlinked_launch"}
