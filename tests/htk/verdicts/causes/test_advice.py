@@ -4,12 +4,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.analyses.causes.advice_rows import rows_of
 
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
 from htk.quantities.derived.totals import launch_totals, op_totals
 from htk.verdicts.causes.advice.launching import changing_shapes, launch_advice
 from htk.verdicts.causes.recommendations import recommendations
+from tests.htk.verdicts.causes.advice_rows import rows_of
 from tests.tables import answer_of, make
 
 

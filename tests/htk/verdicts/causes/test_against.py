@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.analyses.causes.planted_job import job_of
 
 from htk.faces.cli.main import run
 from htk.recording.simulate.job import simulate
+from tests.htk.verdicts.causes.planted_job import job_of
 
 NAME = "a kernel became slower than in the other recording"
 

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.analyses.causes.advice_rows import assert_disjoint
-from tests.analyses.causes.planted_job import job_of
 
 from htk.answers.ask import ask
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import open_trace
+from tests.htk.verdicts.causes.advice_rows import assert_disjoint
+from tests.htk.verdicts.causes.planted_job import job_of
 
 PAGE = Path(__file__).parents[4] / "docs/recommendations.md"
 ROWS = re.findall(r"^\| `(--[^`]+)` \| ([^|]+) \| ([^|]+) \|$", PAGE.read_text("utf-8"), re.M)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.analyses.causes.advice_rows import assert_disjoint, rows_of
 
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
 from htk.answers.ask import ask
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.recommendations import recommendations
+from tests.htk.verdicts.causes.advice_rows import assert_disjoint, rows_of
 from tests.tables import answer_of, make
 
 WINDOW = 10_000_000  # ns that a rank recorded
