@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import htk
+from htk.faces.notebook.session import Session
+from tests.two_ranks import write_ranks
+
 ROOT = Path(__file__).parents[1]
 CHROMIUM = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
 PATIENCE_MS = 180_000  # with a browser on a busy machine
@@ -58,3 +62,9 @@ def new_tab(browser: Any, **options: Any) -> Any:
     tab = browser.new_page(**options)
     tab.set_default_timeout(PATIENCE_MS)
     return tab
+
+
+@pytest.fixture
+def two_ranks(tmp_path: Path) -> Session:
+    """Two small ranks whose figures are known by hand."""
+    return htk.open(write_ranks(tmp_path), cache=False)

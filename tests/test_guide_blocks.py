@@ -20,7 +20,7 @@ ELSEWHERE = {
     "edit.md": "tests/test_docs.py",
     "parser.md": "tests/test_docs.py",
     "plan.md": "tests/htk/planning/plan/test_guide.py",
-    "plugins.md": "tests/htk/test_plugins.py",
+    "plugins.md": "tests/htk/base/test_plugins.py",
     "serving.md": "tests/htk/planning/serving/test_guide.py",
     "whatif.md": "tests/htk/whatif/test_guide.py",
 }
