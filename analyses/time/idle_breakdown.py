@@ -60,7 +60,10 @@ def idle_breakdown(
 
     host_…: the next activity was not launched yet, and what the launching thread did meanwhile
     (a call that blocks, allocates or loads code, data loading, an operator, Python, …).
-    launch_latency: launched, and on its way. stream_event_wait: queued behind an event.
+    host_runtime_call: it launched, recorded or asked, outside of operators.
+    launch_latency: launched at most 30 us before its start, and on its way.
+    between_queued_kernels: launched earlier, and next on the stream that ran last.
+    inside_cuda_graph: between the nodes of one replay. stream_event_wait: queued behind an event.
     unrecorded_gpu_work_suspected: a call blocks while nothing recorded runs. back_to_back: one
     tick of the GPU's clock, no idleness. Waiting for peers is never here: a GPU that spins in a
     collective is busy. A launch that takes more than 30 us to reach an idle GPU is not latency

@@ -95,3 +95,11 @@ class Recording:
     activities: list[Activity] = field(default_factory=list)
     memory: list[MemoryEvent] = field(default_factory=list)
     gpu: dict[str, Any] = field(default_factory=dict)  # properties of the device
+
+    @property
+    def main(self) -> Thread | None:
+        """The thread that steps, else the one that calls the runtime most."""
+        if self.steps:
+            return self.steps[0].thread
+        calls = [call.thread for call in self.calls]
+        return max(sorted(set(calls)), key=calls.count, default=None)

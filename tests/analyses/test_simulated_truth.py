@@ -35,6 +35,7 @@ FIGURES = ("total_ns", "busy_ns", "idle_ns", "compute_ns", "comm_ns", "memory_ns
 # event (dependency), and one that the host launched late.
 CLASSES = {
     "launch_latency": "queued", "back_to_back": "queued", "stream": "queued",
+    "between_queued_kernels": "queued", "inside_cuda_graph": "queued",
     "dependency": "event", "stream_event_wait": "event", "network": "network",
     "host_data_loading": "data", "host_sync": "sync", "host_gc": "gc",
 }  # fmt: skip
@@ -128,7 +129,7 @@ CONFUSED: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 RIGHT = {
     "host": lambda mine: mine.startswith("host_") or mine == "launch_latency",
-    "stream": lambda mine: mine in ("launch_latency", "back_to_back"),
+    "stream": lambda mine: CLASSES.get(mine) == "queued",
     "dependency": lambda mine: mine == "stream_event_wait",
     "network": lambda mine: mine == "stream_event_wait",
 }

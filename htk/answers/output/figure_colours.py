@@ -58,7 +58,8 @@ _KEPT = (
     ("host data loading", "launch latency", "host python", "host operator", "host sync",
      "stream event wait", "host allocation", "host compilation", "host start up",
      "host lazy loading", "host gc", "profiler overhead", "unrecorded gpu work suspected",
-     "back to back", "unknown"),
+     "back to back", "unknown", "between queued kernels", "inside cuda graph",
+     "host runtime call"),
     # Collectives and messages.
     ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "reduce", "send",
      "recv", "gather", "scatter", "send_recv", "barrier"),

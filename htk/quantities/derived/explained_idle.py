@@ -37,7 +37,7 @@ CAUSES = {
     OPERATOR: "operator",
 }
 # What follows a blocking call until the GPU has work again.
-_AFTER = ("host_sync", "host_operator", "host_python", "launch_latency")
+_AFTER = ("host_sync", "host_operator", "host_runtime_call", "host_python", "launch_latency")
 
 
 @dataclass(frozen=True)

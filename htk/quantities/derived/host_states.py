@@ -17,7 +17,9 @@ from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Ints, Mask
 
 # In the order of precedence: of several that hold at once the first one names the time.
-PROFILER, GC, COMPILATION, START_UP, LAZY, ALLOCATION, SYNC, LOADING, OPERATOR, PYTHON = range(10)
+PROFILER, GC, COMPILATION, START_UP, LAZY, ALLOCATION, SYNC, LOADING, OPERATOR, CALL, PYTHON = (
+    range(11)
+)
 STATES = (
     "profiler_overhead",
     "host_gc",
@@ -28,6 +30,7 @@ STATES = (
     "host_sync",
     "host_data_loading",
     "host_operator",
+    "host_runtime_call",
     "host_python",
 )
 _ANYWHERE = -1  # not tied to a thread
@@ -68,7 +71,8 @@ _LOADING = re.compile(
 
 @lru_cache(maxsize=100_000)  # ranks have most names in common
 def call_state(name: str) -> int:
-    """Return what a runtime or driver call does, beyond being a call of an operator."""
+    """Return what a runtime or driver call does; CALL: nothing but to launch, record or ask, which
+    is its operator's time where it has one."""
     if _ALLOCATION.search(name):
         return ALLOCATION
     if _LAZY.search(name):
@@ -77,7 +81,7 @@ def call_state(name: str) -> int:
         return START_UP
     if _BLOCKING.search(name) or _MAYBE_BLOCKING.search(name):
         return SYNC
-    return OPERATOR
+    return CALL
 
 
 @lru_cache(maxsize=100_000)
@@ -119,7 +123,7 @@ def _first_launches(
     named = Groups.by_keys([column[order] for column in columns])
     first = row[linked[order[named.first_row]]]
     slow: Mask = (end - begin)[first] >= _FIRST_LAUNCH_NS
-    return np.asarray(first[slow & (state[first] == OPERATOR)])
+    return np.asarray(first[slow & (state[first] == CALL)])
 
 
 def _first_calls(launches: pa.Table, rows: Ints) -> Ints:

@@ -1,9 +1,10 @@
 """Why a GPU was idle: each gap cut into pieces, each piece with a cause.
 
 A gap ends with the activity that starts next. Up to the call that launched it the host was late,
-and what the host did at that time is the cause. From then on it is launch latency, or a wait for
-an event of another stream, or unknown. A blocking call during which nothing recorded runs points
-to GPU work that was not recorded.
+and what the host did at that time is the cause. From then on it is launch latency where the start
+followed the launch soon, or the turn of queued kernels on one stream, or a wait for an event of
+another stream, or unknown. Between nodes of one replay of a CUDA graph there is no launch. A
+blocking call during which nothing recorded runs points to GPU work that was not recorded.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import matching, number, numbers, text
+from htk.base.columns.arrow import matching, number, numbers, text, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, clip
 from htk.base.columns.nesting import FILE, Threads, files_of
@@ -28,11 +29,16 @@ CAUSES = (
     "stream_event_wait",
     "unrecorded_gpu_work_suspected",
     "back_to_back",
+    "between_queued_kernels",
+    "inside_cuda_graph",
     "unknown",
 )
-LATENCY, STREAM_WAIT, UNRECORDED, BACK_TO_BACK, UNKNOWN = range(len(STATES), len(CAUSES))
+LATENCY, STREAM_WAIT, UNRECORDED, BACK_TO_BACK, QUEUED, IN_GRAPH, UNKNOWN = range(
+    len(STATES), len(CAUSES)
+)
 
-LATENCY_NS = 30_000  # a launch under a profiler takes 5 to 20 us to reach an empty GPU
+# A launch under a profiler takes 5 to 20 us to reach an empty GPU; no turn of kernels takes longer.
+LATENCY_NS = 30_000
 BLOCKED_NS = 200_000  # no call takes that long to return from a GPU that is done
 COPY_NS_PER_BYTE = 1.0  # the host fills staging buffers for pageable memory at above 1 GB/s
 # Gaps that are only the tick of the clock. ROCm queues back-to-back kernels exactly 1 ns apart;
@@ -86,7 +92,8 @@ def idle_causes(
     host = HostStates.of(calls, launches, cpu_ops, annotations, python_calls, overheads, threads)
     thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
     launch = numbers(kernel_links["launch_row"], NONE)[gaps.row]
-    pieces = _pieces(gaps, launch, launches, kernel_links, thread[launch], host)
+    turns = _turns(gaps, kernels, kernel_links)
+    pieces = _pieces(gaps, launch, launches, turns, thread[launch], host)
     file = gaps.file[pieces.gap]
     waits = _waits_for_events(kernels, kernel_links, launches, syncs)[gaps.row]
     handed = waits & _handed_over(gaps, kernels, launch, launches)
@@ -127,28 +134,57 @@ def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
     return _Gaps(file, device, stream, reach[free], next_start, order[free + 1], before)
 
 
+class _Turns(NamedTuple):
+    """How the activity that ends each gap follows what ran before it."""
+
+    in_graph: Mask  # its CUDA graph had begun before the gap
+    on_stream: Mask  # it was launched, and what ran last was of its stream
+
+
+def _turns(gaps: _Gaps, kernels: pa.Table, kernel_links: pa.Table) -> _Turns:
+    launch = numbers(kernel_links["launch_row"], NONE)
+    start, stream = numbers(kernels["start_ns"]), numbers(kernels["stream"], NONE)
+    replayed = np.flatnonzero(matching(kernel_links["launch_by"], "graph".__eq__))
+    begun = np.full(len(launch), np.iinfo(np.int64).max)
+    replays = Groups.by_keys(launch[replayed])
+    if len(replayed):
+        begun[replayed] = replays.min(start[replayed])[replays.group_ids]
+    is_launched = (launch != NONE) | truths(kernel_links["carry_in"])
+    on_stream = (stream[gaps.row] == stream[gaps.before]) & is_launched[gaps.row]
+    return _Turns(begun[gaps.row] < gaps.end, on_stream)
+
+
 def _pieces(
     gaps: _Gaps,
     launch: Ints,
     launches: pa.Table,
-    kernel_links: pa.Table,
+    turns: _Turns,
     thread: Ints,
     host: HostStates,
 ) -> _Pieces:
-    """Return the gaps cut where the host is no longer late, and by what the host did until then."""
+    """Return the gaps cut where the host is no longer late, and by what the host did until then.
+
+    A call that began no longer before the start than a launch takes is on its way from its begin,
+    another from its end.
+    """
     linked = launch >= 0
     call, done = (numbers(launches[c])[launch[linked]] for c in ("start_ns", "end_ns"))
-    late = gaps.start.copy()  # until when the host is late
     start, end = gaps.start[linked], gaps.end[linked]
-    quick = end - np.maximum(call, start) <= LATENCY_NS
-    late[linked] = np.clip(np.where(quick, call, done), start, end)
+    sent = np.where(end - call <= LATENCY_NS, call, done)
+    on_its_way = np.zeros(len(linked), bool)
+    on_its_way[linked] = end - sent <= LATENCY_NS
+    late = gaps.start.copy()  # until when the host is late
+    late[linked] = np.clip(sent, start, end)
     of_rocm = files_of(launches)[matching(launches["name"], lambda n: n.startswith("hip"))]
     floor = np.where(np.isin(gaps.file, of_rocm), FLOOR_ROCM_NS, FLOOR_CUDA_NS)
     tick = gaps.end - gaps.start <= floor
-    late[tick] = gaps.start[tick]
-    carried = np.asarray(kernel_links["carry_in"].to_numpy(), bool)[gaps.row]
-    queued = (linked | carried) & (gaps.end - late <= LATENCY_NS)
-    rest = np.select([tick, queued], [BACK_TO_BACK, LATENCY], UNKNOWN)
+    late[tick | turns.in_graph] = gaps.start[tick | turns.in_graph]
+    queued = turns.on_stream & (late == gaps.start) & (gaps.end - gaps.start <= LATENCY_NS)
+    rest = np.select(
+        [tick, turns.in_graph, on_its_way, queued],
+        [BACK_TO_BACK, IN_GRAPH, LATENCY, QUEUED],
+        UNKNOWN,
+    )
     busy = gaps.end > late
     parts = [_Pieces(np.flatnonzero(busy), rest[busy], late[busy], gaps.end[busy])]
     waiting = np.flatnonzero(late > gaps.start)

@@ -45,7 +45,7 @@ _OF_A_FILE = ("process", "thread")
 _NUMBERS = {*ABSOLUTE_TIMES, "step", *(c for columns in _IDS for c in columns), "stream", "device"}
 _READ = (
     *("name", "category", "on_gpu", "is_start", "event", "size_bytes"),
-    *("carry_in", "depth"),  # of links
+    *("launch_by", "carry_in", "depth"),  # of links
 )
 _LARGEST_STEP, _LARGEST = 1 << 31, 1 << 62
 Read = Callable[[str], pa.Table]  # a table of one file, as parsed or as it was made of that

@@ -60,6 +60,7 @@ RETURNS = table(
 # Causes of idle time as the verdict words them; what is not listed stands under its own name.
 IDLE_WORDS = {
     "host_operator": "idle: host in operators",
+    "host_runtime_call": "idle: host in runtime calls",
     "host_python": "idle: host in Python",
     "host_data_loading": "idle: data loading",
     "host_sync": "idle: blocking calls",
@@ -69,6 +70,8 @@ IDLE_WORDS = {
     "host_lazy_loading": "idle: kernel loading",
     "host_gc": "idle: garbage collection",
     "launch_latency": "idle: launch latency",
+    "between_queued_kernels": "idle: between queued kernels",
+    "inside_cuda_graph": "idle: inside CUDA graphs",
     "stream_event_wait": "idle: waiting for an event",
     "unrecorded_gpu_work_suspected": "unrecorded GPU work suspected",
     "profiler_overhead": "idle: profiler",

@@ -128,7 +128,7 @@ def test_the_first_launch_of_a_kernel_may_load_its_code(tmp_path: Path) -> None:
     events.append(op("aten::mm", 8990, 1))
     path = write(tmp_path / "first.json", *events)
     idle = {r["cause"]: r["idle_ns"] for r in ask(open_trace(path), "idle_breakdown").to_pylist()}
-    assert idle["host_start_up"] == 4_000_000 and idle["host_operator"] == 4_000_000
+    assert idle["host_start_up"] == 4_000_000 and idle["host_runtime_call"] == 4_000_000
     assert {row[:2]: row[-1] for row in stalls(path)} == {
         ("start-up", "cudaLaunchKernel"): 4_000_000
     }

@@ -16,7 +16,7 @@ from htk.verdicts.causes.advice.finding import Advice, costliest, longest, mostl
 LAUNCH_BOUND = "launch-bound: the host launches slower than the GPU works"
 BUSY_HOST = "the GPU waits while the host works on something else"
 FULL_ALLOCATOR = "the caching allocator is full: it frees and allocates inside the step"
-_HOST = ("host_operator", "host_python", "launch_latency")
+_HOST = ("host_operator", "host_runtime_call", "host_python", "launch_latency")
 
 # Findings by the causes of idle time that they stand for: what they mean, and what to do.
 RULES: dict[str, tuple[tuple[str, ...], str]] = {

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from htk.base.columns.nesting import Threads
 from htk.quantities.derived.host_states import (
     ALLOCATION,
+    CALL,
     COMPILATION,
     GC,
     LAZY,
@@ -34,12 +35,12 @@ MS = 1_000_000
 @pytest.mark.parametrize(
     ("name", "state"),
     [
-        ("cudaLaunchKernel", OPERATOR),
-        ("cudaEventRecord", OPERATOR),
+        ("cudaLaunchKernel", CALL),
+        ("cudaEventRecord", CALL),
         ("cudaStreamSynchronize", SYNC),
         ("hipMemcpyAsync", SYNC),  # blocks where host memory is pageable
         ("cudaMemset", SYNC),
-        ("cudaMemsetAsync", OPERATOR),
+        ("cudaMemsetAsync", CALL),
         ("cudaMalloc", ALLOCATION),
         ("hipHostFree", ALLOCATION),
         ("cuModuleLoadData", LAZY),
@@ -91,7 +92,7 @@ def test_long_first_calls_are_the_runtime_that_begins() -> None:
     ]
     states = call_states(make("launches", launches), make("kernels", []), make("kernel_links", []))
     assert [STATES[s] for s in states.tolist()] == [
-        STATES[s] for s in (START_UP, OPERATOR, START_UP, ALLOCATION, START_UP, OPERATOR, SYNC)
+        STATES[s] for s in (START_UP, CALL, START_UP, ALLOCATION, START_UP, CALL, SYNC)
     ]
 
 
@@ -103,7 +104,7 @@ def test_the_first_launch_of_a_kernel_loads_its_code() -> None:
     states = call_states(
         make("launches", launches), make("kernels", kernels), make("kernel_links", links)
     )
-    assert states.tolist() == [OPERATOR, START_UP, OPERATOR, START_UP]
+    assert states.tolist() == [CALL, START_UP, CALL, START_UP]
 
 
 # Thread, what is open, start and length. Two threads; overheads are tied to none.

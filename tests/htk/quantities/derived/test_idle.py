@@ -82,8 +82,39 @@ def second(start: float, begins: float, name: str = LAUNCH) -> Call:
     return Call(name, start, start + 0.2, (7, begins, begins + 1))
 
 
-def test_queued_work_is_only_on_its_way() -> None:
+def test_latency_is_from_launch_to_start() -> None:
     assert causes([FIRST, second(1, 2.5)]) == [("launch_latency", 2, 2.5)]
+    assert causes([FIRST, second(0.5, 2.5)]) == [("between_queued_kernels", 2, 2.5)]
+    other = Call(LAUNCH, 0.5, 0.6, (8, 2.5, 3))  # on a stream that stood empty
+    assert causes([FIRST, other]) == [("unknown", 2, 2.5)]
+
+
+def test_gaps_inside_a_graph_are_no_launch_latency() -> None:
+    launch = {"process": "1", "thread": "1", "correlation": 1, "name": "cudaGraphLaunch"}
+    found = derived("idle_causes", {
+        "launches": make("launches", [launch | {"start_ns": 0, "end_ns": 9_000}]),
+        "kernels": make("kernels", [
+            {"stream": s, "start_ns": a, "end_ns": b, "correlation": 1}
+            for s, a, b in ((7, 10_000, 20_000), (8, 25_000, 30_000), (7, 80_000, 90_000))
+        ]),
+    }).to_pylist()  # fmt: skip
+    by_device = [(r["cause"], r["start_ns"], r["end_ns"]) for r in found if r["stream"] is None]
+    assert by_device == [
+        ("inside_cuda_graph", 20_000, 25_000),
+        ("inside_cuda_graph", 30_000, 80_000),
+    ]
+
+
+def test_a_slow_launch_outside_of_operators_is_the_call_s_own_time() -> None:
+    slow = Call(LAUNCH, 3, 8, (7, 8.5, 9))
+    found = causes([FIRST, slow])
+    assert found == [
+        ("host_python", 2, 3),
+        ("host_runtime_call", 3, 8),
+        ("launch_latency", 8, 8.5),
+    ]
+    within = causes([FIRST, slow], ops=(("aten::mm", 2, 9),))
+    assert [cause for cause, *_ in within] == ["host_operator"] * 2 + ["launch_latency"]
 
 
 def test_the_host_was_late_in_an_operator_then_in_python() -> None:
@@ -156,7 +187,7 @@ def test_one_tick_of_the_clock_is_no_idleness() -> None:
         Call("hipLaunchKernel", 0.3, 0.4, (7, 2 + tick, 4)),
         Call("hipLaunchKernel", 0.5, 0.6, (7, 4 + 2 * tick + 0.5, 5)),
     ]
-    assert [cause for cause, *_ in causes(calls)] == ["back_to_back", "launch_latency"]
+    assert [cause for cause, *_ in causes(calls)] == ["back_to_back", "between_queued_kernels"]
 
 
 def test_without_operators_nothing_tells_what_the_host_did() -> None:
@@ -216,13 +247,16 @@ def test_against_a_twin_that_asks_every_instant(
         begun = [w for w in work if w[1] <= t]
         if not begun or t >= max(w[2] for w in work):
             return None
-        at, start, *_ = min((w for w in work if w[1] > t), key=lambda w: w[1])
-        free = max(max(w[2] for w in begun), min(w[1] for w in work))
-        late = t < at
-        quick = start - max(at, free) <= 1
-        return doing(t) if late else "launch_latency" if quick else "unknown"
+        at, start, _, stream = min((w for w in work if w[1] > t), key=lambda w: w[1])
+        last = max(begun, key=lambda w: w[2])
+        if t < at:
+            return doing(t)
+        if start - at <= 1:
+            return "launch_latency"
+        queued = at <= last[2] and stream == last[3] and start - last[2] <= 1
+        return "between_queued_kernels" if queued else "unknown"
 
-    ties = {s for _, s, *_ in work if sum(w[1] == s for w in work) > 1}
+    ties = {t for w in work for t in w[1:3] if sum(t in v[1:3] for v in work) > 1}
     if not ties:  # of activities that start at once either may be named
         assert found == {t: why(t) for t in range(40) if why(t)}
 
