@@ -16,7 +16,12 @@ from htk.physics.hardware import Gpu
 from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
-from htk.quantities.measures.op_work import OperatorWork, coverage_facts, tf32_rows
+from htk.quantities.measures.op_work import (
+    OperatorWork,
+    coverage_facts,
+    saves_operations,
+    tf32_rows,
+)
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank; null when pooled over ranks."),
@@ -37,7 +42,7 @@ RETURNS = table(
     flops_per_byte=(pa.float64(), "Arithmetic intensity."),
     bound=(TEXT, "compute, memory or launch: what would limit perfect kernels; null: unknown."),
     roofline_ns=(pa.float64(), "Time of a call at the GPU's peaks."),
-    roofline_pct=(pa.float64(), "That time of the measured; over 100: data came from caches."),
+    roofline_pct=(pa.float64(), "That time of the measured; over 100, memory-bound: from caches."),
     beyond_roofline_ns=(pa.float64(), "GPU time beyond the roofline, of all calls."),
     note=(TEXT, "Why it is not modelled; or what is assumed."),
 )
@@ -100,6 +105,13 @@ def roofline(
         (None, None) if x else _limits(c, device, bool(t))
         for c, t, x in zip(costs, tf32.tolist(), across, strict=True)
     ]
+    saving = matching(kernels["name"], saves_operations)[rows].astype(np.int64)
+    for k, (cost, saves) in enumerate(zip(costs, groups.max(saving).tolist(), strict=True)):
+        if cost is not None and cost.family == "convolution" and saves:
+            costs[k], notes[k] = None, _FEWER
+    for k, is_wrong in enumerate(_beyond_peak(costs, limits, count, time)):
+        if is_wrong:
+            costs[k], notes[k] = None, _BEYOND
     measured = _measured(costs, limits, count, time, groups.count, 1e3 * launch_us)
     named = cpu_ops.select(["name", "input_dims", "input_types"]).take(pa.array(bearer))
     total = np.full(len(groups), int(work.length.sum()))
@@ -128,6 +140,25 @@ def roofline(
 
 
 _CROSSING = "copy between host and GPU: no roofline of the GPU's memory"
+
+
+_FEWER = "Winograd or FFT: fewer operations than the direct count, how many is not recorded"
+_BEYOND = "above the GPU's compute peak: the operations counted, or the peak, cannot be right"
+
+
+def _beyond_peak(
+    costs: list[Cost | None],
+    limits: list[tuple[float | None, float | None]],
+    count: Ints,
+    time: Ints,
+) -> list[bool]:
+    """Return which rows did more operations than their GPU can, which proves an error."""
+    return [
+        cost is not None and (compute or 0.0) * calls > took
+        for cost, (compute, _), calls, took in zip(
+            costs, limits, count.tolist(), time.tolist(), strict=True
+        )
+    ]
 
 
 def _crosses(name: str) -> bool:

@@ -101,10 +101,13 @@ def detected(
 
 
 def peak_tflops(gpu: Gpu, dtype: str | None, *, matrix: bool, tf32: bool = False) -> float | None:
-    """Return the dense peak for operands of a type; outside matrix units that of fp32."""
+    """Return the dense peak for operands of a type; outside matrix units that of fp32,
+    or of fp64 for what is double."""
+    if dtype in ("fp64", "complex128"):
+        return gpu.fp64_matrix_tflops or gpu.fp64_tflops if matrix else gpu.fp64_tflops
     if not matrix:
         return gpu.fp32_tflops
-    if dtype == "fp32":
+    if dtype in ("fp32", "complex64"):
         single = gpu.fp32_matrix_tflops or gpu.fp32_tflops
         return gpu.tf32_tflops if tf32 else single
     return {

@@ -35,6 +35,8 @@ class Gpu:
     int8_tops: float | None
     fp32_tflops: float | None  # of vector units
     fp32_matrix_tflops: float | None
+    fp64_tflops: float | None  # of vector units
+    fp64_matrix_tflops: float | None
     achievable_bf16_tflops: float | None  # the fastest matrix product that was measured
     achievable_fp8_tflops: float | None
     memory_gb: float

@@ -24,7 +24,7 @@ from htk.physics.op_costs import (
     serving,
     tables,
 )
-from htk.physics.op_costs.call import FALLBACK, Cost, Model, OperatorCall, read
+from htk.physics.op_costs.call import FALLBACK, Cost, Model, OperatorCall, Unrecorded, read
 
 _FAMILIES = (
     elementwise,
@@ -50,9 +50,12 @@ _FORWARD = {
     **served_products.FORWARD,
     **attention_ops.FORWARD,
     **movement.FORWARD,
+    **convolution.FORWARD,
 }
 # Calls whose result's size the gradient tells that their node was given.
 NODE_TELLS_RESULT = frozenset({*tables.FORWARD.values(), *movement.FORWARD.values()})
+# Of these only where the values of stride and padding were not recorded.
+CONVOLUTIONS = convolution.FORWARDS
 CALLER_TELLS_RESULT = (
     movement.CALLERS
 )  # by caller the call whose result is as large as its gradient
@@ -131,6 +134,8 @@ def served_cost(
 def cost_of(model: Model, call: OperatorCall) -> CostOrReason:
     try:
         cost = model(call)
+    except Unrecorded as what:
+        return str(what)
     except (LookupError, ValueError, TypeError, ArithmeticError):
         return "shapes incomplete"  # such as lists of tensors whose shapes were not recorded
     return cost if cost.flops >= 0 and cost.bytes >= 0 else "shapes incomplete"

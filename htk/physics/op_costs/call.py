@@ -40,6 +40,10 @@ FALLBACK = "c10::BFloat16"  # of tensors in lists, whose type is not recorded
 _FLOATING = ("bf16", "fp16", "fp32", "fp64", "fp8", "fp4", "complex64", "complex128")
 
 
+class Unrecorded(LookupError):
+    """A cost depends on what was not recorded; the text says what."""
+
+
 @dataclass(frozen=True)
 class Tensor:
     shape: Shape

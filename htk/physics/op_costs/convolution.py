@@ -9,7 +9,15 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, Shape, Tensor, label
+from htk.physics.op_costs.call import (
+    Cost,
+    Model,
+    OperatorCall,
+    Shape,
+    Tensor,
+    Unrecorded,
+    label,
+)
 
 
 @dataclass(frozen=True)
@@ -31,9 +39,13 @@ def _forward(call: OperatorCall, where: Where) -> Cost:
     transposed = where.transposed
     if transposed is not True and transposed is not False:
         transposed = bool(call.value(transposed, False))
-    out = (_transposed_size if transposed else _size)(call, where, into, weight, length)
     batch = into.shape[0] if len(into.shape) == length + 2 else 1
     channels = weight.shape[1] * int(call.value(where.groups, 1)) if transposed else weight.shape[0]
+    if call.values:
+        out = (_transposed_size if transposed else _size)(call, where, into, weight, length)
+    else:
+        result = _gradient_of_result(call, into).shape
+        out, channels = result[-length:], result[-length - 1]
     results = batch * channels * math.prod(out)
     flops = 2 * (into.count if transposed else results) * math.prod(weight.shape[1:])
     bias = call.maybe(where.bias) if where.bias is not None else None
@@ -45,6 +57,14 @@ def _forward(call: OperatorCall, where: Where) -> Cost:
     inner = into.shape[-length - 1]
     dims = (("batch", batch), ("channels_in", inner), ("channels_out", channels))
     return Cost(flops, moved, "convolution", label(into.type), matrix=True, dims=dims)
+
+
+def _gradient_of_result(call: OperatorCall, into: Tensor) -> Tensor:
+    """Return the gradient that autograd's node was given, which is as large as the result."""
+    alike = [t for t in call.tensors[2:] if len(t.shape) == len(into.shape)]
+    if not alike or alike[-1].shape[0] != into.shape[0]:
+        raise Unrecorded("stride and padding not recorded")
+    return alike[-1]
 
 
 def _size(call: OperatorCall, where: Where, into: Tensor, weight: Tensor, length: int) -> Shape:
@@ -161,3 +181,18 @@ MODELS: dict[str, Model] = {
     ),
     "aten::cudnn_convolution_transpose_backward_input": _conv(_CUDNN),
 }
+
+# The forward call of each node of autograd: the node's gradient has the size of the call's result.
+FORWARD = {
+    f"{node}{number}": name
+    for node, name in (
+        ("ConvolutionBackward", "aten::convolution"),
+        ("CudnnConvolutionBackward", "aten::cudnn_convolution"),
+        ("CudnnConvolutionTransposeBackward", "aten::cudnn_convolution_transpose"),
+        ("MiopenConvolutionBackward", "aten::miopen_convolution"),
+        ("ThnnConv2DBackward", "aten::thnn_conv2d"),
+        ("SlowConv2DBackward", "aten::_slow_conv2d_forward"),
+    )
+    for number in ("", "0")
+}
+FORWARDS = frozenset(n for n, model in MODELS.items() if getattr(model, "func", 0) is _forward)

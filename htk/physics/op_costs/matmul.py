@@ -11,7 +11,9 @@ def product(a: Tensor, out: int, inner: int, others: int, bias: Tensor | None = 
     the result. What goes in as bytes comes out in 16 bits."""
     packed = 2 if label(a.type) == "fp4" else 1
     written = out * max(a.element, 2)
+    is_complex = a.type.startswith("c10::complex")  # 4 products and 4 sums for one of each
     flops = 2 * out * inner * packed + (out if bias is not None else 0)
+    flops = 8 * out * inner + (2 * out if bias is not None else 0) if is_complex else flops
     moved = a.bytes + others + written + (bias.bytes if bias is not None else 0)
     return Cost(flops, moved, "gemm", label(a.type), matrix=True)
 
@@ -35,6 +37,13 @@ def _sized(cost: Cost, batch: int, rows: int, columns: int, inner: int) -> Cost:
 
 def _mm(call: OperatorCall) -> Cost:
     return _matmul(call.tensor(0), call.tensor(1))
+
+
+def _int_mm(call: OperatorCall) -> Cost:
+    """Return the cost of a product of bytes whose result is int32, not of 16 bits."""
+    a, b = call.tensor(0), call.tensor(1)
+    cost = _matmul(a, b)
+    return replace(cost, bytes=cost.bytes + 2 * a.shape[-2] * b.shape[-1])
 
 
 def _added(call: OperatorCall) -> Tensor | None:
@@ -105,7 +114,8 @@ def _addbmm(call: OperatorCall) -> Cost:
 
 
 MODELS: dict[str, Model] = {
-    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::mv", "aten::_int_mm"), _mm),
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::mv"), _mm),
+    "aten::_int_mm": _int_mm,
     **dict.fromkeys(("aten::addmm", "aten::addmm_", "aten::baddbmm", "aten::baddbmm_"), _addmm),
     **dict.fromkeys(("aten::_addmm_activation", "aten::addmv", "aten::addmv_"), _addmm),
     **dict.fromkeys(("aten::addbmm", "aten::addbmm_"), _addbmm),

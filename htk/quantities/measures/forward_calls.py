@@ -10,12 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import matching, numbers
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Ints
-from htk.physics.op_costs import CALLER_TELLS_RESULT, NODE_TELLS_RESULT, forward_name
+from htk.physics.op_costs import (
+    CALLER_TELLS_RESULT,
+    CONVOLUTIONS,
+    NODE_TELLS_RESULT,
+    forward_name,
+)
 from htk.quantities.measures.call_tree import labels_of
 
 
@@ -35,9 +40,25 @@ def told_by(cpu_ops: pa.Table, parent: Ints) -> ToldBy:
     lacks_result = np.array([name in NODE_TELLS_RESULT for name in names], bool)
     first[node], second[node] = call, node
     second[call[lacks_result]] = node[lacks_result]
+    _tell_convolutions(cpu_ops, parent, call, node, second)
     called = _called_with_gradient(cpu_ops, parent)
     second[called] = np.where(second[called] == NONE, parent[called], second[called])
     return ToldBy(first, second)
+
+
+def _tell_convolutions(
+    cpu_ops: pa.Table, parent: Ints, call: Ints, node: Ints, second: Ints
+) -> None:
+    """Put the node, which tells the size of the result, beside each convolution whose stride and
+    padding were not recorded, and those of a library that it calls."""
+    convolution = matching(cpu_ops["name"], CONVOLUTIONS.__contains__)
+    convolution &= ~matching(cpu_ops["concrete_inputs"], lambda values: len(values) > 2)
+    is_wanted = convolution[call]
+    second[call[is_wanted]] = node[is_wanted]
+    for _ in range(2):  # convolution calls _convolution, which calls cudnn_convolution
+        inner = np.flatnonzero(convolution & (second == NONE) & (parent != NONE))
+        inner = inner[convolution[parent[inner]]]
+        second[inner] = second[parent[inner]]
 
 
 def _called_with_gradient(cpu_ops: pa.Table, parent: Ints) -> Ints:

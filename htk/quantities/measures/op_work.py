@@ -28,6 +28,7 @@ from htk.quantities.measures.launching import launched_within
 
 # CUTLASS names the type of a product's operands unless it is TF32.
 _TF32 = re.compile(r"tf32|tensorop_s1688gemm_\d", re.I)
+_SAVING = re.compile(r"winograd|fft", re.I)
 _DESCRIBED = ("name", "input_dims", "input_types", "concrete_inputs")
 
 
@@ -141,6 +142,11 @@ def coverage_facts(
         "told_by_graph_captures_ns": int(work.length[work.replay != NONE].sum()),
         "operators_without_model": _worst(work, cpu_ops),
     }
+
+
+def saves_operations(kernel: str) -> bool:
+    """Return whether a kernel of a convolution does fewer operations than the direct count."""
+    return bool(_SAVING.search(kernel))
 
 
 def in_tf32_by_name(kernel: str) -> bool:

@@ -93,7 +93,8 @@ def test_peaks_by_type() -> None:
     assert peak_tflops(mi250x, "fp32", matrix=True) == 47.85
     assert peak_tflops(mi250x, "fp32", matrix=False) == 23.95
     assert peak_tflops(b200, "fp4", matrix=True) == 9000
-    assert peak_tflops(b200, "fp64", matrix=True) is None
+    assert peak_tflops(b200, "fp64", matrix=True) == 37
+    assert peak_tflops(b200, "int32", matrix=True) is None
 
 
 @pytest.mark.parametrize(

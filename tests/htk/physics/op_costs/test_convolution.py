@@ -128,19 +128,28 @@ def test_every_argument_is_read_where_its_schema_has_it(
     assert dict(work.dims) == {"batch": 2, "channels_in": 6, "channels_out": channels}
 
 
-def test_what_is_not_recorded_of_a_convolution_is_usual() -> None:
+def test_values_that_a_convolution_leaves_out_are_the_usual_ones() -> None:
     """Strides and dilations of 1, no padding; "same" keeps the size; one image without a batch."""
-    weight = [9, 6, 3, 2]
-    bare = of("aten::conv2d", [[2, 6, 13, 18], weight], types=FLOAT)
+    weight, left_out = [9, 6, 3, 2], [""] * 7
+    bare = of("aten::conv2d", [[2, 6, 13, 18], weight], types=FLOAT, values=left_out)
     assert bare.flops == 2 * (2 * 9 * 11 * 17) * 36
     same = of("aten::conv2d", [[2, 6, 13, 18], weight, [], [], [], [], []], types=FLOAT,
               values=["", "", "", "[1, 1]", "same", "[1, 1]", "1"])  # fmt: skip
     assert same.flops == 2 * (2 * 9 * 13 * 18) * 36
-    single = of("aten::conv2d", [[6, 13, 18], weight], types=FLOAT)
+    single = of("aten::conv2d", [[6, 13, 18], weight], types=FLOAT, values=left_out)
     assert single.flops == 2 * (9 * 11 * 17) * 36
     assert dict(single.dims) == {"batch": 1, "channels_in": 6, "channels_out": 9}
-    upward = of("aten::conv_transpose2d", [[2, 6, 13, 18], [6, 5, 3, 2]], types=FLOAT)
+    upward = of(
+        "aten::conv_transpose2d", [[2, 6, 13, 18], [6, 5, 3, 2]], types=FLOAT, values=left_out
+    )
     assert upward.bytes == 4 * (2 * 6 * 13 * 18 + 6 * 5 * 6 + 2 * 5 * 15 * 19)
+
+
+def test_without_any_value_only_the_gradient_tells_the_result() -> None:
+    dims = [[2, 6, 13, 18], [9, 6, 3, 2], []]
+    assert asked("aten::conv2d", dims, [FLOAT, FLOAT, ""]) == "stride and padding not recorded"
+    told = of("aten::conv2d", [*dims, [2, 9, 7, 8]], types=FLOAT)
+    assert told.flops == 2 * (2 * 9 * 7 * 8) * 36
 
 
 @pytest.mark.parametrize("wanted", [[a, b, c] for a in (0, 1) for b in (0, 1) for c in (0, 1)])

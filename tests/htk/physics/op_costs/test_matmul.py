@@ -111,3 +111,14 @@ def test_smaller_operators(
 ) -> None:
     found = of(name, dims, types=types, values=values)
     assert (found.flops, found.bytes) == (flops, moved)
+
+
+def test_bytes_in_and_int32_out() -> None:
+    product = of("aten::_int_mm", [[64, 128], [128, 256]], types="signed char")
+    assert product.bytes == 64 * 128 + 128 * 256 + 4 * 64 * 256
+
+
+def test_a_complex_product_is_four_products_and_four_sums() -> None:
+    product = of("aten::mm", [[64, 128], [128, 256]], types="c10::complex<float>")
+    assert product.flops == 8 * 64 * 128 * 256
+    assert product.bytes == 8 * (64 * 128 + 128 * 256 + 64 * 256)
