@@ -82,7 +82,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "pipeline_bubble": MenuEntry("analyses.run.pipeline_bubble", "How much of a step does each pipeline stage stand idle?"),
     "python_hotspots": MenuEntry("analyses.ops.python_hotspots", "Which Python functions take the time?"),
     "queue_length": MenuEntry("analyses.kernels.queue_length", "How much launched work waits, and is the CPU held up by a full queue?"),
-    "recommendations": MenuEntry("verdicts.causes.recommendations", "What should be changed first, and how much recorded time does each cause hold?"),
+    "recommendations": MenuEntry("verdicts.causes.recommendations", "What should be changed first, and how much would a step gain without each cause?"),
     "roofline": MenuEntry("analyses.ops.roofline", "How close does each operator come to what its GPU can do?"),
     "serving_iterations": MenuEntry("analyses.run.serving_iterations", "What does each iteration of an inference server do, and how long does it take?"),
     "short_kernels": MenuEntry("analyses.kernels.short_kernels", "How much runs in kernels too short to pay for their launch?"),

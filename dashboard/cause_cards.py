@@ -1,4 +1,4 @@
-"""What to change first: each cause with its time, its place on the timeline, and a what-if."""
+"""What to change first: each cause with its gain, its place on the timeline, and a what-if."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,39 +11,27 @@ from htk.dashboard.example_ranges import Instance, instance, link
 from htk.dashboard.page import Visit
 from htk.verdicts.overview.summary import Verdict
 
-# What-ifs that answer a cause: in words, the edit, its value.
-TRIES: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "stragglers": (("all ranks arrive together", "no_skew", "on"),),
-    "comm_wait": (("all ranks arrive together", "no_skew", "on"),),
-    "gpu_speed": (("every rank as fast as the median", "fix_rank", "all"),),
-    "comm_compute_overlap": (
-        ("all communication hidden", "overlap", "perfect"),
-        ("twice the bandwidth", "network", "bandwidth=2x"),
-    ),
-    "idle_breakdown": (("a host twice as fast", "host", "2x"), ("CUDA graphs", "graphs", "on")),
-    "host_stalls": (("no blocking calls", "remove_syncs", "on"),),
-}
-
 
 def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
-    """Return one cause: what it is, the time that it holds, its place, what-ifs that try it."""
+    """Return one cause: what it is, what a step gains without it, its place, the what-if of it;
+    `best`: the largest gain of all."""
     cause = verdict.causes[number]
     gain: list[Any] = []
-    if cause.pct is not None:
-        value, _, unit = format_duration(cause.pct / 100 * verdict.total_ns).partition(" ")
-        gain = [value, html.Small(unit), meter(100 * cause.pct / best, "accent")]
+    cost = cause.cost_ns(verdict.total_ns)
+    if cost is not None:
+        value, _, unit = format_duration(cost).partition(" ")
+        gain = [value, html.Small(unit), meter(100 * cost / best, "accent")]
     row = _finding(visit, cause.finding)
     seen = _costliest(visit, row) or instance(visit, cause.analysis)
     links = [dcc.Link("The numbers", href=visit.view.link(cause.analysis))]
     if seen is not None:
         words = seen.what[:1].upper() + seen.what[1:]
         links.insert(0, dcc.Link(f"{words} on the timeline", href=link(visit, seen)))
-    tries = TRIES.get(cause.analysis, ())
-    if cause.analysis == "idle_breakdown" and "launch" not in cause.finding:
-        tries = ()  # a faster host shortens no wait for data
-    for words, edit, value in tries:
-        tried = replace(visit.view, page="whatif", filters={}, options={edit: value})
-        links.append(dcc.Link(f"Try: {words}", href=f"/whatif{tried.search()}"))
+    option, _, value = (cause.edit or "").partition(" ")
+    if option and " --" not in value:
+        edit = option.removeprefix("--").replace("-", "_")
+        tried = replace(visit.view, page="whatif", filters={}, options={edit: value or "on"})
+        links.append(dcc.Link("The step without it", href=f"/whatif{tried.search()}"))
     finding = sentence(cause.finding).rstrip(".")
     return html.Div(
         [
@@ -52,7 +40,7 @@ def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
                 [
                     html.H3(finding),
                     html.P(f"{sentence(cause.evidence)} To try: {cause.advice}."),
-                    *([html.P(f"Shares time with: {row['overlaps']}.")] if row["overlaps"] else []),
+                    *([html.P(sentence(cause.overlaps))] if cause.overlaps else []),
                     html.Div(links, className="links"),
                 ]
             ),
@@ -65,7 +53,7 @@ def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
 def _finding(visit: Visit, finding: str) -> dict[str, Any]:
     """Return the row of a recommendation; bare where there is none of it."""
     rows = visit.ask("recommendations").to_pylist()
-    return next((r for r in rows if r["finding"] == finding), {"overlaps": None, "start_ns": None})
+    return next((r for r in rows if r["finding"] == finding), {"start_ns": None})
 
 
 def _costliest(visit: Visit, row: dict[str, Any]) -> Instance | None:

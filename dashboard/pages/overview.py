@@ -258,7 +258,7 @@ def _causes(visit: Visit) -> Any:
         ]
         return section("What to change first", empty(text), html.Ul(links, className="next"))
     unit = "a step" if verdict.step_ns else "the recording"
-    best = max((c.pct or 0 for c in verdict.causes), default=0) or 1
+    best = max((c.cost_ns(verdict.total_ns) or 0 for c in verdict.causes), default=0) or 1
     return section(
         "What to change first",
         *(card(visit, verdict, k, best) for k in range(len(verdict.causes))),
@@ -269,8 +269,8 @@ def _causes(visit: Visit) -> Any:
             ],
             className="links",
         ),
-        note=f"Recorded time of {unit} that each cause holds: no part is counted twice. "
-        "What a remedy wins is predicted by its what-if.",
+        note=f"What {unit} gains without each cause, by replay; where nothing can be replayed the "
+        "recorded time that shows it.",
     )
 
 

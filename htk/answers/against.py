@@ -66,6 +66,7 @@ def _table(rows: list[dict[str, float]], steps: float, window: int, schema: pa.S
         "gain_pct": number(100.0 * gain / max(window, 1), pa.float64()),
         "overlaps": texts(["what other findings say of the same kernel"] * len(rows)),
         "analysis": texts(["diff"] * len(rows)),
+        "basis": texts(["recorded"] * len(rows)),
         "event_names": texts([str(row["name"]) for row in rows]),
     }
     arrays = [columns.get(f.name, pa.array(nothing, f.type)) for f in schema]

@@ -45,7 +45,8 @@ def table_of_answer(
     try:
         if in_part and isinstance(spread, ByKey):
             return spread.part(*tables, **chosen.filled(options))
-        answer = chosen(*tables, **options)
+        recording = {"recording": trace} if chosen.takes_recording else {}
+        answer = chosen(*tables, **options, **recording)
     except MissingTable as error:  # raised among tables, which do not say their format
         raise trace.with_recipe(error) from None
     for name, columns in chosen.null_without.items():

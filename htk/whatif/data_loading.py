@@ -1,4 +1,6 @@
-"""Time in which a thread that launches loads data instead."""
+"""Time in which a thread that launches is stalled instead: it loads data, allocates, collects."""
+
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -8,46 +10,53 @@ from htk.base.columns.intervals import Spans, covered, union
 from htk.base.columns.nesting import Threads
 from htk.base.columns.types import Ints, Mask
 from htk.quantities.derived.clocks import corrections
-from htk.quantities.derived.host_states import LOADING, span_state
+from htk.quantities.derived.host_states import LOADING, call_states, span_state
 from htk.whatif.step_model import StepModel
 
 
 def loading_ns(model: StepModel) -> tuple[Ints, Ints]:
     """Return how much of each edge, and of each edge into the next step, is loading of data."""
-    graph, loading = model.graph, _loading(model)
+    return stalled_ns(model, (LOADING,))
+
+
+def stalled_ns(model: StepModel, states: Collection[int]) -> tuple[Ints, Ints]:
+    """Return how much of each edge, and of each edge into the next step, its thread spends in these
+    states of the host (`derived.host_states`)."""
+    graph, stalled = model.graph, _stalled(model, frozenset(states))
     of_edge, of_wrap = np.zeros_like(model.weight), np.zeros_like(model.wrap_weight)
     lane = np.full(len(graph.time), -1, np.int64)
     lane[graph.call_start] = lane[graph.call_end] = graph.calls.lane
-    gaps = np.flatnonzero(graph.edges("host_gap"))
+    gaps = np.flatnonzero(graph.edges("host_gap", "call", "handover"))
     tail, head = graph.src[gaps], graph.dst[gaps]
-    within = _within(loading, lane[head], graph.time[tail], graph.time[head])
+    within = _within(stalled, lane[head], graph.time[tail], graph.time[head])
     of_edge[gaps] = np.minimum(within, np.maximum(model.weight[gaps], 0))
     between = np.flatnonzero(np.isin(graph.wrap_dst, graph.call_start))
     head = graph.wrap_dst[between]
-    within = _within(loading, lane[head], graph.wrap_seen[between], graph.time[head])
+    within = _within(stalled, lane[head], graph.wrap_seen[between], graph.time[head])
     of_wrap[between] = np.minimum(within, np.maximum(model.wrap_weight[between], 0))
     return of_edge, of_wrap
 
 
-def _within(loading: dict[int, Spans], lane: Ints, start: Ints, end: Ints) -> Ints:
-    """Return how much of each interval its thread loads data."""
+def _within(stalled: dict[int, Spans], lane: Ints, start: Ints, end: Ints) -> Ints:
+    """Return how much of each interval its thread is stalled."""
     lost = np.zeros(len(lane), np.int64)
-    for thread, spans in loading.items():  # a few threads
+    for thread, spans in stalled.items():  # a few threads
         own = lane == thread
         lost[own] = covered(spans, end[own]) - covered(spans, start[own])
     return lost
 
 
-def _loading(model: StepModel) -> dict[int, Spans]:
-    """Return when each thread that launches loads data, in the graph's time, by its lane."""
+def _stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
+    """Return when each thread that launches is in these states, in the graph's time, by lane."""
     tables, calls = model.facts.tables, model.graph.calls
     if not tables["launches"].num_rows:
         return {}
     threads = Threads()
     launching = threads.of(tables["launches"])[calls.row]
     by_lane: dict[int, list[tuple[Ints, Ints]]] = {int(n): [] for n in np.unique(calls.lane)}
-    for table in (tables[name] for name in ("cpu_ops", "annotations", "python_calls")):
-        rows = np.flatnonzero(_loads(table))
+    for name in ("launches", "cpu_ops", "annotations", "python_calls"):
+        table = tables[name]
+        rows = np.flatnonzero(_in_states(tables, name, states))
         thread = threads.of(table)[rows].astype(np.int64)
         rank = numbers(table["rank"], -1)[rows].astype(np.int64)
         start = numbers(table["start_ns"])[rows]
@@ -65,7 +74,12 @@ def _joined(spans: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     return np.concatenate([s for s, _ in spans]), np.concatenate([e for _, e in spans])
 
 
-def _loads(table: pa.Table) -> Mask:
+def _in_states(tables: Mapping[str, pa.Table], name: str, states: frozenset[int]) -> Mask:
+    """Return which rows of a table say that their thread is in one of these states."""
+    table = tables[name]
+    if name == "launches":
+        of_call = call_states(table, tables["kernels"], tables["kernel_links"])
+        return np.isin(of_call, list(states))
     codes, names = codes_of(table["name"])
-    loads = np.array([*(span_state(n) == LOADING for n in names.to_pylist()), False], bool)[codes]
-    return loads & ~truths(table["on_gpu"]) if "on_gpu" in table.column_names else loads
+    chosen = np.array([*(span_state(n) in states for n in names.to_pylist()), False], bool)[codes]
+    return chosen & ~truths(table["on_gpu"]) if "on_gpu" in table.column_names else chosen

@@ -114,6 +114,11 @@ class Groups:
             quantiles.append(in_order[low] + (position - below) * (in_order[high] - in_order[low]))
         return quantiles
 
+    def lower_medians(self, values: Ints | Floats) -> NDArray[Any]:
+        """Return the median of each group; of an even number the lower of the middle two."""
+        in_order = values[ordered(self.group_ids, values)]
+        return np.asarray(in_order[self._starts + (self.count - 1) // 2])
+
 
 def rows_by_number(values: Ints) -> Callable[[int], Ints]:
     """Return a function that returns the rows of a number, in order; sorts once for all numbers."""

@@ -1,7 +1,8 @@
 """What an analysis is: a pure function from tables to one table, and its label.
 
 Positional parameters name what it reads: tables of the vocabulary, or other analyses.
-Keyword-only parameters are its options: `n: Annotated[int, "Rows to show."] = 10`.
+Keyword-only parameters are its options: `n: Annotated[int, "Rows to show."] = 10`. Who replays
+steps takes the recording itself too, as the keyword-only parameter `recording`.
 The first line of its docstring is the question. The command line, the dashboard, the notebook
 and the docs all read this one label.
 """
@@ -24,6 +25,7 @@ from htk.base.errors import SchemaMismatch
 
 P = ParamSpec("P")
 COVERAGE = b"coverage"
+_RECORDING = "recording"
 Later = Callable[[], pa.Table]  # of a parameter: a table that is made when it is called for
 
 
@@ -83,8 +85,13 @@ class Analysis(Generic[P]):
         return {
             p.name: _option(p.name, hints[p.name], p.default)
             for p in self._parameters()
-            if p.kind is p.KEYWORD_ONLY
+            if p.kind is p.KEYWORD_ONLY and p.name != _RECORDING
         }
+
+    @cached_property
+    def takes_recording(self) -> bool:
+        """Whether it takes the recording itself, beside the tables that it names."""
+        return any(p.name == _RECORDING for p in self._parameters())
 
     @cached_property
     def later(self) -> frozenset[str]:

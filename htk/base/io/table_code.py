@@ -20,6 +20,7 @@ ANSWERING = (
     "quantities",
     "traces/compare",
     "traces/trace",
+    "whatif",
     "verdicts/causes",
 )
 _HTK = Path(__file__).parents[2]

@@ -145,7 +145,7 @@ class Questions:
         """How much launched work waits, and is the CPU held up by a full queue?"""
 
     def recommendations(self, *, min_pct: float = 1.0) -> Result:
-        """What should be changed first, and how much recorded time does each cause hold?"""
+        """What should be changed first, and how much would a step gain without each cause?"""
 
     def roofline(self, *, per: Literal['all', 'rank', 'step'] = 'all', gpu: str | None = None, launch_us: float = 2, n: int = 20) -> Result:
         """How close does each operator come to what its GPU can do?"""

@@ -30,6 +30,7 @@ def figures(summary: Verdict) -> dict[str, float]:
     }
     values |= {f"time_pct/{_name(share.name)}": share.pct for share in summary.shares}
     values |= {f"cause_pct/{_name(cause.finding)}": cause.pct for cause in summary.causes}
+    values |= {f"cause_gain_ms/{_name(c.finding)}": _ms(c.gain_ns) for c in summary.causes}
     return {_PREFIX + name: float(value) for name, value in values.items() if value is not None}
 
 

@@ -108,22 +108,20 @@ def _causes(report: Report) -> str:
     verdict = report.verdict
     cards = []
     for cause in verdict.causes:
-        gain = (
-            ""
-            if cause.pct is None
-            else f"<b>{format_duration(cause.pct / 100 * verdict.total_ns)}</b>"
-        )
+        cost = cause.cost_in_words(verdict.total_ns)
+        gain = f"<b>{escape(cost)}</b>" if cost else ""
+        shared = f"<p>{escape(sentence(cause.overlaps))}</p>" if cause.overlaps else ""
         cards.append(
             f"<li><h3>{escape(sentence(cause.finding).rstrip('.'))}{gain}</h3>"
-            f"<p>{escape(sentence(cause.evidence))}</p>"
+            f"<p>{escape(sentence(cause.evidence))}</p>{shared}"
             f"<p class=advice>To try: {escape(cause.advice)}.</p></li>"
         )
     if not cards:
         return ""
     whose = "a step" if verdict.step_ns else "the recording"
     note = (
-        f'<p class="doc">Recorded time of {whose} that each cause holds: no part is counted twice. '
-        "What a remedy wins is predicted under What if.</p>"
+        f'<p class="doc">What {whose} gains without each cause, by replay, with its 90 % interval; '
+        "where nothing can be replayed the recorded time that shows it.</p>"
     )
     return f'<h2>What to change first</h2>{note}<ol class="causes">{"".join(cards)}</ol>'
 

@@ -57,15 +57,11 @@ def _shares(report: Report) -> list[str]:
 
 def _causes(report: Report) -> list[str]:
     verdict = report.verdict
-    total_ns = verdict.step_ns or verdict.window_ns
     whose = "a step" if verdict.step_ns else "the recording"
     lines = []
     for number, cause in enumerate(verdict.causes, 1):
-        gain = (
-            f" ({format_duration((cause.pct or 0) / 100 * total_ns)} of {whose})"
-            if cause.pct is not None
-            else ""
-        )
+        cost = cause.cost_in_words(verdict.total_ns)
+        gain = f" ({cost} of {whose})" if cost else ""
         lines.append(f"{number}. **{cause.finding}**{gain}: {cause.evidence}. Try: {cause.advice}.")
     return [*lines, ""] if lines else []
 

@@ -15,7 +15,7 @@ from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.types import NO_TIME, Ints, Mask
 from htk.quantities.graph.handovers import handovers
 from htk.quantities.graph.left_out import left_out_of
-from htk.quantities.graph.nodes import Activities, LaunchCalls, ends_of_lanes
+from htk.quantities.graph.nodes import FREES, Activities, LaunchCalls, ends_of_lanes
 from htk.quantities.graph.pooled import ALL_AT_HAND, Pooled
 from htk.quantities.graph.queue import full_queues
 from htk.quantities.graph.shared_tables import once
@@ -321,24 +321,28 @@ def _room(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     _wait(edges, "capacity", edges.start(running.src), edges.start(running.dst), running)
 
 
-def _syncs(edges: Edges, activities: Activities, calls: LaunchCalls) -> Mask:
-    """Return the calls that waited for the GPU, which then have no length of their own."""
+def _syncs(edges: Edges, activities: Activities, calls: LaunchCalls) -> Ints:
+    """Return how long each call would take if it did not wait for the GPU (NO_TIME: it does not):
+    nothing, but for those that free memory after the wait."""
     waits = synchronised(activities, calls)
-    blocked = np.zeros(len(calls.start), bool)
-    blocked[waits.dst] = activities.end[waits.src] > calls.start[waits.dst]
+    blocked = activities.end[waits.src] > calls.start[waits.dst]
+    own = np.full(len(calls.start), NO_TIME, np.int64)
+    frees = calls.named(FREES)[waits.dst]
+    own[waits.dst[blocked]] = np.where(frees, waits.lag, 0)[blocked]
     _wait(edges, "sync", edges.end(waits.src), edges.call_end(waits.dst), waits)
-    return blocked
+    return own
 
 
 def _threads(
-    edges: Edges, tables: Mapping[str, pa.Table], calls: LaunchCalls, blocked: Mask, held: Mask
+    edges: Edges, tables: Mapping[str, pa.Table], calls: LaunchCalls, unblocked: Ints, held: Mask
 ) -> int:
     """Calls of a thread follow each other after the time that the CPU needed between them."""
     every = np.arange(len(calls.start))
     length = calls.end - calls.start
+    blocked = unblocked != NO_TIME
     free = length[~blocked & ~held]
     usual = edges.pooled.middle("call", free)
-    own = np.where(blocked, 0, np.where(held, usual, length))
+    own = np.where(blocked, unblocked, np.where(held, usual, length))
     edges.add("call", edges.call_start(every), edges.call_end(every), own, True)
     handed = handovers(tables, calls)
     here = every[1:][(calls.lane[1:] == calls.lane[:-1]) & ~np.isin(every[1:], handed.cut)]

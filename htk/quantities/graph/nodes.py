@@ -18,7 +18,9 @@ from htk.quantities.derived.clocks import corrections
 from htk.quantities.graph.shared_tables import once
 
 SYNCHRONISES = re.compile(r"(Device|Stream|Event|Ctx)Synchronize$")
-_MATTERS = re.compile(r"Synchronize$|StreamWaitEvent|EventRecord")
+FREES = re.compile(r"^(cuda|hip)Free(Host)?$")  # waits for all that runs, then gives memory back
+_MATTERS = re.compile(rf"Synchronize$|StreamWaitEvent|EventRecord|{FREES.pattern}")
+Which = int | list[int] | None  # a step, several, or all that was recorded
 
 
 @dataclass(frozen=True)
@@ -177,9 +179,9 @@ class LaunchCalls:
 
 
 def calls_of(
-    tables: Mapping[str, pa.Table], step: int | None, origin: int, cycle: int | None = None
+    tables: Mapping[str, pa.Table], step: Which, origin: int, cycle: int | None = None
 ) -> LaunchCalls:
-    """Return the calls of a step, of a cycle, or of all."""
+    """Return the calls of a step or of several, of a cycle, or of all."""
     launches, links = tables["launches"], tables["launch_links"]
     every, ends = once(tables, "calls", lambda: _all_calls(tables, origin))
     ours = _chosen(launches, links, step, cycle)[every.row]
@@ -226,7 +228,7 @@ def _all_calls(tables: Mapping[str, pa.Table], origin: int) -> tuple[LaunchCalls
 def activities_of(
     tables: Mapping[str, pa.Table],
     calls: LaunchCalls,
-    step: int | None,
+    step: Which,
     origin: int,
     cycle: int | None = None,
 ) -> Activities:
@@ -281,10 +283,10 @@ def _all_activities(tables: Mapping[str, pa.Table], origin: int) -> tuple[Activi
     return every, end[rows]
 
 
-def _chosen(table: pa.Table, links: pa.Table, step: int | None, cycle: int | None) -> Mask:
+def _chosen(table: pa.Table, links: pa.Table, step: Which, cycle: int | None) -> Mask:
     every: Mask = np.ones(len(table), bool)
     if step is not None:
-        every &= numbers(links["step"], -1) == step
+        every &= np.isin(numbers(links["step"], -1), step)
     if cycle is not None:
         every &= numbers(table["cycle"]) == cycle
     return every

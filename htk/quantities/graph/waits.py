@@ -15,6 +15,7 @@ from htk.base.columns.arrow import codes_of, numbers, valid
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.types import Ints, Mask
 from htk.quantities.graph.nodes import (
+    FREES,
     SYNCHRONISES,
     Activities,
     LaunchCalls,
@@ -314,6 +315,10 @@ def synchronised(activities: Activities, calls: LaunchCalls) -> Wait:
         last = launched.ended_before(call)
         if last >= 0:
             rows += _returned(activities, calls, last, call)
+    for call in np.flatnonzero(calls.named(FREES)).tolist():  # some in a step whose memory is full
+        last = launched.ended_before(call)
+        if last >= 0 and activities.end[last] > calls.start[call]:
+            rows.append((last, call, int(calls.end[call] - activities.end[last]), True))
     copies = np.flatnonzero((activities.kind == 2) & (activities.call >= 0))
     copies = copies[calls.named(_COPY)[activities.call[copies]]]
     for copy in copies[activities.end[copies] <= calls.end[activities.call[copies]]].tolist():

@@ -12,7 +12,7 @@ _WHO, _SHAPE = ("rank", "device"), ("name", "grid", "block")
 
 
 def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
-    """Return how much longer than usual each rank's kernels take, in %, beyond the median GPU.
+    """Return how much longer than usual each rank's kernels take, in %, beyond the usual GPU.
 
     Usual is, as in `gpu_speed`, the median over GPUs of each GPU's mean duration of a compute
     kernel of one name, grid and block.
@@ -31,16 +31,16 @@ def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
     should = np.bincount(gpu.group_ids, np.where(counted, usual * calls, 0.0), len(gpu))
     should = np.round(should).astype(np.int64)
     slow = 100 * quotient(spent - should, should)
-    beyond = slow - float(np.median(slow))
+    beyond = slow - float(np.quantile(slow, 0.5, method="lower"))
     return dict(zip(gpu.keys[:, 0].tolist(), beyond.tolist(), strict=True))
 
 
 def usual_durations(shape: Ints, gpu: Ints, calls: Ints, total: Ints) -> Floats:
-    """Return for each shape the median over GPUs of each GPU's mean duration, in ns.
+    """Return for each shape the median over GPUs of each GPU's mean duration, in ns; of an even
+    number the lower of the middle two: of two GPUs the faster one's.
 
     Each row is of one shape (numbered from 0) and GPU: how many calls, and their time in all.
     """
     of_gpu = Groups.by_keys([shape, gpu])
     means = quotient(of_gpu.sum(total), of_gpu.sum(calls))
-    (usual,) = Groups.by_keys(of_gpu.keys[:, 0]).quantiles(means, (0.5,))
-    return usual
+    return Groups.by_keys(of_gpu.keys[:, 0]).lower_medians(means)

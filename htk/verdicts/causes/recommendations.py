@@ -1,46 +1,46 @@
-"""What to change first, by the time that it would win back."""
+"""What to change first: causes, by what a step gains without each."""
 
 from typing import Annotated
 
-import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, texts
+from htk.base.columns.arrow import numbers
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.errors import MissingTable
+from htk.base.core.humanize import format_duration
+from htk.base.errors import HtkError, MissingTable
 from htk.base.schema import TEXT, table
-from htk.physics.detected import common_device
-from htk.quantities.measures.collective_calls import with_nccl_facts
-from htk.quantities.measures.common_steps import comparable_compute
-from htk.quantities.measures.gpu_slowness import slowness_by_rank
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
-from htk.quantities.measures.kernel_changes import kernel_changes
-from htk.quantities.measures.slow_links import NcclRecords
-from htk.verdicts.causes.advice.finding import Advice
-from htk.verdicts.causes.advice.host import RULES as HOST_RULES
-from htk.verdicts.causes.advice.host import HostTables, host_findings
-from htk.verdicts.causes.advice.idle import RULES, Idle, idle_findings
-from htk.verdicts.causes.advice.kernels import UnclaimedTime, changed_findings, kernel_findings
-from htk.verdicts.causes.advice.launching import launch_advice
-from htk.verdicts.causes.advice.links import transfer_findings
-from htk.verdicts.causes.advice.memory import memory_findings
-from htk.verdicts.causes.advice.waiting import Exposed, uneven_compute
+from htk.traces.trace.trace import Trace
+from htk.verdicts.causes.host_only import find_host_causes
+from htk.verdicts.causes.ranked import RankedCause, Ranking, rank_as_recorded, rank_by_gain
+from htk.verdicts.causes.recorded import CauseEvidence
+from htk.verdicts.causes.registry import find_all_causes
+from htk.verdicts.causes.replayed import ReplayedRecording
 
-UNEVEN_PCT = 5.0  # compute of the busiest rank beyond the mean; less is the noise of GPUs
-OF_CHANGES = 0.2  # of the least gain, for what changed while it was recorded
-_OTHER_RULES = 13
+UNEXPLAINED = "unexplained"
+_LOST = ("idle_ns", "exposed_comm_ns", "exposed_memory_ns")
+_OF_CHANGES = 0.2  # of the least gain, for what changed while it was recorded
 
 RETURNS = table(
-    finding=(TEXT, "What is wrong."),
+    finding=(TEXT, "What is wrong; the last row is the time that no cause explains."),
     evidence=(TEXT, "What shows it."),
     advice=(TEXT, "What to try."),
+    step_gain_ns=(
+        pa.int64(),
+        "What a step gains without it, by replay, mean over ranks; without steps the recording.",
+    ),
+    step_gain_ns_lo90=(pa.int64(), "Lower end of the 90 % interval of that."),
+    step_gain_ns_hi90=(pa.int64(), "Upper end of the 90 % interval of that."),
+    together_gain_ns=(pa.int64(), "What a step gains without it and all causes above it."),
+    basis=(TEXT, "replay; recorded: no gain can be told, the recorded time is all there is."),
+    edit=(TEXT, "Option of htk whatif that makes the same edit of one step; null: none does."),
     gain_ns=(
         pa.int64(),
-        "A rank's recorded time that the cause holds; null: not a matter of time.",
+        "A rank's recorded time that shows it, evidence and no gain; null: no matter of time.",
     ),
     gain_pct=(pa.float64(), "That, of the recorded window."),
-    overlaps=(TEXT, "What other gain its time may be part of too; null: it is its own."),
+    overlaps=(TEXT, "How much of the gain goes with causes above; null: it is its own."),
     analysis=(TEXT, "The analysis that shows it."),
     event_names=(TEXT, "Names of the events behind it, costliest first, one a line."),
     rank=(pa.int32(), "Rank of the costliest instance."),
@@ -49,12 +49,10 @@ RETURNS = table(
 )
 
 
-@analysis(returns=RETURNS, chart=Bar("finding", "gain_ns", horizontal=True))
+@analysis(returns=RETURNS, chart=Bar("finding", "step_gain_ns", horizontal=True))
 def recommendations(
     time_breakdown: pa.Table,
     idle_costs: pa.Table,
-    idle_causes: Later,
-    stalls: pa.Table,
     step_windows: pa.Table,
     step_window_times: Later,
     kernel_totals: pa.Table,
@@ -80,111 +78,116 @@ def recommendations(
     ranks: pa.Table,
     *,
     min_pct: Annotated[
-        float, "Leave out what is smaller, in %: gains, as a share of the time."
+        float, "Leave out what is smaller, in %: gains, as a share of the step."
     ] = 1.0,
+    recording: Trace | None = None,
 ) -> pa.Table:
-    """What should be changed first, and how much recorded time does each cause hold?
+    """What should be changed first, and how much would a step gain without each cause?
 
-    Gains are means over ranks of time in the recorded window, and disjoint: together they are never
-    more than that window. A cause has all of its time: what the GPU is idle for it, and what other
-    ranks wait because of it. Where a gain may be part of another one, `overlaps` says so. What a
-    step would take without a cause is asked of `htk whatif`. With next to no GPU work the host's
-    time is looked at: its loader, waits for other ranks, Python functions, operators.
+    Each cause is an edit of the recorded steps that takes it away; what a step gains is what the
+    replay of that edit gives, with its interval. Faults are told alone; bounds, such as all
+    communication hidden, of the recording without its faults. Where steps cannot be replayed the
+    recorded time that shows a cause is all that is told. With next to no GPU work the host's time
+    is looked at: its loader, waits for other ranks, Python functions, operators.
     """
-    gpus = max(time_breakdown.num_rows, 1)
+    arguments = locals()
+    tables = {name: arguments[name] for name in recommendations.reads}
     window = int(numbers(time_breakdown["total_ns"]).sum())
     if has_next_to_no_gpu_work(window, op_extents, step_marks):
-        host = HostTables(
-            cpu_ops(),
-            op_links(),
-            op_passes(),
-            op_callers(),
-            annotations(),
-            python_calls(),
-            python_links(),
-            collectives,
-            aligned_matches,
-            ranks,
-            own_times,
-        )
-        return _of_host(host, window, len(ranks["rank"].unique()), min_pct)
+        return _of_host(CauseEvidence(tables, None), window, min_pct)
     if not time_breakdown.num_rows:
         raise MissingTable("advice needs operators or GPU work; neither was recorded", "kernels")
-    idle = Idle.of(idle_costs)
-    named = with_nccl_facts(collectives, collective_facts)
-    exposed = Exposed.of(named, aligned_matches, ranks, collective_shares)
-    waits = exposed.waits(own_times, idle_causes, stalls)
-    work = UnclaimedTime(kernel_totals, time_breakdown)
-    changes = kernel_changes(kernel_totals, step_windows)
-    changed, explained = changed_findings(work, changes, exposed, waits)
-    waits = waits.without(explained)
-    exposed_ns, comm_ns = (
-        int(numbers(time_breakdown[c]).sum()) for c in ("exposed_comm_ns", "comm_ns")
-    )
-    records = NcclRecords(collectives, collective_facts, comm_transports, comm_inits)
-    transfers, held_up = transfer_findings(exposed, waits, (exposed_ns, comm_ns), gpus, records)
-    waits = waits.without(held_up)
-    advice = launch_advice(op_totals(), launch_totals(), ranks)
-    comparable = comparable_compute(time_breakdown, step_window_times)
-    findings = [
-        *idle_findings(idle, gpus, exposed.waits_by_finding(waits), advice),
-        *changed,
-        *exposed.late_findings(waits, slowness_by_rank(kernel_totals)),
-        *exposed.undetermined_findings(ranks),
-        *transfers,
-        *([] if len(waits.row) or not comm_ns else uneven_compute(comparable, UNEVEN_PCT)),
-        *kernel_findings(work, common_device(ranks), gpus),
-        *memory_findings(memory_extents, ranks),
-    ]
-    answer = _table([f for f in findings if _matters(f, window, min_pct)], window, gpus)
-    rules = len(RULES) + _OTHER_RULES
-    facts = {"recorded_window_ns": window // gpus, "rules": rules}
-    if waits.unrecorded_ns:
-        facts["waits_before_recordings_ns"] = waits.unrecorded_ns // gpus
-    return with_coverage(answer, **facts)
+    replayed, why = _replay(recording)
+    recorded = CauseEvidence(tables, replayed)
+    causes = find_all_causes(recorded)
+    shares = recorded.gpus * recorded.steps
+    if replayed is None:
+        ranking, step = rank_as_recorded(causes, shares), window / shares
+    else:
+        lost_ns = sum(map(recorded.total_ns, _LOST)) / shares
+        ranking, step = rank_by_gain(causes, replayed, shares, lost_ns), replayed.step_ns
+    facts = {"recorded_window_ns": window // recorded.gpus, "replay": why}
+    return with_coverage(_table(ranking, recorded.gpus, window, step, min_pct), **facts)
 
 
-def _of_host(tables: HostTables, gpu_ns: int, ranks: int, min_pct: float) -> pa.Table:
-    findings, window = host_findings(tables)
-    answer = _table([f for f in findings if _matters(f, window, min_pct)], window, ranks)
+def _replay(recording: Trace | None) -> tuple[ReplayedRecording | None, str]:
+    """Return the recording replayed, and how; None and why not, where it cannot be."""
+    if recording is None:
+        return None, "no recording to replay"
+    try:
+        replayed = ReplayedRecording.of(recording)
+    except HtkError as error:
+        return None, f"recorded time only: {error}"
+    if replayed.is_refused:
+        return None, f"recorded time only: {replayed.gate.verdict}"
+    return replayed, replayed.in_words
+
+
+def _of_host(recorded: CauseEvidence, gpu_ns: int, min_pct: float) -> pa.Table:
+    causes, window = find_host_causes(recorded)
+    ranks = len(recorded["ranks"]["rank"].unique())
+    answer = _table(rank_as_recorded(causes, ranks), ranks, window, window / ranks, min_pct)
     without = "next to no GPU work" if gpu_ns else "no GPU work"
     facts = {
         "recorded_window_ns": window // ranks,
-        "rules": HOST_RULES,
         "cannot_be_told": f"idle GPUs, kernels, exposed communication: {without} was recorded",
     }
     return with_coverage(answer, **facts)
 
 
-def _matters(finding: Advice, window: int, min_pct: float) -> bool:
-    """Return what became worse is told sooner: it is a fault, not the way the job is."""
-    least = min_pct * (OF_CHANGES if finding.is_change else 1.0)
-    return finding.gain_ns is None or (window > 0 and 100 * finding.gain_ns >= least * window)
+def _matters(row: RankedCause, step_ns: float, min_pct: float) -> bool:
+    """Return whether a cause is large enough to be told; what became worse is told sooner: it is a
+    fault, not the way the job is."""
+    least = min_pct * (_OF_CHANGES if row.cause.is_change else 1.0)
+    if row.cause.recorded_ns is None:
+        return True
+    most = min(row.weight, row.recorded_ns) if row.cause.is_bound else row.weight
+    return 100 * most >= max(least * step_ns, 1.0)
 
 
-def _table(findings: list[Advice], window: int, gpus: int) -> pa.Table:
-    findings = sorted(findings, key=lambda f: 1 if f.gain_ns is None else -f.gain_ns)
-    gain = np.array([f.gain_ns or 0 for f in findings], np.int64)
-    timed = np.array([f.gain_ns is not None for f in findings], bool)
-    examples = [f.example for f in findings]
-    seen = np.array([e is not None for e in examples], bool)
-    rank, start, end = (
-        np.array([getattr(e, name) if e else 0 for e in examples], np.int64)
-        for name in ("rank", "start_ns", "end_ns")
-    )
-    return pa.table(
-        [
-            texts([f.finding for f in findings]),
-            texts([f.evidence for f in findings]),
-            texts([f.advice for f in findings]),
-            number(gain // gpus, pa.int64(), timed),
-            number(100.0 * gain / max(window, 1), pa.float64(), timed),
-            texts([f.overlaps for f in findings]),
-            texts([f.analysis for f in findings]),
-            texts(["\n".join(f.events) or None for f in findings]),
-            number(rank, pa.int32(), seen & (rank >= 0)),
-            number(start, pa.int64(), seen),
-            number(end, pa.int64(), seen),
-        ],
-        schema=RETURNS,
-    )
+def _table(ranking: Ranking, gpus: int, window: int, step: float, min_pct: float) -> pa.Table:
+    rows = [
+        _row(ranked, gpus, window) for ranked in ranking.causes if _matters(ranked, step, min_pct)
+    ]
+    left = ranking.unexplained_ns
+    if left is not None and 100 * left >= max(min_pct * step, 1.0):
+        rows.append({
+            "finding": UNEXPLAINED,
+            "evidence": f"GPUs do not compute in {format_duration(left)} of a step, and no cause "
+            "above takes that away",
+            "advice": "htk idle-breakdown and htk time-breakdown show where it lies",
+            "basis": "replay",
+            "gain_ns": round(left / step * window / gpus),
+            "gain_pct": 100 * left / step,
+            "overlaps": "recorded time of causes above may be the same",
+            "analysis": "idle_breakdown",
+        })  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=RETURNS)
+
+
+def _row(ranked: RankedCause, gpus: int, window: int) -> dict[str, object]:
+    cause, gain, example = ranked.cause, ranked.gain, ranked.cause.example
+    row: dict[str, object] = {
+        "finding": cause.finding,
+        "evidence": cause.evidence,
+        "advice": cause.advice,
+        "together_gain_ns": ranked.together_ns,
+        "basis": "recorded" if gain is None else "replay",
+        "overlaps": ranked.overlaps,
+        "analysis": cause.analysis,
+        "event_names": "\n".join(cause.events) or None,
+    }
+    if cause.recorded_ns is not None:
+        row["gain_ns"] = cause.recorded_ns // gpus
+        row["gain_pct"] = 100.0 * cause.recorded_ns / max(window, 1)
+    if gain is not None and cause.change is not None:
+        row["edit"] = cause.change.option or None
+        row |= {
+            "step_gain_ns": gain.ns,
+            "step_gain_ns_lo90": gain.low,
+            "step_gain_ns_hi90": gain.high,
+        }
+    if example is not None:
+        row["rank"] = example.rank if example.rank >= 0 else None
+        row |= {"start_ns": example.start_ns, "end_ns": example.end_ns}
+    return row

@@ -13,7 +13,7 @@ from htk.base.core.chart import Bar
 from htk.base.core.spread import TWO_ROUNDS
 from htk.base.schema import TEXT, table
 from htk.quantities.derived.own_time import KINDS
-from htk.quantities.measures.blame import blame, need_waits
+from htk.quantities.measures.blame import blame, need_waits, parts_of
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 
 RETURNS = table(
@@ -25,7 +25,11 @@ RETURNS = table(
         "Collectives in which the others waited for its own time, or for ranks that it held up.",
     ),
     cost_to_others_ns=(pa.int64(), "What all others waited in those, added up over them."),
-    lateness_ns=(pa.int64(), "Its own time beyond the fastest rank's, where it is blamed."),
+    lateness_ns=(
+        pa.int64(),
+        "Its own time beyond the fastest rank's, where it is blamed; no more than all of its own "
+        "time is beyond theirs.",
+    ),
     held_up_ns=(
         pa.int64(),
         "Late for other groups' collectives: slow links, late peers.",
@@ -83,6 +87,7 @@ def stragglers(
     last = (calls.waits.last_rank == rank_of) & fair
     blamed = blames.blamed
     sums = np.stack([summed(column, blamed) for column in blames.excess.T], axis=1)
+    sums = np.minimum(sums, _own_excess(calls, own_times, by_rank.keys.ravel()))
     cost = summed(blames.cost, blamed)
     most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
     rank = by_rank.keys.ravel()
@@ -92,7 +97,9 @@ def stragglers(
         "arrived_last": number(summed(last.astype(np.int64), last), pa.int64()),
         "times_blamed": number(summed(blames.collectives, blamed), pa.int64()),
         "cost_to_others_ns": number(cost, pa.int64()),
-        "lateness_ns": number(summed(blames.lateness, blamed), pa.int64()),
+        "lateness_ns": number(
+            np.minimum(summed(blames.lateness, blamed), sums.sum(axis=1)), pa.int64()
+        ),
         "held_up_ns": number(summed(blames.lateness, blames.held_up), pa.int64()),
         "late_in": text(most, pa.array(["compute", "communication", "memory", "host"])),
         "wait_ns": number(summed(calls.waits.wait, matched), pa.int64()),
@@ -104,6 +111,22 @@ def stragglers(
     order = pa.array(np.lexsort((rank, -cost)))
     facts = _facts(calls, common, cost)
     return with_coverage(answer.take(order), **facts, **clock_facts(align))
+
+
+def _own_excess(calls: CollectiveCalls, own_times: Later, ranks: Ints) -> Ints:
+    """Return of each rank its own time of each kind beyond the least of a group that it is in, all
+    collectives together: who is late now and ahead later is late by no more than that."""
+    matched = np.flatnonzero(calls.waits.has_wait)
+    parts = parts_of(calls, own_times)[matched]
+    members = Groups.by_keys([calls.rows.group[matched], calls.rows.rank[matched]])
+    group, rank = members.keys.T
+    groups = Groups.by_keys(group)
+    most = np.zeros((len(ranks), parts.shape[1]), np.int64)
+    for kind, column in enumerate(parts.T):
+        total = members.sum(column)
+        beyond = total - groups.min(total)[groups.group_ids]
+        np.maximum.at(most[:, kind], np.searchsorted(ranks, rank), beyond)
+    return most
 
 
 def _facts(calls: CollectiveCalls, common: Mask, cost: Ints) -> dict[str, object]:

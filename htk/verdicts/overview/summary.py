@@ -20,9 +20,10 @@ from htk.quantities.measures.host_time import has_next_to_no_gpu_work
 from htk.traces.trace.coverage import coverage
 from htk.traces.trace.trace import Trace
 from htk.traces.trace.within_memory import within_memory
+from htk.verdicts.causes.recommendations import UNEXPLAINED
 from htk.verdicts.overview.exposed_comm import exposed_comm
 from htk.verdicts.overview.host_time import host_time
-from htk.verdicts.overview.parts import Cause, Share
+from htk.verdicts.overview.parts import FirstCause, Share
 
 CAUSES = 3
 LEAST_PCT = 0.05  # a smaller share reads 0.0 %, and is not told of
@@ -79,7 +80,10 @@ IDLE_WORDS = {
     "unknown": "idle: cause unknown",
 }
 _IDLE_NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
-_OF_A_CAUSE = ("advice", "gain_ns", "gain_pct", "analysis")
+_OF_A_CAUSE = (
+    *("advice", "gain_ns", "gain_pct", "analysis", "step_gain_ns", "step_gain_ns_lo90"),
+    *("step_gain_ns_hi90", "together_gain_ns", "edit", "overlaps"),
+)
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,11 @@ class Verdict:
     cpu_step_ns: int | None
     steps: int
     shares: tuple[Share, ...]  # add up to 100 %
-    causes: tuple[Cause, ...]
+    causes: tuple[FirstCause, ...]
     next: tuple[tuple[str, str], ...]  # analysis, and why
     coverage: Mapping[str, Any] = field(default_factory=dict)
     records: str = ""  # what there is, of files that are no profile
+    unexplained_pct: float = 0.0  # lost, and no cause takes it away
     gpu_note: str = ""  # no GPU work to speak of, in words: steps and shares are the host's
 
     @property
@@ -155,7 +160,7 @@ def verdict(trace: Trace) -> Verdict:
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
         steps = _Steps(None, None, None, None, steps.count, steps.covered)
     shares = _shares(trace, times)
-    causes = _causes(trace)
+    causes, unexplained = _causes(trace)
     return Verdict(
         tuple(trace.ranks),
         window,
@@ -167,12 +172,13 @@ def verdict(trace: Trace) -> Verdict:
         causes,
         _next(shares, causes, len(trace.ranks), steps.count),
         facts,
+        unexplained_pct=unexplained,
     )
 
 
 def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: int) -> Verdict:
     """Return the verdict where no GPU work was recorded, or next to none."""
-    host, causes = host_time(trace), _causes(trace)
+    host, (causes, _) = host_time(trace), _causes(trace)
     wanted = host.next
     if gpu_ns:
         work = f"{format_duration(gpu_ns)} of GPU work, beside {format_duration(host.window_ns)}"
@@ -315,19 +321,27 @@ def _in_words(evidence: str) -> str:
     return _IDLE_NAME.sub(lambda m: IDLE_WORDS.get(m[0], m[0]).removeprefix("idle: "), evidence)
 
 
-def _causes(trace: Trace) -> tuple[Cause, ...]:
+def _causes(trace: Trace) -> tuple[tuple[FirstCause, ...], float]:
+    """Return the first causes, and the share that all causes leave unexplained, in %."""
     rows = ask(trace, "recommendations").to_pylist()
-    return tuple(
-        Cause(r["finding"], _in_words(r["evidence"]), *(r[column] for column in _OF_A_CAUSE))
-        for r in rows[:CAUSES]
+    left = next((row["gain_pct"] for row in rows if row["finding"] == UNEXPLAINED), 0.0)
+    first_causes = (
+        FirstCause(r["finding"], _in_words(r["evidence"]), *(r[column] for column in _OF_A_CAUSE))
+        for r in rows
+        if r["finding"] != UNEXPLAINED
     )
+    return tuple(first_causes)[:CAUSES], left
 
 
 def _next(
-    shares: tuple[Share, ...], causes: tuple[Cause, ...], ranks: int, steps: int
+    shares: tuple[Share, ...], causes: tuple[FirstCause, ...], ranks: int, steps: int
 ) -> tuple[tuple[str, str], ...]:
-    """Return the analyses behind the causes, then those that a first look always wants."""
-    wanted = {c.analysis: c.finding for c in causes}
+    """Return the what-if of the first cause, the analyses behind all, and what is always wanted."""
+    first = next((c for c in causes if c.edit), None)
+    wanted = {}
+    if first is not None:
+        wanted[f"whatif PATH {first.edit}"] = f"a step without cause {causes.index(first) + 1}"
+    wanted |= {c.analysis: c.finding for c in causes}
     compute = next((s.pct for s in shares if s.name == "compute"), 0.0)
     if compute >= 50:
         wanted.setdefault("kernel_top", f"compute is {compute:.0f} % of the time")
@@ -354,7 +368,7 @@ def result(verdict: Verdict) -> Result:
         ("cause", c.finding, c.time_ns, c.pct, f"{c.evidence}. Try: {c.advice}", c.analysis)
         for c in verdict.causes
     ]
-    rows += [("next", name, None, None, why, name) for name, why in verdict.next]
+    rows += [("next", name, None, None, why, name.split()[0]) for name, why in verdict.next]
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     part, name, ns, pct, text, source = columns
     shared = np.array([p or 0.0 for p in pct], np.float64)

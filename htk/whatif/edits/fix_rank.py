@@ -1,4 +1,8 @@
-"""One rank, or all, as fast as the median rank: kernel by kernel."""
+"""One rank, or all, as fast as ranks usually are: kernel by kernel.
+
+Usual is the median over ranks, of an even number the lower of the middle two: of two ranks the pace
+of the faster one, not the middle between it and the slow one.
+"""
 
 import numpy as np
 
@@ -25,7 +29,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     # While the others wait for a slow rank their compute has communication beside it.
     slower = 1 + factor(model) * share(model, model.graph.time)
     alone = model.lengths() / slower
-    median = alike.quantiles(alone, [0.5])[0][alike.group_ids]
+    median = alike.lower_medians(alone)[alike.group_ids]
     return (
         model.with_lengths(chosen, np.minimum(alone, median) * slower)
         .with_uncertainty("compute", 0.05)

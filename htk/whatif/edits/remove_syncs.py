@@ -7,6 +7,7 @@ this one, and a communicator takes its collectives in turn.
 import numpy as np
 
 from htk.base.columns.types import Mask
+from htk.quantities.graph.nodes import FREES
 from htk.whatif.edit_arguments import switched_on
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.micro_batches import in_order
@@ -21,7 +22,7 @@ _NEXT_STEP = 0.01  # of the step, one sigma: how steps overlap is not in the rec
 
 def apply(model: StepModel, value: str) -> StepModel:
     switched_on(value, NAME)
-    blocked = model.graph.edges("sync")
+    blocked = model.graph.edges("sync") & ~into_frees(model)
     if not blocked.any():
         return model
     free = model.without(blocked)
@@ -31,6 +32,14 @@ def apply(model: StepModel, value: str) -> StepModel:
         "calls that waited for the GPU return at once; parameters are gathered once the optimizer "
         "of the step before is done"
     )
+
+
+def into_frees(model: StepModel) -> Mask:
+    """Return the edges into the ends of calls that give memory back, which wait for the GPU too."""
+    graph = model.graph
+    frees = np.zeros(len(graph.time), bool)
+    frees[graph.call_end[graph.calls.named(FREES)[: len(graph.call_end)]]] = True
+    return np.asarray(frees[graph.dst])
 
 
 def _updated(model: StepModel) -> StepModel:

@@ -71,19 +71,24 @@ def _bars(verdict: "Verdict") -> list[str]:
 
 def _causes(verdict: "Verdict") -> list[str]:
     from htk.base.core.humanize import format_duration
+    from htk.verdicts.overview.parts import tell_gains_together
 
     if not verdict.causes:
         return []
-    lines = ["First causes (recorded time that each holds)"]
+    whose = "a step" if verdict.step_ns else "the recording"
+    lines = [f"First causes (what {whose} gains without each, 90 % interval)"]
     for number, cause in enumerate(verdict.causes, 1):
-        gain = (
-            f"{format_duration((cause.pct or 0) / 100 * verdict.total_ns)}: "
-            if cause.pct is not None
-            else ""
-        )
-        lines.append(f"  {number}. {gain}{cause.finding}")
+        cost = cause.cost_in_words(verdict.total_ns)
+        lines.append(f"  {number}. {cost}{': ' if cost else ''}{cause.finding}")
         lines.append(f"     {cause.evidence}")
+        if cause.overlaps:
+            lines.append(f"     {cause.overlaps}")
         lines.append(f"     try: {cause.advice}")
+    if together := tell_gains_together(verdict.causes):
+        lines.append(f"  {together}")
+    if verdict.unexplained_pct:
+        left = format_duration(verdict.unexplained_pct / 100 * verdict.total_ns)
+        lines.append(f"  unexplained: {left}")
     return [*lines, ""]
 
 

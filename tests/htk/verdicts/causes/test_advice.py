@@ -7,8 +7,9 @@ import pytest
 
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
 from htk.quantities.derived.totals import launch_totals, op_totals
-from htk.verdicts.causes.advice.launching import changing_shapes, launch_advice
+from htk.verdicts.causes.launching import changing_shapes, launch_advice
 from htk.verdicts.causes.recommendations import recommendations
+from htk.verdicts.causes.recorded import CauseEvidence
 from tests.htk.verdicts.causes.advice_rows import rows_of
 from tests.tables import answer_of, make
 
@@ -22,7 +23,13 @@ def operators(*steps: list[str]) -> pa.Table:
 
 def advice(*steps: list[str], call: str = "cudaLaunchKernel", form: str = "kineto") -> str:
     launches = launch_totals(make("launches", [{"name": call}]))
-    return launch_advice(operators(*steps), launches, make("ranks", [{"format": form}]))
+    tables = {
+        "op_totals": operators(*steps),
+        "launch_totals": launches,
+        "kernel_totals": make("kernel_totals", []),
+        "ranks": make("ranks", [{"format": form}]),
+    }
+    return launch_advice(CauseEvidence(tables, None))
 
 
 SAME = ["[[8, 8]]", "[[8, 16]]"]

@@ -1,18 +1,17 @@
-"""Findings on a recording with next to no GPU work: what the host's own time goes into.
+"""Causes of a recording with next to no GPU work: what the host's own time goes into.
 
-Gains are disjoint: time that an earlier finding has is left to it.
+Times are disjoint: what an earlier cause has is left to it.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, truths
 from htk.base.columns.types import Ints
-from htk.base.core.analysis import Later
 from htk.base.core.humanize import format_duration
 from htk.base.names.phases import DATALOADER
 from htk.quantities.derived.match import CollectiveRows
@@ -22,11 +21,11 @@ from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.host_time import LOADING, REST, HostTime, host_time
 from htk.quantities.measures.passes import phase_codes
 from htk.quantities.measures.python_time import PythonTime
-from htk.verdicts.causes.advice.finding import Advice, costliest, longest
+from htk.verdicts.causes.cause import Cause, costliest, longest
+from htk.verdicts.causes.recorded import CauseEvidence
 
 _WAITS = re.compile(r"\b(wait|acquire|poll|select|sleep)\b")  # for others: no work of its own
 _LOADING_PCT, _WAITING_PCT, _FUNCTION_PCT, _REST_PCT, _OPERATOR_PCT = 10.0, 5.0, 10.0, 20.0, 25.0
-RULES = 5
 _COMPUTES = (
     "look at the shapes that it runs at: fewer and larger calls, a type that the CPU "
     "computes faster (bf16), torch.compile; how many threads it may use (torch.get_num_threads())"
@@ -38,56 +37,41 @@ _READS_BACK = (
 )
 
 
-@dataclass(frozen=True)
-class HostTables:
-    """What the findings are told from."""
-
-    cpu_ops: pa.Table
-    op_links: pa.Table
-    op_passes: pa.Table
-    op_callers: pa.Table
-    annotations: pa.Table
-    python_calls: pa.Table
-    python_links: pa.Table
-    collectives: pa.Table
-    matches: pa.Table
-    ranks: pa.Table
-    own_times: Later
-
-
-def host_findings(tables: HostTables) -> tuple[list[Advice], int]:
-    """Return the findings, their gains of all ranks together, and the time that they are of."""
-    spent = host_time(tables.cpu_ops, tables.op_links, tables.op_passes, tables.annotations)
-    findings: list[Advice] = []
+def find_host_causes(recorded: CauseEvidence) -> tuple[list[Cause], int]:
+    """Return the causes, with times of all ranks together, and the time that they are of."""
+    spent = host_time(
+        recorded["cpu_ops"], recorded["op_links"], recorded["op_passes"], recorded["annotations"]
+    )
+    causes: list[Cause] = []
     left = spent.window_ns
-    for finding in _listed(tables, spent):
-        gain = finding.gain_ns if finding.gain_ns is None else min(finding.gain_ns, left)
-        left -= gain or 0
-        findings.append(replace(finding, gain_ns=gain))
-    return findings, spent.window_ns
+    for cause in _listed(recorded, spent):
+        shown = cause.recorded_ns if cause.recorded_ns is None else min(cause.recorded_ns, left)
+        left -= shown or 0
+        causes.append(replace(cause, recorded_ns=shown))
+    return causes, spent.window_ns
 
 
-def _listed(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
-    yield from _loading(tables, spent)
-    yield from _waiting(tables, spent)
-    if tables.python_calls.num_rows:
-        yield from _function(tables, spent)
+def _listed(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
+    yield from _loading(recorded, spent)
+    yield from _waiting(recorded, spent)
+    if recorded["python_calls"].num_rows:
+        yield from _function(recorded, spent)
     else:
         yield from _unnamed(spent)
-    yield from _operator(tables, spent)
+    yield from _operator(recorded, spent)
 
 
-def _loading(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
+def _loading(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     loading = spent.phases[LOADING]
     share = 100.0 * loading / spent.window_ns
     if share < _LOADING_PCT:
         return
-    ops = tables.cpu_ops.filter(pa.array(phase_codes(tables.op_passes) == DATALOADER))
+    ops = recorded["cpu_ops"].filter(pa.array(phase_codes(recorded["op_passes"]) == DATALOADER))
     rank, start, end = (
         numbers(ops[name]).astype(np.int64) for name in ("rank", "start_ns", "end_ns")
     )
     codes, names = codes_of(ops["name"])
-    yield Advice(
+    yield Cause(
         "the step waits for data",
         f"data loading takes {share:.0f} % of the time",
         "more DataLoader workers, prefetch_factor, persistent_workers; less work on each item",
@@ -98,13 +82,15 @@ def _loading(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
     )
 
 
-def _waiting(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
+def _waiting(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     """Ranks that wait in collectives for one that is late on its own account."""
-    calls = CollectiveCalls.of_one_source(tables.collectives, tables.matches, tables.ranks)
+    calls = CollectiveCalls.of_one_source(
+        recorded["collectives"], recorded["aligned_matches"], recorded["ranks"]
+    )
     matched = calls.waits.has_wait
     if not matched.any():
         return
-    blames = blame(calls, tables.own_times)
+    blames = blame(calls, recorded.later("own_times"))
     waited = int(calls.waits.wait[matched].sum())
     ranks, cost = _by_rank(calls.rows, blames.cost)
     if 100.0 * waited < _WAITING_PCT * spent.window_ns or not cost.sum():
@@ -114,7 +100,7 @@ def _waiting(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
     fair = ~truths(calls.matches["before_window"]) & of_worst
     last = int((fair & (calls.waits.last_rank == ranks[worst])).sum())
     rows = np.flatnonzero(of_worst & (blames.cost > 0))
-    yield Advice(
+    yield Cause(
         "ranks wait for each other",
         f"rank {ranks[worst]} comes last to {last} of {int(of_worst.sum())} collectives; the "
         f"others wait {format_duration(int(cost[worst]))} for it",
@@ -138,14 +124,14 @@ def _names_at(collectives: pa.Table, rows: Ints, cost: Ints) -> list[str]:
     return costliest(names.to_pylist(), codes[rows].astype(np.int64), cost)
 
 
-def _function(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
+def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     """The Python function that takes most of the time by itself."""
     python = PythonTime.of(
-        tables.python_calls,
-        tables.python_links,
-        tables.cpu_ops,
-        tables.op_links,
-        tables.op_callers,
+        recorded["python_calls"],
+        recorded["python_links"],
+        recorded["cpu_ops"],
+        recorded["op_links"],
+        recorded["op_callers"],
     )
     own = python.functions.sum(python.own)
     for k in np.argsort(-own, kind="stable").tolist():  # the first that does work of its own
@@ -156,9 +142,9 @@ def _function(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
         if _WAITS.search(name):
             continue
         rows = np.flatnonzero(python.functions.group_ids == k)
-        rank = numbers(tables.python_calls["rank"], -1).astype(np.int64)[rows]
-        start, end = (numbers(tables.python_calls[c])[rows] for c in ("start_ns", "end_ns"))
-        yield Advice(
+        rank = numbers(recorded["python_calls"]["rank"], -1).astype(np.int64)[rows]
+        start, end = (numbers(recorded["python_calls"][c])[rows] for c in ("start_ns", "end_ns"))
+        yield Cause(
             "one Python function takes much of the time",
             f"{name} takes {share:.0f} % of the time by itself",
             "do it once, before the step, in worker processes, or in compiled code",
@@ -170,10 +156,10 @@ def _function(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
         return
 
 
-def _unnamed(spent: HostTime) -> Iterator[Advice]:
+def _unnamed(spent: HostTime) -> Iterator[Cause]:
     share = 100.0 * spent.phases[REST] / spent.window_ns
     if share >= _REST_PCT:
-        yield Advice(
+        yield Cause(
             "work outside operators",
             f"no operator and no named range runs in {share:.0f} % of the time",
             "record with with_stack=True: then Python functions are named",
@@ -182,11 +168,11 @@ def _unnamed(spent: HostTime) -> Iterator[Advice]:
         )
 
 
-def _operator(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
+def _operator(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     """The operator that most of the operators' own time goes into."""
-    selected = truths(tables.op_links["selected"])
-    own = np.where(selected, CallTree.of(tables.cpu_ops, tables.op_links).self_time, 0)
-    codes, names = codes_of(tables.cpu_ops["name"])
+    selected = truths(recorded["op_links"]["selected"])
+    own = np.where(selected, CallTree.of(recorded["cpu_ops"], recorded["op_links"]).self_time, 0)
+    codes, names = codes_of(recorded["cpu_ops"]["name"])
     total = np.zeros(len(names), np.int64)
     np.add.at(total, codes[codes >= 0], own[codes >= 0])
     if not total.sum():
@@ -197,9 +183,9 @@ def _operator(tables: HostTables, spent: HostTime) -> Iterator[Advice]:
         return
     name = str(names[worst].as_py())
     rows = np.flatnonzero((codes == worst) & selected)
-    rank = numbers(tables.cpu_ops["rank"], -1).astype(np.int64)[rows]
-    start, end = (numbers(tables.cpu_ops[c])[rows] for c in ("start_ns", "end_ns"))
-    yield Advice(
+    rank = numbers(recorded["cpu_ops"]["rank"], -1).astype(np.int64)[rows]
+    start, end = (numbers(recorded["cpu_ops"][c])[rows] for c in ("start_ns", "end_ns"))
+    yield Cause(
         "one operator takes much of the operators' time",
         f"{name} takes {share:.0f} % of it, in {len(rows):,} calls",
         _READS_BACK if name in _READING else _COMPUTES,

@@ -1,4 +1,4 @@
-"""What to try where the host launches too slowly, by what the recording shows to be possible."""
+"""Launch-bound: the host launches slower than the GPU works; and what makes launching cheaper."""
 
 import re
 
@@ -8,17 +8,33 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, matching, numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE
+from htk.verdicts.causes.cause import Cause
+from htk.verdicts.causes.changes import without_launching
+from htk.verdicts.causes.idle_cause import idle_cause
+from htk.verdicts.causes.idle_time import HOST
+from htk.verdicts.causes.recorded import CauseEvidence
 
+FINDING = "launch-bound: the host launches slower than the GPU works"
 _COMPILED = re.compile(r"Torch-Compiled Region|CompiledFxGraph|CompiledFunction")
 _CHANGED = 0.01  # of the calls of operators: fewer are counters and the like
 _MORE = "larger batches, fused or foreach operators; take Python work out of the step"
 
 
-def launch_advice(op_totals: pa.Table, launch_totals: pa.Table, ranks: pa.Table) -> str:
+def find_causes(recorded: CauseEvidence) -> list[Cause]:
+    idle = recorded.idle
+    cost = np.where(idle.is_long, 0, idle.own_cost(*HOST))
+    advice = launch_advice(recorded)
+    return idle_cause(recorded, FINDING, cost, advice, without_launching(), is_bound=True)
+
+
+def launch_advice(recorded: CauseEvidence) -> str:
     """Return what makes launching cheaper here: graphs only where shapes stay, and not where they
     are in use."""
-    if "xplane" in ranks["format"].to_pylist():
+    op_totals, launch_totals = recorded["op_totals"], recorded["launch_totals"]
+    if recorded.program.is_jax:
         return "larger programs under one jit, lax.scan over steps; fewer transfers to the host"
+    if not recorded.program.is_torch:
+        return "fewer and larger kernels; launch from several threads or ahead of time"
     hip = matching(launch_totals["name"], lambda n: n.startswith("hip")).any()
     graphs = "HIP graphs" if hip else "CUDA graphs"
     compiled = matching(op_totals["name"], lambda n: bool(_COMPILED.search(n))).any()

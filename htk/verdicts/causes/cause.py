@@ -1,15 +1,16 @@
-"""What a rule found: what is wrong, what shows it, what to try, and how much time it takes."""
+"""A cause: what is wrong, what shows it, what to try, and the edit that takes it away."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
+from htk.verdicts.causes.changes import CauseEdit
 
 _MOST = 0.4  # of a cost, where one rank or step is named for it
-_EVENTS = 3  # names that a finding lists
+_EVENTS = 3  # names that a cause lists
 
 
 @dataclass(frozen=True)
@@ -22,21 +23,20 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Advice:
+class Cause:
     finding: str
     evidence: str
     advice: str
-    gain_ns: int | None  # of all GPUs together; None: not a matter of time
+    recorded_ns: int | None  # of all GPUs together; None: not a matter of time
     analysis: str  # that shows it
     events: Sequence[str] = ()  # names, costliest first
     example: Example | None = None
-    overlaps: str | None = None  # the finding whose time this is too
+    overlaps: str | None = None  # the cause whose recorded time this is too
     is_change: bool = False  # something became worse while it was recorded
-
-    def with_waits(self, wait_ns: int, evidence: str) -> "Advice":
-        """Return the finding with what other ranks wait because of it."""
-        gain = (self.gain_ns or 0) + wait_ns
-        return replace(self, gain_ns=gain, evidence=f"{self.evidence}; {evidence}")
+    change: CauseEdit | None = None  # None: no replay tells what it costs
+    # Whether the edit is a bound that a design comes near, such as all communication hidden. What
+    # it gains is told of the recording without faults: these are what it has to thank for the rest.
+    is_bound: bool = False
 
 
 def mostly(keys: Ints, cost: Ints, noun: str, of: Ints) -> str:

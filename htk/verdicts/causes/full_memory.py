@@ -1,29 +1,31 @@
-"""Findings on memory that is nearly full."""
+"""GPU memory is nearly full: not a matter of time, yet."""
 
 import json
 
-import pyarrow as pa
-
 from htk.base.columns.arrow import numbers
 from htk.base.columns.types import Ints
-from htk.verdicts.causes.advice.finding import Advice
+from htk.verdicts.causes.cause import Cause
+from htk.verdicts.causes.recorded import CauseEvidence
 
 FULL_PCT = 90.0  # of the GPU's memory: the next longer batch may not fit
 
 
-def memory_findings(memory_extents: pa.Table, ranks: pa.Table) -> list[Advice]:
-    """Memory near the limit of the GPU."""
+FINDING = "GPU memory is nearly full"
+
+
+def find_causes(recorded: CauseEvidence) -> list[Cause]:
+    memory_extents = recorded["memory_extents"]
     reserved: Ints = numbers(memory_extents["reserved_bytes"])
     on_gpu = numbers(memory_extents["device_type"], -1) == 1
-    limits = [_limit(text) for text in ranks["device_properties"].to_pylist() if text]
+    limits = [_limit(text) for text in recorded["ranks"]["device_properties"].to_pylist() if text]
     if not on_gpu.any() or not limits or not min(limits):
         return []
     share = 100.0 * int(reserved[on_gpu].max()) / min(limits)
     if share < FULL_PCT:
         return []
     return [
-        Advice(
-            "GPU memory is nearly full",
+        Cause(
+            FINDING,
             f"{share:.0f} % of the GPU is reserved at the peak",
             "activation checkpointing, smaller micro-batches with accumulation, more sharding",
             None,

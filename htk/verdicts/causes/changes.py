@@ -1,0 +1,235 @@
+"""What would be without a cause: edits of the replayed recording."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import matching, numbers
+from htk.base.columns.groups import Groups, event_keys, row_of
+from htk.base.columns.types import NONE, Floats, Ints
+from htk.quantities.derived.host_states import (
+    ALLOCATION,
+    COMPILATION,
+    GC,
+    LAZY,
+    LOADING,
+    PROFILER,
+    START_UP,
+    SYNC,
+)
+from htk.quantities.graph.replay import replayed_period
+from htk.whatif.contention import factor, share
+from htk.whatif.data_loading import stalled_ns
+from htk.whatif.edits import edit
+from htk.whatif.edits.remove_syncs import into_frees
+from htk.whatif.same_calls import same_calls
+from htk.whatif.step_model import StepModel
+from htk.whatif.transfers import rescaled
+
+# States of the host that have a cause of their own: the rest of its time is launching.
+STALLS = (PROFILER, GC, COMPILATION, START_UP, LAZY, ALLOCATION, SYNC, LOADING)
+_LONG_GAP_NS = 1_000_000  # a gap so long is no matter of launching fast
+
+
+class CauseEdit(NamedTuple):
+    """An edit that takes a cause away."""
+
+    name: str  # of the what-if that it is, or is like: its uncertainty is that one's
+    apply: Callable[[StepModel], StepModel]
+    option: str = ""  # of `htk whatif`, where that makes the same edit
+
+
+def whatif_change(name: str, value: str = "on") -> CauseEdit:
+    """Return the edit that `htk whatif` makes by that name."""
+    option = f"--{name.replace('_', '-')}" + ("" if value == "on" else f" {value}")
+    return CauseEdit(name, lambda model: edit(name).apply(model, value), option)
+
+
+def fix_ranks(ranks: Collection[int]) -> CauseEdit:
+    """Return the edit that makes the kernels of these ranks as fast as those of the others."""
+
+    def fixed(model: StepModel) -> StepModel:
+        for rank in ranks:
+            model = edit("fix_rank").apply(model, str(rank))
+        return model
+
+    return CauseEdit("fix_rank", fixed, " ".join(f"--fix-rank {rank}" for rank in ranks))
+
+
+def without_stalls(*states: int) -> CauseEdit:
+    """Return the edit without the time that hosts spend in these states."""
+
+    def freed(model: StepModel) -> StepModel:
+        of_edge, of_wrap = stalled_ns(model, states)
+        weight, wrap_weight = model.weight - of_edge, model.wrap_weight - of_wrap
+        faster = replace(model, weight=weight, wrap_weight=wrap_weight)
+        if ALLOCATION in states:
+            faster = faster.without(faster.graph.edges("sync") & into_frees(faster))
+        return faster.with_uncertainty("host", 0.1)
+
+    return CauseEdit("no_data_wait", freed)
+
+
+def launching_ns(model: StepModel) -> tuple[Ints, Ints]:
+    """Return the edges on which hosts launch, and how long they do: beside what stalls them."""
+    edges = np.flatnonzero(model.graph.edges("call", "host_gap", "handover"))
+    stalled, _ = stalled_ns(model, STALLS)
+    return edges, np.maximum(model.weight - stalled, 0)[edges]
+
+
+def usual_host() -> CauseEdit:
+    """Return the edit in which no host takes longer to launch than it usually does: the same call
+    of a step, over steps and ranks."""
+
+    def evened(model: StepModel) -> StepModel:
+        edges, length = launching_ns(model)
+        return _shortened(model, edges, np.maximum(length - _usual_ns(model, edges, length), 0))
+
+    return CauseEdit("host", evened)
+
+
+def launching_beyond_usual(model: StepModel) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return, of each rank and step, what launching usually takes, and how much longer it took."""
+    edges, length = launching_ns(model)
+    usual = _usual_ns(model, edges, length)
+    calls = model.graph.calls
+    call = _calls_of_nodes(model)[model.graph.dst[edges]]
+    step = numbers(model.facts.tables["launch_links"]["step"], NONE)[calls.row][call]
+    steps = Groups.by_keys([calls.rank[call], step.astype(np.int64)])
+    rank, step = steps.keys.T
+    return rank, step, steps.sum(usual), steps.sum(length - usual)
+
+
+def _usual_ns(model: StepModel, edges: Ints, length: Ints) -> Ints:
+    """Return what each of some edges of hosts takes, at the median over steps and ranks."""
+    alike = Groups.by_keys(_same_calls_of_steps(model, edges))
+    usual = alike.lower_medians(length)[alike.group_ids].astype(np.int64)
+    return np.where(length < _LONG_GAP_NS, usual, length)  # what takes so long is no launching
+
+
+def _calls_of_nodes(model: StepModel) -> Ints:
+    """Return the call that begins or ends at each node (NONE: none does)."""
+    graph = model.graph
+    call = np.full(len(graph.time), NONE, np.int64)
+    call[graph.call_start] = call[graph.call_end] = np.arange(len(graph.calls.row))
+    return call
+
+
+def _same_calls_of_steps(model: StepModel, edges: Ints) -> list[Ints]:
+    """Return of each edge of a host what it has in common with those of other steps and ranks: its
+    kind, the thread's place on its rank, the call that it leads to, and which one of its step."""
+    graph, calls = model.graph, model.graph.calls
+    step = numbers(model.facts.tables["launch_links"]["step"], NONE)[calls.row].astype(np.int64)
+    threads = Groups.by_keys([calls.rank, calls.lane])
+    of_rank = Groups.by_keys(threads.keys[:, 0])
+    thread = of_rank.rank_within()[threads.group_ids]
+    nth = Groups.by_keys([calls.rank, step, thread, calls.name]).rank_within()
+    head = _calls_of_nodes(model)[graph.dst[edges]]
+    kind = graph.edges("call")[edges].astype(np.int64)
+    return [kind, thread[head], calls.name[head], nth[head]]
+
+
+def _shortened(model: StepModel, edges: Ints, less: Ints | Floats) -> StepModel:
+    weight = model.weight.copy()
+    weight[edges] -= np.rint(less).astype(np.int64)
+    return replace(model, weight=weight).with_uncertainty("host", 0.1)
+
+
+def without_launching() -> CauseEdit:
+    """Return the edit in which launching takes the host no time: a bound that graphs come near."""
+
+    def launched(model: StepModel) -> StepModel:
+        edges, length = launching_ns(model)
+        return _shortened(model, edges, np.where(length < _LONG_GAP_NS, length, 0))
+
+    return CauseEdit("graphs", launched, "--graphs")
+
+
+def without_long_gaps() -> CauseEdit:
+    """Return the edit in which hosts do nothing for long but launch."""
+
+    def unheld(model: StepModel) -> StepModel:
+        edges, length = launching_ns(model)
+        return _shortened(model, edges, np.where(length < _LONG_GAP_NS, 0, length))
+
+    return CauseEdit("host", unheld)
+
+
+def expected_transfers(slow: pa.Table, slowdown: float) -> CauseEdit:
+    """Return the edit in which some collectives, rows of `collectives`, transfer so many times
+    faster."""
+
+    def faster(model: StepModel) -> StepModel:
+        ours = event_keys(model.facts.tables["kernels"])[model.facts.rows]
+        chosen = (row_of(event_keys(slow), ours) != NONE) & model.is_comm
+        length = rescaled(model, chosen, 1 / slowdown)
+        return model.with_lengths(chosen, length).with_uncertainty("communication", 0.1)
+
+    return CauseEdit("network", faster)
+
+
+def shorter_activities(name: str, length_of: Callable[[StepModel], Floats | Ints]) -> CauseEdit:
+    """Return the edit in which activities take another time; `length_of` returns that of each."""
+
+    def shortened(model: StepModel) -> StepModel:
+        length = np.minimum(length_of(model), model.lengths())
+        edited = model.with_lengths(length < model.lengths(), length)
+        return edited.with_uncertainty("compute", 0.1).with_uncertainty("memory", 0.1)
+
+    return CauseEdit(name, shortened)
+
+
+def even_compute() -> CauseEdit:
+    """Return the edit in which each rank computes as long as they all do on average."""
+
+    def evened(model: StepModel) -> StepModel:
+        length = compute_alone(model)
+        ranks = Groups.by_keys(model.graph.activities.rank)
+        total = np.bincount(ranks.group_ids, length, len(ranks))
+        ratio = total.mean() / np.maximum(total, 1)
+        chosen = model.is_compute
+        even = model.lengths() * ratio[ranks.group_ids]
+        return model.with_lengths(chosen, even).with_uncertainty("compute", 0.2)
+
+    return CauseEdit("no_skew", evened)
+
+
+def compute_alone(model: StepModel) -> Floats:
+    """Return what each kernel takes with no communication beside it, in ns; 0 of other work."""
+    slower = 1 + factor(model) * share(model, model.graph.time)
+    return np.where(model.is_compute, model.lengths() / slower, 0.0)
+
+
+def paces_of_ranks(model: StepModel) -> dict[int, float]:
+    """Return how many times as long as usual each rank's kernels take, without what communication
+    beside them costs; usual is the same call on the other ranks."""
+    alike, length = same_calls(model), compute_alone(model)
+    everywhere = (alike.count == len(model.graph.ranks))[alike.group_ids] & model.is_compute
+    usual = alike.lower_medians(length)[alike.group_ids]
+    ranks = Groups.by_keys(model.graph.activities.rank)
+    taken, should = (
+        np.bincount(ranks.group_ids, np.where(everywhere, ns, 0.0), len(ranks))
+        for ns in (length, usual)
+    )
+    pace = taken / np.maximum(should, 1)
+    return dict(zip(ranks.keys[:, 0].tolist(), pace.tolist(), strict=True))
+
+
+def hidden_copies() -> CauseEdit:
+    """Return the edit in which no copy is waited for, though all go through their streams."""
+
+    def hidden(model: StepModel) -> StepModel:
+        acts, length = model.graph.activities, model.lengths()
+        kernels, rows = model.facts.tables["kernels"], model.facts.rows
+        copies = matching(kernels["activity"], "copy".__eq__)[rows]
+        lanes = Groups.by_keys(acts.lane)
+        busy = int(lanes.sum(np.where(copies, length, 0)).max())
+        bare = model.with_lengths(copies, 0)
+        left = busy - replayed_period(bare.graph, bare.weight, bare.wrap_weight)
+        short = bare.add_step_time("memory", left) if left > 0 else bare
+        return short.with_uncertainty("memory", 0.3)
+
+    return CauseEdit("overlap", hidden)

@@ -1,0 +1,71 @@
+"""Communication is exposed: nothing computes beside it."""
+
+import numpy as np
+
+from htk.base.columns.types import Ints
+from htk.quantities.derived.unrecorded import unrecorded_ranks
+from htk.verdicts.causes.cause import Cause, Example
+from htk.verdicts.causes.changes import whatif_change
+from htk.verdicts.causes.recorded import CauseEvidence
+
+FINDING = "communication is exposed"
+UNDETERMINED = "exposed communication: wait or transfer, cannot be told"
+
+
+def find_causes(recorded: CauseEvidence) -> list[Cause]:
+    exposed_ns, comm = recorded.total_ns("exposed_comm_ns"), recorded.total_ns("comm_ns")
+    split = recorded.split
+    unknown = int(split.exposed_undetermined.sum())
+    moved = max(exposed_ns - int(split.exposed_wait.sum()) - unknown, 0)
+    causes = []
+    if moved:
+        hidden = 100 * (comm - exposed_ns) / max(comm, 1)
+        advice = recorded.program.advise(
+            "prefetch (FSDP), larger or smaller buckets (DDP), overlap with compute, fewer bytes "
+            "(sharding within the node, lower precision)",
+            "start transfers sooner, beside compute, on a stream of their own; fewer bytes",
+        )
+        cause = Cause(
+            FINDING,
+            f"{recorded.spent(moved)} of transfers; of communication ({recorded.spent(comm)}) "
+            f"{hidden:.0f} % is hidden",
+            advice,
+            moved,
+            "comm_compute_overlap",
+            example=costliest_call(recorded, split.rows, split.exposed_transfer),
+            change=whatif_change("overlap", "realistic"),
+            is_bound=True,
+        )
+        causes.append(cause)
+    return causes + ([_undetermined(recorded, unknown)] if unknown else [])
+
+
+def _undetermined(recorded: CauseEvidence, unknown: int) -> Cause:
+    """Return the time in collectives that may be waiting or transfer: what to do depends on it."""
+    missing = unrecorded_ranks(recorded["ranks"])
+    here = len(recorded["ranks"]["rank"].drop_null().unique())
+    why = f"{missing} of {missing + here} ranks missing" if missing else "no match on other ranks"
+    share = 100 * unknown / max(int(recorded.split.exposed.sum()), 1)
+    return Cause(
+        UNDETERMINED,
+        f"{share:.0f} % of exposed communication; {why}",
+        "record all ranks of a few steps: what helps depends on which of the two it is",
+        unknown,
+        "comm_wait",
+    )
+
+
+def costliest_call(recorded: CauseEvidence, rows: Ints, cost: Ints) -> Example | None:
+    """Return the collective, of some rows, that costs most."""
+    if not len(cost) or not cost.max():
+        return None
+    row = int(rows[cost.argmax()]) if len(rows) else 0
+    calls = recorded.calls.rows
+    return Example(int(calls.rank[row]), int(calls.start[row]), int(calls.end[row]))
+
+
+def waits_in_collectives(recorded: CauseEvidence) -> Ints:
+    """Return how long each collective is waited in with nothing beside it, in ns."""
+    waited = np.zeros(recorded.calls.rows.length, np.int64)
+    waited[recorded.split.rows] = recorded.split.exposed_wait
+    return waited

@@ -1,0 +1,55 @@
+"""Causes that idle time of GPUs shows."""
+
+import numpy as np
+
+from htk.base.columns.types import NONE, Ints
+from htk.base.core.humanize import pluralize
+from htk.quantities.derived.idle import CAUSES
+from htk.verdicts.causes.cause import Cause, costliest, longest, mostly
+from htk.verdicts.causes.changes import CauseEdit
+from htk.verdicts.causes.recorded import CauseEvidence
+
+
+def idle_cause(
+    recorded: CauseEvidence,
+    finding: str,
+    cost: Ints,
+    advice: str,
+    change: CauseEdit | None,
+    *,
+    is_bound: bool = False,
+) -> list[Cause]:
+    """Return the cause whose part of each piece of idle time is `cost`; none where it has none."""
+    idle = recorded.idle
+    rows = cost > 0
+    if not rows.any():
+        return []
+    names = np.where(idle.blocks[rows], NONE, idle.name[rows])  # blocking calls have their cause
+    events = costliest(idle.names, names, cost[rows])
+    meanwhile = f"; meanwhile {', '.join(events)}" if events else ""
+    start = idle.longest_start[rows]
+    cause = Cause(
+        finding,
+        f"GPU idle: {idle_in_words(recorded, cost)}{meanwhile}",
+        advice,
+        int(cost.sum()),
+        "idle_breakdown",
+        events,
+        longest(idle.rank[rows], start, start + idle.longest_ns[rows]),
+        change=change,
+        is_bound=is_bound,
+    )
+    return [cause]
+
+
+def idle_in_words(recorded: CauseEvidence, cost: Ints) -> str:
+    """Return the idle time of each cause, and the rank and step that bear most of it."""
+    idle, rows = recorded.idle, cost > 0
+    parts = []
+    for k in np.unique(idle.cause[rows]).tolist():  # of a dozen causes
+        of_cause = rows & (idle.cause == k)
+        gaps = pluralize(int(idle.pieces[of_cause].sum()), "gap")
+        parts.append(f"{CAUSES[k]} {recorded.spent(int(cost[of_cause].sum()))} in {gaps}")
+    where = mostly(idle.rank[rows], cost[rows], "on rank", idle.rank)
+    where += mostly(idle.step[rows], cost[rows], "in step", idle.step)
+    return f"{', '.join(parts)}{where}"

@@ -1,0 +1,211 @@
+"""The recording replayed as one graph, with and without what a cause took.
+
+All recorded steps are in the graph, one after the other, so that what happens in one of them, or
+from one on, counts as often as it did. A gain is what the recorded window of a rank becomes shorter
+by, mean over ranks, for each of its steps. Of a large recording a run of steps is replayed that
+takes about as long a step as all, and of many ranks those that stand for them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import numbers, truths
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import Ints
+from htk.base.core.humanize import format_int_ranges
+from htk.base.errors import MissingTable, UsageError
+from htk.quantities.graph.build import StepEvents, build_of, step_events, steps_at_hand
+from htk.quantities.graph.exposed import exposed_and_idle
+from htk.quantities.graph.fidelity import gate
+from htk.quantities.graph.gate import Gate
+from htk.quantities.graph.nodes import Steps, activities_of, calls_of
+from htk.quantities.graph.replay import Replay, periods_beside, replay
+from htk.quantities.graph.shared_tables import SharedTables
+from htk.quantities.graph.unexplained import keep_unexplained
+from htk.traces.trace.trace import Trace
+from htk.verdicts.causes.changes import CauseEdit
+from htk.whatif.contention import settled
+from htk.whatif.edit_uncertainty import accumulated
+from htk.whatif.left_out_ranks import follow
+from htk.whatif.missing_ranks import late, prompt
+from htk.whatif.predict import Baseline
+from htk.whatif.representatives import representatives
+from htk.whatif.step_model import StepModel, step_model
+from htk.whatif.unrecorded_waits import without_unrecorded_waits
+
+MOST_ACTIVITIES = 100_000  # of a graph, which is edited some twenty times
+MOST_RANKS = 16
+_Z90 = 1.645
+_OF_GAIN = 0.06  # one sigma of a gain: what edits miss of simulated jobs
+_OF_STEP = 0.001
+
+
+class Gain(NamedTuple):
+    """What a step becomes shorter by, in ns, with its 90 % interval."""
+
+    ns: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class ReplayedRecording:
+    """A recording as a graph that edits change."""
+
+    start: Baseline
+    steps: float  # that the replayed window holds
+    about: str  # which steps and ranks are replayed, where not all
+    gains: dict[tuple[CauseEdit, ...], "_Outcome"] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trace: Trace) -> "ReplayedRecording":
+        """Return the replay of a recording; MissingTable where nothing can be replayed."""
+        few, of_ranks = _ranks_to_replay(trace)
+        tables, _ = without_unrecorded_waits(few)
+        tables = SharedTables(tables)
+        steps = steps_at_hand(tables)
+        events, chosen = _events_to_replay(tables, steps)
+        if not len(events.activities.start) or not len(events.calls.start):
+            raise MissingTable("no launch is linked to its GPU activity")
+        graph, _ = build_of(tables, events)
+        replayed = replay(graph)
+        judged = gate(tables, graph, replayed)
+        if not judged.replays:
+            graph = keep_unexplained(graph)
+            replayed = replay(graph)
+            judged = gate(tables, graph, replayed)
+        start = Baseline(tables, step_model(tables, graph), replayed, judged)
+        window = _window_ns(start.model, replayed.time)
+        step = _mean_step_ns(tables["step_windows"], chosen)
+        of_steps = f"steps {format_int_ranges(chosen)}" if chosen else ""
+        about = "; ".join(filter(None, (of_ranks, of_steps)))
+        return cls(start, window / step if step else 1.0, about)
+
+    @property
+    def model(self) -> StepModel:
+        return self.start.model
+
+    @property
+    def gate(self) -> Gate:
+        return self.start.gate
+
+    @property
+    def is_refused(self) -> bool:
+        return self.start.refused
+
+    @property
+    def in_words(self) -> str:
+        """Say what is replayed, and how near that comes to the recording."""
+        off = f"{self.gate.step_error_pct:.1f} % off"
+        return f"{self.about or 'all steps and ranks'}, {off}"
+
+    @cached_property
+    def step_ns(self) -> float:
+        """What a step takes in the replay, or the recording where no steps are marked."""
+        return self.without(()).window_ns / self.steps
+
+    def without(self, changes: Sequence[CauseEdit]) -> "_Outcome":
+        """Return the recording after some edits, replayed once for all who ask."""
+        key = tuple(changes)
+        if key not in self.gains:
+            self.gains[key] = self._replayed(key)
+        return self.gains[key]
+
+    def _replayed(self, changes: tuple[CauseEdit, ...]) -> "_Outcome":
+        start = self.start
+        edited = prompt(start.model, start.waits)
+        for change in changes:
+            edited = accumulated(edited, change.apply(edited.fresh()), change.name, 0.0)
+        edited = late(edited, start.model, start.waits)
+        if start.left_out is not None:
+            edited = follow(edited, start.model)
+        edited, replayed = settled(edited, start.contention, start.concurrent_share)
+        window = _window_ns(edited, replayed.time) + sum(edited.added.values())
+        return _Outcome(edited, replayed, window)
+
+    def gain(self, changes: Sequence[CauseEdit], before: Sequence[CauseEdit] = ()) -> Gain | None:
+        """Return what a step gains by some edits, after those of `before`; None: they do not apply
+        to this recording."""
+        try:
+            edited = self.without((*before, *changes))
+        except UsageError:
+            return None
+        saved = self.without(before).window_ns - edited.window_ns
+        gain = saved / self.steps
+        sigma = math.hypot(_OF_GAIN * gain, self._unsure_ns(edited), _OF_STEP * self.step_ns)
+        wide = _Z90 * sigma
+        return Gain(round(gain), round(gain - wide), round(gain + wide))
+
+    def _unsure_ns(self, edited: "_Outcome") -> float:
+        """Return one standard deviation of what edits leave uncertain, in ns of a step."""
+        total = self.gate.step_error_pct / 100 * self.step_ns
+        for sigma in edited.model.edge_sigma.values():
+            more = np.rint(sigma).astype(np.int64)
+            model = edited.model
+            ends = periods_beside(model.graph, model.weight, more, model.wrap_weight)
+            total = math.hypot(total, abs(ends[0] - ends[1]) / 2 / self.steps)
+        return total
+
+    def lost_ns(self, changes: Sequence[CauseEdit]) -> float:
+        """Return how long of a step GPUs are idle or wait for communication or copies."""
+        edited = self.without(changes)
+        window = round(edited.window_ns)
+        exposed, idle = exposed_and_idle(edited.model.graph, edited.replayed.time, window)
+        return (exposed + idle) / self.steps
+
+
+class _Outcome(NamedTuple):
+    model: StepModel
+    replayed: Replay
+    window_ns: float
+
+
+def _window_ns(model: StepModel, time: Ints) -> float:
+    """Return what a rank's activities take from the first to the last, mean over ranks."""
+    ranks = Groups.by_keys(model.graph.activities.rank)
+    length = ranks.max(time[model.graph.end]) - ranks.min(time[model.graph.start])
+    return float(length.mean())
+
+
+def _mean_step_ns(step_windows: pa.Table, steps: list[int]) -> float:
+    """Return what whole steps take, mean over ranks; of some steps, where these are named."""
+    complete = truths(step_windows["complete"])
+    if steps:
+        complete &= np.isin(numbers(step_windows["step"], -1), steps)
+    length = numbers(step_windows["end_ns"]) - numbers(step_windows["start_ns"])
+    return float(length[complete].mean()) if complete.any() else 0.0
+
+
+def _ranks_to_replay(trace: Trace) -> tuple[Mapping[str, pa.Table], str]:
+    if len(trace.ranks) <= MOST_RANKS:
+        return trace.tables, ""
+    chosen = representatives(trace)
+    return chosen.tables, str(chosen)
+
+
+def _events_to_replay(tables: Mapping[str, pa.Table], steps: Steps) -> tuple[StepEvents, list[int]]:
+    """Return the activities and calls of all steps, or of as many as a graph has room for."""
+    origin = int(numbers(tables["kernels"]["start_ns"]).min())
+    many = tables["kernels"].num_rows
+    if many <= MOST_ACTIVITIES or len(steps.numbers) < 2:
+        return step_events(tables, steps, None, origin), []
+    chosen = _usual_run(steps, max(MOST_ACTIVITIES * len(steps.numbers) // many, 1))
+    cycle = steps.cycle_for(chosen[0])
+    calls = calls_of(tables, chosen, origin, cycle)
+    activities = activities_of(tables, calls, chosen, origin, cycle)
+    window = steps.low[chosen[0]] - origin, steps.high[chosen[-1]] - origin
+    return StepEvents(None, cycle, origin, window, activities, calls), chosen
+
+
+def _usual_run(steps: Steps, many: int) -> list[int]:
+    """Return so many steps, one after the other, that take about as long as steps do on average."""
+    periods = np.array([steps.periods[k] for k in steps.numbers], np.float64)
+    runs = np.convolve(periods, np.full(many, 1 / many), "valid")
+    first = int(np.abs(runs - periods.mean()).argmin())
+    return steps.numbers[first : first + many]

@@ -1,0 +1,64 @@
+"""Gains are held to the same job simulated without the fault; a small seed of `bench.causes`."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.causes import KINDS, Score, causes_of, draw_faults, judge, simulated, step_ns
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+
+TWO: dict[str, Any] = {
+    "model": "gpt3-126m",
+    "layers": 2,
+    "gpu": "a100-80gb",
+    "gpus_per_node": 2,
+    "micro_batch": 8,
+    "seq": 1024,
+    "steps": 3,
+    "seed": 4,
+    "stacks": False,
+}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_gains_are_right(kind: str, tmp_path: Path) -> None:
+    chance, score = random.Random(7), Score()
+    while score.cases < 2:  # some draws hold no fault that costs anything
+        job = KINDS[kind](chance) | {"layers": 4, "hidden": 1024, "ffn": 2688}
+        judge(score, job, draw_faults(chance, job), tmp_path)
+    assert max(score.errors) <= 0.2, str(score)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_many_first_causes_and_gains_are_right(kind: str, seed: int, tmp_path: Path) -> None:
+    chance, score = random.Random(100 + seed), Score()
+    for _ in range(25):
+        job = KINDS[kind](chance)
+        judge(score, job, draw_faults(chance, job), tmp_path)
+    assert score.is_met, str(score)
+
+
+def test_of_two_ranks_the_slow_one_is_held_to_the_fast_one(tmp_path: Path) -> None:
+    fault = "straggler:rank=1,factor=1.25"
+    slow = simulated(TWO, [fault], tmp_path)
+    gain = step_ns(slow) - step_ns(simulated(TWO, [], tmp_path))
+    first, *_ = causes_of(slow)
+    assert first["finding"] == "ranks wait for a slow GPU" and first["edit"] == "--fix-rank 1"
+    assert "rank 1 2" in first["evidence"], "24 to 26 %, not 10 to 13"
+    assert first["step_gain_ns_lo90"] <= gain <= first["step_gain_ns_hi90"]
+
+
+def test_a_gain_that_goes_with_a_larger_one_is_told(tmp_path: Path) -> None:
+    """Two stalls of one rank in every step: alone each gains its own, together both."""
+    faults = ("starved_loader:ms=20", "full_allocator:rank=1,times=2,ms=8")
+    simulate(checked(Config(**TWO, plants=faults)), tmp_path / "both")
+    rows = causes_of(tmp_path / "both")
+    together = [row["together_gain_ns"] for row in rows]
+    assert together == sorted(together)
+    assert together[0] == rows[0]["step_gain_ns"]
+    assert together[1] <= 1.01 * (rows[0]["step_gain_ns"] + rows[1]["step_gain_ns"])
