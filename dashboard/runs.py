@@ -130,7 +130,7 @@ class Runs:
     def _read_anew(self, key: str, inputs: Inputs) -> str:
         """Put a new reading of a run into the place of the old; return what went wrong."""
         try:
-            trace = open_trace(inputs, self._options)
+            trace = open_trace(inputs, self._options_of(key))
         except HtkError as error:
             return str(error)
         with self._lock:
@@ -218,9 +218,7 @@ class Runs:
 
     def _read(self, key: str, path: Inputs, job: OpenJob) -> None:
         try:
-            options = replace(self._options, progress=job)
-            if key.startswith(_UPLOAD):
-                options = replace(options, cache=False, confined=True)
+            options = replace(self._options_of(key), progress=job)
             trace = open_trace(path, options)
             with self._lock:
                 self._open[key] = trace
@@ -246,8 +244,18 @@ class Runs:
         for each in kept:
             each.forget(lambda k: isinstance(k, tuple) and k[0] == key)
 
+    def _options_of(self, key: str) -> OpenOptions:
+        """Return how a run is opened: one that was chosen on a page, below the allowed folders."""
+        if not key or key == "sample":
+            return self._options
+        if key.startswith(_UPLOAD):
+            outside = replace(self._options, cache=False, confined=True)
+            return replace(outside, within=tuple(filter(None, [self._uploads.folder])))
+        return replace(self._options, within=tuple(self.roots.values()))
+
     def path_of(self, key: str) -> Inputs:
-        """Return where a run lies; refused outside the allowed folders, links followed first."""
+        """Return where a run lies; refused outside the allowed folders, links followed first.
+        Files below it that lead out are refused when they are opened."""
         try:
             return self._path_of(key)
         except (OSError, ValueError):  # overlong names, say
@@ -267,9 +275,6 @@ class Runs:
         if not path.exists():
             gone = "this upload is not kept any more: upload it again"
             raise UsageError(gone if name == _UPLOAD else f"{key!r} does not exist (any more)")
-        for file in _files(path):
-            if not file.resolve().is_relative_to(root):
-                raise UsageError(f"{key!r} holds a link out of its folder: {file.name}")
         return path
 
     def key_of(self, text: str) -> str:
@@ -363,12 +368,6 @@ def _folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
         like = [f for f in like if not f.is_symlink() and not f.name.startswith(".")]
         if like:
             yield folder, like
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        for directory, _, files in os.walk(path):
-            yield from (Path(directory) / f for f in files)
 
 
 def holds_runs(folder: Path) -> bool:

@@ -44,6 +44,9 @@ class ParseOptions:
     keep: Callable[[pa.Table], pa.Table] = lambda table: table  # what is ready, out of memory
 
 
+MOST_RANKS = 1 << 20  # of a job: a file that states more is damaged, and lists would be made of it
+
+
 @dataclass(frozen=True)
 class Parsed:
     """What one file held.

@@ -3,16 +3,25 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from hashlib import sha256
 from typing import Any, BinaryIO, cast
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from htk.base.core.extras import install
+from htk.base.core.humanize import format_bytes
 from htk.base.core.parser import Source
 from htk.base.errors import MissingPackage, TraceError
-from htk.base.io.raw_files import reason
+from htk.base.io.raw_files import broken, reason
 
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
+# Parameters of an address that say who asks and for how long, not what is asked for.
+_SIGNATURES = re.compile(
+    r"(x-amz-|x-goog-).*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id|token"
+    r"|se|sig|ske|skoid|sks|skt|sktid|skv|sp|spr|sr|st|sv",
+    re.IGNORECASE,
+)
+MOST_STORED_BYTES = 1 << 40  # of one file: limits of time and memory follow from what is declared
 # What stores call the mark that changes with a file's content, the surest first.
 _MARKS = ("ETag", "etag", "md5Hash", "Content-MD5", "Digest")
 _TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated")
@@ -77,12 +86,23 @@ def _why(error: BaseException) -> str:
 def _source(system: Any, path: str, facts: Facts) -> Source:
     address = str(system.unstrip_protocol(path))
     name, size = _shown(address), facts.get("size")
+    if isinstance(size, int) and not 0 <= size <= MOST_STORED_BYTES:
+        most = format_bytes(MOST_STORED_BYTES)
+        return broken(name, f"{size:,} bytes are declared; a file of up to {most} is read")
     identity = None
     if mark := _first(facts, _MARKS):
-        identity = f"{name}|{size}|{mark}"
+        identity = f"{name}|{_asked_for(address)}{size}|{mark}"
     elif time := _first(facts, _TIMES):
         identity = f"{address}|{size}|{time}"
     return Source(name, partial(_open, system, path), size, identity)
+
+
+def _asked_for(address: str) -> str:
+    """Return a hash of an address's query without its signature; nothing for one without."""
+    query = parse_qsl(urlsplit(address).query, keep_blank_values=True)
+    named = sorted(pair for pair in query if not _SIGNATURES.fullmatch(pair[0]))
+    is_web = address.lower().startswith("http")
+    return f"{sha256(repr(named).encode()).hexdigest()}|" if is_web and named else ""
 
 
 def _first(facts: Facts, names: tuple[str, ...]) -> str:

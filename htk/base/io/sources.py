@@ -45,10 +45,12 @@ _WORKER_HOST = re.compile(
 _SGLANG = re.compile(r"-TP-(\d{1,6})(?:-EP-\d+)?(?:-[A-Z]+)?\.trace\.json")
 
 
-def resolve(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
+def resolve(inputs: str | Path | Sequence[str | Path], within: Sequence[Path] = ()) -> list[Source]:
     """Return every file that the inputs name, each once, in the order they were named.
 
-    One that cannot be used (a damaged archive, say) is there too, and says why when opened.
+    One that cannot be used (a damaged archive, say) is there too, and says why when opened. With
+    `within`, files on this machine are read below these folders only: wherever a path leads by
+    links or `..`, the file that would be opened is what counts.
     """
     listed = [inputs] if isinstance(inputs, str | Path) else inputs
     if not isinstance(listed, Sequence) or not all(isinstance(p, str | Path) for p in listed):
@@ -56,7 +58,7 @@ def resolve(inputs: str | Path | Sequence[str | Path]) -> list[Source]:
     names = list(dict.fromkeys(map(str, listed)))
     sources: dict[str, Source] = {}
     for name in names:
-        for source in _named(name):
+        for source in _named(name, tuple(folder.resolve() for folder in within)):
             sources.setdefault(source.identity or f"{name}|{source.name}", source)
     if not sources:
         raise TraceError(f"{', '.join(names) or 'no path'}: no file that may be a trace")
@@ -101,7 +103,7 @@ def content_identity(source: Source) -> str:
     return digest.hexdigest()
 
 
-def _named(name: str) -> list[Source]:
+def _named(name: str, within: tuple[Path, ...]) -> list[Source]:
     if not name:  # what a variable that is not set leaves of "$RUN", not the current folder
         raise TraceError("a path is empty; `.` names the current folder")
     if name == "-":
@@ -111,23 +113,23 @@ def _named(name: str) -> list[Source]:
     if remote.is_url(name):
         return [s for source in remote.sources(name, _may_be_trace) for s in _with_members(source)]
     try:
-        return _local(name, Path(name).expanduser())
+        return _local(name, Path(name).expanduser(), within)
     except OSError as error:
         raise TraceError(f"{name}: {reason(error)}") from error
 
 
-def _local(name: str, path: Path) -> list[Source]:
+def _local(name: str, path: Path, within: tuple[Path, ...]) -> list[Source]:
     if path.is_dir():
-        return list(_folder(path))
+        return list(_folder(path, within))
     if path.is_file():
-        return _with_members(_file(path))
-    if path.is_fifo():  # <(gunzip -c x) of a shell
+        return _with_members(_file(path, within))
+    if path.is_fifo() and not within:  # <(gunzip -c x) of a shell
         with path.open("rb") as pipe:
             return _spooled(name, pipe)
     if path.exists():
         raise TraceError(f"{name}: neither a file nor a folder")
     if any(c in name for c in "*?["):
-        return [s for match in _glob(str(path)) for s in _local(match, Path(match))]
+        return [s for match in _glob(str(path)) for s in _local(match, Path(match), within)]
     raise TraceError(f"{name}: no such file or folder")
 
 
@@ -140,14 +142,14 @@ def _glob(pattern: str) -> list[str]:
     return matches
 
 
-def _folder(folder: Path) -> Iterator[Source]:
+def _folder(folder: Path, within: tuple[Path, ...]) -> Iterator[Source]:
     """Files below a folder that may be traces; links to folders are not followed."""
     for directory, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
         for file in sorted(files):
             path = Path(directory) / file
             if _may_be_trace(file) and path.is_file() and not _is_exported(path):
-                yield from _with_members(_file(path))
+                yield from _with_members(_file(path, within))
 
 
 def _is_exported(path: Path) -> bool:
@@ -172,8 +174,10 @@ def _members(source: Source) -> list[Source]:
     return within or [broken(source.name, "no file in it that may be a trace")]
 
 
-def _file(path: Path) -> Source:
+def _file(path: Path, within: tuple[Path, ...]) -> Source:
     resolved = path.resolve()
+    if within and not any(resolved.is_relative_to(folder) for folder in within):
+        return broken(printable(path), "leads out of the folders that may be read")
     facts = resolved.stat()
     changed = f"{facts.st_mtime_ns}|{facts.st_ctime_ns}"  # the second cannot be set back
     identity = f"{printable(resolved)}|{facts.st_size}|{changed}|{facts.st_ino}"

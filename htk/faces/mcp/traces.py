@@ -5,6 +5,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from htk.base.core.humanize import parse_int_ranges
@@ -47,11 +48,12 @@ class Traces:
 
     def _opened(self, path: str) -> Trace:
         inside = SAMPLE if path == "sample" else self.inside(path)
-        key = str(inside), tuple(source.identity for source in resolve(inside))
+        options = replace(self._options, within=() if path == "sample" else self.roots)
+        key = str(inside), tuple(source.identity for source in resolve(inside, options.within))
         with self._turn:
             trace = self._open.get(key)
         if trace is None:
-            trace = open_trace(inside, self._options)
+            trace = open_trace(inside, options)
         with self._turn:
             trace = self._open.setdefault(key, trace)  # another thread may have opened it meanwhile
             self._open.move_to_end(key)

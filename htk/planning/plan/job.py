@@ -7,6 +7,7 @@ pipeline stages last; experts are spread over neighbouring ranks of a stage.
 import math
 from dataclasses import dataclass
 
+from htk.base.core.parser import MOST_RANKS
 from htk.base.errors import UsageError
 from htk.physics.decoder import Decoder
 from htk.physics.hardware import Gpu
@@ -26,7 +27,6 @@ _ALIASES = {
     "zero_3": "full_shard", "fsdp": "full_shard", "hsdp": "hybrid_shard",
     "distributed_optimizer": "zero1",
 }  # fmt: skip
-_MOST_GPUS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -219,8 +219,8 @@ def _check_counts(job: PlannedJob) -> None:
         raise UsageError(
             "nodes, GPUs per node, micro-batch, length and accumulation must be at least 1"
         )
-    if job.ranks > _MOST_GPUS:
-        raise UsageError(f"{job.ranks} GPUs: at most {_MOST_GPUS} are planned for")
+    if job.ranks > MOST_RANKS:
+        raise UsageError(f"{job.ranks} GPUs: at most {MOST_RANKS} are planned for")
     for name in ("price", "run_tokens", "capacity", "link_gbps", "watts", "oversubscription"):
         value = getattr(job, name)
         if value is not None and not (value > 0 and math.isfinite(value)):

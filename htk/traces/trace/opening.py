@@ -67,6 +67,7 @@ class OpenOptions:
     keep_unknown_arguments: bool = False
     cache_by_content: bool = False  # a hash of the bytes instead of size and time
     time_unit: str | None = None  # of rows whose columns do not say it: s, ms, us or ns
+    within: tuple[Path, ...] = ()  # folders that files must lie in, links followed; none: anywhere
     confined: bool = False  # read every file as one from outside: in a process with limits
     progress: Progress = field(default_factory=Progress)
     on: str | None = None  # who reads and answers: threads, processes or ray
@@ -78,7 +79,7 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     options = options or OpenOptions()
     work = Workplace(options.on, options.memory_bytes)
     stored = stored_recordings(inputs)
-    sources = resolve(with_sample(inputs)) if stored is None else []
+    sources = resolve(with_sample(inputs), options.within) if stored is None else []
     read, unread, failed = stored or read_all(sources, options, work)
     if not read:
         raise _nothing(sources, unread, failed)

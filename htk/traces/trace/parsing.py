@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from htk.base.core.parser import Head, Parsed, ParseOptions, Parser, Source
+import pyarrow as pa
+
+from htk.base.core.parser import MOST_RANKS, Head, Parsed, ParseOptions, Parser, Source
 from htk.base.errors import MalformedTrace, UnknownFormat
 from htk.base.io.raw_files import reason
 from htk.base.io.sources import head
@@ -36,8 +38,28 @@ def parser_of(start: Head) -> Parser:
 def parse_with(parser: Parser, source: Source, options: ParseOptions) -> Parsed:
     """Return what a parser reads of a file, under its name."""
     parsed = parser.parse(source, options)
-    others = tuple(replace(process, parser=parser.NAME) for process in parsed.others)
-    return replace(parsed, parser=parser.NAME, others=others)
+    first, *others = (
+        drop_absurd_world(replace(process, parser=parser.NAME))
+        for process in (parsed, *parsed.others)
+    )
+    return replace(first, others=tuple(others))
+
+
+def drop_absurd_world(parsed: Parsed) -> Parsed:
+    """Return the recording without a number of ranks that no job has, which becomes an issue."""
+    world_size = parsed.world_size
+    if world_size is None or 0 < world_size <= MOST_RANKS:
+        return parsed
+    from htk.parsers.common.log_records import Issues
+
+    issues = Issues()
+    text = f"a world of {world_size:,} ranks; at most {MOST_RANKS:,} are believed"
+    issues.add("absurd_count", text)
+    stated = [parsed.tables[name] for name in ("parse_issues",) if name in parsed.tables]
+    all_issues = pa.concat_tables([*stated, issues.table()], promote_options="default")
+    facts = {name: value for name, value in parsed.facts.items() if name != "world_size"}
+    tables = {**parsed.tables, "parse_issues": all_issues}
+    return replace(parsed, tables=tables, world_size=None, facts=facts)
 
 
 def unforeseen(name: str, error: Exception) -> str:

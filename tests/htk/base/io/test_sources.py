@@ -331,10 +331,19 @@ def web(tmp_path: Path) -> Iterator[str]:
             super().__init__(*args, directory=str(tmp_path))  # type: ignore[arg-type]
 
         def send_head(self) -> Any:
+            if "absurd" in self.path:
+                self.send_response(200)
+                self.send_header("Content-Length", str(10**15))
+                self.end_headers()
+                return None
             if "forbidden" not in self.path:
                 return super().send_head()
             self.send_error(403)
             return None
+
+        def end_headers(self) -> None:
+            self.send_header("ETag", '"the same for all"')
+            super().end_headers()
 
         def log_message(self, *args: object) -> None: ...
 
@@ -353,6 +362,24 @@ def test_http(web: str, tmp_path: Path) -> None:
         resolve(f"{web}/none.json")
     with pytest.raises(TraceError, match="Connect"):
         resolve("http://127.0.0.1:9/t.json")
+
+
+def test_what_a_query_asks_for_is_part_of_a_file_and_a_signature_is_not(
+    web: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.json").write_bytes(CONTENT)
+    asked = ("", "?v=1", "?v=2", "?v=1&X-Amz-Signature=one", "?sig=two&v=1")
+    plain, first, second, signed, shared = (
+        resolve(f"{web}/t.json{query}")[0].identity for query in asked
+    )
+    assert len({plain, first, second}) == 3
+    assert first == signed == shared and "two" not in str(shared)
+
+
+def test_a_size_that_no_file_has_is_refused_before_limits_follow_from_it(web: str) -> None:
+    (source,) = resolve(f"{web}/absurd.json")
+    with pytest.raises(TraceError, match="1,000,000,000,000,000 bytes are declared"):
+        source.open()
 
 
 def test_a_signed_address_opens_and_its_signature_is_not_shown(web: str, tmp_path: Path) -> None:

@@ -114,11 +114,23 @@ def test_answers_are_those_of_the_registry(root: Path) -> None:
 def test_what_is_outside_the_roots_is_refused(root: Path, tmp_path: Path) -> None:
     secret = write(tmp_path / "secret.json", kernel("hidden", 1, 3), **of_rank(0))
     (root / "link.json").symlink_to(secret)
+    for name in ("alone", "beside"):
+        (root / name).mkdir()
+        (root / name / "rank0.json").symlink_to(secret)
+    (root / "beside" / "rank1.json").symlink_to(root / "rank1.json")
+    os.mkfifo(root / "pipe")
 
     async def talk(client: Client) -> None:
         for path in (str(secret), "../secret.json", "link.json", "/etc/passwd", "https://a/b"):
             refused = await client.call_tool("kernel_top", {"path": path})
             assert refused.is_error and "below" in text(refused) and "hidden" not in text(refused)
+        for path in ("alone", "pipe"):
+            refused = await client.call_tool("kernel_top", {"path": path})
+            assert refused.is_error and "hidden" not in text(refused)
+        beside = text(await client.call_tool("kernel_top", {"path": "beside"}))
+        assert "hidden" not in beside
+        coverage = json.loads(beside)["coverage"]
+        assert (coverage["ranks"], coverage["files_failed"]) == ([1], 1)
         wrong = await client.call_tool("kernel_top", {"path": ".", "sort_by": "nothing"})
         assert wrong.is_error
         reading = {"path": ".", "query": f"select * from read_text('{secret}')"}
