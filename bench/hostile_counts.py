@@ -56,8 +56,8 @@ class Outcome(NamedTuple):
 def list_samples() -> list[Path]:
     """Return the samples whose integers can be replaced."""
     files = (path for path in sorted(SAMPLES.rglob("*")) if path.is_file())
-    whole = [f for f in files if f.suffix not in _LEFT_OUT and "damaged" not in f.parts]
-    return [f for f in whole if 0 < f.stat().st_size <= LARGEST]
+    readable = [f for f in files if f.suffix not in _LEFT_OUT and "damaged" not in f.parts]
+    return [f for f in readable if 0 < f.stat().st_size <= LARGEST]
 
 
 def draw_cases(seed: int, count: int) -> list[Case]:
@@ -184,25 +184,25 @@ def ask_questions(path: Path) -> None:
             refuse_internal_error(error)
 
 
-def refuse_internal_error(said: object) -> None:
-    if "internal error" in str(said):
-        raise RuntimeError(str(said))
+def refuse_internal_error(report: object) -> None:
+    if "internal error" in str(report):
+        raise RuntimeError(str(report))
 
 
 def run_case(case: Case) -> Outcome:
     """Return how a process with limits ends that reads the case."""
     with tempfile.TemporaryDirectory() as folder:
         path = write_case(case, Path(folder))
-        said = Path(folder) / "said"
+        report = Path(folder) / "report"
         child = os.fork()
         if child == 0:
-            _read_with_limits(path, said)
+            _read_with_limits(path, report)
         _, status, usage = os.wait4(child, 0)
-        return Outcome(case, _explain_end(status, usage, said))
+        return Outcome(case, _explain_end(status, usage, report))
 
 
-def _read_with_limits(path: Path, said: Path) -> None:
-    """Read the file in this process, which ends here; what went wrong is written to `said`."""
+def _read_with_limits(path: Path, report: Path) -> None:
+    """Read the file in this process, which ends here; what went wrong is written to `report`."""
     code = 0
     try:
         devnull = os.open(os.devnull, os.O_WRONLY)
@@ -215,7 +215,7 @@ def _read_with_limits(path: Path, said: Path) -> None:
         signal.alarm(20 * MOST_SECONDS)
         ask_questions(path)
     except BaseException:
-        said.write_text(traceback.format_exc()[-1500:])
+        report.write_text(traceback.format_exc()[-1500:])
         code = 1
     os._exit(code)
 
@@ -226,11 +226,11 @@ def _data_bytes() -> int:
     return int(text.split("VmData:")[1].split()[0]) << 10
 
 
-def _explain_end(status: int, usage: resource.struct_rusage, said: Path) -> str:
+def _explain_end(status: int, usage: resource.struct_rusage, report: Path) -> str:
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     if os.WEXITSTATUS(status):
-        return said.read_text() if said.exists() else f"exit code {os.WEXITSTATUS(status)}"
+        return report.read_text() if report.exists() else f"exit code {os.WEXITSTATUS(status)}"
     above = (usage.ru_maxrss << 10) - (_own_peak() << 10)
     return f"{above >> 20} MB" if above > MOST_BYTES else ""
 
