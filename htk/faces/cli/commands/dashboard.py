@@ -150,10 +150,10 @@ def _serve(
             dev_tools_disable_version_check=True,
         )
         return
-    from waitress.server import create_server
+    from htk.dashboard.connections import make_server
 
-    server = create_server(
-        app.server, host=host, port=port, threads=THREADS, max_request_body_size=most_bytes
+    server = make_server(
+        app.server, token, host=host, port=port, threads=THREADS, max_request_body_size=most_bytes
     )
     url = f"http://{named}:{server.effective_port}/{query}"
     click.echo(f"dashboard: {url}  (Ctrl-C ends it)", err=True)
