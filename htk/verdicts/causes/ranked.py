@@ -60,7 +60,7 @@ def rank_by_gain(
             ranked.append(row)
             continue
         gain = replayed.gain((change,), before if row.cause.is_bound else ())
-        if gain is not None and gain.ns > 0:
+        if gain is None or gain.ns > 0:  # None: the edit does not apply, what was recorded stays
             ranked.append(replace(row, gain=gain))
     rows, all_changes = _with_others(sorted(ranked, key=lambda row: -row.weight), replayed)
     won_ns = replayed.lost_ns(()) - replayed.lost_ns(all_changes)

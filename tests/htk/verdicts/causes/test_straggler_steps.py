@@ -61,8 +61,10 @@ def test_costs_are_those_of_stragglers(tmp_path: Path) -> None:
     steps = ask(trace, "straggler_steps").to_pylist()
     for row in ask(trace, "stragglers").to_pylist():
         own = [s for s in steps if s["rank"] == row["rank"]]
-        for name in ("cost_to_others_ns", "lateness_ns", "times_blamed"):
+        for name in ("cost_to_others_ns", "times_blamed"):
             assert sum(s[name] for s in own) == row[name]
+        # Late now and ahead later: over all steps no more than its own time is beyond the others'.
+        assert sum(s["lateness_ns"] for s in own) >= row["lateness_ns"]
 
 
 def test_the_picture_has_a_cell_for_each_rank_and_step(tmp_path: Path) -> None:
