@@ -138,6 +138,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "strategy": ("Sharding: ", None),
     "strict": ("Fail where a file is damaged, unread or incomplete", False),
     "tags": ("Tags of a run", None),
+    "sequence_parallel": ("Sequence parallelism with tensor parallelism", ...),
     "tensor_parallel": ("GPUs that share each layer", 1),
     "time_unit": ("Unit of operation-level rows", None),
     "title": ("Title; by default the name of the recording", None),

@@ -1,10 +1,7 @@
 """The configuration of a simulated job: model, cluster, strategy, and how untidy reality is."""
 
-import textwrap
-import tomllib
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from htk.base.errors import UsageError
 from htk.physics.decoder import Decoder
@@ -16,6 +13,7 @@ from htk.recording.simulate.plant_options import Value, check_plant, read_plant
 from htk.recording.simulate.sharing import check_divides, check_multiple
 
 CLOCKS = ("node", "process")
+EXCHANGES = ("all_to_all", "messages")
 _COUNTS = (
     *("nodes", "gpus_per_node", "micro_batch", "seq", "steps", "accumulation", "queue"),
     *("tensor_parallel", "pipeline_parallel", "virtual_stages"),
@@ -59,7 +57,9 @@ class Config:
     pipeline_parallel: int = 1  # stages of a pipeline, which share out the layers
     virtual_stages: int = 1  # chunks of layers that each of them holds; from 2 on, interleaved
     batched_messages: bool = True  # between stages: those of a call are one kernel
+    sequence_parallel: bool = False  # tensor-parallel ranks share tokens between products
     context_parallel: int = 1  # ranks that share each sequence
+    context_exchange: str = "all_to_all"  # how keys and values go round; or messages
     expert_parallel: int = 1  # ranks of data parallelism that experts are spread over
     expert_skew: float = 0.0  # spread of the tokens that ranks' experts get, logarithmic
     micro_batch: int = 1
@@ -68,6 +68,7 @@ class Config:
     checkpointing: bool = False
     precision: str = "bf16"
     decode_requests: int = 0  # that a server answers at once; 0: a step of training
+    custom_all_reduce: bool = False  # of a server: kernels of its own, which c10d does not see
     context: int = 1024  # tokens that each of them looks back on
     steps: int = 3
     first_step: int = 10  # 0: the recording begins with the job's start-up
@@ -97,6 +98,7 @@ class Config:
     profiler_ns: int = 350  # cost of recording a CPU event
     sync_records: bool = True
     metadata: bool = True  # of collectives, on their kernels
+    split_groups: bool = False  # all groups of a split have one name, as split_group gives them
     named_groups: bool = True  # else c10d records no group, number or id, as before PyTorch 2.3
     stacks: bool = True  # Python calls, with those of nn.Modules
     plants: tuple[str, ...] = ()
@@ -145,6 +147,11 @@ class Config:
     @property
     def replicas(self) -> int:
         return self.data_parallel // self.shards
+
+    @property
+    def job_ranks(self) -> int:
+        """The number of ranks of a job: of servers, each tensor-parallel group is one by itself."""
+        return self.tensor_parallel if self.decode_requests else self.ranks
 
     @property
     def written(self) -> tuple[int, ...]:
@@ -238,6 +245,7 @@ class Config:
             micro_batches=self.accumulation,
             virtual=self.virtual_stages,
             checkpointing="full" if self.checkpointing else "none",
+            sequence_parallel=self.sequence_parallel,
         )
 
     @property
@@ -270,6 +278,9 @@ def checked(config: Config) -> Config:
         raise UsageError(f"no FSDP {config.fsdp}; there are 1, 2")
     if config.clocks not in CLOCKS:
         raise UsageError(f"no clocks of a {config.clocks!r}; there are {', '.join(CLOCKS)}")
+    if config.context_exchange not in EXCHANGES:
+        there = ", ".join(EXCHANGES)
+        raise UsageError(f"no context_exchange {config.context_exchange!r}; there are {there}")
     for name in _COUNTS:
         if getattr(config, name) < 1:
             raise UsageError(f"{name} is {getattr(config, name)}, not at least 1")
@@ -292,6 +303,10 @@ def _check_layout(config: Config) -> None:
     model, tensor = config.decoder, config.tensor_parallel
     heads = {"gpus_per_node": config.gpus_per_node, "kv_heads": model.kv_heads, "ffn": model.ffn}
     check_divides("tensor_parallel", tensor, heads)
+    if config.sequence_parallel:
+        if tensor == 1:
+            raise UsageError("sequence_parallel goes with tensor_parallel, which is 1")
+        check_divides("tensor_parallel", tensor, {"tokens of a micro-batch": config.tokens})
     _check_pipeline(config)
     data = {"data-parallel ranks": config.data_parallel}
     check_divides("expert_parallel", config.expert_parallel, data | {"experts": model.experts})
@@ -300,8 +315,6 @@ def _check_layout(config: Config) -> None:
         raise UsageError(f"expert_skew is {config.expert_skew:g}, and must be 0 to 2")
     if config.expert_parallel > 1 and config.strategy != "ddp":
         raise UsageError("expert_parallel goes with strategy ddp")
-    if config.context_parallel > 1 and tensor > 1:
-        raise UsageError("context_parallel goes with tensor_parallel 1")
     if config.graphs and max(tensor, config.context_parallel, config.expert_parallel) > 1:
         raise UsageError(
             "graphs hold no collectives: no tensor_parallel, context_parallel or expert_parallel"
@@ -330,8 +343,10 @@ def _check_server(config: Config) -> None:
     """Raise UsageError unless a server can answer so."""
     if config.decode_requests < 0 or config.context < 1:
         raise UsageError("a server answers requests ≥ 1 of context ≥ 1")
-    if config.decode_requests and config.ranks > config.tensor_parallel:
-        raise UsageError("a server answers on one tensor-parallel group")
+    if config.decode_requests and config.pipeline_parallel > 1:
+        raise UsageError("a server answers without pipeline_parallel")
+    if config.custom_all_reduce and not config.decode_requests:
+        raise UsageError("custom_all_reduce goes with decode_requests")
 
 
 def _check_planted(config: Config, name: str, options: dict[str, Value]) -> None:
@@ -360,34 +375,3 @@ def _fits(config: Config) -> None:
             f"out of memory: a step needs {needed:.1f} GB and {config.device.device_name} has"
             f" {there:g}; shard more, take a smaller micro-batch or --checkpointing"
         )
-
-
-def from_toml(path: Path, **overrides: Any) -> Config:
-    """Return a configuration from a file; what is given besides wins."""
-    try:
-        read = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as why:
-        raise UsageError(f"{path} is not a readable TOML file: {why}") from None
-    options = {f.name for f in fields(Config)}
-    strange = sorted(read.keys() - options)
-    if strange:
-        raise UsageError(f"{path} has {', '.join(strange)}; known are {', '.join(sorted(options))}")
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
-    for name, value in values.items():
-        _must_suit(path, name, value)
-    return checked(replace(Config(**values), **overrides))
-
-
-_LARGEST = 1e15  # of any number of a job
-
-
-def _must_suit(path: Path, name: str, value: Any) -> None:
-    """Raise UsageError unless a value from a file has its option's type."""
-    usual = getattr(Config, name)
-    if name == "ranks_only":
-        usual = ()
-    number = (int, float) if usual is None or isinstance(usual, float) else type(usual)
-    shown = textwrap.shorten(repr(value), 60, placeholder="…")
-    suits = isinstance(value, number) and isinstance(value, bool) == isinstance(usual, bool)
-    if not suits or (isinstance(value, int | float) and not abs(value) < _LARGEST):
-        raise UsageError(f"{path}: {name} is {shown}, which has the wrong type")

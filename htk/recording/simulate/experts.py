@@ -14,6 +14,7 @@ from htk.recording.simulate.host import Load, SimulatedHost
 from htk.recording.simulate.instructions import COMPUTE, Activity
 from htk.recording.simulate.layers import Layers
 from htk.recording.simulate.operator_inputs import arguments
+from htk.recording.simulate.splits import Splits, splits_of
 
 
 class MixtureLayers(Layers):
@@ -31,10 +32,11 @@ class MixtureLayers(Layers):
 
     def _feed_forward(self) -> None:
         hidden, width = self.model.hidden, self.model.ffn // self.split
-        load, sent = self._loads(), self._routed * hidden
+        splits, load = self._routing()
+        sent = self._routed * hidden
         self._linear("router", self.model.experts, hidden)
         self._pointwise("index_select", sent, 2, "IndexSelectBackward0", 3)
-        self._exchange(sent, (), load)
+        self._exchange(sent, splits)
         self.load = load
         for _ in ("gate", "up") if self.model.gated else ("in",):
             self._grouped(width, hidden)
@@ -46,30 +48,33 @@ class MixtureLayers(Layers):
             self._pointwise("gelu", inner, 2, "GeluBackward0", 3, width=width)
         self._grouped(hidden, width)
         self.load = ()
-        self._exchange(sent, load, ())
+        self._exchange(sent, splits, back=True)
         self._pointwise("index_add", sent, 2, "IndexAddBackward0", 3)
 
-    def _loads(self) -> Load:
-        """Return how many tokens the experts of each rank get, over the mean of their group."""
+    def _routing(self) -> tuple[Splits | None, Load]:
+        """Return the tokens that each rank sends to the experts of each, and how many each gets
+        over the mean; all alike where none is liked better."""
         config = self.config
         if config.expert_parallel == 1 or not config.expert_skew:
-            return ()
+            return None, ()
         liked: Floats = np.exp(self._drawn.normal(0, config.expert_skew, config.expert_parallel))
-        group_place = np.arange(config.ranks) // config.tensor_parallel % config.expert_parallel
-        return tuple((liked / liked.mean())[group_place].tolist())
+        each = config.ranks // self.split
+        drawn = self._drawn.multinomial(self._routed, liked / liked.sum(), each)
+        sent = np.repeat(drawn, self.split, axis=0)  # tensor-parallel ranks have the same tokens
+        splits = splits_of(self.host.groups["expert"], sent, self.model.hidden)
+        return splits, tuple((splits.received.sum(axis=1) / self._routed).tolist())
 
-    def _exchange(self, elements: int, in_load: Load, out_load: Load) -> None:
+    def _exchange(self, elements: int, splits: Splits | None, *, back: bool = False) -> None:
         """Tokens go to their experts or come back; their gradients the other way."""
         if self.config.expert_parallel == 1:
             return
-        self.host.collective(
-            "all_to_all", elements, "expert", COMPUTE, in_load=in_load, out_load=out_load
-        )
-        self.host.tape.append(
-            lambda: self.host.collective(
-                "all_to_all", elements, "expert", COMPUTE, in_load=out_load, out_load=in_load
-            )
-        )
+        there = splits and splits.returned
+        ways = (there, splits) if back else (splits, there)
+        self._all_to_all(elements, ways[0])
+        self.host.tape.append(lambda: self._all_to_all(elements, ways[1]))
+
+    def _all_to_all(self, elements: int, splits: Splits | None) -> None:
+        self.host.collective("all_to_all", elements, "expert", COMPUTE, splits=splits)
 
     def _grouped(self, out: int, into: int) -> None:
         """A product for each expert of the rank, in one kernel."""

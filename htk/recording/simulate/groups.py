@@ -18,6 +18,7 @@ class Group:
     description: str
     nodes: int  # that a group spans
     gpus_per_node: int
+    job_ranks: int  # of servers side by side, those of one
 
     @property
     def size(self) -> int:
@@ -78,14 +79,17 @@ def process_groups(config: Config) -> dict[str, Group]:
     groups, number = {}, 1
     for kind, table in kinds.items():
         members = tuple(tuple(row) for row in table.tolist())
-        if members == (tuple(range(config.ranks)),):
-            names: tuple[str, ...] = ("0",)
+        if len(members[0]) == config.job_ranks > 1:
+            names: tuple[str, ...] = ("0",) * len(members)
         else:
-            names = tuple(str(number + k) for k in range(len(members)))
-            number += len(members)
+            apart = 0 if config.split_groups else 1
+            names = tuple(str(number + apart * k) for k in range(len(members)))
+            number += len(set(names))
         nodes = len({rank // config.gpus_per_node for rank in members[0]})
-        description = "default_pg" if names == ("0",) else f"mesh_{kind}"
-        groups[kind] = Group(members, names, description, nodes, config.gpus_per_node)
+        description = "default_pg" if names[0] == "0" else f"mesh_{kind}"
+        groups[kind] = Group(
+            members, names, description, nodes, config.gpus_per_node, config.job_ranks
+        )
     return groups
 
 

@@ -38,7 +38,7 @@ def header(config: Config, rank: int, groups: dict[str, Group]) -> str:
         "record_shapes": 1,
         "profile_memory": 1,
         **({"with_stack": 1} if config.stacks else {}),
-        "trace_id": md5(f"{config.seed}".encode(), usedforsecurity=False).hexdigest().upper(),
+        "trace_id": _trace_id(config, rank),
         **({"host_name": host_name(config, rank)} if config.host_names else {}),
         "distributedInfo": _distributed(config, rank, groups),
         "displayTimeUnit": "ms",
@@ -81,8 +81,18 @@ def _device(config: Config, number: int) -> dict[str, Any]:
     }
 
 
+def _trace_id(config: Config, rank: int) -> str:
+    job = rank // config.job_ranks
+    text = f"{config.seed}.{job}" if job else f"{config.seed}"
+    return md5(text.encode(), usedforsecurity=False).hexdigest().upper()
+
+
 def _distributed(config: Config, rank: int, groups: dict[str, Group]) -> dict[str, Any]:
-    facts: dict[str, Any] = {"backend": "nccl", "rank": rank, "world_size": config.ranks}
+    facts: dict[str, Any] = {
+        "backend": "nccl",
+        "rank": rank % config.job_ranks,
+        "world_size": config.job_ranks,
+    }
     if config.named_groups:
         facts |= _listed(config, rank, groups)
     return facts | {"nccl_version": "2.29.7"}
@@ -90,11 +100,12 @@ def _distributed(config: Config, rank: int, groups: dict[str, Group]) -> dict[st
 
 def _listed(config: Config, rank: int, groups: dict[str, Group]) -> dict[str, Any]:
     """Return the process groups that a rank is in."""
-    listed = {"0": ("default_pg", list(range(config.ranks)))}
+    listed = {"0": ("default_pg", list(range(config.job_ranks)))}
     for group in groups.values():
         own = group.of_rank[rank]
         if group.size > 1:
-            listed.setdefault(group.names[own], (group.description, list(group.members[own])))
+            members = [member % config.job_ranks for member in group.members[own]]
+            listed.setdefault(group.names[own], (group.description, members))
     return {
         "pg_count": len(listed),
         "pg_config": [

@@ -26,6 +26,7 @@ from htk.recording.simulate.instructions import (
     StreamEvent,
 )
 from htk.recording.simulate.operator_inputs import OperatorInputs, Tensors, arguments
+from htk.recording.simulate.splits import Splits, all_to_next
 from htk.recording.simulate.stages import Stage
 from htk.recording.simulate.times import Times
 
@@ -42,7 +43,7 @@ _RECORDS = {
     "all_reduce": ("allreduce", "c10d::allreduce_", "nccl:all_reduce"),
     "all_to_all": ("all_to_allv", "c10d::alltoall_base_", "nccl:all_to_all"),
 }
-Load = tuple[float, ...]
+Load = tuple[float, ...]  # of each rank, times the mean
 _KERNELS = {
     "all_gather": "ncclDevKernel_AllGather_RING_LL",
     "reduce_scatter": "ncclDevKernel_ReduceScatter_Sum_{}_RING_LL",
@@ -167,13 +168,13 @@ class SimulatedHost:
         group: str,
         stream: int,
         *,
-        in_load: Load = (),
-        out_load: Load = (),
+        splits: Splits | None = None,
         to_next: bool = False,
     ) -> None:
         """Launch a collective over a kind of group; `elements`: those of the whole buffer.
 
-        `to_next`: an all-to-all in which each rank sends all that it has to its neighbour.
+        `splits` of an all-to-all whose parts differ; `to_next`: in it each rank sends all that it
+        has to its neighbour.
         """
         members = self.groups[group]
         n = members.size
@@ -204,8 +205,7 @@ class SimulatedHost:
             transfer.algorithm,
             number,
             stream == COMPUTE,
-            in_load,
-            out_load,
+            all_to_next(members, into) if to_next else splits,
         )
         called = {
             "all_gather": arguments(element, (out,), (into,), None, "False", "-1"),
@@ -221,57 +221,89 @@ class SimulatedHost:
             self.think(6000)
             self.launch(self._kernel(call, stream))
 
-    def exchange(self, group: str, parts: list[tuple[str, int]], elements: int) -> None:
-        """Send and receive messages of so many elements: `send` or `recv`, and the places on in the
-        group of the other end. What is computed next waits for them.
+    def _custom_all_reduce(self, call: Collective, stream: int) -> Activity:
+        """Return the kernel of vLLM's own all-reduce: its name says how many ranks it has."""
+        element = "float" if call.element_bytes == 4 else "__nv_bfloat16"
+        ranks = self.groups[call.group].size
+        name = f"void vllm::cross_device_reduce_1stage<{element}, {ranks}>(vllm::RankData*)"
+        return Activity(
+            name, "comm", stream, call.transfer_ns, grid=(36, 1, 1), block=(512, 1, 1),
+            collective=call,
+        )  # fmt: skip
 
-        Batched, they are one kernel of the group's communicator (batch_isend_irecv); else one
-        each, of the communicator of the pair.
+    def exchange(self, group: str, parts: list[tuple[str, int]], elements: int) -> None:
+        """Send and receive messages of so many elements: `send` or `recv`, and how far on in the
+        group the other end is. What is computed next waits for them.
+
+        Batched, they are one kernel of the group's communicator; else one each, of the communicator
+        of the pair.
         """
+        streams = {ONWARD}
         if self.config.batched_messages:
-            calls = [(parts, ONWARD, group)]
+            self.order(COMPUTE, ONWARD)
+            self.batch(group, parts, elements, ONWARD)
         else:
-            size, position = self.groups[group].size, self.stage.number
-            calls = [
-                ([part], *_of_pair(group, size, position, part[1]))
-                for part in _paired(parts, position)
-            ]
-        for messages, stream, channel in calls:
-            self._exchange(group, messages, elements, stream, channel)
-        for stream in sorted({self._on(stream) for _, stream, _ in calls}):
+            streams = {self._one_message(group, part, elements) for part in self._paired(parts)}
+        for stream in sorted({self._on(stream) for stream in streams}):
             self.wait(COMPUTE, self.record(stream))
 
-    def _exchange(
-        self, group: str, parts: list[tuple[str, int]], elements: int, stream: int, channel: str
-    ) -> None:
-        """Launch the kernel of a call's messages."""
+    def batch(self, group: str, parts: list[tuple[str, int]], elements: int, stream: int) -> None:
+        """Launch messages as one kernel (batch_isend_irecv)."""
+        sequence = self._next_exchange(group)
+        messages = [self._message(*part, group, elements, sequence) for part in parts]
+        for message in messages:
+            with self._recorded(message):
+                self.think(3000)
+        call = Exchange(tuple(messages), True, group, group)
+        with self.range("nccl:coalesced", annotation=True, on_gpu=True):
+            self.think(3000)
+            self.launch(self._exchange_kernel(call, self._on(stream)))
+
+    def _one_message(self, group: str, part: tuple[str, int], elements: int) -> int:
+        """Launch a message between stages as a kernel of its own; returns its stream."""
+        kind, shift = part
+        size, own = self.groups[group].size, self.stage.number
+        other = (own + shift) % size
+        low, high = sorted((own, other))
+        stream = ONWARD if shift == 1 or size == 2 else BACK
         self.order(COMPUTE, stream)
+        message = self._message(kind, shift, group, elements, self._next_exchange(group))
+        call = Exchange((message,), False, group, f"{group} {low}:{high}")
+        note = f"nccl:{kind} {own}{'->' if kind == 'send' else '<-'}{other}"
+        with self._recorded(message), self.range(note, annotation=True, on_gpu=True):
+            self.think(3000)
+            self.launch(self._exchange_kernel(call, self._on(stream)))
+        return stream
+
+    def _paired(self, parts: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return messages in an order in which no pair of neighbours waits for each other.
+
+        Megatron's: even stages send onward first, odd ones receive from behind first, and so back.
+        """
+        even = [("send", 1), ("recv", -1), ("recv", 1), ("send", -1)]
+        odd = [("recv", -1), ("send", 1), ("send", -1), ("recv", 1)]
+        order = odd if self.stage.number % 2 else even
+        return [part for part in order if part in parts]
+
+    def _next_exchange(self, group: str) -> int:
         sequence = self.program.exchanges.get(group, 0)
         self.program.exchanges[group] = sequence + 1
-        messages = tuple(
-            self._message(kind, group, shift, elements, sequence) for kind, shift in parts
-        )
-        batched = self.config.batched_messages
-        call = Exchange(messages, batched, group, channel)
-        inputs = arguments(self.config.element_type, Tensors(((elements,),)))
-        for message in messages:
-            with (
-                self.range(
-                    f"c10d::{message.kind if message.kind == 'send' else 'recv_'}", inputs=inputs
-                ),
-                self.range("record_param_comms", collective=message),
-            ):
-                self.think(3000)
-                if not batched:
-                    with self.range(self._note(message), annotation=True, on_gpu=True):
-                        self.launch(self._exchange_kernel(call, self._on(stream)))
-        if batched:
-            with self.range("nccl:coalesced", annotation=True, on_gpu=True):
-                self.think(3000)
-                self.launch(self._exchange_kernel(call, self._on(stream)))
+        return sequence
+
+    @contextmanager
+    def _recorded(self, message: RankMessage) -> Iterator[None]:
+        """Run the block in the operator that c10d records for a message."""
+        shape = Tensors(((message.elements,),))
+        called = arguments(self.config.element_type, shape)
+        name = "c10d::send" if message.kind == "send" else "c10d::recv_"
+        with (
+            self.range(name, inputs=called),
+            self.range("record_param_comms", collective=message),
+        ):
+            yield
 
     def _message(
-        self, kind: str, group: str, shift: int, elements: int, sequence: int
+        self, kind: str, shift: int, group: str, elements: int, sequence: int
     ) -> RankMessage:
         size = self.config.element_bytes
         near, far = (self.times.message(elements * size, far=far) for far in (False, True))
@@ -279,12 +311,6 @@ class SimulatedHost:
         number = self.program.messages.get(key, 0)
         self.program.messages[key] = number + 1
         return RankMessage(kind, group, shift, elements, size, near, far, number, sequence)
-
-    def _note(self, message: RankMessage) -> str:
-        """Return c10d's name of a message between stages, by places in the group."""
-        position, size = self.stage.number, self.groups[message.group].size
-        way = "->" if message.kind == "send" else "<-"
-        return f"nccl:{message.kind} {position}{way}{(position + message.shift) % size}"
 
     def _exchange_kernel(self, call: Exchange, stream: int) -> Activity:
         amd = self.config.device.vendor == "amd"
@@ -308,6 +334,8 @@ class SimulatedHost:
         return COMPUTE if own and self.config.synchronous else stream
 
     def _kernel(self, call: Collective, stream: int) -> Activity:
+        if self.config.custom_all_reduce and call.kind == "all_reduce":
+            return self._custom_all_reduce(call, stream)
         element = "f32" if call.element_bytes == 4 else "bf16"
         name = _KERNELS[call.kind].format(element, call.algorithm)
         if self.config.device.vendor == "amd":
@@ -324,19 +352,3 @@ class SimulatedHost:
             call="cudaLaunchKernelExC",
             collective=call,
         )
-
-
-def _paired(parts: list[tuple[str, int]], position: int) -> list[tuple[str, int]]:
-    """Return messages in an order in which no pair of neighbours waits for each other.
-
-    Megatron's: even places send onward first, odd ones receive from behind first, and so back.
-    """
-    even = [("send", 1), ("recv", -1), ("recv", 1), ("send", -1)]
-    odd = [("recv", -1), ("send", 1), ("send", -1), ("recv", 1)]
-    return [part for part in (odd if position % 2 else even) if part in parts]
-
-
-def _of_pair(group: str, size: int, position: int, shift: int) -> tuple[int, str]:
-    """Return the stream and the communicator of a rank with the one so many places on."""
-    low, high = sorted((position, (position + shift) % size))
-    return (ONWARD if shift == 1 or size == 2 else BACK), f"{group} {low}:{high}"

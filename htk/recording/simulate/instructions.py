@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.recording.simulate.operator_inputs import OperatorInputs
+from htk.recording.simulate.splits import Splits
 
 
 class Do(IntEnum):
@@ -47,8 +48,10 @@ class Range:
     module: int | None = None  # of an nn.Module: its number among those of its class
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Collective:
+    """A collective of all groups of one kind."""
+
     kind: str  # all_gather …
     record: str  # as c10d writes it
     in_elements: int
@@ -60,15 +63,19 @@ class Collective:
     algorithm: str
     sequence: int  # within the step and kind of group
     synchronous: bool
-    # Of tokens that go in or come out, by rank: times the mean. Empty: as many everywhere.
-    in_load: tuple[float, ...] = ()
-    out_load: tuple[float, ...] = ()
+    splits: Splits | None = None  # None: alike
 
     def elements(self, rank: int) -> tuple[int, int]:
         """Return what goes in and comes out on a rank."""
-        into = self.in_load[rank] if self.in_load else 1.0
-        out = self.out_load[rank] if self.out_load else 1.0
-        return round(self.in_elements * into), round(self.out_elements * out)
+        if self.splits is None:
+            return self.in_elements, self.out_elements
+        return self.splits.elements(rank)
+
+    def sent_bytes(self, rank: int) -> int:
+        """Return what a rank sends to others."""
+        if self.splits is None:
+            return self.wire
+        return self.element_bytes * int(self.splits.sent_away[rank])
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def simulate(config: Config, folder: Path) -> list[Path]:
     usual = programs(config)
     schedule = Schedule(config, usual, groups)
     _must_run(schedule.plants, usual)
-    paths = [folder / f"rank{rank}.pt.trace.json.gz" for rank in config.written]
+    paths = [folder / f"{_file_name(config, rank)}.pt.trace.json.gz" for rank in config.written]
     writers = [
         Writer(config, rank, groups, path) for rank, path in zip(config.written, paths, strict=True)
     ]
@@ -44,6 +44,13 @@ def simulate(config: Config, folder: Path) -> list[Path]:
     for writer in writers:
         writer.close()
     return [*paths, sidecar]
+
+
+def _file_name(config: Config, rank: int) -> str:
+    """Return how a rank's file begins; servers side by side are jobs of their own."""
+    replica, own = divmod(rank, config.job_ranks)
+    several = config.ranks > config.job_ranks
+    return f"replica{replica}_rank{own}" if several else f"rank{rank}"
 
 
 def _must_run(plants: Plants, usual: list[RankProgram]) -> None:

@@ -45,6 +45,11 @@ class Layers:
         self.gradient_ready: Callable[[int], None] = lambda elements: None
         host.program.flops = self._flops()
 
+    @property
+    def own_tokens(self) -> int:
+        """The number of tokens of a rank's norms and residuals."""
+        return self.tokens // (self.split if self.config.sequence_parallel else 1)
+
     def _flops(self) -> int:
         """Return the model's operations of a step on this rank, without recomputation."""
         config, stage = self.config, self.host.stage
@@ -74,17 +79,19 @@ class Layers:
             self.host.memory(held)
             self.host.tape.append(lambda: self.host.memory(-held))
         self._norm("input_layernorm")
+        self._gathered()
         with self.modules.part("attention", "self_attn"):
             self._project()
             self._attention()
             self._linear("o_proj", model.hidden, model.hidden // split)
             self._reduced()
-        self._pointwise("add", self.tokens * model.hidden, 3, "AddBackward0", 0)
+        self._pointwise("add", self.own_tokens * model.hidden, 3, "AddBackward0", 0)
         self._norm("post_attention_layernorm")
+        self._gathered()
         with self.modules.part("mlp", "mlp"):
             self._feed_forward()
             self._reduced()
-        self._pointwise("add", self.tokens * model.hidden, 3, "AddBackward0", 0)
+        self._pointwise("add", self.own_tokens * model.hidden, 3, "AddBackward0", 0)
 
     def _project(self) -> None:
         """Project queries, keys and values; with rotary embeddings where the model is a Llama."""
@@ -103,6 +110,7 @@ class Layers:
 
     def head(self) -> None:
         self._norm("norm")
+        self._gathered()
         self._linear(
             "lm_head", self.model.vocab // self.split, self.model.hidden, not self.model.tied
         )
@@ -131,7 +139,7 @@ class Layers:
         self._linear("down_proj" if model.gated else "fc_out", model.hidden, width)
 
     def _norm(self, name: str) -> None:
-        elements = self.tokens * self.model.hidden
+        elements = self.own_tokens * self.model.hidden
         with self.modules.part("norm", name):
             for each in self.config.norm:
                 node = "".join(word.capitalize() for word in each.name.split("_")) + "Backward0"
@@ -215,19 +223,28 @@ class Layers:
         shared out so that each rank has an early and a late piece.
         """
         host, ranks = self.host, self.config.context_parallel
-        sent = 2 * self.tokens * self.model.kv_width * (2 if "bwd" in kernel else 1)
+        width = self.model.kv_width // self.split
+        sent = 2 * self.tokens * width * (2 if "bwd" in kernel else 1)
         ns = host.times.attention(flops // ranks, moved)
         if ranks > 1:
             host.order(COMPUTE, CONTEXT)
         for part in range(ranks):
             more = part < ranks - 1
             if more:
-                host.collective("all_to_all", sent, "context", CONTEXT, to_next=True)
+                self._pass_on(sent)
             host.launch(_flash(kernel, ns, grid, flops // ranks))
             if part:
-                host.launch(self._pass("merge", self.tokens * self.model.hidden, 4, ()))
+                merged = self.tokens * self.model.hidden // self.split
+                host.launch(self._pass("merge", merged, 4, ()))
             if more:
                 host.wait(COMPUTE, host.record(CONTEXT))
+
+    def _pass_on(self, elements: int) -> None:
+        """Send keys and values to the next rank of the ring, and take those of the one before."""
+        if self.config.context_exchange == "messages":
+            self.host.batch("context", [("send", 1), ("recv", -1)], elements, CONTEXT)
+        else:
+            self.host.collective("all_to_all", elements, "context", CONTEXT, to_next=True)
 
     def _attention_arguments(self, heads: int) -> list[OperatorInputs]:
         """Return the inputs of the four operators, causal and without dropout.
@@ -313,12 +330,28 @@ class Layers:
         self.host.tape.insert(len(self.host.tape) - 1, lambda: self.gradient_ready(elements))
 
     def _reduced(self) -> None:
-        """All-reduce what the tensor-parallel ranks computed, here and in the backward pass."""
+        """All-reduce what the tensor-parallel ranks computed, here and in the backward pass.
+
+        With sequence parallelism each rank keeps its tokens of the sum, and their gradients are
+        gathered.
+        """
+        if self.config.sequence_parallel:
+            self._both_ways("reduce_scatter", "all_gather")
+        else:
+            self._both_ways("all_reduce", "all_reduce")
+
+    def _gathered(self) -> None:
+        """Gather the tokens that sequence-parallel ranks share; their gradients are scattered."""
+        if self.config.sequence_parallel:
+            self._both_ways("all_gather", "reduce_scatter")
+
+    def _both_ways(self, forward: str, backward: str) -> None:
+        """Launch a collective of the tensor-parallel ranks here, and one in the backward pass."""
         elements = self.tokens * self.model.hidden
         if self.split > 1:
-            self.host.collective("all_reduce", elements, "tensor", COMPUTE)
+            self.host.collective(forward, elements, "tensor", COMPUTE)
             self.host.tape.append(
-                lambda: self.host.collective("all_reduce", elements, "tensor", COMPUTE)
+                lambda: self.host.collective(backward, elements, "tensor", COMPUTE)
             )
 
 

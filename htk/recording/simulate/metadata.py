@@ -1,6 +1,7 @@
 """The metadata that c10d writes of a collective, on its record and on its kernel."""
 
 import json
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -18,7 +19,8 @@ def metadata(
     `number`: of the collective in its group, from 1; `kind`: type of its elements.
     """
     own = group.of_rank[rank]
-    ranks, name = group.members[own], group.names[own]
+    name = group.names[own]
+    ranks = tuple(member % group.job_ranks for member in group.members[own])
     first, *others = ranks
     stride = others[0] - first if others else 1
     into, out = what.elements(rank)
@@ -27,8 +29,8 @@ def metadata(
         "dtype": _NAMES[kind],
         "In msg nelems": into,
         "Out msg nelems": out,
-        "In split size": "[]",
-        "Out split size": "[]",
+        "In split size": _shortened(what.splits.sent[rank].tolist() if what.splits else ()),
+        "Out split size": _shortened(what.splits.received[rank].tolist() if what.splits else ()),
         "Group size": group.size,
         "Process Group Name": name,
         "Process Group Description": group.description,
@@ -37,7 +39,7 @@ def metadata(
         "Comms Id": _comms_id(name, number, ranks),
     }
     if host:
-        facts["Rank"] = ranks.index(rank)
+        facts["Rank"] = ranks.index(rank % group.job_ranks)
         facts["Global rank start"] = first
         facts["Global rank stride"] = stride
         facts["Is asynchronized op"] = not what.synchronous
@@ -108,7 +110,7 @@ def unnamed(what: Collective | RankMessage, group: Group, kind: str) -> str:
     return json.dumps(facts)[1:-1]
 
 
-def _shortened(ranks: tuple[int, ...]) -> str:
+def _shortened(ranks: Sequence[int]) -> str:
     """Return a list as PyTorch shows it: cut above thirty."""
     if len(ranks) <= 30:
         return str(list(ranks))

@@ -87,7 +87,8 @@ def _micro_batches(host: SimulatedHost, part: _Part) -> None:
 def _pipeline(host: SimulatedHost, parts: list[_Part]) -> None:
     """Run the passes of a stage, and between them the calls that send and receive."""
     config = host.config
-    elements = config.tokens * config.decoder.hidden
+    shared = config.tensor_parallel if config.sequence_parallel else 1
+    elements = config.tokens * config.decoder.hidden // shared
     schedule = PipelineSchedule(
         host.stage.number, config.pipeline_parallel, config.virtual_stages, config.accumulation
     )

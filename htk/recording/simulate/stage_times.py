@@ -26,6 +26,7 @@ _GAP_NS = {"nvidia": 1000, "amd": 1, "intel": 500}  # between kernels of a strea
 _LAUNCH_NS = 3200  # from the begin of a launch call to the kernel on an empty stream
 _EVENT_NS = 1200  # to an event on an empty stream
 _PROGRAMMATIC = 0.08  # of kernels: 74 of 928 were seen on a B200
+_APART_NS = 5_000_000  # servers side by side, at most
 _COLLECTION_NS = 40_000_000  # of garbage, in one step of ten
 
 OnGpu = tuple[Ints, Ints, Ints, Ints]  # start, end, common, cause: see Timed
@@ -118,7 +119,8 @@ class StageTimes:
         self._own = slice(stage.ranks.start, stage.ranks.stop)
         self._random = chance
         zero = np.zeros(self.count, np.int64)
-        self.state = StageState(zero, deque(maxlen=self.config.queue), zero)
+        begin = zero + self._apart_ns()
+        self.state = StageState(begin, deque(maxlen=self.config.queue), begin)
         self.none = zero
         self._calls = HostCalls(self.config, plants, stage.number)
         gpus = np.random.default_rng([self.config.seed, 37])  # the same in another run
@@ -131,6 +133,14 @@ class StageTimes:
             kind: plants.link_factor(group)[group.rows_within(stage.ranks)]
             for kind, group in groups.items()
         }
+
+    def _apart_ns(self) -> Ints:
+        """Return how much later than others each of several servers begins, by rank."""
+        servers = self.config.ranks // self.config.job_ranks
+        if servers == 1:
+            return np.zeros(self.count, np.int64)
+        drawn = np.random.default_rng([self.config.seed, 61]).integers(0, _APART_NS, servers)
+        return np.repeat(drawn, self.config.job_ranks)
 
     @property
     def gpus_done(self) -> Ints:
@@ -286,8 +296,9 @@ class StageTimes:
         links = self._random.normal(0, self.config.noise, (len(table), group.nodes))
         noise = np.exp(links.max(axis=1))  # a ring is as fast as its slowest link
         took = what.transfer_ns * noise * self._slow[what.group]
-        for load in filter(None, (what.in_load, what.out_load)):  # as long as its fullest member
-            took = took * np.array(load)[self._own][table].max(axis=1)
+        if what.splits is not None:  # as long as its fullest member
+            fullest = what.splits.fullest[self._own][table].max(axis=1)
+            took = took * what.element_bytes * fullest / what.wire
         if share is not None:
             took = took * (1 + self._rates.shared * share[table[:, 0]].astype(np.float64))
         transfer = np.empty_like(start)

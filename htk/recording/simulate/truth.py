@@ -47,7 +47,7 @@ class Truth:
         self._collectives = aside
         self._clocks = Clocks(config)
         self._stages = pipeline_stages(config)
-        self._ranks = {r: _Rank(stage) for stage in self._stages for r in stage.written}
+        self._ranks = {r: _Rank(stage, r) for stage in self._stages for r in stage.written}
         self._used: defaultdict[str, int] = defaultdict(int)
         self._exchanges = ExchangeTruth(groups, exchanges)
         self._flops = [(0, 0)] * len(self._stages)
@@ -117,7 +117,10 @@ class Truth:
         }
 
     def _of_stage(self, rank: int) -> dict[str, Any]:
-        """Return what differs between the stages of a pipeline."""
+        """Return what differs between the stages of a pipeline, or servers side by side."""
+        if self.config.ranks > self.config.job_ranks:
+            replica, own = divmod(rank, self.config.job_ranks)
+            return {"replica": replica, "recorded_rank": own}
         if len(self._stages) == 1:
             return {}
         number = rank // self.config.stage_ranks
@@ -177,6 +180,9 @@ class Truth:
                 facts |= {"type": what.kind, "seq": seq, "wire_bytes": what.wire}
                 facts |= {"algorithm": what.algorithm.lower()}
                 ranks = {"ranks": [recorded[n] for n in facts_of_call.pop("recorded_by")]}
+                ranks["group_ranks"] = list(members)
+                if what.splits is not None:
+                    ranks["sent_bytes"] = [what.sent_bytes(rank) for rank in ranks["ranks"]]
                 self._collectives.write(json.dumps(facts | ranks | facts_of_call) + "\n")
 
     @staticmethod
@@ -207,7 +213,8 @@ def _write_list(out: TextIO, name: str, lines: TextIO) -> None:
 class _Rank:
     """One rank: activities that may still reach into an open step, and steps that are closed."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, rank: int) -> None:
+        self._rank = rank
         self._allocated = round(stage.memory.resident)
         self._peak = 0
         self._start, self._end, self._bits, self._cause = (np.empty(0, np.int64) for _ in range(4))
@@ -236,7 +243,7 @@ class _Rank:
         for activity, length in zip(activities, (end - start).tolist(), strict=True):
             kernels[activity.name][0] += 1
             kernels[activity.name][1] += length
-            wire += activity.collective.wire if activity.collective else 0
+            wire += activity.collective.sent_bytes(self._rank) if activity.collective else 0
             wire += activity.exchange.sent_bytes if activity.exchange else 0
         self._steps[timed.step] = {
             "step": timed.step,

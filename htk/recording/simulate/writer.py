@@ -215,7 +215,8 @@ class Writer:
             out.append(flow("f", "ac2g", number, self._device, what.stream, start))
         self._streams.add(what.stream)
         args = self._calls.activity(what, external if linked else 0, number, end - start)
-        stated: Collective | RankMessage | None = what.collective
+        by_c10d = "nccl" in what.name
+        stated: Collective | RankMessage | None = what.collective if by_c10d else None
         if what.exchange and not what.exchange.batched:
             stated = what.exchange.messages[0]
         if stated and self.config.metadata:

@@ -7,7 +7,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.physics.hardware import catalogue
-from htk.recording.simulate.config import from_toml
+from htk.recording.simulate.job_file import from_toml
 from htk.verdicts.economics.price_list import price_list
 from htk.verdicts.sites.site_file import read_site
 

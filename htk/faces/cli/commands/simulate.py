@@ -40,6 +40,14 @@ PLANTED = (
     help="Between stages, the messages of a call are one kernel. [yes]",
 )
 @click.option("--context-parallel", type=int, help="GPUs that share each sequence.")
+@click.option(
+    "--sequence-parallel/--no-sequence-parallel",
+    default=None,
+    help="Sequence parallelism with tensor parallelism.",
+)
+@click.option(
+    "--context-exchange", help="Keys and values go round by all_to_all or by messages. [all_to_all]"
+)
 @click.option("--experts", type=int, help="Experts per layer; --ffn is the width of one.")
 @click.option("--active-experts", type=int, help="Experts per token.")
 @click.option("--expert-parallel", type=int, help="GPUs that the experts are spread over.")
@@ -53,7 +61,14 @@ PLANTED = (
     help="Recompute activations in the backward pass.",
 )
 @click.option(
-    "--decode-requests", type=int, help="Requests that a server answers at once, e.g. 32."
+    "--decode-requests",
+    type=int,
+    help="Requests that a server answers at once, e.g. 32; further GPUs are more servers.",
+)
+@click.option(
+    "--custom-all-reduce/--no-custom-all-reduce",
+    default=None,
+    help="A server's GPUs reduce by kernels of its own, which no record tells.",
 )
 @click.option("--context", type=int, help="Tokens that each request looks back on. [1024]")
 @click.option("--precision", help="Type of matrix products: bf16 or fp32.")
@@ -118,6 +133,11 @@ PLANTED = (
     help="Groups, numbers and ids of collectives, which PyTorch records since 2.3. [yes]",
 )
 @click.option(
+    "--split-groups/--numbered-groups",
+    default=None,
+    help="Groups of one kind have one name, as split_group gives them.",
+)
+@click.option(
     "--stacks/--no-stacks", default=None, help="Record calls of Python and nn.Modules. [yes]"
 )
 @click.option("--plant", "plants", multiple=True, help=f"Fault to plant: {PLANTED}.")
@@ -125,8 +145,9 @@ PLANTED = (
 def command(file: str | None, output: str, **arguments: Any) -> None:
     """Write the traces of a simulated cluster, and their true values in truth.json."""
     from htk.base.core.humanize import parse_int_ranges
-    from htk.recording.simulate.config import Config, checked, from_toml
+    from htk.recording.simulate.config import Config, checked
     from htk.recording.simulate.job import simulate
+    from htk.recording.simulate.job_file import from_toml
 
     chosen = {k: v for k, v in arguments.items() if v is not None and v != ()}
     if "ranks_only" in chosen:

@@ -10,9 +10,10 @@ import pytest
 
 import htk
 from htk.base.errors import UsageError
-from htk.recording.simulate.config import Config, checked, from_toml
+from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job_file import from_toml
 from htk.recording.simulate.program import programs
 from htk.recording.simulate.schedule import Schedule
 from tests.htk.recording.simulate.simulated_trace import written

@@ -51,6 +51,7 @@ def test_few_tokens_cost_what_reading_the_weights_takes(tmp_path: Path) -> None:
     assert two["attention"] / one["attention"] == pytest.approx(2, rel=0.1)
 
 
-def test_a_server_is_one_tensor_parallel_group() -> None:
-    with pytest.raises(UsageError, match="one tensor-parallel group"):
-        checked(replace(SERVER, gpus_per_node=2))
+def test_a_server_is_no_pipeline() -> None:
+    """Ranks beyond a tensor-parallel group are further servers, never stages."""
+    with pytest.raises(UsageError, match="without pipeline_parallel"):
+        checked(replace(SERVER, gpus_per_node=2, pipeline_parallel=2))
