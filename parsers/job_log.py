@@ -1,14 +1,21 @@
-"""Output of a job whose first lines are of no known format: what it says when it dies comes last.
+"""The ways in which jobs end, among the ordinary lines of their logs; and logs of no known head.
 
-Asked last, of text alone. Its lines are those of NCCL, the watchdog, Python's stacks, RAS and
-nccl-tests; a text that has none is no job's log.
+Read: the kernel's and Slurm's out-of-memory killer, exit codes as torchrun, srun and mpirun print
+them, the NVIDIA driver's Xid, jobs that the scheduler cancelled, and c10d's and NCCL's words for a
+connection that closed, also where no traceback and no `NCCL WARN` stands before them.
+
+What a job says when it dies comes last. A text whose first lines are of no known format is
+therefore read too, as the last of all formats; one without any known line is no job's log.
 """
 
 import re
+from typing import Any
 
 from htk.base.core.parser import HEAD_BYTES, Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace, UnknownFormat
-from htk.parsers.common.line_formats import log_format, parse_log
+from htk.parsers.common.line_formats import READ, LineFormat, LogPart, log_format, parse_log
+from htk.parsers.common.log_lines import LogLine
+from htk.parsers.common.log_records import Issues
 
 NAME = "job_log"
 
@@ -16,19 +23,38 @@ _NAMES = re.compile(
     r"(?:^|[\\/!])[^.\\/!]{1,255}$|\.(?:log|out|err|txt|stdout|stderr|[oe]\d{1,9})"
     r"(?:\.(?:gz|zst|xz|bz2))?$"
 )
+_DEATHS = (
+    r"Detected \d{1,9} oom[_-]kill event|\boom-kill:|Out of memory: Killed process|\bOOMKilled\b"
+    r"|failed \(exitcode: -?\d{1,9}\) local_rank: \d|NVRM: Xid \(|GPU has fallen off the bus"
+    r"|srun: error: \S{1,255}: tasks? [\d,-]{1,255}: |exited on signal \d{1,3}"
+    r"|DUE TO (?:TIME LIMIT|NODE FAILURE|PREEMPTION|NODE FAIL)"
+    r"|remote process exited or there was a network error|closed by remote peer"
+    r"|Dist(?:Backend|Network|Store)Error: "
+)
+_MARK = re.compile(_DEATHS.encode() + rb"|(?:^|\n)\s{1,9}exitcode {1,9}: -?\d{1,9} \(pid: ")
+_DEATH = re.compile(_DEATHS)
+_WORDS = ("oom", "OOM", "memory", "xit", "Xid", "GPU", "srun", "DUE TO", "remote p", "Error: ")
+_PROCESS = re.compile(
+    r"\(pid: (\d{1,9})\)|Killed process (\d{1,9})|with PID (\d{1,9})|pid=(\d{1,9})"
+)
+_MPI_RANK = re.compile(r"process rank (\d{1,9}) with PID")
+_HOST = re.compile(
+    r"srun: error: (\S{1,255}?): task|on node (\S{1,255}?) exited| (\S{1,255}) kernel:"
+)
+# Of torchrun's last report, a fact a line: the rank, then how its process ended.
+_REPORTED_RANK = re.compile(r"^\s{1,9}rank {1,9}: (\d{1,9}) \(local_rank: \d{1,9}\)\s*$")
+_REPORTED_EXIT = re.compile(r"^\s{1,9}exitcode {1,9}: -?\d{1,9} \(pid: (\d{1,9})\)\s*$")
+_MOST_NOTES = 1 << 14
+_LONGEST_LINE = 4096
 
 
 def sniff(head: Head) -> bool:
     data = head.data
     start = data.lstrip()[:1]
-    if (
-        len(data) < HEAD_BYTES
-        or not _NAMES.search(head.name)
-        or start in (b"{", b"[", b"<")
-        or b"\x00" in data
-    ):
+    if not _NAMES.search(head.name) or start in (b"{", b"[", b"<") or b"\x00" in data:
         return False
-    return log_format(head) is None and b"\n" in data
+    shown = log_format(head)
+    return shown == NAME or (shown is None and len(data) >= HEAD_BYTES and b"\n" in data)
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
@@ -36,3 +62,60 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         return parse_log(source, options)
     except MalformedTrace as error:
         raise UnknownFormat(str(error)) from None
+
+
+class _Reader:
+    def __init__(self, _file: str, issues: Issues) -> None:
+        self._issues = issues
+        self._notes: list[dict[str, Any]] = []
+        self._rank_of_process: dict[str, int] = {}
+        self._reported: dict[str, int] = {}  # the rank that torchrun reports of, by writer
+
+    def read(self, line: LogLine) -> str | None:
+        text = line.text[:_LONGEST_LINE]
+        if match := _REPORTED_RANK.match(text):
+            self._reported[line.origin] = int(match[1])
+            return READ
+        if match := _REPORTED_EXIT.match(text):
+            rank = self._reported.pop(line.origin, None)
+            if rank is not None:
+                self._rank_of_process[match[1]] = rank
+            self._note(line, text.strip(), rank)
+            return READ
+        if any(word in text for word in _WORDS) and _DEATH.search(text):
+            match = _MPI_RANK.search(text)
+            self._note(line, text.strip(), int(match[1]) if match else line.rank)
+            return READ
+        return None
+
+    def _note(self, line: LogLine, text: str, rank: int | None) -> None:
+        if len(self._notes) == _MOST_NOTES:
+            self._issues.add("too_many_notes", f"only the first {_MOST_NOTES:,} are read")
+        if len(self._notes) >= _MOST_NOTES:
+            return
+        self._notes.append(
+            {
+                "source": NAME,
+                "rank": rank,
+                "level": "DIED",
+                "text": text[:1024],
+                "host": _first_group(_HOST, text),
+                "process": _first_group(_PROCESS, text),
+                "offset": line.offset,
+                "time_ns": line.time_ns,
+            }
+        )
+
+    def finish(self) -> LogPart:
+        for note in self._notes:
+            if note["rank"] is None:
+                note["rank"] = self._rank_of_process.get(note["process"])
+        return LogPart({"comm_notes": self._notes})
+
+
+def _first_group(pattern: re.Pattern[str], text: str) -> str | None:
+    match = pattern.search(text)
+    return next((group for group in match.groups() if group), None) if match else None
+
+
+LINES = LineFormat(NAME, _MARK, _Reader)

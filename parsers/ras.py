@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from htk.base.core.humanize import pluralize
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
@@ -136,8 +137,8 @@ def _status(status: Any) -> str | None:
 
 _HEADINGS = {"Job summary", "Errors", "Warnings", "INCOMPLETE", "DEAD", "TIMEOUT"}
 _GROUP_ROW = re.compile(
-    r"^\s{0,9}(\d{1,9})\s{1,19}\d{1,9}\s{1,19}(\d{1,9})\s{1,19}\d{1,9}(?:-\d{1,9})?\s{1,19}"
-    r"(\d{1,9})\s{1,19}\d{1,9}\s{1,19}[A-Z]{2,16}\s{1,19}[A-Z,]{2,64}\s{0,9}$"
+    r"^\s{0,9}(\d{1,9})\s{1,19}(\d{1,9})\s{1,19}(\d{1,9})\s{1,19}\d{1,9}(?:-\d{1,9})?\s{1,19}"
+    r"(\d{1,9})\s{1,19}\d{1,9}\s{1,19}([A-Z]{2,16})\s{1,19}([A-Z,]{2,64})\s{0,9}$"
 )
 _COMMUNICATOR = re.compile(r"^#(\d{1,9})-\d{1,9} \(([0-9a-f]{1,16})\) ([A-Z]{2,16})\s{0,9}$")
 _DIFFERENT = re.compile(
@@ -186,6 +187,8 @@ class _Reader:
         self._in_report = False
         self._rows: list[dict[str, Any]] = []
         self._groups: dict[int, dict[str, Any]] = {}
+        self._table_rows: list[re.Match[str]] = []
+        self._told: set[str] = set()  # groups of which more is told than their row
 
     def read(self, line: LogLine) -> str | None:
         text = line.text[:_LONGEST_LINE].rstrip()
@@ -202,6 +205,7 @@ class _Reader:
             self._close()
             self._in_report = True
             self._block = _Block(*match.groups())
+            self._told.add(match[1])
             return READ
         if not self._in_report:
             return None
@@ -216,7 +220,8 @@ class _Reader:
     def _detail(self, text: str) -> bool:
         block = self._block
         if match := _GROUP_ROW.match(text):
-            self._sizes[match[1]] = int(match[3]), int(match[2])
+            self._sizes[match[1]] = int(match[4]), int(match[3])
+            self._table_rows.append(match)
         elif match := _PROCESS.match(text):
             one_gpu = _DEVICE.fullmatch(match[3])
             device = int(one_gpu[1]) if one_gpu else None
@@ -294,7 +299,25 @@ class _Reader:
 
     def finish(self) -> LogPart:
         self._close()
-        return LogPart({"comm_counts": self._rows, "comm_groups": [*self._groups.values()]})
+        untold = [row for row in self._table_rows if row[1] not in self._told]
+        groups = [*self._groups.values(), *map(_group_of_row, untold)]
+        notes = [_note_of_row(row) for row in untold]
+        return LogPart({"comm_counts": self._rows, "comm_groups": groups, "comm_notes": notes})
+
+
+def _group_of_row(row: re.Match[str]) -> dict[str, Any]:
+    """Return the group that a row of the table tells of: without a hash, which it does not show."""
+    return {"source": NAME, "group_size": int(row[4]), "nodes": int(row[3])}
+
+
+def _note_of_row(row: re.Match[str]) -> dict[str, Any]:
+    """Return in words what a row of the table says of its communicators."""
+    count, ranks, status, errors = int(row[2]), int(row[4]), row[5], row[6]
+    state = "all ranks have launched equally many collectives" if errors == "OK" else errors
+    words = (
+        f"RAS: {pluralize(count, 'communicator')} of {ranks:,} ranks, {status.lower()}: {state}."
+    )
+    return {"source": NAME, "level": "STATE", "text": words}
 
 
 _MOST_RANKS = 1 << 20

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, number, numbers, texts, valid
 from htk.base.columns.groups import Groups
-from htk.base.core.analysis import analysis
+from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.spread import BY_GROUP
 from htk.base.schema import table
 from htk.base.schema.columns import TEXT
@@ -37,7 +37,9 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
     A rank that is behind in two reports taken apart stands still; in one it may only be slower. Of
     several reports the newest counts of each rank are taken, which are the largest.
     """
-    comm_counts = _newest(comm_counts)
+    named = valid(comm_counts["comm_hash"])  # of a silent process no communicator is told
+    unheard = len(comm_counts.filter(pa.array(~named))["process"].unique().drop_null())
+    comm_counts = _newest(comm_counts.filter(pa.array(named)))
     kind, _ = codes_of(comm_counts["type"])
     source = numbers(comm_counts["comm_hash"], 0)
     hashed = np.unique(source, return_inverse=True)[1].ravel()
@@ -68,7 +70,8 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
         "lagging_ranks": texts([listed(ranks) or None for ranks in late]),
         "status": texts(["; ".join(sorted(s)) or None for s in states]),
     }
-    return pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    return with_coverage(answer, processes_unheard=unheard or None)
 
 
 def _newest(comm_counts: pa.Table) -> pa.Table:

@@ -55,7 +55,7 @@ class LineFormat:
 
 
 # In the order in which they name a file.
-_FORMATS = ("nccl_tests", "nccl_debug", "watchdog", "ras", "python_stacks")
+_FORMATS = ("nccl_tests", "nccl_debug", "watchdog", "ras", "python_stacks", "job_log")
 
 
 @cache

@@ -45,7 +45,7 @@ _MARK = re.compile(
     rb"(?:(?<![^\s:])[^\s:]{1,255}:\d{1,9}:\d{1,9} (?:\[\d{1,4}\] )?|(?:^|\n)(?:\[\d{1,4}\] )?)"
     rb"(?:[^\s:]{1,255}:\d{1,6}(?: \([^)]{0,255}\))? )?NCCL (?:INFO|WARN|CALL|TRACE) "
 )
-_VERSION = re.compile(r"\b[NR]CCL version[ :]{1,9}(\S{1,64})")
+_VERSION = re.compile(r"\s{0,9}[NR]CCL version[ :]{1,9}(\S{1,64})")
 _LONGEST_MESSAGE = 2048  # NCCL ends its own at 1,024
 
 
@@ -69,7 +69,7 @@ class _Reader:
         readings = [self._log.read(message) for message in self._messages(line)]
         if readings:
             return READ if READ in readings else SKIPPED
-        if version := _VERSION.search(line.text):
+        if version := _VERSION.match(line.text):
             self._log.version = version[1]
             return READ
         return None

@@ -18,6 +18,9 @@ _INIT = re.compile(
     r"(?: parent (0x[0-9a-f]{1,16}) \w{1,32} (\d{1,9}) color (-?\d{1,19}) key -?\d{1,19})?"
     r"(?: commId (0x[0-9a-f]{1,16}))? ?- Init (START|COMPLETE)"
 )
+_GONE = re.compile(
+    r"comm (0x[0-9a-f]{1,16}) rank \d{1,9} nranks \d{1,9}.{0,255}? - (Destroy|Abort) COMPLETE"
+)
 _NODES = re.compile(r"comm (0x[0-9a-f]{1,16}) rank \d{1,9} nRanks \d{1,9} nNodes (\d{1,9})")
 _TIMINGS = re.compile(
     r"Init timings[^:]{0,99}: rank (\d{1,9}) nranks (\d{1,9}) total ([\d.]{1,20}) \(([^)]{0,999})\)"
@@ -104,6 +107,10 @@ class NcclLog:
             self.issues.add("torn_line", text[:80], message.offset)
         elif match := _INIT.search(text):
             self._init(message, match)
+        elif match := _GONE.search(text):
+            comm = self.comms.pop((*message.process, match[1]), None)
+            row = self._init_row(message, comm) | {"phase": match[2].lower()}
+            self.tables["comm_inits"].append(row)
         elif match := _NODES.search(text):
             comm = self.comms.get((*message.process, match[1]))
             if comm is not None:

@@ -118,7 +118,11 @@ COMM_INITS = table(
     process=(TEXT, "Process id."),
     device=(_I32, "CUDA device."),
     parent_hash=(_U64, "Hash of the communicator that it was split from."),
-    phase=(TEXT, "total, kernels, alloc, bootstrap, allgathers, topo, graphs, connections, rest."),
+    phase=(
+        TEXT,
+        "total, kernels, alloc, bootstrap, allgathers, topo, graphs, connections, rest; destroy, "
+        "abort: its end.",
+    ),
     duration_ns=(_I64, "Time of the phase; null: only that it was made is known."),
 )
 

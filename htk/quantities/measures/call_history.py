@@ -61,6 +61,11 @@ class RecordedCall:
         return str(self.operations[0]["type"]) if self.operations else "collective"
 
     @property
+    def group_is_guessed(self) -> bool:
+        """Whether the group is that of another rank's call of the same number."""
+        return any(o.get("group_is_guessed") for o in self.operations)
+
+    @property
     def frames(self) -> str | None:
         return next((o["frames"] for o in self.operations if o["frames"]), None)
 
@@ -75,6 +80,7 @@ class Histories:
     descriptions: dict[GroupId, str]
     first_seq: dict[tuple[int, GroupId], int]
     inferred: set[GroupId]  # members known only by the calls they made
+    open_ended: set[GroupId]  # groups of all ranks, of a job whose size is not told
     libraries: set[str]
     moved: dict[int, bool]  # between the first and the last of several dumps
     sources: dict[int, str]  # what tells of each rank

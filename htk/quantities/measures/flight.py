@@ -44,7 +44,7 @@ def histories(
     moved = moved_between_polls(records, states)
     records, states = newest_polls(records, states)
     records, states, lone_messages = watchdog_as_recorder(records, states)
-    inferred = resolve_groups(records, states, world_size)
+    inferred, open_ended = resolve_groups(records, states, world_size)
     calls: dict[int, list[RecordedCall]] = {r["rank"]: [] for r in states}
     by_site: dict[CallSite, dict[int, RecordedCall]] = defaultdict(dict)
     first: dict[tuple[int, GroupId], int] = {}
@@ -87,6 +87,7 @@ def histories(
         descriptions,
         first,
         inferred,
+        open_ended,
         libraries,
         moved,
         sources,

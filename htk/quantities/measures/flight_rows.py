@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, valid
 from htk.quantities.measures.call_history import ABORTED, RECORDER, WATCHDOG, GroupId, group_id
+from htk.quantities.measures.watchdog_groups import name_groups, oldest_first
 
 CALL_COLUMNS = (
     "rank",
@@ -21,6 +22,7 @@ CALL_COLUMNS = (
     "type",
     "raw_name",
     "peer",
+    "comm_rank",
     "dtype",
     "out_dtype",
     "in_shapes",
@@ -61,23 +63,22 @@ def watchdog_as_recorder(
     message; messages have a count of their own, but share the group's counters, which then say
     nothing.
     """
-    lone = [r for r in records if r["source"] == WATCHDOG and r["type"] in ("send", "recv")]
+    watched = [r for r in records if r["source"] == WATCHDOG]
+    lone = [r for r in watched if r["type"] in ("send", "recv")]
     unsure = {(r["rank"], r["group"]) for r in lone}
-    kept = []
-    for row in records:
-        if row["source"] == WATCHDOG:
-            if row in lone:
-                continue
-            row["event"] = (row["event"] or 0) + 1  # what was before is not told
-            for side in ("in", "out"):
-                count = row[f"{side}_elements"]
-                if row[f"{side}_shapes"] is None and count is not None:
-                    row[f"{side}_shapes"] = f"[[{count}]]"
-        kept.append(row)
+    calls = [r for r in watched if r["type"] not in ("send", "recv")]
+    name_groups(calls)
+    for row in calls:
+        row["event"] = (row["event"] or 0) + 1  # what was before is not told
+        for side in ("in", "out"):
+            count = row[f"{side}_elements"]
+            if row[f"{side}_shapes"] is None and count is not None:
+                row[f"{side}_shapes"] = f"[[{count}]]"
+    kept = [r for r in records if r["source"] != WATCHDOG] + oldest_first(calls)
     for row in states:
         if row["source"] == WATCHDOG and (row["rank"], row["group"]) in unsure:
             row["last_enqueued"] = row["last_completed"] = None
-    return kept, states, list(lone)
+    return kept, states, [*lone]
 
 
 def enqueued_and_completed(records: list[dict[str, Any]]) -> dict[tuple[int, GroupId], int]:
@@ -112,10 +113,12 @@ def call_state(row: Mapping[str, Any], status: Mapping[str, Any], alive_ns: int)
 
 def resolve_groups(
     records: list[dict[str, Any]], states: list[dict[str, Any]], world_size: int | None
-) -> set[GroupId]:
-    """Fill in the members of groups that a dump does not know; return those only inferred.
+) -> tuple[set[GroupId], set[GroupId]]:
+    """Fill in the members of groups that a dump does not know.
 
-    Another dump knows them, or they are the ranks that used the group.
+    Another dump knows them, or they are the ranks that used the group. Return the groups that are
+    only inferred so, and of these the groups of all ranks of a job whose size nothing tells: they
+    may have ranks above the highest that spoke.
     """
     rows = [*records, *states]
     recorded: dict[str, set[str]] = defaultdict(set)
@@ -128,7 +131,8 @@ def resolve_groups(
     counted = world_size is not None and highest < world_size < _MOST_RANKS
     size = world_size if counted and world_size is not None else highest + 1
     everyone = range(size) if highest < _MOST_RANKS else ()
-    inferred = set()
+    inferred = {group_id(row) for row in rows if row.get("group_is_guessed") and not row["group"]}
+    open_ended = set()
     for row in rows:
         if row["group_ranks"]:
             continue
@@ -141,7 +145,9 @@ def resolve_groups(
             row["group_ranks"] = json.dumps([*members], separators=(",", ":"))
             if not (counted and _of_all_ranks(row)):
                 inferred.add(group_id(row))
-    return inferred
+            if not counted and _of_all_ranks(row):
+                open_ended.add(group_id(row))
+    return inferred, open_ended
 
 
 def _of_all_ranks(row: Mapping[str, Any]) -> bool:

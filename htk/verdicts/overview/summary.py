@@ -215,7 +215,7 @@ def _of_job(trace: Trace) -> str:
     return f"Stragglers: {job['slowdown']:.2f}x, {excess} of a step of {step}; {why}"
 
 
-_DEAD = ("flight_recorder", "watchdog", "python_stacks", "traceback")  # sources of a post-mortem
+_DEAD = {"flight_recorder", "watchdog", "python_stacks", "traceback", "job_log"}  # post-mortem
 
 
 def _post_mortem(trace: Trace) -> str | None:
@@ -228,10 +228,10 @@ def _post_mortem(trace: Trace) -> str | None:
     warned = [
         row["text"] for row in trace.tables["comm_notes"].to_pylist() if row["level"] == "WARN"
     ]
-    if not sources & set(_DEAD) and not warned:
+    if not sources & _DEAD and not warned:
         return None
     answer = ask(trace, "hang").coverage
-    if not sources & set(_DEAD) and not answer["decided"]:
+    if not sources & _DEAD and not answer["decided"]:
         return f"NCCL warns, {pluralize(len(warned), 'time')}: {warned[0][:200]}"
     return f"Hang: {answer['verdict']}"
 

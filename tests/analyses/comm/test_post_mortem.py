@@ -227,7 +227,9 @@ def test_two_reports_do(tmp_path: Path) -> None:
     assert still.coverage["exclude_ranks"] == "[3]"
     later = {r: 644 if r == 3 else 645 for r in EIGHT}
     slow = post_mortem(tmp_path / "b", {"1.json": ras(counts), "2.json": ras(later)})
-    assert causes(slow) == [("missing_rank", "3")] and not slow.coverage["decided"]
+    assert causes(slow) == [("nothing_pending", "")] and not slow.coverage["decided"]
+    assert "went on by 4 calls or more" in slow.coverage["verdict"]
+    assert not slow.coverage.get("exclude_ranks")
 
 
 def test_a_rank_that_does_not_answer(tmp_path: Path) -> None:

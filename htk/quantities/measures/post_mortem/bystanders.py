@@ -49,13 +49,15 @@ def undecided(case: Case) -> list[Finding]:
         waiting = f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
         absent = case.history.absent(site)
         others = len(case.history.members(site)) - len(lost)
+        is_open = site.group in case.history.open_ended
+        unheard = case.name_unheard(site, lost)
         words = (
-            f"{named(lost)} {case.silent}: whether they came to {case.describe(site)}, where "
+            f"{unheard} {case.silent}: whether they came to {case.describe(site)}, where "
             f"{waiting}, cannot be decided"
             if absent or others < 1
-            else f"{named(lost)} {case.silent}, and {'all ' if others > 1 else 'the '}{others} "
+            else f"{unheard} {case.silent}, and {'all ' if others > 1 else 'the '}{others} "
             f"other{'s' if others > 1 else ''} came to {case.describe(site)}, where {waiting}: "
-            f"{named(lost)} or the network"
+            f"{unheard} or the network"
         )
         findings.append(
             Finding(
@@ -65,7 +67,7 @@ def undecided(case: Case) -> list[Finding]:
                 case.type_of(site),
                 f"{words}.",
                 decided=False,
-                excluded=() if absent or others <= len(lost) else tuple(lost),
+                excluded=tuple(lost) if not (absent or is_open or others <= len(lost)) else (),
             )
         )
     return findings
@@ -87,7 +89,7 @@ def waiting(case: Case) -> list[Finding]:
     findings = []
     for site, ranks in case.stuck.items():
         others = sorted(set().union(*(case.waits_for[r] for r in ranks)))
-        away = f" for {named(others)}" if others else ""
+        away = f" for {case.name_unheard(site, others)}" if others else ""
         waiting_at = f"{'waits' if len(ranks) == 1 else 'wait'} at {case.describe(site)}"
         words = f"{named(ranks)} {waiting_at}{away}{_aborted(case, site)}."
         frames = frames_at(case, site, tuple(ranks))

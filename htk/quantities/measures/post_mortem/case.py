@@ -12,7 +12,7 @@ from htk.quantities.measures.call_history import (
     Histories,
     RecordedCall,
 )
-from htk.quantities.measures.desync import Mismatch, mismatch
+from htk.quantities.measures.desync import Mismatch, mismatch, named
 
 
 @dataclass
@@ -60,6 +60,12 @@ class Case:
 
     def type_of(self, site: CallSite) -> str:
         return next((c.type for _, c in sorted(self.history.by_site.get(site, {}).items())), "call")
+
+    def name_unheard(self, site: CallSite, ranks: list[int]) -> str:
+        """Return ranks that left nothing behind in words, with those that may lie above them."""
+        if site.group not in self.history.open_ended:
+            return named(ranks)
+        return f"{named(ranks)} and any above {max(site.group.ranks)}"
 
     def describe(self, site: CallSite) -> str:
         """Return a call in words."""

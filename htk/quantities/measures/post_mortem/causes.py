@@ -26,15 +26,22 @@ def mismatches(case: Case) -> list[Finding]:
         wrong = case.desync[site]
         who = named(wrong.culprits)
         blame = f"{who} at fault" if wrong.decided else f"no majority: cannot say who of {who}"
+        guessed = [r for r, c in case.history.by_site[site].items() if c.group_is_guessed]
+        doubt = (
+            f" That the call of {named(sorted(guessed))} is of this group is inferred from its "
+            "number; its lines do not name one."
+            if guessed
+            else ""
+        )
         findings.append(
             Finding(
                 f"{wrong.what}_mismatch",
                 wrong.culprits,
                 site,
                 case.type_of(site),
-                f"{case.describe(site)} differs between ranks: {wrong.words}; {blame}.",
+                f"{case.describe(site)} differs between ranks: {wrong.words}; {blame}.{doubt}",
                 frames_at(case, site, wrong.culprits),
-                wrong.decided,
+                wrong.decided and not guessed,
             )
         )
     return findings

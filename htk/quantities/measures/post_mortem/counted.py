@@ -3,12 +3,14 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
+from htk.base.core.humanize import pluralize
 from htk.quantities.measures.desync import named
 from htk.quantities.measures.post_mortem.counts import RAS, CommMember, Counts
 from htk.quantities.measures.post_mortem.finding import Finding
 from htk.quantities.measures.post_mortem.processes import Processes
 
 _MOST_NAMED = 4
+_MOVED = "nothing_pending"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,10 @@ def counted(counts: Counts, job: JobState) -> list[Finding]:
             by_comm[member.comm].append(member)
     stopped = job.stopped
     for comm, members in by_comm.items():
+        apart = _moving_or_few_ahead(counts, comm, members)
+        if apart is not None:
+            findings.append(apart)
+            continue
         least, most = min(m.total for m in members), counts.most(comm)
         who = _named(counts, comm, members)
         still = all(m.polled > 1 and not m.moved for m in members)
@@ -59,6 +65,37 @@ def counted(counts: Counts, job: JobState) -> list[Finding]:
         )
     # NCCL's log lists the calls themselves: `differing_calls` compares those.
     return findings + (_unlike(counts, job) if counts.source == RAS else [])
+
+
+def _moving_or_few_ahead(counts: Counts, comm: str, behind: list[CommMember]) -> Finding | None:
+    """Return a finding where nobody is missing: all go on, or most are behind a few.
+
+    A few that are ahead may have made a call too many as well as the others one too few.
+    """
+    everyone = [m for m in counts.members[comm].values() if m.counts]
+    least, most = min(m.total for m in behind), counts.most(comm)
+    ahead = [m for m in everyone if m.total > least]
+    size = f" of communicator {comm}"
+    if steps := counts.moved_by(comm):
+        are = "is" if len(ahead) == 1 else "are"
+        words = (
+            f"All ranks{size} went on by {pluralize(steps, 'call')} or more between the reports: "
+            f"it does not hang; {named([m.rank for m in ahead])} {are} {most - least:,} ahead."
+        )
+        return Finding(_MOVED, (), None, None, words, decided=False, source=counts.source)
+    if 2 * len(behind) <= len(everyone):
+        return None
+    leaders = named([m.rank for m in ahead])
+    lead = pluralize(most - least, "collective")
+    words = (
+        f"{leaders}{size} enqueued {lead} more than the other {len(behind)} ranks, which came to "
+        f"{least:,}: {'it' if len(ahead) == 1 else 'they'} made a call too many, or the others "
+        "have not come to it."
+    )
+    still = all(m.polled > 1 and not m.moved for m in everyone)
+    words += " Nobody moved between the reports." if still else ""
+    ranks = tuple(m.rank for m in ahead)
+    return Finding("cannot_decide", ranks, None, None, words, decided=False, source=counts.source)
 
 
 def _silent(counts: Counts, job: JobState) -> list[Finding]:

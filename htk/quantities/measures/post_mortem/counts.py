@@ -29,8 +29,8 @@ class CommMember:
     process: Process | None
     counts: dict[str, int] = field(default_factory=dict)  # by type
     status: set[str] = field(default_factory=set)
+    first: dict[str, int] = field(default_factory=dict)  # the same, by the first report
     polled: int = 0  # times that it was counted
-    moved: bool = False  # between several counts
 
     @property
     def node(self) -> Hashable:
@@ -40,6 +40,15 @@ class CommMember:
     @property
     def total(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def moved_by(self) -> int:
+        """Return how many calls it made between the first and the last report."""
+        return self.total - sum(self.first.values()) if self.polled > 1 else 0
+
+    @property
+    def moved(self) -> bool:
+        return self.moved_by > 0
 
 
 @dataclass
@@ -57,6 +66,10 @@ class Counts:
         """Return the members that have enqueued fewer collectives than the furthest."""
         most = self.most(comm)
         return [m for m in self.members[comm].values() if m.counts and m.total < most]
+
+    def moved_by(self, comm: str) -> int:
+        """Return how many calls all members made between reports (0: some made none)."""
+        return min((m.moved_by for m in self.members[comm].values() if m.counts), default=0)
 
     def waits_for(self) -> dict[Hashable, set[Hashable]]:
         """Return whom each process waits for: those behind it in a communicator of both."""
@@ -114,6 +127,8 @@ def logged(collectives: pa.Table, processes: Processes) -> Counts:
             member = counts.members[comm].setdefault(rank, fresh)
             member.counts[kind] = count
             member.polled = 1
+    for comm in [comm for comm in counts.members if processes.have_ended(comm)]:
+        del counts.members[comm]  # torn down: nobody waits in it
     for (comm, rank), process in processes.of_member.items():
         if comm in counts.members:  # whoever made it and never called is behind too
             kinds = dict.fromkeys({k for m in counts.members[comm].values() for k in m.counts}, 0)
@@ -173,7 +188,8 @@ def reported(comm_counts: pa.Table) -> Counts:
             member.status.add(row["status"])
         if row["type"] is not None and row["count"] is not None:
             before = member.counts.get(row["type"])
-            member.moved |= before is not None and before != row["count"]
+            earlier = member.first.get(row["type"], row["count"])
+            member.first[row["type"]] = min(earlier, row["count"])
             member.counts[row["type"]] = max(before or 0, row["count"])
             member.polled += before is not None or not member.polled
     return counts

@@ -60,9 +60,29 @@ _MEANINGS: tuple[tuple[str, Meaning], ...] = (
         Meaning("network_error", "the host of a peer cannot be reached"),
     ),
     (
+        r"DUE TO (?:TIME LIMIT|PREEMPTION)",
+        Meaning("cancelled", "the scheduler ended the job"),
+    ),
+    (
+        r"DUE TO NODE FAIL",
+        Meaning("crashed", "a node failed, as the scheduler saw"),
+    ),
+    (
+        r"Xid .{0,99}?\): (?:13|31)\b",
+        Meaning("gpu_error", "a kernel failed on the GPU"),
+    ),
+    (
+        r"Xid .{0,99}?\): (?:43|45)\b",
+        Meaning("peer_closed", "the driver cleaned up after a process", is_cause=False),
+    ),
+    (
         r"[Uu]ncorrectable|ECC error|Xid\b|fallen off the bus|NVLink (?:error|failure)"
         r"|hardware (?:stack )?error",
         Meaning("gpu_error", "the GPU or its links failed", is_hardware=True),
+    ),
+    (
+        r"oom[_-]kill|OOMKilled|Out [Oo]f [Mm]emory",
+        Meaning("out_of_memory", "the host's memory ran out, and the kernel killed a process"),
     ),
     (
         r"out of memory|OutOfMemoryError|Cannot allocate memory|No space left on device"
@@ -85,6 +105,19 @@ _MEANINGS: tuple[tuple[str, Meaning], ...] = (
         r"closed by remote peer|Connection reset by peer|Connection refused|Broken pipe"
         r"|remote process exited|[Cc]onnection closed",
         Meaning("peer_closed", "a peer closed its connection", is_cause=False),
+    ),
+    (
+        r"exitcode {0,9}: (?:-9|137)\b|signal 9\b|: Killed|exit code 137",
+        Meaning("crashed", "it was killed (SIGKILL), as the kernel does where memory runs out"),
+    ),
+    (
+        r"exitcode {0,9}: (?:-11|139|-7|135)\b|signal (?:7|11)\b"
+        r"|: (?:Segmentation fault|Bus error)",
+        Meaning("crashed", "it accessed memory that is not its own"),
+    ),
+    (
+        r"exitcode|[Ee]xited|tasks? [\d,-]{1,255}: |Dist(?:Backend|Network|Store)Error",
+        Meaning("peer_closed", "it ended, and its exit code does not say why", is_cause=False),
     ),
 )
 _RULES = tuple((re.compile(pattern), meaning) for pattern, meaning in _MEANINGS)
@@ -114,7 +147,8 @@ def meaning_of(text: str) -> Meaning | None:
 
 def _warned(comm_notes: pa.Table, processes: Processes) -> Iterator[Complaint]:
     for row in comm_notes.to_pylist():  # warnings are few
-        meaning = meaning_of(row["text"] or "") if row["level"] == "WARN" else None
+        is_judged = row["level"] in ("WARN", "DIED")
+        meaning = meaning_of(row["text"] or "") if is_judged else None
         if meaning is None:
             continue
         rank = row["rank"]
@@ -141,6 +175,7 @@ def _raised(python_stacks: pa.Table) -> Iterator[Complaint]:
 
 def _who(rank: int | None, row: Mapping[str, Any]) -> str:
     named = ":".join(str(row[key]) for key in ("host", "process") if row[key])
+    named = f"process {named}" if row["process"] and not row["host"] else named
     if rank is None:
         return named or "a process"
     return f"rank {rank} ({named})" if named else f"rank {rank}"

@@ -20,6 +20,7 @@ class Finding:
     excluded: tuple[int, ...] = ()  # without which a restart may go well
     source: str | None = None
     group_desc: str | None = None
+    has_open_group: bool = False  # it may have more ranks than are told
 
     @property
     def group(self) -> GroupId | None:
@@ -28,7 +29,7 @@ class Finding:
     def row(self, ranks: str) -> dict[str, Any]:
         """Return its row; `ranks` are those it is about, in words."""
         group = self.group
-        members = ",".join(map(str, group.ranks)) if group else ""
+        members = ",".join(map(str, group.ranks)) if group and not self.has_open_group else ""
         return {
             "finding": self.what,
             "ranks": ranks,

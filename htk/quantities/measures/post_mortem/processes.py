@@ -14,10 +14,13 @@ class Processes:
         self.of_member: dict[tuple[str, int], Process] = {}
         self._members: dict[str, dict[Process, int]] = defaultdict(dict)
         self.sizes: dict[str, int] = {}
+        self.ended: dict[tuple[str, int], str] = {}  # by destroy or abort
         for row in comm_inits.to_pylist():  # a few for each communicator
             comm = communicator(row["comm_hash"], row["group"])
             if comm is None or row["comm_rank"] is None or row["process"] is None:
                 continue
+            if row["phase"] in ("destroy", "abort"):
+                self.ended[comm, row["comm_rank"]] = row["phase"]
             process = row["host"] or "", row["process"]
             self.of_member[comm, row["comm_rank"]] = process
             self._members[comm][process] = row["comm_rank"]
@@ -32,6 +35,11 @@ class Processes:
             if self.sizes[comm] == most and members.keys() == everyone and len(everyone) > 1:
                 return dict(members)
         return {}
+
+    def have_ended(self, comm: str) -> bool:
+        """Return whether every member that the log tells of has torn a communicator down."""
+        members = {member for member in self.of_member if member[0] == comm}
+        return bool(members) and members <= self.ended.keys()
 
     def rank_of(self, host: str | None, process: str | None) -> int | None:
         """Return the rank of a process in the job; without a host if only one has its number."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.arrow import matching, numbers, valid
+from htk.base.core.humanize import pluralize
 from htk.quantities.measures.call_history import Histories
 from htk.quantities.measures.desync import named
 from htk.quantities.measures.flight import histories
@@ -15,6 +16,7 @@ from htk.quantities.measures.post_mortem import bystanders, causes
 from htk.quantities.measures.post_mortem.case import Case
 from htk.quantities.measures.post_mortem.counted import JobState, counted
 from htk.quantities.measures.post_mortem.counts import (
+    NCCL_LOG,
     RAS,
     Counts,
     dead_processes,
@@ -28,6 +30,10 @@ from htk.quantities.measures.post_mortem.processes import Processes
 from htk.quantities.measures.post_mortem.stacks import stacks_of
 
 _MOST_TOLD = 4
+
+
+_EQUAL = "equally many collectives"  # as a note of RAS says it
+_ENDED = "ENDED"  # level of a note: a benchmark came to its end
 
 
 @dataclass
@@ -49,7 +55,8 @@ class Evidence:
         names = {*self.history.sources.values()}
         names |= {c.source for c in (self.log, self.ras) if c.members}
         names |= {c.source for c in self.complaints}
-        names |= set(self.comm_notes["source"].to_pylist())
+        names |= {n["source"] for n in self.comm_notes.to_pylist() if n["level"] != _ENDED}
+        names |= {NCCL_LOG} if self.processes.ended else set()
         names |= set(self.python_stacks["source"].to_pylist())
         return sorted(names | ({RAS} if self.dead else set()))
 
@@ -64,7 +71,8 @@ def gather(
 ) -> Evidence:
     """Collect what each source tells."""
     processes = Processes(comm_inits)
-    sizes = numbers(comm_groups["group_size"])[valid(comm_groups["comm_hash"])]
+    of_library = valid(comm_groups["comm_hash"]) | matching(comm_groups["source"], RAS.__eq__)
+    sizes = numbers(comm_groups["group_size"], 0)[of_library]
     world_size = int(np.max(sizes)) if len(sizes) else None
     dead = [
         f"process {row['process']} on {row['host']} ({row['status']})"
@@ -118,17 +126,21 @@ def judge(evidence: Evidence) -> PostMortem:
     differing = differing_calls(evidence.collectives, evidence.log)
     errors = _errors(evidence.complaints)
     chosen = _chosen(evidence, recorded, behind, differing, errors)
+    end = _end_of_job(evidence)
+    if end is not None and not any(f.decided for f in chosen) and not evidence.history.calls:
+        chosen = [end]
     others = [f for f in (*behind, *differing, *errors) if f not in chosen and f.what != "note"]
     chosen = [_with_errors(f, evidence.complaints) for f in chosen]
-    chosen = chosen or [_nothing(case, evidence)]
+    chosen = [_beside_even_counts(f, evidence) for f in chosen or [_nothing(case, evidence)]]
     is_decided = any(f.decided for f in chosen)
+    is_over = not evidence.history.calls and chosen[0].what == "nothing_pending"
     rest = [
         *(_described(f, case) for f in (*bystanders.waiting(case), *bystanders.behind(case))),
         *(replace(f, what="evidence", decided=False, excluded=()) for f in others),
         *([] if is_decided else _alike(evidence)),
         *stacks_of(evidence.python_stacks, chosen),
         *(_described(f, case) for f in (*bystanders.polls(case), *bystanders.notes(case))),
-        *([] if is_decided else _would_decide(case, evidence, chosen)),
+        *([] if is_decided or is_over else _would_decide(case, evidence, chosen)),
     ]
     return PostMortem(chosen, rest, case.undumped)
 
@@ -170,7 +182,8 @@ def _described(finding: Finding, case: Case) -> Finding:
     group = finding.group
     description = (case.history.descriptions.get(group) or None) if group else None
     source = finding.source or case.source_of(finding.ranks)
-    return replace(finding, source=source, group_desc=description)
+    is_open = group in case.history.open_ended
+    return replace(finding, source=source, group_desc=description, has_open_group=is_open)
 
 
 def _errors(every: list[Complaint]) -> list[Finding]:
@@ -280,9 +293,51 @@ def _with_errors(finding: Finding, findings: list[Complaint]) -> Finding:
     return replace(finding, words=words, source=source, excluded=excluded)
 
 
+def _beside_even_counts(finding: Finding, evidence: Evidence) -> Finding:
+    """Add to an open case that RAS saw all ranks of its group equally far, if it did."""
+    ras, size = evidence.ras, len(finding.group.ranks) if finding.group else 0
+    even = any(not ras.behind(c) and ras.sizes.get(c) == size for c in ras.members)
+    even |= any(
+        note["source"] == RAS and f"of {size:,} ranks" in note["text"] and _EQUAL in note["text"]
+        for note in evidence.comm_notes.to_pylist()
+    )
+    if finding.what != "cannot_decide" or not size or not even:
+        return finding
+    words = (
+        f"{finding.words} NCCL's RAS saw all {size:,} ranks equally far: rather the network or a "
+        "GPU than a rank that never came."
+    )
+    source = _together(finding.source, RAS)
+    return replace(finding, words=words, source=source, excluded=())
+
+
+def _end_of_job(evidence: Evidence) -> Finding | None:
+    """Return that the job came to its end, where its log says so."""
+    ends = evidence.processes.ended
+    if _ENDED in evidence.comm_notes["level"].to_pylist():
+        words = "The benchmark printed its summary: it ended, and nothing here tells of a hang."
+    elif ends and all(evidence.processes.have_ended(comm) for comm, _ in ends):
+        aborted = "abort" in ends.values()
+        words = (
+            "All communicators that NCCL's log tells of were aborted: the job was ended by an "
+            "error or a timeout, which other lines of its logs would name."
+            if aborted
+            else "All communicators that NCCL's log tells of were torn down in good order: the job "
+            "ended, and nothing here tells of a hang."
+        )
+    else:
+        return None
+    return Finding("nothing_pending", (), None, None, words, decided=False, source=NCCL_LOG)
+
+
 def _nothing(case: Case, evidence: Evidence) -> Finding:
     if evidence.history.calls:
         return bystanders.nothing_pending(case)
+    steps = max(map(evidence.ras.moved_by, evidence.ras.members), default=0)
+    if steps:
+        words = f"All ranks went on by {pluralize(steps, 'call')} or more between the reports of "
+        words += "NCCL's RAS: it does not hang."
+        return Finding("nothing_pending", (), None, None, words, decided=False, source=RAS)
     if evidence.log.members or evidence.ras.members:
         words = (
             "All ranks that are told of have enqueued equally many collectives: the last of them "
@@ -295,7 +350,11 @@ def _nothing(case: Case, evidence: Evidence) -> Finding:
 
 def _alike(evidence: Evidence) -> list[Finding]:
     """Communicators in which nobody is behind."""
-    findings = []
+    findings = [
+        Finding("evidence", (), None, None, note["text"], decided=False, source=RAS)
+        for note in evidence.comm_notes.to_pylist()
+        if note["source"] == RAS
+    ]
     for counts in (evidence.log, evidence.ras):
         even = [comm for comm in counts.members if not counts.behind(comm)]
         if even:
