@@ -21,6 +21,7 @@ from htk.base.columns.arrow import (
     numbers,
     text,
     texts,
+    truths,
     valid,
     without,
 )
@@ -31,7 +32,14 @@ from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.coalesced import Messages, first_members, messages_of
 from htk.parsers.kineto.metadata import Metadata, either, taken, texts_at
 from htk.parsers.kineto.pairing import CPU_LIBRARIES, PairedCalls, PairedRows, Seen, paired
-from htk.parsers.kineto.process_groups import listed_ranks, regular_ranks, seq_of, split, value_at
+from htk.parsers.kineto.process_groups import (
+    configured_ranks,
+    listed_ranks,
+    regular_ranks,
+    seq_of,
+    split,
+    value_at,
+)
 from htk.parsers.kineto.shapes import from_shapes
 
 Rows = NDArray[np.int64]
@@ -53,10 +61,28 @@ def collectives(
 ) -> pa.Table:
     """Every collective of one file; `metadata` holds the collective arguments of its events."""
     seen = Seen.of(kernels, cpu_ops, annotations, metadata)
-    return _table(paired(seen, launches), seen, groups) if seen else _COLUMNS.empty_table()
+    if not seen:
+        return _COLUMNS.empty_table()
+    pairs = paired(seen, launches)
+    steps = _steps(annotations, pairs.enqueue)
+    return _table(pairs, seen, groups, steps)
 
 
-def _table(pairs: PairedRows, seen: Seen, groups: pa.Table) -> pa.Table:
+def _steps(annotations: pa.Table, enqueued: Rows) -> pa.Array:
+    """Return the step of the host in which each call was launched."""
+    marks = annotations.filter(
+        pa.array(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
+    )
+    start, end = numbers(marks["start_ns"]), numbers(marks["end_ns"])
+    order = np.argsort(start, kind="stable")
+    if not len(order):
+        return pa.nulls(len(enqueued), pa.int32())
+    nth = order[np.maximum(np.searchsorted(start[order], enqueued, "right") - 1, 0)]
+    inside = (enqueued >= start[nth]) & (enqueued < end[nth])
+    return number(numbers(marks["step"])[nth], pa.int32(), inside)
+
+
+def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> pa.Table:
     length = len(pairs.gpu)
     gpu, ranges, facts = seen.gpu, seen.ranges, seen.facts
     record_event = np.append(seen.records.event, NONE)[pairs.record]
@@ -85,6 +111,7 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table) -> pa.Table:
         "op_event": _optional(record_event),
         "device": taken(gpu["device"], pairs.gpu),
         "stream": taken(gpu["stream"], pairs.gpu),
+        "step": steps,
         **who,
         **_sequence(source, of_record, names.type, facts),
         **_special_ranks(pairs, source, of_record, names.type, seen, who["group_ranks"], messages),
@@ -192,11 +219,16 @@ class _Sizes:
             distinct = {dtype[m] for m in members.tolist()}
             called = {kinds[m] for m in members.tolist()}
             self.guessed[row] = True
+            moves_messages = called <= {"send", "recv"}
             if len(distinct) == 1:
-                self.into[row] = int(np.maximum(into[members], 0).sum())
-                self.out[row] = int(np.maximum(out[members], 0).sum())
+                sends, receives = members, members
+                if moves_messages:  # both sizes of a message are of the same bytes
+                    is_send = np.array([kinds[m] == "send" for m in members.tolist()])
+                    sends, receives = members[is_send], members[~is_send]
+                self.into[row] = int(np.maximum(into[sends], 0).sum())
+                self.out[row] = int(np.maximum(out[receives], 0).sum())
                 self.dtype[row] = distinct.pop()
-            if called <= {"send", "recv"}:
+            if moves_messages:
                 types[row] = "send_recv"
             elif len(called) == 1:
                 types[row] = str(called.pop())
@@ -237,8 +269,11 @@ def _groups(
     ranks = texts_at(facts.table["pg_ranks"], source)
     start, stride = (either(facts, of_record, f"rank_{n}") for n in ("start", "stride"))
     members: list[str | None] = []
+    configured = configured_ranks(groups)
     for row, listed in enumerate(ranks):  # a few distinct lists, cached
         found_ranks = listed_ranks(listed) if listed else None
+        if found_ranks is None:
+            found_ranks = configured(name[row], int(size[row]), listed)
         regular = 0 < size[row] <= _MOST_RANKS and start[row] >= 0 and stride[row] > 0
         if found_ranks is None and regular:
             found_ranks = regular_ranks(int(start[row]), int(size[row]), int(stride[row]))
@@ -310,7 +345,7 @@ def _special_ranks(
             listed = json.loads(members[row])
             peer[row] = listed[stated] if stated < len(listed) else -1
     for row, several in enumerate(messages):
-        peers = {p for _, p in several}
+        peers = {p for _, p, _ in several}
         if len(peers) == 1 and (only := peers.pop()) is not None:
             peer[row] = only
     special = np.array([kind in _PLACE or kind in _MESSAGES for kind in types], bool)

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from typing import Any, TypeGuard
 
 import pyarrow as pa
@@ -69,6 +70,30 @@ def listed_ranks(listed: str) -> str | None:
     parts = [p.strip() for p in listed.strip("[] ").split(",") if p.strip()]
     is_complete = all(p.isascii() and p.isdigit() and len(p) < 10 for p in parts)
     return compact_json([int(p) for p in parts]) if is_complete else None
+
+
+def configured_ranks(groups: pa.Table) -> Callable[[str | None, int, str | None], str | None]:
+    """Return a function that looks up the ranks of a group in the file's own list of groups: by
+    name and size, and by as much of the ranks as a text that was cut short still shows."""
+    named: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for name, size, ranks in zip(
+        *(groups[c].to_pylist() for c in ("group", "group_size", "group_ranks")), strict=True
+    ):
+        if name is not None and ranks is not None and size == ranks.count(",") + 1:
+            named[name, size].append(ranks)
+
+    @cache
+    def found(name: str | None, size: int, shown: str | None) -> str | None:
+        fitting = {r for r in named.get((name or "", size), ()) if shown is None or _fits(r, shown)}
+        return fitting.pop() if len(fitting) == 1 else None
+
+    return found
+
+
+def _fits(ranks: str, shown: str) -> bool:
+    """Return whether a whole list may be what a text that was cut short shows."""
+    first, _, last = shown.replace(" ", "").strip("[]").partition("...")
+    return ranks[1:-1].startswith(first) and ranks[1:-1].endswith(last)
 
 
 @lru_cache(maxsize=1000)

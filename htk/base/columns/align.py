@@ -17,13 +17,28 @@ Calls = tuple[Ints, Ints, Ints]  # kind, size, time
 _MOST_SHIFTS = 4096
 _PROBES = 16
 _LOOK_AHEAD = 64
+_ONE_CLOCK_NS = 100_000  # ends of one call on one clock lie no farther apart
+_CLEARLY = 10  # times as near as the next
 _AGREEING = 3  # calls in a row that show that two sequences have met again
 
 
-def aligned_positions(base: Calls, other: Calls) -> Ints:
-    """Place in the base of each call of the other; NONE: it has none."""
+def aligned_positions(base: Calls, other: Calls, steps: tuple[Ints, Ints] | None = None) -> Ints:
+    """Place in the base of each call of the other; NONE: it has none.
+
+    `steps`: the step of each call of both. Where all are known and some shift makes them agree,
+    they tell the turn of a program that repeats itself.
+    """
     length = len(other[0])
-    shift = _best_shift(base, other)
+    shift = None
+    if steps is not None and min(own.min(initial=0) for own in steps) >= 0:
+        highest = 1 + int(max(own.max(initial=0) for own in steps))
+        numbered = [
+            (np.where(calls[0] == NONE, NONE, calls[0] * highest + own), *calls[1:])
+            for calls, own in zip((base, other), steps, strict=True)
+        ]
+        shift = _best_shift(*numbered)
+    if shift is None:
+        shift = _best_shift(base, other)
     if shift is not None:
         places = np.arange(length, dtype=np.int64) + shift
         return np.where((places >= 0) & (places < len(base[0])), places, NONE)
@@ -39,14 +54,23 @@ def fitting_shifts(base: Calls, other: Calls) -> list[int]:
 def _best_shift(base: Calls, other: Calls) -> int | None:
     """Return the shift under which all calls agree; None: there is none.
 
-    Of equally long sequences it is none, whatever the clocks say: ranks mostly record the same
-    steps. Else no call of the shorter one is given up if that can be, and time decides.
+    Of equally long sequences it is none: ranks mostly record the same steps. Else no call of the
+    shorter one is given up if that can be, and time decides. But calls that end at one time on both
+    clocks under another shift have one clock, which proves it.
     """
     fitting = fitting_shifts(base, other)
-    if not fitting:
-        guess = _near_in_time(base, other)
-        fitting = [s for s in range(guess - 2, guess + 3) if _fits(base, other, s)]
-    return min(fitting, key=lambda s: _distance(base, other, s), default=None)
+    best = min(fitting, key=lambda s: _distance(base, other, s), default=None)
+    apart = np.inf if best is None else _distance(base, other, best)
+    if apart <= _ONE_CLOCK_NS:
+        return best
+    guess = _near_in_time(base, other)
+    near = [s for s in range(guess - 2, guess + 3) if _fits(base, other, s)]
+    nearest = min(near, key=lambda s: _distance(base, other, s), default=None)
+    if nearest is None or best is None:
+        return best if nearest is None else nearest
+    of_nearest = _distance(base, other, nearest)
+    proves = of_nearest <= _ONE_CLOCK_NS and _CLEARLY * of_nearest < apart
+    return nearest if proves else best
 
 
 def _near_in_time(base: Calls, other: Calls) -> int:

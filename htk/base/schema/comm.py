@@ -23,6 +23,7 @@ COLLECTIVES = table(
     op_event=(_I64, "Row of the recording CPU operator (record_param_comms, gloo:…)."),
     device=(_I32, "GPU index within the process."),
     stream=(_I64, "Stream."),
+    step=(_I32, "k of the ProfilerStep#k that it was launched in."),
     group=(TEXT, "Process group name."),
     group_desc=(TEXT, "Process group description."),
     group_ranks=(TEXT, "Its global ranks, compact JSON; null where cut short or unknown."),
@@ -49,7 +50,7 @@ COLLECTIVES = table(
     messages=(
         TEXT,
         "Messages of a call that sends and receives several, in order, as compact JSON: "
-        '[["send", peer], …]; a peer that was not recorded is null.',
+        '[["send", peer, bytes], …]; a peer that was not recorded is null.',
     ),
     algorithm=(TEXT, "RING, TREE, NVLS, …: only where truly known."),
     protocol=(TEXT, "LL, LL128, SIMPLE: only where truly known."),

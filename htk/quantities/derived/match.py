@@ -24,13 +24,13 @@ from htk.base.schema.comm import COLLECTIVE_MATCHES
 from htk.quantities.derived.clock_ends import CertainEnds, certain_ends, contradicted
 from htk.quantities.derived.lateness import lateness
 from htk.quantities.derived.match_reasons import SILENT, reasons
-from htk.quantities.derived.messages import meeting_calls
+from htk.quantities.derived.messages import Meetings, meetings, peers_of_calls
 from htk.quantities.derived.unnamed_groups import unnamed_groups
 from htk.quantities.derived.unrecorded import depends_on_all, short_of_members, with_undetermined
 from htk.quantities.derived.waits import NEVER, Waits, waits
 
 _MESSAGES = ("send", "recv")
-_SIZED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+_SIZED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", *_MESSAGES)
 _ANYTHING = ("unknown", "send_recv", "coalesced")  # a kernel's name may say no more
 BY = ("comms_id", "sequence", "order")
 
@@ -58,7 +58,6 @@ def matches_of(
     waited = waits(rows, matched.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
     short = short_of_members(rows, matched.present, ranks)  # pyright: ignore[reportArgumentType]
     lacking = waited.has_wait & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
-    lacking &= ~valid(rows.table["messages"])  # of the two calls that share them
     waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
     began = window_starts(rows, rank_windows)
     before = before_window(rows, matched.match, rows.start, began)
@@ -67,9 +66,9 @@ def matches_of(
         "match": number(matched.match, pa.int64(), has_match),
         "matched_by": text(np.where(has_match, by, NONE), pa.array(BY)),
         "guessed": boolean(has_match & guessed),
-        "reason": reasons(rows, matched.match, waited, lacking),  # pyright: ignore[reportArgumentType]
-        "members_expected": _optional32(rows.group_size),
-        "members_present": number(matched.present, pa.int32(), has_match),
+        "reason": reasons(rows, matched, waited, lacking),  # pyright: ignore[reportArgumentType]
+        "members_expected": _optional32(rows.expected),
+        "members_present": number(matched.present, pa.int32(), has_match | waited.has_wait),
         "before_window": boolean(before),
         **timed_columns(rows, matched.match, waited, before, rows.start, rows.end),
     }
@@ -142,6 +141,25 @@ class CollectiveRows:
         return np.where(self.is_type(*_SIZED), numbers(self.table["in_bytes"], NONE), NONE)
 
     @cached_property
+    def step(self) -> Ints:
+        """The step that each call was launched in (`NONE`: not recorded)."""
+        return numbers(self.table["step"], NONE).astype(np.int64)
+
+    @cached_property
+    def meetings(self) -> Meetings:
+        """Which calls exchange messages, where some exchange several."""
+        if not valid(self.table["messages"]).any():
+            return Meetings(np.empty(0, np.int64), np.empty(0, np.int64))
+        return meetings(self.table, _ends_of_messages)
+
+    @cached_property
+    def expected(self) -> Ints:
+        """How many ranks take part (`NONE`: unknown): two in a message, whatever its group."""
+        peers = peers_of_calls(self.table["messages"])
+        members = np.where(self.is_type(*_MESSAGES), 2, self.group_size)
+        return np.where(peers > 0, peers + 1, members)
+
+    @cached_property
     def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]:
         """The global ranks of each row's group, as a number into the list (`NONE`: unknown)."""
         codes, listed = codes_of(self.table["group_ranks"])
@@ -206,10 +224,15 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     numbered = np.stack([rows.group, unnamed, function, rows.seq], axis=1)
     _number(slot, (by == 1) & (unnamed != NONE), rows, numbered)
     _by_order(slot, (by == 2) & (unnamed != NONE), rows)
-    if (several := valid(rows.table["messages"])).any():
-        calls, shared = meeting_calls(rows.table, _ends_of_messages)
-        slot[several], by[calls] = NONE, 2
-        slot[calls] = np.where(shared == NONE, NONE, shared + slot.max() + 1)
+    met = rows.meetings
+    if len(met.call):
+        calls = np.unique(met.call)
+        linked = met.components(rows.length)[calls]
+        of_rank = Groups.by_keys([linked, rows.rank[calls]])
+        repeated = np.unique(of_rank.keys[of_rank.count > 1, 0])  # one goes over into the next
+        by[calls] = 2
+        slot[calls] = np.where(np.isin(linked, repeated), NONE, linked + slot.max() + 1)
+    slot[valid(rows.table["messages"]) & ~np.isin(np.arange(rows.length), met.call)] = NONE
     return by, slot
 
 
@@ -244,8 +267,8 @@ def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
     chosen, lane = chosen[order], lane[order]
     rank = rows.rank[chosen]
     kind = np.where(rows.is_type(*_ANYTHING), NONE, rows.type)[chosen]
-    kind = np.where(rows.is_type(*_MESSAGES)[chosen], NONE, kind)
-    size = rows.size[chosen]
+    kind = np.where(rows.is_type(*_MESSAGES)[chosen], len(rows.types), kind)
+    size, step = rows.size[chosen], rows.step[chosen]
     time = np.where(rows.end[chosen] >= 0, rows.end[chosen], rows.order[chosen])
     change = np.append(True, (lane[1:] != lane[:-1]) | (rank[1:] != rank[:-1]))
     starts = np.append(np.flatnonzero(change), len(chosen))
@@ -257,7 +280,9 @@ def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
         next_free = free + (base.stop - base.start)
         for piece in pieces:
             places = aligned_positions(
-                (kind[base], size[base], time[base]), (kind[piece], size[piece], time[piece])
+                (kind[base], size[base], time[base]),
+                (kind[piece], size[piece], time[piece]),
+                (step[base], step[piece]),
             )
             extra = places == NONE
             alone = next_free + np.cumsum(extra) - 1
@@ -315,28 +340,37 @@ def _stream_ordinals(rows: CollectiveRows, chosen: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class _Found:
+class FoundMatches:
+    """The match of each row, and how many ranks it was found on."""
+
     match: Ints  # NONE: unmatched
     present: Ints  # ranks that took part
+    too_many: Mask  # more ranks share a slot than their group has: they are no one call
 
 
-def _matched(rows: CollectiveRows, slot: Ints) -> _Found:
+def _matched(rows: CollectiveRows, slot: Ints) -> FoundMatches:
     """Return the slots that two or more ranks share, numbered by their first start; of those that
     start at once, by their first row."""
     match = np.full(rows.length, NONE, np.int64)
-    present = np.zeros(rows.length, np.int64)
+    present, met = np.zeros(rows.length, np.int64), rows.meetings.call
+    too_many = np.zeros(rows.length, bool)
+    found = FoundMatches(match, present, too_many)
     chosen = np.flatnonzero(slot >= 0)
     if not len(chosen):
-        return _Found(match, present)
+        return found
     shared = Groups.by_keys(slot[chosen])
-    several = shared.count > 1  # a rank is in a slot once
+    most = np.where(rows.group_size > 0, rows.group_size, shared.count.max())[chosen]
+    beyond = shared.count > shared.max(most)
+    several = (shared.count > 1) & ~beyond  # a rank is in a slot once
     numbered = np.full(len(shared), NONE, np.int64)
     wanted = np.flatnonzero(several)
     begun, row = _first_start(rows, chosen, shared)
     numbered[wanted[ordered(begun[wanted], row[wanted])]] = np.arange(len(wanted))
     match[chosen] = numbered[shared.group_ids]
     present[chosen] = shared.count[shared.group_ids]
-    return _Found(match, present)
+    too_many[chosen] = beyond[shared.group_ids]
+    present[np.unique(met)] = 1 + np.bincount(met)[np.unique(met)]
+    return found
 
 
 def _first_start(rows: CollectiveRows, chosen: Ints, members: Groups) -> tuple[Ints, Ints]:

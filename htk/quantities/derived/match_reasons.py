@@ -17,14 +17,25 @@ REASONS = (
     "a group of one rank",
     "no other rank of its group was recorded",
     "no counterpart on the other ranks",
-    "its sends and receives meet several calls, or calls of ranks that are not recorded",
+    "the calls that its messages meet were not recorded",
     "not timed",
     "times are those of the watchdog",
     "its root is unknown or was not recorded",
     "moves nothing",
     UNTOLD,
     LACKING,
+    "more ranks than its group has made a call like it: which of them are its group cannot be told",
 )
+
+
+class MatchedRows(Protocol):
+    """What matching found, row by row."""
+
+    @property
+    def match(self) -> Ints: ...
+
+    @property
+    def too_many(self) -> Mask: ...
 
 
 class ReasonRows(Protocol):
@@ -44,15 +55,16 @@ class ReasonRows(Protocol):
     def is_type(self, *wanted: str) -> Mask: ...
 
 
-def reasons(rows: ReasonRows, match: Ints, waited: Waits, lacking: Mask) -> pa.Array:
+def reasons(rows: ReasonRows, found: MatchedRows, waited: Waits, lacking: Mask) -> pa.Array:
     """Return why wait and transfer are unknown, or known in part."""
     lonely = _lonely(rows)
     watched = matching(rows.table["timing"], "watchdog".__eq__)
     grouped = rows.is_type("send_recv")
-    unmatched = match == NONE
+    unmatched = found.match == NONE
     cases = [
         rows.is_type(*SILENT),
         rows.group_size == 1,
+        found.too_many,
         unmatched & lonely,
         unmatched & grouped,
         unmatched & (rows.unnamed_group == NONE),
@@ -61,7 +73,7 @@ def reasons(rows: ReasonRows, match: Ints, waited: Waits, lacking: Mask) -> pa.A
         ~rows.timed,
         ~waited.has_wait,
     ]
-    code = np.select([~waited.has_wait & c for c in cases], [7, 0, 1, 3, 8, 2, 5, 4, 6], NONE)
+    code = np.select([~waited.has_wait & c for c in cases], [7, 0, 10, 1, 3, 8, 2, 5, 4, 6], NONE)
     return text(np.where(lacking, REASONS.index(LACKING), code), pa.array(REASONS))
 
 

@@ -1,12 +1,13 @@
 """Messages of calls that send and receive several: each by itself.
 
-A batch of sends and receives (`batch_isend_irecv`) is one kernel. Which call of another rank it
+A batch of sends and receives (`batch_isend_irecv`) is one kernel. Which calls of other ranks it
 meets is told by its messages: the n-th that one rank sends to another is the n-th that this one
 receives from it.
 """
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,8 @@ _TYPES = ("send", "recv")
 
 
 def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
-    """Return collectives with a row for each message of a call that has several, `type` and `peer`
-    of its own; and the row that each comes from."""
+    """Return collectives with a row for each message of a call that has several, with `type`, `peer`
+    and bytes of its own; and the row that each comes from."""
     codes, listed = codes_of(collectives["messages"])
     several = [json.loads(messages or "[]") for messages in [*listed.to_pylist(), None]]
     count = np.array([max(len(messages), 1) for messages in several])[codes]
@@ -29,11 +30,14 @@ def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
     if codes.max(initial=NONE) == NONE:
         return collectives, row
     table = collectives.take(pa.array(row))
-    flat = [entry for messages in several for entry in messages or [(None, None)]]
+    flat = [(*entry, None)[:3] for messages in several for entry in messages or [(None, None)]]
     first = np.cumsum([0, *(max(len(messages), 1) for messages in several)])[:-1]
     entry = first[codes[row]] + nth
-    sort = np.array([_TYPES.index(kind) if kind else NONE for kind, _ in flat])[entry]
-    peer = np.array([NONE if peer is None else peer for _, peer in flat], np.int64)[entry]
+    sort = np.array([_TYPES.index(kind) if kind else NONE for kind, _, _ in flat])[entry]
+    peer, size = (_numbers([message[k] for message in flat])[entry] for k in (1, 2))
+    for name in ("in_bytes", "out_bytes"):
+        of_message = np.where(sort == NONE, numbers(table[name], NONE), size)
+        table = with_column(table, name, number(of_message, pa.int64(), of_message >= 0))
     own_type, types = codes_of(table["type"])
     vocabulary = [*_TYPES, *types.to_pylist()]
     type_ = np.where(sort == NONE, np.where(own_type < 0, NONE, own_type + len(_TYPES)), sort)
@@ -42,23 +46,48 @@ def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
     return with_column(table, "peer", number(peer, pa.int32(), peer >= 0)), row
 
 
-def meeting_calls(collectives: pa.Table, ends: Callable[[pa.Table], Ints]) -> tuple[Ints, Ints]:
-    """Return the calls that exchange messages, and a number for each that two of them share; NONE
-    where the messages of one are not those of one other.
+def _numbers(values: list[int | None]) -> Ints:
+    return np.array([NONE if value is None else value for value in values], np.int64)
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """Pairs of calls that hold the two ends of a message, each pair both ways, once."""
+
+    call: Ints
+    other: Ints
+
+    def components(self, length: int) -> Ints:
+        """Return a number for each of so many calls, equal for those linked by any messages."""
+        label = np.arange(length)
+        while True:
+            lower = label.copy()
+            np.minimum.at(lower, label[self.call], label[self.other])
+            while (lower[lower] != lower).any():
+                lower = lower[lower]
+            if np.array_equal(lower, label):
+                return label
+            label = lower
+
+
+def meetings(collectives: pa.Table, ends: Callable[[pa.Table], Ints]) -> Meetings:
+    """Return which calls exchange messages.
 
     `ends` numbers messages of a table with a row for each: equal for the two ends of one.
     """
     table, row = one_row_a_message(collectives)
     end = ends(table)
     chosen = np.flatnonzero(end != NONE)
+    ends_of_one = Groups.by_keys(end[chosen])
     call = row[chosen]
-    pairs = Groups.by_keys(end[chosen])
-    other = (pairs.min(call) + pairs.max(call))[pairs.group_ids] - call
-    other = np.where((pairs.count == 2)[pairs.group_ids], other, NONE)
-    calls = Groups.by_keys(call)
-    least, most = calls.min(other), calls.max(other)
-    partner = np.full(collectives.num_rows + 1, NONE, np.int64)
-    rows = calls.keys[:, 0]
-    partner[rows] = np.where(least == most, most, NONE)
-    mutual = partner[partner[rows]] == rows
-    return rows, np.where(mutual, np.minimum(rows, partner[rows]), NONE)
+    other = (ends_of_one.min(call) + ends_of_one.max(call))[ends_of_one.group_ids] - call
+    met = (ends_of_one.count == 2)[ends_of_one.group_ids] & (other != call)
+    pairs = Groups.by_keys([call[met], other[met]]).keys
+    return Meetings(pairs[:, 0], pairs[:, 1])
+
+
+def peers_of_calls(messages: pa.ChunkedArray) -> Ints:
+    """Return how many other ranks each call exchanges messages with (0: not a call of several)."""
+    codes, listed = codes_of(messages)
+    count = [len({peer for _, peer, *_ in json.loads(text)}) for text in listed.to_pylist()]
+    return np.array([*count, 0], np.int64)[codes]

@@ -32,6 +32,9 @@ class MemberRows(Protocol):
     types: list[str]
 
     @property
+    def expected(self) -> Ints: ...
+
+    @property
     def group(self) -> Ints: ...
 
     @property
@@ -53,7 +56,7 @@ def unrecorded_ranks(ranks: pa.Table) -> int:
 def short_of_members(rows: MemberRows, present: Ints, ranks: pa.Table) -> Mask:
     """Matched rows of collectives that lack members. A group of unknown size may lack some as soon
     as the job does."""
-    expected = rows.group_size
+    expected = rows.expected
     lacks = unrecorded_ranks(ranks) > 0
     return np.asarray((present > 0) & np.where(expected > 0, present < expected, lacks))
 

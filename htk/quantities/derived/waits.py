@@ -1,8 +1,8 @@
 """Wait and transfer: what part of a collective a rank spent waiting for those it depends on.
 
 S = the latest start over the ranks that a rank depends on: all of them in a synchronising
-collective, the root in broadcast and scatter, the peer of a message; in reduce and gather only
-the root depends on others. wait = clip(S - start, 0, duration), transfer = duration - wait.
+collective, the root in broadcast and scatter, the peer of a message, all that the
+messages of a batch go to or come from; in reduce and gather only the root depends on others. wait = clip(S - start, 0, duration), transfer = duration - wait.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ import numpy as np
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
+from htk.quantities.derived.messages import Meetings
 
+_PAIR = 2  # calls of which each meets the other alone
 NEVER = np.iinfo(np.int64).min  # no start: aligned times of a trace that counts from 0 may be < 0
 
 
@@ -28,6 +30,9 @@ class WaitRows(Protocol):
 
     @property
     def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]: ...
+
+    @property
+    def meetings(self) -> Meetings: ...
 
     def is_type(self, *wanted: str) -> Mask: ...
 
@@ -56,11 +61,36 @@ def waits(rows: WaitRows, match: Ints, start: Ints, end: Ints) -> Waits:
     last[chosen] = _last_rank(rows.rank[chosen], members, start[chosen])
     has_wait = common != NEVER
     has_wait[chosen] &= (members.count > 1)[members.group_ids]
+    calls, latest, last_of_calls = _of_messages(rows, start)
+    has_wait[calls], common[calls], last[calls] = True, latest, last_of_calls
+    alone = calls[members_of(match, calls) != _PAIR]  # others begin when these do not
+    span[alone] = end[alone] - np.maximum(common[alone], start[alone])
     common = np.where(has_wait, common, start)
     duration = end - start
     wait = np.where(has_wait, np.clip(common - start, 0, np.maximum(duration, 0)), 0)
     rest = np.where(has_wait, duration - wait, 0)
     return Waits(has_wait, common, wait, rest, np.zeros(length, np.int64), span, last)
+
+
+def _of_messages(rows: WaitRows, start: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the timed calls that exchange several messages, the latest start of those that each
+    meets, and the rank that began last of it and them."""
+    met = rows.meetings
+    timed = rows.timed[met.call] & rows.timed[met.other]
+    call, other = met.call[timed], met.other[timed]
+    pairs = Groups.by_keys(call)
+    calls = pairs.keys.ravel()
+    latest = pairs.max(start[other])
+    near = Groups.by_keys(np.append(call, calls))
+    members = np.append(other, calls)
+    last = _last_rank(rows.rank[members], near, start[members])
+    return calls, latest, last[len(call) :]
+
+
+def members_of(match: Ints, rows: Ints) -> Ints:
+    """Return how many rows there are of the match of each of some rows (0: it has none)."""
+    count = np.append(np.bincount(match[match != NONE]), 0)
+    return np.where(match[rows] == NONE, 0, count[match[rows]])
 
 
 def _dependency(rows: WaitRows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
