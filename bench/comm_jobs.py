@@ -1,4 +1,4 @@
-"""Random jobs that communicate, as raw Kineto files: what the analyses of communication are held to.
+"""Random jobs that communicate, as raw Kineto files, to hold the analyses of communication to.
 
 A job has pipeline, data, context, expert and tensor parallel groups, called as PyTorch calls them:
 by one counter of the whole job (`new_group`), or each part of a split alike (`split_group`). All
@@ -10,6 +10,7 @@ lists of ranks are cut as PyTorch cuts them, files and ends of recordings may be
 import json
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def _listed(ranks: tuple[int, ...]) -> str:
 
 def _stride(ranks: tuple[int, ...]) -> int:
     """Return how far apart ranks lie; -1: unequally, as PyTorch says it."""
-    apart = {b - a for a, b in zip(ranks, ranks[1:], strict=False)}
+    apart = {b - a for a, b in pairwise(ranks)}
     return apart.pop() if len(apart) == 1 else -1
 
 
@@ -251,7 +252,7 @@ def _run(job: Job, dice: random.Random, calls: int) -> None:
         act = dice.choice(("collective", "collective", "coalesced", "single", "chain", "ring"))
         for group in groups:
             ranks = group.ranks[:16]
-            onward = list(zip(ranks, ranks[1:], strict=False))
+            onward = list(pairwise(ranks))
             if act == "collective":
                 run.collective(group)
             elif act == "coalesced":

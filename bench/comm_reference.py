@@ -31,7 +31,7 @@ class Kernel:
     ranks: tuple[int, ...]
     into: int
     out: int
-    kept: int | None  # bytes of an all-to-all with splits that stay on the rank
+    splits: list[int] | None  # bytes to each of the group, in an all-to-all that lists them
     root: int | None  # global rank
     seq: int | None
     messages: list[Message]
@@ -85,12 +85,11 @@ def _kernel(
     if coalesced and messages:
         kind = "send_recv"
         into, out = (sum(m[2] for m in messages if m[0] == way) for way in ("send", "recv"))
-    splits = json.loads(first["In split size"])
-    kept = splits[ranks.index(rank)] * width if splits else None
+    splits = [width * elements for elements in json.loads(first["In split size"])] or None
     rooted = kind in ("broadcast", "reduce", "gather", "scatter")
     root = ranks[first["Rank"]] if rooted else None
     seq = None if messages or coalesced else first.get("Seq")
-    return Kernel(rank, start, end, kind, name, ranks, into, out, kept, root, seq, messages)
+    return Kernel(rank, start, end, kind, name, ranks, into, out, splits, root, seq, messages)
 
 
 def matched(kernels: list[Kernel]) -> list[Kernel]:
@@ -157,7 +156,8 @@ def bandwidths(call: Kernel) -> tuple[float, float] | None:
         size = max(call.into, call.out * count)
     factor = 1.0 if call.messages or call.type in ("broadcast", "reduce") else shared
     factor = 2 * shared if call.type == "all_reduce" else factor
-    moved = size * factor if call.kept is None else size - call.kept
+    kept = call.splits and call.splits[call.ranks.index(call.rank)]
+    moved = size * factor if kept is None else size - kept
     return size / call.span, moved / call.span
 
 
@@ -170,10 +170,14 @@ def members_short(kernels: list[Kernel], call: Kernel) -> bool:
 
 
 def sent_between(kernels: list[Kernel]) -> dict[tuple[int, int], int]:
-    """Return the bytes from rank to rank of messages that their senders recorded."""
+    """Return the bytes from rank to rank that their senders recorded, in messages, all-to-alls."""
     sent: dict[tuple[int, int], int] = defaultdict(int)
     for call in kernels:
         for kind, peer, size in call.messages:
             if kind == "send":
+                sent[call.rank, peer] += size
+        parts = call.splits or [call.into // len(call.ranks)] * len(call.ranks)
+        for peer, size in zip(call.ranks, parts, strict=True):
+            if call.type == "all_to_all" and peer != call.rank:
                 sent[call.rank, peer] += size
     return sent

@@ -14,6 +14,8 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Heatmap
 from htk.base.schema import table
 from htk.base.schema.columns import TEXT
+from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.messages import one_row_a_message
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, size_facts
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
@@ -26,7 +28,10 @@ RETURNS = table(
     to_node=(TEXT, "Host of the receiver, where known."),
     transfers=(_I64, "Messages, and parts of an all-to-all."),
     sent_bytes=(_I64, "Bytes from one to the other."),
-    transfer_ns=(_I64, "Their time: of an all-to-all, in proportion to bytes."),
+    transfer_ns=(
+        _I64,
+        "Their time, from last start to last end; of an all-to-all in proportion to bytes.",
+    ),
     undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
     bandwidth_gbps=(_F64, "Bytes over transfer; null where some of that is undetermined."),
 )
@@ -69,31 +74,36 @@ def comm_matrix(
 def _between_pairs(calls: CollectiveCalls) -> Mask:
     """Return which calls are messages or all-to-alls."""
     rows = calls.rows
-    return rows.is_type("send") | rows.is_type("recv") | rows.is_type("all_to_all")
+    return rows.is_type("send", "recv", "send_recv", "all_to_all")
 
 
 def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
     """Add sends, and receives whose send was not recorded, to the totals; return how many are left
-    out. They are grouped before anything is looped over."""
-    sends, recvs = calls.rows.is_type("send"), calls.rows.is_type("recv")
-    wanted = sends | (recvs & (calls.match == -1))
-    size = np.maximum(numbers(calls.table["in_bytes"], -1), numbers(calls.table["out_bytes"], -1))
-    good = wanted & (calls.rows.peer >= 0) & (size >= 0)
-    rows = np.flatnonzero(good)
-    rank, peer = calls.rows.rank[rows], calls.rows.peer[rows]
-    out = sends[rows]
-    source, target = np.where(out, rank, peer), np.where(out, peer, rank)
-    pairs = Groups.by_keys([source, target])
+    out. Messages of one call move at the same time: each takes its time."""
+    table, call = one_row_a_message(calls.table)
+    rows = CollectiveRows(table)
+    sends, met = rows.is_type("send"), calls.has_partner[call]
+    wanted = sends | (rows.is_type("recv") & ~met)
+    size = np.maximum(numbers(table["in_bytes"], -1), numbers(table["out_bytes"], -1))
+    good = wanted & (rows.peer >= 0) & (size >= 0)
+    own = np.flatnonzero(good)
+    rank, peer, out = rows.rank[own], rows.peer[own], sends[own]
+    pairs = Groups.by_keys([np.where(out, rank, peer), np.where(out, peer, rank)])
     sums = (
         pairs.count,
-        pairs.sum(size[rows]),
-        pairs.sum(calls.waits.transfer[rows]),
-        pairs.sum(calls.undetermined[rows]),
+        pairs.sum(size[own]),
+        pairs.sum(np.maximum(calls.waits.span, 0)[call[own]]),
+        pairs.sum(calls.undetermined[call[own]]),
     )
     for (a, b), *values in zip(pairs.keys.tolist(), *(s.tolist() for s in sums), strict=True):
         for k, value in enumerate(values):
             totals[a, b][k] += value
-    return int(wanted.sum() - good.sum())
+    return int(wanted.sum() - good.sum()) + int(_unlisted(rows).sum())
+
+
+def _unlisted(rows: CollectiveRows) -> Mask:
+    """Return the calls that move messages of which no record says any more."""
+    return rows.is_type("send_recv")
 
 
 def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:

@@ -58,8 +58,7 @@ def traffic(
     """S and factor of each call (NaN: unknown). Each distinct call is worked out once.
 
     `kind` numbers `kinds` (negative: unknown). `own_bytes` is what a rank of an all-to-all-v keeps
-    for itself, where its splits are known (negative: unknown); the rest is what it moves, so the
-    factor is 1.
+    for itself, where its splits are known (negative: unknown); the rest is what it moves.
     """
     columns = (kind, in_bytes, out_bytes, ranks, own_bytes)
     dense = [np.unique(c, return_inverse=True)[1].ravel() for c in columns]  # sizes are large
@@ -72,7 +71,7 @@ def traffic(
         message = name in ("send", "recv", "send_recv")  # whatever the group's size
         ratio = 1.0 if message else factor(name, n) if n > 0 else None
         if own >= 0 and total is not None and name == "all_to_all":
-            total, ratio = total - own, 1.0
+            ratio = (total - own) / total if total else 0.0
         sizes[row] = np.nan if total is None else total
         factors[row] = np.nan if ratio is None else ratio
     return sizes[alike.group_ids], factors[alike.group_ids]

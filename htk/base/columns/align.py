@@ -22,11 +22,18 @@ _CLEARLY = 10  # times as near as the next
 _AGREEING = 3  # calls in a row that show that two sequences have met again
 
 
-def aligned_positions(base: Calls, other: Calls, steps: tuple[Ints, Ints] | None = None) -> Ints:
+def aligned_positions(
+    base: Calls,
+    other: Calls,
+    steps: tuple[Ints, Ints] | None = None,
+    *,
+    one_clock: bool = False,
+) -> Ints:
     """Place in the base of each call of the other; NONE: it has none.
 
     `steps`: the step of each call of both. Where all are known and some shift makes them agree,
-    they tell the turn of a program that repeats itself.
+    they tell the turn of a program that repeats itself. `one_clock`: both have the same, so that
+    calls that end at one time are one, whatever their order says.
     """
     length = len(other[0])
     shift = None
@@ -36,9 +43,9 @@ def aligned_positions(base: Calls, other: Calls, steps: tuple[Ints, Ints] | None
             (np.where(calls[0] == NONE, NONE, calls[0] * highest + own), *calls[1:])
             for calls, own in zip((base, other), steps, strict=True)
         ]
-        shift = _best_shift(*numbered)
+        shift = _best_shift(*numbered, one_clock=one_clock)
     if shift is None:
-        shift = _best_shift(base, other)
+        shift = _best_shift(base, other, one_clock=one_clock)
     if shift is not None:
         places = np.arange(length, dtype=np.int64) + shift
         return np.where((places >= 0) & (places < len(base[0])), places, NONE)
@@ -51,17 +58,17 @@ def fitting_shifts(base: Calls, other: Calls) -> list[int]:
     return [s for s in range(min(slack, _MOST_SHIFTS) + 1) if _fits(base, other, s)]
 
 
-def _best_shift(base: Calls, other: Calls) -> int | None:
+def _best_shift(base: Calls, other: Calls, *, one_clock: bool) -> int | None:
     """Return the shift under which all calls agree; None: there is none.
 
     Of equally long sequences it is none: ranks mostly record the same steps. Else no call of the
-    shorter one is given up if that can be, and time decides. But calls that end at one time on both
-    clocks under another shift have one clock, which proves it.
+    shorter one is given up if that can be, and time decides. Under another shift calls may end at
+    one time on one clock, which proves it.
     """
     fitting = fitting_shifts(base, other)
     best = min(fitting, key=lambda s: _distance(base, other, s), default=None)
     apart = np.inf if best is None else _distance(base, other, best)
-    if apart <= _ONE_CLOCK_NS:
+    if best is not None and (not one_clock or apart <= _ONE_CLOCK_NS):
         return best
     guess = _near_in_time(base, other)
     near = [s for s in range(guess - 2, guess + 3) if _fits(base, other, s)]

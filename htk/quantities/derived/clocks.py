@@ -21,7 +21,7 @@ from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, Fit, fit
 from htk.quantities.derived.clock_sigma import SIGNIFICANT, standard_errors
 from htk.quantities.derived.match import CollectiveRows, before_window, timed_columns, window_starts
 from htk.quantities.derived.match_reasons import LACKING
-from htk.quantities.derived.unrecorded import short_of_members, with_undetermined
+from htk.quantities.derived.unrecorded import recorded_hosts, short_of_members, with_undetermined
 from htk.quantities.derived.waits import NEVER, waits
 
 _PUSHES = 50
@@ -44,7 +44,7 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.T
     present = np.unique(rows.rank[rows.rank >= 0])
     ends = common_ends(rows, numbers(collective_matches["match"], NONE), present)
     fitted = fit(ends, np.arange(len(present)))
-    host = _hosts(ranks)
+    host = recorded_hosts(ranks)
     shared = _shared_clocks(ends, fitted, [host.get(r) for r in present.tolist()])
     if len(np.unique(shared)) < len(shared):
         fitted = fit(ends, shared)
@@ -186,11 +186,6 @@ def _equal(members: Groups, values: Ints) -> Mask:
     """Return the rows whose group has one value only."""
     same: Mask = (members.min(values) == members.max(values))[members.group_ids]
     return same
-
-
-def _hosts(ranks: pa.Table) -> dict[int, str]:
-    pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
-    return {rank: host for rank, host in pairs if rank is not None and host}
 
 
 def _span(ends: Ends, fitted: Fit) -> Floats:

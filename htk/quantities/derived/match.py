@@ -26,7 +26,12 @@ from htk.quantities.derived.lateness import lateness
 from htk.quantities.derived.match_reasons import SILENT, reasons
 from htk.quantities.derived.messages import Meetings, meetings, peers_of_calls
 from htk.quantities.derived.unnamed_groups import unnamed_groups
-from htk.quantities.derived.unrecorded import depends_on_all, short_of_members, with_undetermined
+from htk.quantities.derived.unrecorded import (
+    depends_on_all,
+    recorded_hosts,
+    short_of_members,
+    with_undetermined,
+)
 from htk.quantities.derived.waits import NEVER, Waits, waits
 
 _MESSAGES = ("send", "recv")
@@ -48,6 +53,7 @@ def matches_of(
 ) -> pa.Table:
     """Return the matches of rows that hold all calls of their groups, numbered among themselves;
     `certain`: the ends of all groups of the job by which guesses are judged."""
+    rows.host_of = recorded_hosts(ranks)
     by, slot = _slots(rows)
     matched = _matched(rows, slot)
     guessed = (by == 2) & rows.unknown_group
@@ -125,6 +131,11 @@ class CollectiveRows:
         self.seq = numbers(table["seq"], NONE)
         codes, names = codes_of(table["type"])
         self.type, self.types = codes.astype(np.int64), names.to_pylist()
+        self.host_of: dict[int, str] = {}  # where matching is told them
+
+    def share_host(self, rank: int, other: int) -> bool:
+        """Return whether two ranks are known to run on one host."""
+        return rank in self.host_of and self.host_of[rank] == self.host_of.get(other)
 
     def is_type(self, *wanted: str) -> Mask:
         return np.isin(self.type, [k for k, t in enumerate(self.types) if t in wanted])
@@ -208,7 +219,8 @@ class CollectiveRows:
 def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     """Return how each row is matched (a number into BY) and its slot (NONE: it takes no part)."""
     by = np.full(rows.length, NONE, np.int64)
-    part = ~rows.is_type(*SILENT) & (rows.rank >= 0)
+    batch = valid(rows.table["messages"])
+    part = ~rows.is_type(*SILENT) & (rows.rank >= 0) & ~batch
     message = rows.is_type(*_MESSAGES)
     comms, _ = codes_of(rows.table["comms_id"])
     by[part] = 2
@@ -232,7 +244,6 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
         repeated = np.unique(of_rank.keys[of_rank.count > 1, 0])  # one goes over into the next
         by[calls] = 2
         slot[calls] = np.where(np.isin(linked, repeated), NONE, linked + slot.max() + 1)
-    slot[valid(rows.table["messages"]) & ~np.isin(np.arange(rows.length), met.call)] = NONE
     return by, slot
 
 
@@ -283,6 +294,7 @@ def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
                 (kind[base], size[base], time[base]),
                 (kind[piece], size[piece], time[piece]),
                 (step[base], step[piece]),
+                one_clock=rows.share_host(*rank[[base.start, piece.start]].tolist()),
             )
             extra = places == NONE
             alone = next_free + np.cumsum(extra) - 1

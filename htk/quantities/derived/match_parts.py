@@ -38,8 +38,8 @@ from htk.quantities.derived.match_reasons import REASONS
 _GROUP = ("source", "group", "group_ranks", "group_size", "comm_hash")
 READ = (
     "rank", "comm_rank", "cycle", "step", "start_ns", "end_ns", "enqueue_ns", "timing", *_GROUP,
-    "root", "peer", "seq", "seq_kind", "comms_id", "type", "messages", "library", "stream", "in_bytes",
-    "out_bytes", "in_split",
+    "root", "peer", "seq", "seq_kind", "comms_id", "type", "messages", "library", "stream",
+    "in_bytes", "out_bytes", "in_split",
 )  # fmt: skip
 _TEXTS = {"matched_by": BY, "reason": REASONS}
 _NUMBERED_BY = ("begun", "first_row")

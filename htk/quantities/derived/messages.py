@@ -21,8 +21,8 @@ _TYPES = ("send", "recv")
 
 
 def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
-    """Return collectives with a row for each message of a call that has several, with `type`, `peer`
-    and bytes of its own; and the row that each comes from."""
+    """Return collectives with a row for each message of a call that has several, of its own type,
+    peer and bytes; and the row that each comes from."""
     codes, listed = codes_of(collectives["messages"])
     several = [json.loads(messages or "[]") for messages in [*listed.to_pylist(), None]]
     count = np.array([max(len(messages), 1) for messages in several])[codes]

@@ -46,6 +46,12 @@ class MemberRows(Protocol):
 _FASTEST = 0.10  # of equal calls that all members recorded: the pace of the network
 
 
+def recorded_hosts(ranks: pa.Table) -> dict[int, str]:
+    """Host of each rank, where recorded."""
+    pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
+    return {rank: host for rank, host in pairs if rank is not None and host}
+
+
 def unrecorded_ranks(ranks: pa.Table) -> int:
     """Return how many ranks of the job have no file, where its size is recorded."""
     sizes = [size for size in ranks["world_size"].to_pylist() if size]

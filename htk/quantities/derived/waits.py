@@ -1,8 +1,9 @@
 """Wait and transfer: what part of a collective a rank spent waiting for those it depends on.
 
 S = the latest start over the ranks that a rank depends on: all of them in a synchronising
-collective, the root in broadcast and scatter, the peer of a message, all that the
-messages of a batch go to or come from; in reduce and gather only the root depends on others. wait = clip(S - start, 0, duration), transfer = duration - wait.
+collective, the root in broadcast and scatter, the peer of a message, all that the messages of a
+batch go to or come from; in reduce and gather only the root depends on others.
+wait = clip(S - start, 0, duration), transfer = duration - wait.
 """
 
 from dataclasses import dataclass

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from htk.base.columns.arrow import codes_of, matching, number, numbers, text, truths
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.humanize import pluralize
 from htk.base.errors import MissingTable
@@ -118,7 +119,12 @@ class CollectiveCalls:
     @cached_property
     def over_all_ranks(self) -> Mask:
         """Whether bandwidth counts each call's time over all ranks, not one rank's duration."""
-        return np.asarray((self.waits.span > 0) & (self.match != NONE))
+        return np.asarray((self.waits.span > 0) & self.has_partner)
+
+    @cached_property
+    def has_partner(self) -> Mask:
+        """Whether a call is matched, or messages of it with calls of others."""
+        return np.asarray((self.match != NONE) | self.waits.has_wait)
 
     @cached_property
     def size(self) -> Ints:
@@ -146,23 +152,25 @@ class CollectiveCalls:
     def traffic(self) -> tuple[Floats, Floats]:
         """The bytes that algorithm bandwidth counts, and the factor to bus bandwidth."""
         sizes = self._in_bytes, self._out_bytes
-        return traffic(self.rows.type, self.rows.types, *sizes, self.size, self._kept)
+        return traffic(self.rows.type, self.rows.types, *sizes, self.size, self.kept)
 
     @cached_property
     def moved(self) -> tuple[Floats, Floats]:
         """Return the same for the whole collective: of the rank that moves most, if they differ."""
         size, factor = self.traffic
+        moved = np.nan_to_num(size * factor)
         chosen = np.flatnonzero((self.match != NONE) & ~np.isnan(size))
-        if len(chosen):
-            members = Groups.by_keys(self.match[chosen])
-            most = np.full(len(members), -np.inf)
-            np.maximum.at(most, members.group_ids, size[chosen])
-            size = size.copy()
-            size[chosen] = most[members.group_ids]
+        if not len(chosen):
+            return size, factor
+        members = Groups.by_keys(self.match[chosen])
+        in_order = chosen[ordered(members.group_ids, moved[chosen], size[chosen])]
+        most = in_order[np.cumsum(members.count) - 1][members.group_ids]
+        size, factor = size.copy(), factor.copy()
+        size[chosen], factor[chosen] = size[most], factor[most]
         return size, factor
 
     @cached_property
-    def _kept(self) -> Ints:
+    def kept(self) -> Ints:
         """Return the bytes of an all-to-all-v that stay on their rank (NONE: unknown)."""
         kept = np.full(self.rows.length, NONE, np.int64)
         for first, rows in self.with_splits():
@@ -307,7 +315,7 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
     return {
         "sources": [s for s in calls.table["source"].unique().to_pylist() if s],
         "collectives": calls.rows.length,
-        "matched": int((calls.match != NONE).sum()),
+        "matched": int(calls.has_partner.sum()),
         "matches_lacking_members": len(short),
         **_guessed(calls),
         "without_wait_because": {k: n for k, n in reasons.items() if k and n},

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import numbers
 from htk.base.columns.types import NONE
+from htk.quantities.derived.unrecorded import recorded_hosts
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,6 @@ class Hosts:
         if not self.inferred:
             return {}
         return {"hosts": f"inferred from device numbers: {self.per_node} ranks a node"}
-
-
-def recorded_hosts(ranks: pa.Table) -> dict[int, str]:
-    """Host of each rank, where recorded."""
-    pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
-    return {rank: host for rank, host in pairs if rank is not None and host}
 
 
 def _devices_of_a_node(ranks: pa.Table, collectives: pa.Table) -> int | None:

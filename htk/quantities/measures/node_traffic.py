@@ -8,7 +8,7 @@ CollNet) has no such hops: unknown across nodes.
 
 import numpy as np
 
-from htk.base.columns.arrow import codes_of
+from htk.base.columns.arrow import codes_of, numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints
 from htk.quantities.measures.collective_calls import CollectiveCalls
@@ -24,11 +24,20 @@ def node_traffic(calls: CollectiveCalls) -> tuple[Ints, Ints]:
     """Return the bytes that each call sends within nodes, and between nodes (NONE: unknown)."""
     size, factor = calls.traffic
     between, sending = _shares(calls)
-    total = size * factor * sending
+    total = np.where(calls.rows.is_type("all_to_all"), _sent_to_all(calls), size * factor * sending)
     has = ~np.isnan(total * between)
     sent = np.rint(np.nan_to_num(total)).astype(np.int64)
     across = np.rint(np.nan_to_num(total * between)).astype(np.int64)
     return np.where(has, sent - across, NONE), np.where(has, across, NONE)
+
+
+def _sent_to_all(calls: CollectiveCalls) -> Floats:
+    """Return the bytes that each call of an all-to-all sends to others: what it receives may be
+    more (NaN: unknown)."""
+    into = numbers(calls.table["in_bytes"], NONE).astype(np.float64)
+    even = into * (calls.size - 1) / np.maximum(calls.size, 1)
+    sent = np.where(calls.kept != NONE, into - calls.kept, even)
+    return np.where((into >= 0) & (calls.size > 0), sent, np.nan)
 
 
 def _shares(calls: CollectiveCalls) -> tuple[Floats, Floats]:
