@@ -246,10 +246,13 @@ def _groups(world: int, shape: dict[str, int], dice: random.Random) -> list[Grou
 def _run(job: Job, dice: random.Random, calls: int) -> None:
     run = _Run(job, dice)
     kinds = sorted({group.kind for group in job.groups})
+    if dice.random() < 0.25 and {"mesh_tp", "mesh_pp"} <= {*kinds}:  # only messages between stages
+        kinds = ["mesh_pp", "mesh_tp"]
     while len(job.calls) < calls:
         kind = dice.choice(kinds)
         groups = [group for group in job.groups if group.kind == kind]
-        act = dice.choice(("collective", "collective", "coalesced", "single", "chain", "ring"))
+        acts = ("collective", "collective", "coalesced", "single", "chain", "ring")
+        act = dice.choice(acts[3:] if kinds[0] == kind == "mesh_pp" else acts)
         for group in groups:
             ranks = group.ranks[:16]
             onward = list(pairwise(ranks))

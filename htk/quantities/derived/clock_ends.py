@@ -8,8 +8,10 @@ import numpy as np
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.names.collectives import SYNCHRONISING
-from htk.quantities.derived.clock_fit import Ends, fit
+from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, fit
 
+_MESSAGES = ("send", "recv", "send_recv")
+_NEAREST = 0.25  # of the messages between two ranks
 _APART_NS = 20_000  # ends of one collective lie no farther apart
 _APART = 5.0  # times the scatter of the others
 
@@ -27,7 +29,37 @@ class EndRows(Protocol):
 
 def common_ends(rows: EndRows, match: Ints, ranks: Ints) -> Ends:
     """Return the ends of synchronising collectives that several ranks recorded."""
-    chosen = common_end_rows(rows, match)
+    return _ends(rows, match, ranks, common_end_rows(rows, match))
+
+
+def with_ends_of_messages(
+    rows: EndRows, match: Ints, ranks: Ints, ends: Ends, clock: Ints
+) -> Ends | None:
+    """Return the ends, and those of messages between clocks that no collective compares; None:
+    there are no such messages.
+
+    A sender that need not wait for the receiver ends before it: of each two ranks those messages
+    count whose ends are nearest to that.
+    """
+    lead = ends.components(clock)[clock]
+    messages = np.flatnonzero((match != NONE) & rows.timed & rows.is_type(*_MESSAGES))
+    both = Groups.by_keys(match[messages])
+    first, second = (f(messages)[both.count == 2] for f in (both.min, both.max))
+    one, other = (lead[np.searchsorted(ranks, rows.rank[end])] for end in (first, second))
+    first, second = first[one != other], second[one != other]
+    if not len(first):
+        return None
+    swapped = rows.is_type("recv")[first]
+    sender, receiver = np.where(swapped, second, first), np.where(swapped, first, second)
+    after = rows.end[receiver] - rows.end[sender]
+    ways = Groups.by_keys([rows.rank[sender], rows.rank[receiver]])
+    near = after <= ways.quantiles(after, [_NEAREST])[0][ways.group_ids] + FLOOR_NS
+    chosen = [common_end_rows(rows, match), sender[near], receiver[near]]
+    return _ends(rows, match, ranks, np.concatenate(chosen))
+
+
+def _ends(rows: EndRows, match: Ints, ranks: Ints, chosen: Ints) -> Ends:
+    """Return the ends of some rows, by their match."""
     process = np.searchsorted(ranks, rows.rank[chosen])
     collective = Groups.by_keys(match[chosen]).group_ids
     order = np.lexsort((process, collective))

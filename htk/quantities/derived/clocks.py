@@ -11,18 +11,19 @@ from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from htk.base.columns.arrow import boolean, matching, number, numbers, truths
+from htk.base.columns.arrow import boolean, build, matching, number, numbers, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
-from htk.quantities.derived.clock_ends import common_ends
+from htk.quantities.derived.clock_ends import common_ends, with_ends_of_messages
 from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, Fit, fit
 from htk.quantities.derived.clock_sigma import SIGNIFICANT, standard_errors
 from htk.quantities.derived.match import CollectiveRows, before_window, timed_columns, window_starts
-from htk.quantities.derived.match_reasons import LACKING
+from htk.quantities.derived.match_reasons import INCOMPARABLE, LACKING
 from htk.quantities.derived.unrecorded import recorded_hosts, short_of_members, with_undetermined
-from htk.quantities.derived.waits import NEVER, waits
+from htk.quantities.derived.waits import NEVER, waits, without_waits
 
 _PUSHES = 50
 _NEIGHBOURS_NS = 10_000  # ranks further apart than this are not taken to share a clock
@@ -42,11 +43,14 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.T
         )
     rows = CollectiveRows(collectives)
     present = np.unique(rows.rank[rows.rank >= 0])
-    ends = common_ends(rows, numbers(collective_matches["match"], NONE), present)
+    match = numbers(collective_matches["match"], NONE)
+    ends = common_ends(rows, match, present)
     fitted = fit(ends, np.arange(len(present)))
     host = recorded_hosts(ranks)
     shared = _shared_clocks(ends, fitted, [host.get(r) for r in present.tolist()])
-    if len(np.unique(shared)) < len(shared):
+    with_messages = with_ends_of_messages(rows, match, present, ends, shared)
+    ends = with_messages or ends
+    if with_messages is not None or len(np.unique(shared)) < len(shared):
         fitted = fit(ends, shared)
     return _described(ends, _pushed(ends, fitted), present)
 
@@ -111,17 +115,59 @@ def aligned_matches(
         began == NEVER, began, recorded + corrections(rank_clocks, rows.rank, recorded)
     )
     before = before_window(rows, match, start, began)
-    waited = waits(rows, match, start, end)  # pyright: ignore[reportArgumentType]
+    comparable = _Comparable(rank_clocks, rows, recorded_hosts(ranks))
+    compared = np.where(comparable.matches(match), match, NONE)
+    waited = waits(rows, compared, start, end)  # pyright: ignore[reportArgumentType]
+    waited = without_waits(waited, comparable.cut_off())
     short = short_of_members(rows, numbers(collective_matches["members_present"], 0), ranks)  # pyright: ignore[reportArgumentType]
     lacking = matching(collective_matches["reason"], LACKING.__eq__)
     waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
     columns = {name: collective_matches[name] for name in COLLECTIVE_MATCHES.names}
-    columns |= timed_columns(rows, match, waited, before, start, end)
+    columns |= timed_columns(rows, compared, waited, before, start, end)
+    lost = ~waited.has_wait & valid(collective_matches["wait_ns"])
+    columns["reason"] = pc.if_else(pa.array(lost), INCOMPARABLE, collective_matches["reason"])
     columns["before_window"] = boolean(before)
     columns["clock_offset_ns"] = number(shift, pa.int64())
     sigma, has_sigma = _wait_sigma(rank_clocks, rows, match)
     columns["wait_ns_sigma"] = number(sigma, pa.int64(), has_sigma & waited.has_wait)
-    return pa.table([columns[f.name] for f in COLLECTIVE_MATCHES], schema=COLLECTIVE_MATCHES)
+    return build(COLLECTIVE_MATCHES, columns, rows.length)
+
+
+class _Comparable:
+    """Which calls' clocks can be compared: those of one host, and those that collectives or
+    messages have in common."""
+
+    def __init__(self, clocks: pa.Table, rows: CollectiveRows, host_of: dict[int, str]) -> None:
+        self.rows = rows
+        places = _ClockRows(clocks, rows.rank)
+        lead = numbers(places.clocks["aligned_with"], NONE)[places.row]
+        self.lead = np.where(places.has_clock, lead, NONE).astype(np.int64)
+        hosts = {host: code for code, host in enumerate(dict.fromkeys(host_of.values()))}
+        code = {rank: hosts[host] for rank, host in host_of.items()}
+        ranks, place = np.unique(rows.rank, return_inverse=True)
+        self.host = np.array([code.get(r, NONE) for r in ranks.tolist()], np.int64)[place.ravel()]
+
+    def matches(self, match: Ints) -> Mask:
+        """Return the calls whose match has clocks that can be compared."""
+        comparable = np.ones(len(match), bool)
+        chosen = np.flatnonzero(match != NONE)
+        members = Groups.by_keys(match[chosen])
+        host, lead = self.host[chosen], self.lead[chosen]
+        unknown = (members.min(host) == NONE) & (members.min(lead) == NONE)
+        same = _equal(members, host) & (host != NONE)
+        comparable[chosen] = same | _equal(members, lead) | unknown[members.group_ids]
+        return comparable
+
+    def cut_off(self) -> Ints:
+        """Return the calls some of whose messages go to clocks that cannot be compared."""
+        met = self.rows.meetings
+        ends = [
+            np.stack([column[met.call], column[met.other]]) for column in (self.host, self.lead)
+        ]
+        host, lead = ends
+        same = (host[0] == host[1]) & (host[0] != NONE)
+        unknown = (host.min(axis=0) == NONE) & (lead.min(axis=0) == NONE)
+        return np.unique(met.call[~(same | (lead[0] == lead[1]) | unknown)])
 
 
 def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:

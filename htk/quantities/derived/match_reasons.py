@@ -13,6 +13,7 @@ from htk.quantities.derived.waits import Waits
 SILENT = ("wait", "split", "new_window")  # they move nothing
 LACKING = "ranks of its group are not recorded: known in part"
 UNTOLD = "its group is not recorded: which ranks took part cannot be told"
+INCOMPARABLE = "the clocks of its ranks cannot be compared: they share no collective or message"
 REASONS = (
     "a group of one rank",
     "no other rank of its group was recorded",
@@ -24,6 +25,7 @@ REASONS = (
     "moves nothing",
     UNTOLD,
     LACKING,
+    INCOMPARABLE,
     "more ranks than its group has made a call like it: which of them are its group cannot be told",
 )
 
@@ -73,7 +75,7 @@ def reasons(rows: ReasonRows, found: MatchedRows, waited: Waits, lacking: Mask) 
         ~rows.timed,
         ~waited.has_wait,
     ]
-    code = np.select([~waited.has_wait & c for c in cases], [7, 0, 10, 1, 3, 8, 2, 5, 4, 6], NONE)
+    code = np.select([~waited.has_wait & c for c in cases], [7, 0, 11, 1, 3, 8, 2, 5, 4, 6], NONE)
     return text(np.where(lacking, REASONS.index(LACKING), code), pa.array(REASONS))
 
 

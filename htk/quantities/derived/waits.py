@@ -6,7 +6,7 @@ batch go to or come from; in reduce and gather only the root depends on others.
 wait = clip(S - start, 0, duration), transfer = duration - wait.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -71,6 +71,13 @@ def waits(rows: WaitRows, match: Ints, start: Ints, end: Ints) -> Waits:
     wait = np.where(has_wait, np.clip(common - start, 0, np.maximum(duration, 0)), 0)
     rest = np.where(has_wait, duration - wait, 0)
     return Waits(has_wait, common, wait, rest, np.zeros(length, np.int64), span, last)
+
+
+def without_waits(waited: Waits, calls: Ints) -> Waits:
+    """Return the waits, unknown for some calls."""
+    has_wait, span, last = waited.has_wait.copy(), waited.span.copy(), waited.last_rank.copy()
+    has_wait[calls], span[calls], last[calls] = False, NONE, NONE
+    return replace(waited, has_wait=has_wait, span=span, last_rank=last)
 
 
 def _of_messages(rows: WaitRows, start: Ints) -> tuple[Ints, Ints, Ints]:
