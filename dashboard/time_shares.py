@@ -57,7 +57,7 @@ def _with_unrecorded(visit: Visit, recorded: Shares) -> Shares:
     trace = visit.runs.trace(visit.view.run)
     if trace is None or visit.view.selection.ranks is not None:
         return recorded
-    lost = unrecorded_ranks(trace.tables["ranks"])
+    lost = unrecorded_ranks(trace.everything.tables["ranks"])
     absent = sorted(set(range(lost + len(trace.ranks))) - set(trace.ranks))
     if not lost or len(absent) != lost or lost > MOST_ABSENT:
         return recorded

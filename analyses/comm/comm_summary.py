@@ -25,6 +25,8 @@ _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 RETURNS = table(
     type=(TEXT, "all_reduce, all_gather, …"),
     group=(TEXT, "Process group name."),
+    group_desc=(TEXT, "Process group description."),
+    group_ranks=(TEXT, "Its global ranks, compact JSON."),
     group_size=(_I32, "Number of its ranks."),
     scope=(TEXT, "Within a node or across nodes, where hosts are known."),
     size_from_bytes=(_I64, "Smallest size of the bucket, as bandwidth counts it; null: unknown."),
@@ -82,10 +84,9 @@ def comm_summary(
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     size, factor = calls.moved
     bucket = np.where(np.isnan(size), NONE, np.log2(np.maximum(np.nan_to_num(size), 1)).astype(int))
-    names, _ = codes_of(calls.table["group"])
     scope = scopes(calls)
     scope_codes, scope_names = codes_of(scope)
-    keys = np.column_stack([calls.rows.type, names, calls.size, scope_codes, bucket])
+    keys = np.column_stack([calls.rows.type, calls.rows.group, calls.size, scope_codes, bucket])
     keys = keys.astype(np.int64)
     if by != "size":
         keys[:, 4] = NONE
@@ -124,7 +125,10 @@ def comm_summary(
     columns = {name: number(values, _I64, known_by.get(name)) for name, values in sums.items()}
     columns |= {
         "type": calls.table["type"].take(first),
-        "group": calls.table["group"].take(first) if by != "type" else _nothing(groups),
+        **{
+            name: calls.table[name].take(first) if by != "type" else _nothing(groups)
+            for name in ("group", "group_desc", "group_ranks")
+        },
         "group_size": number(groups.keys[:, 2], _I32, groups.keys[:, 2] > 0),
         "scope": text(groups.keys[:, 3], scope_names),
         "size_from_bytes": number(low, _I64, has_size),
@@ -156,10 +160,12 @@ def _distinct(calls: CollectiveCalls, groups: Groups) -> Ints:
 def _speeds(
     calls: CollectiveCalls, groups: Groups, moved: Floats, limit: Floats
 ) -> dict[str, pa.Array]:
-    """Bandwidth over the collectives of each group: a match counts once."""
+    """Bandwidth over the collectives of each row of the answer: a match counts once in each, a
+    message among the sends and among the receives."""
     once = calls.match == NONE
     matched = np.flatnonzero(~once)
-    once[matched[Groups.by_keys(calls.match[matched]).first_row]] = True
+    in_rows = Groups.by_keys([groups.group_ids[matched], calls.match[matched]])
+    once[matched[in_rows.first_row]] = True
     columns = {}
     span = _quantiles(groups, once, moved, calls.span)
     for name, values in zip(("p10", "p50", "p90"), span, strict=True):

@@ -5,20 +5,20 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, truths
+from htk.base.columns.arrow import number, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import TWO_ROUNDS
 from htk.base.schema import table
+from htk.quantities.derived.unrecorded import least_transfer_ns
 from htk.quantities.measures.blame import blame
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts
 from htk.quantities.measures.comm_split import split_of
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
-_LIKE_BEST = 0.10  # this part of equal calls waited least: what they took is transfer
 
 RETURNS = table(
     rank=(_I32, "Global rank."),
@@ -34,7 +34,7 @@ RETURNS = table(
     wait_pct=(_F64, "Wait, of the duration of matched ones; at least, where ranks are missing."),
     transfer_low_ns=(
         _I64,
-        "Transfer of all, at least: of an unmatched one what the fastest tenth of its like took.",
+        "Transfer of all, at least: of an unmatched one its bytes at the full rate of the links.",
     ),
     transfer_high_ns=(_I64, "Transfer of all, at most: of an unmatched one all of its duration."),
     arrived_last=(_I64, "Collectives that it came to last, and that all ranks' recordings hold."),
@@ -129,12 +129,6 @@ def comm_wait(
 
 
 def _at_least(calls: CollectiveCalls) -> Ints:
-    """Return what each call must have transferred: like the fastest tenth of the calls like it."""
-    table = calls.table
-    size = numbers(table["in_bytes"], -1)
-    like = Groups.by_keys([calls.rows.type, size, calls.rows.group])
-    if not len(like):
-        return np.empty(0, np.int64)
-    duration = np.maximum(calls.duration, 0)
-    fast = like.quantiles(duration, [_LIKE_BEST])[0][like.group_ids]
-    return np.minimum(duration, np.rint(fast).astype(np.int64))
+    """Return what each call must have transferred: its bytes at the rate of its links."""
+    least = np.floor(least_transfer_ns(calls.rows, calls.ranks)).astype(np.int64)
+    return np.minimum(np.maximum(calls.duration, 0), least)

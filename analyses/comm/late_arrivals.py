@@ -20,6 +20,7 @@ _I32, _I64 = pa.int32(), pa.int64()
 RETURNS = table(
     match=(_I64, "Number of the collective over all ranks."),
     group=(TEXT, "Process group name."),
+    group_ranks=(TEXT, "Its global ranks, compact JSON."),
     type=(TEXT, "all_reduce, all_gather, …"),
     in_bytes=(_I64, "Bytes in, of its first row."),
     members_expected=(_I32, "Ranks of the group."),
@@ -82,6 +83,7 @@ def late_arrivals(
     columns = {
         "match": number(calls.match[first], _I64),
         "group": calls.table["group"].take(pa.array(first)),
+        "group_ranks": calls.table["group_ranks"].take(pa.array(first)),
         "type": calls.table["type"].take(pa.array(first)),
         "in_bytes": calls.table["in_bytes"].take(pa.array(first)),
         "members_expected": calls.matches["members_expected"].take(pa.array(first)),

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, text, valid
+from htk.base.columns.arrow import codes_of, number, numbers, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
@@ -20,6 +20,7 @@ RETURNS = table(
     layer=(pa.int32(), "Number of the all-to-all among those of its group in a step, from 0."),
     rank=(pa.int32(), "Global rank."),
     group=(TEXT, "Process group name."),
+    group_ranks=(TEXT, "Its global ranks, compact JSON."),
     count=(pa.int64(), "All-to-alls."),
     received_tokens=(pa.int64(), "Rows that it received, summed; null where not recorded."),
     received_bytes=(pa.int64(), "Bytes that it received, summed; null where not recorded."),
@@ -54,7 +55,7 @@ def moe_balance(
     if not len(rows):
         raise MissingTable("no all-to-alls: no experts on several ranks seen")
     rank = calls.rows.rank[rows].astype(np.int64)
-    group, names = codes_of(calls.table["group"])
+    group = calls.rows.group
     steps = _steps(calls.table, rows, kernels, kernel_links)
     has_steps = bool((steps[:, 1] != NONE).any())
     keys = np.column_stack([rank, group[rows], steps]).astype(np.int64)
@@ -75,12 +76,13 @@ def moe_balance(
     wait = groups.sum(np.where(matched, calls.waits.wait[rows], 0))
     time = calls.duration[rows]
     timed = groups.min((time != NONE).astype(np.int64)) > 0
-    code = groups.keys[:, 0]
+    first = pa.array(rows[groups.first_row])
     answer = pa.table(
         [
             number(groups.keys[:, 1], pa.int32()),
             number(groups.keys[:, 2], pa.int32(), groups.keys[:, 2] >= 0),
-            text(code, names),
+            calls.table["group"].take(first),
+            calls.table["group_ranks"].take(first),
             number(groups.count, pa.int64()),
             number(groups.sum(np.maximum(tokens, 0)), pa.int64(), all_told),
             number(size, pa.int64(), has_size > 0),

@@ -34,6 +34,7 @@ RETURNS = table(
     step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
     complete=(pa.bool_(), "False for a step that the end of the recording cut off."),
     group=(TEXT, "Process group, when asked by group or collective; null: not recorded."),
+    group_ranks=(TEXT, "Its global ranks, compact JSON."),
     type=(TEXT, "all_reduce, all_gather, …, when asked by collective."),
     event=(pa.int64(), "Row of the collective in its rank's trace, when asked by collective."),
     comm_ns=(pa.int64(), "At least one communication kernel runs."),
@@ -105,7 +106,7 @@ def _table(
         "overlap_pct": percent(comm - exposed, comm),
         "exposed_comm_ns": number(exposed, pa.int64()),
     }
-    for name in ("group", "type"):
+    for name in ("group", "group_ranks", "type"):
         columns.setdefault(name, text(np.full(length, -1), pa.array([], pa.string())))
     columns.setdefault("event", pa.nulls(length, pa.int64()))
     return pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
@@ -122,8 +123,9 @@ def _split(
     row, window = filled.row[chosen], filled.window[chosen]
     of = row_of(event_keys(collectives), event_keys(activities))[row]
     group, groups = codes_of(collectives["group"])
+    members, listed = codes_of(collectives["group_ranks"])
     kind, types = codes_of(collectives["type"])
-    group, kind = np.append(group, -1)[of], np.append(kind, -1)[of]
+    group, members, kind = (np.append(codes, -1)[of] for codes in (group, members, kind))
     event = numbers(activities["event"])[row]
     step = numbers(windows["step"], -1)[window]
     rank = numbers(windows["rank"], -1)[window].astype(np.int64)
@@ -136,6 +138,7 @@ def _split(
         cycle,
         np.where((step < 0) & (per == "step"), np.iinfo(np.int32).max, step),
         alphabetical(group, groups),
+        alphabetical(members, listed),
         event if single else np.full(len(row), -1),
     ]
     by_key = Groups.by_keys(np.stack(keys, axis=1).astype(np.int64))
@@ -148,6 +151,7 @@ def _split(
         "step": number(step[first], pa.int32(), (step[first] >= 0) & (per == "step")),
         "complete": pa.array(by_key.max(incomplete.astype(np.int64)) == 0),
         "group": text(group[first], groups),
+        "group_ranks": text(members[first], listed),
         "type": text(kind[first] if single else np.full(len(first), -1), types),
         "event": number(event[first], pa.int64(), np.full(len(first), single)),
     }

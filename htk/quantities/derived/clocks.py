@@ -20,7 +20,8 @@ from htk.base.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
 from htk.quantities.derived.clock_ends import common_ends, with_ends_of_messages
 from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, Fit, fit
 from htk.quantities.derived.clock_sigma import SIGNIFICANT, standard_errors
-from htk.quantities.derived.match import CollectiveRows, before_window, timed_columns, window_starts
+from htk.quantities.derived.lateness import before_window, window_starts
+from htk.quantities.derived.match import CollectiveRows, timed_columns
 from htk.quantities.derived.match_reasons import INCOMPARABLE, LACKING
 from htk.quantities.derived.unrecorded import recorded_hosts, short_of_members, with_undetermined
 from htk.quantities.derived.waits import NEVER, waits, without_waits

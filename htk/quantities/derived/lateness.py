@@ -10,19 +10,23 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
+from htk.base.columns.arrow import numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.names.collectives import SYNCHRONISING
-from htk.quantities.derived.waits import Waits
+from htk.quantities.derived.waits import NEVER, Waits
 
 
 class LatenessRows(Protocol):
     """What is read of collectives, row by row."""
 
+    length: int
     rank: Ints
     cycle: Ints
+    timed: Mask
 
     @property
     def group(self) -> Ints: ...
@@ -91,3 +95,28 @@ def _latest(rank: Ints, members: Groups, measure: Ints) -> Mask:
     latest = np.zeros(len(rank), bool)
     latest[order[np.cumsum(members.count) - 1]] = True
     return latest
+
+
+def before_window(rows: LatenessRows, match: Ints, start: Ints, began: Ints) -> Mask:
+    """Return which collectives some rank began before another's recording, on the given clocks."""
+    before = np.zeros(rows.length, bool)
+    chosen = np.flatnonzero((match != NONE) & rows.timed)
+    if not len(chosen):
+        return before
+    groups = Groups.by_keys(match[chosen])
+    before[chosen] = (groups.min(start[chosen]) < groups.max(began[chosen]))[groups.group_ids]
+    return before
+
+
+def window_starts(rows: LatenessRows, windows: pa.Table) -> Ints:
+    """Return when the recording of each row's rank and cycle began, in ns (`NEVER`: unknown)."""
+    rank, cycle = numbers(windows["rank"], NONE), numbers(windows["cycle"], 0)
+    start = numbers(windows["start_ns"])
+    both = np.concatenate(
+        [np.stack([rows.rank, rows.cycle], axis=1), np.stack([rank, cycle], axis=1)]
+    )
+    groups = Groups.by_keys(both)
+    first = np.full(len(groups), np.iinfo(np.int64).max)
+    np.minimum.at(first, groups.group_ids[rows.length :], start)
+    began = first[groups.group_ids[: rows.length]]
+    return np.where(began == np.iinfo(np.int64).max, NEVER, began)

@@ -22,7 +22,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.schema.comm import COLLECTIVE_MATCHES
 from htk.quantities.derived.clock_ends import CertainEnds, certain_ends, contradicted
-from htk.quantities.derived.lateness import lateness
+from htk.quantities.derived.lateness import before_window, lateness, window_starts
 from htk.quantities.derived.match_reasons import SILENT, reasons
 from htk.quantities.derived.messages import Meetings, meetings, peers_of_calls
 from htk.quantities.derived.unnamed_groups import unnamed_groups
@@ -32,7 +32,7 @@ from htk.quantities.derived.unrecorded import (
     short_of_members,
     with_undetermined,
 )
-from htk.quantities.derived.waits import NEVER, Waits, waits
+from htk.quantities.derived.waits import Waits, waits
 
 _MESSAGES = ("send", "recv")
 _SIZED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", *_MESSAGES)
@@ -73,7 +73,7 @@ def matches_of(
         "matched_by": text(np.where(has_match, by, NONE), pa.array(BY)),
         "guessed": boolean(has_match & guessed),
         "reason": reasons(rows, matched, waited, lacking),  # pyright: ignore[reportArgumentType]
-        "members_expected": _optional32(rows.expected),
+        "members_expected": number(rows.expected, pa.int32(), rows.expected >= 0),
         "members_present": number(matched.present, pa.int32(), has_match | waited.has_wait),
         "before_window": boolean(before),
         **timed_columns(rows, matched.match, waited, before, rows.start, rows.end),
@@ -395,32 +395,3 @@ def first_starts(rows: CollectiveRows, match: Ints) -> tuple[Ints, Ints]:
     """Return what matches are numbered by: the first start and the first row of each."""
     chosen = np.flatnonzero(match != NONE)
     return _first_start(rows, chosen, Groups.by_keys(match[chosen]))
-
-
-def before_window(rows: CollectiveRows, match: Ints, start: Ints, began: Ints) -> Mask:
-    """Return which collectives some rank began before another's recording, on the given clocks."""
-    before = np.zeros(rows.length, bool)
-    chosen = np.flatnonzero((match != NONE) & rows.timed)
-    if not len(chosen):
-        return before
-    groups = Groups.by_keys(match[chosen])
-    before[chosen] = (groups.min(start[chosen]) < groups.max(began[chosen]))[groups.group_ids]
-    return before
-
-
-def window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
-    """Return when the recording of each row's rank and cycle began, in ns (`NEVER`: unknown)."""
-    rank, cycle = numbers(windows["rank"], NONE), numbers(windows["cycle"], 0)
-    start = numbers(windows["start_ns"])
-    both = np.concatenate(
-        [np.stack([rows.rank, rows.cycle], axis=1), np.stack([rank, cycle], axis=1)]
-    )
-    groups = Groups.by_keys(both)
-    first = np.full(len(groups), np.iinfo(np.int64).max)
-    np.minimum.at(first, groups.group_ids[rows.length :], start)
-    began = first[groups.group_ids[: rows.length]]
-    return np.where(began == np.iinfo(np.int64).max, NEVER, began)
-
-
-def _optional32(values: Ints) -> pa.Array:
-    return number(values, pa.int32(), values >= 0)

@@ -14,11 +14,12 @@ SILENT = ("wait", "split", "new_window")  # they move nothing
 LACKING = "ranks of its group are not recorded: known in part"
 UNTOLD = "its group is not recorded: which ranks took part cannot be told"
 INCOMPARABLE = "the clocks of its ranks cannot be compared: they share no collective or message"
+TOO_MANY = "more ranks than its group has made a call like it: whose it is cannot be told"
 REASONS = (
     "a group of one rank",
     "no other rank of its group was recorded",
     "no counterpart on the other ranks",
-    "the calls that its messages meet were not recorded",
+    "which calls its messages meet was not recorded",
     "not timed",
     "times are those of the watchdog",
     "its root is unknown or was not recorded",
@@ -26,7 +27,7 @@ REASONS = (
     UNTOLD,
     LACKING,
     INCOMPARABLE,
-    "more ranks than its group has made a call like it: which of them are its group cannot be told",
+    TOO_MANY,
 )
 
 

@@ -43,9 +43,6 @@ class MemberRows(Protocol):
     def is_type(self, *wanted: str) -> Mask: ...
 
 
-_FASTEST = 0.10  # of equal calls that all members recorded: the pace of the network
-
-
 def recorded_hosts(ranks: pa.Table) -> dict[int, str]:
     """Host of each rank, where recorded."""
     pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
@@ -81,7 +78,7 @@ def with_undetermined(
     """The waits, with transfer of what lacks members cut to what the network needs at least."""
     if not (lacking.any() or short.any()):
         return waited
-    pace = np.ceil(_least(rows, ranks)).astype(np.int64)
+    pace = np.ceil(least_transfer_ns(rows, ranks)).astype(np.int64)
     group = rows.group
     complete = np.flatnonzero(waited.has_wait & ~short)
     size = [numbers(rows.table[c], NONE).astype(np.int64) for c in ("in_bytes", "out_bytes")]
@@ -89,7 +86,7 @@ def with_undetermined(
     seen = Groups.by_keys(codes.group_ids[complete])
     if len(seen):
         fast = np.full(len(codes), NONE, np.int64)
-        fast[seen.keys.ravel()] = seen.quantiles(waited.transfer[complete], [_FASTEST])[0]
+        fast[seen.keys.ravel()] = seen.min(waited.transfer[complete])
         fastest = fast[codes.group_ids]
         pace = np.where(fastest >= 0, fastest, pace)
     transfer = np.where(lacking, np.minimum(waited.transfer, pace), waited.transfer)
@@ -101,7 +98,7 @@ def with_undetermined(
     )
 
 
-def _least(rows: MemberRows, ranks: pa.Table) -> Floats:
+def least_transfer_ns(rows: MemberRows, ranks: pa.Table) -> Floats:
     """Return what each call takes at least, in ns: its bytes at the full rate of a GPU's links.
 
     A switch may reduce on the way, so that an all-reduce sends its bytes once.

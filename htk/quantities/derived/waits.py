@@ -65,7 +65,7 @@ def waits(rows: WaitRows, match: Ints, start: Ints, end: Ints) -> Waits:
     calls, latest, last_of_calls = _of_messages(rows, start)
     has_wait[calls], common[calls], last[calls] = True, latest, last_of_calls
     alone = calls[members_of(match, calls) != _PAIR]  # others begin when these do not
-    span[alone] = end[alone] - np.maximum(common[alone], start[alone])
+    span[alone] = end[alone] - common[alone]
     common = np.where(has_wait, common, start)
     duration = end - start
     wait = np.where(has_wait, np.clip(common - start, 0, np.maximum(duration, 0)), 0)
@@ -81,14 +81,14 @@ def without_waits(waited: Waits, calls: Ints) -> Waits:
 
 
 def _of_messages(rows: WaitRows, start: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the timed calls that exchange several messages, the latest start of those that each
-    meets, and the rank that began last of it and them."""
+    """Return the timed calls that exchange several messages, the latest start of each and of those
+    that it meets, and the rank that began last of them."""
     met = rows.meetings
     timed = rows.timed[met.call] & rows.timed[met.other]
     call, other = met.call[timed], met.other[timed]
     pairs = Groups.by_keys(call)
     calls = pairs.keys.ravel()
-    latest = pairs.max(start[other])
+    latest = np.maximum(pairs.max(start[other]), start[calls])
     near = Groups.by_keys(np.append(call, calls))
     members = np.append(other, calls)
     last = _last_rank(rows.rank[members], near, start[members])

@@ -185,6 +185,7 @@ def _collectives(
     activity = row_of(ours, event_keys(collectives))
     is_matched = valid(collectives["event"]) & (activity >= 0)
     is_matched &= numbers(matches["match"], -1) >= 0
+    is_matched &= ~valid(collectives["messages"]) | (numbers(matches["members_present"]) == 2)
     member, match = activity[is_matched], numbers(matches["match"], -1)[is_matched]
     member, first = np.unique(member, return_index=True)
     match = match[first]

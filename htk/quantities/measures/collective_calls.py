@@ -21,7 +21,6 @@ from htk.physics.bandwidth import traffic
 from htk.quantities.derived.match import CollectiveRows
 from htk.quantities.derived.match_reasons import LACKING
 from htk.quantities.derived.sources import best_source
-from htk.quantities.derived.unrecorded import unrecorded_ranks
 from htk.quantities.derived.waits import Waits
 from htk.quantities.measures.hosts import Hosts
 
@@ -321,7 +320,7 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
         "without_wait_because": {k: n for k, n in reasons.items() if k and n},
         **size_facts(calls, required=False),
         "partly_inferred": calls.rows.length - inferred.null_count,
-        **_unrecorded(calls),
+        **_undetermined(calls),
         **calls.hosts.facts(),
         **clock_facts(align),
     }
@@ -333,14 +332,11 @@ def _guessed(calls: CollectiveCalls) -> dict[str, object]:
     return {"guessed_matches": len(guessed)} if len(guessed) else {}
 
 
-def _unrecorded(calls: CollectiveCalls) -> dict[str, object]:
+def _undetermined(calls: CollectiveCalls) -> dict[str, object]:
     """Return what cannot be told because ranks were not recorded."""
-    missing = unrecorded_ranks(calls.ranks)
-    if not missing and not calls.lacking.any():
+    if not calls.lacking.any():
         return {}
-    world = missing + len(set(calls.ranks["rank"].drop_null().to_pylist()))
     return {
-        "unrecorded_ranks": f"{missing} of {world}" if missing else None,
         "undetermined_calls": int((calls.undetermined > 0).sum()),
         "undetermined_ns": int(calls.undetermined.sum()),
     }

@@ -67,18 +67,11 @@ class TraceTimeline:
             "recordings": self._on_axis(np.array(self.recordings, np.int64).reshape(-1, 2)),
             "cuts": self.cuts.listed(),
             "counters": described(self.counters),
-            "unrecorded_ranks": self._unrecorded_ranks(),
+            "unrecorded_ranks": unrecorded_ranks(self.trace.everything.tables["ranks"]),
             "aligned": self.aligned,
             "can_align": len(self.trace.ranks) > 1,
             "can_path": self.trace.tables["kernels"].num_rows > 0,
         }
-
-    def _unrecorded_ranks(self) -> int:
-        """Return how many ranks of the job have no file; none where ranks were chosen: what a
-        filter leaves out was recorded."""
-        if self.trace.selection.ranks is not None:
-            return 0
-        return unrecorded_ranks(self.trace.tables["ranks"])
 
     def view(
         self,

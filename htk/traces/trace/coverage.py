@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.quantities.derived.unrecorded import unrecorded_ranks
 from htk.traces.trace.trace import Trace
 
 _GPU = {
@@ -25,6 +26,8 @@ def coverage(
         facts |= gpu_coverage(trace) if gpu is None else gpu
     if "aligned_matches" in reads:
         facts |= clock_coverage(trace)
+    if "collective_matches" in reads:
+        facts |= _unrecorded(trace)
     chosen = {
         "steps": sorted(trace.selection.steps) if trace.selection.steps is not None else None,
         "from_ns": trace.selection.from_ns,
@@ -52,6 +55,14 @@ def _ranks(trace: Trace) -> dict[str, Any]:
     if trace.selection.ranks is not None:
         missing = sorted(set(trace.selection.ranks) - set(present))
     return {"ranks": present, "world_size": world_size, "missing_ranks": missing}
+
+
+def _unrecorded(trace: Trace) -> dict[str, Any]:
+    """Return how many ranks of the job have no file, whichever of the others are looked at."""
+    ranks = trace.everything.tables["ranks"]
+    missing = unrecorded_ranks(ranks)
+    recorded = len(set(ranks["rank"].drop_null().to_pylist()))
+    return {"unrecorded_ranks": f"{missing} of {missing + recorded}"} if missing else {}
 
 
 def _losses(trace: Trace) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def exposed_comm(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
 def _split_of_comm(trace: Trace) -> pa.Table | None:
     """Return each rank's waiting and transfer; None where nobody is seen to wait, and no rank is
     missing for whom somebody may."""
-    lost = unrecorded_ranks(trace.tables["ranks"])
+    lost = unrecorded_ranks(trace.everything.tables["ranks"])
     try:
         split = ask(trace, "comm_wait").table
     except MissingTable:

@@ -172,8 +172,8 @@ def test_a_coalesced_launch_stands_for_its_members() -> None:
         event("user_annotation", "nccl:coalesced", 8, 10),
         *launched("ncclDevKernel_SendRecv(x)", 10, 20, 1),
     )
-    assert picked(row, "type", "coalesced", "in_bytes") == ("send_recv", "nccl:coalesced", 80)
-    assert picked(row, "messages", "peer") == ('[["send",4],["recv",4]]', 4)
+    assert picked(row, "type", "coalesced", "in_bytes") == ("send_recv", "nccl:coalesced", 40)
+    assert picked(row, "messages", "peer") == ('[["send",4,40],["recv",4,40]]', 4)
     assert picked(row, "group", "group_ranks") == ("3", "[0,4]")
     assert {"sizes", "group"} <= set(row["inferred_columns"].split(","))
 
@@ -195,8 +195,11 @@ def test_ranges_of_coalesced_calls_may_last_until_their_results_are_let_go() -> 
         event("user_annotation", "nccl:coalesced", 36, 100),
         *launched("ncclDevKernel_SendRecv(x)", 37, 80, 2),
     )
-    assert picked(first, "messages", "peer") == ('[["send",5]]', 5)
-    assert picked(second, "messages", "peer") == ('[["send",3],["recv",8],["send",null]]', None)
+    assert picked(first, "messages", "peer") == ('[["send",5,40]]', 5)
+    assert picked(second, "messages", "peer") == (
+        '[["send",3,40],["recv",8,40],["send",null,40]]',
+        None,
+    )
 
 
 def test_waits_and_splits_are_no_collectives() -> None:

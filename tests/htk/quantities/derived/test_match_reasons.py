@@ -3,7 +3,7 @@
 import pytest
 
 from htk.quantities.derived.match import collective_matches
-from htk.quantities.derived.match_reasons import LACKING, REASONS, UNTOLD
+from htk.quantities.derived.match_reasons import LACKING, REASONS, TOO_MANY, UNTOLD
 from tests.htk.quantities.derived.collective_rows import (
     NO_RANKS,
     NO_WINDOWS,
@@ -27,8 +27,7 @@ def reasons(*rows: Row) -> list[str | None]:
         ([call(0, 6, 7, type="wait")], "moves nothing"),
         ([call(0, 6, 7, group="me", group_size=1)], "a group of one rank"),
         ([call(0, 6, 7, group="me")], "no other rank of its group was recorded"),
-        ([call(0, 6, 7, type="send_recv")], "its sends and receives meet several calls, or calls"
-         " of ranks that are not recorded"),
+        ([call(0, 6, 7, type="send_recv")], "which calls its messages meet was not recorded"),
         ([call(0, 6, 7)], "no counterpart on the other ranks"),
         ([call(r, 6, 7, timing="watchdog") for r in (0, 1)], "times are those of the watchdog"),
         ([call(r, 6, 7, timing="none") for r in (0, 1)], "not timed"),
@@ -47,6 +46,12 @@ def test_two_groups_of_which_nobody_tells_who_is_in_which() -> None:
     """Four ranks call in groups of two that are not recorded; their ends tell nothing."""
     rows = [call(r, 10, 20, group=None, group_size=2) for r in range(4)]
     assert reasons(*rows) == [UNTOLD] * 4
+
+
+def test_more_ranks_than_the_group_has_are_no_one_call() -> None:
+    """Four ranks say one name and one number of a group of two."""
+    rows = [call(r, 10, 20, group_size=2, seq=1, seq_kind="collective") for r in range(4)]
+    assert reasons(*rows) == [TOO_MANY] * 4
 
 
 def test_members_that_were_not_recorded_leave_it_known_in_part() -> None:

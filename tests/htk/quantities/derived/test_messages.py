@@ -27,8 +27,9 @@ def calls(*listed: tuple[int, int, list[Message]]) -> pa.Table:
         rows.append(
             {
                 "rank": rank, "cycle": 0, "source": "kineto", "timing": "gpu", "group": "pp",
-                "group_size": 3, "group_ranks": "[0,1,2]", "start_ns": start, "end_ns": start + 50,
-                "type": type_, "peer": peer, "messages": several, "library": "nccl",
+                "group_size": 4, "group_ranks": "[0,1,2,3]", "library": "nccl",
+                "start_ns": start, "end_ns": start + 50,
+                "type": type_, "peer": peer, "messages": several,
             }
         )  # fmt: skip
     return pa.Table.from_pylist(rows, schema=TABLES["collectives"])
@@ -65,8 +66,40 @@ def test_calls_whose_messages_are_each_others_are_one() -> None:
     numbers = [row["match"] for row in found]
     assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
     assert [row["wait_ns"] for row in found[:4]] == [2, 0, 30, 0]
-    assert numbers[4:] == [None] * 4
-    assert "meet several calls" in found[4]["reason"]
+    assert numbers[4] == numbers[5] == numbers[6] not in (None, numbers[0], numbers[2])
+    assert [row["wait_ns"] for row in found[4:7]] == [20, 0, 0], "for the later of two"
+    assert [row["last_rank"] for row in found[4:7]] == [2, 0, 2]
+    assert (
+        numbers[7] is None
+        and found[7]["reason"] == "which calls its messages meet was not recorded"
+    )
+
+
+def test_a_call_of_a_ring_waits_for_its_neighbours_alone() -> None:
+    """Four ranks send to the next; rank 2 comes 30 late, and rank 0 has nothing to do with it."""
+    found = matches(
+        calls(*((r, 10 + 30 * (r == 2), [("send", (r + 1) % 4), ("recv", (r - 1) % 4)])
+                for r in range(4)))
+    )  # fmt: skip
+    assert {row["match"] for row in found} == {0}
+    assert [row["wait_ns"] for row in found] == [0, 30, 0, 30]
+    assert [row["span_ns"] for row in found] == [50, 20, 50, 20]
+    assert [(row["members_expected"], row["members_present"]) for row in found] == [(3, 3)] * 4
+
+
+def test_calls_that_go_over_into_each_other_have_waits_and_no_number() -> None:
+    """Rank 1's first call meets rank 0's, and its second the same: one chain, twice on rank 1."""
+    found = matches(
+        calls(
+            (0, 10, [("send", 1), ("recv", 1)]),
+            (1, 15, [("recv", 0), ("send", 2)]),
+            (1, 40, [("send", 0), ("recv", 2)]),
+            (2, 18, [("recv", 1), ("send", 1)]),
+        )
+    )
+    assert [row["match"] for row in found] == [None] * 4
+    assert [row["wait_ns"] for row in found] == [30, 3, 0, 22]
+    assert [row["reason"] for row in found] == [None] * 4
 
 
 def test_batched_calls_of_a_pipeline_are_matched_as_they_were_simulated(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_ranks_without_a_file(ranks: list[tuple[int | None, int | None]], missin
 
 
 def test_a_group_of_unknown_size_may_lack_members_if_the_job_does() -> None:
-    rows: Any = SimpleNamespace(group_size=np.array([4, 4, 2, -1, 4]))
+    rows: Any = SimpleNamespace(expected=np.array([4, 4, 2, -1, 4]))
     present = np.array([4, 3, 2, 2, 0])
     some = make("ranks", [{"rank": 0, "world_size": 4}])
     every = make("ranks", [{"rank": 0, "world_size": 1}])

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.base.columns.types import NONE, Ints, Mask
+from htk.quantities.derived.messages import Meetings
 from htk.quantities.derived.waits import global_root, waits
 
 TYPES = ("all_reduce", "all_to_all", "broadcast", "scatter", "reduce", "gather", "send", "recv")
@@ -66,6 +67,10 @@ class Rows:
     def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]:
         codes = [NONE if call.group is None else call.group for call in self.calls]
         return np.array(codes, np.int64), self.listed
+
+    @property
+    def meetings(self) -> Meetings:
+        return Meetings(np.empty(0, np.int64), np.empty(0, np.int64))
 
     def is_type(self, *wanted: str) -> Mask:
         return np.array([call.type in wanted for call in self.calls], bool)

@@ -75,7 +75,7 @@ def test_an_exchange_tells_what_goes_to_whom() -> None:
     assert sorted((first, rows.tolist()) for first, rows in calls.with_splits()) == [
         (0, [0]), (2, [2]),
     ]  # fmt: skip
-    assert calls._kept.tolist() == [12, -1, 6, -1]
+    assert calls.kept.tolist() == [12, -1, 6, -1]
 
 
 def test_a_group_spans_nodes_where_two_of_its_hosts_differ() -> None:
