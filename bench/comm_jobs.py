@@ -28,7 +28,7 @@ _KERNELS = {
 _LISTED = 30  # ranks of a list that is written whole
 _CALL_NS, _BRIEF_NS = 5_000, 200  # of the host: for one call; for a record that launches nothing
 _ON_HOST = ("Rank", "Global rank start", "Global rank stride")
-_BASE_NS = 1_700_000_000_000_000_000
+BASE_NS = 1_700_000_000_000_000_000
 Event = dict[str, Any]
 
 
@@ -299,7 +299,7 @@ def _file(job: Job, rank: int) -> dict[str, Any]:
         events += _events(job, call, number)
     return {
         "distributedInfo": job_facts,
-        "baseTimeNanoseconds": _BASE_NS,
+        "baseTimeNanoseconds": BASE_NS,
         **({"host_name": job.host[rank]} if job.says["hosts"] else {}),
         "traceEvents": events,
     }

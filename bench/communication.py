@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.comm_jobs import Job, random_job, write_job
+from bench.comm_jobs import BASE_NS, Job, random_job, write_job
 from bench.comm_reference import (
     Kernel,
     bandwidths,
@@ -71,11 +71,8 @@ def compare_job(seed: int, folder: Path) -> Comparison:
         _compare_times(found, what, row, call, kernels)
         expected = call.match and {(kernels[k].rank, kernels[k].start) for k in call.match}
         if _is_once(kernels, call):
-            found.same(
-                f"{what}: match",
-                of_match.get(row.get("match")) if row.get("match") is not None else None,
-                expected,
-            )
+            said = None if row.get("match") is None else of_match[row["match"]]
+            found.same(f"{what}: match", said, expected)
     found.calls = len(kernels)
     _compare_matrix(found, seed, trace, kernels)
     _compare_aligned(found, seed, trace, job)
@@ -131,7 +128,7 @@ def _compare_matrix(found: Comparison, seed: int, trace: Trace, kernels: list[Ke
 
 def _compare_aligned(found: Comparison, seed: int, trace: Trace, job: Job) -> None:
     """Hold waits on aligned clocks, and bounds where members are missing, to the truth."""
-    true = {(c.rank, 1_700_000_000_000_000_000 + c.start + job.clock[c.rank]): c for c in job.calls}
+    true = {(c.rank, BASE_NS + c.start + job.clock[c.rank]): c for c in job.calls}
     for row in ask(trace, "collective_times").to_pylist():
         call = true[row["rank"], row["start_ns"]]
         what = f"seed {seed}: aligned {row['type']} of rank {row['rank']} at {row['start_ns']}"

@@ -16,18 +16,13 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.physics.bandwidth import traffic
 from htk.physics.link_rates import scale_up_gbps
-from htk.quantities.derived.waits import Waits, global_root
+from htk.quantities.derived.waits import WaitRows, Waits, global_root
 
 
-class MemberRows(Protocol):
+class MemberRows(WaitRows, Protocol):
     """What is read of collectives, row by row."""
 
     table: pa.Table
-    rank: Ints
-    root: Ints
-    group_size: Ints
-    timed: Mask
-    highest_rank: int
     type: Ints
     types: list[str]
 
@@ -36,11 +31,6 @@ class MemberRows(Protocol):
 
     @property
     def group(self) -> Ints: ...
-
-    @property
-    def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]: ...
-
-    def is_type(self, *wanted: str) -> Mask: ...
 
 
 def recorded_hosts(ranks: pa.Table) -> dict[int, str]:

@@ -150,11 +150,15 @@ def test_what_began_before_a_recording_blames_nobody(ask: Ask, call: Call) -> No
 
 
 def test_one_rank_leaves_a_band(ask: Ask, call: Call) -> None:
-    """Eleven equal calls of 100, 110, … 200 ns: the fastest tenth took 110."""
-    rows = [call(0, 1000 * k, 1000 * k + 100 + 10 * k, in_bytes=8) for k in range(11)]
+    """Eleven equal calls of 100, 110, … 200 ns: all may have waited, but for the 40 ns in which 18
+    kB pass a GPU's links; without the GPU's name nothing is known."""
+    rows = [call(0, 1000 * k, 1000 * k + 100 + 10 * k, in_bytes=18_000) for k in range(11)]
     (found,) = ask(comm_wait, {"collectives": rows}).to_pylist()
     assert (found["matched"], found["wait_ns"], found["wait_pct"]) == (0, 0, None)
-    assert (found["transfer_low_ns"], found["transfer_high_ns"]) == (100 + 10 * 110, 1650)
+    assert (found["transfer_low_ns"], found["transfer_high_ns"]) == (0, 1650)
+    gpu = [{"rank": 0, "device_name": "NVIDIA H100 80GB HBM3"}]  # 450 GB/s one way
+    (found,) = ask(comm_wait, {"collectives": rows, "ranks": gpu}).to_pylist()
+    assert found["transfer_low_ns"] == 11 * 40
 
 
 # Exposure: compute from 40 to 60 on device 0; two groups' collectives overlap.
