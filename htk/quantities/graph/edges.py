@@ -13,6 +13,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import numbers, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.types import NO_TIME, Ints, Mask
+from htk.quantities.derived.messages import peers_of_calls
 from htk.quantities.graph.handovers import handovers
 from htk.quantities.graph.left_out import left_out_of
 from htk.quantities.graph.nodes import FREES, Activities, LaunchCalls, ends_of_lanes
@@ -185,7 +186,7 @@ def _collectives(
     activity = row_of(ours, event_keys(collectives))
     is_matched = valid(collectives["event"]) & (activity >= 0)
     is_matched &= numbers(matches["match"], -1) >= 0
-    is_matched &= ~valid(collectives["messages"]) | (numbers(matches["members_present"]) == 2)
+    is_matched &= peers_of_calls(collectives["messages"]) < 2  # others wait for their peers alone
     member, match = activity[is_matched], numbers(matches["match"], -1)[is_matched]
     member, first = np.unique(member, return_index=True)
     match = match[first]
