@@ -166,7 +166,7 @@ def test_the_diff_of_two_reports_says_what_changed(shared: Path) -> None:
     assert abs(row["diff_pct"]) < 0.5
     assert row["new_count"] < 0.9 * row["base_count"]
     (idle,) = (r for r in rows if r["by"] == "time" and r["name"] == "idle")
-    assert idle["change"] == "slower" and idle["diff_pct"] > 50
+    assert idle["change"] == "unclear" and idle["diff_pct"] > 50
 
 
 def ask_diff(before: Path, after: Path) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ def coverage_lines(coverage: Mapping[str, Any], *, in_words: bool = False) -> li
             parts.append(f"{pluralize(coverage[f'files_{name}'], 'file')} {name}")
     parts += _clocks(coverage)
     lines = ["coverage: " + ", ".join(parts)] if parts else []
-    generic = _GENERIC
+    generic = _GENERIC | (_SAID_FIRST if "in_short" in coverage else set())
     own = {k: v for k, v in coverage.items() if k not in generic and v not in (None, "", [], {})}
     if cycles := coverage.get("cycles_of_steps"):
         lines.append(
@@ -121,6 +121,9 @@ _GENERIC = {
     "unlinked_ns",
     "origin_ns",
 }
+
+
+_SAID_FIRST = {"in_short", "verdict", "next", "unlike"}  # stand above the table
 
 
 def _own(name: str, value: object, unit: str = "") -> str:

@@ -109,6 +109,7 @@ def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None
 
 def _plain_lines(result: Result, limit: int, columns: "list[RenderedColumn]") -> Iterator[str]:
     """Yield the lines for a file or pipe: nothing is cut, coloured or wrapped."""
+    yield from _in_short(result)
     widths = [max(map(_width, [column.heading, *column.cells])) for column in columns]
     rows = zip(*([column.heading, *column.cells] for column in columns), strict=True)
     for row in rows:  # rows for people to read
@@ -120,6 +121,12 @@ def _plain_lines(result: Result, limit: int, columns: "list[RenderedColumn]") ->
         ]
         yield "  ".join(cells).rstrip()
     yield from left_out(result, limit, []) + coverage_lines(result.coverage)
+
+
+def _in_short(result: Result) -> list[str]:
+    """Return the verdict in sentences, where a result has one, and an empty line."""
+    lines = [visible(line) for line in result.coverage.get("in_short", ())]
+    return [*lines, ""] if lines else []
 
 
 def _width(text: str) -> int:
@@ -151,6 +158,8 @@ def _print_fitting(
         )
     for row in zip(*(column.cells for column in shown), strict=True):  # rows for people to read
         table.add_row(*map(_escape, row))
+    for line in _in_short(result):
+        console.print(line, markup=False, soft_wrap=True)
     console.print(table)
     headings = {column.heading for column in shown}  # no two are alike
     hidden = [column for column in columns if column.heading not in headings]
@@ -339,7 +348,8 @@ def _csv(result: Result, *, raw: bool) -> str:
 
 def _markdown(result: Result, limit: int) -> str:
     columns = text_columns(result, limit)
-    lines = ["| " + " | ".join(c.heading for c in columns) + " |"]
+    lines = _in_short(result)
+    lines.append("| " + " | ".join(c.heading for c in columns) + " |")
     lines.append("|" + "|".join(" --- " if c.is_text else " ---: " for c in columns) + "|")
     for row in zip(*(column.cells for column in columns), strict=True):
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")

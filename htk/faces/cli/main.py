@@ -16,6 +16,12 @@ from htk.faces.cli.commands import COMMANDS
 # Everything heavier is imported when a command runs: `htk --help` prints a menu, no more.
 
 
+_SAID_OTHERWISE = {
+    "compare": "two recordings are compared by htk diff BASE NEW",
+    "gate": "a gate is htk diff BASE NEW --fail-on 'step_time>5%'",
+}
+
+
 class LazyGroup(click.Group):
     """Commands by name, with hyphens or underscores; a module is imported when its command is."""
 
@@ -30,6 +36,7 @@ class LazyGroup(click.Group):
 
             near = get_close_matches(args[0].replace("_", "-"), self.list_commands(ctx), 3)
             hint = f"did you mean {', '.join(near)}?" if near else "htk --help lists them"
+            hint = _SAID_OTHERWISE.get(args[0], hint)
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
-from htk.answers.differences import differences
 from htk.answers.output.result import Result
 from htk.base.core.analysis import Option
 from htk.faces.mcp.answers import bounded
 from htk.faces.mcp.traces import Traces
+from htk.verdicts.comparison.differences import differences
 
 Tool = Callable[..., str]
 _MOST_FILES = 500

@@ -160,7 +160,7 @@ class Session(Questions, Trace):
         >>> trace.diff(trace, n=1).shape[0] > 0
         True
         """
-        from htk.answers.differences import differences
+        from htk.verdicts.comparison.differences import differences
 
         return differences(self, new, n=n)
 
@@ -176,7 +176,7 @@ class Session(Questions, Trace):
         >>> set(trace.diff_tree(trace)["change"].to_pylist())
         {'same kernels'}
         """
-        from htk.answers.differences import tree_differences
+        from htk.verdicts.comparison.differences import tree_differences
 
         return tree_differences(self, new, n)
 

@@ -60,6 +60,7 @@ class RecordedBaseline:
     kinds: Kinds
     facts: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[int, ...] = ()  # of the steps, as they were recorded
+    outlying: tuple[tuple[int, float, float], ...] = ()  # steps left out, see `Side.outlying`
     runs: int = 0  # of which each "step" is the mean step; 0: steps are those of one run
 
     @property
@@ -85,7 +86,8 @@ def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> Re
     if len(samples):
         series = {kind: _series(READERS[kind](side), rank, steps.group_ids) for kind in kinds}
     numbers = tuple(steps.keys[:, 1].tolist())
-    return RecordedBaseline(len(steps), tuple(ranks.tolist()), series, _facts(tables), numbers)
+    facts, outlying = _facts(tables), tuple(side.outlying)
+    return RecordedBaseline(len(steps), tuple(ranks.tolist()), series, facts, numbers, outlying)
 
 
 def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
@@ -131,8 +133,11 @@ def folded(values: Floats, most: int) -> Floats:
 
 def _facts(tables: Mapping[str, pa.Table]) -> dict[str, str]:
     """Return what it was recorded on."""
-    devices = sorted({d for d in tables["ranks"]["device_name"].to_pylist() if d})
-    facts = {"device": ", ".join(devices)} if devices else {}
+    facts = {}
+    for name, column in (("device", "device_name"), ("hosts", "host")):
+        values = sorted({value for value in tables["ranks"][column].to_pylist() if value})
+        if values:
+            facts[name] = ", ".join(values)
     return facts if tables["step_windows"].num_rows else facts | {"timed on": "host"}
 
 

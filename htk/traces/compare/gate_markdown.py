@@ -1,30 +1,39 @@
 """The gate's judgement as Markdown: for a pull request, or the summary of a job."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from htk.base.core.analysis import coverage_of
 from htk.base.core.humanize import format_change, format_duration, pluralize, shorten
 from htk.traces.compare.baseline import RecordedBaseline
 from htk.traces.compare.regression import Judgement, shown
 
 
 def markdown(
-    judged: Sequence[Judgement], changed: pa.Table, base: RecordedBaseline, new: RecordedBaseline
+    judged: Sequence[Judgement],
+    changed: pa.Table,
+    facts: Mapping[str, Any],
+    base: RecordedBaseline,
+    new: RecordedBaseline,
 ) -> str:
-    """For a pull request: the verdict, the rules, and folded what changed most."""
+    """For a pull request: the verdict, the rules, and folded what changed most.
+
+    Without rules nothing is judged: it says how the step changed, and not that it may.
+    """
     failed = [j for j in judged if j.verdict == "failed"]
     unsure = [j for j in judged if j.verdict not in ("passed", "failed")]
-    headline = "no regression"
+    headline = f"{pluralize(len(judged), 'limit')} kept" if judged else "compared, nothing judged"
     if failed:
         headline = f"{len(failed)} of {len(judged)} limits exceeded"
     elif unsure:
         headline = f"{len(unsure)} of {len(judged)} limits could not be judged"
-    mark = "❌" if failed else "⚠️" if unsure else "✅"
-    lines = [f"### {mark} htk gate: {headline}", ""]
-    lines += ["| rule | base | new | change | noise | verdict |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
+    mark = "❌ " if failed else "⚠️ " if unsure else "✅ " if judged else ""
+    lines = [f"### {mark}htk {'gate' if judged else 'diff'}: {headline}", ""]
+    lines += [*(f"{_cell(line)}  " for line in facts["in_short"]), ""]
+    if judged:
+        lines += ["| rule | base | new | change | noise | verdict |"]
+        lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
     for j in judged:
         change = "–" if j.change is None else shown(j.change, j.rule.unit)
         noise = "–" if j.noise is None else shown(j.noise, j.rule.unit).lstrip("+")
@@ -32,7 +41,7 @@ def markdown(
         lines.append(f"| `{_cell(j.rule.text)}` | {times} | {change} | {noise} | **{j.verdict}** |")
     lines += ["", *(f"- `{_cell(j.rule.text)}`: {j.reason}" for j in failed + unsure)]
     lines += ["", *_details(changed)]
-    lines += ["", *(f"- {_cell(note)}" for note in coverage_of(changed).get("notes", []))]
+    lines += ["", *(f"- {_cell(note)}" for note in facts.get("notes", []))]
     who = " · ".join(
         f"{name}: {pluralize(side.steps, 'run' if side.runs else 'step')}, "
         f"{pluralize(len(side.ranks), 'rank')}"

@@ -18,6 +18,7 @@ from htk.quantities.derived.window_times import kind_times
 from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.host_steps import host_steps
 from htk.quantities.measures.passes import phase_codes
+from htk.traces.compare.outlying import usual_steps
 
 Tables = Mapping[str, pa.Table]
 By = Literal["time", "phase", "kernel", "op", "module", "comm"]
@@ -49,8 +50,30 @@ class Side:
 
     @cached_property
     def samples(self) -> Ints:
-        """Rank, cycle and step of each sample: a row for each."""
-        return _complete_steps(self.tables) if self.with_steps else np.empty((0, 3), np.int64)
+        """Rank, cycle and step of each sample, without outlying steps: a row for each."""
+        return self._steps[0]
+
+    @cached_property
+    def outlying(self) -> list[tuple[int, float, float]]:
+        """Steps that are left out since they take far longer or shorter: the number of each, its
+        time and the median of all, in ns."""
+        return self._steps[1]
+
+    @cached_property
+    def _steps(self) -> tuple[Ints, list[tuple[int, float, float]]]:
+        if not self.with_steps:
+            return np.empty((0, 3), np.int64), []
+        every = _complete_steps(self.tables)
+        steps = Groups.by_keys(every[:, 1:])
+        if not len(steps):
+            return every, []
+        length = np.bincount(steps.group_ids, _step_lengths(self.tables, every)) / steps.count
+        usual = usual_steps(length)
+        middle = float(np.median(length))
+        outlying = [
+            (int(steps.keys[k, 1]), float(length[k]), middle) for k in np.flatnonzero(~usual)
+        ]
+        return every[usual[steps.group_ids]], outlying
 
     @cached_property
     def recorded_ns(self) -> int:
@@ -141,7 +164,7 @@ def _collectives(side: Side) -> Items:
     timed = np.flatnonzero(calls.rows.timed)
     type_code = calls.rows.type[timed]
     table = calls.table.take(pa.array(timed))
-    sample = side.sample(table, _step_of_events(table, tables))
+    sample = side.sample(table, steps_of_events(table, tables))
     parts = {
         TRANSFER: calls.waits.transfer,
         "wait": calls.waits.wait,
@@ -155,7 +178,7 @@ def _collectives(side: Side) -> Items:
     return Items(names, codes[some], np.tile(sample, len(parts))[some], time[some])
 
 
-def _step_of_events(table: pa.Table, tables: Tables) -> Ints:
+def steps_of_events(table: pa.Table, tables: Tables) -> Ints:
     """Step of the GPU activity, or of the operator, that each row speaks of."""
     events = event_keys(table)
     step = np.full(len(events), NONE, np.int64)
@@ -198,6 +221,20 @@ def _complete_steps(tables: Tables) -> Ints:
     chosen = truths(links["selected"])
     keys = np.column_stack([*_who(ops), numbers(links["step"], NONE).astype(np.int64)])
     return np.asarray(steps[row_of(keys[chosen], steps) != NONE])
+
+
+def _step_lengths(tables: Tables, steps: Ints) -> Ints:
+    """Return how long each of some steps of a rank took: on the GPU, else on the host."""
+    windows = tables["step_windows"]
+    if not windows.num_rows:
+        keys, _ = host_steps(tables["annotations"])
+        row = row_of(keys[:, :3], steps)
+        return np.asarray(keys[row, 4] - keys[row, 3])
+    keys = np.column_stack([*_who(windows), numbers(windows["step"], NONE).astype(np.int64)])
+    row = row_of(steps, keys)
+    length = np.zeros(len(steps), np.int64)
+    np.maximum.at(length, row[row != NONE], _length(windows)[row != NONE])
+    return length
 
 
 def _distinct(table: pa.Table, chosen: Mask) -> Ints:

@@ -15,16 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import texts
-from htk.base.core.analysis import with_coverage
 from htk.base.core.humanize import format_duration, pluralize, shorten
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
+from htk.base.names.kinds import kind_of
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.chance import shared, student, tail
-from htk.traces.compare.baseline import LEAST_STEPS, RecordedBaseline, Series, facts_of
+from htk.traces.compare.baseline import LEAST_STEPS, RecordedBaseline, Series
 from htk.traces.compare.items import TRANSFER, UNDETERMINED
 from htk.traces.compare.rules import Rule, Unit
-from htk.traces.compare.significance import Chance, stacked
+from htk.traces.compare.significance import Chance, compute_of, stacked, surer_by_compute
 
 FALSE_ALARMS = 0.005  # of a gate whose rules would all hold, by chance
 Verdict = Literal["passed", "failed", "too noisy", "too few steps", "not recorded"]
@@ -110,7 +110,11 @@ def _measured(
         raise UsageError(f"{asked.text!r}: neither recording has such a {asked.kind}{there}")
     if not asked.each:
         return {asked.name: (_total([*was.values()], base), _total([*now.values()], new))}
-    return {n: (was.get(n, base.nothing()), now.get(n, new.nothing())) for n in {**was, **now}}
+    return {
+        name: (was.get(name, base.nothing()), now.get(name, new.nothing()))
+        for name in {**was, **now}
+        if not (asked.is_every_kernel and kind_of(name, "kernel").kind == "comm")
+    }
 
 
 def _total(things: list[Series], side: RecordedBaseline) -> Series:
@@ -127,7 +131,10 @@ def _all_judged(
     """Return a judgement of each thing; the chance of a false alarm is shared among them."""
     chance = Chance(base, new, asked.kind, limits.run_noise_pct)
     scaled = [_scaled(pair, asked, base, new) for pair in pairs.values()]
-    error, free = stacked([chance.of(*pair) for pair in scaled])
+    spreads = [chance.of(*pair) for pair in scaled]
+    if asked.is_step and (compute := compute_of(base, new)):
+        spreads = [surer_by_compute(chance, scaled[0], compute, limits.chance)]
+    error, free = stacked(spreads)
     grown = np.array([now.mean - was.mean for was, now in scaled])
     t = np.divide(grown, error, out=np.where(grown > 0, np.inf, 0.0), where=error > 0)
     level = shared(tail(t, free), limits.chance)[1]
@@ -256,7 +263,7 @@ def shown(value: float, unit: Unit) -> str:
     return f"{sign}{abs(value):.{1 if abs(value) >= 1 else 2}f} {unit}"
 
 
-def answer(judged: Sequence[Judgement], base: RecordedBaseline, new: RecordedBaseline) -> pa.Table:
+def answer(judged: Sequence[Judgement]) -> pa.Table:
     """Return the judgements as a table."""
     rows = [(j.rule, j) for j in judged]
 
@@ -276,8 +283,7 @@ def answer(judged: Sequence[Judgement], base: RecordedBaseline, new: RecordedBas
         texts([r.unit for r, _ in rows]),
         texts([j.reason for _, j in rows]),
     ]
-    facts = facts_of(base, "base") | facts_of(new, "new")
-    return with_coverage(pa.table(columns, schema=RETURNS), **facts)
+    return pa.table(columns, schema=RETURNS)
 
 
 GATE = Label("gate", "Did a step become slower than it may?")

@@ -42,6 +42,17 @@ class Rule:
     each: bool = False  # every thing of that name by itself, not all of them added up
     least: bool = False  # over the ranks, not their mean
 
+    @property
+    def is_step(self) -> bool:
+        """Whether the step is meant, as a mean over ranks."""
+        return (self.kind, self.name, self.least) == (*PARTS["step_time"], False)
+
+    @property
+    def is_every_kernel(self) -> bool:
+        """Whether each kernel is meant: `transfer` and `comm` judge those that communicate, whose
+        own time holds what they wait for late ranks."""
+        return self.each and self.kind == "kernel" and self.name == "*"
+
     def holds(self, name: str) -> bool:
         """Return whether a thing of that name is meant."""
         if self.kind == "time":

@@ -13,30 +13,31 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, texts
+from htk.base.columns.arrow import boolean, nulls, number, texts
 from htk.base.columns.types import Floats
 from htk.base.core.analysis import with_coverage
+from htk.base.core.humanize import format_duration
 from htk.base.core.label import Label
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.chance import shared, student, tail
 from htk.traces.compare.baseline import RecordedBaseline, Series, baseline, facts_of
-from htk.traces.compare.changed_within import changed_within
 from htk.traces.compare.items import EACH, READERS, By, Items, Side, Tables
-from htk.traces.compare.significance import Chance, stacked
+from htk.traces.compare.significance import Chance, compute_of, stacked, surer_by_compute
 
 _OF_CALLS = ("kernel", "op")
 _NS_PER_S = 1_000_000_000
 FALSE_ALARMS = 0.01  # chance that equal runs show one significant row of a kind
-_UNCLEAR = 0.5  # noise of more than this share of base hides changes that a reader would call large
+_SAME = 0.02  # of base: a change that is smaller, with its noise, is none
 _FEW_STEPS = 3
 
 RETURNS = table(
-    by=(TEXT, "time, phase, kernel, op, module or comm."),
+    by=(TEXT, "cause, time, phase, kernel, op, module or comm."),
     name=(TEXT, "What is compared: GPU time, but of op the host's (callees included)."),
+    ranks=(TEXT, "The ranks that a cause is of; null: the mean over all."),
     change=(
         TEXT,
-        "added, removed, slower, faster; within what chance explains: same, or unclear where that "
-        "is more than half of base.",
+        "added, removed; slower or faster where chance does not explain it; same where the change "
+        "is within 2 % with all that chance explains; else unclear.",
     ),
     base_count=(
         pa.float64(),
@@ -48,10 +49,15 @@ RETURNS = table(
         "Time in a step, mean over ranks; without steps that of a call, or in a second.",
     ),
     new_ns=(pa.float64(), "The same, of the new recording."),
-    diff_ns=(pa.float64(), "New less base."),
+    diff_ns=(pa.float64(), "New less base; of a cause its part of the step's change."),
     diff_pct=(pa.float64(), "That, of base; null where it is new."),
     noise_ns=(pa.float64(), "What chance explains of diff_ns; null with less than two steps."),
     significant=(pa.bool_(), "The difference exceeds the noise; null where that is unknown."),
+    basis=(
+        TEXT,
+        "Of a cause: replayed, its part of the step's change; or recorded, where the step could "
+        "not be replayed: its own time.",
+    ),
 )
 
 
@@ -111,6 +117,28 @@ def _unlike(base: Tables, new: Tables) -> list[str]:
     ]
 
 
+def _unlike_sides(base: RecordedBaseline, new: RecordedBaseline) -> list[str]:
+    """Return what both recordings were made on, where that is not the same."""
+    differing = []
+    for fact, word in (("device", "GPU"), ("hosts", "nodes")):
+        was, now = base.facts.get(fact), new.facts.get(fact)
+        if was and now and was != now:
+            differing.append(f"another {word}: {was} in the base, {now} now; not like with like")
+    if base.ranks and new.ranks and len(base.ranks) != len(new.ranks):
+        many = f"{len(base.ranks)} in the base, {len(new.ranks)} now"
+        differing.append(f"another number of ranks: {many}; not like with like")
+    return differing
+
+
+def _left_out(side: RecordedBaseline, word: str) -> list[str]:
+    """Return which steps took far longer or shorter than the others, and are left out."""
+    return [
+        f"step {number} of the {word} took {format_duration(round(took))}, the others "
+        f"{format_duration(round(usual))}: left out"
+        for number, took, usual in side.outlying
+    ]
+
+
 def _answer(
     rows: Sequence[pa.Table],
     what: str,
@@ -119,8 +147,9 @@ def _answer(
     notes: list[str],
 ) -> pa.Table:
     table = pa.concat_tables(rows) if rows else RETURNS.empty_table()
-    notes = [*notes, *changed_within(base, "base"), *changed_within(new, "new recording")]
-    facts = facts_of(base, "base") | facts_of(new, "new") | ({"notes": notes} if notes else {})
+    notes = [*notes, *_left_out(base, "base"), *_left_out(new, "new recording")]
+    told_too = {"unlike": _unlike_sides(base, new), "notes": notes}
+    facts = facts_of(base, "base") | facts_of(new, "new") | {k: v for k, v in told_too.items() if v}
     return with_coverage(table, compared=what, **facts)
 
 
@@ -145,7 +174,14 @@ def _noise(
     if min(base.steps, new.steps) < 2 or not pairs:
         return np.full(len(pairs), np.nan)
     chance = Chance(base, new, kind, None)
-    spreads = [chance.of(*pair) for pair in pairs]
+    compute = compute_of(base, new) if kind == "time" else None
+    level = FALSE_ALARMS / len(pairs)
+    spreads = [
+        surer_by_compute(chance, pair, compute, level)
+        if compute and pair[0] is base.kinds[kind].get("total")
+        else chance.of(*pair)
+        for pair in pairs
+    ]
     error, free = stacked(spreads)
     change = np.abs(mean[:, 1] - mean[:, 0])
     t = np.divide(change, error, out=np.where(change > 0, np.inf, 0.0), where=error > 0)
@@ -189,11 +225,13 @@ def _table(kind: By, rows: _Rows, n: int) -> pa.Table:
     columns = [
         texts([kind] * len(shown)),
         texts([rows.names[k] for k in shown.tolist()]),
-        texts([_change(rows, bool(certain[k] or not has_noise[k]), k) for k in shown.tolist()]),
+        nulls(TEXT, len(shown)),
+        texts([_change(rows, bool(certain[k]), k) for k in shown.tolist()]),
         *(number(values[shown], pa.float64()) for values in numbers),
         number(share[shown], pa.float64(), rows.was[shown] > 0),
         number(np.nan_to_num(rows.noise)[shown], pa.float64(), has_noise[shown]),
         boolean(certain[shown], has_noise[shown]),
+        nulls(TEXT, len(shown)),
     ]
     return pa.table(columns, schema=RETURNS)
 
@@ -206,7 +244,8 @@ def _change(rows: _Rows, certain: bool, k: int) -> str:
     if not rows.diff[k]:
         return "same"
     if not certain:
-        return "unclear" if rows.noise[k] > _UNCLEAR * rows.was[k] else "same"
+        within = abs(rows.diff[k]) + rows.noise[k] <= _SAME * rows.was[k]
+        return "same" if within else "unclear"
     return "slower" if rows.diff[k] > 0 else "faster"
 
 

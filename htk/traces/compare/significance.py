@@ -1,9 +1,8 @@
 """What chance explains of a change between two recordings: its standard error.
 
-Chance is told from three sides: how the steps of each recording differ among themselves, how the
-change differs from rank to rank (other GPUs run the same kernels a little faster), and what two
-runs of the same thing differ by though neither steps nor ranks show it. A base of several runs
-shows the last: a further run of the same thing differs from their mean as they do among themselves.
+Chance is told from two sides: how the steps of each recording differ among themselves, and what
+two runs of the same thing differ by though no step shows it. A base of several runs shows the
+latter: a further run of the same thing differs from their mean as they do among themselves.
 """
 
 import math
@@ -13,21 +12,23 @@ from typing import NamedTuple
 import numpy as np
 
 from htk.base.columns.types import Floats
+from htk.quantities.measures.chance import student
 from htk.traces.compare.baseline import MOST_RANKS, MOST_STEPS, RecordedBaseline, Series, folded
 
 # Standard deviation of a run of the same thing, which its steps do not show.
 RUN_NOISE_PCT = 0.3  # of a GPU
+OTHER_NODES_PCT = 1.5  # of other GPUs of the same kind than before
 HOST_RUN_NOISE_PCT = 3.0  # of a host: what else it does, where memory lies, what was compiled
-# Kinds whose things vary alike; of others idle time and waiting swing between ranks, steps do not.
-_FAMILIES = ("phase", "kernel", "op", "module")
-_PRIOR, _FAMILY = 10, 4  # ranks' worth of the kind's usual variance; things that tell it
+_LEAST_PART = 0.5  # of the change of compute, or the other way round: then it is the step's
 _LARGE = 1e4  # degrees of freedom of what is not estimated from the recording
 
 
 def run_noise_pct(kind: str, *sides: RecordedBaseline) -> float:
     """Noise of a run in times of this kind."""
     on_host = kind == "op" or any(side.on_host for side in sides)
-    return HOST_RUN_NOISE_PCT if on_host else RUN_NOISE_PCT
+    usual = HOST_RUN_NOISE_PCT if on_host else RUN_NOISE_PCT
+    nodes = {side.facts["hosts"] for side in sides if side.facts.get("hosts")}
+    return max(usual, OTHER_NODES_PCT) if len(nodes) > 1 else usual
 
 
 class Spread(NamedTuple):
@@ -37,12 +38,14 @@ class Spread(NamedTuple):
     free: float
 
 
+Pair = tuple[Series, Series]
+
+
 class Chance:
     """What changes of one kind vary by between two recordings though nothing changed.
 
-    Two or four ranks tell little of how ranks differ in the change of one kernel; all things of
-    the kind together tell it well. Each therefore takes the kind's usual (relative) variance as if
-    it were known from _PRIOR more ranks.
+    Steps tell it, as means over ranks: ranks of one job that change unlike are no noise, one of
+    them may have become slower. Where other ranks were recorded, they are two samples.
     """
 
     def __init__(
@@ -52,48 +55,47 @@ class Chance:
         self._runs = base.runs
         usual_pct = 0.0 if base.runs else run_noise_pct(kind, base, new)
         self._run = (usual_pct if run_pct is None else run_pct) / 100
-        things = base.kinds.get(kind, {}), new.kinds.get(kind, {})
-        pairs = [(was, things[1][name]) for name, was in things[0].items() if name in things[1]]
-        pairs = [pair for pair in pairs if min(s.mean for s in pair) > 0]
-        free = len(base.ranks) - 1
-        self._usual = 0.0
-        alike = kind in _FAMILIES
-        if alike and self._alike and free and len(pairs) >= _FAMILY:
-            between = [_between(*pair) / min(s.mean for s in pair) ** 2 for pair in pairs]
-            self._usual = float(np.median(between)) / (1 - 2 / (9 * free)) ** 3
 
     def of(self, was: Series, now: Series) -> Spread:
         """By how much a change of means varies by chance."""
         size = min(was.mean, now.mean)
-        steps = [_of_mean(folded(s.by_step, MOST_STEPS)) for s in (was, now)]
-        ranks = self._ranks(was, now, size)
-        # Both hold what differs from step to step and from rank to rank: not to be counted twice.
-        parts = max(steps, ranks, key=lambda pairs: sum(variance for variance, _ in pairs))
-        if self._runs:  # the same again: how runs differ holds how their steps and ranks do
-            (variance, free), runs = steps[0], self._runs
-            among = [(variance * (runs + 1), free)]
-            parts = max(among, ranks, steps[1:], key=lambda pairs: sum(v for v, _ in pairs))
+        parts = [_of_mean(folded(s.by_step, MOST_STEPS)) for s in (was, now)]
+        if self._runs:  # the same again: how runs differ holds how their steps do
+            (variance, free), among = parts[0], self._runs + 1
+            parts = max([(variance * among, free)], parts[1:], key=lambda pairs: pairs[0][0])
+        elif not self._alike:
+            ranks = [_of_mean(folded(s.by_rank, MOST_RANKS)) for s in (was, now)]
+            # Both hold what differs from step to step and from rank to rank.
+            parts = max(parts, ranks, key=lambda pairs: sum(variance for variance, _ in pairs))
         parts = [*parts, (2 * (self._run * size) ** 2, _LARGE)]
         total = sum(variance for variance, _ in parts)
         uncertain = sum(variance**2 / free for variance, free in parts)
         return Spread(math.sqrt(total), total**2 / uncertain if uncertain else _LARGE)
 
-    def _ranks(self, was: Series, now: Series, size: float) -> list[tuple[float, float]]:
-        """Variance of the mean change, as ranks differ in it."""
-        if not self._alike:
-            return [_of_mean(folded(s.by_rank, MOST_RANKS)) for s in (was, now)]
-        ranks = len(folded(was.by_rank, MOST_RANKS))
-        if ranks < 2:
-            return []
-        prior = _PRIOR if self._usual else 0
-        free = ranks - 1 + prior
-        variance = (prior * self._usual * size**2 + (ranks - 1) * _between(was, now)) / free
-        return [(variance / ranks, free)]
+
+def compute_of(base: RecordedBaseline, new: RecordedBaseline) -> Pair | None:
+    """Return the time of compute in a step on both sides; None: it was not recorded."""
+    parts = [side.kinds.get("time", {}).get("compute") for side in (base, new)]
+    was, now = parts
+    return None if was is None or now is None else (was, now)
 
 
-def _between(was: Series, now: Series) -> float:
-    """Variance over ranks of their change."""
-    return float((folded(now.by_rank, MOST_RANKS) - folded(was.by_rank, MOST_RANKS)).var(ddof=1))
+def surer_by_compute(chance: Chance, step: Pair, compute: Pair, level: float) -> Spread:
+    """Return by how much the step's change varies by chance, as compute tells it where it is surer.
+
+    A slower GPU takes longer for all kernels by a common factor, which their time together shows
+    more surely than a step, in which ranks wait for each other. Compute stands for the step where
+    it changed beyond chance (at half of the level, as either may alarm) and the step by as much.
+    """
+    own, together = chance.of(*step), chance.of(*compute)
+    changes = [now.mean - was.mean for was, now in (step, compute)]
+    if not together.error or together.error >= own.error or changes[0] * changes[1] <= 0:
+        return own
+    free = np.array([together.free])
+    is_sure = abs(changes[1]) > together.error * float(student(np.array([level / 2]), free)[0])
+    return (
+        together if is_sure and _LEAST_PART <= changes[0] / changes[1] <= 1 / _LEAST_PART else own
+    )
 
 
 def _of_mean(values: Floats) -> tuple[float, float]:

@@ -9,9 +9,8 @@ import htk
 from htk.base.errors import MissingTable
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.job import simulate
-from htk.traces.compare.baseline import baseline
-from htk.traces.compare.changed_within import changed_within
 from htk.traces.trace.opening import open_trace
+from htk.verdicts.comparison.within import change_notes
 
 JOB = Config(model="gpt3-126m", layers=2, gpus_per_node=4, steps=10)
 
@@ -28,9 +27,9 @@ def test_a_kernel_that_regresses_from_a_step_on(
     assert row["earliest_step"] <= 16 <= row["latest_step"] and row["step"] == 16
     assert row["change_pct"] == pytest.approx(100 * (factor - 1), rel=0.25)
     assert row["confidence_pct"] > 99
-    side = baseline(open_trace(tmp_path).tables, ("time", "kernel"))
-    (note,) = changed_within(side, "new recording")
-    assert "gelu" in note and "from step 16 on" in note
+    (note,) = change_notes(open_trace(tmp_path), "new recording")
+    assert "gelu" in note and "from step 16 on (htk change-points)" in note
+    assert ("on rank 2" in note) == (rank == 2)
 
 
 def test_few_steps_are_refused(tmp_path: Path) -> None:

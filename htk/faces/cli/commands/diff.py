@@ -1,7 +1,8 @@
 """`htk diff`: two recordings, or two ranks, side by side; with limits, the gate of a CI."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -13,6 +14,8 @@ from htk.faces.cli.commands.options import store_of_history_option, tags_option
 if TYPE_CHECKING:
     from htk.traces.compare.baseline import RecordedBaseline
     from htk.traces.compare.regression import Judgement
+    from htk.traces.trace.trace import Trace
+    from htk.verdicts.comparison.compared import ComparedWork
 
 _GATE = ("min_abs", "run_noise", "fail_unjudged", "md", "junit")
 _HISTORY = ("last_good", "store", "tags")
@@ -95,16 +98,16 @@ def command(
     if rules or gate["md"] or gate["junit"] or is_baseline(base_path) or is_baseline(new_path):
         _by_baselines(sides, rules, gate, (by, n), (form, output, limit), arguments)
         return
-    from htk.answers.differences import differences
     from htk.answers.output.render import write
     from htk.faces.cli.commands.common import opened
+    from htk.verdicts.comparison.differences import differences
 
     base, new = (
         opened((path,), arguments | {"ranks": ranks or arguments["ranks"]}) for path, ranks in sides
     )
-    answer = differences(base, new, _kinds(by), n)
+    answer = differences(base, new, _kinds(by), n, (base_path, new_path))
     write(answer, form, output, limit=limit)
-    _say(answer.table)
+    _say(answer.coverage)
 
 
 def _by_baselines(
@@ -125,57 +128,76 @@ def _by_baselines(
     from htk.traces.compare.gate_markdown import markdown
     from htk.traces.compare.rules import rule
     from htk.traces.compare.runs import DIFF, changes
+    from htk.verdicts.comparison.differences import by_kind, said_of, total_row
 
+    _check_judged(texts, gate)
     rules = [rule(text) for text in texts]
     shown = _kinds(chosen[0])
     kinds = tuple(dict.fromkeys(("time", *shown, *(r.kind for r in rules))))
     base, new = (_side(side, kinds, dict(arguments)) for side in sides)
-    changed = changes(base, new, shown, chosen[1])
-    judged = regression.judge(
-        base,
-        new,
-        rules,
-        min_abs_ns=parse_duration(gate["min_abs"]),
-        run_noise_pct=gate["run_noise"],
-    )
-    table, label = (
-        (regression.answer(judged, base, new), regression.GATE) if rules else (changed, DIFF)
-    )
+    changed = changes(base.costs, new.costs, tuple(dict.fromkeys(("time", *shown))), chosen[1])
+    facts = dict(coverage_of(changed))
+    facts |= said_of(facts, total_row(changed), _told(base, new), (base.path, new.path))
+    limits = {"min_abs_ns": parse_duration(gate["min_abs"]), "run_noise_pct": gate["run_noise"]}
+    judged = regression.judge(base.costs, new.costs, rules, **limits)
+    rows = changed if "time" in shown else by_kind(changed, chosen[0])
+    table, label = (regression.answer(judged), regression.GATE) if rules else (rows, DIFF)
     form, output, limit = writing
-    write(Result(label, table, dict(coverage_of(table))), form, output, limit=limit)
+    write(Result(label, table, facts), form, output, limit=limit)
     if gate["md"]:
-        _write_markdown(gate["md"], markdown(judged, changed, base, new))
+        _write_markdown(gate["md"], markdown(judged, changed, facts, base.costs, new.costs))
     if gate["junit"]:
         write_whole(gate["junit"], junit(judged, gate["fail_unjudged"]))
-    _say(changed)
+    _say(facts)
     _enforce(judged, gate["fail_unjudged"])
 
 
-def _say(changed: Any) -> None:
-    """Print the notes that a reader must know, e.g. that a recording changed midway."""
-    from htk.base.core.analysis import coverage_of
+def _check_judged(rules: tuple[str, ...], gate: dict[str, Any]) -> None:
+    """Refuse what only rules decide, where there are none: nothing would ever fail."""
+    asked = [f"--{name.replace('_', '-')}" for name in ("junit", "fail_unjudged") if gate[name]]
+    if asked and not rules:
+        raise click.UsageError(f"{asked[0]} needs a limit to judge: --fail-on 'step_time>5%'")
 
-    for note in coverage_of(changed).get("notes", []):
+
+def _told(base: "_Side", new: "_Side") -> "ComparedWork":
+    """Return the causes of the change; none where a side is known by its costs alone."""
+    from htk.verdicts.comparison.compared import NOTHING_TOLD, compared
+
+    if base.trace is None or new.trace is None:
+        return NOTHING_TOLD
+    return compared(base.trace.tables, new.trace.tables)
+
+
+def _say(facts: Mapping[str, Any]) -> None:
+    """Print the notes that a reader must know, e.g. that a recording changed midway."""
+    for note in facts.get("notes", []):
         say(f"htk: diff: {note}")
+
+
+class _Side(NamedTuple):
+    """One of the two that are compared."""
+
+    path: str
+    costs: "RecordedBaseline"
+    trace: "Trace | None" = None
 
 
 def _side(
     side: "RecordedBaseline | tuple[str, str | None]",
     kinds: tuple[Any, ...],
     arguments: dict[str, Any],
-) -> "RecordedBaseline":
+) -> _Side:
     """Return what one recording's steps cost, read from its file or its baseline's."""
     from htk.faces.cli.commands.common import opened
     from htk.traces.compare.baseline import RecordedBaseline, baseline, is_baseline, read
 
     if isinstance(side, RecordedBaseline):
-        return side
+        return _Side("BASE", side)
     path, ranks = side
     if is_baseline(path):
-        return read(path)
-    return baseline(
-        opened((path,), arguments | {"ranks": ranks or arguments["ranks"]}).tables, kinds
-    )
+        return _Side(path, read(path))
+    trace = opened((path,), arguments | {"ranks": ranks or arguments["ranks"]})
+    return _Side(path, baseline(trace.tables, kinds), trace)
 
 
 def _good_runs(store: str | None, last_good: int, tags: tuple[str, ...]) -> "RecordedBaseline":

@@ -31,9 +31,9 @@ def command(
     and operators, matched by name and order. A row is a place that differs, or that both trees
     have and that launches GPU work: the rows add up to the GPU time that the step launched.
     """
-    from htk.answers.differences import tree_differences
     from htk.answers.output.render import write
     from htk.faces.cli.commands.common import opened
+    from htk.verdicts.comparison.differences import tree_differences
 
     ranks_differ = base_ranks is not None and new_ranks is not None
     base_path, new_path = two_recordings("diff-tree", paths, ranks_differ)

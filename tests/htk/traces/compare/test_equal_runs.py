@@ -12,7 +12,6 @@ import pytest
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.job import simulate
 from htk.traces.compare.baseline import RecordedBaseline, baseline
-from htk.traces.compare.changed_within import changed_within
 from htk.traces.compare.regression import judge
 from htk.traces.compare.rules import rule
 from htk.traces.compare.runs import changes
@@ -39,10 +38,9 @@ def test_fifty_pairs_of_equal_runs_show_at_most_one_row_of_29(runs: list[Recorde
     assert len(rows) > 50 * 25
     assert 29 * called <= len(rows)
     quiet = [row for row in rows if not row["significant"]]
-    computing = [row for row in quiet if row["by"] == "kernel" and "nccl" not in row["name"]]
-    assert {row["change"] for row in computing} == {"same"}
     for row in quiet:  # waiting and idle time of a few microseconds swing by more than half
-        assert row["change"] == ("unclear" if row["noise_ns"] > row["base_ns"] / 2 else "same")
+        within = abs(row["diff_ns"]) + row["noise_ns"] <= 0.02 * row["base_ns"]
+        assert row["change"] == ("same" if within or not row["diff_ns"] else "unclear")
 
 
 def test_five_percent_on_one_kernel_of_ten_steps_is_found(runs: list[RecordedBaseline]) -> None:
@@ -110,10 +108,6 @@ def test_transfer_of_unrecorded_ranks_is_not_judged(
     two = baseline(open_trace(tmp_path / "two").tables, ("time", "comm"))
     (judged,) = judge(networks[0], two, [rule("transfer>5%")])
     assert judged.verdict == "not recorded" and "ranks were not recorded" in judged.reason
-
-
-def test_no_note_without_a_shift(runs: list[RecordedBaseline]) -> None:
-    assert [changed_within(side, "base") for side in runs] == [[]] * len(runs)
 
 
 @pytest.mark.nightly

@@ -72,12 +72,13 @@ def test_a_change_within_the_noise_of_steps_passes_or_is_left_open() -> None:
     assert better.verdict == "passed"
 
 
-def test_ranks_that_disagree_are_noise_too() -> None:
+def test_one_rank_that_is_slower_is_no_noise() -> None:
+    """Of four ranks one takes 40 % longer in every step: no more steps would tell it better."""
     base = flat([100.0] * 5, [100, 100, 100, 100])
     uniform = flat([110.0] * 5, [110, 110, 110, 110])
     uneven = flat([110.0] * 5, [140, 100, 100, 100])
     verdicts = [judge(base, new, [rule("step_time>5%")])[0].verdict for new in (uniform, uneven)]
-    assert verdicts == ["failed", "too noisy"]
+    assert verdicts == ["failed", "failed"]
 
 
 def test_small_times_are_let_pass_and_new_ones_are_told() -> None:
@@ -159,7 +160,7 @@ def htk(*args: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_exits_4_and_writes_what_it_saw(recorded: Path, tmp_path: Path) -> None:
     base, slow, perf = (str(p) for p in (recorded / "base", recorded / "slow", tmp_path / "p.json"))
     made = htk("baseline", base, "-o", perf)
-    assert made.returncode == 0 and "5 steps, 2 ranks" in made.stderr
+    assert made.returncode == 0 and "4 steps, 2 ranks" in made.stderr
     summary = tmp_path / "summary.md"
     limits = ("--fail-on", "step_time>5%", "--min-abs", "50us", "--md", str(summary))
     tripped = htk("diff", perf, slow, *limits, "--format", "json")

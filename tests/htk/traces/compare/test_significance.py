@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from htk.traces.compare.baseline import RecordedBaseline, Series
-from htk.traces.compare.significance import Chance, run_noise_pct, stacked
+from htk.traces.compare.significance import Chance, run_noise_pct, stacked, surer_by_compute
 
 
 def series(steps: list[float], ranks: list[float]) -> Series:
@@ -27,18 +27,30 @@ def test_of_one_rank_steps_and_runs_add_up() -> None:
     assert error == pytest.approx(math.sqrt(32 / 3 / 4 + 9 / 3 + 2 * (0.003 * 100) ** 2))
 
 
-def test_ranks_that_change_unlike_count_where_they_say_more_than_steps() -> None:
-    was, now = series([100, 100], [90, 110, 100]), series([130, 130], [110, 150, 130])
-    error, free = Chance(recording(was), recording(now), "time", 0.0).of(was, now)
-    # Changes by rank: 20, 40, 30; their variance is 100, of three ranks.
-    assert (error, free) == (pytest.approx(math.sqrt(100 / 3)), pytest.approx(2))
+def test_ranks_that_change_unlike_are_no_noise() -> None:
+    """One of three ranks became slower, in every step alike: that is a finding, not a spread."""
+    was, now = series([100, 100], [90, 110, 100]), series([130, 130], [90, 110, 190])
+    error, _ = Chance(recording(was), recording(now), "time", 0.0).of(was, now)
+    assert error == 0.0
 
 
-def test_two_ranks_that_change_unlike_tell_of_chance() -> None:
-    was, now = series([100, 100], [90, 110]), series([130, 130], [110, 150])
-    error, free = Chance(recording(was), recording(now), "time", 0.0).of(was, now)
-    # Changes by rank: 20 and 40; their variance is 200, of two ranks.
-    assert (error, free) == (pytest.approx(math.sqrt(200 / 2)), pytest.approx(1))
+def test_other_nodes_widen_the_noise() -> None:
+    base, new = (recording(series([1], [1]), hosts=hosts) for hosts in ("a, b", "a, c"))
+    assert run_noise_pct("kernel", base, base) == 0.3
+    assert run_noise_pct("kernel", base, new) == 1.5
+
+
+def test_a_common_factor_of_all_kernels_tells_of_the_step() -> None:
+    """The step swings by 2 of 100, its compute by nothing: both are 2 longer, which compute tells.
+    Of a step that did not become longer it tells nothing."""
+    was, now = series([98, 102, 100], [100]), series([100, 104, 102], [102])
+    compute, slower = series([80] * 3, [80]), series([82] * 3, [82])
+    chance = Chance(recording(was), recording(now), "time", 0.1)
+    own = chance.of(was, now)
+    surer = surer_by_compute(chance, (was, now), (compute, slower), 0.01)
+    assert surer.error == pytest.approx(math.sqrt(2) * 0.001 * 80) and own.error > 10 * surer.error
+    assert surer_by_compute(chance, (was, was), (compute, slower), 0.01) == chance.of(was, was)
+    assert surer_by_compute(chance, (was, now), (compute, compute), 0.01) == own
 
 
 def test_other_ranks_are_compared_as_two_samples() -> None:
@@ -70,18 +82,3 @@ def test_a_further_run_differs_from_the_mean_of_several_as_they_do() -> None:
         pytest.approx(math.sqrt(9 + 9 / 3)),
         pytest.approx(2),
     )
-
-
-def test_three_ranks_borrow_what_all_kernels_tell_of_ranks() -> None:
-    """Changes of the ranks vary by 1, 4, 9 and 16 % of 100: the median of their squares is 20.5,
-    which three ranks (of 2 degrees of freedom) understate by (1 - 1/9) cubed."""
-    was = {f"k{p}": series([100, 100], [100, 100, 100]) for p in (1, 4, 9, 16)}
-    now = {f"k{p}": series([100, 100], [100 - p, 100, 100 + p]) for p in (1, 4, 9, 16)}
-    base, new = (RecordedBaseline(2, (0, 1, 2), {"kernel": kernels}, {}) for kernels in (was, now))
-    usual = (4**2 + 9**2) / 2 / (1 - 1 / 9) ** 3
-    for p in (1, 16):
-        spread = Chance(base, new, "kernel", 0.0).of(was[f"k{p}"], now[f"k{p}"])
-        assert spread.error == pytest.approx(math.sqrt((10 * usual + 2 * p**2) / 12 / 3))
-        assert spread.free == pytest.approx(12)
-    few = RecordedBaseline(2, (0, 1, 2), {"kernel": {"k4": was["k4"]}}, {})
-    assert Chance(few, new, "kernel", 0.0).of(was["k4"], now["k4"]).free == pytest.approx(2)

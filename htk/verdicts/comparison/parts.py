@@ -1,0 +1,130 @@
+"""The part of each cause in the change of a step: the new step, replayed without it.
+
+The new recording's step is replayed with what changed undone: kernels take what they took on this
+rank before, transfers too, loading and allocation as long as before. The part of a cause is the
+mean of what undoing it gives while all others stand, and while all others are undone; parts are
+then scaled to what undoing all of them gives. Waiting for a slow rank is so counted with the rank.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, numbers
+from htk.quantities.derived.host_states import ALLOCATION, LOADING
+from htk.quantities.graph.nodes import FREES, collective_rows
+from htk.quantities.graph.replay import NEVER, replayed_period
+from htk.verdicts.comparison.causes import MORE_NS, SHARE, ChangeCause
+from htk.whatif.contention import settled
+from htk.whatif.data_loading import stalled_ns
+from htk.whatif.predict import Baseline
+from htk.whatif.step_model import StepModel
+
+_MOST_OF_IT = 0.5  # of the time of calls: then they did not wait before
+_STATES = {"loader": LOADING, "allocator": ALLOCATION}
+
+
+def with_parts(new: Baseline, causes: Sequence[ChangeCause]) -> list[ChangeCause]:
+    """Return the causes with their parts, the largest first."""
+    if not causes:
+        return []
+    recorded = _period(new, causes, ())
+    every = range(len(causes))
+    nothing_else = [_period(new, causes, [k]) for k in every]
+    all_but = [_period(new, causes, [i for i in every if i != k]) for k in every]
+    rest = _period(new, causes, every)
+    twice = [recorded - nothing_else[k] + all_but[k] - rest for k in every]
+    parts = np.array(twice, np.float64) / 2
+    total = parts.sum()
+    if total and np.sign(total) == np.sign(recorded - rest):
+        parts *= (recorded - rest) / total
+    ordered = [
+        replace(cause, part_ns=float(part), is_replayed=True)
+        for cause, part in zip(causes, parts.tolist(), strict=True)
+    ]
+    return sorted(ordered, key=lambda cause: -abs(cause.part_ns))
+
+
+def _period(new: Baseline, causes: Sequence[ChangeCause], undone: Sequence[int]) -> int:
+    """Return the step of the new recording with some causes undone, in ns."""
+    model = new.model
+    for k in undone:
+        model = _undone(model, causes[k])
+    if not new.contention:
+        return replayed_period(model.graph, model.weight, model.wrap_weight)
+    return settled(model, new.contention, new.concurrent_share)[1].period_ns
+
+
+def _undone(model: StepModel, cause: ChangeCause) -> StepModel:
+    """Return the model with one cause undone."""
+    if cause.kind == "links":
+        return _without_slow_links(model, cause.keys)
+    if cause.kind in _STATES:
+        return _without_host_time(model, cause)
+    acts, chosen = model.graph.activities, model.is_compute
+    ranks = np.array(sorted(model.graph.ranks), np.int64)
+    row = np.searchsorted(ranks, acts.rank)
+    factor = np.ones(len(acts.rank))
+    for name, by_rank in cause.by_rank.items():
+        if name:
+            chosen = ~model.is_comm & (acts.name == _code(acts.names, name))
+        factor[chosen] = by_rank[row[chosen]]
+    return model.with_lengths(factor != 1, model.lengths() / factor)
+
+
+def _code(names: list[str], name: str) -> int:
+    """Return the number of a name; -2: no activity of the step is called so."""
+    return names.index(name) if name in names else -2
+
+
+def _without_slow_links(model: StepModel, keys: Mapping[tuple[object, ...], float]) -> StepModel:
+    """Return the model with transfers as long as they were before."""
+    tables: Mapping[str, pa.Table] = model.facts.tables
+    comm = tables["collectives"]
+    row = collective_rows(tables, model.graph.activities.row)
+    types, names = codes_of(comm["type"])
+    groups, listed = codes_of(comm["group_ranks"])
+    codes = {name: k for k, name in enumerate(names.to_pylist())}
+    numbered = {text: k for k, text in enumerate(listed.to_pylist())}
+    sizes = [numbers(comm[c], -1) for c in ("in_bytes", "out_bytes")]
+    factor = np.ones(comm.num_rows + 1)
+    for (kind, in_bytes, out_bytes, members), ratio in keys.items():
+        text = _written(numbered, members)
+        same = (types == codes.get(str(kind), -1)) & (groups == text)
+        same &= (sizes[0] == in_bytes) & (sizes[1] == out_bytes)
+        factor[:-1][same] = ratio
+    each = np.where(row >= 0, factor[row], 1.0)
+    return model.with_lengths(model.is_comm & (each != 1), model.lengths() / each)
+
+
+def _written(numbered: Mapping[str, int], members: object) -> int:
+    import json
+
+    return next((k for t, k in numbered.items() if tuple(json.loads(t or "[]")) == members), -1)
+
+
+def _without_host_time(model: StepModel, cause: ChangeCause) -> StepModel:
+    """Return the model whose hosts load or allocate for as long as before.
+
+    Where they do so for less long now, the rest is added where the step begins.
+    """
+    of_edge, of_wrap = stalled_ns(model, (_STATES[cause.kind],))
+    graph = model.graph
+    ranks = np.array(sorted(graph.ranks), np.int64)
+    rank_of = np.full(len(graph.time), -1, np.int64)
+    rank_of[graph.call_start] = rank_of[graph.call_end] = graph.calls.rank
+    more, gone = (np.append(cause.by_rank[name], 0.0) for name in (MORE_NS, SHARE))
+    edge, wrap = (
+        np.where(rank_of[node] >= 0, np.searchsorted(ranks, rank_of[node]), len(ranks))
+        for node in (graph.dst, graph.wrap_dst)
+    )
+    weight = model.weight - np.rint(of_edge * gone[edge]).astype(np.int64)
+    is_free = np.zeros(len(graph.time), bool)
+    is_free[graph.call_end[graph.calls.named(FREES)]] = cause.kind == "allocator"
+    waits = graph.edges("sync") & is_free[graph.dst] & (gone[edge] > _MOST_OF_IT)
+    wraps = model.wrap_weight - np.rint(of_wrap * gone[wrap]).astype(np.int64)
+    less = np.where(graph.wraps_into_calls & (gone[wrap] == 0), more[wrap], 0)
+    wraps = wraps - np.rint(less).astype(np.int64)
+    return replace(model, weight=np.where(waits, NEVER, weight), wrap_weight=wraps)

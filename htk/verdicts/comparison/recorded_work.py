@@ -1,0 +1,252 @@
+"""What each rank does in each step, apart from waiting: kernels, transfers, loading, allocation.
+
+A kernel with communication beside it takes longer, however fast its GPU is. Its time is therefore
+kept twice: as recorded, and as it would be alone (`alone = recorded / (1 + κ φ)`, see
+`htk.whatif.contention`), so that a rank that waits longer for another is not taken for a slow one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, matching, numbers, truths
+from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.intervals import covered, union, union_lengths
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.names.kinds import kind_of
+from htk.quantities.derived.host_states import ALLOCATION, LOADING, call_state, span_state
+from htk.quantities.measures.collective_calls import CollectiveCalls
+from htk.quantities.measures.host_steps import host_steps
+from htk.traces.compare.items import Side, steps_of_events
+
+Tables = Mapping[str, pa.Table]
+_KIND_CODES = {"compute": 0, "comm": 1, "memory": 2}
+
+
+@dataclass(frozen=True)
+class RecordedWork:
+    """The steps that every rank recorded whole, without the outlying ones.
+
+    Arrays have an axis of ranks, then one of steps; those of kernels begin with one of names.
+    """
+
+    ranks: Ints
+    steps: Ints  # cycle and number of each
+    step_ns: Floats
+    names: list[str]
+    families: list[str]
+    count: Floats  # calls of each kernel
+    recorded_ns: Floats
+    beside_ns: Floats  # of that, with communication beside it
+    loading_ns: Floats
+    allocation_ns: Floats
+    transfers: dict[tuple[object, ...], Floats]  # ns of a call in each step, by size and members
+
+    def alone_ns(self, kappa: float) -> Floats:
+        """Return what kernels would take with no communication beside them."""
+        share = np.divide(
+            self.beside_ns,
+            self.recorded_ns,
+            out=np.zeros_like(self.beside_ns),
+            where=self.recorded_ns > 0,
+        )
+        return np.asarray(self.recorded_ns / (1 + kappa * share))
+
+    @cached_property
+    def compute_ns(self) -> Floats:
+        """The time of all kernels, by rank and step."""
+        return np.asarray(self.recorded_ns.sum(axis=0))
+
+
+def recorded_work(tables: Tables) -> RecordedWork | None:
+    """Return the work of a recording; None: no step was recorded whole on every rank."""
+    side = Side(tables)
+    if not len(side.samples) or not tables["step_windows"].num_rows:
+        return None
+    cells = _Cells.of(side)
+    if not len(cells.steps):
+        return None
+    names, kernels = _kernels(tables, cells)
+    return RecordedWork(
+        cells.ranks,
+        cells.steps,
+        cells.step_ns,
+        names,
+        [kind_of(name, "kernel").family for name in names],
+        *kernels,
+        _loading(tables, cells),
+        _allocation(tables, cells),
+        _transfers(tables, cells),
+    )
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """One cell for each rank and usual step."""
+
+    side: Side
+    ranks: Ints
+    steps: Ints  # cycle and number of each
+    step_ns: Floats  # rank, step
+
+    @classmethod
+    def of(cls, side: Side) -> "_Cells":
+        samples = side.samples
+        ranks = np.unique(samples[:, 0])
+        steps = Groups.by_keys(samples[:, 1:])
+        common = steps.keys[steps.distinct(samples[:, 0]) == len(ranks)]
+        windows = side.tables["step_windows"]
+        rank, step = numbers(windows["rank"], NONE), numbers(windows["step"], NONE)
+        where = np.column_stack([numbers(windows["cycle"], 0), step]).astype(np.int64)
+        column = row_of(common, where) if len(common) else np.full(len(where), NONE)
+        rows = np.flatnonzero((column != NONE) & truths(windows["complete"]))
+        step_ns = np.zeros((len(ranks), len(common)))
+        length = numbers(windows["end_ns"]) - numbers(windows["start_ns"])
+        cell_of = np.searchsorted(ranks, rank[rows].astype(np.int64)), column[rows]
+        np.maximum.at(step_ns, cell_of, length[rows].astype(np.float64))
+        return cls(side, ranks, common, step_ns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.ranks), len(self.steps)
+
+    def of_rows(self, table: pa.Table, step: Ints) -> Ints:
+        """Return the cell of each row of a table, whose steps are given; -1: none."""
+        rank = numbers(table["rank"], NONE).astype(np.int64)
+        cycle = numbers(table["cycle"], 0).astype(np.int64)
+        return self.of_keys(rank, cycle, step.astype(np.int64))
+
+    def of_keys(self, rank: Ints, cycle: Ints, step: Ints) -> Ints:
+        """Return the cell of each rank, cycle and step; -1: none."""
+        column = row_of(self.steps, np.column_stack([cycle, step]))
+        row = np.minimum(np.searchsorted(self.ranks, rank), len(self.ranks) - 1)
+        is_cell = (column != NONE) & (self.ranks[row] == rank)
+        return np.where(is_cell, row * len(self.steps) + column, NONE)
+
+    def added_up(self, cell: Ints, values: Ints | Floats) -> Floats:
+        """Return the sum of each cell."""
+        used = cell != NONE
+        many = len(self.ranks) * len(self.steps)
+        sums = np.bincount(cell[used], np.asarray(values, np.float64)[used], many)
+        return np.asarray(sums.reshape(self.shape))
+
+
+def _kernels(tables: Tables, cells: _Cells) -> tuple[list[str], tuple[Floats, Floats, Floats]]:
+    """Return the names of compute kernels and copies; calls, time, and that beside communication,
+    by name, rank and step."""
+    kernels = tables["kernels"]
+    cell = cells.of_rows(kernels, numbers(tables["kernel_links"]["step"], NONE))
+    kind, kinds = codes_of(kernels["kind"])
+    to_kind = np.array([_KIND_CODES.get(k, 0) for k in kinds.to_pylist()] + [0], np.int64)[kind]
+    code, names = codes_of(kernels["name"])
+    rows = np.flatnonzero((cell != NONE) & (to_kind != _KIND_CODES["comm"]) & (code >= 0))
+    beside = _beside(kernels, to_kind)
+    used, name = np.unique(code[rows], return_inverse=True)
+    many = cells.shape[0] * cells.shape[1]
+    cell_of = name.astype(np.int64) * many + cell[rows]
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+
+    def summed(values: Ints | None) -> Floats:
+        weights = None if values is None else values[rows].astype(np.float64)
+        sums = np.bincount(cell_of, weights, len(used) * many)
+        return np.asarray(sums.reshape(len(used), *cells.shape), np.float64)
+
+    return names.take(pa.array(used)).to_pylist(), (summed(None), summed(length), summed(beside))
+
+
+def _beside(kernels: pa.Table, kind: Ints) -> Ints:
+    """Return how long each compute kernel has communication on its device beside it."""
+    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    columns = (numbers(kernels["rank"], NONE), numbers(kernels["device"], NONE))
+    device = Groups.by_keys([column.astype(np.int64) for column in columns])
+    order = np.argsort(device.group_ids, kind="stable")
+    bounds = np.append(0, np.cumsum(device.count))
+    beside = np.zeros(len(start), np.int64)
+    for k in range(len(device)):  # a device of each rank
+        rows = order[bounds[k] : bounds[k + 1]]
+        comm = rows[kind[rows] == _KIND_CODES["comm"]]
+        own = rows[kind[rows] == _KIND_CODES["compute"]]
+        running = union(start[comm], end[comm])
+        if len(comm):
+            beside[own] = covered(running, end[own]) - covered(running, start[own])
+    return beside
+
+
+def _allocation(tables: Tables, cells: _Cells) -> Floats:
+    """Return the time of calls that take memory from the GPU, or give it back."""
+    launches = tables["launches"]
+    chosen = matching(launches["name"], lambda name: call_state(name) == ALLOCATION)
+    rows = pa.array(chosen)
+    calls, links = launches.filter(rows), tables["launch_links"].filter(rows)
+    length = numbers(calls["end_ns"]) - numbers(calls["start_ns"])
+    return cells.added_up(cells.of_rows(calls, numbers(links["step"], NONE)), length)
+
+
+def _loading(tables: Tables, cells: _Cells) -> Floats:
+    """Return the time in which the host loads data, no instant counted twice."""
+    parts = [_loading_spans(tables[n]) for n in ("cpu_ops", "annotations", "python_calls")]
+    rank, cycle, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+    keys, _ = host_steps(tables["annotations"])
+    step = _steps_at(keys, rank, cycle, start)
+    cell = cells.of_keys(rank, cycle, step)
+    used = cell != NONE
+    many = cells.shape[0] * cells.shape[1]
+    total = union_lengths(cell[used], start[used], end[used], many)
+    return np.asarray(total.reshape(cells.shape), np.float64)
+
+
+def _loading_spans(table: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return rank, cycle, start and end of the spans of a table in which data is loaded."""
+    chosen = matching(table["name"], lambda name: span_state(name) == LOADING)
+    if "on_gpu" in table.column_names:
+        chosen &= ~truths(table["on_gpu"])
+    rows = table.filter(pa.array(chosen))
+    who = numbers(rows["rank"], NONE), numbers(rows["cycle"], 0)
+    times = numbers(rows["start_ns"]), numbers(rows["end_ns"])
+    rank, cycle, start, end = (column.astype(np.int64) for column in (*who, *times))
+    return rank, cycle, start, end
+
+
+def _steps_at(keys: Ints, rank: Ints, cycle: Ints, time: Ints) -> Ints:
+    """Return the step of a rank's host that began last at a time; -1: none."""
+    step = np.full(len(time), NONE, np.int64)
+    for who in np.unique(keys[:, :2], axis=0):  # ranks
+        own = keys[(keys[:, 0] == who[0]) & (keys[:, 1] == who[1])]
+        own = own[np.argsort(own[:, 3], kind="stable")]
+        here = np.flatnonzero((rank == who[0]) & (cycle == who[1]))
+        began = np.searchsorted(own[:, 3], time[here], side="right") - 1
+        step[here] = np.where(began >= 0, own[began, 2], NONE)
+    return step
+
+
+def _transfers(tables: Tables, cells: _Cells) -> dict[tuple[object, ...], Floats]:
+    """Return what a collective transfers for, in ns, in each step: by type, sizes and members."""
+    calls = CollectiveCalls.of_one_source(
+        tables["collectives"], tables["aligned_matches"], tables["ranks"]
+    )
+    timed = calls.rows.timed & (calls.waits.transfer > 0) & ~calls.lacking
+    rows = np.flatnonzero(timed)
+    table = calls.table.take(pa.array(rows))
+    step = steps_of_events(table, tables)
+    cell = cells.of_rows(table, step)
+    members, listed = calls.rows.group_ranks
+    columns = (calls.rows.type[rows], *(numbers(table[c], -1) for c in ("in_bytes", "out_bytes")))
+    keys = [column.astype(np.int64) for column in (*columns, members[rows])]
+    used = np.flatnonzero(cell != NONE)
+    kinds = Groups.by_keys([column[used] for column in keys])
+    cell_of = kinds.group_ids * len(cells.steps) + cell[used] % max(len(cells.steps), 1)
+    many = len(kinds) * len(cells.steps)
+    total = np.bincount(cell_of, calls.waits.transfer[rows][used].astype(np.float64), many)
+    count = np.bincount(cell_of, minlength=many)
+    mean = (total / np.maximum(count, 1)).reshape(len(kinds), -1)
+    everywhere: Mask = np.all((count > 0).reshape(len(kinds), -1), axis=1)
+    types = [*calls.rows.types, None]
+    groups = [*listed, ()]
+    return {
+        (types[key[0]], int(key[1]), int(key[2]), groups[key[3]]): mean[k]
+        for k, key in enumerate(kinds.keys.tolist())
+        if everywhere[k]
+    }
