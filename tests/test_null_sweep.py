@@ -62,6 +62,8 @@ _TRUE_ZEROS = {
     ("communication", "comm_compute_ratio"): {
         *("comm_ns", "comm_kernel_ns", "comm_share_of_kernel_time_pct", "comm_to_compute"),
     },
+    # Of the other kernels every name tells whether it uses tensor cores.
+    ("communication", "kernel_families"): {"tensor_core_unknown_ns"},
     ("communication", "step_variance"): {"wait_ns"},
     ("communication", "time_breakdown"): {
         *("comm_ns", "exposed_comm_ns", "comm_pct", "exposed_comm_pct"),
