@@ -230,10 +230,10 @@ def _groups(world: int, shape: dict[str, int], dice: random.Random) -> list[Grou
     for kinds in (("tp",), ("cp",), ("dp",), ("pp",), ("dp", "cp"), ("pp", "tp")):
         parts: dict[tuple[int, ...], list[int]] = {}
         for rank in range(world):
-            place, left = {}, rank
+            coordinates, left = {}, rank
             for way in reversed(ways):
-                place[way], left = left % shape[way], left // shape[way]
-            parts.setdefault(tuple(place[w] for w in ways if w not in kinds), []).append(rank)
+                coordinates[way], left = left % shape[way], left // shape[way]
+            parts.setdefault(tuple(coordinates[w] for w in ways if w not in kinds), []).append(rank)
         if len(next(iter(parts.values()))) < 2:
             continue
         for ranks in parts.values():
@@ -311,8 +311,8 @@ def _events(job: Job, call: Call, number: int) -> list[Event]:
     issued = shift + _CALL_NS * number
     lasts = _BRIEF_NS if coalesced else _CALL_NS - 1_000
     events = [
-        _slice("cpu_op", "record_param_comms", issued + 2 * _BRIEF_NS * n, lasts, 7, said)
-        for n, said in enumerate(_said(job, record) for record in call.records)
+        _slice("cpu_op", "record_param_comms", issued + 2 * _BRIEF_NS * n, lasts, 7, event)
+        for n, event in enumerate(_said(job, record) for record in call.records)
     ]
     if coalesced:
         issued += 2 * _BRIEF_NS * len(call.records)

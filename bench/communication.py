@@ -37,14 +37,14 @@ class Comparison:
     calls: int = 0
     differences: list[str] = field(default_factory=list)
 
-    def same(self, what: str, said: object, expected: object) -> None:
+    def same(self, what: str, answered: object, expected: object) -> None:
         """Note a difference between what htk says and what is expected."""
-        if isinstance(said, float) and isinstance(expected, float):
-            equal = abs(said - expected) <= 1e-9 * max(abs(said), abs(expected))
+        if isinstance(answered, float) and isinstance(expected, float):
+            equal = abs(answered - expected) <= 1e-9 * max(abs(answered), abs(expected))
         else:
-            equal = said == expected
+            equal = answered == expected
         if not equal:
-            self.differences.append(f"{what}: {said}, not {expected}")
+            self.differences.append(f"{what}: {answered}, not {expected}")
 
 
 def compare_job(seed: int, folder: Path) -> Comparison:
@@ -55,28 +55,28 @@ def compare_job(seed: int, folder: Path) -> Comparison:
         write_job(random_job(seed + 1_000_000), folder, "second_")
     trace = open_trace(folder, OpenOptions(cache=False))
     kernels = matched([k for path in sorted(folder.glob("first_*")) for k in kernels_of(path)])
-    found = Comparison()
+    compared = Comparison()
     rows = {
         (r["rank"], r["start_ns"]): r
         for r in ask(trace, "collective_times", align=False).to_pylist()
     }
-    found.same(f"seed {seed}: calls", len(rows), len(kernels))
+    compared.same(f"seed {seed}: calls", len(rows), len(kernels))
     of_match: dict[int, set[tuple[int, int]]] = {}
     for key, row in rows.items():
         of_match.setdefault(row["match"], set()).add(key)
     for call in kernels:
         row = rows.get((call.rank, call.start), {})
         what = f"seed {seed}: {call.type} of rank {call.rank} at {call.start}"
-        _compare_facts(found, what, row, call)
-        _compare_times(found, what, row, call, kernels)
+        _compare_facts(compared, what, row, call)
+        _compare_times(compared, what, row, call, kernels)
         expected = call.match and {(kernels[k].rank, kernels[k].start) for k in call.match}
         if _is_once(kernels, call):
-            said = None if row.get("match") is None else of_match[row["match"]]
-            found.same(f"{what}: match", said, expected)
-    found.calls = len(kernels)
-    _compare_matrix(found, seed, trace, kernels)
-    _compare_aligned(found, seed, trace, job)
-    return found
+            answered = None if row.get("match") is None else of_match[row["match"]]
+            compared.same(f"{what}: match", answered, expected)
+    compared.calls = len(kernels)
+    _compare_matrix(compared, seed, trace, kernels)
+    _compare_aligned(compared, seed, trace, job)
+    return compared
 
 
 def _is_once(kernels: list[Kernel], call: Kernel) -> bool:
@@ -85,7 +85,7 @@ def _is_once(kernels: list[Kernel], call: Kernel) -> bool:
     return len(set(ranks)) == len(ranks)
 
 
-def _compare_facts(found: Comparison, what: str, row: Row, call: Kernel) -> None:
+def _compare_facts(compared: Comparison, what: str, row: Row, call: Kernel) -> None:
     expected = {
         "type": call.type,
         "group": call.group,
@@ -94,39 +94,39 @@ def _compare_facts(found: Comparison, what: str, row: Row, call: Kernel) -> None
         "out_bytes": call.out,
     }
     for name, value in expected.items():
-        found.same(f"{what}: {name}", row.get(name), value)
+        compared.same(f"{what}: {name}", row.get(name), value)
 
 
 def _compare_times(
-    found: Comparison, what: str, row: Row, call: Kernel, kernels: list[Kernel]
+    compared: Comparison, what: str, row: Row, call: Kernel, kernels: list[Kernel]
 ) -> None:
     short = members_short(kernels, call)
     if short:
         total = [row.get(name) for name in ("wait_ns", "transfer_ns", "undetermined_ns")]
         if call.wait is not None:
-            found.same(f"{what}: sum", sum(n or 0 for n in total), call.end - call.start)
+            compared.same(f"{what}: sum", sum(n or 0 for n in total), call.end - call.start)
         return
-    found.same(f"{what}: wait_ns", row.get("wait_ns"), call.wait)
-    found.same(f"{what}: transfer_ns", row.get("transfer_ns"), call.transfer)
-    found.same(f"{what}: last_rank", row.get("last_rank"), call.last_rank)
+    compared.same(f"{what}: wait_ns", row.get("wait_ns"), call.wait)
+    compared.same(f"{what}: transfer_ns", row.get("transfer_ns"), call.transfer)
+    compared.same(f"{what}: last_rank", row.get("last_rank"), call.last_rank)
     speeds = bandwidths(call)
     for name, value in zip(("algbw_gbps", "busbw_gbps"), speeds or (None, None), strict=True):
-        found.same(f"{what}: {name}", row.get(name), value)
+        compared.same(f"{what}: {name}", row.get(name), value)
 
 
-def _compare_matrix(found: Comparison, seed: int, trace: Trace, kernels: list[Kernel]) -> None:
+def _compare_matrix(compared: Comparison, seed: int, trace: Trace, kernels: list[Kernel]) -> None:
     sent = sent_between(kernels)
     if not sent:
         return
     rows = ask(trace, "comm_matrix").to_pylist()
-    said = {(row["from_rank"], row["to_rank"]): row["sent_bytes"] for row in rows}
+    answered = {(row["from_rank"], row["to_rank"]): row["sent_bytes"] for row in rows}
     for pair, size in sent.items():
         if pair[0] not in trace.ranks or pair[1] not in trace.ranks:
             continue
-        found.same(f"seed {seed}: bytes {pair}", said.get(pair), size)
+        compared.same(f"seed {seed}: bytes {pair}", answered.get(pair), size)
 
 
-def _compare_aligned(found: Comparison, seed: int, trace: Trace, job: Job) -> None:
+def _compare_aligned(compared: Comparison, seed: int, trace: Trace, job: Job) -> None:
     """Hold waits on aligned clocks, and bounds where members are missing, to the truth."""
     true = {(c.rank, BASE_NS + c.start + job.clock[c.rank]): c for c in job.calls}
     for row in ask(trace, "collective_times").to_pylist():
@@ -138,7 +138,7 @@ def _compare_aligned(found: Comparison, seed: int, trace: Trace, job: Job) -> No
         low = row["wait_ns"] - slack
         high = row["wait_ns"] + (row["undetermined_ns"] or 0) + slack
         if not low <= call.wait <= high:
-            found.differences.append(f"{what}: wait {call.wait} not in {low} to {high}")
+            compared.differences.append(f"{what}: wait {call.wait} not in {low} to {high}")
 
 
 def main() -> int:
@@ -150,9 +150,9 @@ def main() -> int:
     calls, seed, differences = 0, arguments.seed, []
     while calls < arguments.calls:
         with tempfile.TemporaryDirectory() as folder:
-            found = compare_job(seed, Path(folder))
-        calls, seed = calls + found.calls, seed + 1
-        differences += found.differences
+            compared = compare_job(seed, Path(folder))
+        calls, seed = calls + compared.calls, seed + 1
+        differences += compared.differences
     for line in differences[: arguments.shown]:
         print(line)
     print(f"{calls:,} calls of {seed - arguments.seed} jobs: {len(differences):,} differences")

@@ -42,7 +42,11 @@ RETURNS = table(
         _I64,
         "Collectives in which the others waited for its own time, or for ranks that it held up.",
     ),
-    lateness_ns=(_I64, "Its own time beyond the fastest rank's, where it is blamed."),
+    lateness_ns=(
+        _I64,
+        "Its own time beyond the fastest rank's, where it is blamed, collective by collective; "
+        "stragglers limits it to its excess in all.",
+    ),
     cost_to_others_ns=(_I64, "What all others waited in those, added up over them."),
     exposed_wait_ns=(_I64, "Waiting while no compute ran."),
     exposed_transfer_ns=(_I64, "Transferring while no compute ran."),

@@ -83,11 +83,11 @@ def configured_ranks(groups: pa.Table) -> Callable[[str | None, int, str | None]
             named[name, size].append(ranks)
 
     @cache
-    def found(name: str | None, size: int, shown: str | None) -> str | None:
+    def find_ranks(name: str | None, size: int, shown: str | None) -> str | None:
         fitting = {r for r in named.get((name or "", size), ()) if shown is None or _fits(r, shown)}
         return fitting.pop() if len(fitting) == 1 else None
 
-    return found
+    return find_ranks
 
 
 def _fits(ranks: str, shown: str) -> bool:

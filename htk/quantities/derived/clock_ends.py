@@ -45,8 +45,10 @@ def with_ends_of_messages(
     messages = np.flatnonzero((match != NONE) & rows.timed & rows.is_type(*_MESSAGES))
     both = Groups.by_keys(match[messages])
     first, second = (f(messages)[both.count == 2] for f in (both.min, both.max))
-    one, other = (lead[np.searchsorted(ranks, rows.rank[end])] for end in (first, second))
-    first, second = first[one != other], second[one != other]
+    first_set, second_set = (
+        lead[np.searchsorted(ranks, rows.rank[end])] for end in (first, second)
+    )
+    first, second = first[first_set != second_set], second[first_set != second_set]
     if not len(first):
         return None
     swapped = rows.is_type("recv")[first]

@@ -145,8 +145,10 @@ class _Comparable:
         self.lead = np.where(places.has_clock, lead, NONE).astype(np.int64)
         hosts = {host: code for code, host in enumerate(dict.fromkeys(host_of.values()))}
         code = {rank: hosts[host] for rank, host in host_of.items()}
-        ranks, place = np.unique(rows.rank, return_inverse=True)
-        self.host = np.array([code.get(r, NONE) for r in ranks.tolist()], np.int64)[place.ravel()]
+        ranks, rank_of_row = np.unique(rows.rank, return_inverse=True)
+        self.host = np.array([code.get(r, NONE) for r in ranks.tolist()], np.int64)[
+            rank_of_row.ravel()
+        ]
 
     def matches(self, match: Ints) -> Mask:
         """Return the calls whose match has clocks that can be compared."""

@@ -366,10 +366,10 @@ def _matched(rows: CollectiveRows, slot: Ints) -> FoundMatches:
     match = np.full(rows.length, NONE, np.int64)
     present, met = np.zeros(rows.length, np.int64), rows.meetings.call
     too_many = np.zeros(rows.length, bool)
-    found = FoundMatches(match, present, too_many)
+    matches = FoundMatches(match, present, too_many)
     chosen = np.flatnonzero(slot >= 0)
     if not len(chosen):
-        return found
+        return matches
     shared = Groups.by_keys(slot[chosen])
     most = np.where(rows.group_size > 0, rows.group_size, shared.count.max())[chosen]
     beyond = shared.count > shared.max(most)
@@ -382,7 +382,7 @@ def _matched(rows: CollectiveRows, slot: Ints) -> FoundMatches:
     present[chosen] = shared.count[shared.group_ids]
     too_many[chosen] = beyond[shared.group_ids]
     present[np.unique(met)] = 1 + np.bincount(met)[np.unique(met)]
-    return found
+    return matches
 
 
 def _first_start(rows: CollectiveRows, chosen: Ints, members: Groups) -> tuple[Ints, Ints]:

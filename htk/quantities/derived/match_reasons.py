@@ -58,16 +58,16 @@ class ReasonRows(Protocol):
     def is_type(self, *wanted: str) -> Mask: ...
 
 
-def reasons(rows: ReasonRows, found: MatchedRows, waited: Waits, lacking: Mask) -> pa.Array:
+def reasons(rows: ReasonRows, matches: MatchedRows, waited: Waits, lacking: Mask) -> pa.Array:
     """Return why wait and transfer are unknown, or known in part."""
     lonely = _lonely(rows)
     watched = matching(rows.table["timing"], "watchdog".__eq__)
     grouped = rows.is_type("send_recv")
-    unmatched = found.match == NONE
+    unmatched = matches.match == NONE
     cases = [
         rows.is_type(*SILENT),
         rows.group_size == 1,
-        found.too_many,
+        matches.too_many,
         unmatched & lonely,
         unmatched & grouped,
         unmatched & (rows.unnamed_group == NONE),

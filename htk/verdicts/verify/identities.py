@@ -363,7 +363,8 @@ def _blame(subject: Subject, tally: Tally, late: pa.Table) -> None:
     stragglers = subject.answer_or_none("stragglers")
     if stragglers is None:
         return
-    names = ("cost_to_others_ns", "times_blamed", "lateness_ns", "wait_ns")
+    # Lateness is not among them: stragglers limits it to a rank's excess in all.
+    names = ("cost_to_others_ns", "times_blamed", "wait_ns")
     costs = keyed(stragglers, ["rank"], names)
     by_rank = keyed(subject.answer("comm_wait"), ["rank"], names)
     tally.rows("comm-wait and stragglers", {key: by_rank[key] for key in costs}, costs)
