@@ -58,7 +58,8 @@ def make_server(application: Any, token: str | None, **settings: Any) -> Any:
     )
     kind = type("TokenConnection", (Connection,), {"token": token or ""})
     several = isinstance(server, MultiSocketServer)
-    for listener in server.map.values() if several else [server]:
+    listeners = dict(server.map or {}).values() if several else [server]
+    for listener in listeners:
         if isinstance(listener, TcpWSGIServer):
             listener.channel_class = kind
     return server

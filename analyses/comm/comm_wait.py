@@ -134,5 +134,6 @@ def comm_wait(
 
 def _at_least(calls: CollectiveCalls) -> Ints:
     """Return what each call must have transferred: its bytes at the rate of its links."""
-    least = np.floor(least_transfer_ns(calls.rows, calls.ranks)).astype(np.int64)
+    pace = least_transfer_ns(calls.rows, calls.ranks)  # pyright: ignore[reportArgumentType]
+    least = np.floor(pace).astype(np.int64)
     return np.minimum(np.maximum(calls.duration, 0), least)

@@ -110,12 +110,12 @@ def aligned_matches(
     match = numbers(collective_matches["match"], NONE)
     shift = corrections(rank_clocks, rows.rank, rows.start)
     start, end = rows.start + shift, rows.end + shift
-    began = window_starts(rows, rank_windows)
+    began = window_starts(rows, rank_windows)  # pyright: ignore[reportArgumentType]
     recorded = np.where(began == NEVER, rows.start, began)
     began = np.where(
         began == NEVER, began, recorded + corrections(rank_clocks, rows.rank, recorded)
     )
-    before = before_window(rows, match, start, began)
+    before = before_window(rows, match, start, began)  # pyright: ignore[reportArgumentType]
     comparable = _Comparable(rank_clocks, rows, recorded_hosts(ranks))
     compared = np.where(comparable.matches(match), match, NONE)
     waited = waits(rows, compared, start, end)  # pyright: ignore[reportArgumentType]

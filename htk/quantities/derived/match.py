@@ -65,8 +65,8 @@ def matches_of(
     short = short_of_members(rows, matched.present, ranks)  # pyright: ignore[reportArgumentType]
     lacking = waited.has_wait & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
     waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
-    began = window_starts(rows, rank_windows)
-    before = before_window(rows, matched.match, rows.start, began)
+    began = window_starts(rows, rank_windows)  # pyright: ignore[reportArgumentType]
+    before = before_window(rows, matched.match, rows.start, began)  # pyright: ignore[reportArgumentType]
     has_match = matched.match != NONE
     columns = {
         "match": number(matched.match, pa.int64(), has_match),

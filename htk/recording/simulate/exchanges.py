@@ -150,5 +150,5 @@ class Exchanges:
 
 def _at_peers(end: Moved, peers: Ints) -> Moved:
     """Return the end of a message on other ranks of the stage, by their places in it."""
-    share = end.share if isinstance(end.share, float) else end.share[peers]
+    share = end.share[peers] if isinstance(end.share, np.ndarray) else end.share
     return Moved(end.start[peers], share, end.crowd)

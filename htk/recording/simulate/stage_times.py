@@ -312,7 +312,7 @@ class StageTimes:
         activity, share = begun.activity, begun.share
         factor = self._speed * self._lognormal(self.config.noise)
         planted = self.plants.kernel_factor(activity, self._at)
-        factor = factor * (planted if isinstance(planted, float) else planted[self._own])
+        factor = factor * (planted[self._own] if isinstance(planted, np.ndarray) else planted)
         if activity.load:
             factor = factor * np.array(activity.load)[self._own]
         length = np.maximum(1, (activity.ns * factor).astype(np.int64))

@@ -53,7 +53,8 @@ def _without_small_copies(model: StepModel) -> Floats:
     kernels, rows = model.facts.tables["kernels"], model.facts.rows
     size = numbers(kernels["size_bytes"], NONE)[rows]
     copies = matching(kernels["activity"], "copy".__eq__)[rows]
-    return np.where(copies & (size >= 0) & (size < _SMALL_BYTES), 0.0, 1.0) * model.lengths()
+    is_small = copies & (size >= 0) & (size < _SMALL_BYTES)
+    return np.where(is_small, 0.0, model.lengths().astype(np.float64))
 
 
 def _large(recorded: CauseEvidence, large: Mask, exposed: int) -> Cause:

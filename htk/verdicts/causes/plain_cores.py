@@ -36,7 +36,7 @@ def _on_tensor_cores(model: StepModel) -> Floats:
     acts = model.graph.activities
     plain = np.array([kind_of(name, "kernel").tensor_core is False for name in acts.names])
     chosen = plain[acts.name] & model.facts.family.isin("gemm", "convolution")
-    return np.where(chosen, _GAIN, 1.0) * model.lengths()
+    return np.asarray(np.where(chosen, _GAIN, 1.0) * model.lengths(), np.float64)
 
 
 def _faster_formats(recorded: CauseEvidence) -> str:

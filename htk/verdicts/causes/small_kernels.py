@@ -38,4 +38,4 @@ def _as_full_as_they_are(model: StepModel) -> Floats:
     """Return lengths in which a kernel takes as much of its time as it fills of the GPU."""
     blocks = numbers(model.facts.tables["kernels"]["blocks_per_sm"], -1.0)[model.facts.rows]
     few = model.is_compute & (blocks >= 0) & (blocks < _FEW_BLOCKS)
-    return np.where(few, blocks, 1.0) * model.lengths()
+    return np.asarray(np.where(few, blocks, 1.0) * model.lengths(), np.float64)

@@ -131,7 +131,7 @@ class _Cells:
         used = cell != NONE
         many = len(self.ranks) * len(self.steps)
         sums = np.bincount(cell[used], np.asarray(values, np.float64)[used], many)
-        return np.asarray(sums.reshape(self.shape))
+        return np.asarray(sums.reshape(self.shape), np.float64)
 
 
 def _kernels(tables: Tables, cells: _Cells) -> tuple[list[str], tuple[Floats, Floats, Floats]]:

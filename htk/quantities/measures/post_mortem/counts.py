@@ -188,8 +188,10 @@ def reported(comm_counts: pa.Table) -> Counts:
             member.status.add(row["status"])
         if row["type"] is not None and row["count"] is not None:
             before = member.counts.get(row["type"])
-            earlier = member.first.get(row["type"], row["count"])
-            member.first[row["type"]] = min(earlier, row["count"])
+            earlier = member.first.get(row["type"])
+            member.first[row["type"]] = min(
+                row["count"] if earlier is None else earlier, row["count"]
+            )
             member.counts[row["type"]] = max(before or 0, row["count"])
             member.polled += before is not None or not member.polled
     return counts
