@@ -27,7 +27,7 @@ def history(**calls: list[tuple[GroupId, int, str]]) -> Histories:
         ]
         for call in made[rank]:
             by_site.setdefault(call.call_site, {})[rank] = call
-    return Histories(made, by_site, {}, {}, {}, set(), set(), {}, {}, [])
+    return Histories(made, by_site, {}, {}, {}, set(), set(), set(), {}, {}, [])
 
 
 def test_ranks_wait_for_those_that_have_not_come() -> None:

@@ -27,7 +27,7 @@ def history(
         calls[rank] = [RecordedCall(rank, site, first + k) for k, site in enumerate(sites)]
     status = {(rank, group_of(rank, what)): {} for rank in called for what in (ALL, TP, DP)}
     descriptions = dict.fromkeys((WORLD, *NEIGHBOURS, *REPLICAS), "undefined")
-    return Histories(calls, {}, status, descriptions, {}, set(), set(), {}, {}, [])
+    return Histories(calls, {}, status, descriptions, {}, set(), set(), set(), {}, {}, [])
 
 
 def job(others: dict[int, Sequence[str]]) -> dict[int, Sequence[str]]:

@@ -23,7 +23,7 @@ def history(site: CallSite, *calls: dict[int, dict[str, Any]]) -> Histories:
     for further, operations in enumerate(calls):
         here = site._replace(seq=site.seq + further)
         by_site[here] = {r: RecordedCall(r, here, 0, [o]) for r, o in operations.items()}
-    return Histories({}, by_site, {}, {}, {}, set(), set(), {}, {}, [])
+    return Histories({}, by_site, {}, {}, {}, set(), set(), set(), {}, {}, [])
 
 
 def of_all(operation: dict[str, Any], **others: dict[str, Any]) -> dict[int, dict[str, Any]]:
