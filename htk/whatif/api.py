@@ -253,7 +253,7 @@ class WhatIf:
 
         >>> import htk
         >>> htk.open("sample").whatif().run()["whatif"][0].as_py()
-        'no_skew on'
+        'fix_rank all'
         """
         judged, answers = self.stage.gate, self.answers()
         facts = coverage(self.trace, set(READS)) | {

@@ -118,7 +118,7 @@ def test_two_clicks_compare_two_runs(page: Any) -> None:
     with page.expect_download() as download:
         page.locator("main .grid").first.get_by_role("link", name="CSV").click()
     text = Path(download.value.path()).read_text()
-    assert text.splitlines()[1].startswith('"kernel","gemm","slower"')
+    assert text.splitlines()[1].startswith('"kernel","gemm",,"slower"')
 
 
 def test_runs_are_laid_out_by_commit_and_names_stay_text(page: Any) -> None:

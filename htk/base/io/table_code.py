@@ -20,6 +20,7 @@ ANSWERING = (
     "quantities",
     "traces/compare",
     "traces/trace",
+    "planning",
     "whatif",
     "verdicts/causes",
 )
