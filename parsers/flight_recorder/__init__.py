@@ -105,6 +105,7 @@ def _facts(
         "start_ns": min(times, default=None),
         "end_ns": max(times, default=None),
         "events": len(rows),
+        "stacks": sum(row["frames"] is not None for row in rows),
         "truncated": issues.has("truncated"),
         "recorded": "timing" if any(r["start_ns"] for r in rows) else "",
     }

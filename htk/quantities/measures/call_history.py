@@ -143,6 +143,16 @@ class Histories:
         enqueued = self.status.get((rank, call_site.group), {}).get("last_enqueued")
         return enqueued is not None and not call_site.pair and enqueued >= call_site.seq
 
+    def may_have_timed_out(self, call: RecordedCall) -> bool:
+        """Return whether a call that counts as completed may not have ended.
+
+        Only NCCL tells a timeout from an end. That a member made another call since is proof.
+        """
+        if all(operation["library"] in ("nccl", None) for operation in call.operations):
+            return False
+        members = self.by_site[call.call_site]
+        return all(self.calls[rank][-1] is members[rank] for rank in members)
+
     def absent(self, call_site: CallSite) -> list[int]:
         """Return the members with a dump that have not come to a call."""
         return [

@@ -40,10 +40,11 @@ def wrong_turns(history: Histories) -> list[WrongTurn]:
 def _kinds(history: Histories, rank: int) -> frozenset[Kind]:
     groups = {group for member, group in history.status if member == rank}
     groups |= {c.call_site.group for c in history.calls[rank]}
-    return frozenset(_kind(history, group) for group in groups)
+    return frozenset(group_kind(history, group) for group in groups)
 
 
-def _kind(history: Histories, group: GroupId) -> Kind:
+def group_kind(history: Histories, group: GroupId) -> Kind:
+    """Return what groups of ranks in like places have in common."""
     description = history.descriptions.get(group, "")
     distance = group.ranks[1] - group.ranks[0] if len(group.ranks) > 1 else 0
     return ("" if description == "undefined" else description, len(group.ranks), distance)
@@ -53,7 +54,9 @@ def _first_turn(history: Histories, calls: dict[int, list[RecordedCall]]) -> Wro
     if len(calls) < _FEWEST:
         return None
     for k in range(1, max(map(len, calls.values()))):  # a pattern needs a beginning in common
-        kinds = {r: _kind(history, c[k].call_site.group) for r, c in calls.items() if len(c) > k}
+        kinds = {
+            r: group_kind(history, c[k].call_site.group) for r, c in calls.items() if len(c) > k
+        }
         ((usual, count), *rest) = Counter(kinds.values()).most_common()
         if not rest:
             continue

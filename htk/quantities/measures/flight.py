@@ -24,6 +24,7 @@ from htk.quantities.measures.flight_rows import (
     STATUS_COLUMNS,
     call_state,
     enqueued_and_completed,
+    enqueued_by_all,
     recorder_rows,
     resolve_groups,
     watchdog_as_recorder,
@@ -53,9 +54,11 @@ def histories(
         (r["rank"], group_id(r)): r for r in states
     }
     alive = enqueued_and_completed(records)
+    common = enqueued_by_all(records, states)
     for row in records:
         key = (row["rank"], group_id(row))
-        row["state"] = call_state(row, status.get(key, {}), alive.get(key, 0))
+        came = common.get(key[1], 0)
+        row["state"] = call_state(row, status.get(key, {}), alive.get(key, 0), came)
     messages = _Messages(records)
     for row in records:
         group = group_id(row)

@@ -91,11 +91,31 @@ def enqueued_and_completed(records: list[dict[str, Any]]) -> dict[tuple[int, Gro
     return latest
 
 
-def call_state(row: Mapping[str, Any], status: Mapping[str, Any], alive_ns: int) -> str:
+def enqueued_by_all(
+    records: list[dict[str, Any]], states: list[dict[str, Any]]
+) -> dict[GroupId, int]:
+    """Return the last call of each group to which all its ranks that left a dump have come."""
+    enqueued: dict[GroupId, dict[int, int]] = defaultdict(dict)
+    calls = [(row, row["seq"]) for row in records if row["seq_kind"] != "p2p"]
+    for row, number in [*calls, *((row, row["last_enqueued"]) for row in states)]:
+        of_group = enqueued[group_id(row)]
+        of_group[row["rank"]] = max(of_group.get(row["rank"], 0), number or 0)
+    dumped = {row["rank"] for row in [*records, *states]}
+    return {
+        group: min(of_group.get(rank, 0) for rank in {*of_group, *dumped.intersection(group.ranks)})
+        for group, of_group in enqueued.items()
+    }
+
+
+def call_state(
+    row: Mapping[str, Any], status: Mapping[str, Any], alive_ns: int, common: int
+) -> str:
     """Return what became of a call, whichever way its backend says so.
 
     NCCL retires what timed out too, and calls it completed once the communicator is aborted. In a
     communicator that completed what was enqueued later, at `alive_ns`, a slow call was only slow.
+    Other backends count and retire what timed out as completed: it is not, unless all ranks came
+    to it (`common`: the last call to which they did).
     """
     nccl = row["library"] in ("nccl", None)
     limit = row["timeout_ns"] or _NCCL_TIMEOUT_NS
@@ -104,6 +124,8 @@ def call_state(row: Mapping[str, Any], status: Mapping[str, Any], alive_ns: int)
         times = row["enqueue_ns"], row["end_ns"]
         aged = nccl and None not in times and times[1] - times[0] >= limit
         return ABORTED if aged and alive_ns <= times[1] else "completed"
+    if row["seq_kind"] != "p2p" and not nccl and (row["seq"] or 0) > common:
+        return row["state"] or "scheduled"
     if row["seq_kind"] != "p2p" and None not in (done, row["seq"]) and row["seq"] <= done:
         return "completed"
     if row["retired"] and not nccl:

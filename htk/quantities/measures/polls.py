@@ -1,6 +1,9 @@
-"""Several flight recorder dumps of one rank: the newest counts, the oldest shows what moved."""
+"""Several flight recorder dumps of one rank: the newest counts, the oldest shows what moved.
 
-from collections import defaultdict
+Of dumps that end with the same call, as a pickle and JSON of one moment do, the fuller is read.
+"""
+
+from collections import Counter, defaultdict
 from typing import Any
 
 from htk.quantities.measures.call_history import RECORDER
@@ -13,17 +16,19 @@ def newest_polls(records: Rows, states: Rows) -> tuple[Rows, Rows]:
 
     Opened together, the dumps of one rank are cycles, and the numbers of records continue.
     """
-    newest: dict[int, tuple[int, int]] = {}
+    held = Counter((row["rank"], row["cycle"]) for row in records)
+    newest: dict[int, tuple[int, int, int]] = {}
     for (rank, cycle), enqueued in _enqueued(records, states).items():
-        newest[rank] = max(newest.get(rank, (-1, -1)), (enqueued, cycle))
+        fullness = (enqueued, held[rank, cycle], cycle)
+        newest[rank] = max(newest.get(rank, (-1, -1, -1)), fullness)
     before: dict[int, int] = defaultdict(int)
     for row in records:
-        before[row["rank"]] += row["cycle"] < newest[row["rank"]][1]
-    kept = [r for r in records if r["cycle"] == newest[r["rank"]][1]]
+        before[row["rank"]] += row["cycle"] < newest[row["rank"]][-1]
+    kept = [r for r in records if r["cycle"] == newest[r["rank"]][-1]]
     for row in kept:
         if row["event"] is not None:
             row["event"] -= before[row["rank"]]
-    return kept, [s for s in states if s["cycle"] == newest[s["rank"]][1]]
+    return kept, [s for s in states if s["cycle"] == newest[s["rank"]][-1]]
 
 
 def moved_between_polls(records: Rows, states: Rows) -> dict[int, bool]:
@@ -39,10 +44,15 @@ def moved_between_polls(records: Rows, states: Rows) -> dict[int, bool]:
     for (rank, _), counters in sorted(progress.items()):
         polls[rank].append(counters)
     return {
-        rank: any(other != dumps[0] for other in dumps[1:])
+        rank: any(_differ(dumps[0], other) for other in dumps[1:])
         for rank, dumps in polls.items()
         if len(dumps) > 1
     }
+
+
+def _differ(earlier: dict[tuple[str, str], int], later: dict[tuple[str, str], int]) -> bool:
+    """Return whether a counter that both dumps have differs: what one leaves out tells nothing."""
+    return any(earlier[counter] != later[counter] for counter in earlier.keys() & later.keys())
 
 
 def _enqueued(records: Rows, states: Rows) -> dict[tuple[int, int], int]:

@@ -23,7 +23,10 @@ def cycles_of(rank: int | None, items: list[tuple[FileRecording, str]]) -> list[
         if kept and rank is not None and not goes_on:
             last = kept[-1][0]
             if last.source is not item[0].source and _is_copy(last, item[0]):
-                same_rank[last.source.name, last.process].append(("copy_of_a_file", name))
+                if _stacks(item[0]) > _stacks(last):
+                    kept[-1], name = item, last.source.name
+                kept_now = kept[-1][0]
+                same_rank[kept_now.source.name, kept_now.process].append(("copy_of_a_file", name))
                 continue
             if _overlap(last, item[0]):
                 if item[0].parser not in _POLLED:
@@ -65,6 +68,11 @@ def _is_copy(recording: FileRecording, other: FileRecording) -> bool:
     """Return whether two files hold one recording, as a trace and its compressed copy do."""
     timed = None not in _times(recording)  # two files that tell no times may be of any time
     return timed and _events(recording) == _events(other) and _times(recording) == _times(other)
+
+
+def _stacks(item: FileRecording) -> int:
+    """Return how many calls have their stack: a recorder's pickle holds them, its JSON does not."""
+    return int(str(item.entry.parsed.facts.get("stacks") or 0))
 
 
 def _times(item: FileRecording) -> tuple[object, object]:

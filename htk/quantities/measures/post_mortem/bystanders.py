@@ -79,7 +79,11 @@ _GLOO = "gloo"
 def nothing_pending(case: Case) -> Finding:
     dumped = case.history.dumped
     lost = f"; {named(case.undumped)} {case.silent}" if case.undumped else ""
-    unseen = "; gloo's recorder leaves out send and recv" if _GLOO in case.history.libraries else ""
+    unseen = (
+        "; gloo's recorder leaves out send and recv, and counts a call that timed out as done"
+        if _GLOO in case.history.libraries
+        else ""
+    )
     words = f"No collective was left unfinished on {named(dumped)}{lost}{unseen}."
     return Finding("nothing_pending", tuple(dumped), None, None, words, decided=False)
 

@@ -10,6 +10,7 @@ from htk.quantities.measures.call_patterns import wrong_turns
 from htk.quantities.measures.desync import named
 from htk.quantities.measures.post_mortem.case import Case, frames_at, is_completed
 from htk.quantities.measures.post_mortem.finding import Finding
+from htk.quantities.measures.post_mortem.next_call import in_order_of_program
 
 MOST_MISMATCHES = 10  # of completed calls: after the first of a group the pairing is unsure
 
@@ -82,32 +83,40 @@ def missing(case: Case, astray: set[int]) -> list[Finding]:
         site: set().union(*(case.waits_for[r] for r in ranks if r not in astray))
         for site, ranks in case.stuck.items()
     }
-    # First the calls that nobody else keeps from: those are what they should have come to next.
+    # First the calls that nobody else keeps from, where no program tells what comes next.
     for site in sorted(away, key=lambda p: (len(away[p] & set(case.waiting)), -len(case.stuck[p]))):
         for rank in sorted(away[site]):
             if rank in case.history.calls and rank not in case.waiting:
                 wanted[rank].append(site)
-    together: dict[tuple[CallSite, str, str | None], list[int]] = defaultdict(list)
+    together: dict[tuple[CallSite, str, str | None, bool], list[int]] = defaultdict(list)
     for rank, places in wanted.items():
+        waiting = [r for site in places for r in case.stuck[site]]
+        next_site = in_order_of_program(case.history, rank, places, waiting)[0]
         last = case.history.calls[rank][-1:]
         stood = (
             f"; last call {case.describe(last[0].call_site)}{_where(last[0].frames)}"
             if last
             else ""
         )
-        together[places[0], stood, last[0].frames if last else None].append(rank)
+        is_open = bool(last) and case.history.may_have_timed_out(last[0])
+        together[next_site, stood, last[0].frames if last else None, is_open].append(rank)
     return [
         Finding(
             "missing_rank",
             tuple(ranks),
             site,
             case.type_of(site),
-            f"{named(ranks)} never came to {case.describe(site)}{stood}.",
+            f"{named(ranks)} never came to {case.describe(site)}{stood}"
+            f"{_OR_STUCK_THERE if is_open else ''}.",
             frames,
-            excluded=tuple(ranks),
+            decided=not is_open,
+            excluded=() if is_open else tuple(ranks),
         )
-        for (site, stood, frames), ranks in together.items()
+        for (site, stood, frames, is_open), ranks in together.items()
     ]
+
+
+_OR_STUCK_THERE = ", which may not have ended: this backend counts calls that timed out as done"
 
 
 def _where(frames: str | None) -> str:

@@ -5,7 +5,11 @@ from typing import Any
 import pytest
 
 from htk.quantities.measures.call_history import ABORTED, GroupId
-from htk.quantities.measures.flight_rows import call_state, enqueued_and_completed
+from htk.quantities.measures.flight_rows import (
+    call_state,
+    enqueued_and_completed,
+    enqueued_by_all,
+)
 
 LIMIT = 100
 CALL = {
@@ -49,7 +53,7 @@ def test_what_became_of_a_call(
     other: dict[str, Any], last_completed: int | None, alive_ns: int, state: str
 ) -> None:
     status = {} if last_completed is None else {"last_completed": last_completed}
-    assert call_state(CALL | other, status, alive_ns) == state
+    assert call_state(CALL | other, status, alive_ns, 7) == state
 
 
 def test_the_last_call_that_went_through_of_each_rank_and_group() -> None:
@@ -71,3 +75,27 @@ def test_the_last_call_that_went_through_of_each_rank_and_group() -> None:
     by_name = {(rank, group.name): ns for (rank, group), ns in latest.items()}
     assert by_name == {(0, "dp"): 30, (0, "tp"): 10, (1, "dp"): 25}
     assert all(isinstance(g, GroupId) and g.ranks == (0, 1) for _, g in latest)
+
+
+@pytest.mark.parametrize(("library", "state"), [("gloo", "scheduled"), ("nccl", "completed")])
+def test_other_backends_count_what_timed_out_as_completed(library: str, state: str) -> None:
+    """One rank has come to call 6 alone: the counter that says 7 counts a timeout."""
+    call = CALL | {"state": "scheduled", "library": library}
+    assert call_state(call, {"last_completed": 7}, 0, 6) == state
+
+
+def test_the_last_call_to_which_all_ranks_came() -> None:
+    def row(rank: int, name: str, **more: Any) -> dict[str, Any]:
+        members = "[0,1,2]" if name == "all" else "[0,1]"
+        return {"rank": rank, "group": name, "group_ranks": members} | more
+
+    calls = [row(0, "all", seq=4, seq_kind="collective"), row(0, "pair", seq=9, seq_kind="p2p")]
+    states = [
+        row(0, "all", last_enqueued=5), row(1, "all", last_enqueued=3),
+        row(0, "pair", last_enqueued=2), row(2, "all", last_enqueued=None),
+    ]  # fmt: skip
+    common = enqueued_by_all(calls, states)
+    assert {group.name: number for group, number in common.items()} == {"all": 0, "pair": 0}
+    states += [row(2, "all", last_enqueued=4), row(1, "pair", last_enqueued=7)]
+    common = enqueued_by_all(calls, states)
+    assert {group.name: number for group, number in common.items()} == {"all": 3, "pair": 2}
