@@ -28,7 +28,9 @@ def stalled_ns(model: StepModel, states: Collection[int]) -> tuple[Ints, Ints]:
     lane[graph.call_start] = lane[graph.call_end] = graph.calls.lane
     gaps = np.flatnonzero(graph.edges("host_gap", "call", "handover"))
     tail, head = graph.src[gaps], graph.dst[gaps]
-    within = _within(stalled, lane[head], graph.time[tail], graph.time[head])
+    times = graph.time[tail], graph.time[head]
+    # One thread that hands over to another may be stalled itself before it does.
+    within = np.maximum(*(_within(stalled, lane[node], *times) for node in (tail, head)))
     of_edge[gaps] = np.minimum(within, np.maximum(model.weight[gaps], 0))
     between = np.flatnonzero(np.isin(graph.wrap_dst, graph.call_start))
     head = graph.wrap_dst[between]

@@ -18,7 +18,9 @@ from htk.quantities.graph.nodes import LaunchCalls
 from htk.quantities.graph.shared_tables import once
 
 _HANDED_NS = 100_000  # shorter pauses of a thread are not looked at for a handover
-_HANDED_SHARE = 0.5  # of the pause, in which the other thread was at work
+# Of the pause, in which the other thread was at work; autograd's threads work for no one else,
+# however long one of the two was held up.
+_HANDED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
             if not len(others):
                 continue
             worked = int(calls.end[others[-1]] - calls.start[others[0]])
-            if worked < _HANDED_SHARE * (again - left):
+            if rank not in backward and worked < _HANDED_SHARE * (again - left):
                 continue
             src += [before, int(others[-1])]
             dst += [int(others[0]), before + 1]

@@ -105,3 +105,10 @@ def test_how_long_a_pause_and_how_much_work_make_a_handover(
     work = [(0, "2", begin, begin + 10 * US), (0, "2", end - 10 * US, end)]
     expected = [(0, 2, False), (3, 1, False)] if handed_over else []
     assert handed([*main, *work]) == expected
+
+
+def test_autograd_is_handed_over_to_however_long_one_of_both_was_held_up() -> None:
+    """It works for 10 us of a pause of 290: main collected garbage before it called backward."""
+    late = [(0, "2", 280 * US, 290 * US)]
+    assert handed([*MAIN, *late], {(0, "2")}) == [(0, 2, True), (2, 1, True)]
+    assert handed([*MAIN, *late]) == [], "of a thread that nothing ties to forward it is chance"
