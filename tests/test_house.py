@@ -122,6 +122,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "price": ("Price of a GPU-hour", None),
     "rank": ("Rank of a single file", None),
     "rank_pattern": ("Regular expression whose group finds the rank", None),
+    "job": ("One of several jobs", None),
     "ranks": ("Only these ranks, e.g. 0,2..5", None),
     "raw": ("Write text to CSV unchanged", False),
     "restart": ("Time from a failure until the job resumes", None),

@@ -24,6 +24,9 @@ Cycles = Annotated[
     str | None, "Only these recordings of a rank that has several, counted from 0, e.g. 1."
 ]
 
+Job = Annotated[str | None, "Which of several jobs whose files lie together, by its name."]
+_CHOOSING: dict[str, Any] = {"ranks": Ranks, "steps": Steps, "cycles": Cycles, "job": Job}
+
 
 def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
     """Yield name, description and function of each tool."""
@@ -39,16 +42,13 @@ def _of_analysis(name: str, traces: Traces) -> Tool:
 
     def tool(**arguments: Any) -> str:
         options = {k: v for k, v in arguments.items() if k in analysis.options and v is not None}
-        trace = traces.select(
-            arguments["path"], *(arguments.get(name) for name in ("ranks", "steps", "cycles"))
-        )
+        chosen = {name: arguments.get(name) for name in _CHOOSING}
+        trace = traces.select(arguments["path"], **chosen)
         return bounded(ask(trace, name, **options), arguments["limit"])
 
     common: dict[str, tuple[Any, Any]] = {
         "path": (Recording, inspect.Parameter.empty),
-        "ranks": (Ranks, None),
-        "steps": (Steps, None),
-        "cycles": (Cycles, None),
+        **{name: (kind, None) for name, kind in _CHOOSING.items()},
         "limit": (Limit, LIMIT),
     }
     parameters = [_parameter(n, kind, default) for n, (kind, default) in common.items()]
@@ -76,26 +76,30 @@ def _commands(traces: Traces) -> list[Tool]:
         """Return which files can be opened? Paths below the roots."""
         return "\n".join(traces.listed(_MOST_FILES)) or "no file below the roots; 'sample' opens"
 
-    def doctor(path: Recording) -> str:
+    def doctor(path: Recording, job: Job = None) -> str:
         """What was recorded, what is missing for which question, and what is damaged?"""
         from htk.verdicts.overview import doctor as overview
 
-        return bounded(overview.doctor(traces.select(path)), 200)
+        return bounded(overview.doctor(traces.select(path, job=job)), 200)
 
     def summary(
-        path: Recording, ranks: Ranks = None, steps: Steps = None, cycles: Cycles = None
+        path: Recording,
+        ranks: Ranks = None,
+        steps: Steps = None,
+        cycles: Cycles = None,
+        job: Job = None,
     ) -> str:
         """Where did the time go, and what should be looked at first?"""
         from htk.verdicts.overview import summary as overview
 
-        return bounded(overview.summary(traces.select(path, ranks, steps, cycles)), 100)
+        return bounded(overview.summary(traces.select(path, ranks, steps, cycles, job)), 100)
 
-    def sql(path: Recording, query: str, limit: Limit = LIMIT) -> str:
+    def sql(path: Recording, query: str, job: Job = None, limit: Limit = LIMIT) -> str:
         """What does an SQL query answer? Tables and analyses by name; one reading statement."""
         from htk.verdicts.query.sql import query as answer
         from htk.verdicts.query.worker import Limits
 
-        return bounded(answer(traces.select(path), query, Limits(30.0, "2GB")), limit)
+        return bounded(answer(traces.select(path, job=job), query, Limits(30.0, "2GB")), limit)
 
     def diff(
         base: Recording,

@@ -24,7 +24,7 @@ class Traces:
     def __init__(self, roots: Sequence[Path], options: OpenOptions | None = None) -> None:
         self.roots = tuple(root.resolve() for root in roots)
         self._options = options or OpenOptions()
-        self._open: OrderedDict[tuple[str, _Identities], Trace] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str | None, _Identities], Trace] = OrderedDict()
         self._turn = threading.Lock()  # requests come from several threads
 
     def select(
@@ -33,9 +33,10 @@ class Traces:
         ranks: str | None = None,
         steps: str | None = None,
         cycles: str | None = None,
+        job: str | None = None,
     ) -> Trace:
         """Return a recording, narrowed to ranks, steps and cycles such as "0..3,8"."""
-        opened = self._opened(path)
+        opened = self._opened(path, job)
         if ranks is None and steps is None and cycles is None:
             return opened  # what is derived of it is derived once for all questions
         chosen = opened.sel(
@@ -46,10 +47,11 @@ class Traces:
         chosen.check_selection()
         return chosen
 
-    def _opened(self, path: str) -> Trace:
+    def _opened(self, path: str, job: str | None) -> Trace:
         inside = SAMPLE if path == "sample" else self.inside(path)
-        options = replace(self._options, within=() if path == "sample" else self.roots)
-        key = str(inside), tuple(source.identity for source in resolve(inside, options.within))
+        options = replace(self._options, job=job, within=() if path == "sample" else self.roots)
+        files = tuple(source.identity for source in resolve(inside, options.within))
+        key = str(inside), job, files
         with self._turn:
             trace = self._open.get(key)
         if trace is None:

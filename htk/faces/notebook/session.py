@@ -296,6 +296,7 @@ def open(
     strict: bool = False,
     rank: int | None = None,
     rank_pattern: str | None = None,
+    job: str | None = None,
     keep_unknown_arguments: bool = False,
     cache_by_content: bool = False,
     time_unit: str | None = None,
@@ -310,6 +311,7 @@ def open(
         strict: fail where a file is damaged, unread or incomplete, instead of counting it.
         rank: the rank of a single file that does not say it.
         rank_pattern: a regular expression whose group finds the rank in each file's name.
+        job: which of several jobs whose files lie together, by its name.
         keep_unknown_arguments: keep event arguments that no table has a column for.
         cache_by_content: name cache entries by a hash of the bytes, not by size and time.
         time_unit: unit of operation-level rows that do not say it: "s", "ms", "us" or "ns".
@@ -325,6 +327,7 @@ def open(
         strict,
         rank,
         rank_pattern,
+        job,
         keep_unknown_arguments,
         cache_by_content,
         time_unit,

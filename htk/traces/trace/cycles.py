@@ -6,7 +6,7 @@ from dataclasses import replace
 from htk.base.io.entry import Entry
 from htk.traces.trace.file import FileRecording, TraceFile, steps_of
 
-_POLLED = ("flight_recorder",)  # dumped again and again, each time with what was before
+POLLED = ("flight_recorder",)  # dumped again and again, each time with what was before
 
 
 def cycles_of(rank: int | None, items: list[tuple[FileRecording, str]]) -> list[TraceFile]:
@@ -17,19 +17,19 @@ def cycles_of(rank: int | None, items: list[tuple[FileRecording, str]]) -> list[
     """
     kept: list[tuple[FileRecording, str]] = []
     same_rank: dict[tuple[str, int], list[tuple[str, str]]] = defaultdict(list)
-    for item in sorted(items, key=lambda i: (_start(i[0]), i[0].source.name)):
+    for item in sorted(items, key=lambda i: (start_of(i[0]), i[0].source.name)):
         name = item[0].source.name
         goes_on = any(_same_process(recording, item[0]) for recording, _ in kept)
         if kept and rank is not None and not goes_on:
             last = kept[-1][0]
-            if last.source is not item[0].source and _is_copy(last, item[0]):
+            if last.source is not item[0].source and is_copy(last, item[0]):
                 if _stacks(item[0]) > _stacks(last):
                     kept[-1], name = item, last.source.name
                 kept_now = kept[-1][0]
                 same_rank[kept_now.source.name, kept_now.process].append(("copy_of_a_file", name))
                 continue
-            if _overlap(last, item[0]):
-                if item[0].parser not in _POLLED:
+            if overlap_in_time(last, item[0]):
+                if item[0].parser not in POLLED:
                     same_rank[name, item[0].process].append(("same_rank", last.source.name))
             elif _begins_anew(last, item[0]):
                 same_rank[name, item[0].process] += [
@@ -64,7 +64,7 @@ def _first_event(
     return parts[-1].first_event + _events_of(parts[-1].entry) if parts else 0
 
 
-def _is_copy(recording: FileRecording, other: FileRecording) -> bool:
+def is_copy(recording: FileRecording, other: FileRecording) -> bool:
     """Return whether two files hold one recording, as a trace and its compressed copy do."""
     timed = None not in _times(recording)  # two files that tell no times may be of any time
     return timed and _events(recording) == _events(other) and _times(recording) == _times(other)
@@ -86,15 +86,15 @@ def _begins_anew(earlier: FileRecording, later: FileRecording) -> bool:
     return bool(before and after) and min(after) <= max(before)
 
 
-def _overlap(recording: FileRecording, other: FileRecording) -> bool:
+def overlap_in_time(recording: FileRecording, other: FileRecording) -> bool:
     """Both recorded the same time: copies of a file, or files of two jobs in one folder."""
     a, b = recording.entry.parsed.facts, other.entry.parsed.facts
     if None in (a.get("start_ns"), a.get("end_ns"), b.get("start_ns"), b.get("end_ns")):
         return False
-    return _start(other) < int(str(a["end_ns"])) and _start(recording) < int(str(b["end_ns"]))
+    return start_of(other) < int(str(a["end_ns"])) and start_of(recording) < int(str(b["end_ns"]))
 
 
-def _start(item: FileRecording) -> int:
+def start_of(item: FileRecording) -> int:
     return int(str(item.entry.parsed.facts.get("start_ns") or 0))
 
 

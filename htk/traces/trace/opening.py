@@ -26,10 +26,11 @@ from htk.traces.trace.confined import ConfinedReaders, is_from_outside
 from htk.traces.trace.cycles import cycles_of
 from htk.traces.trace.execution import FORMAT as EXECUTION_TRACE
 from htk.traces.trace.file import FileRecording, TraceFile, process_of
+from htk.traces.trace.jobs import choose_job
 from htk.traces.trace.joined import JoinedTables, are_joined
 from htk.traces.trace.parsing import beginning, parse_with, parser_of, unforeseen
 from htk.traces.trace.placing import placed
-from htk.traces.trace.ranks import UNKNOWN, ranks_of, without_a_rank
+from htk.traces.trace.ranks import UNKNOWN, with_ranks, without_a_rank
 from htk.traces.trace.stored import stored_recordings
 from htk.traces.trace.trace import Trace
 
@@ -61,6 +62,7 @@ class OpenOptions:
     strict: bool = False
     rank: int | None = None  # for one file that does not name its rank
     rank_pattern: str | None = None  # a regular expression whose group finds it in each name
+    job: str | None = None  # which of several jobs' files
     keep_unknown_arguments: bool = False
     cache_by_content: bool = False  # a hash of the bytes instead of size and time
     time_unit: str | None = None  # of rows whose columns do not say it: s, ms, us or ns
@@ -349,10 +351,10 @@ def _parts(
     read: list[FileRecording], options: OpenOptions
 ) -> tuple[list[TraceFile], list[tuple[str, str]]]:
     """Return each file with its rank and cycle, once for a time, and why others have no rank."""
-    ranks = ranks_of(read, options.rank, options.rank_pattern)
+    files = with_ranks(read, options.rank, options.rank_pattern)
     groups: dict[tuple[str, int | None], list[tuple[FileRecording, str]]] = defaultdict(list)
     rankless: dict[str, str] = {}
-    for item, (rank, rank_from) in zip(read, ranks, strict=True):
+    for item, rank, rank_from in choose_job(files, options.job):
         if (rank, rank_from) == UNKNOWN:
             rankless[item.source.name] = without_a_rank(item)
             continue

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from htk.base.errors import UnknownRank
 from htk.base.io.sources import rank_from_name
@@ -14,9 +15,17 @@ _PATTERN = "{}; give a pattern whose group finds it in the name: --rank-pattern 
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
 
 
-def ranks_of(
+class RankedFile(NamedTuple):
+    """A recording, its rank, and how that is known."""
+
+    recording: FileRecording
+    rank: int | None
+    rank_from: str
+
+
+def with_ranks(
     read: list[FileRecording], only_rank: int | None, pattern: str | None
-) -> list[tuple[int | None, str]]:
+) -> list[RankedFile]:
     """Return the rank of each file and how it is known; never a guess between several files.
 
     UNKNOWN stands for files that say none, beside files of other formats that do: the answers of
@@ -37,7 +46,7 @@ def ranks_of(
             raise UnknownRank(_no_rank([read[k] for k in lost], len(read)))
         for k in lost:
             ranks[k] = UNKNOWN
-    return ranks
+    return [RankedFile(item, *rank) for item, rank in zip(read, ranks, strict=True)]
 
 
 def without_a_rank(item: FileRecording) -> str:

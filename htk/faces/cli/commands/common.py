@@ -80,6 +80,7 @@ _OPENING = (
     click.option(
         "--rank-pattern", help="Regular expression whose group finds the rank in file names."
     ),
+    click.option("--job", metavar="NAME", help="One of several jobs whose files lie together."),
     _TIME_UNIT,
 )
 _WORKING = (
@@ -217,6 +218,7 @@ def open_options(arguments: Mapping[str, Any]) -> OpenOptions:
         strict=arguments["strict"],
         rank=arguments["rank"],
         rank_pattern=arguments["rank_pattern"],
+        job=arguments["job"],
         keep_unknown_arguments=arguments["keep_unknown_arguments"],
         cache_by_content=arguments["cache_by_content"],
         time_unit=arguments["time_unit"],

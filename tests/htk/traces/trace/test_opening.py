@@ -79,13 +79,13 @@ def test_recordings_of_one_rank_are_one_timeline(tmp_path: Path) -> None:
 
 
 def test_two_processes_of_one_rank_are_both_kept_and_said(tmp_path: Path) -> None:
-    write(tmp_path / "a.json", op("x", 1, 5), **of_rank(0))
-    write(tmp_path / "b.json", op("x", 1, 5), op("y", 7, 1), **of_rank(0))
+    write(tmp_path / "run.1.json", op("x", 1, 5), **of_rank(0))
+    write(tmp_path / "run.2.json", op("x", 1, 5), op("y", 7, 1), **of_rank(0))
     trace = open_trace(tmp_path, KEEP_NOTHING)
     ops = [(o["name"], o["cycle"]) for o in trace.tables["cpu_ops"].to_pylist()]
     assert ops == [("x", 0), ("x", 1), ("y", 1)]
     (issue,) = trace.tables["parse_issues"].to_pylist()
-    assert issue["kind"] == "same_rank" and "a.json" in issue["text"]
+    assert issue["kind"] == "same_rank" and "run.1.json" in issue["text"]
 
 
 def test_a_copy_of_a_file_is_left_out_and_said(tmp_path: Path) -> None:

@@ -1,0 +1,190 @@
+"""Which files are of one job: two jobs in one folder are two recordings.
+
+A rank runs once in a job at a time, and a job has one world size. Files that contradict this are
+of several jobs. What they say tells which file is whose: the scheduler's job, folders, what names
+begin with, hosts, process ids, world sizes.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import PurePath
+
+from htk.base.errors import TraceError, UsageError
+from htk.traces.trace.cycles import POLLED, is_copy, overlap_in_time, start_of
+from htk.traces.trace.file import FileRecording
+from htk.traces.trace.ranks import RankedFile
+
+_ONE_WORLD = ("kineto",)  # elsewhere it may be the size of a communicator
+_RANK_WORD = re.compile(r"(?i)(?:global[-_ ]?)?(?<![a-z])rank[-_ =]?\d")
+_BY_TORCH = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.\d{10,}\.pt\.trace\.json")
+_RUN_IDS = ("slurm_job_id", "slurm_array_task_id", "torchrun_id")
+_MIXED = (
+    "{} are of one rank and one time, and nothing in the files tells whose the others are; "
+    "give the files of one job alone"
+)
+_SHOWN = 8  # jobs that an error names
+
+
+_Labels = list[str | None]  # of each file: what it says; None: nothing
+
+
+def choose_job(files: list[RankedFile], wanted: str | None) -> list[RankedFile]:
+    """Return the files of the wanted job; without one, those of the only job there is."""
+    jobs = jobs_of(files)
+    if wanted is None:
+        if len(jobs) > 1:
+            first = next(iter(jobs))
+            raise TraceError(f"files of {_list_jobs(jobs)}; choose one with --job {first}")
+        return files
+    if len(jobs) < 2:
+        raise UsageError(f"--job {wanted}: the files are of one job; leave --job out")
+    alike = [wanted] if wanted in jobs else [name for name in jobs if wanted in name]
+    if len(alike) != 1:
+        raise UsageError(f"--job {wanted}: there are files of {_list_jobs(jobs)}")
+    return jobs[alike[0]]
+
+
+def _list_jobs(jobs: dict[str, list[RankedFile]]) -> str:
+    """Return how many jobs there are, and what each is called and has."""
+    listed = [
+        f"{name} ({len(files)} files: {files[0].recording.source.file_name}, …)"
+        for name, files in list(jobs.items())[:_SHOWN]
+    ]
+    more = ", …" if len(jobs) > _SHOWN else ""
+    return f"{len(jobs)} jobs: {', '.join(listed)}{more}"
+
+
+def jobs_of(files: list[RankedFile]) -> dict[str, list[RankedFile]]:
+    """Return the files of each job by its name; all under one name where they may be of one job.
+
+    Files of other formats, of which nothing says whose they are, are every job's. Two processes of
+    the only rank are kept, and said; of several ranks the wrong ones would be put together.
+    """
+    formats = _contradicting_formats(files)
+    own = [k for k, file in enumerate(files) if file.recording.parser in formats]
+    divisions = []
+    for labels_of in _LABELS:
+        divisions += [labels for labels in labels_of(files) if _tells_apart(files, own, labels)]
+    if own and not divisions and len({files[k].rank for k in own}) > 1:
+        raise TraceError(_MIXED.format(_name_clash([files[k] for k in own])))
+    if not divisions:
+        return {"": files}
+    labels = min(divisions, key=lambda labels: len({labels[k] for k in own}))
+    names = sorted({str(labels[k]) for k in own})
+    labelled = list(zip(files, labels, strict=True))
+    return {
+        name: [file for file, label in labelled if label == name or label not in names]
+        for name in names
+    }
+
+
+def _tells_apart(files: list[RankedFile], own: list[int], labels: _Labels) -> bool:
+    """Return whether there are several labels, and the files of each may be one job."""
+    by_label: dict[str | None, list[RankedFile]] = defaultdict(list)
+    for k in own:
+        by_label[labels[k]].append(files[k])
+    if None in by_label or len(by_label) < 2:
+        return False
+    return not any(_contradicting_formats(part) for part in by_label.values())
+
+
+def _contradicting_formats(files: Sequence[RankedFile]) -> set[str]:
+    """Return the formats whose files cannot all be of one job."""
+    of_rank: dict[tuple[str, int], list[FileRecording]] = defaultdict(list)
+    worlds: dict[str, set[object]] = defaultdict(set)
+    for recording, rank, _ in files:
+        if rank is not None and recording.parser not in POLLED:
+            of_rank[recording.parser, rank].append(recording)
+        if recording.parser in _ONE_WORLD:
+            worlds[recording.parser].add(recording.entry.parsed.facts.get("world_size"))
+    several_worlds = {name for name, sizes in worlds.items() if len(sizes - {None}) > 1}
+    return several_worlds | {name for (name, _), own in of_rank.items() if any(_simultaneous(own))}
+
+
+def _name_clash(files: list[RankedFile]) -> str:
+    """Return the names of two files that cannot be of one job."""
+    of_rank: dict[int | None, list[FileRecording]] = defaultdict(list)
+    for file in files:
+        of_rank[file.rank].append(file.recording)
+    earlier, later = next(pair for own in of_rank.values() for pair in _simultaneous(own))
+    return f"{earlier.source.name} and {later.source.name}"
+
+
+def _simultaneous(recordings: list[FileRecording]) -> Iterator[tuple[FileRecording, FileRecording]]:
+    """Yield the files of a rank that were recorded at the same time and are no copies."""
+    for earlier, later in pairwise(sorted(recordings, key=start_of)):
+        several = earlier.source is not later.source
+        if several and overlap_in_time(earlier, later) and not is_copy(earlier, later):
+            yield earlier, later
+
+
+def _run_ids(files: list[RankedFile]) -> list[_Labels]:
+    """Return what the schedulers call the run that each file is of."""
+    texts = [f.recording.entry.parsed.facts.get("environment") for f in files]
+    environments = [json.loads(str(text)) if text else {} for text in texts]
+    return [[environment.get(name) for environment in environments] for name in _RUN_IDS]
+
+
+def _folders(files: list[RankedFile]) -> list[_Labels]:
+    """Return the folder of each file at each depth; None: it lies less deep."""
+    parents = [PurePath(f.recording.source.name.replace("!", "/")).parts[:-1] for f in files]
+    depth = max(map(len, parents), default=0)
+    return [[p[k] if k < len(p) else None for p in parents] for k in range(depth)]
+
+
+def _beginnings(files: list[RankedFile]) -> list[_Labels]:
+    """Return what each name has before its rank, or its letters where it states none; nothing
+    where that tells each file from each other, as a time stamp does."""
+    labels: _Labels = []
+    for file in files:
+        name = file.recording.source.file_name
+        word = _RANK_WORD.search(name)
+        beginning = re.sub(r"\d+", "", name.split(".")[0]) if word is None else name[: word.start()]
+        labels.append(beginning.strip("-_. ") or "unnamed")
+    tells_ranks = len(set(labels)) == len(files) and len({file.rank for file in files}) > 1
+    return [] if tells_ranks else [labels]
+
+
+def _hosts(files: list[RankedFile]) -> list[_Labels]:
+    """Return the host of each file, as it says or as torch calls its files."""
+    return [[_host_of(file.recording) for file in files]]
+
+
+def _host_of(recording: FileRecording) -> str | None:
+    by_torch = _BY_TORCH.match(recording.source.file_name)
+    host = recording.entry.parsed.facts.get("host")
+    return str(host) if host else by_torch["host"] if by_torch else None
+
+
+def _process_ids(files: list[RankedFile]) -> list[_Labels]:
+    """Return which run of process ids of a host each file's is in: one job's are started together,
+    so that the next job begins where a rank comes again."""
+    labels: _Labels = [None] * len(files)
+    pids = []
+    for k, file in enumerate(files):
+        if by_torch := _BY_TORCH.match(file.recording.source.file_name):
+            pids.append((by_torch["host"], int(by_torch["pid"]), k))
+    if len({host for host, _, _ in pids}) != 1:
+        return []
+    run, ranks = "", set[int | None]()
+    for _, pid, k in sorted(pids):
+        if not run or files[k].rank in ranks:
+            run, ranks = f"pid-{pid}", set()
+        ranks.add(files[k].rank)
+        labels[k] = run
+    return [labels]
+
+
+def _worlds(files: list[RankedFile]) -> list[_Labels]:
+    """Return the world size that each file states; those that state none go together."""
+    sizes = [f.recording.entry.parsed.facts.get("world_size") for f in files]
+    return [[f"world-{size or 'unknown'}" for size in sizes]]
+
+
+# The first that tells jobs apart counts, and among all the one that makes the fewest of them.
+_LABELS: tuple[Callable[[list[RankedFile]], list[_Labels]], ...] = (
+    _run_ids, _folders, _beginnings, _hosts, _process_ids, _worlds,
+)  # fmt: skip
