@@ -38,6 +38,7 @@ ORDER = (
     "link_metrics",
     "nccl_debug",
     "watchdog",
+    "debug_server",
     "python_stacks",
     "job_layout",
     "job_log",

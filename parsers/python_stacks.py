@@ -111,6 +111,7 @@ class _Reader:
             "thread_name": name,
             "state": state,
             "offset": line.offset,
+            "time_ns": line.time_ns,
         }
         self._open[line.origin, line.rank] = _Stack(row, kind)
         if kind != "traceback" and len(self._rows) < _MOST_STACKS:
@@ -126,6 +127,9 @@ class _Reader:
                 return SKIPPED
         elif match := _FAULT_FRAME.match(text):
             return self._frame(stack, match[3], match[1], match[2])
+        elif text.strip() == "<no Python frame>":
+            del self._open[writer]
+            return SKIPPED
         elif stack.kind == "traceback" and text.startswith("    "):
             return SKIPPED  # the source's line
         elif stack.kind == "traceback" and (match := _EXCEPTION.match(text)):

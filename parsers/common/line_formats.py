@@ -55,7 +55,15 @@ class LineFormat:
 
 
 # In the order in which they name a file.
-_FORMATS = ("nccl_tests", "nccl_debug", "watchdog", "ras", "python_stacks", "job_log")
+_FORMATS = (
+    "nccl_tests",
+    "nccl_debug",
+    "watchdog",
+    "ras",
+    "debug_server",
+    "python_stacks",
+    "job_log",
+)
 
 
 @cache

@@ -6,7 +6,7 @@ schedulers put a prefix, and files of one record a line. A line is known by its 
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from htk.base.core.parser import Source
@@ -51,6 +51,7 @@ def read_lines(
     Bytes that are no UTF-8 are replaced.
     """
     hint = YearHint(until=_last_written(source))
+    section: LogLine | None = None
     with source.open() as file, open_stream(file) as stream:
         for offset, data, size in _byte_lines(stream, progress, longest):
             if size > longest:
@@ -58,8 +59,42 @@ def read_lines(
             line = unprefixed(offset, data.decode("utf8", "replace"), hint)
             if line.stamp and (day := dated(line.stamp)):
                 hint = YearHint(near=day)
-            yield line
+            if match := SECTION.match(line.text):
+                stamp = _stamp_in_name(source.file_name, hint)
+                section = replace(line, rank=int(match["rank"]), stamp=stamp)
+                yield section
+            elif section is None:
+                yield line
+            else:
+                yield _of_section(line, section)
+                ends = section.text.lstrip()[0] == "<" and "</pre>" in line.text
+                section = None if ends else section
         note_damage(stream, issues)
+
+
+# The head of one rank's part in what torch's debug server dumps, and in its pages.
+SECTION = re.compile(
+    r"^\s{0,99}(?:=== |<h2>)Rank (?P<rank>\d{1,6}): https?://[^\s<]{1,1024}/handler/"
+    r"(?P<handler>\w{1,99})[^\s<]{0,1024}(?: ===|</h2>)\s{0,99}$"
+)
+_PAGE_MARK = re.compile(r"^\s{0,99}<pre>|</pre>\s{0,99}$")
+_TIME_IN_NAME = re.compile(r"_(?:(\d{4})(\d\d)(\d\d)_)?(\d\d)(\d\d)(\d\d)\.txt$")
+
+
+def _of_section(line: LogLine, section: LogLine) -> LogLine:
+    """Return a line of one rank's part, with the part's rank and time where it has none itself."""
+    text = _PAGE_MARK.sub("", line.text) if section.text.lstrip()[0] == "<" else line.text
+    rank = section.rank if line.rank is None else line.rank
+    return replace(line, text=text, rank=rank, stamp=line.stamp or section.stamp)
+
+
+def _stamp_in_name(name: str, hint: YearHint) -> str:
+    """Return the time that a file's name ends with; without a day it is that of the last change."""
+    match = _TIME_IN_NAME.search(name)
+    if match is None:
+        return ""
+    day = "-".join(match.groups()[:3]) if match[1] else str(hint.until or "")
+    return f"{day} {':'.join(match.groups()[3:])}" if day else ""
 
 
 def _byte_lines(

@@ -35,13 +35,21 @@ def is_url(name: str) -> bool:
 
 def sources(url: str, may_be_trace: Callable[[str], bool]) -> list[Source]:
     """Return the file at a URL, or those below it that may be traces, or those that match it."""
+    is_web = url.lower().startswith("http")
+    url = f"{url}/" if is_web and not urlsplit(url).path else url  # what is linked there
     system, path = filesystem(url)
     try:
         files = _files(system, path, url)
     except Exception as error:  # each file system has errors of its own
         raise TraceError(f"{_shown(url)}: {_why(error)}") from error
-    wanted = files if list(files) == [path] else {p: f for p, f in files.items() if may_be_trace(p)}
-    return [_source(system, p, facts) for p, facts in sorted(wanted.items())]
+    if list(files) != [path]:
+        files = {p: f for p, f in files.items() if may_be_trace(p) and not _is_action(p, is_web)}
+    return [_source(system, p, facts) for p, facts in sorted(files.items())]
+
+
+def _is_action(path: str, is_web: bool) -> bool:
+    """Return whether a page does something when asked: torch's debug server then profiles a job."""
+    return is_web and path.endswith("/profile")
 
 
 def filesystem(url: str) -> tuple[Any, str]:

@@ -155,7 +155,7 @@ COMM_NOTES = table(
     host=(TEXT, "Host."),
     process=(TEXT, "Process id."),
     device=(_I32, "GPU index within the process."),
-    level=(TEXT, "WARN, TRAIL (of a WARN), STATE, DIED, ENDED, …"),
+    level=(TEXT, "WARN, TRAIL (of a WARN), STATE, DIED, ENDED, WAITS, HEALTH, NO_ANSWER, …"),
     text=(TEXT, "What it says."),
     time_ns=(_I64, "When, on the host's wall clock, read as UTC where no time zone is written."),
     offset=(_I64, "Byte offset in the file."),
@@ -170,6 +170,7 @@ PYTHON_STACKS = table(
     state=(TEXT, "active, idle, …; of an exception: the exception."),
     frames=(TEXT, "Python stack, innermost first, one frame a line."),
     offset=(_I64, "Byte offset in the file."),
+    time_ns=(_I64, "When it was taken, by the file's name or the line, as in `comm_notes`."),
 )
 
 LOG_LINES = table(

@@ -27,7 +27,8 @@ from htk.quantities.measures.post_mortem.errors import Complaint, complaints
 from htk.quantities.measures.post_mortem.finding import Finding
 from htk.quantities.measures.post_mortem.logged_calls import differing_calls
 from htk.quantities.measures.post_mortem.processes import Processes
-from htk.quantities.measures.post_mortem.stacks import stacks_of
+from htk.quantities.measures.post_mortem.stacks import outside_of_collectives, stacks_of
+from htk.quantities.measures.post_mortem.workers import states_of_workers
 
 _MOST_TOLD = 4
 
@@ -139,6 +140,7 @@ def judge(evidence: Evidence) -> PostMortem:
         *(replace(f, what="evidence", decided=False, excluded=()) for f in others),
         *([] if is_decided else _alike(evidence)),
         *stacks_of(evidence.python_stacks, chosen),
+        *states_of_workers(evidence.comm_notes),
         *(_described(f, case) for f in (*bystanders.polls(case), *bystanders.notes(case))),
         *([] if is_decided or is_over else _would_decide(case, evidence, chosen)),
     ]
@@ -345,6 +347,9 @@ def _nothing(case: Case, evidence: Evidence) -> Finding:
         )
     else:
         words = "Nothing here tells which collective hangs."
+        apart = outside_of_collectives(evidence.python_stacks)
+        if apart is not None:
+            return apart
     return Finding("cannot_decide", (), None, None, words, decided=False)
 
 

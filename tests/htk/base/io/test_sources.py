@@ -443,3 +443,11 @@ def test_an_empty_path_is_not_the_current_folder(
     for inputs in ("", [""], [".", ""]):
         with pytest.raises(TraceError, match="a path is empty"):
             resolve(inputs)
+
+
+def test_the_root_of_a_site_is_what_is_linked_there_without_pages_that_act(
+    web: str, tmp_path: Path
+) -> None:
+    links = "".join(f'<a href="/{name}">' for name in ("stacks", "profile", "wait_counters"))
+    (tmp_path / "index.html").write_text(links)
+    assert names(web) == names(f"{web}/") == ["stacks", "wait_counters"]

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from htk.base.schema import TABLES
 from htk.quantities.measures.post_mortem.finding import Finding
-from htk.quantities.measures.post_mortem.stacks import stacks_of
+from htk.quantities.measures.post_mortem.stacks import outside_of_collectives, stacks_of
 
 SCHEMA = TABLES["python_stacks"]
 WAIT = "wait (threading.py:331)"
@@ -67,3 +67,35 @@ def test_the_innermost_line_that_is_of_no_library() -> None:
     assert stands(thread(0, "MainThread", *frames)) == [((0,), f"rank 0 stands in {TRAIN}.")]
     library = stands(thread(0, "MainThread", *frames[:4]))
     assert library == [((0,), f"rank 0 stands in {frames[0]}.")], "where all is of libraries"
+
+
+def test_of_several_dumps_it_is_said_for_how_long_a_rank_stood() -> None:
+    second = 10**9
+    stood = [thread(1, None, LOAD, time_ns=at * second) for at in (100, 120, 140)]
+    went_on = [
+        thread(2, None, frame, time_ns=at * second) for frame, at in ((LOAD, 100), (TRAIN, 140))
+    ]
+    assert stands(*stood, *went_on) == [
+        ((1,), f"rank 1 stands in {LOAD}, still there after 40.0 s (3 dumps in a row)."),
+        ((2,), f"rank 2 stands in {TRAIN}, where it was not in the dump before (2 dumps)."),
+    ]
+
+
+def test_threads_of_one_dump_are_stamped_line_by_line() -> None:
+    """The launcher stamps each line: threads some milliseconds apart are one dump's."""
+    threads = [
+        thread(3, name, WAIT, frame, time_ns=10**18 + k * 10**6)
+        for k, (name, frame) in enumerate((("MainThread", TRAIN), ("loader", LOAD)))
+    ]
+    assert stands(*threads) == [((3,), f"rank 3 stands in {TRAIN}.")]
+
+
+def test_who_waits_in_a_collective_and_who_does_not() -> None:
+    call = "all_reduce (/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:28)"
+    waits, loads = thread(0, None, call, TRAIN), thread(1, None, LOAD)
+    assert stands(waits) == [((0,), f"rank 0 stands in all_reduce, called at {TRAIN}.")]
+    apart = outside_of_collectives(pa.Table.from_pylist([waits, loads], schema=SCHEMA))
+    assert apart is not None and not apart.decided
+    assert (apart.what, apart.ranks, apart.excluded) == ("missing_rank", (1,), ())
+    for alone in (waits, loads):
+        assert outside_of_collectives(pa.Table.from_pylist([alone], schema=SCHEMA)) is None

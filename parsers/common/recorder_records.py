@@ -11,8 +11,8 @@ from htk.parsers.common.log_records import (
     text_or_none,
     whole_number,
 )
-from htk.parsers.flight_recorder.dump import NAME, list_of, text_of
-from htk.parsers.flight_recorder.groups import ProcessGroups
+from htk.parsers.common.recorder_dump import NAME, list_of, text_of
+from htk.parsers.common.recorder_groups import ProcessGroups
 
 _MOST_TENSORS, _MOST_DIMENSIONS, _MOST_FRAMES = 1 << 14, 64, 1000  # of one record
 _SIMPLE = {str, int}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from htk.parsers.common.log_records import compact_json, text_or_none, whole_number
-from htk.parsers.flight_recorder.dump import NAME, text_of
+from htk.parsers.common.recorder_dump import NAME, text_of
 
 
 class ProcessGroups:

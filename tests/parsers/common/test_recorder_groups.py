@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from htk.parsers.flight_recorder.groups import ProcessGroups, name_of_group
+from htk.parsers.common.recorder_groups import ProcessGroups, name_of_group
 
 
 def entry(number: int, name: str, description: str) -> dict[str, Any]:

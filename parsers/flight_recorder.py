@@ -21,12 +21,12 @@ from htk.parsers.common.log_records import (
     table_of,
     whole_number,
 )
+from htk.parsers.common.recorder_dump import LONGEST_TEXT, NAME, entries_of, load_dump, text_of
+from htk.parsers.common.recorder_groups import ProcessGroups
+from htk.parsers.common.recorder_records import rows_of
 from htk.parsers.common.safe_pickle import (
     is_pickle,
 )
-from htk.parsers.flight_recorder.dump import LONGEST_TEXT, NAME, entries_of, load_dump, text_of
-from htk.parsers.flight_recorder.groups import ProcessGroups
-from htk.parsers.flight_recorder.records import rows_of
 
 _MAJORS = (1, 2)
 _PICKLED = re.compile(rb"pg_config|profiling_name|comm_lib_version|pg_status")

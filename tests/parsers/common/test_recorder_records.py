@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from htk.parsers.common.log_records import Issues
-from htk.parsers.flight_recorder.groups import ProcessGroups
-from htk.parsers.flight_recorder.records import rows_of
+from htk.parsers.common.recorder_groups import ProcessGroups
+from htk.parsers.common.recorder_records import rows_of
 
 CONFIG = {"7": {"desc": "tp", "ranks": "[4, 6, 8]"}}
 
