@@ -212,7 +212,7 @@ def dumps_and_stack() -> Files:
     return {**dumps(missing_five()), "stack_rank5.txt": SPY}
 
 
-def debug_server() -> Files:
+def stack_debug_server() -> Files:
     return {path.name: path.read_bytes() for path in (SAMPLES / "debug_server").iterdir()}
 
 
@@ -223,7 +223,7 @@ def dumps_and_infiniband() -> Files:
 MADE: dict[str, Callable[[], Files]] = {
     name: value
     for name, value in list(globals().items())
-    if callable(value) and name.startswith(("log_", "ras_", "stack_", "debug_", "dumps_"))
+    if callable(value) and name.startswith(("log_", "ras_", "stack_", "dumps_"))
 }
 
 
