@@ -76,7 +76,7 @@ class Kinds:
     @classmethod
     def of(cls, seed: int) -> "Kinds":
         """Return what the recording of a seed holds."""
-        return cls(microseconds=seed % 3 == 1)
+        return cls(microseconds=seed % 3 == 1, equal_times=seed % 4 == 2)
 
 
 @dataclass
@@ -86,6 +86,8 @@ class _Host:
     thread: Thread
     clock: int
     open: list[Span] = field(default_factory=list)
+    last: str = ""  # the kind of what began or ended last
+    closed: int = -1  # when something ended last
 
     def innermost(self, kind: str) -> Span | None:
         return next((span for span in reversed(self.open) if span.kind == kind), None)
@@ -137,17 +139,28 @@ class Maker:
         self._close(self.main, span)
         self.step = None
 
-    def _time(self, host: _Host, most: int = 8_000) -> None:
-        """Let some time pass on a thread; at least a tick, unless times may be equal."""
-        least = 0 if self.kinds.equal_times else 1
+    def _time(self, host: _Host, kind: str, most: int = 8_000) -> None:
+        """Let some time pass on a thread; at least a tick, unless times may be equal.
+
+        Of what is not counted together (operators and Python, say) times tell the order alone; a
+        call knows the operator that it is of.
+        """
+        in_operator = host.innermost("operator") is not None
+        together = kind == host.last or (in_operator and {kind, host.last} <= {"operator", "call"})
+        least = 0 if self.kinds.equal_times and together else 1
+        host.last = kind
         if self.random.random() < 0.05:
             most *= 20
         steps = max(most // self.tick, 1)
         host.clock += self.tick * self.random.choice((least, 1, self.random.randint(1, steps)))
 
     def _open(self, host: _Host, kind: str, name: str, **facts: Any) -> Span:
-        self._time(host)
+        self._time(host, kind)
         span = Span(kind, name, host.thread, host.clock, host.clock, facts, step=self.step)
+        if host.open and host.open[-1].start == host.clock:
+            host.open[-1].facts["lasts"] = True  # something is in it, or looks as if it were
+        if host.closed == host.clock:
+            span.facts["lasts"] = True  # else it could be in what ended
         if kind == "step":
             span.step = None
         span.caller = host.innermost(kind)
@@ -165,8 +178,10 @@ class Maker:
         return own or (self.main.innermost("range") if works_for_main else None)
 
     def _close(self, host: _Host, span: Span) -> None:
-        self._time(host)
-        span.end = host.clock
+        self._time(host, span.kind)
+        if span.facts.pop("lasts", False) and span.start == host.clock:
+            host.clock += self.tick
+        span.end = host.closed = host.clock
         assert host.open.pop() is span
         rows = self.recording
         into = {
@@ -196,8 +211,8 @@ class Maker:
         name = self.random.choice(OPERATORS)
         recorded = host is self.main and not any("made" in s.facts for s in host.open)
         number = self.sequence if recorded else -1
-        self.ids += 1
-        span = self._open(host, "operator", name, id=self.ids, sequence=number, forward_thread=0)
+        facts = {"id": self._next_id(), "sequence": number, "forward_thread": 0}
+        span = self._open(host, "operator", name, **facts)
         if recorded and self.random.random() < 0.4:
             span.facts["made"] = True
         self._body(host, depth)
@@ -206,10 +221,14 @@ class Maker:
             self.sequence += 1
             self.nodes.append(span)
 
+    def _next_id(self) -> int:
+        self.ids += 1
+        return self.ids
+
     def _function(self, host: _Host, depth: int) -> None:
         module = self.random.random() < 0.4
         name = self.random.choice(MODULES if module else FUNCTIONS)
-        span = self._open(host, "python", name)
+        span = self._open(host, "python", name, id=self._next_id())
         self._body(host, depth)
         self._close(host, span)
 
@@ -274,7 +293,7 @@ class Maker:
 
     def _memory(self, host: _Host, depth: int) -> None:
         """Allocate or free a block of a device."""
-        self._time(host)
+        self._time(host, "memory")
         if self.allocated and self.random.random() < 0.4:
             address = self.random.choice(list(self.allocated))
             device, size = self.allocated.pop(address)
@@ -295,8 +314,9 @@ class Maker:
 
     def _backward(self) -> None:
         """Have the engine's thread evaluate the nodes, last first, while the main thread waits."""
-        waiting = self._open(self.main, "python", "torch/_tensor.py(592): backward")
-        self._time(self.main)
+        name = "torch/_tensor.py(592): backward"
+        waiting = self._open(self.main, "python", name, id=self._next_id())
+        self._time(self.main, "python")
         self.engine.clock = max(self.engine.clock, self.main.clock)
         for node in reversed(self.nodes):
             short = "".join(c for c in node.name.rpartition("::")[2].title() if c.isalpha())
@@ -316,16 +336,14 @@ class Maker:
         self._close(self.main, waiting)
 
     def _engine_operator(self, name: str, node: Span, facts: dict[str, Any]) -> Span:
-        self.ids += 1
-        span = self._open(self.engine, "operator", name, id=self.ids, **facts)
+        span = self._open(self.engine, "operator", name, id=self._next_id(), **facts)
         span.forward = node
         return span
 
     def _prefetch(self) -> None:
         """Have a third thread do work of its own, whatever the others do."""
         host = self.worker
-        self.ids += 1
-        facts = {"id": self.ids, "sequence": -1, "forward_thread": 0}
+        facts = {"id": self._next_id(), "sequence": -1, "forward_thread": 0}
         span = self._open(host, "operator", "aten::copy_", **facts)
         self._launch(host, 0)
         self._close(host, span)
@@ -350,10 +368,10 @@ def make_recording(seed: int, path: Path, kinds: Kinds | None = None) -> Recordi
     for activity in recording.activities:
         activity.carried_in &= bool(recording.calls)  # which tell where the recording begins
     random = Random(seed)
-    if seed % 5 == 4 and not maker.kinds.equal_times:  # as another tool may have sorted them
+    if seed % 5 == 4:  # as another tool may have sorted them
         random.shuffle(recording.activities)
     events = [*_host_events(recording), *_gpu_events(recording), *_memory_events(recording)]
-    if seed % 5 == 3 and not maker.kinds.equal_times:
+    if seed % 5 == 3:
         events.reverse()
         recording.activities.reverse()
         recording.memory.reverse()
@@ -399,6 +417,10 @@ def _host_events(recording: Recording) -> list[dict[str, Any]]:
         if span.kind == "call":
             arguments["correlation"] = span.facts["correlation"]
             category = "cuda_driver" if span.name.startswith("cuL") else category
+            if span.operator is not None:
+                arguments["External id"] = span.operator.facts["id"]
+        if span.kind == "python":
+            arguments["Python id"] = span.facts["id"]
         if span.kind == "operator":
             arguments["External id"] = span.facts["id"]
             if span.facts["sequence"] >= 0:

@@ -7,7 +7,6 @@ namespace kineto {
 bool Span::operator<(const Span& other) const {
   if (thread != other.thread) return thread < other.thread;
   if (start != other.start) return start < other.start;
-  if (end != other.end) return end > other.end;
   return row < other.row;
 }
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of, numbers
 from htk.base.columns.groups import numbered
-from htk.base.columns.order import ordered
+from htk.base.columns.order import are_ordered, ordered
 from htk.base.columns.segments import SegmentTimes, heads
 from htk.base.columns.types import NONE
 from htk.base.core.engine import core, engine
@@ -79,16 +79,23 @@ class Nested:
     start: Rows
     end: Rows
     known_parent: Rows | None = None  # where it was found before
+    ids: Rows | None = None  # that were given as spans began, where some were
 
     @cached_property
     def order(self) -> Rows:
-        """Callers before what they call, thread after thread."""
-        few = not len(self.thread) or (self.thread.min() >= 0 and self.thread.max() < 1 << 16)
-        thread = self.thread.astype(np.uint16) if few else self.thread  # sorted by its digits
-        rows = np.argsort(thread, kind="stable")
-        if _in_order(self.thread[rows], self.start[rows], self.end[rows]):
-            return rows  # as most files have the calls of a thread
-        return ordered(self.thread, self.start, -self.end)
+        """Callers before what they call, thread after thread.
+
+        Of spans that begin together on a thread the one with the lower id is first, where ids tell;
+        else the longer, which holds the other.
+        """
+        return _sorted_rows(self.thread, self.start, self._began, -self.end)
+
+    @cached_property
+    def _began(self) -> Rows:
+        """Numbers in whose order spans begin that begin at one time; 0 where nothing tells."""
+        if self.ids is None:
+            return np.zeros(len(self.start), np.int64)
+        return _ids_in_time(self.ids, self.thread, self.start)
 
     @cached_property
     def _nest(self) -> tuple[Int32, Int32]:
@@ -130,19 +137,36 @@ class Nested:
         """`around` for what many ended calls precede: as spans that end before they begin."""
         threads = np.append(self.thread, thread)
         starts, ends = np.append(self.start, start), np.append(self.end, start - 1)
-        o = ordered(threads, starts, -ends)
+        began = np.append(self._began, np.full(len(start), np.iinfo(np.int64).max))
+        o = ordered(threads, starts, began, -ends)
         parents = np.append(o, NONE)[nest(_counted(threads[o]), starts[o], ends[o])[0]]
         innermost = np.empty(len(o), np.int64)
         innermost[o] = parents
         return innermost[len(self.thread) :]
 
 
-def _in_order(thread: NDArray[np.integer], start: Rows, end: Rows) -> bool:
-    """Are the rows of each thread ordered by start, and of those that begin together by length?"""
-    of_one = thread[1:] == thread[:-1]
-    later = start[1:] > start[:-1]
-    inside = (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
-    return bool((~of_one | later | inside).all())
+def _sorted_rows(thread: NDArray[np.integer], *columns: Rows) -> Rows:
+    """Return the rows by thread and columns; most files have those of a thread in order."""
+    few = not len(thread) or (thread.min() >= 0 and thread.max() < 1 << 16)
+    rows = np.argsort(thread.astype(np.uint16) if few else thread, kind="stable")  # by its digits
+    if are_ordered([thread[rows], *(column[rows] for column in columns)]):
+        return rows
+    return ordered(thread, *columns)
+
+
+def _ids_in_time(ids: Rows, thread: NDArray[np.integer], start: Rows) -> Rows:
+    """Return the ids of the threads on which they never fall from one start to a later one, else 0.
+
+    Profilers count operators as they begin, so that in whole microseconds the ids tell the order of
+    those that begin together. Ids of another kind (reused, hashed, missing) tell nothing.
+    """
+    order = _sorted_rows(thread, start, ids)
+    falls = ids[order][1:] < ids[order][:-1]
+    falls &= ~heads(thread[order])[1:]
+    telling = np.ones(int(thread.max(initial=-1)) + 1, bool)
+    telling[thread[order][1:][falls]] = False
+    telling[thread[ids < 0]] = False
+    return np.where(telling[thread], ids, 0)
 
 
 def _counted(thread: NDArray[np.integer]) -> Int32:
@@ -150,19 +174,26 @@ def _counted(thread: NDArray[np.integer]) -> Int32:
     return (np.cumsum(heads(thread)) - 1).astype(np.int32)
 
 
-def nested(table: pa.Table, threads: Threads, rows: Rows | None = None) -> Nested:
+def nested(
+    table: pa.Table,
+    threads: Threads,
+    rows: Rows | None = None,
+    known_parent: Rows | None = None,
+) -> Nested:
     """Return the spans of a table, or those of some of its rows."""
+    counted = "python_id" if "python_id" in table.column_names else "external_id"
     start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+    ids = numbers(table[counted], NONE)
     if rows is not None:
-        start, end = start[rows], end[rows]
-    return Nested(threads.of(table, rows), start, end)
+        start, end, ids = start[rows], end[rows], ids[rows]
+    return Nested(threads.of(table, rows), start, end, known_parent, ids)
 
 
 def nest(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
     """Return the row of each span's parent (-1: none), and its depth (0: no parent).
 
     The parent is the span of the same thread that began last before it and has not ended when it
-    begins. Of two that begin together the longer is the parent, of two alike the earlier row. A
+    begins. Of two that begin together the earlier row is the parent. A
     child that, by rounding, ends after its parent is a child all the same. A span without length
     encloses nothing, and may begin where its parent ends: in whole microseconds `as_strided` takes
     no time at the end of the `transpose` that calls it.
@@ -179,7 +210,7 @@ def nest(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
 
 def nest_pure(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
     """`nest` without the compiled core."""
-    order = np.lexsort((-ends, starts, threads))  # stable: equal spans stay in row order
+    order = np.lexsort((starts, threads))
     parents = np.full(len(threads), -1, np.int32)
     depths = np.zeros(len(threads), np.int32)
     parent_rows: list[int] = []

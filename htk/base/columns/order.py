@@ -34,13 +34,16 @@ def _without_known(columns: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...
     """Return the columns without the last ones by which the rows are in order as they stand."""
     for k in range(1, len(columns) - 1):  # the last one by itself is looked at when sorted by
         last = columns[k:]
-        if _in_order([column[:_FEW] for column in last]) and _in_order(last):
+        if are_ordered([column[:_FEW] for column in last]) and are_ordered(last):
             return columns[:k]
     return columns
 
 
-def _in_order(columns: Sequence[NDArray[Any]]) -> bool:
-    alike: Mask = np.ones(len(columns[0]) - 1, bool)  # as the row before, by the columns so far
+def are_ordered(columns: Sequence[NDArray[Any]]) -> bool:
+    """Return whether rows stand in the order of the first column, equal ones of the next."""
+    alike: Mask = np.ones(
+        max(len(columns[0]) - 1, 0), bool
+    )  # as the row before, by the columns so far
     for column in columns:
         if (alike & (column[1:] < column[:-1])).any():
             return False

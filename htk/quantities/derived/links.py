@@ -22,7 +22,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested, Rows, Threads, files_of, nested
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads, repeated, running_max
-from htk.base.columns.types import NONE
+from htk.base.columns.types import NO_TIME, NONE
 from htk.base.schema import DERIVED
 from htk.quantities.derived.user_ranges import UserRanges
 
@@ -37,13 +37,13 @@ def kernel_links(
 ) -> pa.Table:
     """Return the call, operator, step and range that launched each GPU activity."""
     threads = Threads()
-    ops = _nested_ops(cpu_ops, op_links, threads)
+    ops = nested(cpu_ops, threads, known_parent=numbers(op_links["parent_row"], NONE))
     launch_thread = threads.of(launches)
     launch_start, launch_end = numbers(launches["start_ns"]), numbers(launches["end_ns"])
     launch = _launch_of(kernels, launches)
     linked = launch != NONE
     op = np.full(len(kernels), NONE, np.int64)
-    around = ops.around(launch_thread, launch_start)
+    around = _operators_of_calls(launches, cpu_ops, ops, launch_thread)
     op[linked] = around[launch[linked]]
     by_nesting = op != NONE
     by_id = ~by_nesting & _fill(op, ~by_nesting, _op_by_external_id(kernels, cpu_ops))
@@ -103,24 +103,18 @@ def launch_links(
 ) -> pa.Table:
     """Return the operator and step of each launching call, and how much it launched."""
     threads = Threads()
-    ops = _nested_ops(cpu_ops, op_links, threads)
+    ops = nested(cpu_ops, threads, known_parent=numbers(op_links["parent_row"], NONE))
     start = numbers(launches["start_ns"])
     launch = _launch_of(kernels, launches)
     launched = np.bincount(launch[launch != NONE], minlength=len(launches))
     return pa.table(
         [
-            _row(ops.around(threads.of(launches), start)),
+            _row(_operators_of_calls(launches, cpu_ops, ops, threads.of(launches))),
             _step_column(_steps_at(annotations, start)),
             number(launched, pa.int64()),
         ],
         schema=DERIVED["launch_links"],
     )
-
-
-def _nested_ops(cpu_ops: pa.Table, op_links: pa.Table, threads: Threads) -> Nested:
-    """Return the operators, whose callers `op_links` has found already."""
-    start, end = numbers(cpu_ops["start_ns"]), numbers(cpu_ops["end_ns"])
-    return Nested(threads.of(cpu_ops), start, end, numbers(op_links["parent_row"], NONE))
 
 
 def _launch_of(kernels: pa.Table, launches: pa.Table) -> Rows:
@@ -149,10 +143,27 @@ def _is_ambiguous(kernels: pa.Table, launches: pa.Table) -> NDArray[np.bool_]:
     return np.isin(numbers(kernels["correlation"]), reused)
 
 
-def _op_by_external_id(kernels: pa.Table, cpu_ops: pa.Table) -> Rows:
+def _operators_of_calls(
+    launches: pa.Table, cpu_ops: pa.Table, ops: Nested, thread: NDArray[np.int32]
+) -> Rows:
+    """Return the innermost operator round each call.
+
+    Where one begins or ends at the very time of the call, the call's id tells which it is.
+    """
+    time = numbers(launches["start_ns"])
+    around = ops.around(thread, time)
+    named = _op_by_external_id(launches, cpu_ops)
+    start = np.append(ops.start, NO_TIME)
+    end = np.append(ops.end, NO_TIME)[named]
+    is_open = (np.append(ops.thread, NONE)[named] == thread) & (start[named] <= time)
+    is_open &= (named != NONE) & (time <= end)
+    return np.where(is_open & ((start[around] == time) | (end == time)), named, around)
+
+
+def _op_by_external_id(rows: pa.Table, cpu_ops: pa.Table) -> Rows:
     ids = numbers(cpu_ops["external_id"])
     usable = np.flatnonzero(ids > 0)
-    wanted = numbers(kernels["external_id"])
+    wanted = numbers(rows["external_id"])
     ops = look_up(ids[usable], usable, wanted)
     ops[wanted <= 0] = NONE
     return ops
@@ -253,7 +264,7 @@ def steps_of(annotations: pa.Table) -> tuple[NDArray[np.int32], Rows, Rows]:
     rows = np.flatnonzero(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
     step = numbers(annotations["step"])[rows]
     start, end = numbers(annotations["start_ns"])[rows], numbers(annotations["end_ns"])[rows]
-    order = np.argsort(start, kind="stable")
+    order = ordered(start, end)
     step, start, end = step[order], start[order], end[order]
     first = np.append(True, step[1:] != step[:-1]) if len(step) else np.empty(0, bool)
     return step[first], start[first], end[first]
@@ -280,7 +291,8 @@ def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
     forward_thread = numbers(cpu_ops["forward_thread"])
     forward = np.full(len(cpu_ops), NONE, np.int64)
     how = np.full(len(cpu_ops), NONE, np.int32)
-    ahead = np.flatnonzero((sequence >= 0) & (forward_thread <= 0))
+    is_forward = (sequence >= 0) & (forward_thread <= 0)
+    ahead = ops.order[is_forward[ops.order]]
     behind = np.flatnonzero((sequence >= 0) & (forward_thread > 0))
     wanting, forward_ops = _made_before(ahead, behind, sequence, ops)
     good = _of_best_thread(forward_thread[wanting], ops.thread[forward_ops])
@@ -292,13 +304,13 @@ def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
 def _made_before(ahead: Rows, behind: Rows, sequence: Rows, ops: Nested) -> tuple[Rows, Rows]:
     """Return backward operators and what each forward thread made under their number before: the
     innermost, so the last."""
-    ahead = ahead[ordered(sequence[ahead], ops.thread[ahead], ops.start[ahead])]
+    ahead = ahead[ordered(sequence[ahead])]
     last = heads(sequence[ahead], ops.thread[ahead])
     ahead = ahead[np.append(last[1:], True)[: len(ahead)]]
     first, stop = (np.searchsorted(sequence[ahead], sequence[behind], s) for s in ("left", "right"))
     row, nth = repeated(stop - first)
     wanting, forward_ops = behind[row], ahead[first[row] + nth]
-    before = ops.start[forward_ops] < ops.start[wanting]
+    before = ops.start[forward_ops] <= ops.start[wanting]  # in whole microseconds both at once
     return wanting[before], forward_ops[before]
 
 

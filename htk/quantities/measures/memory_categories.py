@@ -142,7 +142,8 @@ class _When:
         of the operator before it."""
         of_ops, of_ranges, thread = threads_of(self._ops, self._ranges, events)
         time, end = numbers(events["time_ns"]), numbers(self._ops["end_ns"])
-        ops = Nested(of_ops, self._start, end, numbers(self._op_links["parent_row"], NONE))
+        parent, ids = numbers(self._op_links["parent_row"], NONE), numbers(self._ops["external_id"])
+        ops = Nested(of_ops, self._start, end, parent, ids)
         ranges = Nested(of_ranges, *(numbers(self._ranges[c]) for c in ("start_ns", "end_ns")))
         named = np.append(phases_of_ranges(self._ranges), OTHER)[ranges.around(thread, time)]
         inside, last = ops.around(thread, time), SegmentTimes(of_ops, self._start)

@@ -6,11 +6,12 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, text
+from htk.base.columns.arrow import matching, number, numbers, text, valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.nesting import nest
+from htk.base.columns.nesting import Nested
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints
+from htk.quantities.measures.passes import threads_of
 
 # c10::DeviceType; accelerators other than CUDA and HIP keep their number.
 _KINDS = {0: "cpu", 1: "gpu", 6: "gpu", 12: "xpu", 13: "mps", 20: "privateuse"}
@@ -86,17 +87,8 @@ def failures(memory: pa.Table, use: MemoryUse) -> Ints:
 
 def operators_at(memory: pa.Table, cpu_ops: pa.Table) -> Ints:
     """Return the innermost operator of the thread at the time of each memory event, or NONE."""
-    columns = []
-    for name in ("process", "thread"):
-        both = pa.chunked_array([*cpu_ops[name].chunks, *memory[name].chunks], cpu_ops[name].type)
-        columns.append(codes_of(both)[0].astype(np.int64))
-    ranks = [numbers(t["rank"], NONE).astype(np.int64) for t in (cpu_ops, memory)]
-    thread = Groups.by_keys([np.concatenate(ranks), *columns]).group_ids
-    time = numbers(memory["time_ns"])
-    starts = np.concatenate([numbers(cpu_ops["start_ns"]), time])
-    ends = np.concatenate([numbers(cpu_ops["end_ns"]), time - 1])  # calls that end then are over
-    parent, _ = nest(thread.astype(np.int32), starts, ends)
-    ops = parent[cpu_ops.num_rows :].astype(np.int64)
-    has_thread = columns[1][cpu_ops.num_rows :] != NONE
-    # two events of one instant may seem to hold one another: only operators hold
-    return np.where((ops < cpu_ops.num_rows) & has_thread, ops, NONE)
+    of_ops, of_events = threads_of(cpu_ops, memory)
+    start, end, ids = (numbers(cpu_ops[c], NONE) for c in ("start_ns", "end_ns", "external_id"))
+    ops = Nested(of_ops, start, end, ids=ids)
+    has_thread = valid(memory["thread"])
+    return np.where(has_thread, ops.around(of_events, numbers(memory["time_ns"])), NONE)

@@ -46,12 +46,32 @@ def covered(spans: Intervals, start: int, end: int) -> int:
     return total
 
 
+def _id_of(span: Span) -> int:
+    """Return the number that the profiler gave a span as it began; -1: none."""
+    number = span.number("External id", "external id", "Python id")
+    return -1 if number is None else number
+
+
+def _began_in_order(spans: Sequence[Span]) -> bool:
+    """Return whether each span of a thread has a higher id than all that began before it."""
+    highest = before = -1
+    time: int | None = None
+    for start, number in sorted((span.start, _id_of(span)) for span in spans):
+        if start != time:
+            before, time = highest, start
+        if number < 0 or number < before:
+            return False
+        highest = max(highest, number)
+    return True
+
+
 class Nesting:
     """Which span of a thread lies in which.
 
     A span lies in the one of its thread that began last before it and has not ended when it
-    begins; of two that begin together the longer is outside. A span without length holds nothing,
-    and one may lie at the very end of its caller.
+    begins. Of two that begin together the one with the lower id is outside, on threads where ids
+    grow with time; else the longer. A span without length holds nothing, and one may lie at the
+    very end of its caller.
     """
 
     def __init__(self, spans: Sequence[Span]) -> None:
@@ -61,7 +81,13 @@ class Nesting:
         for row, span in enumerate(spans):
             self._rows.setdefault(span.thread, []).append(row)
         for rows in self._rows.values():
-            rows.sort(key=lambda row: (spans[row].start, -spans[row].end, row))
+            counted = _began_in_order([spans[row] for row in rows])
+            rows.sort(
+                key=lambda row: (
+                    *(spans[row].start, _id_of(spans[row]) if counted else 0),
+                    *(-spans[row].end, row),
+                )
+            )
             self._nest(rows)
         self._starts = {
             thread: [spans[row].start for row in rows] for thread, rows in self._rows.items()

@@ -91,7 +91,7 @@ class File:
                 call = _last_before(self.calls, calls.get(correlation, []), activity.start)
             if call != NONE:
                 moment = self.calls[call].start
-                op = self.nested.around(self.calls[call].thread, moment)
+                op = self._operator_of_call(self.calls[call], ops)
             named = activity.number("External id", "external id") or 0
             if op == NONE and named > 0 and named in ops:
                 op = ops[named]
@@ -102,6 +102,17 @@ class File:
             self.call_of.append(call)
             self.op_of.append(op)
             self.moments.append(moment)
+
+    def _operator_of_call(self, call: Span, ops: Mapping[int | None, int]) -> int:
+        """Return the operator round a call; where one begins or ends with it the id tells which."""
+        around = self.nested.around(call.thread, call.start)
+        named = ops.get(call.number("External id", "external id"), NONE)
+        if named == NONE:
+            return around
+        operator = self.ops[named]
+        is_open = operator.thread == call.thread and operator.start <= call.start <= operator.end
+        begins_then = around != NONE and self.ops[around].start == call.start
+        return named if is_open and (begins_then or operator.end == call.start) else around
 
     def _events(self) -> dict[Key, Row]:
         rows: dict[Key, Row] = {("events",): {"rows": self.recording.events}}
@@ -307,6 +318,7 @@ def _last_before(calls: list[Span], rows: list[int], time: int) -> int:
 def _host_steps(annotations: Iterable[Span]) -> list[Span]:
     """Return the steps of the host in order, the first of those that follow with one number."""
     steps = sorted(
-        (s for s in annotations if s.step is not None and not s.on_gpu), key=attrgetter("start")
+        (s for s in annotations if s.step is not None and not s.on_gpu),
+        key=attrgetter("start", "end"),
     )
     return steps[:1] + [s for before, s in pairwise(steps) if s.step != before.step]

@@ -31,11 +31,10 @@ def nest(request):
 
 
 def by_all_pairs(rows):
-    """The last span, in order of start, length and row, that is open when this one begins."""
+    """The last span, in order of start and row, that is open when this one begins."""
 
     def place(i):
-        _thread, start, length = rows[i]
-        return start, -(start + length), i
+        return rows[i][1], i
 
     parents = []
     for i, (thread, *_) in enumerate(rows):
@@ -76,18 +75,40 @@ def test_rows_in_any_order(nest):
 
 def test_an_instant_at_the_end_of_a_call_is_of_the_innermost_that_ends_there(nest):
     """As HTA asserts; in whole microseconds as_strided begins where the transpose round it ends."""
-    assert nest([(1, 0, 0), (1, 0, 5), (1, 4, 0), (1, 5, 0)]) == ([1, -1, 1, 1], [1, 0, 1, 1])
-    rows = [(1, 0, 9), (1, 2, 3), (1, 3, 2), (1, 5, 0), (1, 5, 0), (1, 5, 2)]
-    assert nest(rows)[0] == [-1, 0, 1, 5, 5, 0], "what begins there and lasts comes first"
-    assert nest(rows[:5])[0] == [-1, 0, 1, 2, 2], "and an instant encloses nothing"
+    assert nest([(1, 0, 5), (1, 0, 0), (1, 4, 0), (1, 5, 0)]) == ([-1, 0, 0, 0], [0, 1, 1, 1])
+    rows = [(1, 0, 9), (1, 2, 3), (1, 3, 2), (1, 5, 2), (1, 5, 0), (1, 5, 0)]
+    assert nest(rows)[0] == [-1, 0, 1, 0, 3, 3], "what begins there and lasts comes first"
+    assert nest([*rows[:3], *rows[4:]])[0] == [-1, 0, 1, 2, 2], "and an instant encloses nothing"
 
 
-def test_of_spans_that_begin_together_the_longer_is_the_parent(nest):
-    assert nest([(1, 0, 5), (1, 0, 9)]) == ([1, -1], [1, 0])
-
-
-def test_of_spans_alike_the_earlier_row_is_the_parent(nest):
+def test_of_spans_that_begin_together_the_earlier_row_is_the_parent(nest):
     assert nest([(1, 0, 5), (1, 0, 5)]) == ([-1, 0], [0, 1])
+    assert nest([(1, 0, 5), (1, 0, 9), (1, 6, 1)]) == ([-1, 0, 1], [0, 1, 2])
+
+
+def nested_parents(rows, ids=None):
+    threads, starts, lengths = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    ids = None if ids is None else np.array(ids)
+    return nesting.Nested(threads, starts, starts + lengths, ids=ids).parent.tolist()
+
+
+def test_of_spans_that_begin_together_the_longer_is_the_parent():
+    assert nested_parents([(1, 0, 5), (1, 0, 9)]) == [1, -1]
+
+
+def test_of_spans_that_begin_together_the_one_with_the_lower_id_came_first():
+    """As `item` follows `as_strided` in one microsecond, and does not call it."""
+    rows = [(1, 0, 9), (1, 4, 1), (1, 4, 0), (1, 4, 1)]
+    assert nested_parents(rows, ids=[1, 3, 2, 4]) == [-1, 0, 0, 1]
+    assert nested_parents(rows, ids=[1, 4, 2, 3]) == [-1, 3, 0, 0], "whichever the file has first"
+    assert nested_parents(rows) == [-1, 0, 3, 1]
+
+
+def test_ids_that_do_not_grow_with_time_tell_nothing():
+    rows = [(1, 0, 9), (1, 4, 1), (1, 4, 0), (2, 0, 3), (2, 1, 1), (2, 1, 0)]
+    assert nested_parents(rows, ids=[7, 3, 2, 1, 6, 5])[:3] == [-1, 0, 1]
+    assert nested_parents(rows, ids=[7, 3, 2, 1, 6, 5])[3:] == [-1, 3, 3], "another thread's do"
+    assert nested_parents(rows, ids=[1, 3, -1, 4, 6, 5])[:3] == [-1, 0, 1], "one has none"
 
 
 def test_a_child_may_end_after_its_parent(nest):
@@ -95,7 +116,7 @@ def test_a_child_may_end_after_its_parent(nest):
 
 
 def test_a_span_without_length_encloses_nothing(nest):
-    assert nest([(1, 3, 0), (1, 3, 0), (1, 0, 5)]) == ([2, 2, -1], [1, 1, 0])
+    assert nest([(1, 0, 5), (1, 3, 0), (1, 3, 0)]) == ([-1, 0, 0], [0, 1, 1])
 
 
 def test_nothing(nest):

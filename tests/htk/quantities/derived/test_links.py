@@ -76,6 +76,33 @@ def test_of_two_calls_with_one_correlation_the_driver_s_counts(tmp_path: Path) -
     assert (row["launch_row"], row["op_row"]) == ("cuLaunchKernelEx", "aten::mm")
 
 
+def test_where_operators_begin_or_end_with_a_call_its_id_tells(
+    tmp_path: Path,
+) -> None:
+    """In whole microseconds `mul` may begin with the call that `add` made at its end."""
+
+    def operator_of(name: int) -> str:
+        made = launch(7, 5, 1)
+        made["args"]["External id"] = name
+        (row,) = launched(
+            tmp_path,
+            op("aten::linear", 0, 9, **{"External id": 1}),
+            op("aten::add", 3, 2, **{"External id": 2}),
+            op("aten::mul", 5, 3, **{"External id": 3}),
+            op("aten::relu", 5, 1, tid=2, **{"External id": 4}),
+            op("aten::norm", 8, 1, **{"External id": 5}),
+            made,
+            kernel("k", 50, 10, 7),
+        )
+        return str(row["op_row"])
+
+    assert operator_of(1) == "aten::linear"
+    assert operator_of(2) == "aten::add"
+    assert operator_of(3) == "aten::mul"
+    assert operator_of(4) == "aten::mul", "another thread's"
+    assert operator_of(5) == "aten::mul", "not yet open"
+
+
 def test_a_graph_launch_owns_all_its_kernels(tmp_path: Path) -> None:
     rows = launched(
         tmp_path,
