@@ -1,52 +1,51 @@
 """Iterations of an inference server."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, texts, truths
+from htk.base.columns.arrow import codes_of, matching, number, numbers, texts, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable, UsageError
+from htk.base.names.server_ranges import (
+    FORMS,
+    ServerRange,
+    Side,
+    form_of,
+    phase_of,
+    read_server_range,
+)
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.launching import launched_within
-
-# Formats in the order of how much they tell; the first that occurs is read.
-_SUMS = r"\((?:sq(?P<{0}_tokens>\d+)(?:sk(?P<{0}_context>\d+))?|(?P<{0}_plain>\d+))[^)]*\)"
-_FORMATS = {
-    "execute_…": re.compile(
-        r"execute_(?:(?P<padded>\d+)_)?context_(?P<prefill>\d+)"
-        + _SUMS.format("prefill")
-        + r"_generation_(?P<decode>\d+)"
-        + _SUMS.format("decode")
-    ),
-    "step[…]": re.compile(
-        r"step\[(?P<mode>\w+) bs=(?P<requests>\d+)(?: toks=(?P<tokens>\d+))?[^\]]*\]"
-    ),
-    "plain": re.compile(r"(?P<mode>prefill|decode|extend|generate)\b.*", re.IGNORECASE),
-}
-_PREFILL = ("extend", "prefill", "mixed")
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
     iteration=(pa.int32(), "Number of the iteration on its rank, from 0."),
-    phase=(TEXT, "prefill, decode or mixed."),
+    phase=(TEXT, "prefill, decode, mixed, idle, draft (of a draft model) or diffusion."),
     prefill_requests=(pa.int64(), "Requests being read; null where not told."),
     prefill_tokens=(pa.int64(), "Their tokens in this iteration."),
     decode_requests=(pa.int64(), "Requests being answered."),
     decode_tokens=(pa.int64(), "Tokens computed for them."),
     context_tokens=(pa.int64(), "Tokens attended to, of all requests."),
     padded_tokens=(pa.int64(), "Tokens computed, padding included."),
+    traits=(TEXT, "chunked: prompts of which a part was read before; speculative; padded."),
     start_ns=(pa.int64(), "Start on the CPU, absolute."),
     cpu_ns=(pa.int64(), "Time on the CPU."),
     device_busy_ns=(pa.int64(), "Time that something ran on the GPU, of what it launched."),
     gpu_span_ns=(pa.int64(), "From the first of that to the last end; null: nothing."),
     gap_ns=(pa.int64(), "From the GPU end of the iteration before; negative where they overlap."),
+    elapsed_ns=(
+        pa.int64(),
+        "From the GPU end of the iteration before (of the first: from its first start) to its own, "
+        "without waits for work that was not recorded.",
+    ),
     kernels=(pa.int64(), "GPU activities."),
 )
 
@@ -58,6 +57,7 @@ def serving_iterations(
     annotations: pa.Table,
     kernels: pa.Table,
     kernel_links: pa.Table,
+    idle_causes: pa.Table,
     *,
     match: Annotated[
         str | None, "Regular expression that names must match: ranges that are iterations."
@@ -65,103 +65,126 @@ def serving_iterations(
 ) -> pa.Table:
     """What does each iteration of an inference server do, and how long does it take?
 
-    Token counts come from the names of the ranges that vLLM and SGLang put round their iterations.
-    Others need --match; its named groups prefill, prefill_tokens, decode, decode_tokens, padded
-    and mode are understood.
+    Token counts come from the names of the ranges that vLLM, SGLang, ATOM, TensorRT-LLM and xDiT
+    put round their iterations. Others need --match; its named groups prefill, prefill_tokens,
+    decode, decode_tokens, padded and mode are understood.
     """
-    form, read, rows = _iterations(annotations, match)
+    read, rows, form = _iterations(annotations, match)
     rows = rows[np.lexsort((numbers(annotations["start_ns"])[rows], _ranks(annotations)[rows]))]
     start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
     rank = _ranks(annotations)[rows]
     iteration = launched_within(rank, start, end, kernels, kernel_links)
     gpu = _OnGpu(iteration, len(rows), kernels)
     codes, names = codes_of(annotations["name"])
-    facts = [_facts(read, names[int(codes[r])].as_py()) for r in rows.tolist()]
-    numbered = np.arange(len(rows)) - np.searchsorted(rank, rank)
-    same = np.append(False, rank[1:] == rank[:-1]) & (gpu.count > 0)
-    same[1:] &= gpu.count[:-1] > 0
-    gap = gpu.first - np.append(0, gpu.last[:-1])
-    some = gpu.count > 0
+    told = [read(str(names[code])) or _UNTOLD for code in codes[rows].tolist()]
+    cycle = numbers(annotations["cycle"], -1)[rows]
+    same = (rank[1:] == rank[:-1]) & (cycle[1:] == cycle[:-1])
+    follows = np.append(False, same) & (gpu.count > 0)
+    follows[1:] &= gpu.count[:-1] > 0
+    before = np.append(0, gpu.last[:-1])
+    span = gpu.last - gpu.first
+    elapsed = np.where(follows, gpu.last - np.minimum(before, gpu.last), span)
+    waited = _unrecorded_waits(idle_causes, rank, gpu.last - elapsed, gpu.last)
     answer = pa.table(
-        [
-            number(rank, pa.int32(), rank >= 0),
-            number(numbered, pa.int32()),
-            texts([_phase(f) for f in facts]),
-            *(pa.array([f.get(name) for f in facts], pa.int64()) for name in _COUNTS),
-            number(start, pa.int64()),
-            number(end - start, pa.int64()),
-            number(gpu.busy, pa.int64()),
-            number(gpu.last - gpu.first, pa.int64(), some),
-            number(gap, pa.int64(), same),
-            number(gpu.count, pa.int64()),
-        ],
+        {
+            "rank": number(rank, pa.int32(), rank >= 0),
+            "iteration": number(np.arange(len(rows)) - np.searchsorted(rank, rank), pa.int32()),
+            "phase": texts([one.phase for one in told]),
+            **{
+                name: pa.array([of(one) for one in told], pa.int64())
+                for name, of in _COUNTS.items()
+            },
+            "traits": texts([", ".join(one.traits) or None for one in told]),
+            "start_ns": number(start, pa.int64()),
+            "cpu_ns": number(end - start, pa.int64()),
+            "device_busy_ns": number(gpu.busy, pa.int64()),
+            "gpu_span_ns": number(span, pa.int64(), gpu.count > 0),
+            "gap_ns": number(gpu.first - before, pa.int64(), follows),
+            "elapsed_ns": number(elapsed - waited, pa.int64(), gpu.count > 0),
+            "kernels": number(gpu.count, pa.int64()),
+        },
         schema=RETURNS,
     )
     return with_coverage(answer, format=form, activities_in_no_iteration=int((iteration < 0).sum()))
 
 
-_COUNTS = (
-    "prefill_requests",
-    "prefill_tokens",
-    "decode_requests",
-    "decode_tokens",
-    "context_tokens",
-    "padded_tokens",
-)
+_UNTOLD = ServerRange(None, Side(), Side())
 
 
-def _iterations(annotations: pa.Table, match: str | None) -> tuple[str, re.Pattern[str], Ints]:
-    forms = {"--match": _compiled(match)} if match else _FORMATS
+def _context(told: ServerRange) -> int | None:
+    present = [side.keys for side in (told.prompts, told.answers) if side.requests]
+    return sum(keys for keys in present if keys) if present and None not in present else None
+
+
+_COUNTS: dict[str, Callable[[ServerRange], int | None]] = {
+    "prefill_requests": lambda told: told.prompts.requests,
+    "prefill_tokens": lambda told: told.prompts.tokens,
+    "decode_requests": lambda told: told.answers.requests,
+    "decode_tokens": lambda told: told.answers.tokens,
+    "context_tokens": _context,
+    "padded_tokens": lambda told: told.computed,
+}
+
+
+def _iterations(
+    annotations: pa.Table, match: str | None
+) -> tuple[Callable[[str], ServerRange | None], Ints, str]:
+    """Return what reads the names of a recording's iterations, their rows, and their form."""
     codes, names = codes_of(annotations["name"])
     host = ~truths(annotations["on_gpu"])
-    for form, read in forms.items():
-        fits = np.array([bool(read.match(n)) for n in names.to_pylist()] + [False], bool)
+    if match:
+        pattern = _compiled(match)
+        forms = ["--match" if pattern.match(name) else None for name in names.to_pylist()]
+        wanted = ["--match"]
+    else:
+        forms = [form_of(name) for name in names.to_pylist()]
+        wanted = [*FORMS]
+    for form in wanted:
+        fits = np.array([other == form for other in forms] + [False], bool)
         rows = np.flatnonzero(fits[codes] & host)
         if len(rows):
-            return form, read, rows
+            return (
+                (lambda name: _matched(pattern, name)) if match else read_server_range,
+                rows,
+                form,
+            )
     raise MissingTable(
-        "no ranges round the iterations of a server; vLLM and SGLang write them, others need "
-        "record_function and --match"
+        "no ranges round the iterations of a server; vLLM, SGLang, ATOM and TensorRT-LLM write "
+        "them, others need record_function and --match"
     )
 
 
 def _compiled(match: str) -> re.Pattern[str]:
-
     try:
         return re.compile(match)
     except re.error as error:
         raise UsageError(f"--match is not a regular expression: {error}") from None
 
 
-def _facts(read: re.Pattern[str], name: str) -> dict[str, int | str]:
-    match = read.match(name)
+def _matched(pattern: re.Pattern[str], name: str) -> ServerRange:
+    """Return what the named groups of --match tell."""
+    match = pattern.match(name)
     fields = {k: v for k, v in match.groupdict().items() if v is not None} if match else {}
-    facts: dict[str, int | str] = {}
-    mode = fields.get("mode", "").lower()
-    side = "prefill" if mode in _PREFILL else "decode"
-    if mode:
-        facts["phase"] = side
-    counts = {
-        "prefill_requests": fields.get("prefill"),
-        "prefill_tokens": fields.get("prefill_tokens", fields.get("prefill_plain")),
-        "decode_requests": fields.get("decode"),
-        "decode_tokens": fields.get("decode_tokens", fields.get("decode_plain")),
-        "padded_tokens": fields.get("padded"),
-    }
-    if "requests" in fields:
-        counts |= {f"{side}_requests": fields["requests"], f"{side}_tokens": fields.get("tokens")}
-    facts |= {k: int(v) for k, v in counts.items() if v is not None and v.isdigit()}
-    contexts = [fields[k] for k in ("prefill_context", "decode_context") if k in fields]
-    if contexts:
-        facts["context_tokens"] = sum(map(int, contexts))
-    return facts
+    told = {name: int(value) for name, value in fields.items() if value.isdigit()}
+    prompts = Side(told.get("prefill"), told.get("prefill_tokens"))
+    answers = Side(told.get("decode"), told.get("decode_tokens"))
+    mode = read_server_range(fields.get("mode", ""))
+    phase = phase_of(prompts.requests, answers.requests) if mode is None else mode.phase
+    return ServerRange(phase, prompts, answers, told.get("padded"))
 
 
-def _phase(facts: dict[str, int | str]) -> str | None:
-    if "phase" in facts:
-        return str(facts["phase"])
-    sides = [s for s in ("prefill", "decode") if facts.get(f"{s}_requests")]
-    return "mixed" if len(sides) == 2 else sides[0] if sides else None
+def _unrecorded_waits(idle_causes: pa.Table, rank: Ints, start: Ints, end: Ints) -> Ints:
+    """Return how long each iteration's GPU waited for work that was not recorded."""
+    suspected = matching(idle_causes["cause"], "unrecorded_gpu_work_suspected".__eq__)
+    rows = np.flatnonzero(suspected)
+    waited = np.zeros(len(start), np.int64)
+    idle_rank = _ranks(idle_causes)[rows]
+    idle_start, idle_end = (numbers(idle_causes[c])[rows] for c in ("start_ns", "end_ns"))
+    for k in range(len(rows)):  # such waits are few
+        own = rank == idle_rank[k]
+        shared = np.minimum(end, idle_end[k]) - np.maximum(start, idle_start[k])
+        waited += np.where(own, np.maximum(shared, 0), 0)
+    return waited
 
 
 def _ranks(rows: pa.Table) -> Ints:

@@ -17,14 +17,13 @@ from htk.analyses.run.serving_iterations import serving_iterations
 from htk.base.columns.arrow import codes_of, numbers, truths
 from htk.base.columns.types import Floats
 from htk.base.errors import AnalysisError, MissingTable, UsageError
+from htk.base.names.server_ranges import is_capture_range, is_server_range
 from htk.physics.hardware import Gpu
 from htk.physics.kernel_time import partly_hidden
 from htk.physics.op_costs.serving import Tokens, sides_of
 from htk.planning.plan.compute import PRODUCTS, achievable
 from htk.planning.serving.formats import WEIGHTS, WeightFormat
 
-_SERVERS = re.compile(r"execute_\S*context_\d|step\[\w+ bs=\d")
-_CAPTURE = re.compile(r"capture_\d+_[A-Z]+")
 _BALANCE = 200.0  # tokens at which products in 16 bits take as long as reading, of usual GPUs
 _SHARED = 8  # heads of queries that usually read the same keys and values
 _FORMATS = ((re.compile(r"mxfp4"), "mxfp4"), (re.compile(r"fp8|_f8|e4m3|F8", re.ASCII), "fp8"))
@@ -74,7 +73,7 @@ def of_server(tables: Mapping[str, pa.Table]) -> ServedIteration | None:
     if annotations is None or not annotations.num_rows:
         return None
     _, names = codes_of(annotations["name"])
-    if not any(_SERVERS.match(str(name)) for name in names.to_pylist()):
+    if not any(is_server_range(str(name)) for name in names.to_pylist()):
         return None
     try:
         return recorded(tables)
@@ -87,7 +86,11 @@ def recorded(tables: Mapping[str, pa.Table]) -> ServedIteration:
     _refuse_captures(tables["annotations"])
     try:
         rows = serving_iterations.function(
-            tables["annotations"], tables["kernels"], tables["kernel_links"], match=None
+            tables["annotations"],
+            tables["kernels"],
+            tables["kernel_links"],
+            tables["idle_causes"],
+            match=None,
         )
     except (AnalysisError, MissingTable, UsageError) as why:
         raise UsageError(f"serving: no iterations of a server were recorded: {why}") from None
@@ -114,8 +117,8 @@ def _refuse_captures(annotations: pa.Table) -> None:
     """Refuse a recording of engines that record their graphs: it serves nothing."""
     _, names = codes_of(annotations["name"])
     listed = [str(name) for name in names.to_pylist()]
-    captures = [name for name in listed if _CAPTURE.match(name)]
-    if captures and not any(_SERVERS.match(name) for name in listed):
+    captures = [name for name in listed if is_capture_range(name)]
+    if captures and not any(is_server_range(name) for name in listed):
         raise UsageError(
             f"serving: {captures[0]} is of a server that captures its graphs, which answers nobody;"
             " ask the recording in which they ran"

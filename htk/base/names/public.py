@@ -72,8 +72,13 @@ _PUT_TOGETHER = re.compile(
     rf"|Memset(?: \((?:{_MEMORY})\))?"
     r"|ProfilerStep\*|ProfilerStep#\d{1,9}|Torch-Compiled Region: \d{1,4}/\d{1,4}"
     # steps of serving engines, with counts of requests and tokens
-    r"|execute_(?:\d+_)?context_\d+\((?:s[qk]|\d)*\)_generation_\d+\((?:s[qk]|\d)*\)"
-    r"|step\[(?:DECODE|EXTEND|PREFILL|MIXED)(?: bs=\d+)?(?: toks=\d+)?\]"
+    r"|execute_(?:\d+_)?context_\d+\((?:s[qk]|[\d_])*\)_generation_\d+\((?:s[qk]|[\d_])*\)"
+    r"|execute_new_\d+_cached_\d+|execute_diffusion_\d+_\d+x\d+"
+    r"|step\[(?:DECODE|EXTEND|PREFILL|MIXED|IDLE|TARGET_VERIFY|DRAFT_EXTEND(?:_V2)?)"
+    r"(?: (?:bs|toks|c|g|[cg]_s[qk]|[cg]_sqs[qk])=\d+)*\]"
+    r"|(?:eager_)?(?:prefill|decode)\[bs=\d+(?:/\d+)?"
+    r"(?: (?:tok|p|d|spec|sk|sqs[qk]|tbo)=\d+)*\]"
+    r"|(?:\[Executor\] )?_forward_step(?: \d+)?: \d+ ctx reqs, (?:\d+ ctx tokens, )?\d+ gen reqs"
     r"|(?:GPU|stream|thread) ?\d{1,10} ?(?: \(python3?\))?",
     re.ASCII,
 )

@@ -1,9 +1,7 @@
 """Attention of an inference server: shapes are padded, the range of the iteration has the lengths.
 
-vLLM and SGLang name the range round an iteration by sums over its requests of queries (sq), keys
-(sk) and their products, apart for requests that are read and those that are answered:
-`execute_8192_context_2(sq9sk12sqsq45sqsk57)_generation_3(sq3sk70sqsq3sqsk70)`. A request of q
-queries and k keys has q·k − (q² − q)/2 pairs under its causal mask, hung at the bottom right.
+Sums of lengths come from `htk.base.names.server_ranges`. A request of q queries and k keys has
+q·k − (q² − q)/2 pairs under its causal mask, hung at the bottom right.
 Older versions tell queries and their products alone, `execute_context_1(9_81)_generation_0(0)`:
 where nothing is answered, and no prefix was cached, a request has as many keys as queries.
 """
@@ -11,11 +9,9 @@ where nothing is answered, and no prefix was cached, a request has as many keys 
 import re
 from dataclasses import dataclass
 
+from htk.base.names.server_ranges import Side, read_server_range
 from htk.physics.op_costs.call import Cost, OperatorCall, label
 
-_SUMS = r"\(sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)\)"
-_RANGE = re.compile(rf"execute_\S*context_\d+{_SUMS}_generation_\d+{_SUMS}")
-_READ_ALONE = re.compile(r"execute_\S*context_\d+\((\d+)_(\d+)\)_generation_0\(0\)")
 _ATTENTION = re.compile(
     r"unified_attention|paged_attention|_vllm_fa[23]_C::|flash_attn_3::(?:fwd|_flash_attn_forward)$"
     r"|aiter::mha_varlen_fwd"
@@ -46,19 +42,29 @@ def tokens_of(range_name: str) -> Tokens | None:
 
 def sides_of(range_name: str) -> tuple[Tokens, Tokens] | None:
     """Return the same of requests that are read, and of those that are answered."""
-    alone = _READ_ALONE.match(range_name)
-    if alone:
-        queries, products = int(alone[1]), int(alone[2])
-        return Tokens(queries, queries, (products + queries) // 2), Tokens(0, 0, 0)
-    match = _RANGE.match(range_name)
-    if not match:
+    told = read_server_range(range_name)
+    if told is None:
         return None
-    numbers = [int(n) for n in match.groups()]
-    prompts, answers = (
-        Tokens(q, k, products - (squares - q) // 2)
-        for q, k, squares, products in (numbers[:4], numbers[4:])
-    )
-    return prompts, answers
+    prompts, answers = _sums(told.prompts), _sums(told.answers)
+    if prompts is None and not told.answers.requests:
+        prompts = _read_alone(told.prompts)
+    return None if prompts is None or answers is None else (prompts, answers)
+
+
+def _sums(side: Side) -> Tokens | None:
+    if side.requests == 0:
+        return Tokens(0, 0, 0)
+    if side.tokens is None or side.keys is None or side.pairs is None:
+        return None
+    return Tokens(side.tokens, side.keys, side.pairs)
+
+
+def _read_alone(side: Side) -> Tokens | None:
+    """Return the sums of prompts whose range tells queries and products: as many keys as queries,
+    where no prefix was cached."""
+    if side.tokens is None or side.products is None:
+        return None
+    return Tokens(side.tokens, side.tokens, (side.products + side.tokens) // 2)
 
 
 def is_served(name: str) -> bool:

@@ -21,8 +21,8 @@ NAMES = {
         8192,
     ),
     "execute_context_1(888_788544)_generation_0(0)": ("prefill", 1, 888, 0, 0, None, None),
-    "step[DECODE bs=32]": ("decode", None, None, 32, None, None, None),
-    "step[EXTEND bs=2 toks=700]": ("prefill", 2, 700, None, None, None, None),
+    "step[DECODE bs=32]": ("decode", 0, 0, 32, 32, None, None),
+    "step[EXTEND bs=2 toks=700]": ("prefill", 2, 700, 0, 0, None, None),
     "decode": ("decode", None, None, None, None, None, None),
 }
 
@@ -52,6 +52,39 @@ def test_times_on_the_gpu() -> None:
     )
     assert (first["device_busy_ns"], first["gpu_span_ns"], first["gap_ns"]) == (20, 20, None)
     assert (second["device_busy_ns"], second["gap_ns"], second["iteration"]) == (10, 20, 1)
+    assert (first["elapsed_ns"], second["elapsed_ns"]) == (20, 30), "with the gap before it"
+
+
+def test_a_wait_for_unrecorded_work_is_no_time_of_an_iteration() -> None:
+    """Of the 30 ns after the first end 12 are a wait; 3 ns of another lie before the first."""
+    kernels = make("kernels", [{"start_ns": s, "end_ns": e} for s, e in ((100, 120), (140, 150))])
+    links = make("kernel_links", [{"launch_start_ns": t} for t in (1, 10)])
+    named = make("annotations", ranges(("step[DECODE bs=1]", 0, 10), ("step[DECODE bs=2]", 10, 30)))
+    cause = "unrecorded_gpu_work_suspected"
+    waits = [{"cause": cause, "start_ns": s, "end_ns": e} for s, e in ((97, 100), (125, 137))]
+    waits.append({"cause": "host_python", "start_ns": 137, "end_ns": 140})
+    rows = answer_of(
+        serving_iterations,
+        annotations=named,
+        kernels=kernels,
+        kernel_links=links,
+        idle_causes=make("idle_causes", waits),
+    )
+    assert [row["elapsed_ns"] for row in rows] == [20, 18]
+
+
+def test_recordings_of_a_rank_do_not_follow_each_other() -> None:
+    kernels = make("kernels", [{"start_ns": s, "end_ns": s + 5} for s in (100, 900)])
+    links = make("kernel_links", [{"launch_start_ns": t} for t in (1, 801)])
+    named = ranges(("step[DECODE bs=1]", 0, 10), ("step[DECODE bs=1]", 800, 810))
+    named[1]["cycle"] = 1
+    rows = answer_of(
+        serving_iterations,
+        annotations=make("annotations", named),
+        kernels=kernels,
+        kernel_links=links,
+    )
+    assert [(row["gap_ns"], row["elapsed_ns"]) for row in rows] == [(None, 5), (None, 5)]
 
 
 def test_other_servers_name_a_pattern() -> None:
