@@ -16,8 +16,8 @@ from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable, UsageError
 from htk.base.names.server_ranges import (
     FORMS,
+    RequestSums,
     ServerRange,
-    Side,
     form_of,
     phase_of,
     read_server_range,
@@ -76,7 +76,7 @@ def serving_iterations(
     iteration = launched_within(rank, start, end, kernels, kernel_links)
     gpu = _OnGpu(iteration, len(rows), kernels)
     codes, names = codes_of(annotations["name"])
-    told = [read(str(names[code])) or _UNTOLD for code in codes[rows].tolist()]
+    facts = [read(str(names[code])) or _UNTOLD for code in codes[rows].tolist()]
     cycle = numbers(annotations["cycle"], -1)[rows]
     same = (rank[1:] == rank[:-1]) & (cycle[1:] == cycle[:-1])
     follows = np.append(False, same) & (gpu.count > 0)
@@ -89,12 +89,12 @@ def serving_iterations(
         {
             "rank": number(rank, pa.int32(), rank >= 0),
             "iteration": number(np.arange(len(rows)) - np.searchsorted(rank, rank), pa.int32()),
-            "phase": texts([one.phase for one in told]),
+            "phase": texts([fact.phase for fact in facts]),
             **{
-                name: pa.array([of(one) for one in told], pa.int64())
+                name: pa.array([of(fact) for fact in facts], pa.int64())
                 for name, of in _COUNTS.items()
             },
-            "traits": texts([", ".join(one.traits) or None for one in told]),
+            "traits": texts([", ".join(fact.traits) or None for fact in facts]),
             "start_ns": number(start, pa.int64()),
             "cpu_ns": number(end - start, pa.int64()),
             "device_busy_ns": number(gpu.busy, pa.int64()),
@@ -108,21 +108,21 @@ def serving_iterations(
     return with_coverage(answer, format=form, activities_in_no_iteration=int((iteration < 0).sum()))
 
 
-_UNTOLD = ServerRange(None, Side(), Side())
+_UNTOLD = ServerRange(None, RequestSums(), RequestSums())
 
 
-def _context(told: ServerRange) -> int | None:
-    present = [side.keys for side in (told.prompts, told.answers) if side.requests]
+def _context(fact: ServerRange) -> int | None:
+    present = [side.keys for side in (fact.prompts, fact.answers) if side.requests]
     return sum(keys for keys in present if keys) if present and None not in present else None
 
 
 _COUNTS: dict[str, Callable[[ServerRange], int | None]] = {
-    "prefill_requests": lambda told: told.prompts.requests,
-    "prefill_tokens": lambda told: told.prompts.tokens,
-    "decode_requests": lambda told: told.answers.requests,
-    "decode_tokens": lambda told: told.answers.tokens,
+    "prefill_requests": lambda fact: fact.prompts.requests,
+    "prefill_tokens": lambda fact: fact.prompts.tokens,
+    "decode_requests": lambda fact: fact.answers.requests,
+    "decode_tokens": lambda fact: fact.answers.tokens,
     "context_tokens": _context,
-    "padded_tokens": lambda told: told.computed,
+    "padded_tokens": lambda fact: fact.computed,
 }
 
 
@@ -165,12 +165,12 @@ def _matched(pattern: re.Pattern[str], name: str) -> ServerRange:
     """Return what the named groups of --match tell."""
     match = pattern.match(name)
     fields = {k: v for k, v in match.groupdict().items() if v is not None} if match else {}
-    told = {name: int(value) for name, value in fields.items() if value.isdigit()}
-    prompts = Side(told.get("prefill"), told.get("prefill_tokens"))
-    answers = Side(told.get("decode"), told.get("decode_tokens"))
+    counts = {name: int(value) for name, value in fields.items() if value.isdigit()}
+    prompts = RequestSums(counts.get("prefill"), counts.get("prefill_tokens"))
+    answers = RequestSums(counts.get("decode"), counts.get("decode_tokens"))
     mode = read_server_range(fields.get("mode", ""))
     phase = phase_of(prompts.requests, answers.requests) if mode is None else mode.phase
-    return ServerRange(phase, prompts, answers, told.get("padded"))
+    return ServerRange(phase, prompts, answers, counts.get("padded"))
 
 
 def _unrecorded_waits(idle_causes: pa.Table, rank: Ints, start: Ints, end: Ints) -> Ints:

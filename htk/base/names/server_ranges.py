@@ -23,7 +23,7 @@ PREFILL, DECODE, MIXED, IDLE, DRAFT, DIFFUSION = (
 
 
 @dataclass(frozen=True)
-class Side:
+class RequestSums:
     """Sums over the requests of an iteration that are read, or over those that are answered; None:
     the name does not tell."""
 
@@ -44,7 +44,7 @@ class Side:
         return self.products - (self.squares - self.tokens) // 2
 
 
-NOBODY = Side(0, 0, 0, 0, 0)
+NOBODY = RequestSums(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class ServerRange:
     """What the name of a range tells of an iteration."""
 
     phase: str | None
-    prompts: Side
-    answers: Side
+    prompts: RequestSums
+    answers: RequestSums
     computed: int | None = None  # tokens, padding included
 
     @property
     def tokens(self) -> int | None:
         """The tokens of all requests; None: not told."""
-        told = (self.prompts.tokens, self.answers.tokens)
-        return None if None in told else sum(n for n in told if n is not None)
+        both = (self.prompts.tokens, self.answers.tokens)
+        return None if None in both else sum(n for n in both if n is not None)
 
     @property
     def padding(self) -> int | None:
@@ -139,29 +139,29 @@ def phase_of(prompts: int | None, answers: int | None) -> str | None:
 
 
 def _read_vllm(match: re.Match[str]) -> ServerRange:
-    told = {name: int(value) for name, value in match.groupdict().items() if value is not None}
-    prompts, answers = (_vllm_side(told, name) for name in ("prompts", "answers"))
+    counts = {name: int(value) for name, value in match.groupdict().items() if value is not None}
+    prompts, answers = (_vllm_side(counts, name) for name in ("prompts", "answers"))
     phase = phase_of(prompts.requests, answers.requests)
-    return ServerRange(phase, prompts, answers, told.get("computed"))
+    return ServerRange(phase, prompts, answers, counts.get("computed"))
 
 
-def _vllm_side(told: Mapping[str, int], name: str) -> Side:
-    tokens = told.get(f"{name}_tokens", told.get(f"{name}_plain"))
-    products = told.get(f"{name}_products", told.get(f"{name}_plain_products"))
-    keys, squares = told.get(f"{name}_keys"), told.get(f"{name}_squares")
-    return Side(told[f"{name}_requests"], tokens, keys, squares, products)
+def _vllm_side(counts: Mapping[str, int], name: str) -> RequestSums:
+    tokens = counts.get(f"{name}_tokens", counts.get(f"{name}_plain"))
+    products = counts.get(f"{name}_products", counts.get(f"{name}_plain_products"))
+    keys, squares = counts.get(f"{name}_keys"), counts.get(f"{name}_squares")
+    return RequestSums(counts[f"{name}_requests"], tokens, keys, squares, products)
 
 
 def _read_counts(match: re.Match[str]) -> ServerRange:
     new, cached = int(match["new"]), int(match["cached"])
-    return ServerRange(phase_of(new, cached), Side(new), Side(cached))
+    return ServerRange(phase_of(new, cached), RequestSums(new), RequestSums(cached))
 
 
 def _facts_of(text: str) -> tuple[dict[str, int], int | None]:
     """Return the numbers of `bs=117/128 tok=117`, and the 128 that is computed."""
-    found = _FACT.findall(text)
-    padded = next((int(most) for _, _, most in found if most), None)
-    return {name: int(value) for name, value, _ in found}, padded
+    each = _FACT.findall(text)
+    padded = next((int(most) for _, _, most in each if most), None)
+    return {name: int(value) for name, value, _ in each}, padded
 
 
 def _read_sglang(match: re.Match[str]) -> ServerRange:
@@ -187,9 +187,9 @@ def _read_sglang(match: re.Match[str]) -> ServerRange:
 
 def _sglang_side(
     facts: Mapping[str, int], letter: str, requests: int | None, tokens: int | None
-) -> Side:
-    told = {name: facts.get(f"{letter}_{name}") for name in ("sk", "sqsq", "sqsk")}
-    return Side(requests, facts.get(f"{letter}_sq", tokens), *told.values())
+) -> RequestSums:
+    sums = {name: facts.get(f"{letter}_{name}") for name in ("sk", "sqsq", "sqsk")}
+    return RequestSums(requests, facts.get(f"{letter}_sq", tokens), *sums.values())
 
 
 def _read_atom(match: re.Match[str]) -> ServerRange:
@@ -197,29 +197,29 @@ def _read_atom(match: re.Match[str]) -> ServerRange:
     batch, tokens = facts.get("bs"), facts.get("tok")
     sums = (facts.get("sk"), facts.get("sqsq"), facts.get("sqsk"))
     if match["mode"] == "prefill":
-        return ServerRange(PREFILL, Side(batch, tokens, *sums), NOBODY, most)
+        return ServerRange(PREFILL, RequestSums(batch, tokens, *sums), NOBODY, most)
     read = facts.get("p", 0)
     answered = facts.get("d", batch)
     if read:  # its sums are of both sides together
-        return ServerRange(MIXED, Side(read), Side(answered))
+        return ServerRange(MIXED, RequestSums(read), RequestSums(answered))
     each = tokens // batch if tokens and batch else 1
     computed = None if most is None else most * each
-    return ServerRange(DECODE, NOBODY, Side(answered, tokens, *sums), computed)
+    return ServerRange(DECODE, NOBODY, RequestSums(answered, tokens, *sums), computed)
 
 
 def _read_tensorrt(match: re.Match[str]) -> ServerRange:
     read, answered = int(match["prompts"]), int(match["answers"])
     tokens = match["tokens"]
-    prompts = Side(read, int(tokens)) if tokens else Side(read, None if read else 0)
-    return ServerRange(phase_of(read, answered), prompts, Side(answered))
+    prompts = RequestSums(read, int(tokens)) if tokens else RequestSums(read, None if read else 0)
+    return ServerRange(phase_of(read, answered), prompts, RequestSums(answered))
 
 
 def _read_xdit(match: re.Match[str]) -> ServerRange:
-    return ServerRange(DIFFUSION, NOBODY, Side(int(match["requests"])))
+    return ServerRange(DIFFUSION, NOBODY, RequestSums(int(match["requests"])))
 
 
 def _read_word(match: re.Match[str]) -> ServerRange:
-    return ServerRange(_SGLANG_PHASES[match["mode"].lower()], Side(), Side())
+    return ServerRange(_SGLANG_PHASES[match["mode"].lower()], RequestSums(), RequestSums())
 
 
 # In the order of how much they tell; of a recording that holds several, the first is read.

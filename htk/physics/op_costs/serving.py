@@ -9,7 +9,7 @@ where nothing is answered, and no prefix was cached, a request has as many keys 
 import re
 from dataclasses import dataclass
 
-from htk.base.names.server_ranges import Side, read_server_range
+from htk.base.names.server_ranges import RequestSums, read_server_range
 from htk.physics.op_costs.call import Cost, OperatorCall, label
 
 _ATTENTION = re.compile(
@@ -42,16 +42,16 @@ def tokens_of(range_name: str) -> Tokens | None:
 
 def sides_of(range_name: str) -> tuple[Tokens, Tokens] | None:
     """Return the same of requests that are read, and of those that are answered."""
-    told = read_server_range(range_name)
-    if told is None:
+    iteration = read_server_range(range_name)
+    if iteration is None:
         return None
-    prompts, answers = _sums(told.prompts), _sums(told.answers)
-    if prompts is None and not told.answers.requests:
-        prompts = _read_alone(told.prompts)
+    prompts, answers = _sums(iteration.prompts), _sums(iteration.answers)
+    if prompts is None and not iteration.answers.requests:
+        prompts = _read_alone(iteration.prompts)
     return None if prompts is None or answers is None else (prompts, answers)
 
 
-def _sums(side: Side) -> Tokens | None:
+def _sums(side: RequestSums) -> Tokens | None:
     if side.requests == 0:
         return Tokens(0, 0, 0)
     if side.tokens is None or side.keys is None or side.pairs is None:
@@ -59,7 +59,7 @@ def _sums(side: Side) -> Tokens | None:
     return Tokens(side.tokens, side.keys, side.pairs)
 
 
-def _read_alone(side: Side) -> Tokens | None:
+def _read_alone(side: RequestSums) -> Tokens | None:
     """Return the sums of prompts whose range tells queries and products: as many keys as queries,
     where no prefix was cached."""
     if side.tokens is None or side.products is None:

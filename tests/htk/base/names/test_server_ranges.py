@@ -3,7 +3,7 @@
 import pytest
 
 from htk.base.names.server_ranges import (
-    Side,
+    RequestSums,
     form_of,
     is_capture_range,
     is_server_range,
@@ -91,9 +91,9 @@ def test_what_each_form_tells(name: str) -> None:
 
 def test_pairs_of_a_chunk_and_of_answers() -> None:
     """A chunk of 3 tokens after 5 looks at 6 + 7 + 8 tokens; an answer at all of its context."""
-    assert Side(1, 3, 8, 9, 24).pairs == 6 + 7 + 8
-    assert Side(2, 2, 30).pairs == 30, "a token each, so keys are pairs"
-    assert Side(1, 3, 8).pairs is None
+    assert RequestSums(1, 3, 8, 9, 24).pairs == 6 + 7 + 8
+    assert RequestSums(2, 2, 30).pairs == 30, "a token each, so keys are pairs"
+    assert RequestSums(1, 3, 8).pairs is None
 
 
 @pytest.mark.parametrize(
