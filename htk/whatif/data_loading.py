@@ -10,7 +10,7 @@ from htk.base.columns.intervals import Spans, covered, union
 from htk.base.columns.nesting import Threads
 from htk.base.columns.types import Ints, Mask
 from htk.quantities.derived.clocks import corrections
-from htk.quantities.derived.host_states import LOADING, call_states, span_state
+from htk.quantities.derived.host_states import LOADING, call_states, overhead_state, span_state
 from htk.whatif.step_model import StepModel
 
 
@@ -56,7 +56,7 @@ def _stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
     threads = Threads()
     launching = threads.of(tables["launches"])[calls.row]
     by_lane: dict[int, list[tuple[Ints, Ints]]] = {int(n): [] for n in np.unique(calls.lane)}
-    for name in ("launches", "cpu_ops", "annotations", "python_calls"):
+    for name in ("launches", "cpu_ops", "annotations", "python_calls", "overheads"):
         table = tables[name]
         rows = np.flatnonzero(_in_states(tables, name, states))
         thread = threads.of(table)[rows].astype(np.int64)
@@ -67,7 +67,8 @@ def _stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
         start = start + shift
         for lane, spans in by_lane.items():
             first = int(np.flatnonzero(calls.lane == lane)[0])
-            own = (thread == launching[first]) & (rank == calls.rank[first])
+            own = (thread == launching[first]) | (name == "overheads")  # those hold all threads up
+            own &= rank == calls.rank[first]
             spans.append((start[own], end[own]))
     return {lane: union(*_joined(spans)) for lane, spans in by_lane.items()}
 
@@ -83,5 +84,6 @@ def _in_states(tables: Mapping[str, pa.Table], name: str, states: frozenset[int]
         of_call = call_states(table, tables["kernels"], tables["kernel_links"])
         return np.isin(of_call, list(states))
     codes, names = codes_of(table["name"])
-    chosen = np.array([*(span_state(n) in states for n in names.to_pylist()), False], bool)[codes]
+    state_of = overhead_state if name == "overheads" else span_state
+    chosen = np.array([*(state_of(n) in states for n in names.to_pylist()), False], bool)[codes]
     return chosen & ~truths(table["on_gpu"]) if "on_gpu" in table.column_names else chosen

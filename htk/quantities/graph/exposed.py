@@ -23,6 +23,11 @@ def exposed_and_idle(graph: Graph, time: Ints, period: int) -> tuple[float, floa
     return (also_comm - compute) / devices, max(period - anything / devices, 0.0)
 
 
+def computing(graph: Graph, time: Ints) -> float:
+    """Return how long a device computes, mean over devices, in ns."""
+    return _busy(graph, time)[0] / max(len(graph.of_devices), 1)
+
+
 def _busy(graph: Graph, time: Ints) -> tuple[int, int, int]:
     """Return how long devices compute, compute or communicate, and do anything, in ns."""
     of_devices = [busy(time, sets) for sets in graph.of_devices]

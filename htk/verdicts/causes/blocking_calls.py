@@ -35,6 +35,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         events,
         longest(idle.rank[rows], start, start + idle.longest_ns[rows]),
         change=whatif_change("remove_syncs"),
+        is_lost=True,
         is_bound=True,
     )
     return [cause]

@@ -31,9 +31,9 @@ class Cause:
     analysis: str  # that shows it
     events: Sequence[str] = ()  # names, costliest first
     example: Example | None = None
-    overlaps: str | None = None  # the cause whose recorded time this is too
     is_change: bool = False  # something became worse while it was recorded
     change: CauseEdit | None = None  # None: no replay tells what it costs
+    is_lost: bool = False  # the recorded time: GPUs were idle, or waited for what nothing hides
     # Whether the edit is a bound that a design comes near, such as all communication hidden. What
     # it gains is told of the recording without faults: these are what it has to thank for the rest.
     is_bound: bool = False

@@ -1,6 +1,7 @@
 """Copies hold the GPU: many small ones, or large ones that nothing hides."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     exposed = int(work.left[large].sum())
     if 100 * exposed >= _LEAST_PCT * max(recorded.window_ns, 1):
         causes.append(_large(recorded, large, work.take(large, 1.0)))
-    return causes
+    return [replace(cause, is_lost=True) for cause in causes]
 
 
 def _small(recorded: CauseEvidence, small: Mask) -> Cause:

@@ -34,6 +34,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
             "comm_compute_overlap",
             example=costliest_call(recorded, split.rows, split.exposed_transfer),
             change=whatif_change("overlap", "realistic"),
+            is_lost=True,
             is_bound=True,
         )
         causes.append(cause)
@@ -52,6 +53,7 @@ def _undetermined(recorded: CauseEvidence, unknown: int) -> Cause:
         "record all ranks of a few steps: what helps depends on which of the two it is",
         unknown,
         "comm_wait",
+        is_lost=True,
     )
 
 

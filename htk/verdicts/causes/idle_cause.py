@@ -37,6 +37,7 @@ def idle_cause(
         events,
         longest(idle.rank[rows], start, start + idle.longest_ns[rows]),
         change=change,
+        is_lost=True,
         is_bound=is_bound,
     )
     return [cause]

@@ -40,5 +40,6 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         total,
         "stragglers",
         example=costliest_call(recorded, late, cost),
+        is_lost=True,
     )
     return [cause]

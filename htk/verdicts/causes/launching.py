@@ -1,4 +1,5 @@
-"""Launch-bound: the host launches slower than the GPU works; and what makes launching cheaper."""
+"""The host launches slower than the GPU works, or does something else for long; and what makes
+launching cheaper."""
 
 import re
 
@@ -9,12 +10,13 @@ from htk.base.columns.arrow import codes_of, matching, numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE
 from htk.verdicts.causes.cause import Cause
-from htk.verdicts.causes.changes import without_launching
+from htk.verdicts.causes.changes import without_launching, without_long_gaps
 from htk.verdicts.causes.idle_cause import idle_cause
 from htk.verdicts.causes.idle_time import HOST
 from htk.verdicts.causes.recorded import CauseEvidence
 
 FINDING = "launch-bound: the host launches slower than the GPU works"
+ELSEWHERE = "the GPU waits while the host works on something else"
 _COMPILED = re.compile(r"Torch-Compiled Region|CompiledFxGraph|CompiledFunction")
 _CHANGED = 0.01  # of the calls of operators: fewer are counters and the like
 _MORE = "larger batches, fused or foreach operators; take Python work out of the step"
@@ -22,9 +24,18 @@ _MORE = "larger batches, fused or foreach operators; take Python work out of the
 
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
     idle = recorded.idle
-    cost = np.where(idle.is_long, 0, idle.own_cost(*HOST))
-    advice = launch_advice(recorded)
-    return idle_cause(recorded, FINDING, cost, advice, without_launching(), is_bound=True)
+    cost = idle.own_cost(*HOST)
+    short, long = np.where(idle.is_long, 0, cost), np.where(idle.is_long, cost, 0)
+    elsewhere = (
+        "take this work out of the step: to another thread or process, to the GPU, or to once "
+        "every n steps"
+    )
+    return [
+        *idle_cause(
+            recorded, FINDING, short, launch_advice(recorded), without_launching(), is_bound=True
+        ),
+        *idle_cause(recorded, ELSEWHERE, long, elsewhere, without_long_gaps()),
+    ]
 
 
 def launch_advice(recorded: CauseEvidence) -> str:

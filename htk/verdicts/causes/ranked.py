@@ -35,23 +35,24 @@ class Ranking:
     """Causes in order, and what they leave."""
 
     causes: list[RankedCause]
-    unexplained_ns: int | None = None  # of a step: lost, and gained by no cause
+    unexplained_ns: int = 0  # of a step: lost, and gained by no cause
+    is_replayed: bool = False
 
 
-def rank_as_recorded(causes: Sequence[Cause], gpus_and_steps: float) -> Ranking:
-    """Return the causes of a recording that cannot be replayed."""
-    ranked = [
-        RankedCause(cause, (cause.recorded_ns or 0) / gpus_and_steps, overlaps=cause.overlaps)
-        for cause in causes
-    ]
-    return Ranking(sorted(ranked, key=lambda row: -row.weight))
+def rank_as_recorded(
+    causes: Sequence[Cause], gpus_and_steps: float, lost_ns: float = 0.0
+) -> Ranking:
+    """Return the causes of a recording that cannot be replayed; `lost_ns`: what a step lost as
+    recorded, idle or waiting."""
+    ranked = [RankedCause(cause, (cause.recorded_ns or 0) / gpus_and_steps) for cause in causes]
+    claimed = sum(row.recorded_ns for row in ranked if row.cause.is_lost)
+    return Ranking(sorted(ranked, key=lambda row: -row.weight), max(round(lost_ns - claimed), 0))
 
 
 def rank_by_gain(
     causes: Sequence[Cause], replayed: ReplayedRecording, gpus_and_steps: float, lost_ns: float
 ) -> Ranking:
-    """Return the causes with what a step gains without each, largest first; `lost_ns`: what a step
-    lost as recorded, idle or waiting."""
+    """Return the causes with what a step gains without each, largest first."""
     before = _faults_worth(causes, replayed)
     ranked = []
     for row in rank_as_recorded(causes, gpus_and_steps).causes:
@@ -62,9 +63,17 @@ def rank_by_gain(
         gain = replayed.gain((change,), before if row.cause.is_bound else ())
         if gain is None or gain.ns > 0:  # None: the edit does not apply, what was recorded stays
             ranked.append(replace(row, gain=gain))
-    rows, all_changes = _with_others(sorted(ranked, key=lambda row: -row.weight), replayed)
-    won_ns = replayed.lost_ns(()) - replayed.lost_ns(all_changes)
-    return Ranking(rows, max(round(lost_ns - won_ns), 0))
+    rows = _with_others(sorted(ranked, key=lambda row: -row.weight), replayed)
+    # Kernels that would be shorter hide less, and take no lost time away.
+    ways = tuple(c.change for c in _causes_of_loss(rows) if c.change is not None)
+    won_ns = replayed.lost_ns(()) - replayed.lost_ns(ways)
+    claimed = sum(row.recorded_ns for row in rows if row.cause.is_lost and row.gain is None)
+    return Ranking(rows, max(round(lost_ns - max(won_ns, 0) - claimed), 0), is_replayed=True)
+
+
+def _causes_of_loss(rows: Sequence[RankedCause]) -> list[Cause]:
+    replayed = [row.cause for row in rows if row.gain is not None]
+    return [cause for cause in replayed if cause.is_lost or not cause.is_bound]
 
 
 def _faults_worth(causes: Sequence[Cause], replayed: ReplayedRecording) -> tuple[CauseEdit, ...]:
@@ -76,10 +85,8 @@ def _faults_worth(causes: Sequence[Cause], replayed: ReplayedRecording) -> tuple
     return tuple(change for change, gain in gains if gain is not None and gain.ns >= least)
 
 
-def _with_others(
-    ranked: list[RankedCause], replayed: ReplayedRecording
-) -> tuple[list[RankedCause], tuple[CauseEdit, ...]]:
-    """Return the causes with what each gains together with those above it, and all their edits."""
+def _with_others(ranked: list[RankedCause], replayed: ReplayedRecording) -> list[RankedCause]:
+    """Return the causes with what each gains together with those above it."""
     above: tuple[CauseEdit, ...] = ()
     together, rows = 0, []
     for row in ranked:
@@ -96,4 +103,4 @@ def _with_others(
             others = "cause 1" if len(above) == 2 else "causes above it"
             words = f"{format_duration(shared)} of it goes with {others}"
         rows.append(replace(row, together_ns=together, overlaps=words))
-    return rows, above
+    return rows

@@ -7,7 +7,6 @@ import pyarrow as pa
 from htk.base.columns.arrow import numbers
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.core.humanize import format_duration
 from htk.base.errors import HtkError, MissingTable
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
@@ -101,13 +100,16 @@ def recommendations(
     recorded = CauseEvidence(tables, replayed)
     causes = find_all_causes(recorded)
     shares = recorded.gpus * recorded.steps
+    lost_ns = sum(map(recorded.total_ns, _LOST)) / shares
     if replayed is None:
-        ranking, step = rank_as_recorded(causes, shares), window / shares
+        ranking, step = rank_as_recorded(causes, shares, lost_ns), window / shares
     else:
-        lost_ns = sum(map(recorded.total_ns, _LOST)) / shares
         ranking, step = rank_by_gain(causes, replayed, shares, lost_ns), replayed.step_ns
     facts = {"recorded_window_ns": window // recorded.gpus, "replay": why}
-    return with_coverage(_table(ranking, recorded.gpus, window, step, min_pct), **facts)
+    rows = _rows(ranking, recorded.gpus, window, step, min_pct)
+    if 100 * ranking.unexplained_ns >= max(min_pct * step, 1.0):
+        rows.append(_unexplained(ranking, recorded))
+    return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
 
 
 def _replay(recording: Trace | None) -> tuple[ReplayedRecording | None, str]:
@@ -126,13 +128,13 @@ def _replay(recording: Trace | None) -> tuple[ReplayedRecording | None, str]:
 def _of_host(recorded: CauseEvidence, gpu_ns: int, min_pct: float) -> pa.Table:
     causes, window = find_host_causes(recorded)
     ranks = len(recorded["ranks"]["rank"].unique())
-    answer = _table(rank_as_recorded(causes, ranks), ranks, window, window / ranks, min_pct)
+    rows = _rows(rank_as_recorded(causes, ranks), ranks, window, window / ranks, min_pct)
     without = "next to no GPU work" if gpu_ns else "no GPU work"
     facts = {
         "recorded_window_ns": window // ranks,
         "cannot_be_told": f"idle GPUs, kernels, exposed communication: {without} was recorded",
     }
-    return with_coverage(answer, **facts)
+    return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
 
 
 def _matters(row: RankedCause, step_ns: float, min_pct: float) -> bool:
@@ -145,24 +147,26 @@ def _matters(row: RankedCause, step_ns: float, min_pct: float) -> bool:
     return 100 * most >= max(least * step_ns, 1.0)
 
 
-def _table(ranking: Ranking, gpus: int, window: int, step: float, min_pct: float) -> pa.Table:
-    rows = [
-        _row(ranked, gpus, window) for ranked in ranking.causes if _matters(ranked, step, min_pct)
-    ]
-    left = ranking.unexplained_ns
-    if left is not None and 100 * left >= max(min_pct * step, 1.0):
-        rows.append({
-            "finding": UNEXPLAINED,
-            "evidence": f"GPUs do not compute in {format_duration(left)} of a step, and no cause "
-            "above takes that away",
-            "advice": "htk idle-breakdown and htk time-breakdown show where it lies",
-            "basis": "replay",
-            "gain_ns": round(left / step * window / gpus),
-            "gain_pct": 100 * left / step,
-            "overlaps": "recorded time of causes above may be the same",
-            "analysis": "idle_breakdown",
-        })  # fmt: skip
-    return pa.Table.from_pylist(rows, schema=RETURNS)
+def _rows(
+    ranking: Ranking, gpus: int, window: int, step: float, min_pct: float
+) -> list[dict[str, object]]:
+    causes = (ranked for ranked in ranking.causes if _matters(ranked, step, min_pct))
+    return [_row(ranked, gpus, window) for ranked in causes]
+
+
+def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> dict[str, object]:
+    """Return the row of the time that no cause takes."""
+    lost = ranking.unexplained_ns * recorded.steps * recorded.gpus
+    return {
+        "finding": UNEXPLAINED,
+        "evidence": f"GPUs do not compute for {recorded.spent(lost)}, and no cause above takes "
+        "that away",
+        "advice": "htk idle-breakdown and htk time-breakdown show where it lies",
+        "basis": "replay" if ranking.is_replayed else "recorded",
+        "gain_ns": round(lost / recorded.gpus),
+        "gain_pct": 100 * lost / recorded.window_ns,
+        "analysis": "idle_breakdown",
+    }
 
 
 def _row(ranked: RankedCause, gpus: int, window: int) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The causes that are looked for: one module each, in one list. Each has find_causes(recorded).
+"""The causes that are looked for: a module each, in one list. Each has find_causes(recorded).
 
 A kernel's recorded time goes to the first cause in the list that it shows."""
 
@@ -6,13 +6,9 @@ from typing import Protocol, cast
 
 from htk.verdicts.causes import (
     blocking_calls,
-    busy_host,
-    compilation,
     copies,
-    data_loading,
     exposed_communication,
     full_memory,
-    garbage_collection,
     late_ranks,
     launching,
     memory_allocation,
@@ -24,9 +20,8 @@ from htk.verdicts.causes import (
     slow_host,
     slow_link,
     small_kernels,
-    start_up,
+    stalled_host,
     uneven_work,
-    unreplayed_idle,
 )
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.recorded import CauseEvidence
@@ -41,13 +36,9 @@ class CauseFinder(Protocol):
 CAUSES: tuple[CauseFinder, ...] = cast(
     "tuple[CauseFinder, ...]",
     (
-        data_loading,
+        stalled_host,
         memory_allocation,
-        start_up,
-        garbage_collection,
-        compilation,
         slow_host,
-        busy_host,
         slow_gpu,
         slow_link,
         regressed_kernel,
@@ -62,7 +53,6 @@ CAUSES: tuple[CauseFinder, ...] = cast(
         copies,
         sixteen_bit,
         full_memory,
-        unreplayed_idle,
     ),
 )
 

@@ -21,7 +21,7 @@ from htk.base.columns.types import Ints
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import MissingTable, UsageError
 from htk.quantities.graph.build import StepEvents, build_of, step_events, steps_at_hand
-from htk.quantities.graph.exposed import exposed_and_idle
+from htk.quantities.graph.exposed import computing
 from htk.quantities.graph.fidelity import gate
 from htk.quantities.graph.gate import Gate
 from htk.quantities.graph.nodes import Steps, activities_of, calls_of
@@ -153,11 +153,10 @@ class ReplayedRecording:
         return total
 
     def lost_ns(self, changes: Sequence[CauseEdit]) -> float:
-        """Return how long of a step GPUs are idle or wait for communication or copies."""
+        """Return how long of a step GPUs do not compute."""
         edited = self.without(changes)
-        window = round(edited.window_ns)
-        exposed, idle = exposed_and_idle(edited.model.graph, edited.replayed.time, window)
-        return (exposed + idle) / self.steps
+        computed = computing(edited.model.graph, edited.replayed.time)
+        return max(edited.window_ns - computed, 0.0) / self.steps
 
 
 class _Outcome(NamedTuple):

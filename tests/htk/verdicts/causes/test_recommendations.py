@@ -37,7 +37,8 @@ def advised_rows(
     for row in kernels:
         total[row["kind"]] += row["end_ns"] - row["start_ns"]
     time = {"rank": 0, "total_ns": WINDOW, "comm_ns": 2 * exposed, "exposed_comm_ns": exposed,
-            "compute_ns": total["compute"], "exposed_memory_ns": total["memory"]}  # fmt: skip
+            "compute_ns": total["compute"], "exposed_memory_ns": total["memory"],
+            "idle_ns": sum(length for _, length in idle)}  # fmt: skip
     rows: list[dict[str, Any]] = answer_of(
         recommendations,
         **{
@@ -78,6 +79,18 @@ def test_causes_of_idle_time_worst_first() -> None:
         ("the GPU waits for data", 1_000_000),
         ("the recording holds the start-up of the job", 310_000),
     ]
+
+
+def test_lost_time_that_no_cause_has_closes_the_table() -> None:
+    """Of 3 ms without GPU work a third is garbage collection; nothing tells of the rest."""
+    idle = (("host_gc", 1_000_000), ("unknown", 1_500_000), ("between_queued_kernels", 500_000))
+    found = advised_rows(idle=idle, exposed=2_000_000)
+    assert [(row["finding"], row["gain_ns"]) for row in found] == [
+        ("communication is exposed", 2_000_000),
+        ("Python collects garbage in the step", 1_000_000),
+        ("unexplained", 2_000_000),
+    ]
+    assert {row["basis"] for row in found} == {"recorded"}
 
 
 def test_ranks_that_compute_unequally() -> None:
