@@ -14,9 +14,9 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
 from htk.base.schema import TEXT, table
+from htk.quantities.derived.user_ranges import enclosing
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import labels_of
-from htk.quantities.measures.user_ranges import enclosing
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
@@ -112,7 +112,7 @@ def _launched(
 ) -> tuple[Ints, Ints]:
     """Return which activity was launched inside which group of ranges; each pair once."""
     rows, inside = [], []
-    for row, ranges in enclosing(annotation_links, numbers(kernel_links["annotation_row"], NONE)):
+    for row, ranges in enclosing(annotations, annotation_links, kernel_links, kernels):
         named = group[ranges] != NONE
         rows.append(row[named])
         inside.append(group[ranges[named]])

@@ -76,7 +76,11 @@ class Kinds:
     @classmethod
     def of(cls, seed: int) -> "Kinds":
         """Return what the recording of a seed holds."""
-        return cls(microseconds=seed % 3 == 1, equal_times=seed % 4 == 2)
+        return cls(
+            microseconds=seed % 3 == 1,
+            equal_times=seed % 4 == 2,
+            overlapping_ranges=seed % 7 > 3,
+        )
 
 
 @dataclass
@@ -86,11 +90,16 @@ class _Host:
     thread: Thread
     clock: int
     open: list[Span] = field(default_factory=list)
+    loose: list[Span] = field(default_factory=list)  # ranges that end whenever they end
     last: str = ""  # the kind of what began or ended last
     closed: int = -1  # when something ended last
 
     def innermost(self, kind: str) -> Span | None:
         return next((span for span in reversed(self.open) if span.kind == kind), None)
+
+    @property
+    def ranges(self) -> tuple[Span, ...]:
+        return (*self.loose, *(span for span in self.open if span.kind == "range"))
 
 
 class Maker:
@@ -123,6 +132,7 @@ class Maker:
             self._step(number)
         if self.random.random() < 0.5 or not self.recording.steps:
             self._body(self.main, 3)
+        self._end_ranges(self.main, 1)
         self.worker.clock = _EPOCH + 5000 * self.tick
         for _ in range(self.random.randrange(3)):
             self._prefetch()
@@ -166,16 +176,10 @@ class Maker:
         span.caller = host.innermost(kind)
         span.operator = host.innermost("operator")
         span.python = host.innermost("python")
-        span.range = self._range(host)
+        # The engine's thread works for the main one.
+        span.ranges = host.ranges + (self.main.ranges if host is self.engine else ())
         host.open.append(span)
         return span
-
-    def _range(self, host: _Host) -> Span | None:
-        """Return the innermost range round what a thread does; the engine works for the main
-        thread."""
-        own = host.innermost("range")
-        works_for_main = host is self.engine
-        return own or (self.main.innermost("range") if works_for_main else None)
 
     def _close(self, host: _Host, span: Span) -> None:
         self._time(host, span.kind)
@@ -206,6 +210,7 @@ class Maker:
         chosen, weights = zip(*does, strict=True)
         for _ in range(self.random.randint(0, 4) if depth else 0):
             self.random.choices(chosen, weights)[0](host, depth - 1)
+            self._end_ranges(host, 0.2)
 
     def _operator(self, host: _Host, depth: int) -> None:
         name = self.random.choice(OPERATORS)
@@ -234,8 +239,18 @@ class Maker:
 
     def _user_range(self, host: _Host, depth: int) -> None:
         span = self._open(host, "range", self.random.choice(RANGES))
+        if self.kinds.overlapping_ranges and self.random.random() < 0.7:
+            host.loose.append(host.open.pop())
+            return
         self._body(host, depth)
         self._close(host, span)
+
+    def _end_ranges(self, host: _Host, share: float) -> None:
+        """End some of the ranges that hold what ends after them."""
+        for span in [span for span in host.loose if self.random.random() < share]:
+            host.loose.remove(span)
+            host.open.append(span)
+            self._close(host, span)
 
     def _launch(self, host: _Host, depth: int) -> None:
         roll = self.random.random()
@@ -271,7 +286,7 @@ class Maker:
             sort = "kernel" if of is KERNELS else "copy" if of is COPIES else "set"
             activity = Activity(name, sort, device, stream, start, end, call=call, step=self.step)
             activity.operator, activity.python = call.operator, call.python
-            activity.range = call.range
+            activity.ranges = call.ranges
             activity.facts = self._facts(sort)
             self.recording.activities.append(activity)
 

@@ -20,7 +20,7 @@ class Span:
     caller: "Span | None" = None  # the span of the same kind right round it
     operator: "Span | None" = None  # the innermost operator round it
     python: "Span | None" = None
-    range: "Span | None" = None
+    ranges: "tuple[Span, ...]" = ()  # that are open round it, or round what it works for
     step: "int | None" = None
     forward: "Span | None" = None  # of a backward operator
 
@@ -54,7 +54,7 @@ class Activity:
     call: Span | None = None
     operator: Span | None = None
     python: Span | None = None
-    range: Span | None = None
+    ranges: tuple[Span, ...] = ()
     step: int | None = None
     carried_in: bool = False
 
@@ -101,5 +101,5 @@ class Recording:
         """The thread that steps, else the one that calls the runtime most."""
         if self.steps:
             return self.steps[0].thread
-        calls = [call.thread for call in self.calls]
-        return max(sorted(set(calls)), key=calls.count, default=None)
+        calls = [call.thread for call in sorted(self.calls, key=lambda call: call.start)]
+        return max(dict.fromkeys(calls), key=calls.count, default=None)

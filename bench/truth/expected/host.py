@@ -252,11 +252,8 @@ def annotation_breakdown(recording: Recording) -> Rows:
         inside = [
             a
             for a in recording.activities
-            if a.step in steps
-            or (a.range is not None and any(s in alike for s in a.range.itself_and_callers()))
+            if a.step in steps or any(span in alike for span in a.ranges)
         ]
-        if not steps:
-            inside = [a for a in inside if a.range is not None]
         lengths = [s.length for s in alike]
         device = sum(a.length for a in inside)
         rows[0, name] = {

@@ -256,14 +256,18 @@ def _coded(table: pa.Table, rule: Callable[[str], int]) -> Ints:
 
 
 def _main_threads(annotations: pa.Table, launches: pa.Table, threads: Threads) -> Ints:
-    """Return the main thread of each file; the first of several that step or launch as often."""
-    steps = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
-    stepping, launching = threads.of(annotations)[steps], threads.of(launches)
+    """Return the main thread of each file; the earliest of several that step or launch as often."""
+    steps = annotations.filter(
+        pa.array(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
+    )
+    candidates = [(threads.of(table), numbers(table["start_ns"])) for table in (launches, steps)]
     file = threads.file
     main = np.full(file.max(initial=0) + 1, _ANYWHERE, np.int64)
-    for candidates in (launching, stepping):
-        count = np.bincount(candidates, minlength=len(file))
-        order = ordered(file, -count)
+    for thread, start in candidates:
+        count = np.bincount(thread, minlength=len(file))
+        earliest = np.full(len(file), np.iinfo(np.int64).max)
+        np.minimum.at(earliest, thread, start)
+        order = ordered(file, -count, earliest)
         most = order[heads(file[order])]
         most = most[count[most] > 0]
         main[file[most]] = most

@@ -59,7 +59,6 @@ class _Gaps(NamedTuple):
     start: Ints
     end: Ints
     row: Ints  # of the activity that ends it
-    before: Ints  # of the activity whose end began it
 
     def joined(self, other: "_Gaps") -> "_Gaps":
         return _Gaps(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
@@ -96,7 +95,9 @@ def idle_causes(
     pieces = _pieces(gaps, launch, launches, turns, thread[launch], host)
     file = gaps.file[pieces.gap]
     waits = _waits_for_events(kernels, kernel_links, launches, syncs)[gaps.row]
-    handed = waits & _handed_over(gaps, kernels, launch, launches)
+    # Between streams short, yet a dependency: the next activity was queued already.
+    called = np.append(numbers(launches["end_ns"]), np.iinfo(np.int64).max)[launch]
+    handed = waits & ~turns.same_stream & (called <= gaps.start)
     waiting = np.where(pieces.cause == UNKNOWN, waits[pieces.gap], handed[pieces.gap])
     waiting &= np.isin(pieces.cause, (UNKNOWN, LATENCY))
     cause = np.where(waiting, STREAM_WAIT, pieces.cause)
@@ -126,32 +127,44 @@ def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
     lane = of.group_ids[order]
     reach = running_max(heads(lane), end[order])
     free = np.flatnonzero((lane[1:] == lane[:-1]) & (start[order][1:] > reach[:-1]))
-    farthest = np.where(end[order] == reach, np.arange(len(order)), 0)
-    before = order[np.maximum.accumulate(farthest)[free]]
     keys = of.keys[lane[free]]
     next_start = start[order][free + 1]
     file, device, stream = keys.T
-    return _Gaps(file, device, stream, reach[free], next_start, order[free + 1], before)
+    return _Gaps(file, device, stream, reach[free], next_start, order[free + 1])
 
 
 class _Turns(NamedTuple):
     """How the activity that ends each gap follows what ran before it."""
 
     in_graph: Mask  # its CUDA graph had begun before the gap
-    on_stream: Mask  # it was launched, and what ran last was of its stream
+    same_stream: Mask  # what ran last was of its stream
+    launched: Mask
 
 
 def _turns(gaps: _Gaps, kernels: pa.Table, kernel_links: pa.Table) -> _Turns:
     launch = numbers(kernel_links["launch_row"], NONE)
-    start, stream = numbers(kernels["start_ns"]), numbers(kernels["stream"], NONE)
+    start = numbers(kernels["start_ns"])
     replayed = np.flatnonzero(matching(kernel_links["launch_by"], "graph".__eq__))
     begun = np.full(len(launch), np.iinfo(np.int64).max)
     replays = Groups.by_keys(launch[replayed])
     if len(replayed):
         begun[replayed] = replays.min(start[replayed])[replays.group_ids]
     is_launched = (launch != NONE) | truths(kernel_links["carry_in"])
-    on_stream = (stream[gaps.row] == stream[gaps.before]) & is_launched[gaps.row]
-    return _Turns(begun[gaps.row] < gaps.end, on_stream)
+    same_stream = _ends_before(kernels)[gaps.row] == gaps.start
+    return _Turns(begun[gaps.row] < gaps.end, same_stream, is_launched[gaps.row])
+
+
+def _ends_before(kernels: pa.Table) -> Ints:
+    """Return when the stream of each activity was done with what started before it."""
+    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    columns = [files_of(kernels), *(numbers(kernels[c], NONE) for c in ("device", "stream"))]
+    stream = Groups.by_keys(columns).group_ids
+    order = ordered(stream, start)
+    first = heads(stream[order])
+    done = np.empty(len(order), np.int64)
+    done[order[1:]] = running_max(first, end[order])[:-1]
+    done[order[first]] = NO_TIME
+    return done
 
 
 def _pieces(
@@ -179,7 +192,12 @@ def _pieces(
     floor = np.where(np.isin(gaps.file, of_rocm), FLOOR_ROCM_NS, FLOOR_CUDA_NS)
     tick = gaps.end - gaps.start <= floor
     late[tick | turns.in_graph] = gaps.start[tick | turns.in_graph]
-    queued = turns.on_stream & (late == gaps.start) & (gaps.end - gaps.start <= LATENCY_NS)
+    queued = (
+        turns.same_stream
+        & turns.launched
+        & (late == gaps.start)
+        & (gaps.end - gaps.start <= LATENCY_NS)
+    )
     rest = np.select(
         [tick, turns.in_graph, on_its_way, queued],
         [BACK_TO_BACK, IN_GRAPH, LATENCY, QUEUED],
@@ -219,13 +237,6 @@ def _blocked(pieces: _Pieces, blocking: Spans, staging: NDArray[np.float64]) -> 
     length = pieces.end[queued] - pieces.start[queued]
     cause[queued[2 * most > length]] = UNRECORDED
     return pieces._replace(cause=cause)
-
-
-def _handed_over(gaps: _Gaps, kernels: pa.Table, launch: Ints, launches: pa.Table) -> Mask:
-    """Gaps between streams whose next activity was queued already: short, yet a dependency."""
-    stream = numbers(kernels["stream"], NONE)
-    done = np.append(numbers(launches["end_ns"]), np.iinfo(np.int64).max)[launch]
-    return np.asarray((stream[gaps.row] != stream[gaps.before]) & (done <= gaps.start))
 
 
 def _waits_for_events(

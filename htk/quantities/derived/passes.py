@@ -39,6 +39,7 @@ from htk.base.names.phases import (
 )
 from htk.base.schema import DERIVED
 from htk.quantities.derived.captures import captured_ops
+from htk.quantities.derived.user_ranges import enclosing
 
 BASES = ("sequence", "autograd thread", "user range", "name", "order")
 _SEQUENCE, _THREAD, _RANGE, _NAME, _ORDER = range(len(BASES))
@@ -69,7 +70,7 @@ def op_passes(
         phase[new], basis[new] = value[new], source
 
     decide(_SEQUENCE, _made_nodes(cpu_ops, op_links, calls, backward))
-    decide(_RANGE, _of_ranges(annotations, annotation_links, op_links))
+    decide(_RANGE, _of_ranges(annotations, annotation_links, op_links, cpu_ops))
     decide(_NAME, calls.inherited(_phases(cpu_ops["name"], phase_of_op)))
     decide(_ORDER, _before_backward(phase == BACKWARD, cpu_ops, op_links))
     backward |= (phase == BACKWARD) & (basis == _NAME)
@@ -102,7 +103,7 @@ def kernel_passes(
     outside = op == NONE
     on_engine = outside & np.append(_launched_by_engine(launches, cpu_ops, op_links), False)[launch]
     phase[on_engine], basis[on_engine] = BACKWARD, _THREAD
-    ranged = _of_ranges(annotations, annotation_links, kernel_links)
+    ranged = _of_ranges(annotations, annotation_links, kernel_links, kernels)
     named = outside & ~on_engine & (ranged != OTHER)
     phase[named], basis[named] = ranged[named], _RANGE
     ordered_ones = outside & ~on_engine & ~named & (launch != NONE)
@@ -216,14 +217,15 @@ def _made_nodes(cpu_ops: pa.Table, op_links: pa.Table, calls: _Calls, backward: 
     return np.where(forward_ops, FORWARD, OTHER)
 
 
-def _of_ranges(annotations: pa.Table, annotation_links: pa.Table, links: pa.Table) -> Ints:
+def _of_ranges(
+    annotations: pa.Table, annotation_links: pa.Table, links: pa.Table, rows: pa.Table
+) -> Ints:
     """Return the phase that the innermost range round each row names that names one."""
-    own = _phases(annotations["name"], phase_of_range)
-    parent = numbers(annotation_links["parent_row"], NONE)
-    phase, above = own.copy(), parent.copy()
-    while len(rows := np.flatnonzero((phase == OTHER) & (above != NONE))):  # as deep as ranges are
-        phase[rows], above[rows] = own[above[rows]], parent[above[rows]]
-    return np.asarray(np.append(phase, OTHER)[numbers(links["annotation_row"], NONE)])
+    of_range = _phases(annotations["name"], phase_of_range)
+    phase = np.full(links.num_rows, OTHER)
+    for held, ranges in enclosing(annotations, annotation_links, links, rows):
+        phase[held] = np.where(phase[held] == OTHER, of_range[ranges], phase[held])
+    return phase
 
 
 def _before_backward(backward: Mask, cpu_ops: pa.Table, op_links: pa.Table) -> Ints:

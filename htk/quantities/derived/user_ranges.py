@@ -7,6 +7,8 @@ waiting thread has open. Any other thread works for itself: what a loader or a s
 worker launches meanwhile is of no range of the main thread.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -14,7 +16,7 @@ from htk.base.columns.arrow import matching, number, numbers, truths, valid
 from htk.base.columns.nesting import Int32, Nested, Rows, Threads, nested
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NO_TIME, NONE, Ints
 from htk.base.names.phases import is_gradient
 from htk.base.schema import DERIVED
 
@@ -25,6 +27,35 @@ def annotation_links(annotations: pa.Table, cpu_ops: pa.Table) -> pa.Table:
     return pa.table(
         [number(parent, pa.int64(), parent != NONE)], schema=DERIVED["annotation_links"]
     )
+
+
+def enclosing(
+    annotations: pa.Table, annotation_links: pa.Table, links: pa.Table, rows: pa.Table
+) -> Iterator[tuple[Ints, Ints]]:
+    """Yield rows and the range that holds each, from the innermost range outward.
+
+    `links` has the innermost range of each of the `rows`: of activities by their launch, of others
+    by their start. What began before a range and has ended since is round the range, and not round
+    what is launched after:
+
+        X ------------
+            Y ------------
+                    ^ in Y alone
+    """
+    parent = numbers(annotation_links["parent_row"], NONE)
+    start, end = numbers(annotations["start_ns"]), numbers(annotations["end_ns"])
+    ranges = numbers(links["annotation_row"], NONE)
+    held = np.flatnonzero(ranges != NONE)
+    ranges = ranges[held]
+    by_launch = "launch_start_ns" in links.column_names
+    moment = numbers(links["launch_start_ns"] if by_launch else rows["start_ns"], NO_TIME)[held]
+    moment = np.maximum(moment, start[ranges])  # where the call was not recorded
+    while len(held):  # as often as ranges are deep
+        is_open = moment < end[ranges]
+        yield held[is_open], ranges[is_open]
+        ranges = parent[ranges]
+        inside = ranges != NONE
+        held, ranges, moment = held[inside], ranges[inside], moment[inside]
 
 
 class UserRanges:

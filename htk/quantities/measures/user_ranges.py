@@ -1,24 +1,12 @@
 """Which user ranges hold what was launched: the one answer for every question and selection."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, truths, valid
 from htk.base.columns.groups import row_of
 from htk.base.columns.types import NONE, Ints, Mask
-
-
-def enclosing(annotation_links: pa.Table, innermost: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Yield rows and the range that holds each, from the innermost range outward."""
-    parent = numbers(annotation_links["parent_row"], NONE)
-    rows, ranges = np.arange(len(innermost)), innermost
-    while len(rows):  # as often as ranges are deep
-        inside = ranges != NONE
-        rows, ranges = rows[inside], ranges[inside]
-        yield rows, ranges
-        ranges = parent[ranges]
+from htk.quantities.derived.user_ranges import enclosing
 
 
 def held_by(
@@ -29,7 +17,7 @@ def held_by(
     `links` has `annotation_row` and `step` of each of the `rows`, which have a rank and a cycle.
     """
     inside = np.zeros(links.num_rows, bool)
-    for held, ranges in enclosing(annotation_links, numbers(links["annotation_row"], NONE)):
+    for held, ranges in enclosing(annotations, annotation_links, links, rows):
         inside[held[wanted[ranges]]] = True
     steps = wanted & valid(annotations["step"]) & ~truths(annotations["on_gpu"])
     if steps.any():

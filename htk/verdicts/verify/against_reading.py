@@ -30,7 +30,7 @@ class Compared:
 # What is null, not 0, for a rank without GPU work.
 _OF_GPU = {
     *("device_total_ns", "device_self_ns", "kernels", "launching_calls"),
-    *("gpu_ranges", "gpu_ranges_ns"),
+    *("gpu_ranges", "gpu_ranges_ns", "device_ns"),
 }
 _ALL_RANKS = (("n", 0), ("per", "rank"))
 COMPARED = {
@@ -83,7 +83,10 @@ COMPARED = {
         "ranges",
         "annotation_breakdown",
         ("rank", "name"),
-        ("count", "cpu_total_ns", "cpu_ns_max", "gpu_ranges", "gpu_ranges_ns"),
+        (
+            *("count", "cpu_total_ns", "cpu_ns_max", "gpu_ranges", "gpu_ranges_ns"),
+            *("kernels", "device_ns"),
+        ),
     ),
     "Python": Compared(
         "functions",

@@ -32,7 +32,10 @@ _TABLES = {
     "overhead": "overheads",
 }
 TABLES = tuple(dict.fromkeys(_TABLES.values()))
-_ARGUMENTS = {"correlation", "External id", "external id", "Python id", "device", "stream"}
+_ARGUMENTS = {
+    *("correlation", "External id", "external id", "Python id", "Fwd thread id"),
+    *("device", "stream"),
+}
 
 
 class Span(NamedTuple):

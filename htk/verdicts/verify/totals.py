@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from htk.base.columns.types import NONE
+from htk.verdicts.verify.host_ranges import HostRanges
 from htk.verdicts.verify.reading import EventsByKind, Span
 from htk.verdicts.verify.spans import Intervals, Nesting, common, covered, union
 
@@ -83,25 +84,29 @@ class File:
         self.call_of: list[int] = []
         self.op_of: list[int] = []
         self.moments: list[int | None] = []
+        self.threads: list[tuple[str | None, str | None]] = []
         for activity in self.gpu:
             correlation = activity.number("correlation") or 0
             call = op = NONE
-            moment = None
+            moment, thread = None, activity.thread
             if correlation > 0:
                 call = _last_before(self.calls, calls.get(correlation, []), activity.start)
             if call != NONE:
-                moment = self.calls[call].start
+                moment, thread = self.calls[call].start, self.calls[call].thread
                 op = self._operator_of_call(self.calls[call], ops)
             named = activity.number("External id", "external id") or 0
             if op == NONE and named > 0 and named in ops:
                 op = ops[named]
-                moment = self.ops[op].start if moment is None else moment
+                if moment is None:
+                    moment, thread = self.ops[op].start, self.ops[op].thread
             if moment is None and correlation > 0 and correlation in arrows:
                 arrow = arrows[correlation]
-                moment, op = arrow.time, self.nested.around(arrow.thread, arrow.time)
+                moment, thread = arrow.time, arrow.thread
+                op = self.nested.around(thread, moment)
             self.call_of.append(call)
             self.op_of.append(op)
             self.moments.append(moment)
+            self.threads.append(thread)
 
     def _operator_of_call(self, call: Span, ops: Mapping[int | None, int]) -> int:
         """Return the operator round a call; where one begins or ends with it the id tells which."""
@@ -261,7 +266,18 @@ class File:
             else:
                 _add(row, count=1, cpu_total_ns=span.length)
                 row["cpu_ns_max"] = max(row["cpu_ns_max"] or 0, span.length)
+        for activity, names in zip(self.gpu, self._range_names(), strict=True):
+            for name in names:
+                _add(rows[self.rank, name], kernels=1, device_ns=activity.length)
         return rows
+
+    def _range_names(self) -> Iterator[set[str]]:
+        """Yield the names of the ranges that each activity was launched in."""
+        ranges = HostRanges(self.recording.spans["annotations"], self.ops)
+        for thread, moment in zip(self.threads, self.moments, strict=True):
+            holding = [] if moment is None else ranges.holding(thread, moment)
+            names = {span.name for span in holding}
+            yield names | ({"ProfilerStep"} if self._step_at(moment) is not None else set())
 
     def _functions(self) -> dict[Key, Row]:
         spans = self.recording.spans["python_calls"]
@@ -290,7 +306,10 @@ _OPERATOR = (
     "kernels",
     "launching_calls",
 )
-_RANGE = ("count", "cpu_total_ns", "cpu_ns_max", "gpu_ranges", "gpu_ranges_ns")
+_RANGE = (
+    *("count", "cpu_total_ns", "cpu_ns_max", "gpu_ranges", "gpu_ranges_ns"),
+    *("kernels", "device_ns"),
+)
 _FUNCTION = ("count", "total_ns", "self_ns")
 
 

@@ -45,3 +45,18 @@ def test_nested_ranges_and_copies_on_the_gpu(tmp_path: Path) -> None:
     only = ask(trace, "annotation_breakdown", match="^inn").to_pylist()
     assert [r["name"] for r in only] == ["inner"]
     assert only[0]["device_ns"] == 30_000
+
+
+def test_ranges_that_overlap_without_nesting_hold_what_was_launched_in_each(tmp_path: Path) -> None:
+    events = [span("X", 0, 100), span("Y", 50, 100), span("in both", 60, 30)]
+    for k, ts in enumerate((20, 70, 120), start=1):
+        events += [launch(k, ts), kernel(f"k{k}", 200 * k, k, k)]
+    trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    found = {r["name"]: r for r in ask(trace, "annotation_breakdown").to_pylist()}
+    assert {name: row["device_ns"] for name, row in found.items()} == {
+        "X": 3_000,
+        "Y": 5_000,
+        "in both": 2_000,
+    }
+    chosen = ask(trace.sel(annotation="X"), "kernel_top").to_pylist()
+    assert {row["name"] for row in chosen} == {"k1", "k2"}

@@ -83,6 +83,31 @@ def test_nesting_of_equal_touching_and_empty_spans() -> None:
     assert nesting.around(("1", "2"), 4) == -1 and nesting.around(("1", "1"), 99) == -1
 
 
+def test_of_spans_that_begin_together_ids_tell_which_came_first() -> None:
+    def of(start: int, end: int, number: int) -> Span:
+        return Span("op", "cpu_op", ("1", "1"), start, end, {"External id": number})
+
+    assert Nesting([of(0, 9, 1), of(4, 5, 3), of(4, 4, 2)]).parent == [-1, 0, 0]
+    assert Nesting([of(0, 9, 9), of(4, 5, 3), of(4, 4, 2)]).parent == [-1, 0, 1], "they do not grow"
+
+
+def test_a_range_holds_what_is_launched_before_it_ends(tmp_path: Path) -> None:
+    """Of two that overlap without nesting both hold what was launched in both."""
+    rows = facts(
+        tmp_path,
+        span("X", 0, 100),
+        span("Y", 50, 100),
+        *(launch(k, ts) for k, ts in enumerate((20, 70, 120), start=1)),
+        launch(4, 60, tid=2),
+        op("aten::copy_", 55, 20, tid=2),
+        launch(5, 80, tid=3),
+        op("autograd::engine::evaluate_function: MulBackward0", 75, 20, tid=3),
+        *(kernel("k", 200 * k, k, k) for k in range(1, 6)),
+    )["ranges"]
+    assert (rows[0, "X"]["kernels"], rows[0, "X"]["device_ns"]) == (3, 8_000)  # 1, 2, 5
+    assert (rows[0, "Y"]["kernels"], rows[0, "Y"]["device_ns"]) == (3, 10_000)  # 2, 3, 5
+
+
 def test_a_launch_starts_no_later_than_its_activity(tmp_path: Path) -> None:
     """An id that comes again belongs to the latest call before; one only later is of no call."""
     rows = facts(
@@ -125,6 +150,8 @@ def test_figures_of_a_rank_by_hand(tmp_path: Path) -> None:
         "count": 2,
         "cpu_total_ns": 200_000,
         "cpu_ns_max": 100_000,
+        "kernels": 4,  # the product and the copy of each step
+        "device_ns": 2 * (50_253 + 30_000),
         "gpu_ranges": 2,
         "gpu_ranges_ns": 120_000,
     }
