@@ -15,6 +15,8 @@ _GPU = {
     "collective_shares", "own_times",
 }  # fmt: skip
 
+SERVING = "serving, without the captures of graphs before it (--from 0ms asks for all)"
+
 
 def coverage(
     trace: Trace, reads: Iterable[str], gpu: Mapping[str, Any] | None = None
@@ -30,13 +32,15 @@ def coverage(
         facts |= _unrecorded(trace)
     chosen = {
         "steps": sorted(trace.selection.steps) if trace.selection.steps is not None else None,
-        "from_ns": trace.selection.from_ns,
+        "from_ns": trace.selection.as_asked.from_ns,
         "to_ns": trace.selection.to_ns,
         "annotation": trace.selection.annotation,
         "cycles": sorted(trace.selection.cycles) if trace.selection.cycles is not None else None,
     }
     narrowed = {k: v for k, v in chosen.items() if v is not None}
     facts["origin_ns"] = trace.origin_ns
+    if trace.selection.since_serving:
+        facts["phase"] = SERVING
     if cycles := trace.cycles_of_steps:
         facts["cycles_of_steps"] = cycles
     return facts | ({"selection": narrowed} if narrowed else {})

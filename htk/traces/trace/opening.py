@@ -31,6 +31,8 @@ from htk.traces.trace.joined import JoinedTables, are_joined
 from htk.traces.trace.parsing import beginning, parse_with, parser_of, unforeseen
 from htk.traces.trace.placing import placed
 from htk.traces.trace.ranks import UNKNOWN, with_ranks, without_a_rank
+from htk.traces.trace.selection import EVERYTHING
+from htk.traces.trace.serving import serving_start
 from htk.traces.trace.stored import stored_recordings
 from htk.traces.trace.trace import Trace
 
@@ -90,7 +92,11 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     if options.cache and are_joined(parts):
         parts = tuple(replace(part, keeps_small=False) for part in parts)
     joined = JoinedTables(Store(), parts, work) if options.cache else None
-    return Trace(parts, unread=tuple(unread), failed=tuple(failed), joined=joined, work=work)
+    trace = Trace(parts, unread=tuple(unread), failed=tuple(failed), joined=joined, work=work)
+    begin = serving_start(parts)
+    if begin is None:
+        return trace
+    return replace(trace, serves_ns=begin - trace.origin_ns).under(EVERYTHING)
 
 
 def with_sample(inputs: Inputs) -> Inputs:

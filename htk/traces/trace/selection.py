@@ -6,7 +6,7 @@ launched; operators are marked, not dropped, so that row numbers of `cpu_ops` ho
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +35,20 @@ class Selection:
     to_ns: int | None = None
     annotation: str | None = None
     cycles: frozenset[int] | None = None
+    since_serving: bool = False  # from_ns is where a server begins to serve, which nobody asked for
+
+    @property
+    def as_asked(self) -> "Selection":
+        """The part of the selection that somebody asked for."""
+        return replace(self, from_ns=None, since_serving=False) if self.since_serving else self
+
+    def serving_from(self, start_ns: int | None) -> "Selection":
+        """Return the selection without what a server does before it serves, unless it chooses
+        times, steps or recordings itself."""
+        chosen = (self.steps, self.from_ns, self.to_ns, self.cycles)
+        if start_ns is None or any(choice is not None for choice in chosen):
+            return self
+        return replace(self, from_ns=start_ns, since_serving=True)
 
     @property
     def of_files(self) -> "Selection":

@@ -79,6 +79,7 @@ class Trace:
     unselected: "Trace | None" = field(default=None, repr=False)  # of which this is a selection
     joined: JoinedTables | None = field(default=None, repr=False, compare=False)  # of all files
     began_ns: int | None = None  # of the recording of which this is a part; None: see its files
+    serves_ns: int | None = None  # since its start, where a server captures its graphs before
     work: Workplace = field(
         default_factory=Workplace, repr=False, compare=False
     )  # who answers, in what memory
@@ -140,7 +141,7 @@ class Trace:
             )
         if annotation is not None:
             pattern(annotation)
-        now = self.selection
+        now = self.selection.as_asked
         chosen = Selection(
             now.ranks if ranks is None else frozenset(ranks),
             now.steps if steps is None else self._steps_named(steps),
@@ -165,7 +166,14 @@ class Trace:
         return frozenset(sorted(self._known_steps)[: int(match[1])])
 
     def under(self, selection: Selection) -> Self:
-        """Return the same files under another selection; what is made of them all is made once."""
+        """Return the same files under another selection; what is made of them all is made once.
+
+        Of a server that captures its graphs first, what it serves is looked at, unless the
+        selection chooses times, steps or recordings.
+        """
+        return self._exactly_under(selection.as_asked.serving_from(self.serves_ns))
+
+    def _exactly_under(self, selection: Selection) -> Self:
         return replace(self, selection=selection, unselected=self._everyone)
 
     def need(self, name: str) -> pa.Table:
@@ -280,7 +288,7 @@ class Trace:
         if chosen.steps is not None:
             steps = format_int_ranges(list(self._known_steps)) or "none"
             words.append(f"steps {format_int_ranges(list(chosen.steps))} (of {steps})")
-        if chosen.from_ns is not None:
+        if chosen.from_ns is not None and not chosen.since_serving:
             words.append(f"times from {format_duration(chosen.from_ns)} on")
         if chosen.to_ns is not None:
             words.append(f"times up to {format_duration(chosen.to_ns)}")
@@ -317,7 +325,7 @@ class Trace:
     @cached_property
     def _narrowing(self) -> Narrowing:
         files = self.selection.of_files
-        trace = self._everyone if files == EVERYTHING else self.under(files)
+        trace = self._everyone if files == EVERYTHING else self._exactly_under(files)
         return Narrowing(self.selection, self.origin_ns, trace.tables.__getitem__)
 
     def _unselected_table(self, name: str) -> pa.Table:

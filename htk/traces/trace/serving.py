@@ -1,0 +1,59 @@
+"""When a recording of a server begins to serve.
+
+Engines capture their graphs, and warm up, before they answer anybody; a folder as it is downloaded
+often holds both. The capture tells shapes of what its graphs run, but its times are no serving.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from htk.base.columns.arrow import matching, numbers, truths
+from htk.base.names.server_ranges import is_capture_range, is_server_range
+from htk.traces.trace.file import TraceFile
+
+
+def serving_start(files: Sequence[TraceFile]) -> int | None:
+    """Return when serving begins, absolute, in ns, where an engine captured its graphs before;
+    None: this is no server, or all of it serves."""
+    ranks = {file.rank for file in files if file.format == "kineto"}
+    if not ranks:
+        return None
+    first_rank = min(ranks, key=lambda rank: -1 if rank is None else rank)
+    if not any(_iterations(file) for file in files if file.rank == first_rank):
+        return None  # ranks do the same
+    begins = [start for file in files if (start := _iterations(file)) is not None]
+    begin = min(begins)
+    captures = [file for file in files if _captures_before(file, begin)]
+    if not captures:
+        return None
+    apart = [file for file in files if file not in captures and _iterations(file) is not None]
+    extents = [file.table("ranks")["start_ns"][0].as_py() for file in apart]
+    starts = [start for start in extents if start is not None]
+    return min([begin, *(s for s in starts if s > _last_capture(captures))])
+
+
+def _iterations(file: TraceFile) -> int | None:
+    """Return when the first iteration of a server begins on the host; None: there is none."""
+    annotations = file.table("annotations")
+    if not annotations.num_rows:
+        return None
+    named = matching(annotations["name"], is_server_range) & ~truths(annotations["on_gpu"])
+    return int(numbers(annotations["start_ns"])[named].min()) if named.any() else None
+
+
+def _captures_before(file: TraceFile, begin: int) -> bool:
+    """Return whether a file holds the capture of a graph before that time."""
+    return bool((_capture_ends(file) < begin).any())
+
+
+def _capture_ends(file: TraceFile) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    annotations, launches = file.table("annotations"), file.table("launches")
+    ranges = matching(annotations["name"], is_capture_range)
+    calls = matching(launches["name"], lambda name: "EndCapture" in name)
+    ends = (numbers(annotations["end_ns"])[ranges], numbers(launches["end_ns"])[calls])
+    return np.concatenate(ends).astype(np.int64)
+
+
+def _last_capture(files: Sequence[TraceFile]) -> int:
+    return max(int(_capture_ends(file).max()) for file in files)
