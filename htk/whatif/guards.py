@@ -93,7 +93,9 @@ def _carried(model: StepModel, busy: Floats, period: int) -> Carried:
     lanes[: len(busy)] = lanes[: len(busy)] * busy
     computing = np.flatnonzero(model.is_compute)
     compute = int(_by_rank(model, computing, length[computing]).max(initial=0))
-    return Carried(float(lanes.max(initial=0)) / max(period, 1), compute / once, _links(model, once))
+    return Carried(
+        float(lanes.max(initial=0)) / max(period, 1), compute / once, _links(model, once)
+    )
 
 
 def _load(model: StepModel, carried: Carried, step: int, rates: Rates) -> _Load:

@@ -28,9 +28,9 @@ def serving_start(files: Sequence[TraceFile]) -> int | None:
     if not captures:
         return None
     apart = [file for file in files if file not in captures and _iterations(file) is not None]
-    extents = [file.table("ranks")["start_ns"][0].as_py() for file in apart]
-    starts = [start for start in extents if start is not None]
-    return min([begin, *(s for s in starts if s > _last_capture(captures))])
+    recorded = [file.table("ranks")["start_ns"][0].as_py() for file in apart]
+    starts = [int(start) for start in recorded if start is not None]
+    return min([begin, *(start for start in starts if start > _last_capture(captures))])
 
 
 def _iterations(file: TraceFile) -> int | None:
