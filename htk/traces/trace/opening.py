@@ -31,9 +31,9 @@ from htk.traces.trace.joined import JoinedTables, are_joined
 from htk.traces.trace.parsing import beginning, parse_with, parser_of, unforeseen
 from htk.traces.trace.placing import placed
 from htk.traces.trace.ranks import UNKNOWN, with_ranks, without_a_rank
-from htk.traces.trace.selection import EVERYTHING
-from htk.traces.trace.serving import serving_start
+from htk.traces.trace.serving import as_served
 from htk.traces.trace.stored import stored_recordings
+from htk.traces.trace.strict import refuse_losses
 from htk.traces.trace.trace import Trace
 
 _ENDINGS_OF_TEXT = (
@@ -88,15 +88,12 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     failed += rankless
     parts = tuple(_with_execution_traces(placed(placeable)))
     if options.strict:
-        _refuse_losses(parts, unread, failed)
+        refuse_losses(parts, unread, failed)
     if options.cache and are_joined(parts):
         parts = tuple(replace(part, keeps_small=False) for part in parts)
     joined = JoinedTables(Store(), parts, work) if options.cache else None
     trace = Trace(parts, unread=tuple(unread), failed=tuple(failed), joined=joined, work=work)
-    begin = serving_start(parts)
-    if begin is None:
-        return trace
-    return replace(trace, serves_ns=begin - trace.origin_ns).under(EVERYTHING)
+    return as_served(trace)
 
 
 def with_sample(inputs: Inputs) -> Inputs:
@@ -385,22 +382,3 @@ def _with_execution_traces(files: list[TraceFile]) -> list[TraceFile]:
         replace(f, execution=observed.get((f.rank, f.cycle))) if f.format == "kineto" else f
         for f in files
     ]
-
-
-def _refuse_losses(
-    parts: Sequence[TraceFile], unread: list[str], failed: list[tuple[str, str]]
-) -> None:
-    """--strict: any loss is an error."""
-    if failed:
-        raise MalformedTrace(failed[0][1])
-    if unread:
-        raise UnknownFormat(f"{unread[0]}: not a trace that htk knows")
-    for part in parts:
-        issues = part.table("parse_issues")
-        if issues.num_rows:
-            first = issues.slice(0, 1).to_pylist()[0]
-            where = "" if first["offset"] is None else f" at byte {first['offset']}"
-            raise MalformedTrace(
-                f"{part.file}: {first['kind']}{where} ({first['text']}); "
-                "without --strict whole events are kept"
-            )

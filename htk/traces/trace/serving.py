@@ -5,12 +5,23 @@ often holds both. The capture tells shapes of what its graphs run, but its times
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from htk.base.columns.arrow import matching, numbers, truths
 from htk.base.names.server_ranges import is_capture_range, is_server_range
 from htk.traces.trace.file import TraceFile
+from htk.traces.trace.selection import EVERYTHING
+from htk.traces.trace.trace import Trace
+
+
+def as_served(trace: Trace) -> Trace:
+    """Return the trace; of a server that captured its graphs before, from when it serves."""
+    begin = serving_start(trace.files)
+    if begin is None:
+        return trace
+    return replace(trace, serves_ns=begin - trace.origin_ns).under(EVERYTHING)
 
 
 def serving_start(files: Sequence[TraceFile]) -> int | None:
