@@ -22,13 +22,9 @@ from htk.quantities.measures.collective_calls import (
     size_facts,
     with_nccl_facts,
 )
-from htk.quantities.measures.link_paces import LinkRates
-from htk.quantities.measures.transfer_excess import (
-    BASELINES,
-    CompleteCollectives,
-    TransferBaseline,
-    baseline_of,
-)
+from htk.quantities.measures.complete_collectives import CompleteCollectives
+from htk.quantities.measures.transfer_excess import BASELINES, TransferBaseline, baseline_of
+from htk.quantities.measures.transfer_times import LinkRates, TransferTimes
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 _SCOPES = ("node", "across nodes")
@@ -108,7 +104,9 @@ def comm_excess(
     compared = baseline_of(complete, bench_points, rates, np.array(list(_WANTED[baseline])))
     rows = _PARTS[by](complete)
     answer = _answer(complete, compared, rows)
-    return with_coverage(answer.slice(0, n or None), **sizes, **_facts(complete, compared, align))
+    facts = _facts(complete, compared, align)
+    facts["bound_by_latency"] = TransferTimes(complete, rates).bound_by_latency
+    return with_coverage(answer.slice(0, n or None), **sizes, **facts)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from htk.base.core.humanize import format_int_ranges, pluralize
 from htk.base.schema import table
 from htk.base.schema.columns import TEXT
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
-from htk.quantities.measures.link_paces import UNKNOWN, USUAL, LinkPaces, LinkRates
+from htk.quantities.measures.link_paces import LinkPaces, judged_calls, reasons_not_judged
 from htk.quantities.measures.slow_links import (
     ADAPTER,
     ADAPTERS,
@@ -20,25 +20,28 @@ from htk.quantities.measures.slow_links import (
     NETWORK,
     NODE,
     PAIR,
+    PATH,
     Alike,
     NcclRecords,
     Suspect,
     logged_paces,
     suspected,
 )
+from htk.quantities.measures.transfer_times import UNKNOWN, USUAL, LinkRates
 
 _I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 
 RETURNS = table(
-    suspect=(TEXT, "What is slow: an adapter, a link, a node's, a GPU's, the network."),
+    suspect=(TEXT, "What is slow: an adapter, a link, a node's, a GPU's, a path, the network."),
     probability=(_F64, "That it is this, or one of those that cannot be told from it."),
     may_be=(TEXT, "All that the same calls fit, each with its probability, compact JSON."),
-    slowdown=(_F64, "Factor by which the transfers that use it take longer."),
-    busbw_gbps=(_F64, "Bus bandwidth of those transfers."),
+    slowdown=(_F64, "Factor by which the bytes of the transfers that use it take longer."),
+    direction=(TEXT, "From which rank to which, of messages that go one way."),
+    busbw_gbps=(_F64, "Bus bandwidth of those transfers; of several kinds, of the slowest."),
     expected_gbps=(_F64, "That of like groups that do not use it, else of such links usually."),
     compared_with=(TEXT, "like groups, data sheet, usual installations, given."),
     group_count=(_I32, "Groups of ranks that use it."),
-    collectives=(_I64, "Their large collectives, which it was seen in."),
+    collectives=(_I64, "Collectives of that bandwidth, which it was seen in."),
     excess_ns=(_I64, "What those take longer, added up over them."),
     slow_ranks=(TEXT, "Ranks of those groups: late for it, not stragglers. Compact JSON."),
     test=(TEXT, "What would decide it."),
@@ -46,7 +49,7 @@ RETURNS = table(
 _LEAST = 0.01  # probability of what is shown
 _DECIDED = 0.5
 _NAMED = 4  # suspects by name; of more, the kinds
-_WIDEST = (NETWORK, PAIR, ADAPTERS, NODE, ADAPTER, GPU)
+_WIDEST = (NETWORK, PAIR, ADAPTERS, NODE, ADAPTER, GPU, PATH)
 
 
 @analysis(returns=RETURNS, needs=("collectives",))
@@ -69,8 +72,9 @@ def slow_links(
 
     Transfers alone are compared, from the last start to the last end: waiting plays no part.
     What is slow slows all groups that use it and no other: all links and adapters of its ranks, or
-    where NCCL's log lies beside the trace those of its rings and trees. Nothing is shown where it
-    is likelier that nothing is slow.
+    where NCCL's log lies beside the trace those of its rings and trees. Latency is left out: a
+    call that it bounds tells nothing of links. Nothing is shown where it is likelier that nothing
+    is slow; `judged` says which calls were.
     """
     matches = aligned_matches if align else collective_matches
     named = with_nccl_facts(collectives, collective_facts)
@@ -80,53 +84,81 @@ def slow_links(
     classes, nothing = suspected(paces, calls.hosts.of_rank)
     shown = [c for c in classes if c.probability >= _LEAST] if nothing < _DECIDED else []
     rows = [_row(paces, alike) for alike in shown]
+    judged = judged_calls(calls, paces)
     facts = {
         "groups": len(paces),
         "collectives": int(paces.collectives.sum()),
-        "probability_that_nothing_is_slow": round(nothing, 3),
+        "probability_that_nothing_is_slow": round(nothing, 3) if len(paces) else None,
+        "judged": {sort: f"{count} of {every} calls" for sort, (count, every) in judged.items()},
+        "not_judged_because": reasons_not_judged(calls, paces),
         "rings_from_nccl_log": sum(h is not None for h in paces.hops or ()),
-        "verdict": _verdict(shown, nothing) if len(paces) else "no collective of known size",
+        "verdict": _verdict(shown, nothing, judged),
         **calls.hosts.facts(),
         **clock_facts(align),
     }
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
 
 
-def _verdict(shown: list[Alike], nothing: float) -> str:
+def _verdict(shown: list[Alike], nothing: float, judged: dict[str, tuple[int, int]]) -> str:
+    """Return what is slow or that nothing is, of which calls, and which ones were not judged."""
+    if not any(count for count, _ in judged.values()):
+        return "nothing could be judged"
+    left = [
+        f"{n - count} of {n} calls of {sort}" for sort, (count, n) in judged.items() if count < n
+    ]
+    rest = f"; not judged: {', '.join(left)}" if left else ""
     if not shown:
-        return f"no slow link ({100 * nothing:.0f} %)"
+        sorts = [f"{count} calls of {sort}" for sort, (count, _) in judged.items() if count]
+        return f"no slow link ({100 * nothing:.0f} %) by {', '.join(sorts)}{rest}"
     likeliest = shown[0]
-    rest = "" if len(likeliest.suspects) == 1 else "; which part of it, cannot be told"
-    return f"{names_of(likeliest.suspects)} ({100 * likeliest.probability:.0f} %){rest}"
+    parts = "" if len(likeliest.suspects) == 1 else "; which part of it, cannot be told"
+    return f"{names_of(likeliest.suspects)} ({100 * likeliest.probability:.0f} %){parts}{rest}"
 
 
 def _row(paces: LinkPaces, alike: Alike) -> dict[str, object]:
-    use = alike.groups
-    time = float(paces.time_ns[use].sum())
-    pace, expected, basis = expected_rate(paces, use)
+    seen = slowest_like(paces, alike.groups)
+    time = float(paces.time_ns[seen].sum())
+    pace, expected, basis = expected_rate(paces, alike.groups)
     parts = {_name(s): round(s.probability, 4) for s in alike.suspects}
+    ways = {paces.members[k] if paces.is_message[k] else () for k in seen.tolist()}
+    way = ways.pop() if len(ways) == 1 else ()
     return {
         "suspect": names_of(alike.suspects),
         "probability": alike.probability,
         "may_be": json.dumps(parts, separators=(",", ":")),
         "slowdown": alike.slowdown,
+        "direction": f"from {way[0]} to {way[1]}" if way else None,
         "busbw_gbps": pace,
         "expected_gbps": expected,
         "compared_with": basis,
-        "group_count": len(use),
-        "collectives": int(paces.collectives[use].sum()),
+        "group_count": len(alike.groups),
+        "collectives": int(paces.collectives[seen].sum()),
         "excess_ns": round(time * (1 - 1 / alike.slowdown)),
         "slow_ranks": json.dumps(
-            sorted({r for k in use.tolist() for r in paces.members[k]}), separators=(",", ":")
+            sorted({r for k in seen.tolist() for r in paces.members[k]}), separators=(",", ":")
         ),
         "test": _test({s.kind for s in alike.suspects}, len(alike.suspects)),
     }
 
 
-def expected_rate(paces: LinkPaces, use: Ints) -> tuple[float, float | None, str | None]:
-    """Bandwidth of the groups that use it, what it should be, and what says so."""
+def slowest_like(paces: LinkPaces, use: Ints) -> Ints:
+    """Return those of the groups that make the same calls, of the calls that lose most time."""
+    lost = {}
+    for kind in np.unique(paces.kind[use]).tolist():  # a few kinds
+        of_kind = np.flatnonzero(paces.kind == kind)
+        others = np.setdiff1d(of_kind, use)
+        usual = float(np.median(paces.excess[others])) if len(others) else 0.0
+        own = np.intersect1d(of_kind, use)
+        lost[kind] = float((paces.time_ns[own] * (paces.excess[own] - usual)).sum())
+    slowest = max(lost, key=lambda kind: lost[kind])
+    return np.asarray(use[paces.kind[use] == slowest])
+
+
+def expected_rate(paces: LinkPaces, groups: Ints) -> tuple[float, float | None, str | None]:
+    """Bandwidth of the slowest like calls of these groups, what it should be, what says so."""
+    use = slowest_like(paces, groups)
     pace = float(np.average(paces.busbw_gbps[use], weights=paces.time_ns[use]))
-    others = np.setdiff1d(np.flatnonzero(np.isin(paces.kind, paces.kind[use])), use)
+    others = np.setdiff1d(np.flatnonzero(np.isin(paces.kind, paces.kind[use])), groups)
     if len(others):
         return pace, float(np.median(paces.busbw_gbps[others])), "like groups"
     limit = paces.limit_gbps[use]
@@ -154,6 +186,8 @@ def _name(suspect: Suspect) -> str:
         return f"link between {nodes}"
     if suspect.kind in (ADAPTERS, NODE):
         return f"{'network adapters' if suspect.kind == ADAPTERS else 'GPU links'} of {nodes}"
+    if suspect.kind == PATH:
+        return f"path from rank {suspect.ranks[0]} to rank {suspect.ranks[1]}"
     what = "network adapter" if suspect.kind == ADAPTER else "links"
     what = f"{what} {suspect.device}" if suspect.device else what
     where = f" on {nodes}" if nodes else ""
@@ -163,7 +197,7 @@ def _name(suspect: Suspect) -> str:
 
 def _test(kinds: set[str], count: int) -> str:
     """Return what tells suspects from one another, or makes the one certain."""
-    if kinds <= {GPU, NODE}:
+    if kinds <= {GPU, NODE, PATH}:
         return (
             "all_reduce_perf (nccl-tests) on that node alone and on another; nvidia-smi nvlink -e"
         )

@@ -16,15 +16,18 @@ import pyarrow as pa
 from htk.base.columns.types import Floats, Ints
 from htk.quantities.measures.channel_hops import Hops, hops_between_nodes, paired_communicators
 from htk.quantities.measures.collective_calls import CollectiveCalls
-from htk.quantities.measures.link_paces import LinkPaces, LinkRates, link_paces
+from htk.quantities.measures.link_paces import LinkPaces, link_paces
+from htk.quantities.measures.transfer_times import LinkRates
 
 ADAPTER, ADAPTERS = "network adapter", "node's network adapters"
 NETWORK, PAIR = "network between nodes", "link between two nodes"
 GPU, NODE = "GPU's links", "node's GPU links"
+PATH = "path from rank to rank"
 SUSPECTED = 0.3  # probability that something is slow, before anything was seen
-_SHARES = {NETWORK: 0.2, ADAPTERS: 0.25, ADAPTER: 0.25, PAIR: 0.1, GPU: 0.1, NODE: 0.1}
+_SHARES = {NETWORK: 0.2, ADAPTERS: 0.25, ADAPTER: 0.25, PAIR: 0.1, GPU: 0.1, NODE: 0.1, PATH: 0.1}
 _FACTORS = (1.3, 1.6, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0)
-_ALIKE = 0.06  # standard deviation between equal links, in logarithms
+_ALIKE = 0.05  # standard deviation between equal links, in logarithms
+_LEAST_APART = 0.03  # the same, where many groups show how equal links are
 _MANY = 8  # groups of a kind that tell how far equal ones lie apart
 _MAD = 1.4826
 
@@ -67,7 +70,7 @@ def logged_paces(calls: CollectiveCalls, rates: LinkRates, records: NcclRecords)
     """Return the pace of each group, with the hops of its rings and trees where they are logged."""
     paces = link_paces(calls, rates)
     paired = paired_communicators(records.collectives, records.facts)
-    members, transports = paces.members, records.transports
+    members, transports = [tuple(sorted(m)) for m in paces.members], records.transports
     hops = hops_between_nodes(calls, members, paired, transports, records.inits)
     return replace(paces, hops=hops)
 
@@ -114,6 +117,9 @@ def _users(paces: LinkPaces, hosts: dict[int, str]) -> dict[Key, list[int]]:
     for group, (members, nodes) in enumerate(zip(paces.members, paces.nodes, strict=True)):
         if len(nodes) == 1:
             users[NODE, nodes, tuple(ranks_of[nodes[0]]), ""].append(group)
+        if paces.is_message[group]:
+            path = tuple(dict.fromkeys(hosts[rank] for rank in members if rank in hosts))
+            users[PATH, path, members, ""].append(group)
         for rank in members:
             users[GPU, (hosts[rank],) if rank in hosts else (), (rank,), ""].append(group)
         if len(nodes) < 2:
@@ -205,6 +211,8 @@ def _variance(paces: LinkPaces) -> Floats:
     for kind in np.flatnonzero(np.bincount(paces.kind) >= _MANY).tolist():  # a few kinds
         of_kind = paces.kind == kind
         excess = paces.excess[of_kind]
-        spread[of_kind] = max(_ALIKE, _MAD * float(np.median(np.abs(excess - np.median(excess)))))
+        spread[of_kind] = max(
+            _LEAST_APART, _MAD * float(np.median(np.abs(excess - np.median(excess))))
+        )
     variance: Floats = paces.scatter**2 + spread**2
     return variance

@@ -9,17 +9,15 @@ usually reach.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints
 from htk.physics.latency_bandwidth import Segment, fit, predicted_us
-from htk.quantities.measures.collective_calls import CollectiveCalls
-from htk.quantities.measures.link_paces import LinkRates, complete_transfers, usual_times
+from htk.quantities.measures.complete_collectives import CompleteCollectives
+from htk.quantities.measures.transfer_times import LinkRates, TransferTimes
 from htk.quantities.measures.transfers import FAST, of_benchmarks
 
 BASELINES = ("benchmark", "like calls", "other sizes", "link rates")
@@ -27,60 +25,6 @@ BENCHMARK, LIKE_CALLS, OTHER_SIZES, LINK_RATES = range(len(BASELINES))
 _ALIKE = 5  # calls of one size, of which the fastest tenth is a baseline
 _SIZES = 3  # that a curve rests on
 _BEYOND = 1.05  # times the largest size of a benchmark, which it still speaks for
-
-
-@dataclass(frozen=True)
-class CompleteCollectives:
-    """Collectives that all their members recorded, and what each takes."""
-
-    calls: CollectiveCalls
-    row: Ints  # one of its rows in `calls`
-    group: Ints
-    members: list[tuple[int, ...]]  # global ranks of each group
-    moved: Floats  # bytes × bus factor
-    time_ns: Ints  # from the last start to the last end
-
-    @classmethod
-    def of(cls, calls: CollectiveCalls) -> "CompleteCollectives":
-        row, group, members = complete_transfers(calls)
-        size, factor = calls.moved
-        return cls(calls, row, group, members, (size * factor)[row], calls.waits.span[row])
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    @cached_property
-    def sigma_ns(self) -> Floats:
-        """Standard deviation of each time that the clocks leave (NaN: not known): its last start
-        and last end may be on any two of its clocks."""
-        recorded = numbers(self.calls.matches["wait_ns_sigma"], NONE).astype(np.int64)
-        matched = np.flatnonzero(self.calls.match != NONE)
-        members = Groups.by_keys(self.calls.match[matched])
-        least, most = (f(recorded[matched]) for f in (members.min, members.max))
-        of_row = np.full(self.calls.rows.length, np.nan)
-        of_row[matched] = np.where(least == NONE, np.nan, most)[members.group_ids]
-        return of_row[self.row]
-
-    @cached_property
-    def nodes(self) -> list[tuple[str, ...]]:
-        """Nodes of each group; empty: some are not known."""
-        hosts = self.calls.hosts.of_rank
-        nodes = [tuple(sorted({hosts.get(r, "") for r in m})) for m in self.members]
-        return [() if "" in n else n for n in nodes]
-
-    @cached_property
-    def like(self) -> Ints:
-        """Keys of what is alike but for its size: type, ranks, nodes, most of a node, algorithm,
-        protocol; a column each."""
-        hosts = self.calls.hosts.of_rank
-        shape = []
-        for ranks, nodes in zip(self.members, self.nodes, strict=True):  # a few groups
-            seen = [hosts.get(r) for r in ranks]
-            shape.append((len(ranks), len(nodes), max(map(seen.count, set(seen)))))
-        shapes = np.array(shape, np.int64).reshape(-1, 3)[self.group]
-        table = self.calls.table
-        names = [codes_of(table[name])[0][self.row] for name in ("algorithm", "protocol")]
-        return np.column_stack([self.calls.rows.type[self.row], shapes, *names]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -99,11 +43,12 @@ def baseline_of(
     """Return what collectives should take by the wanted baselines, the first that there is."""
     expected = np.full(len(collectives), np.nan)
     basis = np.full(len(collectives), NONE, np.int64)
+    usual = TransferTimes(collectives, rates)
     makers: dict[int, Callable[[], Floats]] = {
         BENCHMARK: lambda: _by_benchmarks(collectives, bench_points),
         LIKE_CALLS: lambda: _by_like_calls(collectives),
-        OTHER_SIZES: lambda: _by_other_sizes(collectives),
-        LINK_RATES: lambda: _by_link_rates(collectives, rates),
+        OTHER_SIZES: lambda: _by_other_sizes(usual),
+        LINK_RATES: lambda: usual.expected_ns,
     }
     for number in wanted.tolist():
         times = makers[number]()
@@ -146,22 +91,21 @@ def _by_like_calls(collectives: CompleteCollectives) -> Floats:
     return np.asarray(np.where(alike.count >= _ALIKE, fast, np.nan)[alike.group_ids])
 
 
-def _by_other_sizes(collectives: CompleteCollectives) -> Floats:
-    expected = np.full(len(collectives), np.nan)
-    kinds = Groups.by_keys(collectives.like)
-    for k in range(len(kinds)):  # a few kinds
-        rows = np.flatnonzero(kinds.group_ids == k)
-        sizes = Groups.by_keys(collectives.moved[rows].astype(np.int64))
-        if len(sizes) < _SIZES:
-            continue
-        fast_us = sizes.quantiles(collectives.time_ns[rows], [FAST])[0] / 1e3
-        curve = fit(sizes.keys.ravel().astype(np.float64), fast_us, 1)
-        expected[rows] = _predicted_ns(curve, sizes)[sizes.group_ids]
+def _by_other_sizes(times: TransferTimes) -> Floats:
+    expected = np.full(len(times.collectives), np.nan)
+    for kind in range(len(times.kinds)):  # a few kinds
+        transfers = np.flatnonzero(times.kinds.group_ids == kind)
+        sizes, fast_ns = times.fast_times(transfers)
+        if len(sizes) >= _SIZES:
+            curve = fit(sizes, fast_ns / 1e3, 1)
+            expected[transfers] = _predicted_ns(curve, times.collectives.moved[transfers])
     return expected
 
 
-def _predicted_ns(curve: list[Segment], sizes: Groups) -> Floats:
-    return np.array([1e3 * predicted_us(curve, moved) for moved in sizes.keys.ravel().tolist()])
+def _predicted_ns(curve: list[Segment], moved: Floats) -> Floats:
+    sizes, place = np.unique(moved.astype(np.int64), return_inverse=True)
+    predicted = [1e3 * predicted_us(curve, size) for size in sizes.tolist()]
+    return np.array(predicted)[place.ravel()]
 
 
 def _by_benchmarks(collectives: CompleteCollectives, bench_points: pa.Table) -> Floats:
@@ -180,13 +124,5 @@ def _by_benchmarks(collectives: CompleteCollectives, bench_points: pa.Table) -> 
         )
         curve = fit(transfers.moved, transfers.time_us)
         if len(rows) and curve:
-            sizes = Groups.by_keys(size[rows].astype(np.int64))
-            expected[rows] = np.fmin(expected[rows], _predicted_ns(curve, sizes)[sizes.group_ids])
+            expected[rows] = np.fmin(expected[rows], _predicted_ns(curve, size[rows]))
     return expected
-
-
-def _by_link_rates(collectives: CompleteCollectives, rates: LinkRates) -> Floats:
-    limits = [rates.limit(collectives.calls, members)[0] for members in collectives.members]
-    limit = np.array(limits, np.float64)[collectives.group]
-    usual, _, has_rate = usual_times(collectives.calls, collectives.row, collectives.moved, limit)
-    return np.asarray(np.where(has_rate, np.exp(usual), np.nan))

@@ -4,12 +4,10 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analyses.comm.slow_links import expected_rate, names_of
-from htk.base.columns.groups import Groups
-from htk.base.columns.types import Mask
 from htk.base.core.humanize import format_int_ranges, pluralize
-from htk.quantities.measures.collective_calls import CollectiveCalls
-from htk.quantities.measures.link_paces import LinkPaces, LinkRates
+from htk.quantities.measures.link_paces import LinkPaces
 from htk.quantities.measures.slow_links import Alike, NcclRecords, logged_paces, suspected
+from htk.quantities.measures.transfer_times import LinkRates
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.changes import expected_transfers
 from htk.verdicts.causes.exposed_communication import costliest_call
@@ -28,7 +26,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     if not classes or nothing >= _LIKELY or classes[0].probability < _LIKELY:
         return []
     slow = classes[0]
-    uses = _uses(calls, [paces.members[k] for k in slow.groups.tolist()])
+    uses = paces.calls_of(calls, slow.groups)
     transfer = np.where(uses[split.rows], split.exposed_transfer, 0)
     cause = Cause(
         FINDING,
@@ -41,16 +39,6 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         change=expected_transfers(calls.table.filter(pa.array(uses)), slow.slowdown),
     )
     return [cause]
-
-
-def _uses(calls: CollectiveCalls, groups: list[tuple[int, ...]]) -> Mask:
-    """Return the rows of collectives of these groups of ranks."""
-    of_group = Groups.by_keys([calls.rows.group, calls.rows.rank]).keys
-    members: dict[int, list[int]] = {}
-    for group, rank in of_group.tolist():  # a few groups
-        members.setdefault(group, []).append(rank)
-    chosen = [group for group, ranks in members.items() if tuple(ranks) in set(groups)]
-    return np.isin(calls.rows.group, chosen)
 
 
 def _in_words(paces: LinkPaces, slow: Alike) -> str:

@@ -119,11 +119,22 @@ def suspects(slow: set[int], hops: list[Any], seed: int = 0) -> tuple[set[tuple[
     excess = np.array([np.log(3.0) * (k in slow) for k in range(len(members))])
     ones = np.ones(len(members))
     paces = LinkPaces(
-        members, [tuple(sorted({HOSTS[r] for r in m})) for m in members],
-        np.array([0, 0, *[1] * len(WITHIN)]), excess + dice.normal(0, 0.03, len(members)),
-        0.05 * ones, 0.25 * ones, ones, ones, [""] * len(members), ones.astype(np.int64), ones,
-        hops,
-    )  # fmt: skip
+        members=members,
+        is_message=np.zeros(len(members), bool),
+        nodes=[tuple(sorted({HOSTS[r] for r in m})) for m in members],
+        kind=np.array([0, 0, *[1] * len(WITHIN)]),
+        excess=excess + dice.normal(0, 0.03, len(members)),
+        scatter=0.05 * ones,
+        unsure=0.25 * ones,
+        busbw_gbps=ones,
+        limit_gbps=ones,
+        limit_from=[""] * len(members),
+        collectives=ones.astype(np.int64),
+        time_ns=ones,
+        matches=np.arange(len(members)),
+        group=np.arange(len(members)),
+        hops=hops,
+    )
     classes, nothing = suspected(paces, HOSTS)
     parts = {(s.kind, *s.nodes, s.device) for s in classes[0].suspects}
     return parts, 0.0 if nothing > 0.5 else classes[0].probability

@@ -3,13 +3,9 @@
 import numpy as np
 import pytest
 
-from htk.quantities.measures.link_paces import (
-    LARGE_BYTES,
-    USUAL,
-    LinkRates,
-    complete_transfers,
-    link_paces,
-)
+from htk.quantities.measures.complete_collectives import CompleteCollectives
+from htk.quantities.measures.link_paces import link_paces
+from htk.quantities.measures.transfer_times import USUAL, LinkRates, usual_latency_ns
 from tests.htk.quantities.measures.timed_calls import calls_of
 
 MB = 1 << 20
@@ -45,11 +41,12 @@ def test_rates_are_those_of_the_catalogue_unless_given() -> None:
 
 def test_only_what_all_members_recorded_is_a_transfer() -> None:
     calls = calls_of([((1, 5), 4 * MB, 90_000), ((2, 3), 8 * MB, 70_000)], group_size=2)
-    row, group, members = complete_transfers(calls)
-    assert members == [(1, 5), (2, 3)] and group.tolist() == [0, 1]
-    assert calls.waits.span[row].tolist() == [90_000, 70_000]
+    complete = CompleteCollectives.of(calls)
+    assert complete.members == [(1, 5), (2, 3)]
+    assert complete.group.tolist() == [0, 1]
+    assert complete.time_ns.tolist() == [90_000, 70_000]
     lacking = calls_of([((1, 5), 4 * MB, 90_000)], group_size=3, group_ranks="[1,5,6]")
-    assert complete_transfers(lacking)[2] == []
+    assert CompleteCollectives.of(lacking).members == []
 
 
 def test_a_group_twice_as_slow_as_its_links_allow() -> None:
@@ -57,7 +54,7 @@ def test_a_group_twice_as_slow_as_its_links_allow() -> None:
     Small messages, slow as they are, say nothing beside large ones."""
     size = 64 * MB
     usual = size / (20 * USUAL)
-    small = [((1, 5), LARGE_BYTES // 64, 900_000)] * 3
+    small = [((1, 5), size // 64, 900_000)] * 3
     paces = link_paces(calls_of([((1, 5), size, round(2 * usual))] * 5 + small), GIVEN)
     assert (paces.members, paces.nodes) == ([(1, 5)], [("h0", "h1")])
     assert (paces.limit_gbps.tolist(), paces.limit_from) == ([20.0], ["given"])
@@ -65,13 +62,13 @@ def test_a_group_twice_as_slow_as_its_links_allow() -> None:
     assert paces.busbw_gbps[0] == pytest.approx(7.5, rel=1e-6)
     assert paces.collectives.tolist() == [5]
     assert paces.time_ns[0] == pytest.approx(10 * usual, rel=1e-6)
-    assert paces.scatter[0] == pytest.approx(0.05)  # calls that are all alike scatter no more
+    assert paces.scatter[0] == pytest.approx(0.02, rel=0.01)  # calls that are all alike
 
 
 def test_groups_that_make_the_same_calls_are_of_one_kind() -> None:
     across = [((k, k + 4), 4 * MB, 100_000) for k in range(3)]
     within = [((6, 7), 4 * MB, 100_000)]  # of one node
-    larger = [((3, 7), 8 * MB, 100_000)]
+    larger = [((3, 7), 8 * MB, 200_000)]
     paces = link_paces(calls_of(across + within + larger), GIVEN)
     kind = dict(zip(paces.members, paces.kind.tolist(), strict=True))
     assert len({kind[0, 4], kind[1, 5], kind[2, 6]}) == 1
@@ -79,16 +76,28 @@ def test_groups_that_make_the_same_calls_are_of_one_kind() -> None:
 
 
 def test_without_a_rate_only_like_calls_compare() -> None:
-    """One group takes e times as long as the other, of links that nobody knows."""
-    slow = [((0, 4), 4 * MB, 200_000), ((1, 5), 4 * MB, round(200_000 * np.e))]
+    """The bytes of one group take e times as long as the other's, on links that nobody knows."""
+    latency, _ = usual_latency_ns("all_reduce", 2, 2, 1)
+    times = (round(latency + 180_000), round(latency + 180_000 * np.e))
+    slow = [((0, 4), 4 * MB, times[0]), ((1, 5), 4 * MB, times[1])]
     paces = link_paces(calls_of(slow), LinkRates(None, None, "given"))
     assert np.isnan(paces.limit_gbps).all()
     assert paces.excess[1] - paces.excess[0] == pytest.approx(1, abs=1e-5)
     assert (paces.unsure >= 5).all(), "the usual itself is unknown"
 
 
-def test_messages_of_a_mebibyte_are_large() -> None:
-    size, usual = 64 * MB, 64 * MB / (20 * USUAL)
-    calls = [((1, 5), size, round(usual))] * 3
-    calls += [((1, 5), MB, 90_000)] * 2 + [((1, 5), MB - 1, 90_000)] * 4
-    assert link_paces(calls_of(calls), GIVEN).collectives.tolist() == [5]
+def test_what_latency_bounds_tells_nothing_of_links() -> None:
+    """The steps of a ring of eight ranks on two nodes take about 100 us, whatever its size."""
+    everyone = tuple(range(8))
+    small = calls_of([(everyone, 64 << 10, 120_000)] * 4)
+    assert len(link_paces(small, GIVEN)) == 0
+    both = calls_of([(everyone, 64 << 10, 120_000), (everyone, 64 * MB, 2_000_000)] * 4)
+    assert link_paces(both, GIVEN).collectives.tolist() == [4]
+
+
+def test_a_latency_that_several_sizes_tell_is_left_out() -> None:
+    """400 us and 8 GB/s: of 8 MB more than a quarter of the time is latency."""
+    sizes = [4 * MB, 8 * MB, 32 * MB]
+    calls = [((1, 5), size, round(400_000 + size / 8)) for size in sizes for _ in range(5)]
+    paces = link_paces(calls_of(calls), GIVEN)
+    assert paces.excess[0] == pytest.approx(np.log(20 * USUAL / 8), abs=0.03)

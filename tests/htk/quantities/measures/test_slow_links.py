@@ -22,9 +22,21 @@ def paces(members: list[tuple[int, ...]], slow: set[int], seed: int = 0) -> Link
     excess = 1.7 * kind + factor + dice.normal(0, 0.03, len(members))
     same = np.ones(len(members))
     return LinkPaces(
-        members, nodes, kind, excess, 0.05 * same, 10 * same, same, np.nan * same,
-        [""] * len(members), same.astype(np.int64), 1e6 * same,
-    )  # fmt: skip
+        members=members,
+        is_message=np.zeros(len(members), bool),
+        nodes=nodes,
+        kind=kind,
+        excess=excess,
+        scatter=0.05 * same,
+        unsure=10 * same,
+        busbw_gbps=same,
+        limit_gbps=np.nan * same,
+        limit_from=[""] * len(members),
+        collectives=same.astype(np.int64),
+        time_ns=1e6 * same,
+        matches=np.arange(len(members)),
+        group=np.arange(len(members)),
+    )
 
 
 def likeliest(members: list[tuple[int, ...]], slow: set[int]) -> tuple[set[tuple[str, str]], float]:

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.quantities.measures.link_paces import LinkRates
 from htk.quantities.measures.transfer_excess import (
     BASELINES,
     BENCHMARK,
@@ -16,6 +15,7 @@ from htk.quantities.measures.transfer_excess import (
     CompleteCollectives,
     baseline_of,
 )
+from htk.quantities.measures.transfer_times import LinkRates
 from tests.htk.quantities.measures.timed_calls import calls_of
 from tests.tables import make
 
