@@ -103,9 +103,9 @@ def _by_other_sizes(times: TransferTimes) -> Floats:
 
 
 def _predicted_ns(curve: list[Segment], moved: Floats) -> Floats:
-    sizes, place = np.unique(moved.astype(np.int64), return_inverse=True)
+    sizes, inverse = np.unique(moved.astype(np.int64), return_inverse=True)
     predicted = [1e3 * predicted_us(curve, size) for size in sizes.tolist()]
-    return np.array(predicted)[place.ravel()]
+    return np.array(predicted)[inverse.ravel()]
 
 
 def _by_benchmarks(collectives: CompleteCollectives, bench_points: pa.Table) -> Floats:

@@ -88,8 +88,8 @@ def made_calls(job: MadeJob) -> CollectiveCalls:
         for number, (kind, size) in enumerate(called):
             end = begin + 2_000 + clock.transfer_ns(kind, size, members)
             shared = _facts(members, kind, size, number)
-            for place, rank in enumerate(members):
-                start = begin + 2_000 * place // len(members)
+            for index, rank in enumerate(members):
+                start = begin + 2_000 * index // len(members)
                 rows.append(shared | {"rank": rank, "start_ns": start, "end_ns": end})
             begin = end + 1_000
     collectives = make("collectives", rows)
