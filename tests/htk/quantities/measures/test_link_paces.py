@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from htk.quantities.measures.complete_collectives import CompleteCollectives
 from htk.quantities.measures.link_paces import link_paces
 from htk.quantities.measures.transfer_times import USUAL, LinkRates, usual_latency_ns
 from tests.htk.quantities.measures.timed_calls import calls_of
@@ -37,16 +36,6 @@ def test_rates_are_those_of_the_catalogue_unless_given() -> None:
     assert usual.inter_gbps is not None and usual.inter_gbps % 4 == 0  # a node of four
     assert LinkRates.of(calls, 7.0, 9.0) == LinkRates(7.0, 9.0, "given")
     assert LinkRates.of(calls_of([], "no such GPU"), None, None).intra_gbps is None
-
-
-def test_only_what_all_members_recorded_is_a_transfer() -> None:
-    calls = calls_of([((1, 5), 4 * MB, 90_000), ((2, 3), 8 * MB, 70_000)], group_size=2)
-    complete = CompleteCollectives.of(calls)
-    assert complete.members == [(1, 5), (2, 3)]
-    assert complete.group.tolist() == [0, 1]
-    assert complete.time_ns.tolist() == [90_000, 70_000]
-    lacking = calls_of([((1, 5), 4 * MB, 90_000)], group_size=3, group_ranks="[1,5,6]")
-    assert CompleteCollectives.of(lacking).members == []
 
 
 def test_a_group_twice_as_slow_as_its_links_allow() -> None:
