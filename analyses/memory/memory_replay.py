@@ -51,7 +51,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("case", "reserved_bytes_max"),
     needs=("memory",),
-    spread=ByRank(totals=("events", "activations")),
+    spread=ByRank(totals=("events", "activations", "allocated_before_bytes")),
 )
 def memory_replay(
     memory: pa.Table,
@@ -112,7 +112,7 @@ def memory_replay(
     split = None if max_split_mib is None else max_split_mib << 20
     lost = failures(memory, use)
     rows: list[tuple[object, ...]] = []
-    activations = 0
+    activations = allocated_before = 0
     for device, (rank, cycle, kind, index) in enumerate(use.devices.keys.tolist()):  # a few
         if kind not in _GPUS:
             continue
@@ -120,6 +120,7 @@ def memory_replay(
         who = (rank, cycle, index)
         rows.append((*who, "recorded", *_recorded(use, device, int(lost[device]))))
         names = np.array(categories.names, object)[categories.code[events.row]]
+        allocated_before += events.before
         activations += int(((names == "activation") & (events.size > 0)).sum())
         cases = {"replayed": _Case(np.ones(len(events.size)))}
         asked = _Case(scale[events.row], lives)
@@ -142,6 +143,7 @@ def memory_replay(
         for column, field in zip(columns, RETURNS, strict=True)
     ]
     facts: dict[str, object] = {"categories_inferred": categories.inferred}
+    facts["allocated_before_bytes"] = allocated_before  # with which the model begins
     if ways or lives.segments:
         facts["activations"] = activations  # with none, other lifetimes change nothing
     return with_coverage(pa.table(arrays, schema=RETURNS), events=use.table.num_rows, **facts)
@@ -219,8 +221,11 @@ class _Events:
     def of(cls, use: MemoryUse, device: int) -> "_Events":
         chosen: Mask = (use.devices.group_ids == device) & (use.size != 0)
         first = np.flatnonzero(use.devices.group_ids == device)[0]
-        before = int(use.allocated[first]) - int(use.size[first])
-        row = np.flatnonzero(chosen & valid(use.table["address"]))
+        has_address = valid(use.table["address"])
+        # A snapshot begins with all that was there, which lies at no address.
+        own = int(use.size[first]) if has_address[first] else 0
+        before = int(use.allocated[first]) - own
+        row = np.flatnonzero(chosen & has_address)
         code, names = codes_of(use.table["address"])
         try:
             addresses = np.array([int(str(name), 0) for name in names.to_pylist()], np.int64)
@@ -271,13 +276,14 @@ Figures = tuple[int, int, float | None, int | None, int | None, int, int]
 def _recorded(use: MemoryUse, device: int, failed: int) -> Figures:
     here = np.flatnonzero(use.devices.group_ids == device)
     allocated, reserved = use.allocated[here], use.reserved[here]
+    blocks = int(((use.size > 0) & valid(use.table["address"]))[here].sum())
     most = int(reserved.max())
     if most <= 0:
-        return int(allocated.max()), 0, None, None, None, failed, int((use.size[here] > 0).sum())
+        return int(allocated.max()), 0, None, None, None, failed, blocks
     most_reserved = np.flatnonzero(reserved == most)
     unused = percent(np.array([most - allocated[most_reserved].max()]), np.array([most]))
     share = unused[0].as_py()
-    return int(allocated.max()), most, share, None, None, failed, int((use.size[here] > 0).sum())
+    return int(allocated.max()), most, share, None, None, failed, blocks
 
 
 def _replayed(

@@ -1,5 +1,6 @@
 """Recorded allocations through the model of the allocator: a step by hand, and real ones."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,35 @@ def test_a_step_worked_by_hand() -> None:
     assert replayed["reserved_bytes_max"] == 120 * MIB and replayed["segments"] == 4
     assert replayed["peak_bytes"] == 86 * MIB and replayed["blocks"] == 5
     assert replayed["unused_pct"] == pytest.approx(100 * 34 / 120)
+
+
+def test_what_a_snapshot_held_before_its_history_takes_room(tmp_path: Path) -> None:
+    """12 GiB of weights and three activations of 1 GiB do not fit into 8 GiB."""
+    gib, base = 1 << 30, 0x7F0000000000
+    weights = {"size": 12 * gib, "state": "active_allocated", "address": base}
+    free = {"size": 4 * gib, "state": "inactive", "address": base + 12 * gib}
+    segment = {"device": 0, "total_size": 16 * gib, "address": base, "blocks": [weights, free]}
+    history = [
+        {
+            "action": action,
+            "addr": base + (12 + k) * gib,
+            "size": gib,
+            "device": 0,
+            "time_us": at + k,
+        }
+        for at, action in ((100, "alloc"), (200, "free_completed"))
+        for k in range(3)
+    ]
+    path = tmp_path / "rank0_snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [history]}))
+    trace = open_trace([path])
+    answer = ask(trace, "memory_replay")
+    recorded, replayed, warm = answer.to_pylist()
+    assert recorded["peak_bytes"] == replayed["peak_bytes"] == warm["peak_bytes"] == 15 * gib
+    assert recorded["blocks"] == 3
+    assert answer.coverage["allocated_before_bytes"] == 12 * gib
+    small = ask(trace, "memory_replay", capacity_gib=8.0).to_pylist()
+    assert [row["failed"] for row in small] == [0, 1, 1]
 
 
 def test_a_warm_start_lies_where_the_recorded_blocks_did() -> None:
