@@ -30,15 +30,18 @@ RETURNS = table(
     device_ns=(pa.int64(), "Sum of GPU activities that the step launched."),
     modelled_pct=(pa.float64(), "Share of that whose work is known."),
     model_flops=(pa.float64(), "Operations that the model asks for: without recomputation."),
-    hardware_flops=(pa.float64(), "Operations that the kernels do."),
+    hardware_flops=(pa.float64(), "Operations that kernels do; of convolutions the direct count."),
     matrix_pct=(pa.float64(), "Share of hardware_flops done by products, attention, convolution."),
     modelled_bytes=(pa.float64(), "Bytes moved, each tensor of each call once."),
     achieved_tflops=(pa.float64(), "model_flops over the window, 1e12 a second."),
     achieved_tbps=(pa.float64(), "modelled_bytes over the window, 1e12 a second."),
     dtype=(TEXT, "Type of most of the matrix operations: whose peak_tflops counts."),
     peak_tflops=(pa.float64(), "Dense peak_tflops of that type; null: GPU unknown."),
-    mfu_pct=(pa.float64(), "model_flops over window times peak."),
-    hfu_pct=(pa.float64(), "hardware_flops over window times peak."),
+    mfu_pct=(
+        pa.float64(),
+        "model_flops over window times peak; null above 100, which is an error.",
+    ),
+    hfu_pct=(pa.float64(), "hardware_flops over window times peak; null above 100."),
 )
 _MFU = (
     "model FLOPs (2 per multiply-add; attention by the pairs that its mask leaves; without "
@@ -170,8 +173,8 @@ def _rates(added: _Added, window: Ints, peaks: list[float | None], shaped: Mask)
     timed = (window > 0) & shaped
 
     def share(part: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
-        available = some * np.where(has, top, 1.0) * 1e3
-        return number(100 * part / available, pa.float64(), has)
+        percents = 100 * part / (some * np.where(has, top, 1.0) * 1e3)
+        return number(percents, pa.float64(), has & (percents <= 100))  # more cannot be
 
     done = added.hardware > 0
     return [

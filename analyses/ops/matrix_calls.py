@@ -12,9 +12,17 @@ from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import TEXT, table
+from htk.physics.detected import Device, common_device, peak_tflops
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import percent
-from htk.quantities.measures.op_work import OperatorWork, coverage_facts
+from htk.quantities.measures.op_work import (
+    BEYOND_PEAK,
+    FEWER_OPERATIONS,
+    OperatorWork,
+    coverage_facts,
+    saving_activities,
+    tf32_rows,
+)
 
 _FAMILIES = ("gemm", "attention", "convolution")
 _SIZES = {
@@ -51,6 +59,7 @@ RETURNS = table(
     achieved_tflops_p50=(pa.float64(), "Of the median call."),
     achieved_tflops_max=(pa.float64(), "Of the fastest call."),
     achieved_tflops_std=(pa.float64(), "Standard deviation over calls; null for one."),
+    note=(TEXT, "Why operations and rates, or some rates, are empty."),
     call_ns_min=(pa.int64(), "GPU time of the shortest call."),
     call_ns_p50=(pa.float64(), "Of the median call."),
     call_ns_max=(pa.int64(), "Of the longest call."),
@@ -68,6 +77,7 @@ def matrix_calls(
     launch_links: pa.Table,
     annotations: pa.Table,
     op_passes: pa.Table,
+    ranks: pa.Table,
     *,
     n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
 ) -> pa.Table:
@@ -92,6 +102,15 @@ def matrix_calls(
     named = cpu_ops.select(["name", "input_dims", "input_strides", "input_types"])
     named = named.take(pa.array(bearer[groups.first_row]))
     time = groups.sum(work.length[rows])
+    saves = groups.max(saving_activities(work, kernels)[rows].astype(np.int64)) > 0
+    flops[saves] = np.nan
+    in_tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)[bearer[groups.first_row]]
+    rates = _rates(flops, by_group, call_ns, time)
+    beyond = rates > _peaks(costs, in_tf32, common_device(ranks))[:, None]
+    beyond[:, -1] |= beyond[:, -2]  # the spread over calls of which one cannot be
+    notes = np.full(len(groups), None, object)
+    notes[beyond.any(axis=1)] = BEYOND_PEAK
+    notes[saves] = FEWER_OPERATIONS
     columns = [
         texts([c.family for c in costs if isinstance(c, Cost)]),
         named["name"].combine_chunks(),
@@ -101,8 +120,8 @@ def matrix_calls(
         number(groups.count, pa.int64()),
         number(time, pa.int64()),
         percent(time, np.full(len(groups), int(work.length.sum()))),
-        pa.array(flops, pa.float64()),
-        *_rates(flops, by_group, call_ns, time),
+        *(_finite(column) for column in (flops, *np.where(beyond, np.nan, rates).T)),
+        texts(notes.tolist()),
         *_durations(by_group, call_ns),
         texts(_kernel_names(groups, kernels["name"], rows, work.length)),
     ]
@@ -131,20 +150,29 @@ def _sizes(costs: list[Any]) -> list[pa.Array]:
     return [pa.array([sizes.get(name) for sizes in dims], pa.int64()) for name in _SIZES]
 
 
-def _rates(flops: Floats, by_group: Groups, call_ns: Ints, time: Ints) -> list[pa.Array]:
-    """Rates of all calls together, and of the slowest, median and fastest call; their spread."""
+def _peaks(costs: list[Any], in_tf32: Mask, device: Device | None) -> Floats:
+    """Return the peak of the GPU for each row, in TFLOP/s; infinite where it is not known."""
+    if device is None or device.gpu is None:
+        return np.full(len(costs), np.inf)
+    peaks = [
+        peak_tflops(device.gpu, cost.dtype, matrix=True, tf32=tf32)
+        for cost, tf32 in zip(costs, in_tf32.tolist(), strict=True)
+    ]
+    return np.array([peak or np.inf for peak in peaks])
+
+
+def _rates(flops: Floats, by_group: Groups, call_ns: Ints, time: Ints) -> Floats:
+    """Return the rates of all calls together, and of the slowest, median and fastest call, and
+    their spread, as columns; NaN where there is none."""
     group = by_group.keys[:, 0][by_group.group_ids]
     rate = np.where(call_ns > 0, flops[group] / np.maximum(call_ns, 1) / 1e3, np.nan)
-    together = flops * by_group.count / np.maximum(time, 1) / 1e3
+    together = np.where(time > 0, flops * by_group.count / np.maximum(time, 1) / 1e3, np.nan)
     slowest, median, fastest = by_group.quantiles(rate, [0.0, 0.5, 1.0])
     mean = np.bincount(by_group.group_ids, rate) / by_group.count
     square = np.bincount(by_group.group_ids, (rate - mean[by_group.group_ids]) ** 2)
     spread = np.sqrt(square / np.maximum(by_group.count - 1, 1))
-    return [
-        _where(together, time > 0),
-        *(_where(column, np.isfinite(column)) for column in (slowest, median, fastest)),
-        _where(spread, (by_group.count > 1) & np.isfinite(spread)),
-    ]
+    spread[by_group.count < 2] = np.nan
+    return np.column_stack([together, slowest, median, fastest, spread])
 
 
 def _durations(by_group: Groups, call_ns: Ints) -> list[pa.Array]:
@@ -156,8 +184,8 @@ def _durations(by_group: Groups, call_ns: Ints) -> list[pa.Array]:
     ]
 
 
-def _where(values: Floats, valid: Mask) -> pa.Array:
-    return pa.array(values, pa.float64(), mask=~valid)
+def _finite(values: Floats) -> pa.Array:
+    return pa.array(values, pa.float64(), mask=~np.isfinite(values))
 
 
 def _kernel_names(

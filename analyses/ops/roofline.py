@@ -17,9 +17,11 @@ from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.quantities.measures.op_work import (
+    BEYOND_PEAK,
+    FEWER_OPERATIONS,
     OperatorWork,
     coverage_facts,
-    saves_operations,
+    saving_activities,
     tf32_rows,
 )
 
@@ -105,13 +107,12 @@ def roofline(
         (None, None) if x else _limits(c, device, bool(t))
         for c, t, x in zip(costs, tf32.tolist(), across, strict=True)
     ]
-    saving = matching(kernels["name"], saves_operations)[rows].astype(np.int64)
-    for k, (cost, saves) in enumerate(zip(costs, groups.max(saving).tolist(), strict=True)):
-        if cost is not None and cost.family == "convolution" and saves:
-            costs[k], notes[k] = None, _FEWER
+    saving = groups.max(saving_activities(work, kernels)[rows].astype(np.int64))
+    for k in np.flatnonzero(saving).tolist():
+        costs[k], notes[k] = None, FEWER_OPERATIONS
     for k, is_wrong in enumerate(_beyond_peak(costs, limits, count, time)):
         if is_wrong:
-            costs[k], notes[k] = None, _BEYOND
+            costs[k], notes[k] = None, BEYOND_PEAK
     measured = _measured(costs, limits, count, time, groups.count, 1e3 * launch_us)
     named = cpu_ops.select(["name", "input_dims", "input_types"]).take(pa.array(bearer))
     total = np.full(len(groups), int(work.length.sum()))
@@ -140,10 +141,6 @@ def roofline(
 
 
 _CROSSING = "copy between host and GPU: no roofline of the GPU's memory"
-
-
-_FEWER = "Winograd or FFT: fewer operations than the direct count, how many is not recorded"
-_BEYOND = "above the GPU's compute peak: the operations counted, or the peak, cannot be right"
 
 
 def _beyond_peak(

@@ -139,14 +139,25 @@ def coverage_facts(
             round(100 * modelled / own, 2) if own else None
         ),
         "not_modelled_ns": left,
+        "counted_as_direct_convolutions_ns": int(
+            work.length[saving_activities(work, kernels)].sum()
+        ),
         "told_by_graph_captures_ns": int(work.length[work.replay != NONE].sum()),
         "operators_without_model": _worst(work, cpu_ops),
     }
 
 
-def saves_operations(kernel: str) -> bool:
-    """Return whether a kernel of a convolution does fewer operations than the direct count."""
-    return bool(_SAVING.search(kernel))
+FEWER_OPERATIONS = (
+    "Winograd or FFT: fewer operations than the direct count, how many is not recorded"
+)
+BEYOND_PEAK = "above the GPU's compute peak: the operations counted, or the peak, cannot be right"
+
+
+def saving_activities(work: OperatorWork, kernels: pa.Table) -> Mask:
+    """Return which activities are of convolutions with fewer operations than the direct count."""
+    convolutions = [isinstance(c, Cost) and c.family == "convolution" for c in work.costs]
+    of_convolutions = np.array([*convolutions, False], bool)[work.kind] & work.modelled
+    return of_convolutions & matching(kernels["name"], lambda name: bool(_SAVING.search(name)))
 
 
 def in_tf32_by_name(kernel: str) -> bool:
