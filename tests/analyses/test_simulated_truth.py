@@ -171,6 +171,7 @@ def test_a_planted_stall_of_the_data_is_found(job: Path) -> None:
         steps = planned["config"]["steps"]
         assert first["finding"] == "the GPU waits for data"
         assert first["step_gain_ns"] == pytest.approx(sum(stalls) / steps, rel=0.05)
+        assert first["advice"].endswith("see train.py(88): train_step")
         assert second["finding"] == "Python collects garbage in the step"
         assert all(row["finding"] != "unexplained" for row in rows)
 

@@ -1,6 +1,6 @@
 """What to change first: causes, by what a step gains without each."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 
@@ -11,11 +11,13 @@ from htk.base.errors import HtkError, MissingTable
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
 from htk.traces.trace.trace import Trace
+from htk.verdicts.causes.cause import Example
 from htk.verdicts.causes.host_only import find_host_causes
 from htk.verdicts.causes.ranked import RankedCause, Ranking, rank_as_recorded, rank_by_gain
 from htk.verdicts.causes.recorded import CauseEvidence
 from htk.verdicts.causes.registry import find_all_causes
 from htk.verdicts.causes.replayed import ReplayedRecording
+from htk.verdicts.causes.source_lines import SourceLines
 
 UNEXPLAINED = "unexplained"
 _LOST = ("idle_ns", "exposed_comm_ns", "exposed_memory_ns")
@@ -107,6 +109,7 @@ def recommendations(
         ranking, step = rank_by_gain(causes, replayed, shares, lost_ns), replayed.step_ns
     facts = {"recorded_window_ns": window // recorded.gpus, "replay": why}
     rows = _rows(ranking, recorded.gpus, window, step, min_pct)
+    _name_lines(rows, SourceLines(recorded["python_calls"]), recording)
     if 100 * ranking.unexplained_ns >= max(min_pct * step, 1.0):
         rows.append(_unexplained(ranking, recorded))
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
@@ -129,6 +132,7 @@ def _of_host(recorded: CauseEvidence, gpu_ns: int, min_pct: float) -> pa.Table:
     causes, window = find_host_causes(recorded)
     ranks = len(recorded["ranks"]["rank"].unique())
     rows = _rows(rank_as_recorded(causes, ranks), ranks, window, window / ranks, min_pct)
+    _name_lines(rows, SourceLines(recorded["python_calls"]), None)
     without = "next to no GPU work" if gpu_ns else "no GPU work"
     facts = {
         "recorded_window_ns": window // ranks,
@@ -149,12 +153,23 @@ def _matters(row: RankedCause, step_ns: float, min_pct: float) -> bool:
 
 def _rows(
     ranking: Ranking, gpus: int, window: int, step: float, min_pct: float
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     causes = (ranked for ranked in ranking.causes if _matters(ranked, step, min_pct))
     return [_row(ranked, gpus, window) for ranked in causes]
 
 
-def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> dict[str, object]:
+def _name_lines(rows: list[dict[str, Any]], lines: SourceLines, recording: Trace | None) -> None:
+    """Add to advice the line of the program that its costliest instance comes from."""
+    for row in rows:
+        if row.get("rank") is None:
+            continue
+        example = Example(row["rank"], row["start_ns"], row["end_ns"])
+        line = lines.line_of(example, recording)
+        if line is not None:
+            row["advice"] = f"{row['advice']}; see {line}"
+
+
+def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> dict[str, Any]:
     """Return the row of the time that no cause takes."""
     lost = ranking.unexplained_ns * recorded.steps * recorded.gpus
     return {
@@ -169,9 +184,9 @@ def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> dict[str, object]
     }
 
 
-def _row(ranked: RankedCause, gpus: int, window: int) -> dict[str, object]:
+def _row(ranked: RankedCause, gpus: int, window: int) -> dict[str, Any]:
     cause, gain, example = ranked.cause, ranked.gain, ranked.cause.example
-    row: dict[str, object] = {
+    row: dict[str, Any] = {
         "finding": cause.finding,
         "evidence": cause.evidence,
         "advice": cause.advice,
