@@ -1,7 +1,7 @@
 """Causes of public recordings of several GPUs or ranks, each confirmed in the files themselves.
 
 Behind each cause stands what a reading of the raw events shows, by plain json or sqlite3: unions of
-GPU activities, and how late the call came that launched the end of a gap. Times are means over GPUs.
+GPU activities, and how late the call came that launched the end of a gap. Times: means over GPUs.
 """
 
 from pathlib import Path

@@ -222,8 +222,8 @@ def test_copies_and_memory() -> None:
 
 
 @pytest.mark.parametrize("name", [
-    "dlrm_8rank", "hta/critical_path", "hta/execution_trace", "hta/nccl_parser_config",
-    "hta/trace_diff", "hta/trace_filter", "tracelens/b200/eager_trace.json.gz",
+    "dlrm_8rank", "hta/critical_path/alexnet", "hta/execution_trace", "hta/nccl_parser_config",
+    "hta/trace_diff/test", "hta/trace_filter", "tracelens/b200/eager_trace.json.gz",
     "tracelens/h100/gaunernst_bert-small-uncased__1016001.json.gz",
     "tracelens/mi300/resnet_act_checkpoint.json.gz", "nsys/mfu_2gpu_after.sqlite",
 ])  # fmt: skip
