@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.whatif.operator_shapes import matrices, operator_shapes
+from htk.whatif.operator_shapes import Shape, matrices, operator_shapes
 from htk.whatif.step_model import StepModel
 
+_COPIES = ("aten::copy_", "aten::_to_copy", "aten::clone")
 _HEADS_LATER = re.compile(r"aten::_(flash|efficient)_attention")  # batch, length, heads, width
 
 
@@ -52,6 +53,29 @@ def sums_over_tokens(model: StepModel) -> NDArray[np.bool_]:
     if tokens is None:
         return np.zeros(len(model.facts.dims), bool)
     return model.facts.dims.where(lambda dims: dims and _inner(dims) == tokens)
+
+
+def copies_weights(model: StepModel) -> NDArray[np.bool_]:
+    """Return the copies of matrices shaped like the weights of products.
+
+    Such are autocast's casts of parameters and of their gradients.
+    """
+    tokens = inputs(model).tokens
+    if tokens is None:
+        return np.zeros(len(model.facts.dims), bool)
+    weights: set[Shape] = set()
+    for dims in model.facts.dims.distinct:
+        shapes = matrices(dims)
+        if len(shapes) == 2 and shapes[0][0] == tokens and shapes[0][1] == shapes[1][0]:
+            weights |= {shapes[1], shapes[1][::-1]}
+    weights = {shape for shape in weights if tokens not in shape}
+
+    def is_weight(dims: str | None) -> bool:
+        shapes = [shape for shape in operator_shapes(dims) if shape]
+        return bool(shapes) and weights.issuperset(shapes)
+
+    copies = model.facts.op.where(lambda op: op in _COPIES)
+    return np.asarray(copies & model.facts.dims.where(is_weight))
 
 
 def _inner(dims: str) -> int | None:

@@ -2,8 +2,9 @@
 
 A persistent kernel (Hopper, Blackwell) launches about one block for each multiprocessor, however
 large its product, so that its grid does not tell how often it goes round. The name tells its tile
-(`…tilesize128x128x64…`, `nvjet_hsh_128x256_64x4_…`, `cutlass3x_sm90_…_128x128x64_2x1x1_…`), shapes
-the size of its result: [8944, 1024] by [1024, 1024] are 560 tiles of 128 by 128, on 120 blocks.
+(`…tilesize128x128x64…`, `nvjet_hsh_128x256_64x4_…` and, from CUDA 13 on,
+`nvjet_sm90_tst_128x256_64x4_…`, `cutlass3x_sm90_…_128x128x64_2x1x1_…`), shapes the size of its
+result: [8944, 1024] by [1024, 1024] are 560 tiles of 128 by 128, on 120 blocks.
 Blocks take the next tile as soon as they are done, and a tile's end overlaps the next one's
 beginning, so that such products take as long as their tiles, not as whole waves.
 """
@@ -20,7 +21,7 @@ from htk.base.columns.types import Floats, Mask
 from htk.whatif.operator_shapes import product_sizes
 
 _TILE = re.compile(
-    r"tilesize(\d+)x(\d+)x|nvjet_[a-z]+_(\d+)x(\d+)_|"
+    r"tilesize(\d+)x(\d+)x|nvjet_(?:sm\d+_)?[a-z]+_(\d+)x(\d+)_|"
     r"cutlass3x_sm\d+\w*?_(\d+)x(\d+)x\d+_\d+x\d+x\d+_"
 )
 _SEVERAL = 1.2  # tiles of a block: fewer may come of how a library rounds its grid

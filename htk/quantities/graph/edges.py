@@ -273,20 +273,22 @@ def _queue(
     calls: LaunchCalls,
     origin: int,
 ) -> Mask:
-    """Return a launch returns once the activity that lies a full queue before it has started.
+    """Let each launch return once the activity that lies a full queue before it has started.
 
-    Says which calls were so held up. The queue is as long as the longest seen.
+    Return which calls were held up so.
     """
     held = np.zeros(len(calls.start), bool)
     node = np.full(tables["kernels"].num_rows, -1, np.int64)
     node[activities.row] = np.arange(len(activities.row))
     for queue in once(tables, "queues", lambda: full_queues(tables)):
         ours = np.flatnonzero(node[queue.kernels] >= 0)
-        head = ours - queue.deepest
-        before = head >= 0
-        tails, heads = node[queue.kernels[ours[before]]], node[queue.kernels[head[before]]]
         held[activities.call[node[queue.kernels[ours]]][queue.blocked[ours]]] = True
-        _queue_edges(edges, activities, tails, heads, queue.start[head[before]] - origin)
+        head = ours - queue.capacity
+        returned = calls.end[activities.call[node[queue.kernels[ours]]]]
+        waited = (head >= 0) & (queue.start[head] - origin <= returned)
+        tails = node[queue.kernels[ours[waited]]]
+        heads = node[queue.kernels[head[waited]]]
+        _queue_edges(edges, activities, tails, heads, queue.start[head[waited]] - origin)
     return held
 
 

@@ -6,21 +6,22 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import numbers, truths
 from htk.base.columns.groups import paired
 from htk.base.columns.types import NO_TIME, Ints, Mask
 
 FULL_QUEUE = 512  # no queue shorter than this has been seen to fill
-_HELD = 10  # times as long as usual takes a launch that waits for room in the queue
+_HELD = 10  # times as long as a short launch takes one that waits for room in the queue
 
 
 @dataclass(frozen=True)
 class FullQueue:
-    """The launched kernels of a device whose queue fills, by launch."""
+    """The activities of a device whose queue fills, by launch; those launched before the recording
+    come first."""
 
     kernels: Ints
     start: Ints  # of each
-    deepest: int
+    capacity: int  # how many may wait; a launch beyond returns once one of them has started
     blocked: Mask  # launches that were held up
 
 
@@ -31,19 +32,29 @@ def full_queues(tables: Mapping[str, pa.Table]) -> list[FullQueue]:
     lane = paired(rank, numbers(kernels["device"], -1))
     start, end = numbers(kernels["start_ns"]), numbers(links["launch_end_ns"], NO_TIME)
     issued = numbers(links["launch_start_ns"], NO_TIME)
+    is_recorded = issued > NO_TIME
+    # What was launched before the recording stands in the queue all the same, ahead of the rest.
+    queued = np.flatnonzero(is_recorded | truths(links["carry_in"]))
     queues = []
-    launched = np.flatnonzero(issued > NO_TIME)
-    for device in np.unique(lane[launched]).tolist():  # a few devices
-        on_device = launched[lane[launched] == device]
-        on_device = on_device[np.argsort(issued[on_device], kind="stable")]
-        depth = np.arange(len(on_device)) - np.searchsorted(
-            np.sort(start[on_device]), issued[on_device], "right"
-        )
-        deepest = int(depth.max(initial=0))
+    for device in np.unique(lane[is_recorded]).tolist():  # a few devices
+        on_device = queued[lane[queued] == device]
+        on_device = on_device[np.lexsort([start[on_device], issued[on_device]])]
+        timed = is_recorded[on_device]
+        depth = _count_waiting(start[on_device], issued[on_device])
+        deepest = int(depth[timed].max(initial=0))
+        if deepest < FULL_QUEUE:
+            continue
         length = end[on_device] - issued[on_device]
-        deep = depth >= 0.9 * deepest  # of long steps most launches are, so that most are held up
-        usual = np.median(length[~deep]) if not deep.all() else np.quantile(length, 0.1)
-        blocked = deep & (length > _HELD * usual)
-        if deepest >= FULL_QUEUE and blocked.any():
-            queues.append(FullQueue(on_device, start[on_device], deepest, blocked))
+        deep = timed & (depth >= 0.9 * deepest)
+        held = deep & (length > _HELD * np.quantile(length[timed], 0.1))
+        if held.any():
+            left = _count_waiting(start[on_device], end[on_device])[held]
+            capacity = int(np.median(left)) + 1
+            blocked = held | (timed & (depth >= capacity))
+            queues.append(FullQueue(on_device, start[on_device], capacity, blocked))
     return queues
+
+
+def _count_waiting(start: Ints, time: Ints) -> Ints:
+    """Return how many of the activities launched before each one had not started at its time."""
+    return np.arange(len(start)) - np.searchsorted(np.sort(start), time, "right")

@@ -19,7 +19,7 @@ from htk.whatif.fsdp_units import of_weights
 from htk.whatif.micro_batches import samples
 from htk.whatif.parallel import tensor_reduces
 from htk.whatif.products import begun, products
-from htk.whatif.shapes import inputs
+from htk.whatif.shapes import copies_weights, inputs
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import rescaled
 
@@ -32,7 +32,7 @@ HELP = (
 SHORTEST_NS = 2_500.0  # no kernel takes less, however little it does; some GPUs are quicker
 _BRIEF_NS = 1_000.0  # but none as quick
 _OF_PARAMETERS = re.compile(
-    r"_foreach|_fused_|fsdp|chunk_cat|split_with_sizes_copy|c10d|ptimizer|aten::zero_|_amp_"
+    r"_foreach|_fused_(?:adam|sgd|adagrad)|fsdp|chunk_cat|split_with_sizes_copy|c10d|ptimizer|aten::zero_|_amp_"
 )
 _SIGMA, _FAR_SIGMA, _UNFILLED_SIGMA = 0.04, 0.08, 0.25
 _UNFILLED_TOLD = 0.005
@@ -82,6 +82,7 @@ def grows(model: StepModel) -> NDArray[np.bool_]:
 
 def _grows(model: StepModel) -> NDArray[np.bool_]:
     of_parameters = model.facts.op.where(_OF_PARAMETERS.search) | model.facts.of_gradients
+    of_parameters |= copies_weights(model)
     optimizer = model.facts.family.isin("optimizer", "communication")
     return np.asarray(model.is_compute & ~of_parameters & ~optimizer)
 

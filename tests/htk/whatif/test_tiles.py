@@ -14,6 +14,7 @@ from tests.htk.whatif.small_step_model import Act, length, small_model
 
 SM90 = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_5x_cublas"
 NVJET = "nvjet_tst_144x128_64x6_2x1_v_bz_bias_TNN"
+CUDA_13 = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 CUTLASS = (
     "cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_void_bf16_128x256x64_2x1x1_0_tnn_align8"
     "_warpspecialized_cooperative_epi_tma"
@@ -25,6 +26,7 @@ KERNELS = (
     (SM90, "[[8944,1024],[1024,2816]]", "[132,1,1]", 1.0, 70 * 22 / 132, True),
     (SM90, None, "[132,1,1]", 1.0, float("nan"), True),
     (NVJET, "[[2880],[888,512],[512,2880],[],[]]", "[140,1,1]", 0.946, 0.946, False),
+    (CUDA_13, "[[32768,2048],[2048,8192]]", "[132,1,1]", 1.0, 128 * 64 / 132, True),
     (CUTLASS, "[[4096,4096],[4096,4096]]", "[2,66,1]", 1.0, 32 * 16 / 132, True),
     (AMPERE, "[[4096,4096],[4096,4096]]", "[16,32,1]", 4.74, 4.74, False),
     ("matmul_kernel_persistent", "[[4096,4096],[4096,4096]]", "[132,1,1]", 1.0, 1.0, False),

@@ -11,7 +11,7 @@ VERDICTS = (
     ("hta/nccl_parser_config", "trusted"),
     ("hta/ns_resolution_trace", "trusted"),
     ("hta/trace_diff/control", "trusted"),
-    ("hta/trace_diff/test", "indicative"),
+    ("hta/trace_diff/test", "trusted"),
     ("tracelens/mi300/resnet_act_checkpoint.json.gz", "indicative: only 65 % of the critical path"),
     ("dlrm_8rank", "indicative: only one whole step"),
     ("hta/trace_filter", "indicative: only one whole step"),

@@ -12,6 +12,7 @@ import pytest
 from htk.quantities.graph.build import Graph, build
 from htk.quantities.graph.edges import Edges, _queue_edges
 from htk.quantities.graph.nodes import Activities
+from htk.quantities.graph.queue import full_queues
 from tests.htk.quantities.graph.small_step import rebuilt
 
 QUEUE, LENGTH, FIRST = 520, 1000, 2000
@@ -74,6 +75,32 @@ def test_what_was_held_up_has_no_length_of_its_own(graph: Graph, count: int) -> 
         )
     }
     assert {lengths[k] for k in range(QUEUE + 1, count)} == {1}  # as the others take
+
+
+def test_launches_before_the_recording_stand_in_the_queue() -> None:
+    """The first 500 kernels were launched before the recording began: their calls are unknown. 20
+    more fit, each later one waits."""
+    before, after = 500, 120
+    kernels = [
+        {
+            "stream": 7,
+            "correlation": k + 1,
+            "start_ns": kernel_start(k),
+            "end_ns": kernel_start(k) + 990,
+        }
+        for k in range(before + after)
+    ]
+    launches: list[dict[str, Any]] = []
+    end = 0
+    for k in range(before, before + after):
+        start = end + 2
+        end = start + 1 if k < QUEUE else max(kernel_start(k - QUEUE), start + 1)
+        launches.append(
+            {"name": "cudaLaunchKernel", "start_ns": start, "end_ns": end, "correlation": k + 1}
+        )
+    (queue,) = full_queues(rebuilt(kernels, launches))
+    assert queue.capacity == QUEUE
+    assert queue.blocked.tolist() == [k >= QUEUE for k in range(before + after)]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -1,0 +1,40 @@
+"""What-ifs from steps recorded on one H100, held to the steps that were measured afterwards.
+
+A recording of 32 samples is one in which the host waits for room in the launch queue most of the
+time; its library names kernels as CUDA 13 does, and autocast casts the weights in each step.
+"""
+
+import pytest
+
+from bench.gpu.score import RECORDED, find_recording, list_edits, list_pairs, predict_pair
+
+
+@pytest.mark.parametrize(
+    ("after", "batch", "most_pct"),
+    [("base_batch_16", "0.5x", 3), ("base_batch_8", "0.25x", 4), ("base", "0.125x", 4)],
+)
+def test_fewer_samples_than_recorded(after: str, batch: str, most_pct: float) -> None:
+    before = RECORDED / "base_batch_32"
+    prediction = predict_pair(before, RECORDED / after, {"batch": batch})
+    assert prediction.miss_pct is not None
+    assert abs(prediction.miss_pct) < most_pct
+    assert prediction.is_held
+
+
+def test_edits_lead_from_one_job_to_the_other() -> None:
+    job = {"batch": 4, "seq": 1024, "graph": False, "hidden": 2048}
+    assert list_edits(job, job | {"batch": 8, "seq": 512}) == {"batch": "2x", "seq": "512"}
+    assert list_edits(job, job | {"hidden": 4096}) is None
+
+
+def test_pairs_begin_with_recordings() -> None:
+    pairs = list(list_pairs(RECORDED))
+    assert len(pairs) > 100
+    assert all(
+        find_recording(before) and (after / "measured.json").is_file() for before, after, _ in pairs
+    )
+
+
+def test_no_pair_leads_to_a_job_with_a_planted_fault() -> None:
+    faults = {"base_read_loss", "base_slow_loader", "base_pageable_copy", "base_emptied_cache"}
+    assert not faults & {path.name for pair in list_pairs(RECORDED) for path in pair[:2]}
