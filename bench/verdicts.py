@@ -15,7 +15,8 @@ from pathlib import Path
 from htk.base.errors import HtkError, MissingTable, UnknownFormat
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
-from htk.whatif.predict import Answer, Baseline, baseline
+from htk.whatif.answer import Answer
+from htk.whatif.predict import Baseline, baseline
 from htk.whatif.sweep import BOUNDS, tried
 
 EDITS = (

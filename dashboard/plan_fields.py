@@ -18,7 +18,7 @@ from htk.physics.memory import OPTIMIZERS
 from htk.physics.network import NETWORKS, named_network
 from htk.physics.presets import PRESETS, decoder
 from htk.planning.plan.job import PlannedJob
-from htk.planning.plan.precision import RECIPES
+from htk.planning.plan.precision import RECIPES, matrix_format
 
 USUAL = "usual of the GPU"
 _MOST_COUNTS = 6  # numbers of GPUs that are searched at once
@@ -128,8 +128,8 @@ def _misfits(read: Mapping[str, Any]) -> dict[str, str]:
     uneven = [count for count in read["gpus"] if count > node and count % node]
     if uneven:
         wrong["gpus"] = f"{uneven[0]} is no multiple of the {node} GPUs of a node"
-    number_format = RECIPES[read["precision"]].rate
-    if number_format not in ("fp32", "bf16") and not device.has(number_format):
+    number_format = matrix_format(read["precision"])
+    if number_format is not None and not device.has(number_format):
         wrong["precision"] = f"{device.name} has no matrix products in {number_format}"
     free = device.memory_bytes / 2**30
     if read["memory"] is not None and read["memory"] > free:

@@ -158,7 +158,7 @@ OTHER_OPTIONS = {
 }  # fmt: skip
 # What a claim leaves out is not known; a job's file may say it, or another option.
 OPEN = {"claim", "job-time", "simulate"}
-LEFT_OPEN = {"accumulation", "global_batch"}
+LEFT_OPEN = {"accumulation", "global_batch", "precision"}  # taken from the GPU or the batch
 RANGES = {"goodput", "job-time", "prices"}  # numbers are texts such as 3..5min, h100=700
 OTHER_TYPES = {("claim", "gpus"), ("claim", "tokens_per_s")}  # texts: 64xA100, 140k
 # An edit of a what-if is text: a number of a described job's quantity, or a change such as 2x.

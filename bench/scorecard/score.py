@@ -6,8 +6,8 @@ from math import exp, log
 
 import numpy as np
 
+from htk.whatif.answer import Answer
 from htk.whatif.calibration import stated
-from htk.whatif.predict import Answer
 
 _TURNED = 0.01  # a change that is smaller has no direction
 

@@ -53,6 +53,11 @@ class Gpu:
         return self.bf16_tflops or self.fp16_tflops or 0.0  # the catalogue requires one
 
     @property
+    def half_format(self) -> str:
+        """The 16-bit format that training uses: bf16, or fp16 where there is no bf16."""
+        return "fp16" if self.bf16_tflops is None else "bf16"
+
+    @property
     def achievable_half_tflops(self) -> float:
         """The fastest product in 16 bits that was measured, or else what is usually reached."""
         return self.achievable_bf16_tflops or OF_PEAK * self.half_tflops

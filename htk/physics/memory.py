@@ -69,7 +69,7 @@ class Layout:
     context: int = 1
     expert: int = 1  # of the data-parallel ranks: those that experts are spread over
     micro_batch: float = 1
-    seq: int = 2048
+    seq: float = 2048
     micro_batches: int = 1  # of a step
     checkpointing: str = "none"  # selective: every second product's result and attention are kept
     sequence_parallel: bool = False

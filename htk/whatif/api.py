@@ -15,9 +15,11 @@ from htk.quantities.graph.build import READS
 from htk.traces.trace.coverage import coverage
 from htk.traces.trace.opening import Inputs, open_trace
 from htk.traces.trace.trace import Trace
+from htk.whatif.answer import Answer
+from htk.whatif.edited_job import edited_job
 from htk.whatif.edits import edit
 from htk.whatif.label import LABEL, TRAFFIC_LABEL
-from htk.whatif.predict import Answer, Baseline, apply_edits, baseline, ordered
+from htk.whatif.predict import Baseline, apply_edits, baseline, ordered
 from htk.whatif.rates import MFU
 from htk.whatif.representatives import representatives
 from htk.whatif.sweep import bounds, memory_edge, recommended, swept
@@ -293,10 +295,11 @@ class WhatIf:
         """
         self._needs_all("what each rank sends")
         edits = ordered(self.edits)
-        edited = None
+        edited, job = None, None
         if edits and not self.stage.refused:
+            job = edited_job(self.stage.job, edits)
             edited = apply_edits(self.stage, edits)[0]
-        table = traffic(self.stage.model, edited, dict(edits))
+        table = traffic(self.stage.model, edited, job)
         return Result(TRAFFIC_LABEL, table, coverage(self.trace, {"collectives"}))
 
     def _needs_all(self, what: str) -> None:

@@ -42,6 +42,13 @@ def against(value: str, now: float | None, what: str, how: str) -> float:
     return factor(value, what) / now
 
 
+def on_or_off(value: str, what: str) -> bool:
+    """'on' or 'off'."""
+    if value not in ("on", "off"):
+        raise UsageError(f"{what} {value!r}: on or off")
+    return value == "on"
+
+
 def switched_on(value: str, what: str) -> None:
     if value != "on":
         raise UsageError(f"{what} {value!r}: it can only be on")

@@ -18,6 +18,7 @@ from htk.physics.bandwidth import factor
 from htk.physics.detected import detected
 from htk.quantities.graph.replay import NEVER
 from htk.whatif.edits.batch import of_activations
+from htk.whatif.micro_batches import MICRO_BATCHES
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, part
@@ -87,15 +88,14 @@ def violated(
 
 def _carried(model: StepModel, busy: Floats, period: int) -> Carried:
     """Return what a step carries, whatever it takes. `busy`: share of each stream's activities."""
-    once = max(period - max(sum(model.added.values()), 0), 1)  # without micro-batches added
+    fewer = min(model.added.get(MICRO_BATCHES, 0), 0)
+    once = max(period - max(sum(model.added.values()), fewer), 1)  # of the recorded micro-batches
     acts, length = model.graph.activities, np.maximum(model.lengths(), 0)
     lanes = np.bincount(acts.lane, length)
     lanes[: len(busy)] = lanes[: len(busy)] * busy
     computing = np.flatnonzero(model.is_compute)
     compute = int(_by_rank(model, computing, length[computing]).max(initial=0))
-    return Carried(
-        float(lanes.max(initial=0)) / max(period, 1), compute / once, _links(model, once)
-    )
+    return Carried(float(lanes.max(initial=0)) / once, compute / once, _links(model, once))
 
 
 def _load(model: StepModel, carried: Carried, step: int, rates: Rates) -> _Load:

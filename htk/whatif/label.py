@@ -55,7 +55,8 @@ RETURNS = table(
     ),
     regret_pct=(pa.float64(), "If wrong (one in twenty), time per sample grows by this."),
     mark=(TEXT, "In sweeps: out of memory, the last that fits, launch-bound, under one wave."),
-    verdict=(TEXT, "trusted, indicative or refused, and why."),
+    verdict=(TEXT, "Of the replay of the recorded step: trusted, indicative or refused, and why."),
+    standing=(TEXT, "Of the answer: tested within so many percent, indicative, or outside that."),
     waterfall=(TEXT, "The change by cause in ns, JSON; sums to the whole."),
     sigma_by_source=(
         TEXT,

@@ -7,17 +7,16 @@ wider interval.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from htk.physics.hardware import gpu
+from htk.physics.hardware import Gpu
 from htk.physics.memory import SIGMA, Layout, Memory, ModelSize, allocated, memory, p_oom
+from htk.physics.training_job import TrainingJob
 
 _SURE = 0.8  # of activations by the model: the least that the recorded peak is said to hold
 _MEASURED_SIGMA, _CHANGED_SIGMA = 0.03, 0.08
 _FROM_SHAPES_SIGMA = 0.1  # what shapes leave open of a model, beside the uncertainty of any peak
-_KEPT = {"on": "full", "off": "none"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Held:
     capacity: float | None
     static: float = 0.0  # least that was allocated
     measured: float | None = None  # the recorded peak
-    node: int = 8  # GPUs
+    gpu: Gpu | None = None  # recorded
 
     @cached_property
     def reckoned(self) -> Memory:
@@ -50,20 +49,17 @@ class Held:
         return max(rest - by_model.gathered - by_model.buffers, min(_SURE * reckoned, rest))
 
 
-def after(
-    before: Held, edits: Sequence[tuple[str, str]], kept: float
-) -> tuple[int | None, float | None]:
-    """Return the peak, in bytes, and the probability that it does not fit.
+def after(before: Held, job: TrainingJob, kept: float) -> tuple[int | None, float | None]:
+    """Return the peak of an edited job, in bytes, and the probability that it does not fit.
 
     `kept`: tokens of a rank's micro-batch, over the recorded. Null where experts move: a recording
     does not tell their parameters from others.
     """
-    asked = dict(edits)
-    if "ep" in asked and not before.size.expert_parameters:
+    if (job.expert or 1) != before.layout.expert and not before.size.expert_parameters:
         return None, None
     now = before.reckoned
-    then = memory(before.size, layout_after(before, asked, kept))
-    capacity = _capacity(before, asked)
+    then = memory(before.size, layout_of(job, before.layout, kept))
+    capacity = before.capacity if job.gpu in (before.gpu, None) else job.gpu.memory_bytes
     if before.measured is None:
         peak = then.total
         sigma = math.hypot(SIGMA, _FROM_SHAPES_SIGMA)
@@ -79,70 +75,26 @@ def after(
     return round(peak), p_oom(allocated(peak), capacity - then.reserved, sigma)
 
 
-def layout_after(before: Held, asked: Mapping[str, str], kept: float) -> Layout:
-    """Return the layout after these edits; `kept`: tokens of a rank's micro-batch, over now."""
-    now = before.layout
-    tensor = _number(asked.get("tp"), now.tensor)
-    context = _number(asked.get("cp"), now.context)
-    stages = asked.get("pp", "").removeprefix("stages=").partition(",")[0]
-    pipeline = _number(stages, now.pipeline)
-    world = asked.get("world")
-    if world is not None and now.tensor > 1:
-        nodes, _, each = world.partition("x")
-        world = str(max(_number(nodes, 1) * _number(each, 1) // now.tensor, 1))
-    strategy, shards, ranks = sharding_after(
-        now.strategy,
-        now.shards,
-        now.shards * now.replicas,
-        before.node,
-        {**asked, "world": world} if world else asked,
-    )
-    ways = max(tensor // now.tensor, 1) * max(pipeline // now.pipeline, 1)
-    if ways > 1:  # data parallelism shrinks by as much
-        replicas = max(ranks // max(shards, 1) // ways, 1)
-        shards = max(min(shards, ranks // ways), 1)
-    else:
-        replicas = max(ranks // max(shards, 1), 1)
-    # edits of tensor and context parallelism scale what a rank keeps of a micro-batch
-    scaled = kept * (tensor / now.tensor) * (context / now.context)
-    checkpointing = asked.get("checkpointing", now.checkpointing)
+def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
+    """Return what decides the memory of a job; `like`: the recorded one, whose kernels it keeps.
+
+    `kept`: tokens of a rank's micro-batch, over the recorded, where no batch is known.
+    """
+    shards = job.shards or 1
+    length = job.seq or like.seq
     return replace(
-        now,
-        strategy=strategy,
+        like,
+        strategy=job.strategy or "ddp",
         shards=shards,
-        replicas=replicas,
-        tensor=tensor,
-        context=context,
-        pipeline=pipeline,
-        micro_batch=now.micro_batch * scaled,
-        micro_batches=now.micro_batches * max(pipeline // now.pipeline, 1),
-        sequence_parallel=now.sequence_parallel or "sp" in asked,
-        checkpointing=_KEPT.get(checkpointing, checkpointing),
+        replicas=max((job.data_ranks or 1) // shards, 1),
+        tensor=job.tensor or 1,
+        pipeline=job.pipeline or 1,
+        context=job.context or 1,
+        expert=job.expert or 1,
+        virtual=job.virtual,
+        micro_batch=job.micro_batch or like.micro_batch * kept,
+        seq=length,
+        micro_batches=round(job.micro_batches or 1),
+        checkpointing=job.checkpointing or like.checkpointing,
+        sequence_parallel=job.sequence_parallel,
     )
-
-
-def sharding_after(
-    strategy: str, shards: int, ranks: int, node: int, asked: Mapping[str, str]
-) -> tuple[str, int, int]:
-    """Return the strategy, the ranks in a shard group, and all ranks, after these edits."""
-    name, _, size = asked.get("sharding", strategy).partition(":")
-    nodes, _, each = asked.get("world", "").partition("x")
-    if nodes.isdigit() and (not each or each.isdigit()):
-        ranks = int(nodes) * int(each or 1)
-    if name == "ddp":
-        return name, 1, ranks
-    if name != "hybrid_shard":
-        return name, ranks, ranks
-    if "sharding" not in asked:
-        return name, shards, ranks
-    return name, int(size) if size.isdigit() else max(min(node, ranks // 2), 1), ranks
-
-
-def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isdigit() and int(text) else otherwise
-
-
-def _capacity(before: Held, asked: Mapping[str, str]) -> float | None:
-    """Return the memory of the GPU, in bytes: the recorded one or an edit's."""
-    other = asked.get("hardware")
-    return gpu(other).memory_bytes if other else before.capacity

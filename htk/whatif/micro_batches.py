@@ -5,15 +5,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from htk.base.columns.types import Mask
-from htk.base.errors import UsageError
 from htk.quantities.graph.exposed import exposed_and_idle
 from htk.quantities.graph.replay import NEVER, replay
 from htk.whatif.fsdp_units import compute_lane
-from htk.whatif.parallelism import replicated, replicating, sharded
-from htk.whatif.shapes import inputs
+from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import followed
 
+MICRO_BATCHES = "micro-batches"  # the cause of time that more or fewer of them make
 _SHARE = 0.1  # of the kernels of a step that trains, at least, are of its backward pass
 
 
@@ -24,16 +23,6 @@ def micro_batches(model: StepModel) -> int:
     if back.sum() < _SHARE * len(lane):
         return 0
     return int(back[:1].sum() + (back[1:] & ~back[:-1]).sum())
-
-
-def samples(model: StepModel, name: str) -> float:
-    """Return the samples of a step, on all ranks together."""
-    batch = inputs(model).batch
-    spread = sharded(model) or replicated(model)
-    if batch is None:
-        raise UsageError(f"{name}: the recorded batch is not known (record_shapes=True would tell)")
-    ranks = model.parallel or (spread.world if spread else 1)
-    return batch * model.activation_scale * ranks * max(micro_batches(model), 1)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers,
 from htk.whatif.host_cost import delayed, usual_ns
 from htk.whatif.network_tiers import network
 from htk.whatif.operator_shapes import operator_shapes
-from htk.whatif.parallelism import owned, replicating, sharded
+from htk.whatif.parallelism import owned, replicating, sharded, shared_tokens
 from htk.whatif.products import products
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepFacts, StepModel
@@ -63,8 +63,8 @@ def tensor_reduces(model: StepModel) -> Mask:
 
 
 def tensor_degree(model: StepModel) -> int:
-    reduces = tensor_reduces(model)
-    return int(model.facts.group_size[reduces].max(initial=1))
+    summed = tensor_reduces(model) | shared_tokens(model)
+    return int(model.facts.group_size[summed].max(initial=1))
 
 
 def pointwise(model: StepModel, of: Sizes) -> Mask:

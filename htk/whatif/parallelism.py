@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.types import Mask
 from htk.whatif.fsdp_units import compute_lane
+from htk.whatif.group_kinds import described_as
 from htk.whatif.step_model import StepModel
 
 _GRADIENTS = 1 << 20  # all-reduces at least as large are of gradients
@@ -32,9 +33,28 @@ def sharded(model: StepModel) -> Sharded | None:
     return model.once("sharded", lambda: _sharded(model))
 
 
+def shared_tokens(model: StepModel) -> Mask:
+    """Return the gathers and scatters of activations, by which tensor-parallel ranks share tokens
+    (sequence parallelism): of described groups, or of those that scatter in the forward pass."""
+    return model.once("shared tokens", lambda: _shared_tokens(model))
+
+
+def _shared_tokens(model: StepModel) -> Mask:
+    both = model.is_collective("all_gather", "reduce_scatter")
+    described = both & described_as(model, "tensor")
+    scatters = model.is_collective("reduce_scatter") & ~model.facts.backward
+    if described.any() or not scatters.any():
+        return described
+    forward = scatters & _before_backward(model)
+    largest = np.maximum(model.facts.in_bytes, model.facts.out_bytes)
+    alike = np.isin(model.facts.group_size, model.facts.group_size[forward])
+    return both & alike & np.isin(largest, largest[forward])
+
+
 def _sharded(model: StepModel) -> Sharded | None:
-    gathers = model.is_collective("all_gather") & (model.facts.out_bytes > 0)
-    reduces = model.is_collective("reduce_scatter") & (model.facts.in_bytes > 0)
+    of_parameters = ~shared_tokens(model)
+    gathers = model.is_collective("all_gather") & (model.facts.out_bytes > 0) & of_parameters
+    reduces = model.is_collective("reduce_scatter") & (model.facts.in_bytes > 0) & of_parameters
     if not gathers.any() or not reduces.any():
         return None
     acts = model.graph.activities

@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from htk.base.core.humanize import format_duration
 from htk.base.errors import UsageError
 from htk.physics.site_rates import NO_SITE, SiteByGpu
+from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.fidelity import gated
 from htk.quantities.graph.gate import Gate
 from htk.quantities.graph.left_out import LeftOut, left_out_of
 from htk.quantities.graph.replay import Replay
+from htk.whatif.answer import Answer
 from htk.whatif.bound_by import launch_bound, under_a_wave
-from htk.whatif.calibration import calibrated, record, stated
 from htk.whatif.contention import factor, settled, share
 from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
-from htk.whatif.edit_uncertainty import accumulated_together, apart, distance, total
+from htk.whatif.edit_uncertainty import accumulated_together, apart, distance
+from htk.whatif.edited_job import edited_job, with_own_batch
 from htk.whatif.edits import EDITS, REPEATABLE, edit
 from htk.whatif.edits.sharding import strategy
 from htk.whatif.guards import RecordedLoad, violated
@@ -30,10 +32,11 @@ from htk.whatif.left_out_ranks import check_answered, follow, uncertainty
 from htk.whatif.memory import Held, after
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
+from htk.whatif.recorded_job import recorded_job
 from htk.whatif.recorded_memory import held
 from htk.whatif.served_iteration import ServedIteration, of_server
 from htk.whatif.step_model import StepModel, step_model
-from htk.whatif.uncertainty import PROFILER, at_least, by_source, narrowing, sigma_by_cause
+from htk.whatif.uncertainty import PROFILER, at_least, narrowing, sigma_by_cause
 from htk.whatif.unrecorded_waits import without_unrecorded_waits
 from htk.whatif.waterfall import parts, waterfall
 
@@ -83,6 +86,11 @@ class Baseline:
         return {}
 
     @cached_property
+    def job(self) -> TrainingJob:
+        """The recorded job, as far as it shows itself."""
+        return recorded_job(self.model)
+
+    @cached_property
     def memory(self) -> Held | None:
         return held(self.tables, self.model)
 
@@ -117,78 +125,6 @@ class Baseline:
     @property
     def refused(self) -> bool:
         return self.gate.verdict.startswith("refused")
-
-
-@dataclass(frozen=True)
-class Answer:
-    edits: tuple[tuple[str, str], ...]
-    measured_ns: int
-    verdict: str
-    step_ns: int | None = None
-    sigma_by_cause: Mapping[str, float] = field(
-        default_factory=dict
-    )  # of log step, one sigma, by cause
-    exposed_ns: int | None = None
-    idle_ns: int | None = None
-    tokens_per_s: float | None = None
-    tpot_ns: float | None = None  # of a server
-    mfu_pct: float | None = None
-    peak_memory: int | None = None
-    p_oom: float | None = None
-    gpus: float = 1.0
-    watts: float | None = None  # a GPU's limit
-    effective: tuple[str, ...] | None = None  # edits that change something; None: all
-    samples_ratio: float = 1.0
-    devices_ratio: float = 1.0
-    launch_bound: bool = False
-    under_a_wave: bool = False
-    waterfall: Mapping[str, int] = field(default_factory=dict)
-    assumptions: tuple[str, ...] = ()
-    narrow: str = ""
-    mark: str = ""
-
-    @property
-    def each(self) -> float:
-        """The samples per GPU, over the recorded ones."""
-        return self.samples_ratio / self.devices_ratio
-
-    @property
-    def sigma(self) -> float:
-        return total(self.sigma_by_cause)
-
-    @property
-    def sources(self) -> dict[str, float]:
-        """The uncertainty by source: one standard deviation, relative to the step."""
-        return by_source(self.sigma_by_cause)
-
-    @property
-    def gain_over_sigma(self) -> float | None:
-        if self.step_ns is None or not self.sigma:
-            return None
-        return -math.log(self.step_ns / self.measured_ns / self.each) / self.sigma
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the edits that change something."""
-        return tuple(n for n, _ in self.edits) if self.effective is None else self.effective
-
-    def interval(self, z: float) -> tuple[int | None, int | None]:
-        if self.step_ns is None:
-            return None, None
-        wide = math.exp(z * stated(self.sigma, self.names))
-        return round(self.step_ns / wide), round(self.step_ns * wide)
-
-    @property
-    def intervals(self) -> tuple[int | None, int | None, int | None, int | None]:
-        """lo50, hi50, lo90, hi90: the 50 % and 90 % prediction intervals, in ns, calibrated on
-        predictions of this kind."""
-        half, most = calibrated(self.names)
-        return (*self.interval(half), *self.interval(most))
-
-    @property
-    def intervals_held(self) -> str:
-        """How often 90 % intervals of the edits' kind held, in words."""
-        return "" if self.step_ns is None else record(self.names)
 
 
 def baseline(
@@ -268,6 +204,7 @@ def predict(
         check_answered(asked)
     if start.refused:
         return refused(start, asked, measured)
+    job = edited_job(start.job, asked)
     edited, replayed = apply_edits(start, asked)
     here = replayed.period_ns
     if start.curves is not None and edited.samples != 1:
@@ -280,12 +217,11 @@ def predict(
     sigmas = _sigmas(start, edited, step, replayed.period_ns, measured_ns)
     separate = [e for e in asked if e[0] in edited.touched and apart(edited, e[0])]
     if len(edited.touched) > 1 and separate:
-        sigmas = at_least(sigmas, step, [_alone(start, e, measured_ns) for e in separate])
+        alone = [_alone(start, e, measured_ns) for e in separate if _is_answered(start, e)]
+        sigmas = at_least(sigmas, step, alone)
     each = edited.samples / edited.devices
     peak, p_oom = (
-        (None, None)
-        if start.memory is None
-        else after(start.memory, asked, edited.activation_scale)
+        (None, None) if start.memory is None else after(start.memory, job, edited.activation_scale)
     )
     exposed_ns, idle_ns = (None, None) if start.left_out else parts(edited, replayed, step)
     served = edited.served or start.served
@@ -337,6 +273,15 @@ def _sigmas(
     return sigmas
 
 
+def _is_answered(start: Baseline, asked: tuple[str, str]) -> bool:
+    """Return whether an edit makes a job by itself: sequence parallelism needs another one."""
+    try:
+        edited_job(start.job, [asked])
+    except UsageError:
+        return False
+    return True
+
+
 def _alone(
     start: Baseline, asked: tuple[str, str], measured_ns: int | None
 ) -> tuple[Mapping[str, float], int]:
@@ -350,6 +295,7 @@ def _alone(
 
 def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[StepModel, Replay]:
     """Return the step after the edits, which are in their order, and its replay."""
+    asked = with_own_batch(start.job, asked)
     before = edited = prompt(start.model, start.waits)
     recorded = np.ones(1) if start.curves is None else start.curves.ratios
     for name, value in asked:

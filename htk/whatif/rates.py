@@ -9,7 +9,8 @@ import pyarrow as pa
 from htk.analyses.ops.flops import flops
 from htk.base.columns.arrow import numbers
 from htk.base.errors import AnalysisError, UsageError
-from htk.quantities.graph.left_out import left_out_of
+from htk.physics.training_job import TrainingJob
+from htk.whatif.recorded_job import recorded_job
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 
@@ -18,15 +19,13 @@ MFU = (
     "recomputation) over the step and the dense peak of the type of most matrix operations"
 )
 
-_LOSSES = ("aten::nll_loss", "aten::nll_loss_forward", "aten::cross_entropy_loss")
-
 
 @dataclass(frozen=True)
 class Rates:
     """Of the recorded step."""
 
     gpus: int
-    tokens: int | None  # of a step on one rank
+    tokens: float | None  # of a step, of all ranks
     flops: float | None  # model FLOPs of a step on one GPU
     peak_flops: float | None  # of one GPU, a second
     watts: float | None = None  # a GPU's limit
@@ -34,7 +33,7 @@ class Rates:
     def tokens_per_s(self, samples: float, step_ns: int) -> float | None:
         if self.tokens is None:
             return None
-        return self.tokens * self.gpus * samples / (step_ns / 1e9)
+        return self.tokens * samples / (step_ns / 1e9)
 
     def mfu_pct(self, each: float, step_ns: int) -> float | None:
         """`each`: samples of a GPU, over the recorded ones."""
@@ -44,26 +43,19 @@ class Rates:
 
 
 def rates(tables: Mapping[str, pa.Table], model: StepModel) -> Rates:
-    largest_group = int(model.facts.group_size.max(initial=1))
-    world_size = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
-    left_out = left_out_of(tables)
-    recorded = len(model.graph.ranks) if left_out is None else left_out.ranks
-    gpus = max(largest_group, world_size, recorded)
+    job = recorded_job(model)
     work, peak = _work(tables, model.graph.step, model.graph.cycle)
     gpu = model.facts.device
     watts = None if gpu is None or gpu.tdp_w is None else float(gpu.tdp_w)
-    tokens = inputs(model).tokens
-    tokens_per_step = None if tokens is None else tokens * _micro_batches(model)
-    return Rates(gpus, tokens_per_step, work, peak, watts)
+    return Rates(job.ranks or 1, _tokens(model, job), work, peak, watts)
 
 
-def _micro_batches(model: StepModel) -> int:
-    """Return how often a rank reckons its loss in the step."""
-    of_rank = model.graph.activities.rank == model.graph.ranks[0]
-    rows = model.facts.op_row[of_rank]
-    names = np.array([op or "" for op in model.facts.op])[of_rank]
-    counts = [len(np.unique(rows[names == name])) for name in _LOSSES]
-    return max([*counts, 1])
+def _tokens(model: StepModel, job: TrainingJob) -> float | None:
+    """Return the tokens of a step, of all ranks: those of a group that shares them count once."""
+    seen = inputs(model).tokens
+    if seen is None or job.replicas is None or job.context is None:
+        return None
+    return seen * job.context * (job.micro_batches or 1) * job.replicas
 
 
 def _work(

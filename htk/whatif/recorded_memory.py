@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +13,13 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.physics.detected import detected
 from htk.physics.memory import Layout, ModelSize, layer_widths
-from htk.whatif.memory import Held
+from htk.whatif.memory import Held, layout_of
 from htk.whatif.micro_batches import micro_batches
 from htk.whatif.operator_shapes import operator_shapes
-from htk.whatif.parallel import tensor_degree
 from htk.whatif.parallelism import Sharded, replicated, sharded
+from htk.whatif.recorded_job import recorded_job
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import gpus_of_a_node
 
 _PARAMETER = 2  # bytes, as gathered or reduced: half precision
 _GPU = (1, 6, 20)  # c10::DeviceType of CUDA, HIP and others that register themselves
@@ -46,16 +45,18 @@ class _Shapes:
 def held(tables: Mapping[str, pa.Table], model: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
     parameters, shapes = sharded(model) or replicated(model), _shapes(model)
-    tensor = tensor_degree(model)
-    size = _size(parameters, shapes, tensor)
-    layout = _layout(model, parameters, shapes, tensor)
-    capacity, node = _capacity(tables["ranks"]), gpus_of_a_node(model)
+    job = recorded_job(model)
+    size = _size(parameters, shapes, job.tensor or 1)
+    like = Layout(checkpointing=_checkpointing(model), flash=shapes.flash)
+    like = replace(like, micro_batch=shapes.tokens / max(shapes.length, 1), seq=shapes.length or 1)
+    layout = layout_of(job, like)
+    capacity = _capacity(tables["ranks"])
     recorded = _recorded(tables["memory"])
     if recorded is not None:
-        return Held(size, layout, capacity, *recorded, node)
+        return Held(size, layout, capacity, *recorded, gpu=job.gpu)
     if not size.layer_parameters or not shapes.tokens:
         return None
-    return Held(size, layout, capacity, node=node)
+    return Held(size, layout, capacity, gpu=job.gpu)
 
 
 def _size(parameters: Sharded | None, shapes: _Shapes, tensor: int) -> ModelSize:
@@ -90,25 +91,6 @@ def _parameters(now: Sharded | None, layers: int) -> tuple[int, float, float]:
     alike = sum(abs(unit - layer) <= 0.05 * layer for unit in now.unit_bytes)
     root = max(sum(now.unit_bytes) - alike * layer, 0.0)
     return alike, layer / _PARAMETER, root / _PARAMETER
-
-
-def _layout(model: StepModel, parameters: Sharded | None, shapes: _Shapes, tensor: int) -> Layout:
-    ranks, replicas, strategy = 1, 1, "ddp"
-    if parameters is not None:
-        strategy, ranks, replicas = parameters.strategy, parameters.ranks, parameters.replicas
-    if strategy == "ddp":
-        ranks, replicas = 1, ranks
-    return Layout(
-        strategy,
-        ranks,
-        replicas,
-        tensor,
-        micro_batch=shapes.tokens / max(shapes.length, 1),
-        seq=max(shapes.length, 1),
-        micro_batches=max(micro_batches(model), 1),
-        checkpointing=_checkpointing(model),
-        flash=shapes.flash,
-    )
 
 
 def _checkpointing(model: StepModel) -> str:

@@ -42,6 +42,7 @@ class StepFacts:
     dims: CodedTexts  # shapes of the operator that launched it
     op: CodedTexts
     collective: CodedTexts  # its type, for communication
+    group_kind: CodedTexts  # what its group is for, as the job describes it
     in_bytes: Ints  # -1: unknown
     out_bytes: Ints
     group_size: Ints
@@ -331,6 +332,7 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:
         dims=dims,
         op=CodedTexts.taken(ops["name"], op),
         collective=CodedTexts.taken(comm["type"], index),
+        group_kind=CodedTexts.taken(comm["group_desc"], index),
         in_bytes=_taken(numbers(comm["in_bytes"], -1), index),
         out_bytes=_taken(numbers(comm["out_bytes"], -1), index),
         group_size=_taken(size, index),

@@ -1,33 +1,27 @@
 """Many answers: every combination of values, best-case savings, what to do first."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from htk.base.errors import UsageError
+from htk.whatif.answer import Answer
+from htk.whatif.edited_job import edited_job
 from htk.whatif.memory import after
-from htk.whatif.predict import (
-    INDISTINGUISHABLE,
-    Answer,
-    Baseline,
-    check_once,
-    ordered,
-    predict,
-    refused,
-)
-from htk.whatif.shapes import inputs
+from htk.whatif.predict import INDISTINGUISHABLE, Baseline, check_once, ordered, predict, refused
 
 Edits = tuple[tuple[str, str], ...]
 
 OUT_OF_MEMORY = "out of memory"
+MAY_NOT_FIT = "may not fit"
 LAST_THAT_FITS = "last that fits"
 LAUNCH_BOUND = "launch-bound"
 LAST_LAUNCH_BOUND = "knee: launch-bound up to here"
 UNDER_A_WAVE = "under one wave"
 LAST_UNDER_A_WAVE = "knee: under one wave up to here"
 
+LIKELY_FITS = 0.05  # probability of running out of memory, up to which a batch is said to fit
 _MOST_BATCH = 256.0  # times the recorded, that is tried
 _WORTH = 0.002  # of the time per sample
 
@@ -94,7 +88,7 @@ def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
     answers = [tried(start, (pair,), measured_ns) for pair in asked]
-    worth = [a for a in answers if _wins(a) and (a.p_oom or 0.0) < 0.5]
+    worth = [a for a in answers if _wins(a) and (a.p_oom or 0.0) <= LIKELY_FITS]
     return sorted(worth, key=lambda a: -(a.gain_over_sigma or 0.0))
 
 
@@ -119,9 +113,9 @@ def marked(answers: list[Answer]) -> list[Answer]:
     for k, answer in enumerate(answers):  # some tens
         following = _following(answers, k)
         words = []
-        if (answer.p_oom or 0.0) >= 0.5:
-            words.append(OUT_OF_MEMORY)
-        elif following is not None and (following.p_oom or 0.0) >= 0.5:
+        if (answer.p_oom or 0.0) > LIKELY_FITS:
+            words.append(OUT_OF_MEMORY if (answer.p_oom or 0.0) >= 0.5 else MAY_NOT_FIT)
+        elif following is not None and (following.p_oom or 0.0) > LIKELY_FITS:
             words.append(LAST_THAT_FITS)
         if answer.launch_bound:
             last = following is not None and not following.launch_bound
@@ -157,15 +151,19 @@ def memory_edge(start: Baseline, edits: Edits) -> str | None:
 
 
 def _memory_edge(start: Baseline, edits: Edits) -> str | None:
-    held = start.memory
-    if held is None or after(held, edits, 1.0)[1] is None:
+    held, job = start.memory, edited_job(start.job, edits)
+    if held is None or after(held, job, 1.0)[1] is None:
         return None
-    ratios = np.append(np.geomspace(1 / 64, _MOST_BATCH, 800)[:-1], _MOST_BATCH)
-    fitting = [r for r in ratios.tolist() if (after(held, edits, r)[1] or 0.0) < 0.5]
-    if not fitting:
+    batch, chances = start.job.micro_batch, {}
+    tried = np.append(np.geomspace(1 / 64, _MOST_BATCH, 800)[:-1], _MOST_BATCH)
+    if batch is not None:
+        tried = np.arange(1, _MOST_BATCH * batch + 1) / batch
+    for ratio in tried.tolist():
+        own = None if batch is None else batch * ratio
+        chances[ratio] = after(held, replace(job, micro_batch=own), ratio)[1] or 0.0
+    most = max((ratio for ratio, chance in chances.items() if chance <= LIKELY_FITS), default=0.0)
+    if not most:
         return "none"
-    most = max(fitting)
-    batch = inputs(start.model).batch
-    micro_batch = "" if batch is None else f", micro-batch {math.floor(batch * most)}"
+    micro_batch = "" if batch is None else f", micro-batch {round(batch * most)}"
     more = " or more" if most >= _MOST_BATCH else ""
-    return f"{most:.1f}x the recorded{micro_batch}{more}"
+    return f"{most:.1f}x the recorded{micro_batch}{more} (P(OOM) {100 * chances[most]:.1g} %)"

@@ -276,6 +276,7 @@ def _facts(facts: StepFacts, works: Works) -> StepFacts:
         dims=_behind(facts.dims, like, {None: is_comm}),
         op=_behind(facts.op, like, {None: is_comm, **named}),
         collective=facts.collective.followed_by(works.collective),
+        group_kind=_behind(facts.group_kind, like, {None: is_comm}),
         in_bytes=np.append(facts.in_bytes, works.in_bytes),
         out_bytes=np.append(facts.out_bytes, works.out_bytes),
         group_size=np.append(facts.group_size, works.group_size),

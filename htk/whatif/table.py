@@ -10,9 +10,9 @@ import pyarrow as pa
 from htk.base.columns.arrow import texts
 from htk.base.errors import UsageError
 from htk.base.schema import TEXT
+from htk.whatif.answer import Answer
 from htk.whatif.cost import goodput, joules_per_token, per_million_tokens, per_run
 from htk.whatif.label import RETURNS
-from htk.whatif.predict import Answer
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ def _row(a: Answer, terms: Terms) -> dict[str, Any]:
         "regret_pct": None if hi90 is None else max(100 * (hi90 / a.measured_ns / each - 1), 0.0),
         "mark": a.mark or None,
         "verdict": a.verdict,
+        "standing": a.standing or None,
         "waterfall": json.dumps(dict(a.waterfall)),
         "sigma_by_source": json.dumps({k: round(100 * v, 2) for k, v in a.sources.items()}),
         "intervals_held": a.intervals_held or None,

@@ -215,6 +215,7 @@ def _alone(row: dict[str, Any]) -> list[str]:
     sources = sorted(((v, s) for s, v in sigmas.items() if v >= _LEAST_SIGMA), reverse=True)
     parts = ", ".join(f"{source} {value:.2g}" for value, source in sources) or "none"
     lines.append(f"uncertainty, one standard deviation in % of the step: {parts}")
+    lines.append(f"standing of the answer: {row['standing']}")
     if row["next_recording"]:
         lines.append(f"to narrow it most: {row['next_recording']}")
     return lines

@@ -1,32 +1,29 @@
 """What a rank sends in a step: messages and bytes on the wire, by type, group and scope."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import texts
 from htk.base.columns.types import Mask
 from htk.base.schema import TEXT
+from htk.physics.training_job import TrainingJob
 from htk.physics.wire import wire_bytes
 from htk.whatif.label import TRAFFIC
-from htk.whatif.memory import sharding_after
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
 
 Key = tuple[str, int, str]  # type, ranks that take part, scope
 Sums = tuple[float, float, float]  # calls, message bytes, wire bytes
-_NONE: Mapping[str, str] = {}
 
 
 def traffic(
-    recorded: StepModel, edited: StepModel | None = None, asked: Mapping[str, str] = _NONE
+    recorded: StepModel, edited: StepModel | None = None, job: TrainingJob | None = None
 ) -> pa.Table:
-    """A row for each kind of collective, largest first: recorded, and after the edits asked for."""
+    """A row for each kind of collective, largest first: recorded, and of the edited job."""
     sums_by_basis = [("recorded", _sums(recorded, recorded.is_comm))]
-    if edited is not None:
-        sums_by_basis.append(("predicted", _predicted(recorded, edited, asked)))
+    if edited is not None and job is not None:
+        sums_by_basis.append(("predicted", _predicted(recorded, edited, job)))
     rows = []
     for name, sums in sums_by_basis:
         ordered = sorted(sums.items(), key=lambda item: -item[1][2])
@@ -39,17 +36,19 @@ def traffic(
     return pa.table(arrays, schema=TRAFFIC)
 
 
-def _predicted(recorded: StepModel, edited: StepModel, asked: Mapping[str, str]) -> dict[Key, Sums]:
+def _predicted(recorded: StepModel, edited: StepModel, job: TrainingJob) -> dict[Key, Sums]:
     """Collectives of parameters by the strategy's formula, all others as the edited step has them.
 
     (N-1)/N of what is gathered, again in the backward pass where that strategy does so, and of what
     is reduced; between replicas 2(R-1)/R of a shard.
     """
     now = sharded(recorded)
-    if now is None or not {"sharding", "world"} & asked.keys():
+    name, shards, ranks = job.strategy, job.shards, job.data_ranks
+    if now is None or not shards or not ranks:
         return _sums(edited, edited.is_comm)
     node = gpus_of_a_node(recorded)
-    name, shards, ranks = sharding_after(now.strategy, now.ranks, now.world, node, asked)
+    if (name, shards, ranks) == (now.strategy, now.ranks, now.world):
+        return _sums(edited, edited.is_comm)
     of_parameters = recorded.is_collective("all_gather", "reduce_scatter") | replicating(recorded)
     more = len(edited.graph.start) - len(of_parameters)
     others = edited.is_comm & ~np.append(of_parameters, np.ones(more, bool))

@@ -7,13 +7,13 @@ pipeline stages last; experts are spread over neighbouring ranks of a stage.
 import math
 from dataclasses import dataclass
 
-from htk.base.core.parser import MOST_RANKS
 from htk.base.errors import UsageError
 from htk.physics.decoder import Decoder
 from htk.physics.hardware import Gpu
 from htk.physics.memory import CHECKPOINTING, OPTIMIZERS, Layout
 from htk.physics.network import NVL72, Fabric, Network, described_network
-from htk.planning.plan.precision import PRECISIONS, Precision, precision_of
+from htk.physics.training_job import TrainingJob, check_job
+from htk.planning.plan.precision import PRECISIONS, Precision, matrix_format, precision_of
 
 STRATEGIES = ("ddp", "zero1", "zero2", "shard_grad_op", "full_shard", "hybrid_shard")
 SHARDED = ("shard_grad_op", "full_shard", "hybrid_shard")  # gather parameters layer by layer
@@ -50,7 +50,7 @@ class PlannedJob:
     virtual_stages: int = 1  # chunks of layers that a stage holds
     schedule: str = "1f1b"
     sequence_parallel: bool | None = None  # None: with tensor parallelism
-    precision: str = "bf16"
+    precision: str = ""  # the GPU's 16-bit format
     optimizer: str = "adam"
     lora_rank: int | None = None  # adapters alone are trained
     capacity: float | None = None  # tokens of an expert over its even share; None: none is dropped
@@ -71,9 +71,35 @@ class PlannedJob:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "strategy", canonical_strategy(self.strategy))
+        object.__setattr__(self, "precision", self.precision or self.gpu.half_format)
         _check_counts(self)
         _check_choices(self)
-        _check_layout(self)
+        check_job(self.described)
+
+    @property
+    def described(self) -> TrainingJob:
+        """Return the job as the rules of any job are asked of it."""
+        model = self.model
+        return TrainingJob(
+            ranks=self.nodes * self.gpus_per_node,
+            node=self.gpus_per_node,
+            tensor=self.tensor_parallel,
+            pipeline=self.pipeline_parallel,
+            context=self.context_parallel,
+            expert=self.expert_parallel,
+            expert_tensor=self.expert_tensor,
+            virtual=self.virtual_stages,
+            strategy=self.strategy,
+            micro_batch=self.micro_batch,
+            micro_batches=self.accumulation,
+            seq=self.seq,
+            precision=matrix_format(self.precision),
+            gpu=self.gpu,
+            layers=model.layers,
+            heads=model.heads,
+            kv_heads=model.kv_heads,
+            experts=model.experts,
+        )
 
     @property
     def ranks(self) -> int:
@@ -214,13 +240,8 @@ def optimizer_bytes(name: str, kept: Precision) -> float:
 
 
 def _check_counts(job: PlannedJob) -> None:
-    counts = (job.nodes, job.gpus_per_node, job.micro_batch, job.seq, job.accumulation)
-    if min(counts) < 1:
-        raise UsageError(
-            "nodes, GPUs per node, micro-batch, length and accumulation must be at least 1"
-        )
-    if job.ranks > MOST_RANKS:
-        raise UsageError(f"{job.ranks} GPUs: at most {MOST_RANKS} are planned for")
+    if min(job.nodes, job.gpus_per_node) < 1:
+        raise UsageError("nodes and GPUs per node must be at least 1")
     for name in ("price", "run_tokens", "capacity", "link_gbps", "watts", "oversubscription"):
         value = getattr(job, name)
         if value is not None and not (value > 0 and math.isfinite(value)):
@@ -246,39 +267,3 @@ def _check_choices(job: PlannedJob) -> None:
     ):
         if value not in allowed:
             raise UsageError(f"{name} {value!r}: one of {', '.join(allowed)}")
-    if job.format.rate not in ("fp32", "bf16") and not job.gpu.has(job.format.rate):
-        raise UsageError(f"{job.gpu.device_name} has no matrix products in {job.format.rate}")
-
-
-def _check_layout(job: PlannedJob) -> None:
-    ways = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
-    for name in (*ways, "virtual_stages"):
-        if getattr(job, name) < 1:
-            raise UsageError(f"{name.replace('_', ' ')} must be at least 1")
-    split = job.tensor_parallel * job.pipeline_parallel * job.context_parallel
-    if job.ranks % split:
-        raise UsageError(
-            f"tensor × pipeline × context parallelism is {split}, which does not divide"
-            f" {job.ranks} GPUs"
-        )
-    if job.pipeline_parallel > job.model.layers:
-        raise UsageError(
-            f"a pipeline of {job.pipeline_parallel} stages for {job.model.layers} layers"
-        )
-    if job.virtual_stages > 1 and job.pipeline_parallel == 1:
-        raise UsageError("virtual stages need a pipeline: --pipeline-parallel of at least 2")
-    _check_experts(job)
-
-
-def _check_experts(job: PlannedJob) -> None:
-    if job.expert_parallel > 1 and job.model.experts % job.expert_parallel:
-        raise UsageError(
-            f"expert parallelism of {job.expert_parallel} does not divide"
-            f" {job.model.experts} experts"
-        )
-    stage = job.data_ranks * job.tensor_parallel
-    if stage % (job.expert_parallel * job.expert_tensor):
-        raise UsageError(
-            f"expert parallelism of {job.expert_parallel} does not divide the {stage} GPUs"
-            " of a stage"
-        )

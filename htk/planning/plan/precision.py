@@ -46,3 +46,10 @@ def precision_of(name: str) -> Precision:
     if recipe is None:
         raise UsageError(f"precision {name!r}: one of {', '.join(RECIPES)}")
     return recipe
+
+
+def matrix_format(name: str) -> str | None:
+    """Return the format that matrix units must have for a recipe; None: any GPU computes in it."""
+    key = _ALIASES.get(name.lower(), name.lower())
+    rate = key if key == "fp16" else precision_of(name).rate
+    return None if rate == "fp32" else rate

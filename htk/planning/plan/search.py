@@ -118,7 +118,8 @@ def usual_batch(job: PlannedJob) -> int:
 def layouts(job: PlannedJob, batch: int) -> Iterator[PlannedJob]:
     """Yield every layout of the job's GPUs that takes a batch of so many sequences."""
     for tensor in _ways(job, min(job.link_domain, job.ranks)):
-        if job.model.heads % tensor:
+        kv_heads = job.model.kv_heads
+        if job.model.heads % tensor or (kv_heads % tensor and tensor % kv_heads):
             continue
         for context in _contexts(job):
             for pipeline in _ways(job, job.model.layers):

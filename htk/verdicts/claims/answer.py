@@ -32,6 +32,7 @@ _DECIDES = {
     "memory bandwidth": "record a step: htk roofline shows how near memory's rate it is",
     "network": "run nccl-tests on the job's nodes, and htk whatif --network curve=on with it",
     "memory": "record one step with memory events: htk memory-peaks",
+    "memory of a step": "record one step with memory events: htk memory-peaks",
     "comparable jobs": "record three steps of it: htk summary shows what it does otherwise",
     "numbers agree": "state tokens of a step, its time and GPUs: the other figures follow",
     "Amdahl": "record the step before and after at equal batch: htk diff names what became shorter",

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from htk.physics.decoder import model_flops
 from htk.verdicts.claims.described import ClaimedJob
-from htk.verdicts.claims.expected import expected_rate
+from htk.verdicts.claims.expected import expected_rate, lightest_plan
 
 IMPOSSIBLE, NEEDS, PLAUSIBLE = "impossible", "needs", "plausible"
 _ORDER = (IMPOSSIBLE, NEEDS, PLAUSIBLE)
 _AGREE = 0.1  # two numbers of one claim, that count the same work
 _STATE_BYTES = 16  # of a parameter: mixed precision with Adam (ZeRO, arXiv:1910.02054)
 _HALF = 2  # bytes
+_SURELY_TOO_LARGE = 0.99  # probability of running out of memory
 _READINGS = 2  # of the weights by a micro-batch: forward and backward
 
 
@@ -41,6 +42,7 @@ def checks(job: ClaimedJob) -> list[ClaimCheck]:
         *_weights(job),
         *_gradients(job),
         *_state(job),
+        *_step_memory(job),
         *_usual(job),
     ]
 
@@ -186,6 +188,17 @@ def _state(job: ClaimedJob) -> Iterator[ClaimCheck]:
     words = f"Adam's state in mixed precision is {held / 2**30:,.1f} GiB of each GPU, fully sharded"
     needs = "offload, fewer bytes of state, or parameters that do not train"
     yield _if_it_fits("memory", use, words, needs)
+
+
+def _step_memory(job: ClaimedJob) -> Iterator[ClaimCheck]:
+    """Check that the step fits in the lightest layout that the claim leaves open."""
+    lightest = lightest_plan(job)
+    if lightest is None or lightest.p_oom < _SURELY_TOO_LARGE:
+        return
+    held = lightest.memory.total
+    words = f"a step takes {held / 2**30:,.1f} GiB of each GPU, of whatever layout is left open"
+    needs = "a smaller micro-batch, more parallelism or offload"
+    yield _if_it_fits("memory of a step", 100 * held / job.gpu.memory_bytes, words, needs)
 
 
 def _if_it_fits(check: str, use_pct: float, words: str, needs: str) -> ClaimCheck:

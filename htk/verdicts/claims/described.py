@@ -43,7 +43,7 @@ class ClaimedJob:
     numbers: Numbers
     model: Decoder | None = None
     active_parameters: float | None = None  # where no model is described
-    precision: str = "bf16"
+    precision: str = ""  # the GPU's 16-bit format
     seq: int | None = None
     micro_batch: int | None = None
     global_batch: int | None = None  # sequences
@@ -59,6 +59,7 @@ class ClaimedJob:
     attention: str = "flash"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "precision", self.precision or self.gpu.half_format)
         stated = self.numbers.stated
         if not stated:
             raise UsageError("a claim needs a number: --mfu, --tflops, --tokens-per-s, --step-time")
@@ -95,8 +96,8 @@ class ClaimedJob:
     def peak_flops(self) -> float | None:
         """Dense, of one GPU, a second."""
         peaks = {
-            "bf16": self.gpu.bf16_tflops or self.gpu.fp16_tflops,
-            "fp16": self.gpu.fp16_tflops or self.gpu.bf16_tflops,
+            "bf16": self.gpu.bf16_tflops,
+            "fp16": self.gpu.fp16_tflops,
             "fp8": self.gpu.fp8_tflops,
             "fp4": self.gpu.fp4_tflops,
             "tf32": self.gpu.tf32_tflops,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -13,6 +13,7 @@ from htk.verdicts.claims.described import ClaimedJob
 
 _ONE_IN_TEN = 1.2816 / 1.6449  # of the half width of a 90 % interval, in a normal distribution
 _USUAL_SEQ = 2048
+_HARDLY_FITS = 0.95  # probability of running out of memory, from which no job is compared with it
 _OPEN_MICRO_BATCHES = (1, 2, 4, 8)
 _OPEN_TENSORS = (1, 2, 4, 8)
 _SHARDED, _STAGED = ("full_shard", "shard_grad_op", "zero1"), ("zero1", "ddp")
@@ -34,7 +35,8 @@ def expected_rate(job: ClaimedJob) -> ExpectedRate | None:
     plans = list(_plans(job))
     if not plans:
         return None
-    best = max(plans, key=lambda plan: plan.tokens_per_s / plan.job.ranks)
+    fitting = [plan for plan in plans if plan.p_oom < _HARDLY_FITS]
+    best = max(fitting or plans, key=lambda plan: plan.tokens_per_s / plan.job.ranks)
     middle = best.tokens_per_s / best.job.ranks
     far = math.log(best.certainty.factor(90)) * _ONE_IN_TEN
     layout = best.job
@@ -46,6 +48,14 @@ def expected_rate(job: ClaimedJob) -> ExpectedRate | None:
         f"{layout.tensor_parallel}, {layout.strategy}, checkpointing {layout.checkpointing})"
     )
     return ExpectedRate(middle, middle * math.exp(far), what)
+
+
+def lightest_plan(job: ClaimedJob) -> Plan | None:
+    """Return the plan of the layouts that the claim leaves open which takes the least memory."""
+    if job.decoder is None:
+        return None
+    fused = (Plan(replace(plan.job, fused_loss=True)) for plan in _plans(job))
+    return min(fused, key=lambda plan: plan.memory.total, default=None)
 
 
 def _plans(job: ClaimedJob) -> Iterator[Plan]:

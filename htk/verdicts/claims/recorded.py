@@ -11,8 +11,8 @@ from htk.base.errors import UsageError
 from htk.verdicts.claims.checks import IMPOSSIBLE, NEEDS, PLAUSIBLE, ClaimCheck
 from htk.verdicts.claims.wording import SpeedupClaim
 from htk.whatif.amdahl import needed_share
+from htk.whatif.answer import Answer
 from htk.whatif.api import WhatIf
-from htk.whatif.predict import Answer
 
 _NEAR_NOTHING = 10.0  # times faster: more than fused kernels were measured to be
 # What eager code calls a part that has no name of its own in the recording.

@@ -20,11 +20,11 @@ from htk.base.core.label import Label
 from htk.base.core.ranges import ValueRange
 from htk.base.errors import UsageError
 from htk.base.schema import TEXT, table
-from htk.physics.hardware import catalogue, gpu
+from htk.physics.hardware import Gpu, catalogue, gpu
 from htk.verdicts.economics.price_list import PriceList
+from htk.whatif.answer import Answer
 from htk.whatif.api import WhatIf
 from htk.whatif.cost import joules_per_token, per_million_tokens
-from htk.whatif.predict import Answer
 from htk.whatif.step_model import StepModel
 
 _DRAWS = 4096
@@ -114,7 +114,9 @@ def price_frontier(
         raise UsageError(f"the recording does not replay: {asked.stage.gate.verdict}")
     if recorded is None:
         raise UsageError("the catalogue does not hold the recorded GPU: give it with --gpus FILE")
-    wanted = [gpu(name).name for name in names] or list(catalogue())
+    number_format = asked.stage.job.precision
+    able = [g.name for g in catalogue().values() if _computes_in(g, number_format)]
+    wanted = [gpu(name).name for name in names] or able
     offers = [_offer(asked, name, prices, power_cap) for name in dict.fromkeys(wanted)]
     offers.sort(key=lambda o: (o.cost_of_step is None, o.cost_of_step or o.step_ns))
     base = _reference(offers, reference, recorded.name)
@@ -134,6 +136,11 @@ def price_frontier(
         "gpus": asked.stage.rates.gpus,
     }
     return Result(LABEL, pa.table(columns, schema=RETURNS), facts)
+
+
+def _computes_in(device: Gpu, number_format: str | None) -> bool:
+    """Return whether a GPU has matrix products in the recorded format, where it is known."""
+    return number_format in (None, "fp32") or device.has(number_format)
 
 
 def _offer(asked: WhatIf, name: str, prices: PriceList, cap: float | None) -> _Offer:

@@ -8,14 +8,13 @@ import math
 from dataclasses import replace
 
 from htk.base.errors import UsageError
-from htk.whatif.edit_arguments import against, factor
-from htk.whatif.micro_batches import micro_batch, micro_batches, samples
+from htk.whatif.edit_arguments import against
+from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch, micro_batches
 from htk.whatif.step_model import StepModel
 
 NAME = "accumulation"
 HELP = "Micro-batches of a step: 4, or 2x the recorded ones; global=512: samples of all ranks."
 
-ADDED = "micro-batches"  # the cause that more of them count for
 _SIGMA = 0.01  # of the step, for each doubling
 
 
@@ -23,19 +22,18 @@ def apply(model: StepModel, value: str) -> StepModel:
     now = micro_batches(model)
     if not now:
         raise UsageError(f"{NAME}: no backward pass is seen in the step")
-    if value.startswith("global="):
-        ratio = factor(value.removeprefix("global="), NAME) / samples(model, NAME)
-    else:
-        ratio = against(value, now, NAME, "no micro-batches are seen")
+    ratio = against(value, now, NAME, "no micro-batches are seen")
     wanted = ratio * now
     if abs(wanted - round(wanted)) > 1e-6 or round(wanted) < 1:
         raise UsageError(f"{NAME} {value!r}: {wanted:g} micro-batches are not a whole number")
+    if round(wanted) == now:
+        return model.with_assumption(f"a step has {now} micro-batches already")
     each = micro_batch(model)
     more = round(wanted) - now
     changed = replace(model, samples=model.samples * ratio)
     return (
         changed.add_step_time(
-            ADDED, more * each.ns, exposed=more * each.exposed, idle=more * each.idle
+            MICRO_BATCHES, more * each.ns, exposed=more * each.exposed, idle=more * each.idle
         )
         .with_uncertainty("structure", _SIGMA * max(abs(math.log2(ratio)), 1.0))
         .with_assumption(

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import factor
 from htk.whatif.fsdp_units import of_weights
-from htk.whatif.micro_batches import samples
 from htk.whatif.parallel import tensor_reduces
 from htk.whatif.products import begun, products
 from htk.whatif.shapes import copies_weights, inputs
@@ -93,8 +92,6 @@ def of_activations(model: StepModel) -> NDArray[np.bool_]:
 
 
 def _ratio(model: StepModel, value: str) -> float:
-    if value.startswith("global="):
-        return factor(value.removeprefix("global="), NAME) / samples(model, NAME)
     if value.endswith("x"):
         return factor(value, NAME)
     now = inputs(model).batch

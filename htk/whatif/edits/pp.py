@@ -12,9 +12,8 @@ import numpy as np
 
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import pairs, positive_integer
-from htk.whatif.edits.accumulation import ADDED
 from htk.whatif.fsdp_units import compute_lane, layers
-from htk.whatif.micro_batches import micro_batch, micro_batches
+from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch, micro_batches
 from htk.whatif.parallel import ELEMENT, activation_ns, fewer_replicas, sizes
 from htk.whatif.step_model import StepModel
 
@@ -23,9 +22,7 @@ HELP = "Stages of a pipeline, from none: 4, or stages=4,interleave=2. Low confid
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    options = pairs(value, NAME, ("stages", "interleave")) if "=" in value else {"stages": value}
-    stages = positive_integer(options.get("stages", ""), NAME)
-    chunks = positive_integer(options.get("interleave", "1"), "interleave")
+    stages, chunks = stages_and_chunks(value)
     if stages == 1:
         return model
     many = micro_batches(model)
@@ -34,7 +31,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     of = sizes(model, NAME)
     sent = activation_ns(model, 2, ELEMENT * of.tokens * of.hidden)
     whole_ns = micro_batch(model).ns
-    more = round(model.added.get(ADDED, 0) / whole_ns) if whole_ns else 0
+    more = round(model.added.get(MICRO_BATCHES, 0) / whole_ns) if whole_ns else 0
     output = _outside_layers(model) * whole_ns
     each = (whole_ns - output) / stages + output
     uneven = (many + more) * (stages - 1) * output
@@ -57,6 +54,13 @@ def apply(model: StepModel, value: str) -> StepModel:
             "activations pass on unseen but for filling and draining",
         )
     )
+
+
+def stages_and_chunks(value: str) -> tuple[int, int]:
+    """Return the stages of a pipeline, and the chunks of layers that each of them holds."""
+    options = pairs(value, NAME, ("stages", "interleave")) if "=" in value else {"stages": value}
+    stages = positive_integer(options.get("stages", ""), NAME)
+    return stages, positive_integer(options.get("interleave", "1"), "interleave")
 
 
 def _outside_layers(model: StepModel) -> float:

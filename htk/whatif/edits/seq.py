@@ -60,6 +60,13 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
+def mean_length(value: str, now: float | None, samples: float | None) -> float | None:
+    """Return the tokens of a sequence in the mean; None: a factor of a length that is not known."""
+    if now is None and value.strip().endswith("x"):
+        return None
+    return _wanted(value, now, None if samples is None else round(samples)).tokens
+
+
 def _wanted(value: str, now: float | None, samples: int | None) -> Lengths:
     """Return the lengths asked for; of a factor where the recorded length is not known, that."""
     parts = value.split(",")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from htk.whatif.predict import Answer
+from htk.whatif.answer import Answer
 
 
 def answer(batch: float, **more: Any) -> Answer:

@@ -48,6 +48,7 @@ class Act:
     out_bytes: int = -1
     group: int = -1
     per_node: int = 0
+    group_kind: str | None = None
     joined: str | None = None  # the collective that it is a rank's part of
 
 
@@ -142,6 +143,7 @@ def small_model(
         dims=CodedTexts.of(a.dims for a in acts),
         op=CodedTexts.of(a.op for a in acts),
         collective=CodedTexts.of(a.collective for a in acts),
+        group_kind=CodedTexts.of(a.group_kind for a in acts),
         in_bytes=_ints(a.in_bytes for a in acts),
         out_bytes=_ints(a.out_bytes for a in acts),
         group_size=_ints(a.group for a in acts),

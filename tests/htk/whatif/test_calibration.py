@@ -5,7 +5,7 @@ import math
 import pytest
 
 from htk.whatif import calibration
-from htk.whatif.predict import Answer
+from htk.whatif.answer import Answer
 
 TABLE = {
     "batch": {

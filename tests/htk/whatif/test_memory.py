@@ -6,7 +6,9 @@ import pytest
 
 from htk.physics.hardware import gpu
 from htk.physics.memory import Layout, ModelSize, allocated, memory, p_oom, whole_layer
-from htk.whatif.memory import Held, after, layout_after, sharding_after
+from htk.physics.training_job import TrainingJob
+from htk.whatif.edited_job import edited_job
+from htk.whatif.memory import Held, after, layout_of
 
 GB = 1e9
 # 8 layers of half a billion parameters and half a billion beside them: 72 GB of state on 4 ranks.
@@ -17,8 +19,19 @@ BY_MODEL = memory(SIZE, LAYOUT)
 HELD = Held(SIZE, LAYOUT, 80 * GB, 18 * GB, 33 * GB, 4)
 
 
-def peak(*edits: tuple[str, str], kept: float = 1.0, held: Held = HELD) -> float:
-    peak_bytes = after(held, edits, kept)[0]
+JOB = TrainingJob(
+    ranks=4, node=4, tensor=1, pipeline=1, context=1, expert=1, strategy="full_shard", shards=4,
+    micro_batch=2, micro_batches=1, seq=1024, checkpointing="none", layers=8, heads=32,
+)  # fmt: skip
+
+
+def asked(held: Held, *edits: tuple[str, str]) -> tuple[int | None, float | None]:
+    job = replace(JOB, checkpointing=held.layout.checkpointing)
+    return after(held, edited_job(job, edits), 1.0)
+
+
+def peak(*edits: tuple[str, str], held: Held = HELD) -> float:
+    peak_bytes = asked(held, *edits)[0]
     assert peak_bytes is not None
     return peak_bytes
 
@@ -33,7 +46,7 @@ def test_nothing_changes_without_an_edit() -> None:
 
 
 def test_activations_grow_with_the_batch() -> None:
-    assert peak(("batch", "3x"), kept=3.0) == 53 * GB
+    assert peak(("batch", "3x")) == 53 * GB
 
 
 @pytest.mark.parametrize(
@@ -60,7 +73,7 @@ def test_what_the_parts_miss_of_the_recorded_peak_stays() -> None:
     crowded = replace(HELD, measured=18 * GB + layers)  # gathered units would take more than that
     assert crowded.activations == pytest.approx(0.8 * layers)
     assert peak(held=crowded) == pytest.approx(18 * GB + layers)
-    assert peak(kept=2.0, held=crowded) == pytest.approx(18 * GB + 1.8 * layers)
+    assert peak(("batch", "2x"), held=crowded) == pytest.approx(18 * GB + 1.8 * layers)
     full = replace(HELD, measured=18 * GB + 0.5 * layers)  # no more than there is
     assert full.activations == pytest.approx(0.5 * layers)
 
@@ -84,60 +97,59 @@ def test_selective_checkpointing_lies_between() -> None:
 
 def test_tensor_parallelism_splits_state_and_what_lies_between_products() -> None:
     """Two ranks of a group; the edit keeps the micro-batch and says that a rank keeps half."""
-    split = layout_after(HELD, {"tp": "2"}, 0.5)
+    split = layout_of(edited_job(JOB, [("tp", "2")]), LAYOUT)
     assert (split.tensor, split.shards, split.micro_batch) == (2, 2, 2)
     then = memory(SIZE, split)
     ratio = then.activations / BY_MODEL.activations
     assert 0.5 < ratio < 1  # norms are whole on both
     expected = 33 * GB + then.state - BY_MODEL.state + 10 * GB * (ratio - 1)
-    assert peak(("tp", "2"), kept=0.5) == pytest.approx(expected)
-    assert peak(("sp", "on"), ("tp", "2"), kept=0.5) < expected
+    assert peak(("tp", "2")) == pytest.approx(expected)
+    assert peak(("sp", "on"), ("tp", "2")) < expected
 
 
 def test_context_parallelism_halves_activations_alone() -> None:
-    assert layout_after(HELD, {"cp": "2"}, 0.5).micro_batch == 2
-    assert peak(("cp", "2"), kept=0.5) == pytest.approx(23 * GB + 5 * GB)
+    assert layout_of(edited_job(JOB, [("cp", "2")]), LAYOUT).micro_batch == 2
+    assert peak(("cp", "2")) == pytest.approx(23 * GB + 5 * GB)
 
 
 def test_stages_hold_a_part_of_the_layers_and_more_micro_batches() -> None:
-    staged = layout_after(HELD, {"pp": "stages=2,interleave=2"}, 1.0)
+    staged = layout_of(edited_job(JOB, [("pp", "2")]), LAYOUT)
     assert (staged.pipeline, staged.shards, staged.micro_batches) == (2, 2, 2)
-    assert peak(("pp", "2")) == peak(("pp", "stages=2,interleave=2"))
 
 
 def test_the_world_of_a_tensor_parallel_job_counts_its_groups() -> None:
-    split = replace(HELD, layout=replace(LAYOUT, tensor=2))
-    assert layout_after(split, {"world": "16"}, 1.0).shards == 8
-    assert layout_after(split, {"world": "2x8"}, 1.0).shards == 8
+    split = replace(JOB, ranks=8, tensor=2)
+    assert edited_job(split, [("world", "16")]).shards == 8
+    assert edited_job(split, [("world", "2x8")]).shards == 8
 
 
 def test_the_probability_not_to_fit_is_even_where_the_peak_fills_what_is_free() -> None:
     free = (80 * GB - BY_MODEL.reserved) / allocated(1.0)
-    times = (free - 23 * GB) / (10 * GB)
-    assert after(HELD, [("batch", "x")], times)[1] == pytest.approx(0.5)
-    assert (after(HELD, [], 1.0)[1] or 0.0) < 1e-6
-    assert (after(HELD, [], 9.0)[1] or 0.0) > 0.99
+    samples = 2 * (free - 23 * GB) / (10 * GB)
+    assert after(HELD, replace(JOB, micro_batch=samples), 1.0)[1] == pytest.approx(0.5)
+    assert (asked(HELD)[1] or 0.0) < 1e-6
+    assert (asked(HELD, ("batch", "9x"))[1] or 0.0) > 0.99
 
 
 def test_another_gpu_has_another_size() -> None:
     """Of 24 GB, on which 33 do not fit."""
-    assert (after(HELD, [("hardware", "a10")], 1.0)[1] or 0.0) > 0.99
+    assert (asked(HELD, ("hardware", "a10"))[1] or 0.0) > 0.99
     large = replace(HELD, capacity=24 * GB)
-    assert (after(large, [("hardware", "h200")], 1.0)[1] or 0.0) < 1e-6
+    assert (asked(large, ("hardware", "h200"))[1] or 0.0) < 1e-6
 
 
 def test_experts_that_move_leave_memory_unknown() -> None:
-    assert after(HELD, [("ep", "8")], 1.0) == (None, None)
+    assert asked(HELD, ("ep", "4")) == (None, None)
 
 
 def test_an_unknown_gpu_has_no_probability() -> None:
     nothing = ModelSize(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-    assert after(Held(nothing, Layout("ddp"), None, 1.0, 2.0), [], 2.0) == (3, None)
+    assert after(Held(nothing, Layout("ddp"), None, 1.0, 2.0), TrainingJob(), 2.0) == (3, None)
 
 
 def test_without_allocations_the_model_s_own_peak_is_the_answer_and_doubt_is_wider() -> None:
     reckoned = replace(HELD, measured=None, static=0.0)
-    told, unsure = after(reckoned, [], 5.0)
+    told, unsure = asked(reckoned, ("batch", "5x"))
     by_model = memory(SIZE, replace(LAYOUT, micro_batch=10)).total
     assert told == round(by_model)
     assert unsure is not None
@@ -146,34 +158,30 @@ def test_without_allocations_the_model_s_own_peak_is_the_answer_and_doubt_is_wid
 
 
 def test_what_is_split_already_is_split_by_the_ratio() -> None:
-    """Two ways of tensor, context and pipeline parallelism become four: edits say that a rank keeps
-    half, so that the micro-batch stays."""
-    now = Layout("hybrid_shard", 4, 4, tensor=2, context=2, pipeline=2, micro_batch=3,
-                 micro_batches=5)  # fmt: skip
-    held = replace(HELD, layout=now)
-    tensor = layout_after(held, {"tp": "4"}, 0.5)
+    """Two ways of tensor, context and pipeline parallelism become four."""
+    now = TrainingJob(
+        ranks=64, node=8, tensor=2, pipeline=2, context=2, strategy="hybrid_shard", shards=4,
+        micro_batch=3, micro_batches=5,
+    )  # fmt: skip
+    assert (now.replicas, now.data_ranks) == (8, 16)
+    tensor = layout_of(edited_job(now, [("tp", "4")]), LAYOUT)
     assert (tensor.tensor, tensor.micro_batch, tensor.micro_batches) == (4, 3, 5)
     assert (tensor.shards, tensor.replicas) == (4, 2), "16 ranks of data parallelism are 8"
-    context = layout_after(held, {"cp": "4"}, 0.5)
+    context = layout_of(edited_job(now, [("cp", "4")]), LAYOUT)
     assert (context.context, context.micro_batch, context.shards) == (4, 3, 4)
-    staged = layout_after(held, {"pp": "4"}, 1.0)
+    staged = layout_of(edited_job(now, [("pp", "4")]), LAYOUT)
     assert (staged.pipeline, staged.micro_batch, staged.micro_batches) == (4, 3, 10)
     assert (staged.shards, staged.replicas) == (4, 2)
-    fewer = layout_after(held, {"tp": "16", "pp": "8"}, 1.0)  # of 16 ranks 32 ways
-    assert (fewer.shards, fewer.replicas) == (1, 1)
-    same = layout_after(held, {}, 2.0)
-    assert same == replace(now, micro_batch=6)
-    assert layout_after(held, {"sp": "on"}, 1.0).sequence_parallel
+    assert edited_job(now, [("sp", "on")]).sequence_parallel
 
 
 @pytest.mark.parametrize(
-    ("node", "ranks", "shards"), [(4, 16, 4), (8, 16, 8), (8, 8, 4), (8, 3, 1), (8, 1, 1)]
+    ("node", "ranks", "shards"), [(4, 16, 4), (8, 16, 8), (8, 8, 4), (8, 1, 1)]
 )
 def test_hybrid_shards_are_of_a_node_and_at_most_half_of_the_ranks(
     node: int, ranks: int, shards: int
 ) -> None:
-    asked = {"sharding": "hybrid_shard"}
-    assert sharding_after("ddp", 1, ranks, node, asked) == ("hybrid_shard", shards, ranks)
-    assert sharding_after("hybrid_shard", 2, ranks, node, {}) == ("hybrid_shard", 2, ranks)
-    of_two = {"sharding": "hybrid_shard:2", "world": "2x6"}
-    assert sharding_after("ddp", 1, ranks, node, of_two) == ("hybrid_shard", 2, 12)
+    replicas = replace(JOB, node=node, ranks=ranks, strategy="ddp", shards=1)
+    assert edited_job(replicas, [("sharding", "hybrid_shard")]).shards == shards
+    of_two = edited_job(replicas, [("sharding", "hybrid_shard:2"), ("world", "2x6")])
+    assert (of_two.shards, of_two.data_ranks, of_two.node) == (2, 12, 6)

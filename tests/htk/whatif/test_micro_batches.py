@@ -2,8 +2,7 @@
 
 import pytest
 
-from htk.base.errors import UsageError
-from htk.whatif.micro_batches import micro_batch, micro_batches, samples
+from htk.whatif.micro_batches import micro_batch, micro_batches
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 MIB = 1 << 20
@@ -40,14 +39,6 @@ def step(ranks: int = 6) -> list[Act]:
         Act("adam", 70, waits=("r",), family="optimizer"),
         reduced(ranks),
     ]
-
-
-def test_samples_of_a_step_on_all_ranks() -> None:
-    model = small_model(step())
-    assert samples(model, "batch") == 4 * 6 * 2
-    assert samples(small_model(step()[:4]), "batch") == 4 * 1 * 2
-    with pytest.raises(UsageError, match=r"batch: the recorded batch is not known"):
-        samples(small_model(passes("fb")), "batch")
 
 
 def test_one_more_takes_the_step_without_what_is_done_once() -> None:

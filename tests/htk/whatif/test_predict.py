@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from htk.whatif.predict import Answer, Baseline, baseline, predict
+from htk.whatif.answer import Answer
+from htk.whatif.predict import Baseline, baseline, predict
 from tests.htk.quantities.graph.small_step import step_tables
 
 

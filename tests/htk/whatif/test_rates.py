@@ -5,7 +5,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -22,7 +21,7 @@ TABLES_OF_NOTHING = {n: schema.empty_table() for n, schema in {**TABLES, **DERIV
 
 def test_rates_of_all_gpus() -> None:
     told = Rates(4, 1000, 6e12, 30e12)
-    assert told.tokens_per_s(2.0, 500_000_000) == 1000 * 4 * 2 / 0.5
+    assert told.tokens_per_s(2.0, 500_000_000) == 1000 * 2 / 0.5
     assert told.mfu_pct(2.0, 500_000_000) == pytest.approx(100 * 6 * 2 / (30 * 0.5))
     assert Rates(4, None, 6e12, None).tokens_per_s(1, 1) is None
     assert Rates(4, None, 6e12, None).mfu_pct(1, 1) is None
@@ -91,17 +90,20 @@ def test_no_work_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("world", "gpus"), [(None, 6), (4, 6), (16, 16)])
 def test_gpus_are_the_most_that_anything_tells(world: int | None, gpus: int) -> None:
     tables = TABLES_OF_NOTHING | {"ranks": make("ranks", [{"rank": 0, "world_size": world}])}
-    assert rates(tables, step()).gpus == gpus
+    assert rates(tables, step(tables=tables)).gpus == gpus
 
 
-def test_tokens_of_a_step_are_those_of_its_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loss for each: four operators of one rank, one of them with two kernels; then a second."""
-    acts = [Act("e", 10, op="aten::embedding", dims="[[100, 8], [4, 16]]")]
-    acts += [Act(f"l{k}", 10, op="aten::nll_loss_forward") for k in range(4)]
-    acts += [Act("other", 10, rank=1, op="aten::nll_loss_forward")]
-    model = small_model(acts)
-    rows = np.array([0, 1, 2, 2, 3, 4])
-    monkeypatch.setattr(type(model.facts), "op_row", property(lambda _: rows))
-    assert rates(TABLES_OF_NOTHING, model).tokens == 64 * 3
-    monkeypatch.undo()
-    assert rates(TABLES_OF_NOTHING, step()).tokens == 64
+def test_tokens_of_a_step_are_those_of_its_micro_batches_and_of_groups_that_share_none() -> None:
+    """64 tokens of a rank, twice a step; 6 ranks, of which 2 share each layer."""
+    acts = [
+        Act("e", 10, op="aten::embedding", dims="[[100, 8], [4, 16]]"),
+        comm("t", 10, "all_reduce", waits=("e",), in_bytes=1 << 21, group=2, per_node=2),
+        Act("b0", 200, waits=("t",), backward=True),
+        Act("f1", 100),
+        Act("b1", 200, backward=True),
+        comm("r", 10, "all_reduce", waits=("b1",), in_bytes=8 << 20, group=3, per_node=3,
+             backward=True),
+    ]  # fmt: skip
+    told = make("ranks", [{"rank": 0, "world_size": 6}])
+    model = small_model(acts, tables=TABLES_OF_NOTHING | {"ranks": told})
+    assert rates(TABLES_OF_NOTHING, model).tokens == 64 * 2 * 3

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from htk.base.errors import UsageError
+from htk.whatif.answer import Answer
 from htk.whatif.label import RETURNS
-from htk.whatif.predict import Answer
 from htk.whatif.table import Terms, rows
 from tests.htk.whatif.answers import answer
 

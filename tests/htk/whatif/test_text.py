@@ -146,13 +146,14 @@ def test_causes_of_a_change_are_drawn_in_proportion() -> None:
         ["memory", "+1", "ns", "█"],
     ]
     assert lines[4].endswith("in % of the step: network 2, kernel 0.05")
-    assert lines[5] == "to narrow it most: record more"
+    assert lines[5].startswith("standing of the answer: ")
+    assert lines[6] == "to narrow it most: record more"
 
 
 def test_an_answer_that_changes_nothing_has_no_causes() -> None:
     same = row(step_time_ns=100, measured_step_time_ns=100, waterfall='{"host": 1}',
                sigma_by_source="{}", next_recording=None)  # fmt: skip
-    assert _alone(same) == ["uncertainty, one standard deviation in % of the step: none"]
+    assert _alone(same)[:-1] == ["uncertainty, one standard deviation in % of the step: none"]
     assert _alone(row(step_time_ns=None)) == []
 
 

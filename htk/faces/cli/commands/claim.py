@@ -61,9 +61,8 @@ def _number_options(function: Any) -> Any:
 @_number_options
 @click.option(
     "--precision",
-    default="bf16",
-    show_default=True,
-    help="Type of matrix products: bf16, fp16, fp8, fp4, tf32, fp32.",
+    default=None,
+    help="Type of matrix products: bf16, fp16, fp8, fp4, tf32, fp32. By default 16-bit.",
 )
 @click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence.")
 @click.option(
@@ -137,7 +136,7 @@ def _described(arguments: dict[str, Any]) -> "ClaimedJob | None":
         if numbers.stated or model is not None:
             raise UsageError("a described job needs its GPUs, e.g. --gpus 64xA100")
         return None
-    if arguments["precision"] not in PRECISIONS:
+    if arguments["precision"] not in (None, *PRECISIONS):
         raise UsageError(f"precision: one of {', '.join(PRECISIONS)} was expected")
     count, gpu = cluster_of(cluster)
     names = (

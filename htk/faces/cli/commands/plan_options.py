@@ -94,9 +94,8 @@ _LAYOUT_OPTIONS = (
     ),
     click.option(
         "--precision",
-        default="bf16",
-        show_default=True,
-        help="Type of matrix products: bf16, fp8, mxfp8, nvfp4, …",
+        default=None,
+        help="Type of matrix products: bf16, fp16, fp8, mxfp8, nvfp4, … By default 16-bit.",
     ),
     click.option("--optimizer", default="adam", show_default=True, help="adam-8bit, galore, …"),
     click.option("--lora-rank", type=int, help="Train only LoRA adapters of this rank."),

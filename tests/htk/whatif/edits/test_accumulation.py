@@ -35,12 +35,7 @@ def test_as_many_as_now_changes_nothing() -> None:
     assert period(accumulation.apply(small_model(STEP), "1")) == 3500
 
 
-def test_from_samples_of_all_ranks() -> None:
-    # a batch of 4 on 8 ranks: 64 are two micro-batches
-    assert accumulation.apply(small_model(REDUCED), "global=64").samples == 2
-
-
-@pytest.mark.parametrize("value", ["0.5x", "none", "global=7"])
+@pytest.mark.parametrize("value", ["0.5x", "none"])
 def test_what_is_no_whole_number(value: str) -> None:
     with pytest.raises(UsageError):
         accumulation.apply(small_model(REDUCED), value)

@@ -4,7 +4,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.edits import batch
-from tests.htk.whatif.small_step_model import Act, comm, length, small_model
+from tests.htk.whatif.small_step_model import Act, length, small_model
 
 TOKENS = "[[64, 512], [512, {}]]"  # 4 samples of 16 tokens
 STEP = (
@@ -63,12 +63,6 @@ def test_samples_count() -> None:
 def test_the_batch_must_be_known() -> None:
     with pytest.raises(UsageError, match="record_shapes"):
         batch.apply(small_model(STEP[5:6]), "8")
-
-
-def test_samples_of_all_ranks() -> None:
-    reduces = comm("r", 100, "all_reduce", in_bytes=8 << 20, group=8, per_node=8, backward=True)
-    model = small_model((*STEP, Act("b", 100, backward=True), reduces))
-    assert batch.apply(model, "global=64").samples == 2  # 4 on each of 8 now
 
 
 def test_attention_is_not_told_by_whole_waves() -> None:

@@ -1,0 +1,107 @@
+"""The training job that a recording shows, as far as it does: what it cannot tell is not known."""
+
+from collections import Counter
+
+import numpy as np
+
+from htk.base.columns.arrow import numbers
+from htk.physics.training_job import TrainingJob
+from htk.quantities.graph.left_out import left_out_of
+from htk.whatif.group_kinds import described_degree
+from htk.whatif.micro_batches import micro_batches
+from htk.whatif.operator_shapes import operator_shapes
+from htk.whatif.parallel import tensor_degree
+from htk.whatif.parallelism import Sharded, replicated, sharded, shared_tokens
+from htk.whatif.shapes import inputs
+from htk.whatif.step_model import StepModel
+from htk.whatif.transfers import gpus_of_a_node
+
+_FORMATS = (("Float8", "fp8"), ("BFloat16", "bf16"), ("Half", "fp16"), ("float", "fp32"))
+
+
+def recorded_job(model: StepModel) -> TrainingJob:
+    """Return the job that a recorded step is of."""
+    return model.once("job", lambda: _recorded_job(model))
+
+
+def _recorded_job(model: StepModel) -> TrainingJob:
+    seen, layout = inputs(model), sharded(model) or replicated(model)
+    context = described_degree(model, "context")
+    heads, kv_heads = _heads(model)
+    tensor = tensor_degree(model)
+    length = seen.tokens / seen.batch if seen.tokens and seen.batch else None
+    return TrainingJob(
+        ranks=job_ranks(model),
+        node=gpus_of_a_node(model),
+        tensor=tensor,
+        pipeline=described_degree(model, "pipeline"),
+        context=context,
+        expert=described_degree(model, "expert"),
+        sequence_parallel=bool(shared_tokens(model).any()),
+        strategy=layout.strategy if layout else None,
+        shards=_shards(layout),
+        micro_batch=seen.batch,
+        micro_batches=micro_batches(model) or None,
+        seq=None if length is None else length * (context or 1),
+        precision=_number_format(model),
+        gpu=model.facts.device,
+        heads=heads * tensor if heads else None,
+        kv_heads=kv_heads * tensor if kv_heads else None,
+        layers=_layers(model, described_degree(model, "pipeline"), context),
+        even_stages=True,
+    )
+
+
+def job_ranks(model: StepModel) -> int:
+    """Return the ranks of the job: those that its largest group, or the recording, tells."""
+    tables = model.facts.tables
+    world_size = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
+    left_out = left_out_of(tables)
+    recorded = len(model.graph.ranks) if left_out is None else left_out.ranks
+    return max(int(model.facts.group_size.max(initial=1)), world_size, recorded)
+
+
+def _shards(layout: Sharded | None) -> int | None:
+    if layout is None:
+        return None
+    return 1 if layout.strategy == "ddp" else layout.ranks
+
+
+def _number_format(model: StepModel) -> str | None:
+    """Return the format of most matrix products' operands, as recorded; None: it is not."""
+    products = model.facts.family.isin("gemm", "convolution")
+    seen = Counter(
+        _first_format(types) for types in model.facts.types.rows(np.flatnonzero(products))
+    )
+    del seen[None]
+    return seen.most_common(1)[0][0] if seen else None
+
+
+def _first_format(types: str | None) -> str | None:
+    return next((number_format for word, number_format in _FORMATS if word in (types or "")), None)
+
+
+def _heads(model: StepModel) -> tuple[int | None, int | None]:
+    """Return the heads of queries and of keys on a rank; None: no attention tells them."""
+    length = inputs(model).tokens
+    for op, dims in model.facts.op.pairs_with(model.facts.dims):
+        if not dims or not op or "attention" not in op or "backward" in op or not length:
+            continue
+        shapes = [shape for shape in operator_shapes(dims) if len(shape) == 4][:2]
+        if len(shapes) == 2:
+            head_axis = 2 if "_flash_attention" in op or "_efficient_attention" in op else 1
+            return int(shapes[0][head_axis]), int(shapes[1][head_axis])
+    return None, None
+
+
+def _layers(model: StepModel, stages: int | None, parts: int | None) -> int | None:
+    """Return the layers, by attention's forward kernels; None: there are none, or not known how
+    many stages share them or in how many parts a layer attends."""
+    rank = model.graph.activities.rank == model.graph.ranks[0]
+    kernels = rank & model.facts.family.isin("attention")
+    kernels &= ~model.facts.backward & ~model.facts.recomputed
+    count = int(np.count_nonzero(kernels))
+    each = micro_batches(model) * (parts or 0)
+    if not count or not each or count % each or stages is None:
+        return None
+    return count // each * stages
