@@ -95,11 +95,12 @@ def kernel_occupancy(
     per_sm = quotient(count, sms)
     recorded, has = _mean(groups, numbers(kernels["blocks_per_sm"], -1.0)[rows])
     most = np.array([g.limits.threads if g.limits else 0 for g in gpus], np.int64)[k[:, 3]]
-    held = quotient(100.0 * resident * threads, most)
+    in_warps = _in_whole_warps(gpus, k[:, 3], threads)
+    held = quotient(100.0 * resident * in_warps, most)
     # What runs occupies something: a recorded 0 says that the profiler could not tell.
     estimated, has_estimate = _mean(groups, numbers(kernels["occupancy_pct"], -1.0)[rows])
     has_estimate &= estimated > 0
-    achieved = quotient(100.0 * np.minimum(resident, per_sm) * threads, most)
+    achieved = quotient(100.0 * np.minimum(resident, per_sm) * in_warps, most)
     occupancy = np.where(has_estimate, estimated, achieved)
     has_occupancy = has_estimate | (resident > 0) & (sms > 0)
     table = pa.table(
@@ -192,6 +193,12 @@ def _resident(gpus: list[_Gpu], gpu: Ints, threads: Ints, registers: Ints, share
             rows = np.flatnonzero(gpu == model)
             fits[rows] = limits.count_blocks(threads[rows], registers[rows], shared[rows])
     return fits
+
+
+def _in_whole_warps(gpus: list[_Gpu], gpu: Ints, threads: Ints) -> Ints:
+    """Return the places that the threads of a block take: a warp is held by one thread of it."""
+    warp = np.array([g.limits.warp if g.limits else 1 for g in gpus], np.int64)[gpu]
+    return np.asarray(-(-threads // warp) * warp)
 
 
 def _tail(waves: Floats) -> Floats:

@@ -6,6 +6,8 @@ import pytest
 
 from bench.truth.compare import QUESTIONS, differences
 from bench.truth.made import make_recording
+from htk.verdicts.verify.outcome import DIFFERS, outcomes
+from htk.verdicts.verify.subject import Subject
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -17,6 +19,17 @@ def test_random_recordings_are_answered_rightly(
     compared, different = differences(make_recording(seed, path), path)
     assert different == []
     assert compared > 20
+
+
+@pytest.mark.parametrize("seed", [1, 5, 6, 18])
+def test_the_second_reading_of_verify_agrees_with_them(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two readings that share no code, where spans begin together and ranges overlap."""
+    monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
+    make_recording(seed, path := tmp_path / "recording.json")
+    states = {outcome.state for outcome in outcomes(Subject(str(path)))}
+    assert "ok" in states and DIFFERS not in states
 
 
 def test_the_recordings_hold_what_answers_may_stumble_over(tmp_path: Path) -> None:

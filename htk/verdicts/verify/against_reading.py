@@ -57,13 +57,20 @@ COMPARED = {
         ("rank", "device", "cycle", "step"),
         ("start_ns", "cpu_ns", "gpu_period_ns"),
     ),
-    "launches": Compared(
-        "launches",
-        "launch_stats",
-        ("rank", "launched_by"),
-        ("count", "kernels", "call_ns", "device_ns", "delay_ns"),
-        (("n", 0),),
-    ),
+    **{
+        f"launches{suffix}": Compared(
+            f"launches{suffix}",
+            "launch_stats",
+            ("rank", "launched_by"),
+            ("count", "kernels", "call_ns", "device_ns", "delay_ns"),
+            (("n", 0), *options),
+        )
+        for suffix, options in {
+            "": (),
+            " by kernel": (("by", "kernel"),),
+            " by operator": (("by", "operator"),),
+        }.items()
+    },
     "operators": Compared(
         "operators",
         "op_breakdown",
@@ -92,7 +99,7 @@ COMPARED = {
         "functions",
         "python_hotspots",
         ("function",),
-        ("count", "total_ns", "self_ns"),
+        ("count", "total_ns", "self_ns", "device_self_ns", "device_total_ns"),
         (("n", 0),),
     ),
     "copies": Compared("copies", "memory_bandwidth", ("rank",), ("count", "total_ns")),

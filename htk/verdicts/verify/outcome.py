@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.base.core.analysis import analysis
 from htk.base.core.humanize import pluralize
 from htk.base.schema import TEXT, table
-from htk.verdicts.verify import against_reading, identities, other_formats, reopened
+from htk.verdicts.verify import against_reading, identities, occupancy, other_formats, reopened
 from htk.verdicts.verify.check import Check
 from htk.verdicts.verify.subject import Subject
 from htk.verdicts.verify.tally import NotApplicable, Tally
@@ -40,6 +40,7 @@ def all_checks() -> list[Check]:
         *against_reading.checks(),
         *other_formats.checks(),
         *identities.checks(),
+        *occupancy.checks(),
         *reopened.checks(),
     ]
 

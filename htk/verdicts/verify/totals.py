@@ -1,7 +1,7 @@
 """What a file's spans add up to: the figures that analyses answer, worked out one by one."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -62,7 +62,11 @@ class File:
             "time": dict(self._times(self._windows())),
             "steps": dict(self._times(self._step_windows())),
             "step_times": self._step_times(),
-            "launches": self._launches(),
+            "launches": self._launches(lambda call, launched: call.name),
+            "launches by kernel": self._launches(lambda call, launched: _first_of(launched)),
+            "launches by operator": self._launches(
+                lambda call, launched: self._operator_name(call)
+            ),
             "operators": self._operators(),
             "ranges": self._ranges(),
             "functions": self._functions(),
@@ -80,6 +84,7 @@ class File:
         for row in in_order:
             calls.setdefault(self.calls[row].number("correlation") or 0, []).append(row)
         ops = {op.number("External id", "external id"): row for row, op in enumerate(self.ops)}
+        self._op_of_id: Mapping[int | None, int] = ops
         arrows = {arrow.correlation: arrow for arrow in self.recording.arrows}
         self.call_of: list[int] = []
         self.op_of: list[int] = []
@@ -93,7 +98,7 @@ class File:
                 call = _last_before(self.calls, calls.get(correlation, []), activity.start)
             if call != NONE:
                 moment, thread = self.calls[call].start, self.calls[call].thread
-                op = self._operator_of_call(self.calls[call], ops)
+                op = self._operator_of_call(self.calls[call])
             named = activity.number("External id", "external id") or 0
             if op == NONE and named > 0 and named in ops:
                 op = ops[named]
@@ -108,10 +113,10 @@ class File:
             self.moments.append(moment)
             self.threads.append(thread)
 
-    def _operator_of_call(self, call: Span, ops: Mapping[int | None, int]) -> int:
+    def _operator_of_call(self, call: Span) -> int:
         """Return the operator round a call; where one begins or ends with it the id tells which."""
         around = self.nested.around(call.thread, call.start)
-        named = ops.get(call.number("External id", "external id"), NONE)
+        named = self._op_of_id.get(call.number("External id", "external id"), NONE)
         if named == NONE:
             return around
         operator = self.ops[named]
@@ -216,7 +221,7 @@ class File:
                 rows[self.rank, None, self.cycle, number] = alone
         return rows
 
-    def _launches(self) -> dict[Key, Row]:
+    def _launches(self, label: Callable[[Span, list[Span]], str | None]) -> dict[Key, Row]:
         launched: dict[int, list[Span]] = {}
         for span, index in zip(self.gpu, self.call_of, strict=True):
             if index != NONE:
@@ -232,8 +237,12 @@ class File:
                 "device_ns": sum(s.length for s in spans),
                 "delay_ns": max(delay, 0),
             }
-            merge({"": rows}, {"": {(self.rank, call.name): row}})
+            merge({"": rows}, {"": {(self.rank, label(call, spans)): row}})
         return rows
+
+    def _operator_name(self, call: Span) -> str | None:
+        row = self._operator_of_call(call)
+        return None if row == NONE else self.ops[row].name
 
     def _operators(self) -> dict[Key, Row]:
         own, many = [0] * len(self.ops), [0] * len(self.ops)
@@ -283,11 +292,28 @@ class File:
         spans = self.recording.spans["python_calls"]
         calls = Nesting([span._replace(name=_without_address(span.name)) for span in spans])
         outer, own = calls.outermost(), calls.self_times()
+        launched = self._launched_by(calls)
+        inside = calls.inclusive(launched)
         rows: dict[Key, Row] = {}
         for k, call in enumerate(calls.spans):
             row = rows.setdefault((call.name,), dict.fromkeys(_FUNCTION, 0))
-            _add(row, count=1, self_ns=own[k], total_ns=call.length if outer[k] else 0)
+            _add(row, count=1, self_ns=own[k], device_self_ns=launched[k])
+            if outer[k]:
+                _add(row, total_ns=call.length, device_total_ns=inside[k])
         return rows
+
+    def _launched_by(self, python: Nesting) -> list[int]:
+        """Return the GPU time of each Python call: of launches whose innermost call it is, where
+        the launch was not recorded of operators."""
+        times = [0] * len(python.spans)
+        for activity, call, op in zip(self.gpu, self.call_of, self.op_of, strict=True):
+            if call == op == NONE:
+                continue
+            launcher = self.calls[call] if call != NONE else self.ops[op]
+            row = python.around(launcher.thread, launcher.start)
+            if row != NONE:
+                times[row] += activity.length
+        return times
 
 
 def _without_address(name: str) -> str:
@@ -310,7 +336,7 @@ _RANGE = (
     *("count", "cpu_total_ns", "cpu_ns_max", "gpu_ranges", "gpu_ranges_ns"),
     *("kernels", "device_ns"),
 )
-_FUNCTION = ("count", "total_ns", "self_ns")
+_FUNCTION = ("count", "total_ns", "self_ns", "device_self_ns", "device_total_ns")
 
 
 def _add(row: Row, **values: int) -> None:
@@ -327,6 +353,12 @@ def _by_name(spans: Iterable[Span]) -> Iterable[tuple[str, list[Span]]]:
 
 def _is_copy(span: Span) -> bool:
     return span.category.endswith(("memcpy", "memset"))
+
+
+def _first_of(launched: list[Span]) -> str:
+    """Return the kernel that a call launched, or what stands for all of a graph's."""
+    first = min(launched, key=attrgetter("start")).name
+    return first if len(launched) == 1 else f"({len(launched)} of one call, first {first})"
 
 
 def _last_before(calls: list[Span], rows: list[int], time: int) -> int:

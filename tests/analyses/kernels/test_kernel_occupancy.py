@@ -58,6 +58,13 @@ def test_registers_and_shared_memory_limit_the_blocks() -> None:
     assert found["resident_blocks"] == 32  # blocks, not threads
 
 
+def test_a_block_takes_whole_warps() -> None:
+    """100 threads take the places of 128, of 2048: as the profiler counts."""
+    found = occupancy(grid="[132,1,1]", block="[100,1,1]", registers=16)
+    assert (found["resident_blocks"], found["occupancy_limit_pct"]) == (16, 100)
+    assert found["occupancy_pct"] == pytest.approx(100 * 128 / 2048)
+
+
 def test_a_recorded_zero_of_what_runs_is_computed() -> None:
     large = {"registers": 168, "shared_memory_bytes": 231_424, "occupancy_pct": 0.0}
     found = occupancy(grid="[30,4,1]", block="[384,1,1]", **large)

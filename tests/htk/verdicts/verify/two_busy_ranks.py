@@ -8,6 +8,16 @@ from pathlib import Path
 
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
+# 128 registers of 256 threads: two blocks, 16 of the 64 warps.
+PRODUCT = {
+    **{"grid": [432, 1, 1], "block": [256, 1, 1], "registers per thread": 128},
+    **{"shared memory": 0, "blocks per SM": 4.0, "est. achieved occupancy %": 25},
+}
+A100 = {
+    **{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0},
+    **{"warpSize": 32, "numSms": 108, "maxThreadsPerMultiprocessor": 2048},
+    **{"regsPerMultiprocessor": 65536, "sharedMemPerMultiprocessor": 167_936},
+}
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
@@ -16,7 +26,7 @@ def write_ranks(folder: Path) -> Path:
         events: list[Event] = [python("train.py(1): main", 0, 1000)]
         for k in (0, 1):
             events += _step(k, 500 * k, late)
-        write(folder / f"rank{rank}.json", *events, **of_rank(rank, 2))
+        write(folder / f"rank{rank}.json", *events, **of_rank(rank, 2), deviceProperties=[A100])
     return folder
 
 
@@ -29,6 +39,8 @@ def _step(k: int, begin: float, late: float) -> list[Event]:
     copy = kernel("Memcpy HtoD (Pinned -> Device)", start + 70.125, 30, ids + 2, 8)
     copy |= {"cat": "gpu_memcpy"}
     copy["args"] |= {"bytes": 4096}
+    product = kernel("ampere_bf16_gemm", start + 40.5, 50.253, ids + 1)
+    product["args"] |= PRODUCT
     return [
         step(k, begin, 480),
         python("train.py(9): step", start + 0.5, 400),
@@ -38,7 +50,7 @@ def _step(k: int, begin: float, late: float) -> list[Event]:
         op("aten::linear", start + 12, 30.001),
         op("aten::addmm", start + 15, 20),
         launch(ids + 1, start + 20),
-        kernel("ampere_bf16_gemm", start + 40.5, 50.253, ids + 1),
+        product,
         op("aten::copy_", start + 62, 10),
         launch(ids + 2, start + 64),
         copy,
