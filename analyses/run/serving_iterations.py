@@ -1,29 +1,20 @@
 """Iterations of an inference server."""
 
-import re
 from collections.abc import Callable
 from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, texts, truths
+from htk.base.columns.arrow import matching, number, numbers, texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.errors import MissingTable, UsageError
-from htk.base.names.server_ranges import (
-    FORMS,
-    RequestSums,
-    ServerRange,
-    form_of,
-    phase_of,
-    read_server_range,
-)
+from htk.base.names.server_ranges import ServerRange
 from htk.base.schema import TEXT, table
-from htk.quantities.measures.launching import launched_within
+from htk.quantities.measures.server_iterations import ServerIterations
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
@@ -69,15 +60,11 @@ def serving_iterations(
     put round their iterations. Others need --match; its named groups prefill, prefill_tokens,
     decode, decode_tokens, padded and mode are understood.
     """
-    read, rows, form = _iterations(annotations, match)
-    rows = rows[np.lexsort((numbers(annotations["start_ns"])[rows], _ranks(annotations)[rows]))]
-    start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
-    rank = _ranks(annotations)[rows]
-    iteration = launched_within(rank, start, end, kernels, kernel_links)
-    gpu = _OnGpu(iteration, len(rows), kernels)
-    codes, names = codes_of(annotations["name"])
-    facts = [read(str(names[code])) or _UNTOLD for code in codes[rows].tolist()]
-    cycle = numbers(annotations["cycle"], -1)[rows]
+    iterations = ServerIterations.of(annotations, match)
+    rank, facts = iterations.rank, iterations.facts
+    iteration = iterations.launching(kernels, kernel_links)
+    gpu = _OnGpu(iteration, len(rank), kernels)
+    cycle = iterations.cycle
     same = (rank[1:] == rank[:-1]) & (cycle[1:] == cycle[:-1])
     follows = np.append(False, same) & (gpu.count > 0)
     follows[1:] &= gpu.count[:-1] > 0
@@ -88,15 +75,15 @@ def serving_iterations(
     answer = pa.table(
         {
             "rank": number(rank, pa.int32(), rank >= 0),
-            "iteration": number(np.arange(len(rows)) - np.searchsorted(rank, rank), pa.int32()),
+            "iteration": number(np.arange(len(rank)) - np.searchsorted(rank, rank), pa.int32()),
             "phase": texts([fact.phase for fact in facts]),
             **{
                 name: pa.array([of(fact) for fact in facts], pa.int64())
                 for name, of in _COUNTS.items()
             },
             "traits": texts([", ".join(fact.traits) or None for fact in facts]),
-            "start_ns": number(start, pa.int64()),
-            "cpu_ns": number(end - start, pa.int64()),
+            "start_ns": number(iterations.start, pa.int64()),
+            "cpu_ns": number(iterations.end - iterations.start, pa.int64()),
             "device_busy_ns": number(gpu.busy, pa.int64()),
             "gpu_span_ns": number(span, pa.int64(), gpu.count > 0),
             "gap_ns": number(gpu.first - before, pa.int64(), follows),
@@ -105,10 +92,8 @@ def serving_iterations(
         },
         schema=RETURNS,
     )
-    return with_coverage(answer, format=form, activities_in_no_iteration=int((iteration < 0).sum()))
-
-
-_UNTOLD = ServerRange(None, RequestSums(), RequestSums())
+    outside = int((iteration < 0).sum())
+    return with_coverage(answer, format=iterations.form, activities_in_no_iteration=outside)
 
 
 def _context(fact: ServerRange) -> int | None:
@@ -124,53 +109,6 @@ _COUNTS: dict[str, Callable[[ServerRange], int | None]] = {
     "context_tokens": _context,
     "padded_tokens": lambda fact: fact.computed,
 }
-
-
-def _iterations(
-    annotations: pa.Table, match: str | None
-) -> tuple[Callable[[str], ServerRange | None], Ints, str]:
-    """Return what reads the names of a recording's iterations, their rows, and their form."""
-    codes, names = codes_of(annotations["name"])
-    host = ~truths(annotations["on_gpu"])
-    if match:
-        pattern = _compiled(match)
-        forms = ["--match" if pattern.match(name) else None for name in names.to_pylist()]
-        wanted = ["--match"]
-    else:
-        forms = [form_of(name) for name in names.to_pylist()]
-        wanted = [*FORMS]
-    for form in wanted:
-        fits = np.array([other == form for other in forms] + [False], bool)
-        rows = np.flatnonzero(fits[codes] & host)
-        if len(rows):
-            return (
-                (lambda name: _matched(pattern, name)) if match else read_server_range,
-                rows,
-                form,
-            )
-    raise MissingTable(
-        "no ranges round the iterations of a server; vLLM, SGLang, ATOM and TensorRT-LLM write "
-        "them, others need record_function and --match"
-    )
-
-
-def _compiled(match: str) -> re.Pattern[str]:
-    try:
-        return re.compile(match)
-    except re.error as error:
-        raise UsageError(f"--match is not a regular expression: {error}") from None
-
-
-def _matched(pattern: re.Pattern[str], name: str) -> ServerRange:
-    """Return what the named groups of --match tell."""
-    match = pattern.match(name)
-    fields = {k: v for k, v in match.groupdict().items() if v is not None} if match else {}
-    counts = {name: int(value) for name, value in fields.items() if value.isdigit()}
-    prompts = RequestSums(counts.get("prefill"), counts.get("prefill_tokens"))
-    answers = RequestSums(counts.get("decode"), counts.get("decode_tokens"))
-    mode = read_server_range(fields.get("mode", ""))
-    phase = phase_of(prompts.requests, answers.requests) if mode is None else mode.phase
-    return ServerRange(phase, prompts, answers, counts.get("padded"))
 
 
 def _unrecorded_waits(idle_causes: pa.Table, rank: Ints, start: Ints, end: Ints) -> Ints:

@@ -23,6 +23,7 @@ class Answer:
     exposed_ns: int | None = None
     idle_ns: int | None = None
     tokens_per_s: float | None = None
+    generated_per_s: float | None = None  # of a server: tokens given to requests
     tpot_ns: float | None = None  # of a server
     mfu_pct: float | None = None
     peak_memory: int | None = None

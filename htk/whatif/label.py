@@ -22,9 +22,15 @@ RETURNS = table(
     time_per_sample_change_pct=(pa.float64(), "The same, of the time for one sample of a rank."),
     tokens_per_s=(
         pa.float64(),
-        "Of the whole job; of a server those generated; null where nothing tells the tokens.",
+        "Of the whole job; of a server all tokens, those of prompts too; null where nothing tells "
+        "the tokens.",
     ),
+    tokens_per_s_lo90=(pa.float64(), "The same at the high end of the step's 90 % interval."),
+    tokens_per_s_hi90=(pa.float64(), "The same at its low end."),
+    generated_tokens_per_s=(pa.float64(), "Of a server: tokens given to requests; else null."),
     tpot_ns=(pa.int64(), "Of a server: time per output token of a request; null: none is told."),
+    tpot_ns_lo90=(pa.int64(), "Low end of its 90 % interval."),
+    tpot_ns_hi90=(pa.int64(), "High end of its 90 % interval."),
     tokens_per_s_per_gpu=(pa.float64(), "The same of one GPU."),
     mfu_pct=(
         pa.float64(),
@@ -40,6 +46,8 @@ RETURNS = table(
     ),
     p_oom=(pa.float64(), "Probability of running out of memory; null: peak or GPU not known."),
     cost_per_million_tokens=(pa.float64(), "At the price given; null: no price, or no tokens."),
+    cost_per_million_tokens_lo90=(pa.float64(), "Low end of its 90 % interval."),
+    cost_per_million_tokens_hi90=(pa.float64(), "High end of its 90 % interval."),
     cost_per_run=(pa.float64(), "At that price, for the tokens of a run, failures included."),
     run_hours=(pa.float64(), "For the tokens of a run, failures included."),
     goodput_pct=(pa.float64(), "Time that checkpoints, restarts and lost work leave."),

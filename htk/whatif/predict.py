@@ -15,7 +15,7 @@ from htk.physics.site_rates import NO_SITE, SiteByGpu
 from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.fidelity import gated
-from htk.quantities.graph.gate import Gate
+from htk.quantities.graph.gate import UNMARKED, Gate
 from htk.quantities.graph.left_out import LeftOut, left_out_of
 from htk.quantities.graph.replay import Replay
 from htk.whatif.answer import Answer
@@ -35,6 +35,7 @@ from htk.whatif.rates import Rates, rates
 from htk.whatif.recorded_job import recorded_job
 from htk.whatif.recorded_memory import held
 from htk.whatif.served_iteration import ServedIteration, of_server
+from htk.whatif.server_edits import refuse_training_edits
 from htk.whatif.step_model import StepModel, step_model
 from htk.whatif.uncertainty import PROFILER, at_least, narrowing, sigma_by_cause
 from htk.whatif.unrecorded_waits import without_unrecorded_waits
@@ -92,7 +93,8 @@ class Baseline:
 
     @cached_property
     def memory(self) -> Held | None:
-        return held(self.tables, self.model)
+        """What a training step holds; None: not known, or a server's iteration."""
+        return None if self.served is not None else held(self.tables, self.model)
 
     @cached_property
     def left_out(self) -> LeftOut | None:
@@ -140,6 +142,9 @@ def baseline(
     kept = KeptMemory(tables["kernels"].num_rows)
     tables, unrecorded_ns = without_unrecorded_waits(tables)
     graph, replayed, judged = gated(tables)
+    if of_server(tables) is not None:
+        remarks = tuple(remark for remark in judged.remarks if remark != UNMARKED)
+        judged = replace(judged, remarks=remarks)
     if unrecorded_ns:
         remark = f"{format_duration(unrecorded_ns)} of waiting for unrecorded work are left out"
         judged = replace(judged, remarks=(*judged.remarks, remark))
@@ -204,6 +209,8 @@ def predict(
         check_answered(asked)
     if start.refused:
         return refused(start, asked, measured)
+    if start.served is not None:
+        refuse_training_edits(asked)
     job = edited_job(start.job, asked)
     edited, replayed = apply_edits(start, asked)
     here = replayed.period_ns
@@ -236,6 +243,7 @@ def predict(
         tokens_per_s=served.tokens_per_s(step)
         if served
         else start.rates.tokens_per_s(edited.samples, step),
+        generated_per_s=served.generated_per_s(step) if served else None,
         tpot_ns=served.tpot_ns(step) if served else None,
         mfu_pct=None
         if math.isnan(edited.work)

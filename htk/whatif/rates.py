@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from htk.analyses.ops.flops import flops
 from htk.base.columns.arrow import numbers
+from htk.base.core.analysis import coverage_of
 from htk.base.errors import AnalysisError, UsageError
 from htk.physics.training_job import TrainingJob
 from htk.whatif.recorded_job import recorded_job
@@ -18,6 +19,8 @@ MFU = (
     "MFU: model FLOPs (2 a multiply-add, attention by the pairs that its mask leaves, without "
     "recomputation) over the step and the dense peak of the type of most matrix operations"
 )
+
+_MODELLED_PCT = 50  # of the time: work that is known of less says nothing of the whole
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,9 @@ def _work(
         read = (tables[name] for name in flops.reads)
         per_gpu = flops.function(*read, per="rank" if step is None else "step")
     except (AnalysisError, UsageError):
+        return None, None
+    modelled = coverage_of(per_gpu)["modelled_pct_of_time_launched_here_less_communication"]
+    if modelled is None or modelled < _MODELLED_PCT:
         return None, None
     ours = np.ones(per_gpu.num_rows, bool) if step is None else numbers(per_gpu["step"], -1) == step
     if cycle is not None:

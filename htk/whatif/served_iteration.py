@@ -6,23 +6,28 @@ pairs of tokens. Names of ranges tell tokens; names of kernels, where they do, t
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from htk.analyses.run.serving_iterations import serving_iterations
-from htk.base.columns.arrow import codes_of, numbers, truths
-from htk.base.columns.types import Floats
+from htk.base.columns.arrow import codes_of
+from htk.base.columns.types import Floats, Ints
 from htk.base.errors import AnalysisError, MissingTable, UsageError
-from htk.base.names.server_ranges import is_capture_range, is_server_range
+from htk.base.names.server_ranges import (
+    DRAFT,
+    IDLE,
+    ServerRange,
+    is_capture_range,
+    is_server_range,
+)
 from htk.physics.hardware import Gpu
 from htk.physics.kernel_time import partly_hidden
-from htk.physics.op_costs.serving import Tokens, sides_of
 from htk.planning.plan.compute import PRODUCTS, achievable
 from htk.planning.serving.formats import WEIGHTS, WeightFormat
+from htk.quantities.measures.server_iterations import ServerIterations
 
 _BALANCE = 200.0  # tokens at which products in 16 bits take as long as reading, of usual GPUs
 _SHARED = 8  # heads of queries that usually read the same keys and values
@@ -31,10 +36,11 @@ _FORMATS = ((re.compile(r"mxfp4"), "mxfp4"), (re.compile(r"fp8|_f8|e4m3|F8", re.
 
 @dataclass(frozen=True)
 class ServedIteration:
-    """The median iteration. Counts of tokens and requests."""
+    """An iteration: of a recording the median of those that answer, or else of those that read.
+    Counts of tokens and requests."""
 
-    requests: float = 0.0  # being answered, a token each
-    context: float = 0.0  # tokens that each of them looks back on
+    requests: float = 0.0  # being answered
+    context: float = 0.0  # tokens that each of them looks back on; 0: not told
     prompt_tokens: float = 0.0
     prompt_pairs: float = 0.0  # of tokens, that prompts look at
     captured: float = 0.0  # tokens that a graph computes for answers; 0: as many as asked
@@ -42,17 +48,64 @@ class ServedIteration:
     answering: int = 1  # of those: that answer requests
     generated: float = 0.0  # tokens of all of them together
     weights: WeightFormat | None = None  # asked for; None: as recorded
+    read: float = 0.0  # tokens of prompts, of all of them together
+    verified: float = 1.0  # tokens computed for each answered request
+    accepted: float = 1.0  # of those: that are given to it
+    kv: float = 1.0  # bytes of keys and values, over the recorded
+    replicas: int = 1  # that share the requests
+    untold: bool = False  # there are prompts whose tokens are not told
+    each: tuple["ServedIteration", ...] = field(
+        default=(), repr=False
+    )  # of the recording, in order
 
     @property
     def tokens(self) -> float:
-        return max(self.requests, self.captured) + self.prompt_tokens
+        return max(self.requests * self.verified, self.captured) + self.prompt_tokens
+
+    @property
+    def real_tokens(self) -> float:
+        """The tokens without padding."""
+        return self.requests * self.verified + self.prompt_tokens
+
+    @property
+    def prompts(self) -> float:
+        """The tokens of prompts of an iteration that reads some; 0: none does."""
+        reading = [i.prompt_tokens for i in self.each if i.prompt_tokens]
+        return float(np.median(reading)) if reading else self.prompt_tokens
+
+    @property
+    def served_tokens(self) -> float:
+        """The tokens of all iterations together, read or given."""
+        return self.generated + self.read
 
     def tpot_ns(self, recording_ns: float) -> float | None:
         """Return the time per output token of a request; None: nothing is answered."""
-        return recording_ns / self.answering if self.generated else None
+        return recording_ns / self.answering / self.accepted if self.generated else None
 
     def tokens_per_s(self, recording_ns: float) -> float | None:
+        """Return all tokens a second: those read and those given."""
+        return self.served_tokens / recording_ns * 1e9 if self.served_tokens else None
+
+    def generated_per_s(self, recording_ns: float) -> float | None:
+        """Return the tokens a second that are given to requests."""
         return self.generated / recording_ns * 1e9 if self.generated else None
+
+    def changed(
+        self, change: Callable[["ServedIteration"], "ServedIteration"]
+    ) -> "ServedIteration":
+        """Return the iteration after a change of it and of each of the recording."""
+        return replace(change(self), each=tuple(change(iteration) for iteration in self.each))
+
+    def shared_by(self, replicas: int) -> "ServedIteration":
+        """Return what each of so many replicas does that share the requests."""
+        return replace(
+            self,
+            requests=self.requests / replicas,
+            prompt_tokens=self.prompt_tokens / replicas,
+            prompt_pairs=self.prompt_pairs / replicas,
+            captured=self.captured / replicas,
+            replicas=self.replicas * replicas,
+        )
 
     def asked(self, requests: float, context: float, prompt_tokens: float) -> "ServedIteration":
         """Return it with so many times as many requests, tokens of each, and tokens of prompts, of
@@ -64,11 +117,12 @@ class ServedIteration:
             prompt_tokens=self.prompt_tokens * prompt_tokens,
             prompt_pairs=self.prompt_pairs * prompt_tokens**2,
             generated=self.generated * requests,
+            read=self.read * prompt_tokens,
         )
 
 
 def of_server(tables: Mapping[str, pa.Table]) -> ServedIteration | None:
-    """Return the iteration of a recording that vLLM or SGLang marked as theirs; None: none is."""
+    """Return the iteration of a recording that a server marked as its own; None: none is."""
     annotations = tables.get("annotations")
     if annotations is None or not annotations.num_rows:
         return None
@@ -84,33 +138,74 @@ def of_server(tables: Mapping[str, pa.Table]) -> ServedIteration | None:
 def recorded(tables: Mapping[str, pa.Table]) -> ServedIteration:
     """Return the median iteration of a recording, by ranges of any server."""
     _refuse_captures(tables["annotations"])
+    iterations = _iterations_of(tables)
+    each = tuple(_iteration(facts) for facts in iterations.facts)
+    replicas = _replicas(iterations)
+    own = [each[k] for k in replicas[0].tolist()]
+    of_all = [each[k] for rows in replicas for k in rows.tolist()]
+    answering = [iteration for iteration in own if iteration.requests]
+    usual = answering or [iteration for iteration in own if iteration.prompt_tokens] or own
+
+    def median(name: str) -> float:
+        return float(np.median([getattr(iteration, name) for iteration in usual]))
+
+    return ServedIteration(
+        requests=median("requests"),
+        context=median("context"),
+        prompt_tokens=median("prompt_tokens"),
+        prompt_pairs=median("prompt_pairs"),
+        captured=median("captured"),
+        verified=median("verified"),
+        count=len(own),
+        answering=max(len(answering), 1),
+        generated=sum(iteration.generated for iteration in of_all),
+        read=sum(iteration.read for iteration in of_all),
+        untold=any(iteration.untold for iteration in own),
+        each=each,
+    )
+
+
+def _replicas(iterations: ServerIterations) -> list[Ints]:
+    """Return the iterations of one rank of each replica: ranks that share a model repeat each
+    other's iterations, replicas have requests of their own."""
+    facts: dict[tuple[ServerRange, ...], Ints] = {}
+    for rank in np.unique(iterations.rank).tolist():
+        rows = np.flatnonzero(iterations.rank == rank)
+        facts.setdefault(tuple(iterations.facts[k] for k in rows.tolist()), rows)
+    return [*facts.values()]
+
+
+def _iterations_of(tables: Mapping[str, pa.Table]) -> ServerIterations:
     try:
-        rows = serving_iterations.function(
-            tables["annotations"],
-            tables["kernels"],
-            tables["kernel_links"],
-            tables["idle_causes"],
-            match=None,
-        )
+        return ServerIterations.of(tables["annotations"])
     except (AnalysisError, MissingTable, UsageError) as why:
         raise UsageError(f"serving: no iterations of a server were recorded: {why}") from None
-    first = numbers(rows["rank"], -1) == numbers(rows["rank"], -1)[0]  # ranks repeat each other
-    own = rows.filter(pa.array(first))
-    requests = _median(own, "decode_requests")
-    prompt_tokens, padded = _median(own, "prefill_tokens"), _median(own, "padded_tokens")
-    prompts, answers = _sides(tables["annotations"])
-    context = answers.keys or max(_median(own, "context_tokens") - prompts.keys, 0)
-    each = numbers(own["decode_requests"].fill_null(0)).astype(np.float64)
+
+
+def _iteration(facts: ServerRange) -> ServedIteration:
+    """Return what a range tells of one iteration."""
+    prompts, answers = facts.prompts, facts.answers
+    serves = facts.phase not in (IDLE, DRAFT)
+    requests = float(answers.requests or 0) if serves else 0.0
+    read = float(prompts.tokens or 0) if serves else 0.0
+    lone = read + (prompts.products or read * read - read)  # without a cached prefix
+    pairs = lone / 2 if prompts.pairs is None else float(prompts.pairs)
     return ServedIteration(
-        requests,
-        context / requests if requests else 0.0,
-        prompt_tokens,
-        prompts.pairs or prompt_tokens * prompt_tokens / 2,
-        max(padded - prompt_tokens, 0.0),
-        own.num_rows,
-        max(int((each > 0).sum()), 1),
-        float(each.sum()),
+        requests=requests,
+        context=answers.keys / requests if answers.keys and requests else 0.0,
+        prompt_tokens=read,
+        prompt_pairs=pairs,
+        captured=max(facts.computed - read, 0.0) if facts.computed else 0.0,
+        generated=requests,
+        read=read,
+        verified=answers.tokens / requests if answers.tokens and requests else 1.0,
+        untold=bool(prompts.requests and prompts.tokens is None),
     )
+
+
+def iteration_of_kernels(tables: Mapping[str, pa.Table]) -> Ints:
+    """Return the iteration that launched each row of `kernels`, or NONE."""
+    return _iterations_of(tables).launching(tables["kernels"], tables["kernel_links"])
 
 
 def _refuse_captures(annotations: pa.Table) -> None:
@@ -123,29 +218,6 @@ def _refuse_captures(annotations: pa.Table) -> None:
             f"serving: {captures[0]} is of a server that captures its graphs, which answers nobody;"
             " ask the recording in which they ran"
         )
-
-
-def _median(rows: pa.Table, name: str) -> float:
-    values = numbers(rows[name].drop_null())
-    return float(np.median(values)) if len(values) else 0.0
-
-
-def _sides(annotations: pa.Table) -> tuple[Tokens, Tokens]:
-    """Return the median sums of requests that are read and of those that are answered."""
-    codes, names = codes_of(annotations["name"])
-    by_name = [sides_of(str(name)) for name in names.to_pylist()]
-    listed = [by_name[code] for code in codes[~truths(annotations["on_gpu"])].tolist()]
-    sides = [side for side in listed if side is not None]
-    if not sides:
-        return Tokens(0, 0, 0), Tokens(0, 0, 0)
-    medians = [
-        [round(float(np.median([getattr(side[i], f) for side in sides]))) for f in _SUMS]
-        for i in (0, 1)
-    ]
-    return Tokens(*medians[0]), Tokens(*medians[1])
-
-
-_SUMS = ("queries", "keys", "pairs")
 
 
 @dataclass(frozen=True)
@@ -175,7 +247,7 @@ class Bounds:
     def attention(self, iteration: ServedIteration) -> float:
         """Return the time of attention for a width of keys and values, in the same way: an answered
         request waits for its keys and values, which several heads share, a prompt for products."""
-        reading = iteration.requests * iteration.context
+        reading = iteration.requests * (iteration.context or 1.0) * iteration.kv
         computing = iteration.prompt_pairs * _SHARED / self.balance
         gbps = 1.0 if self.gpu is None else self.gpu.achievable_memory_gbps
         return (reading + computing) / gbps

@@ -10,6 +10,7 @@ from htk.whatif.answer import Answer
 from htk.whatif.edited_job import edited_job
 from htk.whatif.memory import after
 from htk.whatif.predict import INDISTINGUISHABLE, Baseline, check_once, ordered, predict, refused
+from htk.whatif.server_edits import server_actions
 
 Edits = tuple[tuple[str, str], ...]
 
@@ -84,7 +85,7 @@ def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]
     fit in memory are left out."""
     if start.refused:
         return [predict(start, [], measured_ns)]
-    asked = [*ACTIONS]
+    asked = [*ACTIONS] if start.served is None else server_actions(start.model.device)
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
     answers = [tried(start, (pair,), measured_ns) for pair in asked]

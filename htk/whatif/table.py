@@ -57,7 +57,12 @@ def _row(a: Answer, terms: Terms) -> dict[str, Any]:
         "change_pct": None if ratio is None else 100 * (ratio - 1),
         "time_per_sample_change_pct": None if ratio is None else 100 * (ratio / each - 1),
         "tokens_per_s": a.tokens_per_s,
-        "tpot_ns": None if a.tpot_ns is None else round(a.tpot_ns),
+        "tokens_per_s_lo90": _in_proportion(a.tokens_per_s, a.step_ns, hi90),
+        "tokens_per_s_hi90": _in_proportion(a.tokens_per_s, a.step_ns, lo90),
+        "generated_tokens_per_s": a.generated_per_s,
+        "tpot_ns": _rounded(a.tpot_ns),
+        "tpot_ns_lo90": _rounded(_in_proportion(a.tpot_ns, lo90, a.step_ns)),
+        "tpot_ns_hi90": _rounded(_in_proportion(a.tpot_ns, hi90, a.step_ns)),
         "tokens_per_s_per_gpu": None if a.tokens_per_s is None else a.tokens_per_s / a.gpus,
         "mfu_pct": a.mfu_pct,
         "exposed_comm_ns": a.exposed_ns,
@@ -80,12 +85,25 @@ def _row(a: Answer, terms: Terms) -> dict[str, Any]:
     }
 
 
+def _in_proportion(value: float | None, step: int | None, other: int | None) -> float | None:
+    """Return a value times one step over another; null: not known."""
+    return None if value is None or step is None or not other else value * step / other
+
+
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
 def _economy(a: Answer, terms: Terms) -> dict[str, float | None]:
     economy: dict[str, float | None] = dict.fromkeys(_ECONOMY)
     if not a.tokens_per_s:
         return economy
     if terms.price is not None:
-        economy["cost_per_million_tokens"] = per_million_tokens(terms.price, a.gpus, a.tokens_per_s)
+        cost = per_million_tokens(terms.price, a.gpus, a.tokens_per_s)
+        _, _, lo90, hi90 = a.intervals
+        economy["cost_per_million_tokens"] = cost
+        economy["cost_per_million_tokens_lo90"] = _in_proportion(cost, lo90, a.step_ns)
+        economy["cost_per_million_tokens_hi90"] = _in_proportion(cost, hi90, a.step_ns)
     watts = terms.watts or a.watts
     if watts is not None:
         economy["energy_j_per_token"] = joules_per_token(watts, a.gpus, a.tokens_per_s)
@@ -108,6 +126,8 @@ def _economy(a: Answer, terms: Terms) -> dict[str, float | None]:
 
 _ECONOMY = (
     "cost_per_million_tokens",
+    "cost_per_million_tokens_lo90",
+    "cost_per_million_tokens_hi90",
     "cost_per_run",
     "run_hours",
     "goodput_pct",

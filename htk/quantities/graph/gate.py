@@ -34,6 +34,7 @@ INDICATIVE_LINKED = 0.5  # of GPU time
 # What a step recorded alone leaves open, in place of the held-out test: recordings of several steps
 # that were cut to one came as close (simulated jobs: 0.4 %, public recordings: up to 1 %).
 LONE_STEP_PCT = 1.0
+UNMARKED = "no steps are marked: call profiler.step() after each"
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ def _remarks(figures: Figures, linked: float, step: int | None) -> tuple[str, ..
     """Return what is wrong with a recording that is not trusted."""
     remarks = []
     if step is None:
-        remarks.append("no steps are marked: call profiler.step() after each")
+        remarks.append(UNMARKED)
     least = figures.least_delay or 0
     if abs(least) > _CLOCKS_NS:
         remarks.append(

@@ -7,22 +7,26 @@ captured graph computes as many tokens as it was captured for. GPUs that share a
 parallelism divide products and attention, and sum activations twice a layer.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from htk.base.columns.types import NONE, Floats, Ints
 from htk.base.core.humanize import format_bytes
 from htk.base.errors import UsageError
 from htk.physics.decoder import Decoder
 from htk.physics.presets import decoder
-from htk.planning.serving.formats import weight_format
+from htk.planning.serving.formats import kv_element_bytes, weight_format
 from htk.planning.serving.iteration import ServerCompute
-from htk.planning.serving.server import Server
+from htk.planning.serving.server import Server, Speculation
 from htk.whatif.edit_arguments import against, pairs, positive_integer
 from htk.whatif.edits.batch import shortest
 from htk.whatif.served_iteration import (
     Bounds,
     ServedIteration,
+    iteration_of_kernels,
     product_ratio,
     recorded,
     recorded_formats,
@@ -31,77 +35,210 @@ from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work, inserted
 
 NAME = "serving"
-HELP = "A server's requests=2x,context=4096,prefill=512,captured=64,weights=int4,tp=2."
+HELP = (
+    "A server's requests=2x,context=4096,prefill=512,chunk=2048,captured=64,weights=int4,kv=fp8,"
+    "draft=3,acceptance=0.7,apart=decode,tp=2,dp=2,ep=8."
+)
 
-_KNOWN = ("requests", "context", "prefill", "captured", "weights", "model", "tp")
+_KNOWN = (
+    *("requests", "context", "prefill", "chunk", "captured", "weights", "kv", "draft"),
+    *("acceptance", "apart", "model", "tp", "dp", "ep"),
+)
 _MATRIX = ("gemm", "convolution", "moe")
+_EXPERTS = "moe"
+_LAYERS = 32  # of a model that is not named: what a layer that drafts is a part of
+# Tokens whose activations take as long to move as a kernel takes to begin and to end: measured of
+# norms and activations on H100, at 1 to 256 tokens.
+_LATENT = 200.0
+_COMBINES = re.compile(r"combine|_reduce", re.IGNORECASE)  # what parts of attention found
+_LEAST_LEFT = 0.1
+_HOW = "the recorded one is not known (ranges round iterations tell)"
 
 
 @dataclass(frozen=True)
 class _Asked:
     iteration: ServedIteration
-    requests: float  # times the recorded ones
     model: Decoder | None
     tensor: int
+    experts: int  # GPUs that share the experts
+    drafted: int  # further tokens drafted for each request
     weights: str | None
 
 
 def apply(model: StepModel, value: str) -> StepModel:
     options = pairs(value, NAME, _KNOWN)
     now = model.served or recorded(model.facts.tables)
+    _refuse_what_is_not_recorded(model, now, options)
     return _changed(model, now, _asked(model, now, options))
 
 
+def _refuse_what_is_not_recorded(
+    model: StepModel, now: ServedIteration, options: Mapping[str, str]
+) -> None:
+    """Refuse to change what no iteration of the recording does."""
+    if now.untold and not now.prompt_tokens and not now.requests:
+        raise UsageError(f"{NAME}: the ranges round iterations do not tell the tokens of prompts")
+    if not now.tokens:
+        raise UsageError(f"{NAME}: the ranges round iterations do not tell their tokens")
+    answers = [n for n in ("requests", "context", "captured", "draft", "kv") if n in options]
+    prompts = [name for name in ("prefill", "chunk") if name in options]
+    if answers and not now.requests:
+        raise UsageError(
+            f"{NAME} {answers[0]}: this recording answers no request; ask prefill=2x for more "
+            "tokens of prompts"
+        )
+    if prompts and not now.prompts:
+        raise UsageError(f"{NAME} {prompts[0]}: this recording reads no prompts; ask requests=2x")
+    if "apart" in options and not (now.prompts and now.requests):
+        raise UsageError(f"{NAME} apart: this recording does not both read and answer")
+    if "acceptance" in options and "draft" not in options:
+        raise UsageError(f"{NAME} acceptance: give the drafted tokens too, as in draft=3")
+    families = model.facts.family
+    if "weights" in options and not families.isin(*_MATRIX).any():
+        raise UsageError(f"{NAME} weights: no product with weights was recorded")
+    if {"kv", "context"} & {*options} and not families.isin("attention").any():
+        raise UsageError(f"{NAME}: no attention was recorded, so keys and values change nothing")
+
+
 def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _Asked:
-    how = "the recorded one is not known (ranges round iterations tell)"
     times = {
-        name: against(options[name], was, name, how) if name in options else 1.0
+        name: against(options[name], was, name, _HOW) if name in options else 1.0
         for name, was in (
-            ("requests", now.requests), ("context", now.context), ("prefill", now.prompt_tokens)
+            ("requests", now.requests), ("context", now.context), ("prefill", now.prompts)
         )
     }  # fmt: skip
-    new = now.asked(times["requests"], times["context"], times["prefill"])
-    if "captured" in options:
-        new = replace(new, captured=float(positive_integer(options["captured"], "captured")))
-        if new.captured < new.requests:
-            raise UsageError(f"captured={new.captured:g} does not hold {new.requests:g} requests")
-    elif new.requests > new.captured:
-        new = replace(new, captured=0.0)
+    new = now.changed(lambda i: i.asked(times["requests"], times["context"], times["prefill"]))
+    new = _apart(new, options.get("apart"))
+    if "chunk" in options:
+        new = _in_chunks(new, positive_integer(options["chunk"], "chunk"))
+    drafted = 0
+    if "draft" in options:
+        drafted = positive_integer(options["draft"], "draft")
+        new = _drafting(new, Speculation(drafted, _acceptance(options.get("acceptance"))))
+    new = _captured(new, options.get("captured"))
     weights = options.get("weights")
     if weights is not None:
-        if model.device is None:
-            raise UsageError(f"weights={weights}: the catalogue does not hold the recorded GPU")
-        new = replace(new, weights=weight_format(weights, model.device))
+        new = _with_weights(model, new, weights)
+    if "kv" in options:
+        share = kv_element_bytes(options["kv"]) / kv_element_bytes("bf16")
+        new = new.changed(lambda i: replace(i, kv=share))
     described = decoder(options["model"]) if "model" in options else None
-    tensor = positive_integer(options["tp"], "tp") if "tp" in options else 1
-    if tensor > 1 and described is None:
-        raise UsageError(f"tp={tensor} needs model=NAME, for the width of what its GPUs all-reduce")
-    return _Asked(new, times["requests"], described, tensor, weights)
+    tensor, replicas, experts = _sharing(options, described)
+    if replicas > 1:
+        new = new.changed(lambda i: i.shared_by(replicas))
+    return _Asked(new, described, tensor, experts, drafted, weights)
+
+
+def _sharing(options: Mapping[str, str], described: Decoder | None) -> tuple[int, int, int]:
+    """Return how many GPUs share a model's layers, its requests, and its experts."""
+    counts = {name: positive_integer(options.get(name, "1"), name) for name in ("tp", "dp", "ep")}
+    for name in ("tp", "ep"):
+        if counts[name] > 1 and described is None:
+            raise UsageError(
+                f"{name}={counts[name]} needs model=NAME, for the width of what its GPUs send each "
+                "other"
+            )
+    experts = counts["ep"]
+    if described is not None and described.experts < experts:
+        raise UsageError(f"ep={experts}: {described.name} has {described.experts} experts")
+    return counts["tp"], max(counts["dp"], experts), experts
+
+
+def _acceptance(value: str | None) -> float:
+    if value is None:
+        raise UsageError(
+            f"{NAME} draft: give the share of drafted tokens that is right, as you measured it: "
+            "acceptance=0.7"
+        )
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(f"acceptance {value!r}: a share from 0 to 1 was expected") from None
+
+
+def _apart(new: ServedIteration, side: str | None) -> ServedIteration:
+    """Return what remains where prompts are read on other GPUs, or requests answered there."""
+    if side is None:
+        return new
+    if side == "decode":
+        return new.changed(lambda i: replace(i, prompt_tokens=0.0, prompt_pairs=0.0, read=0.0))
+    if side == "prefill":
+        return new.changed(lambda i: replace(i, requests=0.0, captured=0.0, generated=0.0))
+    raise UsageError(f"apart={side}: decode or prefill")
+
+
+def _in_chunks(new: ServedIteration, chunk: int) -> ServedIteration:
+    if chunk >= max(i.prompt_tokens for i in (new, *new.each)):
+        raise UsageError(f"chunk={chunk}: no iteration reads more tokens of prompts than that")
+
+    def cut(iteration: ServedIteration) -> ServedIteration:
+        share = min(chunk / iteration.prompt_tokens, 1.0) if iteration.prompt_tokens else 1.0
+        return replace(
+            iteration,
+            prompt_tokens=iteration.prompt_tokens * share,
+            prompt_pairs=iteration.prompt_pairs * share,  # a chunk looks at all before it
+            read=iteration.read * share,
+        )
+
+    cut_all = new.changed(cut)
+    own = sum(i.read for i in cut_all.each)
+    was = sum(i.read for i in new.each)
+    return replace(cut_all, read=new.read * own / was if was else cut_all.read)
+
+
+def _drafting(new: ServedIteration, speculation: Speculation) -> ServedIteration:
+    return new.changed(
+        lambda i: replace(
+            i,
+            verified=speculation.draft_tokens + 1.0,
+            accepted=speculation.tokens,
+            generated=i.generated / i.accepted * speculation.tokens,
+        )
+    )
+
+
+def _captured(new: ServedIteration, value: str | None) -> ServedIteration:
+    """Return the iterations with graphs of that size, or without those that are too small."""
+    if value is None:
+        return new.changed(
+            lambda i: replace(i, captured=0.0) if i.requests * i.verified > i.captured else i
+        )
+    size = float(positive_integer(value, "captured"))
+    most = max(i.requests * i.verified for i in (new, *new.each))
+    if size < most:
+        raise UsageError(f"captured={size:g} does not hold {most:g} tokens")
+    return new.changed(lambda i: replace(i, captured=size) if i.requests else i)
+
+
+def _with_weights(model: StepModel, new: ServedIteration, weights: str) -> ServedIteration:
+    if model.device is None:
+        raise UsageError(f"weights={weights}: the catalogue does not hold the recorded GPU")
+    wanted = weight_format(weights, model.device)
+    matrix = model.facts.family.isin(*_MATRIX)
+    names = [
+        name for name, is_product in zip(_kernel_names(model), matrix, strict=True) if is_product
+    ]
+    if all(kind == wanted for kind in recorded_formats(names)) and new.weights is None:
+        raise UsageError(f"weights={weights}: those that were recorded are in that format")
+    return new.changed(lambda i: replace(i, weights=wanted))
 
 
 def _changed(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel:
-    if not now.tokens:
-        raise UsageError(f"{NAME}: the ranges round iterations do not tell their tokens")
     new, bounds = asked.iteration, Bounds(model.device)
-    names = _kernel_names(model)
-    families = model.facts.family
-    attends = families.isin("attention")
-    matrix = families.isin(*_MATRIX)
-    looked = bounds.attention(now)
-    attention = bounds.attention(new) / looked if looked else 1.0
-    products = product_ratio(recorded_formats(names), (bounds, now), (bounds, new))
-    ratio = np.where(matrix, products / asked.tensor, new.tokens / now.tokens)
-    ratio = np.where(attends, attention / asked.tensor, ratio)
     length = model.lengths().astype(np.float64)
-    floor = np.minimum(length, shortest(model, length))
-    changed = model.with_lengths(model.is_compute, floor + (length - floor) * ratio)
-    served = asked.requests if now.requests else new.prompt_tokens / max(now.prompt_tokens, 1.0)
-    computed = (new.requests + new.prompt_tokens) / (now.requests + now.prompt_tokens)
+    lengths = _lengths(model, length, now, asked)
+    if asked.drafted:
+        layers = asked.model.layers if asked.model else _LAYERS
+        lengths = lengths * (1 + asked.drafted / layers)
+    _refuse_what_is_far(model, length, lengths)
+    changed = model.with_lengths(model.is_compute, lengths)
+    served = new.served_tokens / now.served_tokens
+    computed = new.real_tokens * new.replicas / now.replicas / now.real_tokens
     changed = replace(
         changed,
         samples=model.samples * served,
         work=model.work * computed / served,
-        devices=model.devices * asked.tensor,
+        devices=model.devices * asked.tensor * new.replicas / now.replicas,
         activation_scale=model.activation_scale * new.tokens / now.tokens,
         low_confidence=True,
         served=new,
@@ -109,6 +246,52 @@ def _changed(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel
     changed = _with_sums(changed, asked)
     words = _words(now, new, bounds.balance)
     return changed.with_uncertainty("compute", 0.15).with_assumption(*words, *_fit(changed, asked))
+
+
+def _refuse_what_is_far(model: StepModel, length: Floats, lengths: Floats) -> None:
+    """Refuse an iteration of which too little was recorded to tell how long it takes."""
+    left = float(lengths[model.is_compute].sum() / max(length[model.is_compute].sum(), 1.0))
+    if left < _LEAST_LEFT:
+        raise UsageError(
+            f"{NAME}: {100 * left:.0f} % of the recorded work would be left, too little to tell "
+            "how long it takes: record iterations nearer to that"
+        )
+
+
+def _lengths(model: StepModel, length: Floats, now: ServedIteration, asked: _Asked) -> Floats:
+    """Return how long kernels take, each by what its own iteration does."""
+    names = _kernel_names(model)
+    families = model.facts.family
+    combines = np.array([bool(_COMBINES.search(name or "")) for name in names], bool)
+    attends = families.isin("attention") & ~combines
+    matrix = families.isin(*_MATRIX)
+    shared = np.where(families.isin(_EXPERTS), asked.experts, 1)
+    formats = recorded_formats(names)
+    floor = np.minimum(length, shortest(model, length))
+    iteration = _iterations(model, len(length))
+    lengths = length.copy()
+    for k in np.unique(iteration).tolist():
+        was, then = (i.each[k] if 0 <= k < len(i.each) else i for i in (now, asked.iteration))
+        if not was.tokens:
+            continue
+        rows = np.flatnonzero(iteration == k)
+        bounds = Bounds(model.device)
+        looked = bounds.attention(was)
+        attention = bounds.attention(then) / looked if looked else 1.0
+        products = product_ratio([formats[r] for r in rows], (bounds, was), (bounds, then))
+        ratio = np.where(matrix[rows], products / shared[rows], attention) / asked.tensor
+        moved = length[rows] * (then.tokens + _LATENT) / (was.tokens + _LATENT)
+        scaled = floor[rows] + (length[rows] - floor[rows]) * ratio
+        lengths[rows] = np.where(matrix[rows] | attends[rows], scaled, moved)
+    return lengths
+
+
+def _iterations(model: StepModel, count: int) -> Ints:
+    """Return the iteration of each activity, or NONE."""
+    kernels = model.facts.tables.get("kernels")
+    if kernels is None or not kernels.num_rows:
+        return np.full(count, NONE, np.int64)
+    return np.append(iteration_of_kernels(model.facts.tables), NONE)[model.facts.rows]
 
 
 def _kernel_names(model: StepModel) -> list[str | None]:
@@ -129,35 +312,55 @@ def _server(model: StepModel, asked: _Asked) -> Server | None:
 
 
 def _with_sums(model: StepModel, asked: _Asked) -> StepModel:
-    """Add what tensor-parallel GPUs send each other, which nothing hides."""
-    if asked.tensor == 1:
+    """Add what GPUs that share a model send each other, which nothing hides."""
+    sharing = max(asked.tensor, asked.experts)
+    if sharing == 1:
         return model
     server = _server(model, asked)
     if server is None:
         raise UsageError(f"tp={asked.tensor}: the catalogue does not hold the recorded GPU")
-    each = ServerCompute(server).communication_ns(asked.iteration.tokens)
+    tokens = asked.iteration.tokens
+    each = ServerCompute(server).communication_ns(tokens) + _exchange_ns(server, asked, tokens)
     acts = model.graph.activities
     last = int(np.argmax(model.graph.time[model.graph.end]))
     earlier = np.flatnonzero((acts.lane == acts.lane[last]) & (acts.end <= acts.start[last]))
     before = tuple(earlier[np.argsort(acts.end[earlier])][-1:].tolist())
+    kind = "all_reduce" if asked.tensor > 1 else "all_to_all"
     sums = Work(  # all of them in a row, before the last activity
-        last, each * asked.iteration.count, before, (last,), collective="all_reduce",
-        group_size=asked.tensor, per_node=asked.tensor,
+        last, each * asked.iteration.count, before, (last,), collective=kind,
+        group_size=sharing, per_node=sharing,
     )  # fmt: skip
     return inserted(model, [sums]).with_uncertainty("communication", 0.5)
 
 
+def _exchange_ns(server: Server, asked: _Asked, tokens: float) -> float:
+    """Return the time in which tokens go to their experts and come back, twice a layer."""
+    gpus, model = asked.experts, server.model
+    if gpus == 1:
+        return 0.0
+    size = 2 * tokens * model.active_experts * model.hidden * (gpus - 1) / gpus
+    network = server.network
+    latency = network.within.latency if gpus <= server.gpus_per_node else network.across.latency
+    return 2 * model.layers * (latency + size * network.exchange_pace(gpus, server.gpus_per_node))
+
+
 def _words(now: ServedIteration, new: ServedIteration, balance: float) -> tuple[str, ...]:
     words = [
-        f"{new.requests:,.0f} requests of {new.context:,.0f} tokens and {new.prompt_tokens:,.0f} "
-        f"of prompts, in place of {now.requests:,.0f}, {now.context:,.0f} and "
-        f"{now.prompt_tokens:,.0f}",
+        f"an iteration has {new.requests:,.0f} requests of {new.context:,.0f} tokens and "
+        f"{new.prompts:,.0f} of prompts, in place of {now.requests:,.0f}, {now.context:,.0f} and "
+        f"{now.prompts:,.0f}",
         f"reading weights costs products as much as {balance:.0f} tokens do",
     ]
     if new.weights is not None:
         words.append("weights are of 16 bits now, but where names of kernels say otherwise")
-    if now.prompt_tokens and now.requests:
+    if now.prompts and now.requests:
         words.append("eight heads of queries share keys and values")
+    if new.verified > 1 and new.accepted == 1:
+        words.append("an iteration gives each request one token: acceptance was not recorded")
+    if new.kv != now.kv:
+        words.append("keys and values are of 16 bits now")
+    if new.replicas != now.replicas:
+        words.append(f"{new.replicas} GPUs share the requests, each with all of the model")
     return tuple(words)
 
 

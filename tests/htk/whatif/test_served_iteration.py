@@ -46,14 +46,17 @@ def test_tokens_of_several_iterations_add_up() -> None:
     names = [mixed(8, 8000, 40, 30), mixed(10, 9000, 40, 30), mixed(12, 24000, 42, 30)]
     iteration = recorded(tables(*names, ranks=2))  # ranks of one replica repeat each other
     assert (iteration.count, iteration.answering, iteration.generated) == (3, 3, 30)
-    assert (iteration.requests, iteration.context) == (10, 900)
-    assert iteration.tpot_ns(3e6) == 1e6 and iteration.tokens_per_s(3e6) == pytest.approx(10_000)
+    assert (iteration.requests, iteration.context) == (10, 1000), "of 1000, 900, 2000"
+    assert iteration.tpot_ns(3e6) == 1e6
+    assert iteration.generated_per_s(3e6) == pytest.approx(10_000)
+    assert iteration.tokens_per_s(3e6) == pytest.approx((30 + 3 * 30) / 3e-3), "read and given"
 
 
 def test_an_iteration_that_answers_nobody_has_no_time_for_a_token() -> None:
     iteration = recorded(tables("execute_context_1(9_81)_generation_0(0)"))
     assert iteration.prompt_tokens == 9 and iteration.prompt_pairs == 45
-    assert iteration.tpot_ns(1e6) is None and iteration.tokens_per_s(1e6) is None
+    assert iteration.tpot_ns(1e6) is None and iteration.generated_per_s(1e6) is None
+    assert iteration.tokens_per_s(1e6) == pytest.approx(9000), "tokens of prompts"
 
 
 def test_other_recordings_are_of_no_server() -> None:

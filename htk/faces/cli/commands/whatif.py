@@ -19,7 +19,8 @@ EDIT_HELP = {
     "precision": "Type of matrix products: bf16, fp8, fp32. Low confidence.",
     "batch": "Micro-batch: 2x the recorded one, 64, or global=512 samples of all ranks.",
     "seq": "Tokens per sequence: 2048, 2x, or 512:0.7,2048:0.3[,packed].",
-    "serving": "Server: requests=2x,context=4096,prefill=512,captured=64,weights=int4,tp=2.",
+    "serving": "Server: requests=2x,context=4096,prefill=2x,chunk=2048,captured=64,weights=int4,"
+    "kv=fp8,draft=3,acceptance=0.7,apart=decode,model=NAME,tp=2,dp=2,ep=8.",
     "checkpointing": "Recompute activations in the backward pass: on, off, selective.",
     "tp": "Tensor-parallel ranks: 4. Low confidence.",
     "sp": "Sequence parallelism with tensor parallelism: on. Low confidence.",

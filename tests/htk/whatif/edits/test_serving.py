@@ -42,6 +42,12 @@ def product(read: float, computed: float) -> float:
     return math.hypot(read, computed)
 
 
+def moved(before: float, after: float) -> int:
+    """Return the length of the recorded norm with so many tokens in place of those before: as long
+    as 200 more would take it begins and ends."""
+    return round(12_500 * (after + 200) / (before + 200))
+
+
 def grown(before: float, after: float) -> int:
     """Return the length of the recorded product, 2.5 us above which it moves, in ns."""
     return round(2500 + 100_000 * after / before)
@@ -51,7 +57,7 @@ def test_more_requests_share_the_weights() -> None:
     # 16 tokens in place of 8, far below the balance of 200
     products = grown(product(1, 8 / 200), product(1, 16 / 200))
     assert 102_500 < products < 102_900
-    assert lengths("requests=2x") == [products, 102_500, 22_500]
+    assert lengths("requests=2x") == [products, 102_500, moved(8, 16)]
     assert serving.apply(server(), "requests=16").samples == 2
 
 
@@ -66,7 +72,7 @@ def test_longer_contexts_cost_attention() -> None:
 
 def test_a_captured_batch_is_computed_whole() -> None:
     products = grown(product(1, 8 / 200), product(1, 32 / 200))
-    assert lengths("captured=32") == [products, 52_500, 42_500]
+    assert lengths("captured=32") == [products, 52_500, moved(8, 32)]
     with pytest.raises(UsageError, match="does not hold"):
         lengths("captured=4")
 
@@ -75,10 +81,10 @@ def test_prompts_cost_pairs_and_answers_reading() -> None:
     """32 tokens of a prompt look at 32 · 33 / 2; eight heads share what answers read."""
     read, computed = 8192.0, 32 * 33 / 2 * 8 / 200
     attention = 2500 + 50_000 * (read + 4 * computed) / (read + computed)
-    rest = 2500 + 10_000 * (8 + 64) / (8 + 32)
+    rest = moved(8 + 32, 8 + 64)
     products = grown(product(1, 40 / 200), product(1, 72 / 200))
-    assert lengths("prefill=2x", server(MIXED)) == [products, round(attention), round(rest)]
-    assert serving.apply(server(MIXED), "prefill=2x").samples == 1  # as many are answered
+    assert lengths("prefill=2x", server(MIXED)) == [products, round(attention), rest]
+    assert serving.apply(server(MIXED), "prefill=2x").samples == 72 / 40, "tokens"
 
 
 def test_narrow_weights_are_read_sooner() -> None:
@@ -89,7 +95,8 @@ def test_narrow_weights_are_read_sooner() -> None:
     for kind, bytes_each in (("int4", 0.5 + 2.5 / 128), ("fp8", 1.0)):
         read = product(bytes_each / gbps, computed)
         assert lengths(f"weights={kind}", model)[0] == pytest.approx(grown(now, read), abs=1)
-    assert lengths("weights=bf16", model) == [102_500, 52_500, 12_500]
+    with pytest.raises(UsageError, match="recorded are in that format"):
+        lengths("weights=bf16", model)
     with pytest.raises(UsageError, match="catalogue does not hold"):
         lengths("weights=int4")
 
@@ -141,6 +148,7 @@ def test_no_server_no_requests() -> None:
         serving.apply(server("a range"), "requests=2x")
 
 
+CROWD = "execute_context_0(0)_generation_8000(sq8000sk8192000sqsq8000sqsk8192000)"
 PROMPTS = "execute_32_context_1(sq32sk32sqsq1024sqsk1024)_generation_0(sq0sk0sqsq0sqsk0)"
 
 
@@ -149,11 +157,14 @@ PROMPTS = "execute_32_context_1(sq32sk32sqsq1024sqsk1024)_generation_0(sq0sk0sqs
     [
         (DECODE, "requests=2x", 2, 1, 2),
         (DECODE, "context=2x", 1, 1, 1),
-        (MIXED, "prefill=2x", 1, 72 / 40, 72 / 40),  # work of an answered request
-        (MIXED, "requests=3x", 3, (24 + 32) / 40 / 3, 56 / 40),
-        (MIXED, "requests=3x,prefill=2x", 3, (24 + 64) / 40 / 3, 88 / 40),
-        (PROMPTS, "prefill=3x", 3, 1, 3),  # nobody is answered: prompts are what is served
+        (MIXED, "prefill=2x", 72 / 40, 1, 72 / 40),  # tokens read and given
+        (MIXED, "requests=3x", 56 / 40, 1, 56 / 40),
+        (MIXED, "requests=3x,prefill=2x", 88 / 40, 1, 88 / 40),
+        (PROMPTS, "prefill=3x", 3, 1, 3),
+        (PROMPTS, "chunk=16", 0.5, 1, 0.5),
+        (MIXED, "apart=prefill", 32 / 40, 1, 32 / 40),
         (DECODE, "captured=32", 1, 1, 4),
+        (DECODE, "draft=3,acceptance=0.5", 1.875, 4 / 1.875, 4),  # 1 + 1/2 + 1/4 + 1/8 of 4
     ],
 )
 def test_what_is_served_and_what_each_takes(
@@ -205,3 +216,61 @@ def test_assumptions_are_those_of_what_was_asked_and_recorded() -> None:
     assert "heads of queries share" in assumed(MIXED, "requests=2x")
     assert "heads of queries share" not in assumed(DECODE, "requests=2x")
     assert "heads of queries share" not in assumed(PROMPTS, "prefill=2x")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        (PROMPTS, "requests=2x", "answers no request; ask prefill=2x"),
+        (PROMPTS, "captured=64", "answers no request"),
+        (PROMPTS, "kv=fp8", "answers no request"),
+        (DECODE, "prefill=2x", "reads no prompts; ask requests=2x"),
+        (DECODE, "chunk=16", "reads no prompts"),
+        (DECODE, "apart=decode", "does not both read and answer"),
+        (MIXED, "chunk=32", "no iteration reads more"),
+        (MIXED, "apart=both", "decode or prefill"),
+        (DECODE, "draft=3", "acceptance=0.7"),
+        (DECODE, "acceptance=0.7", "draft=3"),
+        (DECODE, "draft=3,acceptance=2", "from 0 to 1"),
+        (DECODE, "ep=2", "needs model="),
+        (DECODE, "ep=2,model=llama3-8b", "1 experts"),
+        (CROWD, "dp=100", "% of the recorded work would be left"),
+        ("execute_new_2_cached_0", "prefill=2x", "do not tell the tokens"),
+    ],
+)
+def test_what_was_not_recorded_is_not_changed(name: str, value: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        serving.apply(server(name), value)
+
+
+def test_narrow_keys_and_values_are_read_sooner() -> None:
+    assert lengths("kv=fp8") == [102_500, 27_500, 12_500]
+
+
+def test_replicas_share_the_requests() -> None:
+    """4 requests on each of two GPUs; as many tokens are given as before."""
+    products = grown(product(1, 8 / 200), product(1, 4 / 200))
+    shared = serving.apply(server(), "dp=2")
+    assert [length(shared, n) for n in ("mm", "attention", "norm")] == [
+        products, 27_500, moved(8, 4)
+    ]  # fmt: skip
+    assert (shared.devices, shared.samples, shared.work) == (2, 1, 1)
+    assert shared.served is not None and shared.served.tokens_per_s(1e9) == 8
+
+
+def test_drafts_are_verified_together_and_take_a_layer_each() -> None:
+    drafted = serving.apply(server(), "draft=3,acceptance=0.5")
+    products = grown(product(1, 8 / 200), product(1, 32 / 200))
+    expected = [n * (1 + 3 / 32) for n in (products, 52_500, moved(8, 32))]
+    got = [length(drafted, n) for n in ("mm", "attention", "norm")]
+    assert got == [pytest.approx(n, abs=1) for n in expected]
+    assert drafted.served is not None
+    assert drafted.served.tpot_ns(1.875e6) == pytest.approx(1e6)
+
+
+def test_prompts_in_chunks_look_at_all_before_them() -> None:
+    """Half of a prompt in each iteration: half of its tokens and of its pairs."""
+    model = server(PROMPTS)
+    cut = serving.apply(model, "chunk=16")
+    assert length(cut, "attention") == 27_500
+    assert cut.served is not None and cut.served.tokens_per_s(1e9) == 16

@@ -1,0 +1,103 @@
+"""The iterations of an inference server, by the ranges that it puts round them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.types import Ints
+from htk.base.errors import MissingTable, UsageError
+from htk.base.names.server_ranges import (
+    FORMS,
+    RequestSums,
+    ServerRange,
+    form_of,
+    phase_of,
+    read_server_range,
+)
+from htk.quantities.measures.launching import launched_within
+
+_UNTOLD = ServerRange(None, RequestSums(), RequestSums())
+
+
+@dataclass(frozen=True)
+class ServerIterations:
+    """By rank, in order of time."""
+
+    form: str  # of the names
+    rank: Ints
+    cycle: Ints
+    start: Ints
+    end: Ints
+    facts: list[ServerRange]
+
+    @classmethod
+    def of(cls, annotations: pa.Table, match: str | None = None) -> "ServerIterations":
+        """Return the iterations that ranges tell; `match`: a regular expression of their names."""
+        form, read, rows = _ranges(annotations, match)
+        start, rank = numbers(annotations["start_ns"]), numbers(annotations["rank"], -1)
+        rows = rows[np.lexsort((start[rows], rank[rows]))]
+        codes, names = codes_of(annotations["name"])
+        return cls(
+            form,
+            rank[rows].astype(np.int64),
+            numbers(annotations["cycle"], -1)[rows].astype(np.int64),
+            start[rows],
+            numbers(annotations["end_ns"])[rows],
+            [read(str(names[code])) or _UNTOLD for code in codes[rows].tolist()],
+        )
+
+    def launching(self, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
+        """Return the iteration that launched each activity, or NONE."""
+        return launched_within(self.rank, self.start, self.end, kernels, kernel_links)
+
+
+def _ranges(
+    annotations: pa.Table, match: str | None
+) -> tuple[str, Callable[[str], ServerRange | None], Ints]:
+    """Return the form of a recording's iterations, what reads their names, and their rows."""
+    codes, names = codes_of(annotations["name"])
+    host = ~truths(annotations["on_gpu"])
+    read: Callable[[str], ServerRange | None] = read_server_range
+    forms = [form_of(name) for name in names.to_pylist()]
+    wanted = [*FORMS]
+    if match:
+        pattern = _compiled(match)
+        read = pattern_reader(pattern)
+        forms = ["--match" if pattern.match(name) else None for name in names.to_pylist()]
+        wanted = ["--match"]
+    for form in wanted:
+        fits = np.array([other == form for other in forms] + [False], bool)
+        rows = np.flatnonzero(fits[codes] & host)
+        if len(rows):
+            return form, read, rows
+    raise MissingTable(
+        "no ranges round the iterations of a server; vLLM, SGLang, ATOM and TensorRT-LLM write "
+        "them, others need record_function and --match"
+    )
+
+
+def _compiled(match: str) -> re.Pattern[str]:
+    try:
+        return re.compile(match)
+    except re.error as error:
+        raise UsageError(f"--match is not a regular expression: {error}") from None
+
+
+def pattern_reader(pattern: re.Pattern[str]) -> Callable[[str], ServerRange]:
+    """Return what reads names by the named groups of a pattern."""
+
+    def read(name: str) -> ServerRange:
+        match = pattern.match(name)
+        fields = {k: v for k, v in match.groupdict().items() if v is not None} if match else {}
+        counts = {name: int(value) for name, value in fields.items() if value.isdigit()}
+        prompts = RequestSums(counts.get("prefill"), counts.get("prefill_tokens"))
+        answers = RequestSums(counts.get("decode"), counts.get("decode_tokens"))
+        mode = read_server_range(fields.get("mode", ""))
+        phase = phase_of(prompts.requests, answers.requests) if mode is None else mode.phase
+        return ServerRange(phase, prompts, answers, counts.get("padded"))
+
+    return read

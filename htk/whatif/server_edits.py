@@ -1,0 +1,61 @@
+"""Edits of training steps that say nothing of a server's iteration, and what to ask instead."""
+
+from collections.abc import Sequence
+
+from htk.base.errors import UsageError
+from htk.physics.hardware import Gpu
+
+_INSTEAD = {
+    "batch": "--serving requests=2x (or prefill=2x)",
+    "seq": "--serving context=2x (or prefill=2x)",
+    "accumulation": "--serving requests=2x",
+    "precision": "--serving weights=fp8 (and kv=fp8)",
+    "tp": "--serving model=NAME,tp=2",
+    "ep": "--serving model=NAME,ep=8",
+    "world": "--serving dp=2",
+    "sp": "--serving model=NAME,tp=2",
+    "cp": "htk plan --serve",
+    "pp": "htk plan --serve --pipeline-parallel 2",
+    "sharding": "",
+    "checkpointing": "",
+    "bucket": "",
+    "prefetch_depth": "",
+}
+# What can be changed of a server.
+_ACTIONS = (
+    ("serving", "requests=2x"),
+    ("serving", "requests=4x"),
+    ("serving", "weights=fp8"),
+    ("serving", "weights=int4"),
+    ("serving", "kv=fp8"),
+    ("serving", "weights=fp8,kv=fp8,requests=2x"),
+    ("serving", "draft=3,acceptance=0.7"),
+    ("serving", "apart=decode"),
+    ("serving", "dp=2"),
+    ("remove_syncs", "on"),
+    ("graphs", "on"),
+    ("no_skew", "on"),
+    ("overlap", "realistic"),
+    ("balanced_experts", "on"),
+)
+_NEWER = {True: ("mi325x", "mi355x"), False: ("h200", "b200")}  # GPUs of AMD, and of NVIDIA
+
+
+def server_actions(device: Gpu | None) -> list[tuple[str, str]]:
+    """Return the edits worth trying of a server on such a GPU."""
+    if device is None:
+        return [*_ACTIONS]
+    newer = (name for name in _NEWER[device.name.startswith("mi")] if name != device.name)
+    return [*_ACTIONS, *(("hardware", name) for name in newer)]
+
+
+def refuse_training_edits(asked: Sequence[tuple[str, str]]) -> None:
+    """Refuse edits that change a training step, where a server's iterations were recorded."""
+    for name, _ in asked:
+        if name in _INSTEAD:
+            instead = _INSTEAD[name]
+            advice = f"ask {instead}" if instead else "a server has nothing of the kind"
+            raise UsageError(
+                f"--{name.replace('_', '-')} changes a training step, and these are iterations of a"
+                f" server: {advice}"
+            )
