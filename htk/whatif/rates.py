@@ -70,8 +70,8 @@ def _work(
         per_gpu = flops.function(*read, per="rank" if step is None else "step")
     except (AnalysisError, UsageError):
         return None, None
-    modelled = coverage_of(per_gpu)["modelled_pct_of_time_launched_here_less_communication"]
-    if modelled is None or modelled < _MODELLED_PCT:
+    modelled = coverage_of(per_gpu).get("modelled_pct_of_time_launched_here_less_communication")
+    if modelled is not None and modelled < _MODELLED_PCT:
         return None, None
     ours = np.ones(per_gpu.num_rows, bool) if step is None else numbers(per_gpu["step"], -1) == step
     if cycle is not None:
