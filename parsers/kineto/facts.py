@@ -47,6 +47,7 @@ def facts(header: Mapping[str, Any]) -> dict[str, object]:
         "versions": compact_json(versions) if versions else None,
         "recorded": ",".join(o for o in OPTIONS if header.get(o) in (1, True)),
         "environment": listed_environment(header.get(ENVIRONMENT_KEY)),
+        "trace_id": _text(header.get("trace_id")),
         "base_time_ns": base_ns(header),
     }
 

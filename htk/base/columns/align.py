@@ -43,7 +43,9 @@ def aligned_positions(
             (np.where(calls[0] == NONE, NONE, calls[0] * highest + own), *calls[1:])
             for calls, own in zip((base, other), steps, strict=True)
         ]
-        shift = _best_shift(*numbered, one_clock=one_clock)
+        shift = _shift_by_steps(*numbered, steps)
+        if shift is None:
+            shift = _best_shift(*numbered, one_clock=one_clock)
     if shift is None:
         shift = _best_shift(base, other, one_clock=one_clock)
     if shift is not None:
@@ -56,6 +58,19 @@ def fitting_shifts(base: Calls, other: Calls) -> list[int]:
     """Return every shift under which all of the other's calls lie on the base and agree with it."""
     slack = len(base[0]) - len(other[0])
     return [s for s in range(min(slack, _MOST_SHIFTS) + 1) if _fits(base, other, s)]
+
+
+def _shift_by_steps(base: Calls, other: Calls, steps: tuple[Ints, Ints]) -> int | None:
+    """Return the shift under which both begin a step that both have, if all calls then agree.
+
+    The middle one of the common steps: a recording may begin or end within its first or last.
+    """
+    common = np.intersect1d(*steps)
+    if not len(common):
+        return None
+    in_base, in_other = (int(np.argmax(own == common[len(common) // 2])) for own in steps)
+    shift = in_base - in_other
+    return shift if _agree_throughout(base, other, shift) else None
 
 
 def _best_shift(base: Calls, other: Calls, *, one_clock: bool) -> int | None:
@@ -98,7 +113,14 @@ def _span(base: Calls, other: Calls, shift: int) -> tuple[int, int]:
 def _fits(base: Calls, other: Calls, shift: int) -> bool:
     """All overlapping calls agree, and most of the shorter sequence overlaps."""
     first, last = _span(base, other, shift)
-    if 2 * (last - first) < min(len(base[0]), len(other[0])):
+    mostly = 2 * (last - first) >= min(len(base[0]), len(other[0]))
+    return mostly and _agree_throughout(base, other, shift)
+
+
+def _agree_throughout(base: Calls, other: Calls, shift: int) -> bool:
+    """Return whether all calls that overlap under a shift agree."""
+    first, last = _span(base, other, shift)
+    if first >= last:
         return False
     probes = np.linspace(first, last - 1, min(_PROBES, last - first)).astype(np.int64)
     if not _same(base, other, probes + shift, probes).all():

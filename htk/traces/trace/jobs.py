@@ -122,10 +122,20 @@ def _simultaneous(recordings: list[FileRecording]) -> Iterator[tuple[FileRecordi
 
 
 def _run_ids(files: list[RankedFile]) -> list[_Labels]:
-    """Return what the schedulers call the run that each file is of."""
+    """Return what schedulers and the request of a trace call the run that each file is of."""
     texts = [f.recording.entry.parsed.facts.get("environment") for f in files]
     environments = [json.loads(str(text)) if text else {} for text in texts]
-    return [[environment.get(name) for environment in environments] for name in _RUN_IDS]
+    requests = [f.recording.entry.parsed.facts.get("trace_id") for f in files]
+    of_requests = [None if request is None else str(request) for request in requests]
+    runs = [[environment.get(name) for environment in environments] for name in _RUN_IDS]
+    return [*runs, *_unless_of_each(files, of_requests)]
+
+
+def _unless_of_each(files: list[RankedFile], labels: _Labels) -> list[_Labels]:
+    """Return the labels, if any: such as tell each file of several ranks from each other name no
+    job, as time stamps do, and the ids that profilers draw anew for each process."""
+    tells_files = len(set(labels)) == len(files) and len({file.rank for file in files}) > 1
+    return [] if tells_files else [labels]
 
 
 def _folders(files: list[RankedFile]) -> list[_Labels]:
@@ -136,16 +146,14 @@ def _folders(files: list[RankedFile]) -> list[_Labels]:
 
 
 def _beginnings(files: list[RankedFile]) -> list[_Labels]:
-    """Return what each name has before its rank, or its letters where it states none; nothing
-    where that tells each file from each other, as a time stamp does."""
+    """Return what each name has before its rank, or its letters where it states none."""
     labels: _Labels = []
     for file in files:
         name = file.recording.source.file_name
         word = _RANK_WORD.search(name)
         beginning = re.sub(r"\d+", "", name.split(".")[0]) if word is None else name[: word.start()]
         labels.append(beginning.strip("-_. ") or "unnamed")
-    tells_ranks = len(set(labels)) == len(files) and len({file.rank for file in files}) > 1
-    return [] if tells_ranks else [labels]
+    return _unless_of_each(files, labels)
 
 
 def _hosts(files: list[RankedFile]) -> list[_Labels]:

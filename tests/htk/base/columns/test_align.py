@@ -101,3 +101,20 @@ def test_calls_whose_kind_or_size_is_not_known_fit_any() -> None:
     other = calls([1, NONE, 3, 4], [10, 20, NONE, 40], [0, 1, 2, 3])
     assert aligned_positions(base, other).tolist() == [0, 1, 2, 3]
     assert aligned_positions(other, base).tolist() == [0, 1, 2, 3]
+
+
+def test_step_numbers_tell_the_turn_of_equally_long_recordings_whatever_their_clocks() -> None:
+    """Three calls in each of steps 0 to 5, and of 1 to 6 on a clock that is two steps ahead."""
+    steps = [np.repeat(np.arange(first, first + 6), 3) for first in (0, 1)]
+    kind = np.zeros(18, np.int64)
+    base = (kind, kind, np.arange(18) * 1000)
+    other = (kind, kind, np.arange(18) * 1000 + 9000)
+    places = aligned_positions(base, other, (steps[0], steps[1]))
+    assert places.tolist() == [*range(3, 18), -1, -1, -1]
+
+
+def test_one_common_step_is_enough() -> None:
+    steps = (np.repeat(np.arange(4), 2), np.repeat(np.arange(3, 7), 2))
+    kind = np.zeros(8, np.int64)
+    calls = (kind, kind, np.arange(8) * 1000)
+    assert aligned_positions(calls, calls, steps).tolist() == [6, 7, *[-1] * 6]

@@ -70,6 +70,14 @@ def _by_scheduler(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def _by_request(tmp_path: Path) -> Path:
+    """Files of one request for a trace share its id; names are of processes."""
+    for name, pid in (("A", 10), ("B", 20)):
+        names = [f"{pid + rank}.json" for rank in range(_WORLD)]
+        _write_job(tmp_path, (names[0], names[1]), f"of {name}", trace_id=f"request-{name}")
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("write_jobs", "names"),
     [
@@ -78,6 +86,7 @@ def _by_scheduler(tmp_path: Path) -> Path:
         (_by_host, ("node-A", "node-B")),
         (_by_process_ids, ("pid-1000", "pid-2000")),
         (_by_scheduler, ("77A", "77B")),
+        (_by_request, ("request-A", "request-B")),
     ],
 )
 def test_two_jobs_of_one_time_are_named_and_one_is_chosen(
