@@ -33,9 +33,7 @@ from htk.parsers.kineto.coalesced import Messages, first_members, messages_of
 from htk.parsers.kineto.metadata import Metadata, either, taken, texts_at
 from htk.parsers.kineto.pairing import CPU_LIBRARIES, PairedCalls, PairedRows, Seen, paired
 from htk.parsers.kineto.process_groups import (
-    configured_ranks,
-    listed_ranks,
-    regular_ranks,
+    groups_of_calls,
     seq_of,
     split,
     value_at,
@@ -44,7 +42,6 @@ from htk.parsers.kineto.shapes import from_shapes
 
 Rows = NDArray[np.int64]
 _INT64 = pa.int64()
-_MOST_RANKS = 1_000_000  # more is damage
 _MESSAGES = ("send", "recv", "send_recv")
 # Where c10d's operators name the root or the peer, among their values.
 _PLACE = {"send": 2, "recv": 2, "broadcast": 2, "reduce": 3, "gather": 3, "scatter": 3}
@@ -97,12 +94,12 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> 
     member = first_members(pairs, seen, len(source))
     for row in np.flatnonzero((member != NONE) & (source == NONE)).tolist():
         inferred[row].append("group")
-    who = _groups(
-        pairs,
+    who = groups_of_calls(
         np.where(source == NONE, member, source),
         np.where(of_record == NONE, member, of_record),
         facts,
         groups,
+        names.raw,
         inferred,
     )
     values = {
@@ -253,49 +250,6 @@ def _inferred(pairs: PairedRows, source: Rows, sizes: _Sizes) -> list[list[str]]
         for row in np.flatnonzero(mask).tolist():
             facts[row].append(name)
     return facts
-
-
-def _groups(
-    pairs: PairedRows,
-    source: Rows,
-    of_record: Rows,
-    facts: Metadata,
-    groups: pa.Table,
-    inferred: list[list[str]],
-) -> dict[str, pa.Array]:
-    """The process group of each collective. Where a file knows one group only, it is that one."""
-    name = _first_of(taken(facts.table["pg_name"], source), taken(facts.table["pg_id_old"], source))
-    size = either(facts, source, "group_size")
-    ranks = texts_at(facts.table["pg_ranks"], source)
-    start, stride = (either(facts, of_record, f"rank_{n}") for n in ("start", "stride"))
-    members: list[str | None] = []
-    configured = configured_ranks(groups)
-    for row, listed in enumerate(ranks):  # a few distinct lists, cached
-        found_ranks = listed_ranks(listed) if listed else None
-        if found_ranks is None:
-            found_ranks = configured(name[row], int(size[row]), listed)
-        regular = 0 < size[row] <= _MOST_RANKS and start[row] >= 0 and stride[row] > 0
-        if found_ranks is None and regular:
-            found_ranks = regular_ranks(int(start[row]), int(size[row]), int(stride[row]))
-            inferred[row].append("group_ranks")
-        members.append(found_ranks)
-    if groups.num_rows == 1:
-        only = groups.to_pylist()[0]
-        for row in np.flatnonzero(source == NONE).tolist():
-            name[row], members[row] = only["group"], only["group_ranks"]
-            size[row] = only["group_size"] or -1
-            inferred[row].append("group")
-    return {
-        "group": texts(name),
-        "group_desc": taken(facts.table["pg_desc"], source),
-        "group_ranks": texts(members),
-        "group_size": _optional(size, pa.int32()),
-    }
-
-
-def _first_of(first: pa.Array, second: pa.Array) -> list[str | None]:
-    pairs = zip(first.to_pylist(), second.to_pylist(), strict=True)
-    return [a if a is not None else None if b is None else str(b) for a, b in pairs]
 
 
 def _sequence(

@@ -7,12 +7,17 @@ from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any, TypeGuard
 
+import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import without
+from htk.base.columns.arrow import number, texts, without
+from htk.base.columns.types import NONE
+from htk.base.names.collectives import ranks_in_name
 from htk.base.schema import TABLES
 from htk.parsers.common.log_records import compact_json
+from htk.parsers.kineto.metadata import Metadata, Rows, either, taken, texts_at
 
+_MOST_RANKS = 1_000_000  # more is damage
 _COLUMNS = without(TABLES["comm_groups"], "rank", "cycle")
 
 
@@ -94,6 +99,53 @@ def _fits(ranks: str, shown: str) -> bool:
     """Return whether a whole list may be what a text that was cut short shows."""
     first, _, last = shown.replace(" ", "").strip("[]").partition("...")
     return ranks[1:-1].startswith(first) and ranks[1:-1].endswith(last)
+
+
+def groups_of_calls(
+    source: Rows,
+    of_record: Rows,
+    facts: Metadata,
+    groups: pa.Table,
+    names: list[str | None],
+    inferred: list[list[str]],
+) -> dict[str, pa.Array]:
+    """Return the process group of each collective. Where a file knows one group only, it is that
+    one, unless the kernel's name states another number of ranks."""
+    name = _first_of(taken(facts.table["pg_name"], source), taken(facts.table["pg_id_old"], source))
+    stated = np.array([ranks_in_name(name or "") for name in names], np.int64)
+    size = either(facts, source, "group_size")
+    size = np.where(size < 0, stated, size)
+    ranks = texts_at(facts.table["pg_ranks"], source)
+    start, stride = (either(facts, of_record, f"rank_{n}") for n in ("start", "stride"))
+    members: list[str | None] = []
+    configured = configured_ranks(groups)
+    for row, listed in enumerate(ranks):  # a few distinct lists, cached
+        found_ranks = listed_ranks(listed) if listed else None
+        if found_ranks is None:
+            found_ranks = configured(name[row], int(size[row]), listed)
+        regular = 0 < size[row] <= _MOST_RANKS and start[row] >= 0 and stride[row] > 0
+        if found_ranks is None and regular:
+            found_ranks = regular_ranks(int(start[row]), int(size[row]), int(stride[row]))
+            inferred[row].append("group_ranks")
+        members.append(found_ranks)
+    if groups.num_rows == 1:
+        only = groups.to_pylist()[0]
+        may_be_only = (source == NONE) & ((stated < 0) | (stated == (only["group_size"] or -1)))
+        for row in np.flatnonzero(may_be_only).tolist():
+            name[row], members[row] = only["group"], only["group_ranks"]
+            size[row] = only["group_size"] or -1
+            inferred[row].append("group")
+    return {
+        "group": texts(name),
+        "group_desc": taken(facts.table["pg_desc"], source),
+        "group_ranks": texts(members),
+        "group_size": number(size, pa.int32(), size >= 0),
+    }
+
+
+def _first_of(first: pa.Array, second: pa.Array) -> list[str | None]:
+    pairs = zip(first.to_pylist(), second.to_pylist(), strict=True)
+    return [a if a is not None else None if b is None else str(b) for a, b in pairs]
 
 
 @lru_cache(maxsize=1000)

@@ -13,6 +13,11 @@ from typing import NamedTuple
 from htk.base.names.bare_names import bare_name
 from htk.base.names.comm_rules import COLLECTIVES, HINTS, READ, RULES
 
+# Kernels whose template says how many ranks take part.
+_RANKS = re.compile(
+    r"(?:cross_device_reduce_\w+|(?:one|two)ShotAllReduceKernel)<[^<>,]*, ?(\d{1,3})(?=[,>])"
+)
+
 
 class CommRule(NamedTuple):
     collective: str  # type of the vocabulary; "unknown" where the name does not tell
@@ -90,6 +95,12 @@ BACKENDS = (
     "cncl",
 )
 _BACKEND = re.compile(rf"^({'|'.join(BACKENDS)}):(\w+)")
+
+
+def ranks_in_name(name: str) -> int:
+    """Return how many ranks a kernel's name says take part; -1: it says none."""
+    stated = _RANKS.search(name)
+    return int(stated[1]) if stated else -1
 
 
 @lru_cache(maxsize=100_000)

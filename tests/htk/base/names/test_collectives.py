@@ -2,7 +2,14 @@
 
 import pytest
 
-from htk.base.names.collectives import CommRule, annotated, collective_type, comm_rule, dtype_bytes
+from htk.base.names.collectives import (
+    CommRule,
+    annotated,
+    collective_type,
+    comm_rule,
+    dtype_bytes,
+    ranks_in_name,
+)
 
 KERNELS = {
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_reduce nccl",
@@ -153,3 +160,17 @@ def test_ranges_name_backend_and_collective() -> None:
 )
 def test_bytes_of_an_element(name: str, size: int | None) -> None:
     assert dtype_bytes(name) == size
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 4>(vllm::RankData*)", 4),
+        ("void aiter::cross_device_reduce_1stage_naive<__hip_bfloat16, 8>(aiter::RankData*)", 8),
+        ("void tensorrt_llm::kernels::oneShotAllReduceKernel<__nv_bfloat16, 8, true>(x)", 8),
+        ("multimem_one_shot_all_reduce_kernel<c10::BFloat16, 16>(x)", -1),  # bytes of a load
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", -1),
+    ],
+)
+def test_some_kernels_say_how_many_ranks_take_part(name: str, ranks: int) -> None:
+    assert ranks_in_name(name) == ranks
