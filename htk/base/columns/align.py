@@ -43,7 +43,7 @@ def aligned_positions(
             (np.where(calls[0] == NONE, NONE, calls[0] * highest + own), *calls[1:])
             for calls, own in zip((base, other), steps, strict=True)
         ]
-        shift = _shift_by_steps(*numbered, steps)
+        shift = _shift_by_steps(numbered[0], numbered[1], steps)
         if shift is None:
             shift = _best_shift(*numbered, one_clock=one_clock)
     if shift is None:

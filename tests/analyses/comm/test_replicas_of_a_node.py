@@ -1,7 +1,6 @@
-"""Two tensor-parallel replicas on one node, whose all-reduces no record tells: vLLM's own kernels."""
+"""Two tensor-parallel replicas on one node, whose all-reduces no record tells."""
 
 import random
-from pathlib import Path
 
 import pytest
 
