@@ -17,7 +17,7 @@ from htk.quantities.graph.build import Graph
 from htk.quantities.graph.fidelity import gated
 from htk.quantities.graph.gate import UNMARKED, Gate
 from htk.quantities.graph.left_out import LeftOut, left_out_of
-from htk.quantities.graph.replay import Replay
+from htk.quantities.graph.replay import Replay, replay
 from htk.whatif.answer import Answer
 from htk.whatif.bound_by import launch_bound, under_a_wave
 from htk.whatif.contention import factor, settled, share
@@ -29,6 +29,7 @@ from htk.whatif.edits.sharding import strategy
 from htk.whatif.guards import RecordedLoad, violated
 from htk.whatif.kept_memory import KeptMemory
 from htk.whatif.left_out_ranks import check_answered, follow, uncertainty
+from htk.whatif.measured_host import match_measured_step
 from htk.whatif.memory import Held, after
 from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
@@ -56,6 +57,7 @@ class Baseline:
     curves: Curves | None = None  # from further recordings at other batches
     unrecorded_ns: int = 0  # of a server's recording: waits for what was not recorded, left out
     kept: KeptMemory | None = field(default=None, repr=False, compare=False)
+    at_measured_pace: bool = False  # its host is as fast as a step without the profiler tells
 
     @property
     def graph(self) -> Graph:
@@ -80,6 +82,22 @@ class Baseline:
     def alone(self) -> dict[tuple[str, str, int | None], tuple[Mapping[str, float], int]]:
         """The uncertainty and step of single edits already answered, by edit and anchor."""
         return {}
+
+    @cached_property
+    def by_measured_step(self) -> dict[int, "Baseline"]:
+        """The baselines whose host is as fast as a measured step tells, by that step in ns."""
+        return {}
+
+    def match_measured_step(self, measured_ns: int) -> "Baseline":
+        """Return the baseline with a host as fast as without the profiler."""
+        if measured_ns not in self.by_measured_step:
+            model = match_measured_step(self.model, self.replayed.period_ns, measured_ns)
+            matched = self
+            if model is not self.model:
+                replayed = replay(model.graph, model.weight, model.wrap_weight)
+                matched = replace(self, model=model, replayed=replayed, at_measured_pace=True)
+            self.by_measured_step[measured_ns] = matched
+        return self.by_measured_step[measured_ns]
 
     @cached_property
     def memory_edges(self) -> dict[tuple[tuple[str, str], ...], str | None]:
@@ -121,8 +139,10 @@ class Baseline:
 
     @property
     def step_ns(self) -> int:
-        """The duration of the recorded step, in ns; of one recorded alone, its replayed period."""
-        return self.replayed.period_ns if self.graph.is_lone else self.graph.period_ns
+        """The duration of the recorded step, in ns; of one recorded alone, or whose host was made
+        faster, its replayed period."""
+        is_replayed = self.graph.is_lone or self.at_measured_pace
+        return self.replayed.period_ns if is_replayed else self.graph.period_ns
 
     @property
     def refused(self) -> bool:
@@ -211,6 +231,8 @@ def predict(
         return refused(start, asked, measured)
     if start.served is not None:
         refuse_training_edits(asked)
+    if measured_ns is not None:
+        start = start.match_measured_step(measured_ns)
     job = edited_job(start.job, asked)
     edited, replayed = apply_edits(start, asked)
     here = replayed.period_ns

@@ -21,6 +21,15 @@ def test_fewer_samples_than_recorded(after: str, batch: str, most_pct: float) ->
     assert prediction.is_held
 
 
+def test_a_host_that_the_profiler_slowed_down() -> None:
+    """One sample was recorded in 44.5 ms and took 37.6 ms without the profiler, bound by its host;
+    four keep the GPU busy for 55 ms, with or without."""
+    before = RECORDED / "base_batch_1"
+    prediction = predict_pair(before, RECORDED / "base", {"batch": "4x"})
+    assert prediction.miss_pct is not None
+    assert abs(prediction.miss_pct) < 4
+
+
 def test_edits_lead_from_one_job_to_the_other() -> None:
     job = {"batch": 4, "seq": 1024, "graph": False, "hidden": 2048}
     assert list_edits(job, job | {"batch": 8, "seq": 512}) == {"batch": "2x", "seq": "512"}

@@ -13,13 +13,18 @@ HELP = "The CPU is so many times faster: 2x."
 
 def apply(model: StepModel, value: str) -> StepModel:
     times = factor(value, NAME)
+    changed = speed_host_up(model, times)
+    return changed.with_uncertainty("host", 0.1).with_assumption(
+        f"every CPU call and the time between them is {times:g} times faster; the GPU is as it was"
+    )
+
+
+def speed_host_up(model: StepModel, times: float) -> StepModel:
+    """Return the step with CPU calls, and the time between them, so many times faster."""
     graph = model.graph
     on_cpu = graph.edges("call", "host_gap", "handover")
     weight = np.where(on_cpu, np.rint(model.weight / times), model.weight).astype(np.int64)
     wraps = model.wrap_weight.copy()
     between = np.isin(graph.wrap_dst, graph.call_start)
     wraps[between] = np.rint(wraps[between] / times)
-    changed = replace(model, weight=weight, wrap_weight=wraps)
-    return changed.with_uncertainty("host", 0.1).with_assumption(
-        f"every CPU call and the time between them is {times:g} times faster; the GPU is as it was"
-    )
+    return replace(model, weight=weight, wrap_weight=wraps)
