@@ -20,6 +20,7 @@ from htk.verdicts.causes.replayed import ReplayedRecording
 from htk.verdicts.causes.source_lines import SourceLines
 
 UNEXPLAINED = "unexplained"
+_SAME_TIME = "recorded time of causes above may be the same"
 _LOST = ("idle_ns", "exposed_comm_ns", "exposed_memory_ns")
 _OF_CHANGES = 0.2  # of the least gain, for what changed while it was recorded
 
@@ -178,6 +179,7 @@ def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> dict[str, Any]:
         "that away",
         "advice": "htk idle-breakdown and htk time-breakdown show where it lies",
         "basis": "replay" if ranking.is_replayed else "recorded",
+        "overlaps": _SAME_TIME if ranking.is_replayed else None,
         "gain_ns": round(lost / recorded.gpus),
         "gain_pct": 100 * lost / recorded.window_ns,
         "analysis": "idle_breakdown",
