@@ -204,9 +204,11 @@ def _all_calls(tables: Mapping[str, pa.Table], origin: int) -> tuple[LaunchCalls
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
     matters |= numbers(links["kernels"]) > 0
     rank = numbers(launches["rank"], -1).astype(np.int64)
-    shift = corrections(tables["rank_clocks"], rank, numbers(launches["start_ns"]))
-    start = numbers(launches["start_ns"]) - origin + shift
-    end = numbers(launches["end_ns"]) - origin + shift
+    began, ended = numbers(launches["start_ns"]), numbers(launches["end_ns"])
+    clocks = tables["rank_clocks"]
+    start = began - origin + corrections(clocks, rank, began)
+    # By itself: clocks drift while a call blocks, and the next one would begin inside of it.
+    end = ended - origin + corrections(clocks, rank, ended)
     lane = _threads_by_first_row(launches, rank)
     rows = np.flatnonzero(matters)
     rows = rows[ordered(lane[rows], start[rows])]

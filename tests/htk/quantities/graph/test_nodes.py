@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from htk.quantities.graph.nodes import Activities, Steps, _last_before, steps_of_all
+from htk.quantities.graph.nodes import Activities, Steps, _last_before, calls_of, steps_of_all
 from tests.tables import make
 
 
@@ -36,6 +36,23 @@ def test_times_are_since_the_origin() -> None:
     assert some.periods == {7: 500, 8: 100}
     assert some.window(8, 400) == (1100, 1200)
     assert some.window(None, 400) == (600, 1200)
+
+
+def test_a_call_that_blocks_while_clocks_drift_ends_before_the_next_begins() -> None:
+    """13 ms at -20 ppm are 260 ns fewer; both times of each call are moved by what holds then."""
+    who = {"rank": 0, "process": "1", "thread": "1", "name": "cudaFree"}
+    launches = [
+        {**who, "start_ns": 1_000, "end_ns": 13_001_000},
+        {**who, "start_ns": 13_001_000, "end_ns": 13_002_000},
+    ]
+    clock = {"rank": 0, "offset_ns": 500, "drift_ppm": -20.0, "reference_ns": 0, "aligned": True}
+    tables = {
+        "launches": make("launches", launches),
+        "launch_links": make("launch_links", [{}, {}]),
+        "rank_clocks": make("rank_clocks", [clock]),
+    }
+    calls = calls_of(tables, None, 0)
+    assert calls.start.tolist() == [1_500, 13_001_240] and calls.end[0] == calls.start[1]
 
 
 def window(rank: int, start: int, end: int, step: int | None = None, **more: Any) -> dict[str, Any]:
