@@ -45,7 +45,7 @@ def _table(name: str, tables: dict[str, pa.Table]) -> pa.Table:
         flat = {"rank": 0, "cycle": 0}
         stalls = maker.function(*(_table(read, tables) for read in maker.reads)).to_pylist()
         return make(name, [{**flat, **row} for row in stalls])
-    if name in registry.OF_WHAT_IS_LEFT and name not in tables:
+    if name in (*registry.TOTALS, *registry.BY_RANK) and name not in tables:
         maker = registry.maker(name)
         kernels = {"kernel_links": make("kernel_links", [{}] * len(tables.get("kernels", ())))}
         return maker.function(*(_table(read, {**kernels, **tables}) for read in maker.reads))

@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number
+from htk.base.columns.arrow import alphabetical, codes_of, number
 from htk.base.columns.groups import Groups
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -73,7 +73,7 @@ def comm_overlap_by_group(
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     split = split_of(calls, align, collective_shares, activities)
     rows = split.rows
-    name, _ = codes_of(calls.table["group"])
+    name = alphabetical(*codes_of(calls.table["group"]))
     key = np.column_stack([calls.rows.rank, name, calls.rows.group, calls.rows.type])
     groups = Groups.by_keys(key[rows].astype(np.int64))
     first = pa.array(rows[groups.first_row])

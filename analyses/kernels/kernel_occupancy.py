@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, text, valid
+from htk.base.columns.arrow import alphabetical, codes_of, number, numbers, text, valid
 from htk.base.columns.groups import Groups, quotient
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
@@ -125,7 +125,8 @@ def kernel_occupancy(
         ],
         schema=RETURNS,
     )
-    order = np.argsort(-total, kind="stable")
+    ties = [alphabetical(*codes_of(table[c])) for c in ("block", "grid", "name")]
+    order = np.lexsort((*ties, -total))
     shown = order[:n] if n else order
     without = int(length.sum() - length[rows].sum())
     return with_coverage(

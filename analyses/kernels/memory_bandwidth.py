@@ -49,7 +49,7 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     rows = np.flatnonzero(np.isin(activity, moving))
     name, labels = labels_of(kernels["name"])
     directions = [_direction(label) for label in labels]
-    ways = list(dict.fromkeys(directions))
+    ways = sorted(set(directions), key=str)
     way = np.array([ways.index(t) for t in directions], np.int64)[name[rows]]
     rank = numbers(kernels["rank"], -1).astype(np.int64)[rows]
     groups = Groups.by_keys([rank, way])

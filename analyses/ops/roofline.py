@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, texts
+from htk.base.columns.arrow import alphabetical, codes_of, matching, number, texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
@@ -130,7 +130,8 @@ def roofline(
         ],
         schema=RETURNS,
     )
-    order = np.lexsort((-time, *groups.keys[:, 2::-1].T))
+    ties = [alphabetical(*codes_of(named[c])) for c in reversed(named.column_names)]
+    order = np.lexsort((*ties, -time, *groups.keys[:, 2::-1].T))
     shown = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(
         shown,

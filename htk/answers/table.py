@@ -13,6 +13,7 @@ from htk.base.core.analysis import Analysis
 from htk.base.core.spread import ByKey
 from htk.base.errors import MissingTable
 from htk.base.schema import DERIVED, TABLES
+from htk.quantities.derived.cut_header import RECORDED
 from htk.traces.trace.joined import are_small
 from htk.traces.trace.trace import Trace
 
@@ -77,7 +78,9 @@ def _null_where_not_recorded(
 def _ranks_with(trace: Trace, name: str) -> set[int | None]:
     """Return the ranks of which rows of a parsed table were recorded; large ones are not joined for
     that."""
-    if are_small(name, trace.files):
+    if are_small(name, trace.files) and not any(
+        RECORDED in f.entry.parsed.facts for f in trace.files
+    ):
         return {*trace.tables[name]["rank"].unique().to_pylist()}
     ranks: set[int | None] = set()
     for file in trace.files:
@@ -85,16 +88,18 @@ def _ranks_with(trace: Trace, name: str) -> set[int | None]:
         if own is not None and own.num_rows:
             names_ranks = "rank" in own.column_names
             ranks |= {*own["rank"].unique().to_pylist()} if names_ranks else {file.rank}
+        elif file.recorded(name):  # outside of what a cut left
+            ranks.add(file.rank)
     return ranks
 
 
 def _table(trace: Trace, name: str) -> pa.Table:
     """A table of the vocabulary, or what another analysis answers by default: without rows where
-    what it needs was not recorded."""
+    what it needs was not recorded, or is not chosen."""
     if name in TABLES or name in DERIVED:
         return trace.tables[name]
     other = find(name)
-    if any(trace.lacks(needed) for needed in other.needs):
+    if not all(trace.tables[needed].num_rows for needed in other.needs):
         return other.returns.empty_table()
     return table_of_answer(trace, other, {})
 

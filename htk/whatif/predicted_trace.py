@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.answers.export.rewrite import Written, kineto_parts, sources_of, write
-from htk.answers.export.trim import target_names, wanted
+from htk.answers.export.trim import kept_events, target_names
 from htk.base.columns.arrow import codes_of, numbers, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints, Mask
@@ -78,7 +78,7 @@ class _Moved:
         edited: StepModel,
         after: Replay,
     ) -> "_Moved":
-        keep = wanted(chosen, part)
+        keep = kept_events(chosen, part.file)
         warps = _Warps.of(trace.tables, part, start.graph, after.steady)
         moved = cls(
             part.first_event,

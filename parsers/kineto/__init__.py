@@ -29,6 +29,8 @@ from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.sorting import DAY_NS, Columns, Sorted, sort_events
 from htk.parsers.kineto.tables import tables
+from htk.quantities.derived.cut_calls import cut_tables
+from htk.quantities.derived.cut_header import CutHeader, cut_headers
 
 NAME = "kineto"
 _ISSUES = without(PARSE_ISSUES, "rank", "cycle", "file")
@@ -36,7 +38,7 @@ _NO_ISSUES = _ISSUES.empty_table()
 
 _HEADER = re.compile(
     rb'"(traceEvents|deviceProperties|baseTimeNanoseconds|schemaVersion|distributedInfo'
-    rb'|cuda_runtime_version|cupti_version|displayTimeUnit|record_shapes|with_stack)"\s*:'
+    rb'|cuda_runtime_version|cupti_version|displayTimeUnit|record_shapes|with_stack|htk_cut)"\s*:'
 )
 # NCCL's profiler plugin and timelines of operation-level rows are bare arrays of events too, its
 # RAS service writes the same versions.
@@ -65,17 +67,28 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             "was the profiler's export interrupted?"
         )
     base_ns = header_facts.base_ns(raw.header)
+    cuts = cut_headers(raw.header)
+    of_file = processes(raw, sort_events(raw, base_ns))
+    is_cut = len(cuts) == len(of_file)  # a file cut to some steps skips others, in one cycle
     recorded = [
         (k, cycle)
-        for k, process in enumerate(processes(raw, sort_events(raw, base_ns)))
-        for cycle in cycles(raw, process)
+        for k, process in enumerate(of_file)
+        for cycle in ([Cycle(process)] if is_cut else cycles(raw, process))
     ]
     alone = len(recorded) == 1
     first, *others = [
         _recording(raw, cycle, base_ns, not position, alone, process, options.keep)
         for position, (process, cycle) in enumerate(recorded)
     ]
+    if len(cuts) == len(recorded):
+        first, *others = map(_as_cut, (first, *others), cuts)
     return replace(first, others=tuple(others))
+
+
+def _as_cut(parsed: Parsed, cut: CutHeader) -> Parsed:
+    """Return a recording of a file that htk trimmed, its calls cut at the edges of the windows."""
+    tables = cut_tables({**parsed.tables, **cut.tables})
+    return replace(parsed, tables=tables, facts={**parsed.facts, **cut.facts})
 
 
 def _recording(

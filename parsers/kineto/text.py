@@ -46,11 +46,12 @@ def copy(
     write: Callable[[bytes], object],
     entry: Entry,
     event: Event,
-    progress: Progress | None = None,
+    added: bytes = b"",
 ) -> Copied:
-    """Write what `entry` and `event` make of a file's header and events."""
-    walk = _Walk(write, entry, event)
-    for block in blocks(stream, progress):
+    """Write what `entry` and `event` make of a file's header and events; `added` is a member more,
+    which a bare list of events has no place for."""
+    walk = _Walk(write, entry, event, added=added)
+    for block in blocks(stream, None):
         walk.feed(bytes(block))
     return walk.finish()
 
@@ -81,8 +82,10 @@ class _Walk:
         entry: Entry,
         event: Event,
         run: Run | None = None,
+        added: bytes = b"",
     ) -> None:
         self._write, self._entry, self._event, self._events = write, entry, event, run
+        self._added = added
         self._blocks: list[bytes] = []  # not looked at yet
         self._length = 0
         self._before = b""  # the last character before the buffer that is no white space
@@ -139,6 +142,8 @@ class _Walk:
         offset = scan.skip_space(text, 3 if text.startswith(b"\xef\xbb\xbf") else 0)
         self._bare = text[offset] == ord("[")
         self._write(b"[" if self._bare else b"{")
+        if self._added and not self._bare:
+            self._put(self._added)
         self._step = self._one_event if self._bare else self._member
         return offset + 1
 

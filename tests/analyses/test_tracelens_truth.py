@@ -68,7 +68,7 @@ def as_tracelens(trace: Any) -> dict[str, Any]:
     place = rows.schema.get_field_index("kind")
     rows = rows.set_column(place, rows.schema.field(place), text(kind, pa.array(names)))
     rows = rows.filter(linked)
-    window = make("rank_windows", rank_windows(rows).to_pylist())
+    window = make("rank_windows", rank_windows(rows, make("cut_windows", [])).to_pylist())
     window = window.set_column(0, "rank", rows["rank"].slice(0, window.num_rows))
     (row,) = answer_of(time_breakdown, activities=rows, rank_windows=window)
     return dict(row)

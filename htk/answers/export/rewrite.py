@@ -2,17 +2,16 @@
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 from isal import igzip
 
-from htk.answers.export.trim import kept_event, wanted
+from htk.answers.export.trim import Trimmed, trimmed_file
 from htk.base.core.parser import Source
 from htk.base.errors import TraceError, UsageError
 from htk.base.io.decompress import open_stream
@@ -48,12 +47,9 @@ def sources_of(inputs: Inputs) -> dict[str, Source]:
     return {source.name: source for source in resolve(with_sample(inputs))}
 
 
-def _of_rank(trace: Trace, part: TraceFile) -> Event:
-    """Return what copies the events of a part, of a file that may hold other ranks and cycles."""
-    if sum(other.file == part.file for other in trace.files) == 1:
-        return lambda _, text: text
-    keep = wanted(trace.sel(ranks=[part.rank or 0], cycles=[part.cycle]), part)
-    return partial(kept_event, keep)
+def _of_rank(trace: Trace, part: TraceFile) -> Trimmed:
+    """Return what of a file is the part's, where it may hold other ranks and cycles."""
+    return trimmed_file(trace.sel(ranks=[part.rank or 0], cycles=[part.cycle]), part.file)
 
 
 def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> list[Written]:
@@ -74,7 +70,8 @@ def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> 
             ).encode()
 
         target = folder / f"rank-{rank}.json.gz"
-        written.append(write(sources[part.file], target, entry, _of_rank(trace, part)))
+        own = _of_rank(trace, part)
+        written.append(write(sources[part.file], target, entry, own.event, own.header))
     return written
 
 
@@ -83,7 +80,7 @@ def write(
     target: Path,
     entry: Entry,
     event: Event,
-    progress: Callable[[int], None] | None = None,
+    added: bytes = b"",
 ) -> Written:
     """Return a compressed copy of a file, changed on the way; it appears when it is whole."""
     with (
@@ -92,7 +89,7 @@ def write(
         part_of(target) as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
     ):
-        copied = text.copy(stream, packed.write, entry, event, progress)
+        copied = text.copy(stream, packed.write, entry, event, added)
     return Written(target, copied, target.stat().st_size)
 
 

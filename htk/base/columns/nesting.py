@@ -37,6 +37,11 @@ class Threads:
         """The file of each thread: its place among those of the tables, 0 where they are of one."""
         return np.array(self._files, np.int64)
 
+    @property
+    def names(self) -> list[tuple[str | None, str | None]]:
+        """Process and name of each thread, by its number."""
+        return [*self._numbers]
+
     def of(self, table: pa.Table, rows: Rows | None = None) -> Int32:
         """Return the numbers of all rows of a table, or of some."""
         process, processes = codes_of(table["process"])

@@ -107,6 +107,12 @@ def _bisect(times: Ints, begin: Ints, end: Ints, wanted: Ints) -> Ints:
     return low
 
 
+def equal_runs(values: Ints) -> list[tuple[int, int]]:
+    """Return first and last+1 of each run of equal values."""
+    edges = np.flatnonzero(heads(values))
+    return list(zip(edges.tolist(), [*edges[1:].tolist(), len(values)], strict=True))
+
+
 def repeated(count: Ints) -> tuple[Ints, Ints]:
     """Return each row as often as counted, and the number (from 0) of each among its row's."""
     row = np.repeat(np.arange(len(count)), count)

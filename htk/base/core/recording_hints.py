@@ -22,6 +22,9 @@ _CONTENTS = {  # table -> what it holds
     "execution_nodes": "nodes of an execution trace",
     "link_metrics": "counters of links",
     "proxy_steps": "steps of NCCL's proxies",
+    "comm_notes": "notes of logs",
+    "link_samples": "counters of links",
+    "python_stacks": "Python stacks",
 }
 _TORCH = {
     "kernels": "profile with ProfilerActivity.CUDA (or the vendor's) on",

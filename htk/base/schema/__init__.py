@@ -58,6 +58,7 @@ from htk.base.schema.profile import (
     ANNOTATIONS,
     COUNTERS,
     CPU_OPS,
+    CUT_WINDOWS,
     EVENTS,
     EXECUTION_NODES,
     FLOWS,
@@ -66,13 +67,14 @@ from htk.base.schema.profile import (
     MEMORY,
     OVERHEADS,
     PARSE_ISSUES,
+    PASSING,
     PYTHON_CALLS,
     RANKS,
     SYNCS,
 )
 
 # Changes whenever a table or a meaning does; answers as JSON state it.
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 # Columns that hold a moment on the absolute clock, in every table.
 ABSOLUTE_TIMES = (
@@ -121,6 +123,8 @@ TABLES: dict[str, pa.Schema] = {
     "link_samples": LINK_SAMPLES,
     "job_operations": JOB_OPERATIONS,
     "job_layouts": JOB_LAYOUTS,
+    "cut_windows": CUT_WINDOWS,
+    "passing": PASSING,
 }
 
 # What is made from those.
@@ -174,6 +178,7 @@ __all__ = [
     "COMM_TUNING",
     "COUNTERS",
     "CPU_OPS",
+    "CUT_WINDOWS",
     "DERIVED",
     "EVENTS",
     "EXECUTION_NODES",
@@ -194,6 +199,7 @@ __all__ = [
     "OP_LINKS",
     "OVERHEADS",
     "PARSE_ISSUES",
+    "PASSING",
     "PROXY_STEPS",
     "PYTHON_CALLS",
     "PYTHON_LINKS",

@@ -35,7 +35,10 @@ OP_LINKS = table(
     forward_row=(_I64, "For a backward operator: its forward one.", "cpu_ops"),
     forward_by=(TEXT, "How that was found: sequence, flow, parent; null: none."),
     annotation_row=(_I64, "Innermost user range (not a step) round it.", "annotations"),
-    selected=(_BOOL, "Inside the chosen steps, times and ranges (all, when none is chosen)."),
+    selected=(
+        _BOOL,
+        "False for what a server ran before it serves; what else is not chosen has no row.",
+    ),
 )
 
 PASSES = table(

@@ -218,3 +218,23 @@ PARSE_ISSUES = table(
     text=(TEXT, "What was seen."),
     count=(_I64, "How many losses the row stands for."),
 )
+
+CUT_WINDOWS = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    of=(TEXT, "host, recording or steps: whose time it is; extent: of all that is left."),
+    **_THREAD,
+    device=(_I32, "GPU index within the process; null for the host."),
+    step=(_I32, "GPU step; null for other windows."),
+    **_WHEN,
+    complete=(_BOOL, "False for a step that the recording, or the cut, holds a part of."),
+)
+
+PASSING = table(
+    **_WHO,
+    device=(_I32, "GPU index within the process."),
+    stream=(_I64, "Stream."),
+    name=(TEXT, "Name."),
+    kind=(TEXT, "compute, comm or memory."),
+    **_WHEN,
+)

@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import matching, number, numbers, text, truths
+from htk.base.columns.arrow import build, matching, number, numbers, text, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, clip
 from htk.base.columns.nesting import FILE, Threads, files_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads, repeated, running_max
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.quantities.derived.cut_calls import with_passing
 from htk.quantities.derived.host_states import PYTHON, STATES, SYNC, HostStates, call_states
 
 CAUSES = (
@@ -80,11 +81,14 @@ def idle_causes(
     python_calls: pa.Table,
     overheads: pa.Table,
     syncs: pa.Table,
+    passing: pa.Table,
 ) -> pa.Table:
     """Idle time of each device and of each of its streams, cut by cause.
 
     Where the tables are those of several files (`derived.together`), so is the answer.
     """
+    kernels = with_passing(kernels, passing)
+    kernel_links = _with_unlinked(kernel_links, kernels.num_rows)
     threads = Threads()
     gaps = _gaps_of(kernels)
     calls = call_states(launches, kernels, kernel_links)
@@ -107,6 +111,14 @@ def idle_causes(
     never = np.where(gaps.stream == NONE, 0, np.inf)  # other streams explain a blocking call
     pieces = _blocked(pieces._replace(cause=cause), host.anywhere(SYNC), staging + never)
     return _table(pieces, gaps, kernels)
+
+
+def _with_unlinked(kernel_links: pa.Table, rows: int) -> pa.Table:
+    """Return the links, and no link for all further rows: of activities that others launched."""
+    more = rows - kernel_links.num_rows
+    if not more:
+        return kernel_links
+    return pa.concat_tables([kernel_links, build(kernel_links.schema, {}, more)])
 
 
 def _gaps_of(kernels: pa.Table) -> _Gaps:

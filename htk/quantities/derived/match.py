@@ -16,9 +16,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.align import aligned_positions
-from htk.base.columns.arrow import boolean, build, codes_of, matching, number, numbers, text, valid
+from htk.base.columns.arrow import (
+    alphabetical,
+    boolean,
+    build,
+    codes_of,
+    matching,
+    number,
+    numbers,
+    text,
+    valid,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
+from htk.base.columns.segments import equal_runs
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.schema.comm import COLLECTIVE_MATCHES
 from htk.quantities.derived.clock_ends import CertainEnds, certain_ends, contradicted
@@ -130,7 +141,7 @@ class CollectiveRows:
         self.peer = numbers(table["peer"], NONE).astype(np.int64)
         self.seq = numbers(table["seq"], NONE)
         codes, names = codes_of(table["type"])
-        self.type, self.types = codes.astype(np.int64), names.to_pylist()
+        self.type, self.types = alphabetical(codes, names), sorted(names.to_pylist())
         self.host_of: dict[int, str] = {}  # where matching is told them
 
     def share_host(self, rank: int, other: int) -> bool:
@@ -213,23 +224,20 @@ class CollectiveRows:
         return number
 
 
-# Slots: rows of different ranks that share a slot are one collective.
-
-
 def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
-    """Return how each row is matched (a number into BY) and its slot (NONE: it takes no part)."""
+    """Return how each row is matched (a number into BY) and its slot (NONE: it takes no part). Rows
+    of different ranks that share a slot are one collective."""
     by = np.full(rows.length, NONE, np.int64)
     batch = valid(rows.table["messages"])
     part = ~rows.is_type(*SILENT) & (rows.rank >= 0) & ~batch
     message = rows.is_type(*_MESSAGES)
     comms, _ = codes_of(rows.table["comms_id"])
     by[part] = 2
-    kind, kinds = codes_of(rows.table["seq_kind"])
-    countable = np.isin(kind, [k for k, n in enumerate(kinds.to_pylist()) if n != "plan"])
+    countable = matching(rows.table["seq_kind"], "plan".__ne__)
     by[part & ~message & countable & (rows.seq >= 0)] = 1
     by[part & ~message & (comms >= 0)] = 0
-    per_function = matching(rows.table["seq_kind"], "function".__eq__)
-    function = np.where(per_function, rows.type, NONE)
+    of_function = matching(rows.table["seq_kind"], "function".__eq__)
+    function = np.where(of_function, rows.type, NONE)
     slot = np.full(rows.length, NONE, np.int64)
     unnamed = rows.unnamed_group
     _number(slot, by == 0, rows, np.stack([comms.astype(np.int64)], axis=1))
@@ -285,7 +293,7 @@ def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
     starts = np.append(np.flatnonzero(change), len(chosen))
     lane_of = lane[starts[:-1]]
     free = int(slot.max()) + 1
-    for first, last in _runs(lane_of):  # a lane: one group of ranks
+    for first, last in equal_runs(lane_of):  # a lane: one group of ranks
         pieces = [slice(starts[k], starts[k + 1]) for k in range(first, last)]
         base = max(pieces, key=lambda p: p.stop - p.start)  # the rank that saw most
         next_free = free + (base.stop - base.start)
@@ -301,12 +309,6 @@ def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
             slot[chosen[piece]] = np.where(extra, alone, free + places)
             next_free += int(extra.sum())
         free = next_free
-
-
-def _runs(values: Ints) -> list[tuple[int, int]]:
-    """Return first and last+1 of each run of equal values."""
-    edges = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-    return list(zip(edges.tolist(), [*edges[1:].tolist(), len(values)], strict=True))
 
 
 def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:

@@ -67,7 +67,7 @@ VIEWS = ("activities",)
 EXTENTS = ("rank_windows",)
 
 # Of these, totals: rows of several files, one file after the other, make what the files would make
-# each for itself. Under a selection they are made of what that leaves.
+# each for itself.
 TOTALS = (
     "kernel_totals",
     "op_totals",
@@ -82,9 +82,6 @@ TOTALS = (
     "memory_extents",
     "step_marks",
 )
-# The same of tables over all ranks.
-OF_WHAT_IS_LEFT = (*TOTALS, *BY_RANK)
-
 NAMES = (*PER_FILE, *OVER_RANKS)
 
 

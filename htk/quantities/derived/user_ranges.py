@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import matching, number, numbers, truths, valid
+from htk.base.columns.intervals import Spans, union
 from htk.base.columns.nesting import Int32, Nested, Rows, Threads, nested
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
-from htk.base.columns.types import NO_TIME, NONE, Ints
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.names.phases import is_gradient
 from htk.base.schema import DERIVED
 
@@ -90,6 +91,22 @@ class UserRanges:
         parent = np.full(self._length, NONE, np.int64)
         parent[self._rows] = np.append(self._rows, NONE)[above]
         return parent
+
+    def held(self, wanted: Mask) -> dict[int, Spans]:
+        """Return when each thread of one file works inside wanted ranges, rows of `annotations`."""
+        own = wanted[self._rows]
+        thread, start, end = (
+            column[own] for column in (self._ranges.thread, self._ranges.start, self._ranges.end)
+        )
+        spans = {
+            int(k): union(start[thread == k], end[thread == k]) for k in np.unique(thread).tolist()
+        }
+        main = spans.get(int(self._main[0])) if len(self._main) else None
+        for k in self._autograd[self._works_for_main(self._autograd)].tolist() if main else ():
+            parts = [main, *([spans[k]] if k in spans else [])]
+            joined = (np.concatenate(side) for side in zip(*parts, strict=True))
+            spans[k] = union(*joined)
+        return spans
 
     def _of_main(self, thread: Int32, time: Rows) -> Rows:
         return self._ranges.around(self._main_of(thread), time)

@@ -11,23 +11,28 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import boolean, codes_of, number, numbers
+from htk.base.columns.arrow import boolean, codes_of, number, numbers, without
 from htk.base.columns.groups import Groups, numbered, rows_by_number
 from htk.base.columns.intervals import Clipped, ConcatenatedTimeline, Spans, clip, union
 from htk.base.columns.types import NONE, Ints
 from htk.base.schema.links import ACTIVITIES, WINDOWS
+from htk.quantities.derived.cut_calls import RECORDING, STEPS, windows_of, with_passing
 from htk.quantities.derived.links import steps_of
 
 _WITHOUT_WHO = ("rank", "cycle")
+_OWN_ACTIVITIES = without(ACTIVITIES, *_WITHOUT_WHO)
+_OWN_WINDOWS = without(WINDOWS, *_WITHOUT_WHO).names
 
 
-def activities(kernels: pa.Table) -> pa.Table:
-    """GPU activities as time tables want them: whole, never cut by a choice of steps."""
-    return kernels.select([f.name for f in ACTIVITIES if f.name not in _WITHOUT_WHO])
+def activities(kernels: pa.Table, passing: pa.Table) -> pa.Table:
+    """GPU activities as time tables want them: in a cut with those that others launched."""
+    return with_passing(kernels.select(_OWN_ACTIVITIES.names), passing)
 
 
-def rank_windows(kernels: pa.Table) -> pa.Table:
-    """First GPU activity to last end, for each device."""
+def rank_windows(kernels: pa.Table, cut_windows: pa.Table) -> pa.Table:
+    """First GPU activity to last end, for each device; of a cut what it left of that."""
+    if cut_windows.num_rows:
+        return windows_of(cut_windows, RECORDING).select(_OWN_WINDOWS)
     device, start, end = _spans(kernels)
     lows, highs, devices = _extent(device, start, end)
     return _windows(
@@ -35,8 +40,12 @@ def rank_windows(kernels: pa.Table) -> pa.Table:
     )
 
 
-def step_windows(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Table) -> pa.Table:
-    """GPU steps of each device."""
+def step_windows(
+    kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Table, cut_windows: pa.Table
+) -> pa.Table:
+    """GPU steps of each device; of a cut those that it left."""
+    if cut_windows.num_rows:
+        return windows_of(cut_windows, STEPS).select(_OWN_WINDOWS)
     device, start, end = _spans(kernels)
     step = numbers(kernel_links["step"], -1)
     lows, highs, devices = _extent(device, start, end)
@@ -121,7 +130,6 @@ def _spans(kernels: pa.Table) -> tuple[Ints, Ints, Ints]:
 def _windows(
     device: Ints, step: Ints, start: Ints, end: Ints, complete: NDArray[np.bool_]
 ) -> pa.Table:
-    names = [f.name for f in WINDOWS if f.name not in _WITHOUT_WHO]
     columns = [
         number(device, pa.int32(), device >= 0),
         number(step, pa.int32(), step >= 0),
@@ -129,7 +137,7 @@ def _windows(
         number(end, pa.int64()),
         boolean(complete),
     ]
-    return pa.table(columns, names=names)
+    return pa.table(columns, names=_OWN_WINDOWS)
 
 
 @dataclass(frozen=True)

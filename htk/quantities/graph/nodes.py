@@ -100,6 +100,8 @@ def _cycle_of_all(rank: Ints, cycle: Ints, preferred: int) -> int:
 def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
     """From when to when the recording with the most GPU time lasts, and its cycle: between two
     recordings nobody knows what ran."""
+    if not rank_windows.num_rows:
+        raise MissingTable("no GPU work runs in the time that is looked at")
     cycles = Groups.by_keys(numbers(rank_windows["cycle"]).astype(np.int64)[:, None])
     low, high = numbers(rank_windows["start_ns"]), numbers(rank_windows["end_ns"])
     most = int(cycles.sum(high - low).argmax())

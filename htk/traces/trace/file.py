@@ -12,6 +12,7 @@ from htk.base.core.parser import Source
 from htk.base.io.entry import Entry
 from htk.base.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
 from htk.quantities.derived import registry
+from htk.quantities.derived.cut_header import RECORDED
 from htk.traces.trace.execution import FILLED, filled_collectives, filled_operators
 
 _SMALL_BYTES = 16 << 10  # a smaller table costs less to make than a file of its own
@@ -81,6 +82,11 @@ class TraceFile:
             or self.shift_ns
             or (self.execution is not None and name in FILLED)
         )
+
+    def recorded(self, name: str) -> bool:
+        """Return whether rows of a parsed table were recorded, be it outside of what a cut left."""
+        names = self.entry.parsed.facts.get(RECORDED)
+        return bool(self.entry.rows(name)) or (isinstance(names, list) and name in names)
 
     def own(self, name: str) -> pa.Table | None:
         """A table as the file has it; None: it has none."""

@@ -13,19 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import boolean, numbers, with_column
 from htk.base.columns.concatenate import concatenated
-from htk.base.core.humanize import format_duration, format_int_ranges, parse_int_ranges
+from htk.base.core.humanize import format_duration, parse_int_ranges
 from htk.base.core.recording_hints import contents, hint, recipe
 from htk.base.errors import MissingTable, UsageError
 from htk.base.schema import ABSOLUTE_TIMES, DERIVED, TABLES
 from htk.base.spread.workplace import Workplace
 from htk.quantities.derived import registry
+from htk.traces.trace.cut import UNPLACED
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.joined import JoinedTables, are_small
 from htk.traces.trace.joining import rows_before, rows_of_all
 from htk.traces.trace.linking import of_each
-from htk.traces.trace.selection import EVERYTHING, Narrowing, Selection, pattern
+from htk.traces.trace.selection import EVERYTHING, Selection, in_words, narrowed, pattern
 
 _FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
 
@@ -212,8 +213,12 @@ class Trace:
         return not self.tables[name].num_rows and not self.emptied(name)
 
     def emptied(self, name: str) -> bool:
-        """Return whether it is the selection that leaves nothing of a table."""
-        return not self.tables[name].num_rows and bool(self._everyone.tables[name].num_rows)
+        """Return whether it is the selection, or what wrote the files, that leaves nothing of a
+        table."""
+        if self.tables[name].num_rows:
+            return False
+        recorded = name in TABLES and any(file.recorded(name) for file in self.read_files)
+        return recorded or bool(self._everyone.tables[name].num_rows)
 
     def check_selection(self) -> None:
         """Refuse ranks and steps that do not exist: a mistake must not give an empty answer."""
@@ -273,28 +278,8 @@ class Trace:
         return pa.table({"step": pa.array(sorted(steps), pa.int64())})
 
     def _chosen(self) -> str:
-        """Return the selection in words, beside what there is to choose from."""
-        chosen, words = self.selection, []
-        if chosen.ranks is not None:
-            words.append(
-                f"ranks {format_int_ranges(list(chosen.ranks))} "
-                f"(of {format_int_ranges(self._everyone.ranks)})"
-            )
-        if chosen.cycles is not None:
-            words.append(
-                f"cycles {format_int_ranges(list(chosen.cycles))} "
-                f"(of {format_int_ranges(self._everyone.cycles)})"
-            )
-        if chosen.steps is not None:
-            steps = format_int_ranges(list(self._known_steps)) or "none"
-            words.append(f"steps {format_int_ranges(list(chosen.steps))} (of {steps})")
-        if chosen.from_ns is not None and not chosen.since_serving:
-            words.append(f"times from {format_duration(chosen.from_ns)} on")
-        if chosen.to_ns is not None:
-            words.append(f"times up to {format_duration(chosen.to_ns)}")
-        if chosen.annotation is not None:
-            words.append(f"user ranges called {chosen.annotation!r}")
-        return ", ".join(words)
+        every = self._everyone
+        return in_words(self.selection, every.ranks, every.cycles, list(self._known_steps))
 
     def relative(self, name: str) -> pa.Table:
         """Return a table with its times counted from the first event of the trace."""
@@ -308,9 +293,32 @@ class Trace:
 
     @property
     def selected_files(self) -> list[TraceFile]:
+        """The files of the chosen ranks and cycles, each whole."""
+        return [part for part in self.files if self.is_chosen(part)]
+
+    def is_chosen(self, part: TraceFile) -> bool:
+        """Return whether a file is of the chosen ranks and cycles."""
         ranks, cycles = self.selection.ranks, self.selection.cycles
-        files = [p for p in self.files if ranks is None or p.rank is None or p.rank in ranks]
-        return [p for p in files if cycles is None or p.cycle in cycles]
+        of_rank = ranks is None or part.rank is None or part.rank in ranks
+        return of_rank and (cycles is None or part.cycle in cycles)
+
+    @cached_property
+    def read_files(self) -> list[TraceFile]:
+        """The chosen files, of each what the selection leaves."""
+        if not self.selection.narrows:
+            return self.selected_files
+        if self._of_all_ranks is not self:
+            every = zip(self.files, self._of_all_ranks.read_files, strict=True)
+            return [part for uncut, part in every if self.is_chosen(uncut)]
+        return [narrowed(part, self.selection, self.origin_ns) for part in self.files]
+
+    @cached_property
+    def _of_all_ranks(self) -> "Trace":
+        """The same part of the recordings of all ranks: what is made of them together."""
+        chosen = self.selection.of_times
+        if chosen == self.selection:
+            return self
+        return self._everyone if chosen == EVERYTHING else self._exactly_under(chosen)
 
     def part(self, files: Sequence[TraceFile]) -> "Trace":
         """Return some of the files alone, under the same selection; times count as before."""
@@ -318,22 +326,26 @@ class Trace:
         return Trace(own, self.selection, began_ns=self.origin_ns)
 
     def _make(self, name: str) -> pa.Table:
-        return (
-            self._narrowing.table(name) if self.selection.narrows else self._unselected_table(name)
-        )
-
-    @cached_property
-    def _narrowing(self) -> Narrowing:
-        files = self.selection.of_files
-        trace = self._everyone if files == EVERYTHING else self._exactly_under(files)
-        return Narrowing(self.selection, self.origin_ns, trace.tables.__getitem__)
-
-    def _unselected_table(self, name: str) -> pa.Table:
-        if self.selection.of_files != EVERYTHING:
+        self._refuse_unplaced(name)
+        if name == "op_links" and self.selection.since_serving:
+            serves = self.origin_ns + (self.selection.from_ns or 0)
+            begun = numbers(self.tables["cpu_ops"]["start_ns"]) >= serves
+            return with_column(self._joined_table(name), "selected", boolean(begun))
+        if self.selection != EVERYTHING:
             return self._joined_table(name)
         if self._everyone is not self:
             return self._everyone.tables[name]
         return self._kept(name, lambda: self._joined_table(name))
+
+    def _refuse_unplaced(self, name: str) -> None:
+        """Refuse to narrow what does not say where in the recording it belongs."""
+        if name not in UNPLACED or not self.selection.narrows:
+            return
+        if any(file.entry.rows(name) for file in self.selected_files):
+            raise UsageError(
+                f"{contents(name)} cannot be narrowed to {self._chosen()}: "
+                "they do not say when they were within the recording"
+            )
 
     def _kept(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         """Return a table of all files as the cache has it, else as it is made."""
@@ -347,9 +359,9 @@ class Trace:
         schema = TABLES.get(name) or DERIVED.get(name)
         if schema is None:
             raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
-        if name in registry.TOTALS and are_small(name, self.selected_files):
+        files = self.read_files
+        if name in registry.TOTALS and are_small(name, files):
             return self._made_of_tables(name)
-        files = self.selected_files
         if len(files) < 2:
             return files[0].table(name) if files else schema.empty_table()
         in_files = self._everyone.joined is not None and self._everyone.joined.exceeds_memory
@@ -369,24 +381,22 @@ class Trace:
 
     def _over_ranks(self, name: str) -> pa.Table:
         """Return what is made of all ranks at once; of it the rows of those looked at."""
+        every = self._of_all_ranks
         of_cycles = self.selection.cycles is not None  # one of two processes of a rank
-        if self._everyone is self or (of_cycles and name in registry.OF_WHAT_IS_LEFT):
+        if every is self or (of_cycles and name in registry.BY_RANK):
             return self._made_of_tables(name)
-        return self._of_chosen_ranks(name, self._everyone.tables[name])
+        return self._of_chosen_ranks(name, every.tables[name])
 
     def _made_of_tables(self, name: str) -> pa.Table:
         maker = registry.maker(name)
         return maker.function(*(self.tables[read] for read in maker.reads))
 
     def _of_chosen_ranks(self, name: str, table: pa.Table) -> pa.Table:
-        if self.selection.of_files == EVERYTHING:
-            return table
         if "rank" in table.column_names:  # of all cycles: a rank has one clock
             ranks = {-1 if part.rank is None else part.rank for part in self.selected_files}
             return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(ranks))))
-        looked_at = {id(part) for part in self.selected_files}
-        chosen = [  # a row for each collective, in the order of the files
-            np.full(part.table("collectives").num_rows, id(part) in looked_at)
-            for part in self._everyone.files
+        looked_at = [  # a row for each collective, in the order of the files
+            np.full(part.table("collectives").num_rows, self.is_chosen(part))
+            for part in self._of_all_ranks.read_files
         ]
-        return table.filter(pa.array(np.concatenate([np.empty(0, bool), *chosen])))
+        return table.filter(pa.array(np.concatenate([np.empty(0, bool), *looked_at])))

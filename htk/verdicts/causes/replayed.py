@@ -190,6 +190,8 @@ def _ranks_to_replay(trace: Trace) -> tuple[Mapping[str, pa.Table], str]:
 
 def _events_to_replay(tables: Mapping[str, pa.Table], steps: Steps) -> tuple[StepEvents, list[int]]:
     """Return the activities and calls of all steps, or of as many as a graph has room for."""
+    if not tables["kernels"].num_rows:
+        raise MissingTable("no GPU work")
     origin = int(numbers(tables["kernels"]["start_ns"]).min())
     many = tables["kernels"].num_rows
     if many <= MOST_ACTIVITIES or len(steps.numbers) < 2:

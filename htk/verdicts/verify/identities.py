@@ -221,7 +221,7 @@ def _halves(subject: Subject, tally: Tally) -> None:
     for analysis, keys, values, options in (
         ("time_breakdown", _DEVICE, _SUMS, {}),
         ("kernel_top", ("rank", "name"), ("count", "total_ns"), {"n": 0, "per": "rank"}),
-        ("phase_breakdown", ("rank", "phase"), ("kernels", "device_ns"), {}),
+        ("phase_breakdown", ("rank",), ("kernels", "device_ns"), {}),
     ):
         sums: Rows = {}
         for half in halves:

@@ -42,7 +42,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert sum(row["device_time_pct"] for row in found.values()) == pytest.approx(100)
 
 
-def test_gpu_time_of_an_operator_before_the_selected_time_is_not_lost(tmp_path: Path) -> None:
+def test_an_operator_has_in_each_part_of_its_time_what_it_launched_there(tmp_path: Path) -> None:
     """aten::mm begins at 10, its products run at 15 and 30; aten::add begins at 40."""
     events = [
         op("aten::mm", 10, 9),
@@ -56,13 +56,14 @@ def test_gpu_time_of_an_operator_before_the_selected_time_is_not_lost(tmp_path: 
     ]
     path = write(tmp_path / "t.json", *events, **of_rank(0))
     trace = open_trace(path, OpenOptions(cache=False))  # begins at 10
-    late = ask(trace.sel(from_ns=12_000), "op_breakdown").to_pylist()
-    assert {row["op"]: (row["device_self_ns"], row["kernels"]) for row in late} == {
-        "(operator outside the selection)": (7_000, 1),
-        "aten::add": (2_000, 1),
+    late = ask(trace.sel(from_ns=2_500), "op_breakdown").to_pylist()
+    assert {row["op"]: (row["device_self_ns"], row["cpu_total_ns"]) for row in late} == {
+        "aten::mm": (7_000, 6_500),
+        "aten::add": (2_000, 9_000),
     }
-    early = ask(trace.sel(to_ns=12_000), "op_breakdown").to_pylist()
-    assert {row["op"]: row["device_self_ns"] for row in early} == {"aten::mm": 5_000}
+    early = ask(trace.sel(to_ns=2_500), "op_breakdown").to_pylist()
+    columns = ("device_self_ns", "cpu_total_ns")
+    assert [[row[c] for c in ("op", *columns)] for row in early] == [["aten::mm", 5_000, 2_500]]
 
 
 def test_device_time_by_forward_operator(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def activities(rows: list[tuple[str, int, int]]) -> Any:
 
 def windows(table: Any) -> Any:
     kernels = table.drop_columns(["rank", "cycle"])
-    return make("rank_windows", rank_windows(kernels).to_pylist())
+    return make("rank_windows", rank_windows(kernels, make("cut_windows", [])).to_pylist())
 
 
 def test_by_hand() -> None:

@@ -1,15 +1,14 @@
 """`htk trim`: a smaller trace for a ticket."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from htk.base.core.humanize import format_bytes
-from htk.base.errors import UsageError
 from htk.faces.cli.commands.common import narrowing_options, opening_options, say
 from htk.faces.cli.commands.options import folder_option
+from htk.quantities.derived.cut_header import KEY
 
 
 @click.command("trim")
@@ -17,24 +16,26 @@ from htk.faces.cli.commands.options import folder_option
 @narrowing_options
 @folder_option
 def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
-    """Write smaller traces: chosen ranks, steps or times, events as they were recorded.
+    """Write smaller traces: chosen ranks, steps, times or ranges, events as they were recorded.
 
     htk trim runs/ --steps 3..4 --ranks 0,1 -o ticket/
     """
     from htk.answers.export.rewrite import kineto_parts, sources_of, write
-    from htk.answers.export.trim import kept_event, target_names, wanted
+    from htk.answers.export.trim import target_names, trimmed_file
     from htk.faces.cli.commands.common import named, opened
 
     trace = opened(paths, arguments)
-    if trace.selection.annotation is not None:
-        raise UsageError("trim cuts by --ranks, --steps, --from and --to; not by --annotation")
     sources = sources_of(named(paths))
     # Ranks that were recorded in one file are written to one.
     parts = list({part.file: part for part in kineto_parts(trace.selected_files)}.values())
     for part, name in zip(parts, target_names(parts), strict=True):
-        keep = wanted(trace, part)
-        event = partial(kept_event, keep)
-        written = write(sources[part.file], Path(output) / name, lambda _, value: value, event)
+        own = trimmed_file(trace, part.file)
+        written = write(sources[part.file], Path(output) / name, _entry, own.event, own.header)
         copied = written.copied
         stored = format_bytes(written.stored_bytes)
         say(f"{written.file}: {copied.kept:,} of {copied.events:,} events, {stored}")
+
+
+def _entry(key: str, value: bytes) -> bytes | None:
+    """Return what of the header is written as it is: not what tells of an earlier cut."""
+    return None if key == KEY else value

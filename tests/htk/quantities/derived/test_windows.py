@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from htk.quantities.derived.windows import cut_to_windows, fill, rank_windows, step_windows
 from tests.tables import make
 
+UNCUT = make("cut_windows", [])
 LAUNCHED = st.tuples(st.integers(-1, 4), st.integers(0, 40), st.integers(0, 10))
 
 
@@ -18,7 +19,7 @@ def steps_of(rows: list[tuple[int, int, int]], annotations: Any = None) -> list[
     kernels = make("kernels", [{"start_ns": s, "end_ns": s + n} for _, s, n in rows])
     links = make("kernel_links", [{"step": k if k >= 0 else None} for k, _, _ in rows])
     empty = make("annotations", [])
-    found = step_windows(kernels, links, empty if annotations is None else annotations)
+    found = step_windows(kernels, links, empty if annotations is None else annotations, UNCUT)
     return [tuple(r[c] for c in ("step", "start_ns", "end_ns", "complete"))
             for r in found.to_pylist()]  # fmt: skip
 
@@ -70,7 +71,7 @@ def test_steps_tile_the_window(rows: list[tuple[int, int, int]]) -> None:
     assert all(a[1] == b[0] for a, b in pairwise(edges))
     if found:
         (whole,) = rank_windows(
-            make("kernels", [{"start_ns": s, "end_ns": s + n} for _, s, n in rows])
+            make("kernels", [{"start_ns": s, "end_ns": s + n} for _, s, n in rows]), UNCUT
         ).to_pylist()
         assert (edges[0][0], edges[-1][1]) == (whole["start_ns"], whole["end_ns"])
 
@@ -127,7 +128,7 @@ def test_spans_meet_the_windows_of_their_rank_cycle_and_device(
 def test_recordings_of_each_device_run_from_the_first_start_to_the_last_end() -> None:
     spans = [(3, 20, 25), (1, 5, 9), (3, 4, 30), (0, 50, 60), (1, 7, 8), (3, 40, 41), (0, 55, 58)]
     kernels = [{"device": d, "start_ns": s, "end_ns": e} for d, s, e in spans]
-    found = rank_windows(make("kernels", kernels)).to_pylist()
+    found = rank_windows(make("kernels", kernels), UNCUT).to_pylist()
     assert [(r["device"], r["step"], r["start_ns"], r["end_ns"], r["complete"]) for r in found] == [
         (0, None, 50, 60, True),
         (1, None, 5, 9, True),
@@ -139,7 +140,7 @@ def test_steps_of_each_device_are_its_own() -> None:
     spans = [(1, 0, 5, 9), (0, 0, 2, 4), (1, 1, 9, 30), (0, 1, 6, 8), (2, -1, 0, 3), (2, 1, 5, 7)]
     kernels = make("kernels", [{"device": d, "start_ns": s, "end_ns": e} for d, _, s, e in spans])
     links = make("kernel_links", [{"step": k if k >= 0 else None} for _, k, _, _ in spans])
-    found = step_windows(kernels, links, make("annotations", [])).to_pylist()
+    found = step_windows(kernels, links, make("annotations", []), UNCUT).to_pylist()
     assert [(r["device"], r["step"], r["start_ns"], r["end_ns"]) for r in found] == [
         *[(0, 0, 2, 4), (0, 1, 4, 8)],
         *[(1, 0, 5, 9), (1, 1, 9, 30)],

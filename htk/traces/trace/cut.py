@@ -1,0 +1,303 @@
+"""What a selection leaves of one recording: its tables, as if `htk trim` had written them.
+
+In a window lie the GPU activities that were launched in it, the calls, ranges, waits and counters
+of the host in it, cut at its edges, and what of the GPU's time is the window's. What else runs on
+the GPU meanwhile is `passing`: it keeps the GPU busy, and belongs to no question about kernels.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import (
+    build,
+    codes_of,
+    matching,
+    number,
+    numbers,
+    texts,
+    truths,
+    valid,
+    without,
+)
+from htk.base.columns.groups import row_of
+from htk.base.columns.intervals import Spans, intersect, union
+from htk.base.columns.nesting import Threads
+from htk.base.columns.types import NO_TIME, NONE, Mask
+from htk.base.schema import CUT_WINDOWS, PASSING, TABLES
+from htk.quantities.derived.cut_calls import (
+    CALLS,
+    HOST,
+    RECORDING,
+    STEPS,
+    HostSpans,
+    are_within,
+    cut_calls,
+    host_spans,
+    recorded_by,
+)
+from htk.quantities.derived.cut_header import RECORDED
+from htk.quantities.derived.links import steps_of
+from htk.quantities.derived.user_ranges import UserRanges
+from htk.quantities.measures.user_ranges import held_by
+from htk.traces.trace.cut_windows import GpuWindows, passing_by
+
+_FARTHEST = 1 << 61  # earlier and later than all times
+_MOMENTS = ("memory", "counters")
+_TOLD = ("cut_windows", "passing")
+_CAPTURES = ("cpu_ops", "launches")
+# Tables that say when, and so are cut.
+CUT = frozenset(
+    {*CALLS, *_MOMENTS, *_TOLD, "events", "flows", "kernels", "annotations", "syncs",
+     "collectives", "job_operations"}
+)  # fmt: skip
+# Records of moments that cannot be placed in a recording: asked for in a window, they are refused.
+UNPLACED = frozenset(
+    {"comm_counts", "comm_notes", "link_samples", "proxy_steps", "python_stacks"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What of a recording is looked at, on its own clock."""
+
+    steps: frozenset[int] | None
+    from_ns: int | None
+    to_ns: int | None
+    ranges: re.Pattern[str] | None  # which user ranges, by name
+    keeps_captures: bool = False  # what a server captured before it serves tells shapes
+
+    @property
+    def time(self) -> Spans:
+        """From when to when, as one span."""
+        low = -_FARTHEST if self.from_ns is None else self.from_ns
+        high = _FARTHEST if self.to_ns is None else self.to_ns
+        return Spans(np.array([low]), np.array([high]))
+
+
+@dataclass(frozen=True)
+class CutRecording:
+    """The tables of one recording under a choice."""
+
+    read: Callable[[str], pa.Table]  # a table of the whole recording, parsed or made of such
+    facts: Mapping[str, object]  # of the whole recording
+    chosen: Chosen
+
+    def table(self, name: str) -> pa.Table:
+        """Return a parsed table, cut."""
+        if name in _TOLD:
+            return self._windows if name == "cut_windows" else self._passing
+        uncut = self.read(name)
+        if not uncut.num_rows or name not in CUT:
+            return uncut
+        if self.chosen.keeps_captures and name in _CAPTURES:
+            return uncut
+        if name in CALLS:
+            return cut_calls(uncut, self.spans)
+        kept = uncut.filter(pa.array(self.rows(name)))
+        if name != "annotations":
+            return kept
+        return cut_calls(kept, self.spans, truths(kept["on_gpu"]))
+
+    def rows(self, name: str) -> Mask:
+        """Return which rows of a parsed table lie in the cut, were it in part."""
+        table = self.read(name)
+        if name in CALLS:
+            return self._overlapping(table)
+        if name in _MOMENTS:  # levels and rates are those of the process: of all its threads
+            return are_within(numbers(table["time_ns"]), self.spans.any_thread)
+        return _ROWS[name](self, table)
+
+    @cached_property
+    def spans(self) -> HostSpans:
+        """When the host is looked at."""
+        spans = self.chosen.time
+        if self.chosen.steps is not None:
+            step, start, end = steps_of(self.read("annotations"))
+            own = np.isin(step, list(self.chosen.steps))
+            spans = intersect(union(start[own], end[own]), spans)
+        earlier = self.read("cut_windows")
+        if self._ranges is not None:
+            return self._of_ranges(self._ranges).within(spans)
+        if earlier.num_rows:
+            return host_spans(earlier).within(spans)
+        return HostSpans(spans)
+
+    def _of_ranges(self, named: Mask) -> HostSpans:
+        """Return when threads work inside the ranges of a name; inside a step all do."""
+        annotations, threads = self.read("annotations"), Threads()
+        is_step = valid(annotations["step"])
+        start, end = numbers(annotations["start_ns"]), numbers(annotations["end_ns"])
+        steps = named & is_step & ~truths(annotations["on_gpu"])
+        everywhere = union(start[steps], end[steps])
+        ranges = UserRanges(annotations, self.read("cpu_ops"), threads)
+        of_thread = {}
+        for thread, spans in ranges.held(named).items():
+            both = (np.concatenate(side) for side in zip(spans, everywhere, strict=True))
+            of_thread[threads.names[thread]] = union(*both)
+        return HostSpans(everywhere, of_thread)
+
+    @cached_property
+    def _ranges(self) -> Mask | None:
+        """The ranges chosen by name, rows of `annotations`."""
+        wanted = self.chosen.ranges
+        if wanted is None:
+            return None
+        return matching(self.read("annotations")["name"], lambda name: bool(wanted.search(name)))
+
+    @cached_property
+    def _gpu(self) -> GpuWindows:
+        return GpuWindows(self.read, self.chosen.steps, self.chosen.time, self._ranges)
+
+    def _overlapping(self, table: pa.Table) -> Mask:
+        kept = np.zeros(table.num_rows, bool)
+        kept[self.spans.pieces(table).row] = True
+        return kept
+
+    @cached_property
+    def _kernels(self) -> Mask:
+        """The GPU activities that were launched in the cut; by their start, if that is unknown."""
+        kernels, links = self.read("kernels"), self.read("kernel_links")
+        launched = numbers(links["launch_start_ns"], NO_TIME)
+        moment = np.where(launched == NO_TIME, numbers(kernels["start_ns"]), launched)
+        kept = are_within(moment, self.chosen.time)
+        if self.chosen.steps is not None:
+            kept &= np.isin(numbers(links["step"], NONE), list(self.chosen.steps))
+        if self._ranges is not None:
+            ranges = self.read("annotations")
+            held = self.read("annotation_links")
+            kept &= held_by(self._ranges, ranges, held, links, kernels)
+        return kept
+
+    def _collectives(self, collectives: pa.Table) -> Mask:
+        """Collectives go with their GPU activity, else with the operator that recorded them if that
+        is whole; records without either are chosen by time."""
+        kept = are_within(numbers(collectives["start_ns"], NO_TIME), self.spans.any_thread)
+        by_operator, are_kept = recorded_by(collectives, self.read, self.spans)
+        kept[by_operator] = are_kept[by_operator]
+        event = numbers(collectives["event"], NONE)
+        kernel = row_of(numbers(self.read("kernels")["event"], NONE), event)
+        on_gpu = (kernel != NONE) & (event != NONE)
+        kept[on_gpu] = self._kernels[kernel[on_gpu]]
+        return kept
+
+    def _annotations(self, annotations: pa.Table) -> Mask:
+        """Return the ranges on the CPU by time; their GPU copies with them."""
+        chosen = self._overlapping(annotations)
+        on_gpu = truths(annotations["on_gpu"])
+        ids = numbers(annotations["external_id"], NONE)
+        named = codes_of(annotations["name"])[0]
+        kept = chosen & ~on_gpu
+        by_id = (ids >= 0) & np.isin(ids, ids[kept])
+        steps = numbers(annotations["step"], NONE)
+        by_step = (steps >= 0) & np.isin(steps, steps[kept])
+        of_cpu = np.isin(named, named[~on_gpu])
+        return np.asarray(np.where(on_gpu, by_id | by_step | (~of_cpu & chosen), kept))
+
+    def _syncs(self, syncs: pa.Table) -> Mask:
+        """Return the waits with their calls; MTIA's, which have none, by time."""
+        launches = self.read("launches")
+        own = numbers(syncs["correlation"], NONE)
+        called = numbers(launches["correlation"], NONE)[self.rows("launches")]
+        by_time = are_within(numbers(syncs["start_ns"]), self.spans.any_thread)
+        return np.asarray(np.where(own >= 0, np.isin(own, called), by_time))
+
+    def _flows(self, flows: pa.Table) -> Mask:
+        """Return the ends of arrows by time, and those at kept GPU activities: an arrow's id is the
+        correlation."""
+        moments = flows
+        for name in ("start_ns", "end_ns"):
+            moments = moments.append_column(name, flows["time_ns"])
+        arrows = matching(flows["category"], "ac2g".__eq__)
+        own = numbers(flows["flow"], NONE)
+        kept = numbers(self.read("kernels")["correlation"], NONE)[self._kernels]
+        at_kernel = arrows & (own >= 0) & np.isin(own, kept)
+        return at_kernel | self._overlapping(moments)
+
+    def _job_operations(self, operations: pa.Table) -> Mask:
+        kept = are_within(numbers(operations["start_ns"]), self.chosen.time)
+        if self.chosen.steps is not None:
+            kept &= np.isin(numbers(operations["step"], NONE), list(self.chosen.steps))
+        return kept
+
+    def _events(self, events: pa.Table) -> Mask:
+        return np.asarray(self.events[numbers(events["event"])])
+
+    @cached_property
+    def events(self) -> Mask:
+        """Which events of the file are kept, by their number; those of no table are."""
+        tables = {name: self.read(name) for name in _OF_EVENTS}
+        last = max(int(numbers(t["event"], NONE).max(initial=NONE)) for t in tables.values())
+        kept = np.ones(last + 1, bool)
+        kept[numbers(tables["events"]["event"])] = self._overlapping(tables["events"])
+        for name in _OF_EVENTS[1:]:  # what has a table of its own is decided there
+            if tables[name].num_rows:
+                kept[numbers(tables[name]["event"])] = self.rows(name)
+        return kept
+
+    @cached_property
+    def _passing(self) -> pa.Table:
+        """GPU activities that others launched, in the windows and beside them."""
+        activities = self.read("activities")
+        chosen = np.zeros(activities.num_rows, bool)
+        chosen[: len(self._kernels)] = self._kernels
+        rows = passing_by(activities, self._gpu.of_recording, chosen)
+        schema = without(PASSING, "rank", "cycle")
+        return activities.take(pa.array(rows)).select(schema.names).cast(schema)
+
+    @cached_property
+    def _windows(self) -> pa.Table:
+        parts = [*self._host_windows()]
+        for of, windows in ((RECORDING, self._gpu.of_recording), (STEPS, self._gpu.of_steps)):
+            columns = dict(zip(windows.column_names, windows.columns, strict=True))
+            parts.append(_windows(of, windows.num_rows, columns))
+        return pa.concat_tables(parts).unify_dictionaries()
+
+    def _host_windows(self) -> Iterator[pa.Table]:
+        named = {(None, None): self.spans.others, **self.spans.of_thread}
+        for (process, thread), spans in named.items():
+            count = len(spans.start)
+            whose = {"process": texts([process] * count), "thread": texts([thread] * count)}
+            yield _windows(HOST, count, {**whose, **_times(spans)})
+
+    @cached_property
+    def left_facts(self) -> dict[str, object]:
+        """What is known of the recording that is left: from when to when it would be, of the host,
+        and the GPU's until it is done, and of what it would hold more, were it whole."""
+        names = self.facts.get(RECORDED) or [n for n in TABLES if self.read(n).num_rows]
+        low, high = (
+            None if (fact := self.facts.get(name)) is None else int(str(fact))
+            for name in ("start_ns", "end_ns")
+        )
+        spans = self.spans.any_thread
+        if low is None or high is None or not len(spans.start):
+            return {RECORDED: names}
+        begin = max(low, int(spans.start[0]))
+        ends = numbers(self.read("kernels")["end_ns"])[self._kernels]
+        finish = max(min(high, int(spans.end[-1])), int(ends.max(initial=begin)))
+        return {RECORDED: names, "start_ns": begin, "end_ns": finish}
+
+
+_ROWS: Mapping[str, Callable[[CutRecording, pa.Table], Mask]] = {
+    "kernels": lambda cut, _: cut._kernels,
+    "collectives": CutRecording._collectives,
+    "annotations": CutRecording._annotations,
+    "syncs": CutRecording._syncs,
+    "flows": CutRecording._flows,
+    "job_operations": CutRecording._job_operations,
+    "events": CutRecording._events,
+}
+_OF_EVENTS = ("events", *CALLS, *_MOMENTS, "flows", "kernels", "annotations", "syncs")
+
+
+def _times(spans: Spans) -> dict[str, pa.Array]:
+    return {"start_ns": number(spans.start, pa.int64()), "end_ns": number(spans.end, pa.int64())}
+
+
+def _windows(of: str, count: int, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+    schema = without(CUT_WINDOWS, "rank", "cycle")
+    return build(schema, {**columns, "of": texts([of] * count)}, count)

@@ -1,0 +1,130 @@
+"""What a selection leaves of a GPU's time: windows of the recording and of its steps, cut."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.base.columns.arrow import boolean, number, numbers, truths, with_column
+from htk.base.columns.groups import Groups, rows_by_number
+from htk.base.columns.intervals import Spans, clip, union
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.quantities.derived.links import steps_of
+from htk.quantities.derived.windows import cut_to_windows
+
+Read = Callable[[str], pa.Table]  # a table of the whole recording
+
+
+@dataclass(frozen=True)
+class GpuWindows:
+    """Windows of one recording under a choice of steps, a time, and ranges."""
+
+    read: Read
+    steps: frozenset[int] | None
+    time: Spans  # one span: from when to when
+    ranges: Mask | None  # the ranges chosen, rows of `annotations`
+
+    @cached_property
+    def of_recording(self) -> pa.Table:
+        """Windows of the GPUs, without the numbers of steps."""
+        if self.steps is None:
+            return self._cut(self.read("rank_windows"))
+        return self._cut(_joined(self._chosen_steps))
+
+    @cached_property
+    def of_steps(self) -> pa.Table:
+        """Windows of the GPUs' steps; one that is left in part is not complete."""
+        return self._cut(self._chosen_steps)
+
+    @property
+    def _chosen_steps(self) -> pa.Table:
+        windows = self.read("step_windows")
+        if self.steps is None:
+            return windows
+        return windows.filter(pc.is_in(windows["step"], pa.array(sorted(self.steps), pa.int32())))
+
+    def _cut(self, windows: pa.Table) -> pa.Table:
+        start, end = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+        row = np.arange(len(start))
+        if self.ranges is not None:  # a window may meet several ranges
+            row, _, start, end = clip(start, end, *self._range_spans)
+        start = np.maximum(start, self.time.start)
+        end = np.minimum(end, self.time.end)
+        step = numbers(windows["step"], NONE)[row]
+        uncut = (start == numbers(windows["start_ns"])[row]) | (self.ranges is not None)
+        uncut &= (end == numbers(windows["end_ns"])[row]) | (self.ranges is not None)
+        uncut &= np.isin(step, self._whole_steps)
+        complete = truths(windows["complete"])[row] & (uncut | (step == NONE))
+        keep = end > start
+        cut = windows.take(pa.array(row[keep]))
+        cut = with_column(cut, "start_ns", number(start[keep], pa.int64()))
+        cut = with_column(cut, "end_ns", number(end[keep], pa.int64()))
+        return with_column(cut, "complete", boolean(complete[keep]))
+
+    @cached_property
+    def _whole_steps(self) -> Ints:
+        """The steps that the host began and ended in the chosen time."""
+        step, start, end = steps_of(self.read("annotations"))
+        inside = (start >= self.time.start) & (end <= self.time.end)
+        return step[inside].astype(np.int64)
+
+    @cached_property
+    def _range_spans(self) -> Spans:
+        """Where the chosen ranges lie on the GPU: their copies there, else from the first start to
+        the last end of what each launched."""
+        annotations = self.read("annotations")
+        start, end = numbers(annotations["start_ns"]), numbers(annotations["end_ns"])
+        chosen = np.flatnonzero([] if self.ranges is None else self.ranges)
+        on_gpu = chosen[truths(annotations["on_gpu"])[chosen]]
+        if len(on_gpu):
+            return union(start[on_gpu], end[on_gpu])
+        host = union(start[chosen], end[chosen])
+        kernels = self.read("kernels")
+        launched = numbers(self.read("kernel_links")["launch_start_ns"], NO_TIME)
+        position = np.searchsorted(host.start, launched, side="right") - 1
+        inside = (position >= 0) & (launched < np.append(host.end, NO_TIME)[position])
+        of = Groups.by_keys(position[inside])
+        if not len(of):
+            return Spans(host.start[:0], host.end[:0])
+        first = of.min(numbers(kernels["start_ns"])[inside])
+        last = of.max(numbers(kernels["end_ns"])[inside])
+        return union(first, last)
+
+
+def _joined(steps: pa.Table) -> pa.Table:
+    """Return neighbouring step windows of a device as one window without a number."""
+    steps = steps.sort_by([("device", "ascending"), ("start_ns", "ascending")])
+    device = numbers(steps["device"], NONE)
+    start, end = numbers(steps["start_ns"]), numbers(steps["end_ns"])
+    if not len(start):
+        return steps
+    new = np.append(True, (device[1:] != device[:-1]) | (start[1:] != end[:-1]))
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], len(start)) - 1
+    joined = steps.take(pa.array(first))
+    joined = with_column(joined, "end_ns", number(end[last], pa.int64()))
+    joined = with_column(joined, "complete", boolean(np.ones(len(first), bool)))
+    return with_column(joined, "step", pa.nulls(len(first), pa.int32()))
+
+
+def passing_by(activities: pa.Table, windows: pa.Table, chosen: Mask) -> Ints:
+    """Return the activities not chosen that run in a window, and on each stream those before and
+    behind: between them the stream is idle."""
+    beside = [cut_to_windows(activities, windows).row]
+    device = numbers(activities["device"], NONE)
+    start = numbers(activities["start_ns"])
+    lanes = Groups.by_keys([device, numbers(activities["stream"], NONE)])
+    rows_of = rows_by_number(lanes.group_ids)
+    window_device = numbers(windows["device"], NONE)
+    for lane, (lane_device, _) in enumerate(lanes.keys.tolist()):  # a few streams
+        rows = rows_of(lane)
+        rows = rows[np.argsort(start[rows], kind="stable")]
+        own = window_device == lane_device
+        before = np.searchsorted(start[rows], numbers(windows["start_ns"])[own]) - 1
+        behind = np.searchsorted(start[rows], numbers(windows["end_ns"])[own])
+        beside += [rows[before[before >= 0]], rows[behind[behind < len(rows)]]]
+    rows = np.unique(np.concatenate(beside))
+    return rows[~chosen[rows]]

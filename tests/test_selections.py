@@ -1,0 +1,126 @@
+"""A selection is the recording that `htk trim` would write: all questions and tables, by row.
+
+What differs is left out: the numbers that events have in their file, the file's name, and what
+other ranks tell of a rank chosen alone, which its own file does not hold.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from htk.analyses import ANALYSES, find
+from htk.answers.ask import ask
+from htk.answers.export.rewrite import kineto_parts, sources_of, write
+from htk.answers.export.trim import target_names, trimmed_file
+from htk.answers.table import tables_read
+from htk.base.errors import HtkError
+from htk.base.schema import DERIVED, TABLES
+from htk.quantities.derived.registry import OVER_RANKS
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+SHIPPED = {"sample": "sample", "transformer": SAMPLES / "recorded" / "transformer"}
+SHARED = {  # of an H100, of eight A100s, of whole microseconds, of graphs, of AMD and of MTIA
+    "eight ranks": "dlrm_8rank",
+    "nanoseconds": "hta/ns_resolution_trace",
+    "microseconds": "hta/trace_diff/control",
+    "graphs": "tracelens/inference/vllm_prefilldecode_piecewise/graph_execution.json.gz",
+    "no calls of the host": "hta/mtia_inference_trace",
+    "compiled": "tracelens/b200/eager_trace.json.gz",
+}
+KINDS = ("step", "steps", "apart", "step and times", "times", "from", "to", "range", "ranks")
+Choice = dict[str, Any]
+
+
+def choices(trace: Trace) -> dict[str, Choice]:
+    """One of each kind, where the recording has what it chooses."""
+    ends = [end for end in trace.tables["ranks"]["end_ns"].to_pylist() if end is not None]
+    length = max(ends) - trace.origin_ns
+    found: dict[str, Choice] = {
+        "times": {"from_ns": length // 5, "to_ns": 3 * length // 5},
+        "from": {"from_ns": length // 2},
+        "to": {"to_ns": length // 3},
+    }
+    steps = sorted({s for s in trace.tables["annotations"]["step"].to_pylist() if s is not None})
+    if steps:
+        middle = steps[len(steps) // 2]
+        found["step"] = {"steps": [middle]}
+        found["steps"] = {"steps": steps[-2:]}
+        found["apart"] = {"steps": [steps[0], steps[-1]]}
+        found["step and times"] = {"steps": [middle], "to_ns": 9 * length // 10}
+    ranges = trace.tables["annotations"]
+    named = [n for n in ranges["name"].unique().to_pylist() if not n.startswith("ProfilerStep")]
+    if named:
+        name = "backward" if "backward" in named else re.escape(named[len(named) // 2])
+        found["range"] = {"annotation": name}
+    if len(trace.ranks) > 1:
+        found["ranks"] = {"ranks": trace.ranks[:1]}
+    return found
+
+
+def trimmed(trace: Trace, inputs: str | Path, folder: Path) -> Trace:
+    """Return what `htk trim` writes of a selection, opened again."""
+    sources = sources_of(inputs)
+    parts = list({part.file: part for part in kineto_parts(trace.selected_files)}.values())
+    for part, name in zip(parts, target_names(parts), strict=True):
+        own = trimmed_file(trace, part.file)
+        write(sources[part.file], folder / name, lambda _, value: value, own.event, own.header)
+    return open_trace(folder, OpenOptions(cache=False))
+
+
+def answer(trace: Trace, question: str) -> str | list[Mapping[str, Any]]:
+    """Return what differs in no trim; of a refusal, that it is one."""
+    try:
+        return without_places(ask(trace, question).to_pylist())
+    except HtkError:
+        return "refused"
+
+
+def without_places(rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
+    return [{k: v for k, v in row.items() if "event" not in k and k != "file"} for row in rows]
+
+
+@cache
+def reads_other_ranks(question: str) -> bool:
+    return not tables_read(find(question)).isdisjoint(OVER_RANKS)
+
+
+def unlike(narrow: Trace, cut: Trace, *, one_rank: bool) -> list[str]:
+    """Return the questions and tables that the two answer otherwise."""
+    asked = [q for q in ANALYSES if not (one_rank and reads_other_ranks(q))]
+    found = [q for q in asked if answer(narrow, q) != answer(cut, q)]
+    skipped = {"ranks", *(OVER_RANKS if one_rank else ())}
+    for name in {**TABLES, **DERIVED}.keys() - skipped:
+        rows = [without_places(trace.tables[name].to_pylist()) for trace in (narrow, cut)]
+        found += [f"table {name}"] if rows[0] != rows[1] else []
+    return found
+
+
+def hold_to_trims(inputs: str | Path, kind: str, folder: Path) -> None:
+    whole = open_trace(inputs)
+    choice = choices(whole).get(kind)
+    if choice is None:
+        pytest.skip(f"nothing to choose: {kind}")
+    narrow = whole.sel(**choice)
+    cut = trimmed(narrow, inputs, folder / "trimmed")
+    assert unlike(narrow, cut, one_rank="ranks" in choice) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("recording", SHIPPED)
+def test_selections_of_shipped_recordings(recording: str, kind: str, tmp_path: Path) -> None:
+    hold_to_trims(SHIPPED[recording], kind, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("recording", SHARED)
+def test_selections_of_public_recordings(
+    recording: str, kind: str, shared: Path, tmp_path: Path
+) -> None:
+    hold_to_trims(shared / "traces" / SHARED[recording], kind, tmp_path)
