@@ -12,7 +12,10 @@ INNERMOST = [2, 3, None, 4, 1, 2]  # of six rows
 
 
 def tables() -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-    annotations = make("annotations", [{"rank": 1, "cycle": 0, "step": 7}] + [{"rank": 1}] * 4)
+    annotations = make(
+        "annotations",
+        [{"start_ns": 0, "end_ns": 9, "step": k} for k in (7, None, None, None, None)],
+    )
     ranges = make("annotation_links", [{"parent_row": parent} for parent in PARENT])
     steps = [None, None, 7, None, 8, None]  # the third row is in the step by its number alone
     links = make(
@@ -33,11 +36,9 @@ def around(row: int) -> set[int]:
 
 
 def test_every_range_round_every_row() -> None:
-    _, ranges, _, _ = tables()
-    innermost = np.array([-1 if i is None else i for i in INNERMOST])
     pairs = {
         (row, range_)
-        for rows, held in enclosing(ranges, innermost)
+        for rows, held in enclosing(*tables())
         for row, range_ in zip(rows.tolist(), held.tolist(), strict=True)
     }
     assert pairs == {(row, range_) for row in range(6) for range_ in around(row)}
