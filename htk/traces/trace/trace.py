@@ -286,9 +286,8 @@ class Trace:
         table = self.tables[name]
         for index, column in enumerate(table.schema):
             if column.name in ABSOLUTE_TIMES:
-                table = table.set_column(
-                    index, column, pc.subtract(table.column(index), self.origin_ns)
-                )
+                relative = pc.subtract(table.column(index), self.origin_ns)
+                table = table.set_column(index, column, relative)
         return table
 
     @property
@@ -339,9 +338,8 @@ class Trace:
 
     def _refuse_unplaced(self, name: str) -> None:
         """Refuse to narrow what does not say where in the recording it belongs."""
-        if name not in UNPLACED or not self.selection.narrows:
-            return
-        if any(file.entry.rows(name) for file in self.selected_files):
+        is_uncut = name in UNPLACED and self.selection.narrows
+        if is_uncut and any(file.entry.rows(name) for file in self.selected_files):
             raise UsageError(
                 f"{contents(name)} cannot be narrowed to {self._chosen()}: "
                 "they do not say when they were within the recording"
