@@ -55,6 +55,18 @@ def sums_over_tokens(model: StepModel) -> NDArray[np.bool_]:
     return model.facts.dims.where(lambda dims: dims and _inner(dims) == tokens)
 
 
+def copies_samples(model: StepModel) -> NDArray[np.bool_]:
+    """Return the copies by the copy engines, of inputs or activations, whose shapes begin with the
+    batch or the tokens of a micro-batch."""
+    leading = {size for size in inputs(model) if size}
+
+    def begins_with_samples(dims: str | None) -> bool:
+        return any(shape and shape[0] in leading for shape in operator_shapes(dims))
+
+    copies = model.facts.op.where(lambda op: op in _COPIES) & ~model.is_compute
+    return np.asarray(copies & model.facts.dims.where(begins_with_samples))
+
+
 def copies_weights(model: StepModel) -> NDArray[np.bool_]:
     """Return the copies of matrices shaped like the weights of products.
 

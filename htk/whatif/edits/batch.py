@@ -18,7 +18,7 @@ from htk.whatif.edit_arguments import factor
 from htk.whatif.fsdp_units import of_weights
 from htk.whatif.parallel import tensor_reduces
 from htk.whatif.products import begun, products
-from htk.whatif.shapes import copies_weights, inputs
+from htk.whatif.shapes import copies_samples, copies_weights, inputs
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import rescaled
 
@@ -48,8 +48,9 @@ def apply(model: StepModel, value: str) -> StepModel:
     sigma = _SIGMA if 0.5 <= ratio <= 2 else _FAR_SIGMA
     if ratio < 0.5:  # uncertainty of what is left, of what goes
         sigma *= ratio / (1 - ratio)
+    copied = copies_samples(model)
     changed = replace(
-        model.with_lengths(growing, new),
+        model.with_lengths(growing, new).with_lengths(copied, old * ratio),
         samples=model.samples * ratio,
         activation_scale=model.activation_scale * ratio,
         token_scale=model.token_scale * ratio,

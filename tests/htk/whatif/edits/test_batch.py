@@ -55,6 +55,28 @@ def test_half_as_much_again_takes_whole_waves() -> None:
     assert grown["norm"] == 17_500 and grown["adam"] == 50_000
 
 
+def test_fused_norms_are_not_the_optimizers() -> None:
+    norm = Act("fused norm", 12_500, family="norm", op="aten::_fused_rms_norm_backward")
+    changed = batch.apply(small_model((*STEP, norm)), "8")
+    assert length(changed, "fused norm") == 22_500
+
+
+def test_casts_of_weights_stay() -> None:
+    weight = Act("cast", 12_500, family="copy", op="aten::copy_", dims="[[512, 256], [512, 256]]")
+    tokens = Act("cast of tokens", 12_500, family="copy", op="aten::copy_", dims="[[64, 512]]")
+    changed = batch.apply(small_model((*STEP, weight, tokens)), "8")
+    assert length(changed, "cast") == 12_500
+    assert length(changed, "cast of tokens") == 22_500
+
+
+def test_copies_of_inputs_grow() -> None:
+    images = Act("input", 10_000, kind="memory", op="aten::copy_", dims="[[4, 3, 224, 224]]")
+    offloaded = Act("state", 10_000, kind="memory", op="aten::copy_", dims="[[512, 512]]")
+    changed = batch.apply(small_model((*STEP, images, offloaded)), "8")
+    assert length(changed, "input") == 20_000
+    assert length(changed, "state") == 10_000
+
+
 def test_samples_count() -> None:
     found = batch.apply(small_model(STEP), "3x")
     assert found.samples == found.activation_scale == 3
