@@ -14,6 +14,11 @@ def test_no_call_of_a_random_job_differs(seed: int, tmp_path: Path) -> None:
     assert found.calls > 50 and found.differences == []
 
 
+def test_messages_of_batches_on_clocks_that_nothing_compares_have_no_waits(tmp_path: Path) -> None:
+    """Seed 112: 64 hosts whose clocks are apart, and no collective."""
+    assert compare_job(112, tmp_path).differences == []
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(4, 80))
 def test_no_call_of_many_random_jobs_differs(seed: int, tmp_path: Path) -> None:

@@ -158,7 +158,8 @@ class _Comparable:
         host, lead = self.host[chosen], self.lead[chosen]
         unknown = (members.min(host) == NONE) & (members.min(lead) == NONE)
         same = _equal(members, host) & (host != NONE)
-        comparable[chosen] = same | _equal(members, lead) | unknown[members.group_ids]
+        same |= _equal(members, lead) & (lead != NONE)
+        comparable[chosen] = same | unknown[members.group_ids]
         return comparable
 
     def cut_off(self) -> Ints:
@@ -169,8 +170,9 @@ class _Comparable:
         ]
         host, lead = ends
         same = (host[0] == host[1]) & (host[0] != NONE)
+        same |= (lead[0] == lead[1]) & (lead[0] != NONE)
         unknown = (host.min(axis=0) == NONE) & (lead.min(axis=0) == NONE)
-        return np.unique(met.call[~(same | (lead[0] == lead[1]) | unknown)])
+        return np.unique(met.call[~(same | unknown)])
 
 
 def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:

@@ -38,10 +38,16 @@ def collective_shares(
 
 def shares_of(rows: CollectiveRows, matches: pa.Table, activities: pa.Table) -> Ints:
     """Return the shared time of each timed row, and that without compute: while it waits, while it
-    waits or transfers, while it transfers. On a rank's own clock, as compute is."""
+    waits or transfers, while it transfers. On a rank's own clock, as compute is.
+
+    A group of one rank has nobody to wait for: all of it is transfer.
+    """
     timed = np.flatnonzero(rows.timed)
     start, end = rows.start[timed], rows.end[timed]
     wait, transfer = (numbers(matches[c], NONE)[timed] for c in ("wait_ns", "transfer_ns"))
+    alone = rows.group_size[timed] == 1
+    wait = np.where(alone, 0, wait)
+    transfer = np.where(alone, end - start, transfer)
     has_wait = wait != NONE
     after_wait = start + np.where(has_wait, wait, 0)
     edges = (start, after_wait, end - np.where(has_wait, transfer, 0), end)

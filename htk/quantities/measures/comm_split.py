@@ -60,7 +60,9 @@ def _shares(
     rows = np.flatnonzero(calls.rows.timed)
     of_gpu = on_gpu(calls.rows)[rows]
     start, end = calls.rows.start[rows], calls.rows.end[rows]
-    waited, moved = calls.waits.wait[rows], calls.waits.transfer[rows]
+    waited = calls.waits.wait[rows]
+    alone = calls.rows.group_size[rows] == 1
+    moved = np.where(alone, end - start, calls.waits.transfer[rows])
     return CommShares(
         rows,
         shared,

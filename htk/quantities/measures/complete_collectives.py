@@ -34,13 +34,16 @@ class CompleteCollectives:
         useful = (calls.match != NONE) & calls.waits.has_wait & ~calls.lacking
         useful &= (calls.waits.span > 0) & (np.nan_to_num(size * factor) > 0)
         chosen = np.flatnonzero(useful & calls.rows.is_type(*TRANSFERS))
+        chosen = chosen[_tells_members(calls, chosen)]
         received = calls.rows.is_type("recv")[chosen]
         chosen = chosen[np.argsort(received, kind="stable")]  # a message's row is its sender's
         by_match = Groups.by_keys(calls.match[chosen])
         row, rank = chosen[by_match.first_row], calls.rows.rank[chosen]
-        message = calls.rows.is_type("send")[row]
-        sender = np.where(message, calls.rows.rank[row], NONE)
-        receiver = np.where(message, calls.rows.peer[row], NONE)
+        sends = calls.rows.is_type("send")[row]
+        message = sends | calls.rows.is_type("recv")[row]
+        own, peer = calls.rows.rank[row], calls.rows.peer[row]
+        sender = np.where(message, np.where(sends, own, peer), NONE)
+        receiver = np.where(message, np.where(sends, peer, own), NONE)
         name = np.where(message, NONE, calls.rows.group[row])
         groups = Groups.by_keys([name, sender, receiver])
         order = np.argsort(by_match.group_ids, kind="stable")
@@ -48,6 +51,8 @@ class CompleteCollectives:
         members = []
         for k in groups.first_row.tolist():  # a few groups
             ranks = sorted(rank[order[ends[k] - by_match.count[k] : ends[k]]].tolist())
+            of_group = calls.members(int(row[k])) or ()
+            ranks = sorted(of_group) if len(of_group) > len(ranks) else ranks
             members.append((int(sender[k]), int(receiver[k])) if message[k] else tuple(ranks))
         moved = (size * factor)[row]
         return cls(calls, row, groups.group_ids, members, moved, calls.waits.span[row])
@@ -56,7 +61,7 @@ class CompleteCollectives:
     def is_message(self) -> Mask:
         """Whether each group is two ranks of which one sends to the other."""
         first = Groups.by_keys(self.group).first_row
-        return np.asarray(self.calls.rows.is_type("send")[self.row[first]])
+        return np.asarray(self.calls.rows.is_type("send", "recv")[self.row[first]])
 
     def __len__(self) -> int:
         return len(self.row)
@@ -93,3 +98,11 @@ class CompleteCollectives:
         table = self.calls.table
         names = [codes_of(table[name])[0][self.row] for name in ("algorithm", "protocol")]
         return np.column_stack([self.calls.rows.type[self.row], shapes, *names]).astype(np.int64)
+
+
+def _tells_members(calls: CollectiveCalls, chosen: Ints) -> Mask:
+    """Return whether each call's group is recorded, or all that took part are looked at."""
+    named = (calls.rows.group_ranks[0] != NONE) | calls.rows.is_type("send", "recv")
+    present = numbers(calls.matches["members_present"], NONE)
+    here = Groups.by_keys(calls.match[chosen])
+    return np.asarray(named[chosen] | (here.count[here.group_ids] >= present[chosen]))

@@ -20,6 +20,7 @@ from htk.quantities.measures.transfer_times import LinkRates, TransferTimes
 
 _SCATTER = 0.02  # of a group's transfers, in logarithms, at least
 _LEAST_REST = 0.05  # of a transfer's time, that is not latency whatever was expected
+_LINKS = ("within nodes", "between nodes", "between unknown hosts")
 _MAD = 1.4826  # standard deviations of a Gaussian
 
 
@@ -57,19 +58,27 @@ def judged_calls(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, tuple[in
     moves = calls.rows.is_type(*TRANSFERS, "send_recv") & (calls.size != 1)
     message = calls.rows.is_type("send", "recv", "send_recv")
     judged = paces.calls_of(calls, np.arange(len(paces)))
-    hosts = calls.hosts.of_rank
-    codes, names = codes_of(scopes(calls))
-    between = np.array([name == "across nodes" for name in (*names.to_pylist(), None)])[codes]
-    ends = zip(calls.rows.rank.tolist(), calls.rows.peer.tolist(), strict=True)
-    apart = np.array([hosts.get(rank) != hosts.get(peer) for rank, peer in ends], bool)
-    between = np.where(calls.rows.is_type("send", "recv"), apart, between)
+    links = _links_of(calls)
     counts = {}
     for sort, of_sort in (("collectives", ~message), ("messages", message)):
-        for links, uses in (("within nodes", ~between), ("between nodes", between)):
-            chosen = moves & of_sort & uses
+        for number, words in enumerate(_LINKS):
+            chosen = moves & of_sort & (links == number)
             if chosen.any():
-                counts[f"{sort} {links}"] = int((chosen & judged).sum()), int(chosen.sum())
+                counts[f"{sort} {words}"] = int((chosen & judged).sum()), int(chosen.sum())
     return counts
+
+
+def _links_of(calls: CollectiveCalls) -> Ints:
+    """Return which of `_LINKS` each call uses."""
+    codes, names = codes_of(scopes(calls))
+    of_scope = {"node": 0, "across nodes": 1}
+    links = np.array([of_scope.get(name or "", 2) for name in (*names.to_pylist(), None)])[codes]
+    hosts = calls.hosts.of_rank
+    messages = np.flatnonzero(calls.rows.is_type("send", "recv"))
+    ends = zip(calls.rows.rank[messages].tolist(), calls.rows.peer[messages].tolist(), strict=True)
+    pairs = [(hosts.get(rank), hosts.get(peer)) for rank, peer in ends]
+    links[messages] = [2 if None in pair else int(pair[0] != pair[1]) for pair in pairs]
+    return links
 
 
 def reasons_not_judged(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, int]:

@@ -103,7 +103,8 @@ def test_a_verdict_says_which_calls_were_not_judged() -> None:
     coverage = coverage_of(_answer((3, 4), range(4)))
     verdict = coverage["verdict"]
     assert verdict.startswith("no slow link")
-    assert verdict.endswith(f"not judged: {ROUNDS} of {ROUNDS} calls of messages between nodes")
+    left = f"{ROUNDS} of {ROUNDS} calls of messages between unknown hosts"
+    assert verdict.endswith(f"not judged: {left}")
     assert sum(coverage["not_judged_because"].values()) == ROUNDS
 
 

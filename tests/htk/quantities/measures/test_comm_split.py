@@ -88,3 +88,12 @@ def test_the_kept_split_is_that_of_the_source_that_counts() -> None:
     of_log = CollectiveCalls.of(both.slice(0, 2), matches.slice(0, 2), alone.ranks)
     shares = collective_shares(both, matches, activities()).slice(0, 2)
     assert kept_split(of_log, lambda: shares).shared.tolist() == [17, 11]
+
+
+def test_a_group_of_one_rank_has_nobody_to_wait_for() -> None:
+    split = comm_split(calls(group_size=1, group_ranks=None), activities())
+    assert split.exposed_undetermined.tolist() == [0, 0]
+    assert split.exposed_wait.tolist() == [0, 0]
+    assert split.exposed_transfer.tolist() == [exposed(0, 10, 30), exposed(1, 16, 30)] == [15, 9]
+    assert split.transfer.tolist() == [20, 14]
+    assert split.undetermined.tolist() == [0, 0]

@@ -37,3 +37,13 @@ def test_the_two_directions_between_two_ranks_are_two_groups() -> None:
     assert by_group == [(2, 4), (4, 2), (2, 4)]
     assert complete.is_message.tolist() == [True, True]
     assert complete.moved.tolist() == [MB] * 3
+
+
+def test_of_one_rank_that_is_looked_at_the_members_are_those_of_the_group() -> None:
+    """Selecting a rank leaves a group as it is: its transfers were matched over all ranks."""
+    calls = calls_of([((1, 5), 4 * MB, 90_000), ((2, 3), 8 * MB, 70_000)])
+    of_rank = calls.rows.rank == 5
+    table, matches = (t.filter(of_rank) for t in (calls.table, calls.matches))
+    complete = CompleteCollectives.of(CollectiveCalls.of(table, matches, calls.ranks))
+    assert complete.members == [(1, 5)]
+    assert complete.time_ns.tolist() == [90_000]
