@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.truth.expected import gpu, host, idle, other
+from bench.truth.expected import gpu, host, idle, other, work
 from bench.truth.expected.sums import Row, Rows
 from bench.truth.model import Recording
 from htk.answers.ask import ask
@@ -84,6 +84,10 @@ def _questions() -> Iterator[Question]:
         gpu.kernel_occupancy,
         _ALL,
     )
+    yield Question("matrix_calls", ("shapes",), work.matrix_calls, _ALL)
+    for per in ("rank", "step"):
+        options = (("per", per),)
+        yield Question("flops", _STEP, lambda r, per=per: work.flops(r, per), options)
     yield Question("op_tree", ("path",), host.op_tree, (("min_pct", 0),))
     yield Question("python_hotspots", ("function",), host.python_hotspots, _ALL)
     yield Question("module_breakdown", ("module",), host.module_breakdown, _ALL)

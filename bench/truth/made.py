@@ -31,10 +31,11 @@ COPIES = {
     "Memcpy HtoD (Pageable -> Device)": ("HtoD", "Pageable -> Device"),
     "Memcpy HtoD (Pinned -> Device)": ("HtoD", "Pinned -> Device"),
     "Memcpy DtoH (Device -> Pinned)": ("DtoH", "Device -> Pinned"),
+    "Memcpy DtoH (Device -> Pageable)": ("DtoH", "Device -> Pageable"),
     "Memcpy DtoD (Device -> Device)": ("DtoD", "Device -> Device"),
     "Memcpy PtoP (Device -> Device)": ("PtoP", "Device -> Device"),
 }
-SETS = {"Memset (Device)": ("set", None)}
+SETS = {"Memset (Device)": ("set", None), "Memset (Pinned)": ("set", None)}
 OPERATORS = (
     *("aten::add", "aten::mm", "aten::relu", "aten::item", "my op <x>", "aten::copy_", "op µ 🚀"),
     *("aten::linear", "aten::empty", "MyFunction"),
@@ -45,7 +46,15 @@ FUNCTIONS = (
 )
 MODULES = ("nn.Module: Linear_0", "nn.Module: Block_1", "nn.Module: MLP_0")
 RANGES = ("load the data", "my range", "## forward ##", "диапазон", "optimizer step", "other")
-LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel")
+LAUNCHES = (
+    *("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx"),
+    *("cudaLaunchCooperativeKernel", "cuLaunchCooperativeKernel"),
+)
+WAITS = (
+    *("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"),
+    *("cudaMalloc", "cudaFree", "cudaEventQuery", "cudaEventRecord"),
+)
+SHAPES = ((64, 32, 16), (1, 4096, 4096), (2048, 1024, 512))  # of products: rows, inner, columns
 GPU = {
     "id": 0,
     "name": "NVIDIA A100-SXM4-80GB",
@@ -72,6 +81,7 @@ class Kinds:
     microseconds: bool = False  # all times are whole microseconds
     equal_times: bool = False  # spans may begin and end together, and take no time
     overlapping_ranges: bool = False  # ranges that end before what they hold ends
+    second_process: bool = False  # works beside, with threads of equal numbers
 
     @classmethod
     def of(cls, seed: int) -> "Kinds":
@@ -80,6 +90,7 @@ class Kinds:
             microseconds=seed % 3 == 1,
             equal_times=seed % 4 == 2,
             overlapping_ranges=seed % 7 > 3,
+            second_process=seed % 11 > 6,
         )
 
 
@@ -115,7 +126,8 @@ class Maker:
         self.process = process
         self.main = _Host((process, "1"), start)
         self.engine = _Host((process, "2"), start)
-        self.worker = _Host((process, "3"), start)
+        beside = ("200", "1") if kinds.second_process else (process, "3")
+        self.worker = _Host(beside, start)
         self.step: int | None = None
         self.free: dict[tuple[int, int], int] = {}  # until when each stream is busy
         self.ids = self.correlations = self.sequence = 1000
@@ -216,7 +228,9 @@ class Maker:
         name = self.random.choice(OPERATORS)
         recorded = host is self.main and not any("made" in s.facts for s in host.open)
         number = self.sequence if recorded else -1
-        facts = {"id": self._next_id(), "sequence": number, "forward_thread": 0}
+        facts: dict[str, Any] = {"id": self._next_id(), "sequence": number, "forward_thread": 0}
+        if name == "aten::mm" and self.random.random() < 0.8:
+            facts["shapes"] = self.random.choice(SHAPES)
         span = self._open(host, "operator", name, **facts)
         if recorded and self.random.random() < 0.4:
             span.facts["made"] = True
@@ -302,8 +316,7 @@ class Maker:
 
     def _synchronise(self, host: _Host, depth: int) -> None:
         self.correlations += 1
-        name = self.random.choice(("cudaDeviceSynchronize", "cudaMalloc", "cudaEventQuery"))
-        span = self._open(host, "call", name, correlation=self.correlations)
+        span = self._open(host, "call", self.random.choice(WAITS), correlation=self.correlations)
         self._close(host, span)
 
     def _memory(self, host: _Host, depth: int) -> None:
@@ -438,6 +451,10 @@ def _host_events(recording: Recording) -> list[dict[str, Any]]:
             arguments["Python id"] = span.facts["id"]
         if span.kind == "operator":
             arguments["External id"] = span.facts["id"]
+            if "shapes" in span.facts:
+                rows, inner, columns = span.facts["shapes"]
+                arguments["Input Dims"] = [[rows, inner], [inner, columns]]
+                arguments["Input type"] = ["float", "float"]
             if span.facts["sequence"] >= 0:
                 arguments["Sequence number"] = span.facts["sequence"]
                 arguments["Fwd thread id"] = span.facts["forward_thread"]

@@ -33,8 +33,11 @@ def label_of(activity: Activity) -> Label:
 def kernel_top(recording: Recording, per: str) -> Rows:
     rows: Rows = {}
     for who, pool in _pools(recording, per).items():
-        all_time = sum(a.length for a in pool)
-        for name, alike in group(pool, lambda a: a.name).items():
+        all_time, reached = sum(a.length for a in pool), 0
+        by_name = group(pool, lambda a: a.name)
+        for name in sorted(by_name, key=lambda name: (-sum(a.length for a in by_name[name]), name)):
+            alike = by_name[name]
+            reached += sum(a.length for a in alike)
             lengths = [a.length for a in alike]
             kind, family, library, tensor_core = label_of(alike[0])
             rows[(*who, name)] = {
@@ -46,6 +49,7 @@ def kernel_top(recording: Recording, per: str) -> Rows:
                 "duration_ns_p50": quantile(lengths, 0.5),
                 "duration_ns_p95": quantile(lengths, 0.95),
                 "kernel_time_pct": percent(sum(lengths), all_time),
+                "cumulative_pct": percent(reached, all_time),
             }
     return rows
 
@@ -229,6 +233,10 @@ def kernel_occupancy(recording: Recording) -> Rows:
             "kernel_time_pct": percent(total, all_time),
             **{"blocks": blocks, "threads_per_block": threads, "multiprocessors": sms},
             "blocks_per_sm": blocks / sms,
+            "occupancy_pct": 100
+            * held
+            * min(1, blocks / sms / fit)
+            / recording.gpu["maxThreadsPerMultiprocessor"],
             "occupancy_limit_pct": 100 * held / recording.gpu["maxThreadsPerMultiprocessor"],
             "waves": None if looping else waves,
             "tail_pct": (None if looping else 100 * (math.ceil(waves) - waves) / math.ceil(waves)),

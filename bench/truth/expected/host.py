@@ -332,6 +332,7 @@ def short_kernels(recording: Recording, by: str) -> Rows:
     for label, alike in group(names, lambda a: names[a]).items():
         total = sum(a.length for a in alike)
         rows[(label,)] = {
+            "to_us": _end_of_bucket(edges, label) if by == "duration" else None,
             "short": all(a.length < 10_000 for a in alike),
             **{"count": len(alike), "total_ns": total},
             "kernels_pct": percent(len(alike), len(kernels)),
@@ -343,6 +344,11 @@ def short_kernels(recording: Recording, by: str) -> Rows:
             "idle_before_ns": sum(idle.get(a, 0) for a in alike),
         }
     return rows
+
+
+def _end_of_bucket(edges: list[int | None], begin_us: float) -> float | None:
+    end = edges[edges.index(int(1000 * begin_us)) + 1]
+    return None if end is None else end / 1000
 
 
 def _idle_before(recording: Recording) -> dict[Activity, int]:

@@ -8,7 +8,11 @@ from bench.truth.model import Activity, Recording, Span, Thread
 _LATENCY = 30_000
 _BLOCKED = 200_000
 _TICK = 32
-_CALLS = {"cudaMalloc": "host_allocation", "cudaDeviceSynchronize": "host_sync"}
+_CALLS = {
+    **{"cudaMalloc": "host_allocation", "cudaFree": "host_allocation"},
+    **{"cudaDeviceSynchronize": "host_sync", "cudaStreamSynchronize": "host_sync"},
+    "cudaEventSynchronize": "host_sync",
+}
 
 Piece = tuple[int, int, str]
 
