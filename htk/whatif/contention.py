@@ -26,6 +26,10 @@ _SETTLED = 5e-4  # of the period
 
 def factor(model: StepModel) -> float:
     """κ: the mean, by time beside, over kernels seen both ways; outliers are cut."""
+    return model.once("contention", lambda: _fitted(model))
+
+
+def _fitted(model: StepModel) -> float:
     beside = share(model, model.graph.time)
     compute = np.flatnonzero(model.is_compute & (model.graph.activities.length > 0))
     if not len(compute):

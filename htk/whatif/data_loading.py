@@ -22,7 +22,8 @@ def loading_ns(model: StepModel) -> tuple[Ints, Ints]:
 def stalled_ns(model: StepModel, states: Collection[int]) -> tuple[Ints, Ints]:
     """Return how much of each edge, and of each edge into the next step, its thread spends in these
     states of the host (`derived.host_states`)."""
-    graph, stalled = model.graph, _stalled(model, frozenset(states))
+    graph, names = model.graph, sorted(states)
+    stalled = model.once(f"threads in {names}", lambda: _stalled(model, frozenset(states)))
     of_edge, of_wrap = np.zeros_like(model.weight), np.zeros_like(model.wrap_weight)
     lane = np.full(len(graph.time), -1, np.int64)
     lane[graph.call_start] = lane[graph.call_end] = graph.calls.lane
@@ -43,13 +44,13 @@ def _within(stalled: dict[int, Spans], lane: Ints, start: Ints, end: Ints) -> In
     """Return how much of each interval its thread is stalled."""
     lost = np.zeros(len(lane), np.int64)
     for thread, spans in stalled.items():  # a few threads
-        own = lane == thread
+        own = np.flatnonzero(lane == thread)
         lost[own] = covered(spans, end[own]) - covered(spans, start[own])
     return lost
 
 
 def _stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
-    """Return when each thread that launches is in these states, in the graph's time, by lane."""
+    """Return when threads that launch are in these states, in the graph's time, by lane."""
     tables, calls = model.facts.tables, model.graph.calls
     if not tables["launches"].num_rows:
         return {}
@@ -70,7 +71,8 @@ def _stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
             own = (thread == launching[first]) | (name == "overheads")  # those hold all threads up
             own &= rank == calls.rank[first]
             spans.append((start[own], end[own]))
-    return {lane: union(*_joined(spans)) for lane, spans in by_lane.items()}
+    joined = {lane: union(*_joined(spans)) for lane, spans in by_lane.items()}
+    return {lane: spans for lane, spans in joined.items() if len(spans.start)}
 
 
 def _joined(spans: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:

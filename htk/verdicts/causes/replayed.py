@@ -61,7 +61,8 @@ class ReplayedRecording:
     start: Baseline
     steps: float  # that the replayed window holds
     about: str  # which steps and ranks are replayed, where not all
-    gains: dict[tuple[CauseEdit, ...], "_Outcome"] = field(default_factory=dict)
+    outcomes: dict[tuple[CauseEdit, ...], "_Outcome"] = field(default_factory=dict)
+    models: dict[tuple[CauseEdit, ...], StepModel] = field(default_factory=dict)  # edited
 
     @classmethod
     def of(cls, trace: Trace) -> "ReplayedRecording":
@@ -113,21 +114,28 @@ class ReplayedRecording:
     def without(self, changes: Sequence[CauseEdit]) -> "_Outcome":
         """Return the recording after some edits, replayed once for all who ask."""
         key = tuple(changes)
-        if key not in self.gains:
-            self.gains[key] = self._replayed(key)
-        return self.gains[key]
+        if key not in self.outcomes:
+            self.outcomes[key] = self._replayed(key)
+        return self.outcomes[key]
 
     def _replayed(self, changes: tuple[CauseEdit, ...]) -> "_Outcome":
         start = self.start
-        edited = prompt(start.model, start.waits)
-        for change in changes:
-            edited = accumulated(edited, change.apply(edited.fresh()), change.name, 0.0)
-        edited = late(edited, start.model, start.waits)
+        edited = late(self._edited(changes), start.model, start.waits)
         if start.left_out is not None:
             edited = follow(edited, start.model)
         edited, replayed = settled(edited, start.contention, start.concurrent_share)
         window = _window_ns(edited, replayed.time) + sum(edited.added.values())
         return _Outcome(edited, replayed, window)
+
+    def _edited(self, changes: tuple[CauseEdit, ...]) -> StepModel:
+        """Return the model after some edits, each made once for all that begin with the same."""
+        if not changes:
+            return prompt(self.start.model, self.start.waits)
+        if changes not in self.models:
+            before, last = self._edited(changes[:-1]), changes[-1]
+            edited = last.apply(before.fresh())
+            self.models[changes] = accumulated(before, edited, last.name, 0.0)
+        return self.models[changes]
 
     def gain(self, changes: Sequence[CauseEdit], before: Sequence[CauseEdit] = ()) -> Gain | None:
         """Return what a step gains by some edits, after those of `before`; None: they do not apply
