@@ -61,6 +61,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "hang": MenuEntry("analyses.comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
     "host_stalls": MenuEntry("analyses.time.host_stalls", "What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"),
     "idle_breakdown": MenuEntry("analyses.time.idle_breakdown", "Why was each GPU idle: was the host late, and doing what?"),
+    "iteration_times": MenuEntry("analyses.run.iteration_times", "How long do a server's iterations take, by phase, batch and context, and how much is padding?"),
     "kernel_families": MenuEntry("analyses.kernels.kernel_families", "What kinds of kernels does the GPU run, and do they use its tensor cores?"),
     "kernel_kinds": MenuEntry("analyses.time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
     "kernel_occupancy": MenuEntry("analyses.kernels.kernel_occupancy", "How well do kernels fill the GPU?"),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from htk.answers.output.result import Result
 from htk.base.columns.arrow import codes_of, number, numbers, texts, truths, valid
 from htk.base.core.humanize import format_duration, pluralize
 from htk.base.core.label import Label
-from htk.base.errors import HtkError, MissingTable
+from htk.base.errors import MissingTable
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
 from htk.traces.trace.coverage import coverage
@@ -24,6 +24,8 @@ from htk.verdicts.causes.recommendations import UNEXPLAINED
 from htk.verdicts.overview.exposed_comm import exposed_comm
 from htk.verdicts.overview.host_time import host_time
 from htk.verdicts.overview.parts import FirstCause, Share
+from htk.verdicts.overview.records import job_in_a_line, post_mortem
+from htk.verdicts.overview.served import ServedVerdict, capture_alone, served_verdict
 
 CAUSES = 3
 LEAST_PCT = 0.05  # a smaller share reads 0.0 %, and is not told of
@@ -100,6 +102,7 @@ class Verdict:
     coverage: Mapping[str, Any] = field(default_factory=dict)
     records: str = ""  # what there is, of files that are no profile
     unexplained_pct: float = 0.0  # lost, and no cause takes it away
+    served: str = ""  # what a server's iterations do, in a sentence
     gpu_note: str = ""  # no GPU work to speak of, in words: steps and shares are the host's
 
     @property
@@ -122,6 +125,9 @@ class Verdict:
         """The verdict in a sentence."""
         if self.records:
             return self.records
+        if self.served:
+            who = f"{pluralize(len(self.ranks), 'rank')}, " if len(self.ranks) > 1 else ""
+            return f"{who}{self.served}"
         many, steps = pluralize(len(self.ranks), "rank"), pluralize(self.steps, "step")
         if self.step_ns is None:
             covers = "covers" if self.steps == 1 else "cover"
@@ -160,6 +166,11 @@ def verdict(trace: Trace) -> Verdict:
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
         steps = _Steps(None, None, None, None, steps.count, steps.covered)
     shares = _shares(trace, times)
+    served = served_verdict(trace)
+    if served is not None:
+        return _of_server(trace, served, shares, window, facts)
+    if capture := capture_alone(trace):
+        return _of_server(trace, ServedVerdict(capture, (), (), 0), shares, window, facts)
     causes, unexplained = _causes(trace)
     return Verdict(
         tuple(trace.ranks),
@@ -173,6 +184,32 @@ def verdict(trace: Trace) -> Verdict:
         _next(shares, causes, len(trace.ranks), steps.count),
         facts,
         unexplained_pct=unexplained,
+    )
+
+
+def _of_server(
+    trace: Trace,
+    served: ServedVerdict,
+    shares: tuple[Share, ...],
+    window: int,
+    facts: Mapping[str, Any],
+) -> Verdict:
+    """Return the verdict on a server's iterations, without waits for what was not recorded."""
+    total = max(window - served.waited_ns, 1)
+    left = [share for share in shares if share.name != IDLE_WORDS["unrecorded_gpu_work_suspected"]]
+    kept = left if served.waited_ns else shares
+    return Verdict(
+        tuple(trace.ranks),
+        total,
+        None,
+        None,
+        None,
+        0,
+        tuple(replace(share, pct=100.0 * share.time_ns / total) for share in kept),
+        served.causes,
+        served.next,
+        facts,
+        served=served.headline,
     )
 
 
@@ -198,49 +235,11 @@ def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: in
     )
 
 
-def _of_job(trace: Trace) -> str:
-    """Return what stragglers cost the job, in a line."""
-    try:
-        job = ask(trace, "straggler_slowdown").to_pylist()[0]
-        causes = ask(trace, "straggler_causes").to_pylist()
-    except HtkError as error:
-        return f"Stragglers: {error}"
-    likely = next((row for row in causes if row["likely"]), None)
-    why = (
-        f"likely {likely['cause'].replace('_', ' ')}: {likely['evidence']}"
-        if likely
-        else "no likely cause"
-    )
-    step, excess = (format_duration(int(job[c] * 1e6)) for c in ("recorded_ms", "excess_ms"))
-    return f"Stragglers: {job['slowdown']:.2f}x, {excess} of a step of {step}; {why}"
-
-
-_DEAD = {"flight_recorder", "watchdog", "python_stacks", "traceback", "job_log"}  # post-mortem
-
-
-def _post_mortem(trace: Trace) -> str | None:
-    """Return what the traces of a hang or of errors say; None: there are none."""
-    sources = {
-        source
-        for name in ("collectives", "comm_groups", "python_stacks", "comm_notes")
-        for source in codes_of(trace.tables[name]["source"])[1].to_pylist()
-    }
-    warned = [
-        row["text"] for row in trace.tables["comm_notes"].to_pylist() if row["level"] == "WARN"
-    ]
-    if not sources & _DEAD and not warned:
-        return None
-    answer = ask(trace, "hang").coverage
-    if not sources & _DEAD and not answer["decided"]:
-        return f"NCCL warns, {pluralize(len(warned), 'time')}: {warned[0][:200]}"
-    return f"Hang: {answer['verdict']}"
-
-
 def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     """Return what NCCL's own records, benchmarks and memory files tell without a profile."""
     held: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
     held = [record for record in held if record[0]]
-    died = _post_mortem(trace)
+    died = post_mortem(trace)
     if not held and died is None:
         files = ", ".join(part.file for part in trace.files[:3])
         raise MissingTable(f"{files}: no events; did the profiler run while the program worked?")
@@ -253,7 +252,7 @@ def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     if len(logged):
         steps = pluralize(pc.count_distinct(logged).as_py(), "step")
         headline = f"{headline} of {steps} ({formats}); no profile, so no GPU work"
-        headline = f"{headline}\n{_of_job(trace)}"
+        headline = f"{headline}\n{job_in_a_line(trace)}"
         wanted |= {"slowdown_by_worker": "which worker, and in how many steps"}
     else:
         headline = f"{headline} ({formats}); no profile, so no steps and no GPU work"

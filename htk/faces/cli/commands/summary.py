@@ -56,7 +56,7 @@ def _bars(verdict: "Verdict") -> list[str]:
     if not verdict.visible_shares:
         return [] if verdict.records else ["No GPU work was recorded.", ""]
     wide = max(len(s.name) for s in verdict.visible_shares)
-    unit = "of a step" if verdict.step_ns else "recorded"
+    unit = "of a step" if verdict.step_ns else "of iterations" if verdict.served else "recorded"
     total = verdict.total_ns
     where = "Where the host's time goes" if verdict.on_host else "Where the time goes"
     lines = [verdict.gpu_note, ""] if verdict.on_host else []
@@ -77,6 +77,8 @@ def _causes(verdict: "Verdict") -> list[str]:
         return []
     whose = "a step" if verdict.step_ns else "the recording"
     lines = [f"First causes (what {whose} gains without each, 90 % interval)"]
+    if verdict.served:
+        lines = ["What would gain most (of an iteration, for the same tokens; 90 % interval)"]
     for number, cause in enumerate(verdict.causes, 1):
         cost = cause.cost_in_words(verdict.total_ns)
         lines.append(f"  {number}. {cost}{': ' if cost else ''}{cause.finding}")

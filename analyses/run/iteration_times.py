@@ -1,0 +1,116 @@
+"""How long the iterations of a server take: quantiles by phase, batch and context."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.analyses.run.serving_iterations import serving_iterations
+from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.types import Floats, Mask
+from htk.base.core.analysis import analysis, coverage_of, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+
+RETURNS = table(
+    phase=(TEXT, "prefill, decode, mixed, idle, draft or diffusion."),
+    batch_from=(
+        pa.int64(),
+        "Fewest requests answered, or tokens of prompts in prefill, of the row.",
+    ),
+    batch_to=(pa.int64(), "Most of them."),
+    context_from=(pa.int64(), "Fewest tokens that a request looks back on; null: not told."),
+    context_to=(pa.int64(), "Most of them."),
+    iterations=(pa.int64(), "Iterations of all ranks."),
+    elapsed_ns_p50=(pa.int64(), "Median time, with the gap before each."),
+    elapsed_ns_p90=(pa.int64(), "The 90th percentile."),
+    elapsed_ns_p99=(pa.int64(), "The 99th percentile."),
+    gap_ns_p50=(pa.int64(), "Median gap before an iteration; null: none follows another."),
+    gap_pct=(pa.float64(), "Share of the time in gaps between iterations."),
+    padding_pct=(pa.float64(), "Share of the computed tokens that pad; null: not told."),
+    tokens_per_s=(pa.float64(), "Tokens read and given, over the time; null: not told."),
+)
+
+
+@analysis(
+    returns=RETURNS,
+    chart=Bar("phase", ("elapsed_ns_p50", "elapsed_ns_p99")),
+    needs=("annotations", "kernels"),
+)
+def iteration_times(
+    annotations: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    idle_causes: pa.Table,
+    *,
+    by: Annotated[
+        Literal["size", "phase"],
+        "What a row covers: a phase and, in powers of two, batch and context; or a phase.",
+    ] = "size",
+    match: Annotated[
+        str | None, "Regular expression that names must match: ranges that are iterations."
+    ] = None,
+) -> pa.Table:
+    """How long do a server's iterations take, by phase, batch and context, and how much is padding?
+
+    Ranks that share a model count each iteration once a rank.
+    """
+    rows = serving_iterations.function(annotations, kernels, kernel_links, idle_causes, match=match)
+    rows = rows.filter(pa.array(valid(rows["elapsed_ns"])))
+    phase = np.array([str(name) for name in rows["phase"].to_pylist()])
+    answers = numbers(rows["decode_requests"], 0)
+    read = numbers(rows["prefill_tokens"], 0)
+    batch = np.where(answers > 0, answers, read)
+    requests = answers + numbers(rows["prefill_requests"], 0)
+    known = valid(rows["context_tokens"]) & (requests > 0)
+    context = np.where(known, numbers(rows["context_tokens"], 0) / np.maximum(requests, 1), -1.0)
+    keys = [phase]
+    if by == "size":
+        keys += [_power(batch.astype(np.float64)), _power(context)]
+    labels = np.array([" ".join(map(str, key)) for key in zip(*keys, strict=True)])
+    groups = [np.flatnonzero(labels == label) for label in dict.fromkeys(labels.tolist())]
+    groups.sort(key=lambda group: (phase[group[0]], batch[group[0]], context[group[0]]))
+    answer = [
+        {"phase": rows["phase"][int(group[0])].as_py()}
+        | _extent("batch", batch[group].astype(np.float64), batch[group] > 0)
+        | _extent("context", context[group], context[group] >= 0)
+        | _quantiles(rows.take(pa.array(group)))
+        for group in groups
+    ]
+    return with_coverage(pa.Table.from_pylist(answer, schema=RETURNS), **coverage_of(rows))
+
+
+def _power(values: Floats) -> Floats:
+    """Return the power of two that each value reaches; -1: nothing."""
+    return np.where(values > 0, np.floor(np.log2(np.maximum(values, 1))), -1)
+
+
+def _extent(name: str, values: Floats, known: Mask) -> dict[str, int | None]:
+    if not known.any():
+        return {f"{name}_from": None, f"{name}_to": None}
+    return {
+        f"{name}_from": round(float(values[known].min())),
+        f"{name}_to": round(float(values[known].max())),
+    }
+
+
+def _quantiles(rows: pa.Table) -> dict[str, int | float | None]:
+    elapsed = numbers(rows["elapsed_ns"])
+    gaps = np.maximum(numbers(rows["gap_ns"])[valid(rows["gap_ns"])], 0)
+    total = max(int(elapsed.sum()), 1)
+    padded = valid(rows["padded_tokens"])
+    tokens = numbers(rows["prefill_tokens"], 0) + numbers(rows["decode_tokens"], 0)
+    computed = int(numbers(rows["padded_tokens"])[padded].sum())
+    wasted = computed - int(tokens[padded].sum())
+    quantiles = {
+        f"elapsed_ns_p{percent}": round(float(np.percentile(elapsed, percent)))
+        for percent in (50, 90, 99)
+    }
+    return {
+        "iterations": rows.num_rows,
+        **quantiles,
+        "gap_ns_p50": round(float(np.median(gaps))) if len(gaps) else None,
+        "gap_pct": 100 * float(gaps.sum()) / total,
+        "padding_pct": 100 * max(wasted, 0) / computed if computed else None,
+        "tokens_per_s": float(tokens.sum()) / total * 1e9 if tokens.sum() else None,
+    }

@@ -1,0 +1,45 @@
+"""What logs of jobs and of hangs tell in a line."""
+
+from htk.answers.ask import ask
+from htk.base.columns.arrow import codes_of
+from htk.base.core.humanize import format_duration, pluralize
+from htk.base.errors import HtkError
+from htk.traces.trace.trace import Trace
+
+
+def job_in_a_line(trace: Trace) -> str:
+    """Return what stragglers cost the job, in a line."""
+    try:
+        job = ask(trace, "straggler_slowdown").to_pylist()[0]
+        causes = ask(trace, "straggler_causes").to_pylist()
+    except HtkError as error:
+        return f"Stragglers: {error}"
+    likely = next((row for row in causes if row["likely"]), None)
+    why = (
+        f"likely {likely['cause'].replace('_', ' ')}: {likely['evidence']}"
+        if likely
+        else "no likely cause"
+    )
+    step, excess = (format_duration(int(job[c] * 1e6)) for c in ("recorded_ms", "excess_ms"))
+    return f"Stragglers: {job['slowdown']:.2f}x, {excess} of a step of {step}; {why}"
+
+
+_DEAD = {"flight_recorder", "watchdog", "python_stacks", "traceback", "job_log"}  # post-mortem
+
+
+def post_mortem(trace: Trace) -> str | None:
+    """Return what the traces of a hang or of errors say; None: there are none."""
+    sources = {
+        source
+        for name in ("collectives", "comm_groups", "python_stacks", "comm_notes")
+        for source in codes_of(trace.tables[name]["source"])[1].to_pylist()
+    }
+    warned = [
+        row["text"] for row in trace.tables["comm_notes"].to_pylist() if row["level"] == "WARN"
+    ]
+    if not sources & _DEAD and not warned:
+        return None
+    answer = ask(trace, "hang").coverage
+    if not sources & _DEAD and not answer["decided"]:
+        return f"NCCL warns, {pluralize(len(warned), 'time')}: {warned[0][:200]}"
+    return f"Hang: {answer['verdict']}"

@@ -1,0 +1,288 @@
+"""What a server's iterations do, how near the best they are, and what would gain most."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from htk.answers.ask import ask
+from htk.base.columns.arrow import codes_of, truths
+from htk.base.columns.nesting import FILE
+from htk.base.core.humanize import format_duration, pluralize
+from htk.base.errors import HtkError
+from htk.base.names.server_ranges import (
+    DECODE,
+    MIXED,
+    PREFILL,
+    is_capture_range,
+    is_server_range,
+)
+from htk.physics.detected import common_device
+from htk.traces.trace.trace import Trace
+from htk.verdicts.overview.parts import FirstCause
+from htk.whatif.answer import Answer
+from htk.whatif.predict import Baseline, baseline
+from htk.whatif.sweep import recommended
+
+_MOST_ACTIVITIES = 300_000  # of a recording that is replayed for its summary
+_TAIL = 20  # iterations of which a 99th percentile says something
+_MODELLED_PCT = 50
+_READS_MEMORY = ("gemm", "moe", "attention")
+_FAMILIES = {
+    "gemm": "matrix products",
+    "moe": "products of experts",
+    "attention": "attention",
+    "communication": "communication",
+}
+_ASSUMED = "acceptance"  # of an edit: what nobody measured
+_LARGEST = 40  # % of the time from which a kernel is named
+
+# What an edit's gain shows, and what to try. Others are no advice without more knowledge.
+_REMEDIES = {
+    "requests=2x": (
+        "requests share what reading the weights costs: twice as many would cost less each",
+        "let more requests run at once (vLLM --max-num-seqs, SGLang --max-running-requests), as "
+        "far as the KV cache and the time per token allow",
+    ),
+    "weights=fp8": (
+        "products with weights do without FP8, which is read sooner and multiplied faster",
+        "where accuracy allows: serve weights in FP8 (vLLM and SGLang --quantization fp8)",
+    ),
+    "weights=int4": (
+        "weights are read in more than 4 bits",
+        "where accuracy allows: serve a checkpoint in AWQ, GPTQ or MXFP4",
+    ),
+    "kv=fp8": (
+        "keys and values are read in 16 bits",
+        "where accuracy allows: vLLM --kv-cache-dtype fp8, SGLang --kv-cache-dtype fp8_e5m2",
+    ),
+    "draft=3,acceptance=0.7": (
+        "an iteration gives each request one token",
+        "speculative decoding; 0.7 of three drafted tokens are assumed to be right, measure yours",
+    ),
+    "remove_syncs": (
+        "the host waits for the GPU, and the GPU then for the host",
+        "schedule the next iteration while this one runs (vLLM --async-scheduling, SGLang's "
+        "overlap scheduler), copy tokens without blocking",
+    ),
+    "graphs": (
+        "the GPU waits for launches within iterations",
+        "capture graphs for the sizes that occur (vLLM --cudagraph-capture-sizes, SGLang "
+        "--cuda-graph-max-bs)",
+    ),
+    "no_skew": (
+        "ranks that share a model wait for each other",
+        "equal work for all ranks: experts, requests; look at the slowest host",
+    ),
+    "balanced_experts": (
+        "some ranks' experts have more tokens than others'",
+        "expert load balancing (vLLM --enable-eplb, SGLang --enable-eplb), replicated experts",
+    ),
+    "overlap": (
+        "communication is exposed",
+        "fused or one-shot all-reduces, two micro-batches (SGLang --enable-two-batch-overlap, "
+        "vLLM --enable-dbo)",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ServedVerdict:
+    """What a first look at a server's recording tells."""
+
+    headline: str
+    causes: tuple[FirstCause, ...]
+    next: tuple[tuple[str, str], ...]
+    waited_ns: int  # for work that was not recorded
+
+
+def capture_alone(trace: Trace) -> str:
+    """Return what to say of a server that but captures its graphs; "": this is none."""
+    _, names = codes_of(trace.tables["annotations"]["name"])
+    listed = [str(name) for name in names.to_pylist()]
+    captures = [name for name in listed if is_capture_range(name)]
+    if not captures or any(is_server_range(name) for name in listed):
+        return ""
+    return (
+        f"A server captures its graphs ({captures[0]}) and serves nobody: open the recording in "
+        "which they run, with this one beside it for the shapes"
+    )
+
+
+def served_verdict(trace: Trace) -> ServedVerdict | None:
+    """Return what a server's iterations tell; None: none was recorded."""
+    annotations = trace.tables["annotations"]
+    codes, names = codes_of(annotations["name"])
+    ours = np.array([is_server_range(str(n)) for n in names.to_pylist()] + [False], bool)
+    if FILE in annotations.column_names or not (ours[codes] & ~truths(annotations["on_gpu"])).any():
+        return None
+    rows = [row for row in ask(trace, "serving_iterations").to_pylist() if row["elapsed_ns"]]
+    first = rows[0]["rank"] if rows else None
+    own = [row for row in rows if row["rank"] == first]
+    if not own:
+        return None
+    causes, why_not = _causes(trace, len(own))
+    parts = [_iterations_in_words(own), *_times(own), *_shares(trace, own), _nearness(trace, own)]
+    if why_not:
+        parts.append(why_not)
+    wanted = _next(trace, len({row["rank"] for row in rows}))
+    return ServedVerdict("; ".join(parts), causes, wanted, _waited(own))
+
+
+def _waited(own: list[dict[str, Any]]) -> int:
+    """Return how long iterations waited for work that was not recorded."""
+    spans = [row["gpu_span_ns"] + max(row["gap_ns"] or 0, 0) - row["elapsed_ns"] for row in own]
+    return sum(max(span, 0) for span in spans)
+
+
+def _iterations_in_words(own: list[dict[str, Any]]) -> str:
+    """Return how many iterations of each phase there are, and of how many requests."""
+    counts = Counter(row["phase"] for row in own)
+    parts = []
+    for phase, count in counts.most_common():
+        rows = [row for row in own if row["phase"] == phase]
+        requests, tokens = _median(rows, "decode_requests"), _median(rows, "prefill_tokens")
+        sizes = []
+        if tokens and phase in (PREFILL, MIXED):
+            sizes.append(f"{tokens:,.0f} tokens of prompts")
+        if requests and phase != PREFILL:
+            sizes.append(pluralize(round(requests), "request"))
+        named = f"{count:,} {phase or 'untold'} iteration{'s' if count > 1 else ''}"
+        parts.append(f"{named} of {' and '.join(sizes)}" if sizes else named)
+    return ", ".join(parts)
+
+
+def _median(rows: list[dict[str, Any]], column: str) -> float:
+    values = [row[column] for row in rows if row[column] is not None]
+    return float(np.median(values)) if values else 0.0
+
+
+def _times(own: list[dict[str, Any]]) -> list[str]:
+    """Return how long iterations take, those that answer first."""
+    parts = []
+    for phase, unit in ((DECODE, "a token"), (MIXED, "an iteration"), (PREFILL, "a prefill")):
+        times = [row["elapsed_ns"] for row in own if row["phase"] == phase]
+        if not times:
+            continue
+        if any("speculative" in (row["traits"] or "") for row in own) and phase == DECODE:
+            unit = "an iteration"
+        text = f"{format_duration(round(float(np.median(times))))} {unit}"
+        if len(times) >= _TAIL:
+            text += f" at the median, p99 {format_duration(round(float(np.quantile(times, 0.99))))}"
+        elif len(times) > 1:
+            text += f" at the median, {format_duration(max(times))} at most"
+        parts.append(text)
+    return parts
+
+
+def _shares(trace: Trace, own: list[dict[str, Any]]) -> list[str]:
+    """Return what takes most of the time: families of kernels, the largest kernel, gaps."""
+    families = ask(trace, "kernel_families").to_pylist()
+    total = sum(row["total_ns"] for row in families) or 1
+    busy = sum(row["device_busy_ns"] for row in own)
+    elapsed = max(sum(row["elapsed_ns"] for row in own), 1)
+    running = min(busy / elapsed, 1.0)
+    parts = []
+    for row in families[:3]:
+        share = 100 * running * row["total_ns"] / total
+        if row["family"] in _FAMILIES and share >= 1:
+            parts.append(f"{share:.0f} % {_FAMILIES[row['family']]}")
+    largest = ask(trace, "kernel_top", n=1).to_pylist()[0]
+    share = 100 * running * largest["total_ns"] / total
+    if share >= _LARGEST:
+        parts.append(f"{share:.0f} % in {largest['name'][:60]}")
+    parts.append(f"{100 * (1 - running):.0f} % gaps")
+    return [", ".join(parts)]
+
+
+def _nearness(trace: Trace, own: list[dict[str, Any]]) -> str:
+    """Return how long an iteration takes at least on this GPU, or why that is not known."""
+    try:
+        answer = ask(trace, "roofline", n=0)
+    except HtkError as error:
+        return f"how near the best is not known: {error}"
+    modelled = answer.coverage.get("modelled_pct_of_device_time") or 0.0
+    known = common_device(trace.tables["ranks"])
+    device = None if known is None else known.gpu
+    if modelled < _MODELLED_PCT or device is None:
+        why = "the catalogue does not hold this GPU"
+        if device is not None:
+            why = f"{100 - modelled:.0f} % of the GPU time is not modelled"
+            if (answer.coverage.get("not_modelled_ns") or {}).get("in CUDA graphs"):
+                why += ", for want of the capture's recording beside this one"
+        return f"how near the best is not known: {why}"
+    rows = [row for row in answer.to_pylist() if row["roofline_ns"]]
+    ranks = max(len(trace.ranks), 1)
+    iterations = len(own) * ranks
+    if all(row["phase"] == DECODE for row in own):
+        read = sum(
+            row["bytes_per_call"] * row["count"]
+            for row in rows
+            if row["family"] in _READS_MEMORY and row["bytes_per_call"]
+        )
+        least = read / iterations / device.memory_gbps
+        what = "weights and KV cache alone need"
+    else:
+        least = sum(row["roofline_ns"] * row["count"] for row in rows) / iterations
+        what = "its operations and bytes need at least"
+    return f"{what} {format_duration(round(least))} at this GPU's rates"
+
+
+def _causes(trace: Trace, iterations: int) -> tuple[tuple[FirstCause, ...], str]:
+    """Return what would gain most in an iteration, or why that cannot be told."""
+    count = trace.tables["kernels"].num_rows
+    if count > _MOST_ACTIVITIES:
+        return (), f"what would gain is not tried for {count:,} activities: choose some with --from"
+    try:
+        start = baseline(trace.tables)
+        answers = recommended(start)
+    except HtkError as error:
+        return (), f"what would gain cannot be told: {error}"
+    if start.refused:
+        return (), f"what would gain cannot be told: {start.gate.verdict}"
+    causes = [cause for answer in answers if (cause := _cause(start, answer, iterations))]
+    if not causes:
+        return (), "no edit of a server gains more than the replay could miss"
+    causes.sort(key=lambda cause: (_ASSUMED in (cause.edit or ""), -(cause.gain_ns or 0)))
+    return tuple(causes[:3]), ""
+
+
+def _cause(start: Baseline, answer: Answer, iterations: int) -> FirstCause | None:
+    """Return an answer as a cause: what the same tokens would take less, in an iteration."""
+    (name, value), *more = answer.edits
+    remedy = _REMEDIES.get(value if name == "serving" else name)
+    if remedy is None or more or answer.step_ns is None or start.served is None:
+        return None
+    _, _, low, high = answer.intervals
+    ends = [answer.measured_ns - step / answer.each for step in (high, answer.step_ns, low) if step]
+    least, gain, most = (round(end / iterations) for end in ends)
+    if gain <= 0:
+        return None
+    now = start.served.tokens_per_s(answer.measured_ns)
+    evidence = []
+    if now and answer.tokens_per_s:
+        evidence.append(f"{answer.tokens_per_s:,.0f} tokens/s in place of {now:,.0f}")
+    was = start.served.tpot_ns(answer.measured_ns)
+    if was and answer.tpot_ns:
+        times = (format_duration(round(ns)) for ns in (answer.tpot_ns, was))
+        evidence.append("time per token {} in place of {}".format(*times))
+    finding, advice = remedy
+    edit = f"--{name.replace('_', '-')} {value}"
+    return FirstCause(
+        finding, ", ".join(evidence), advice, None, None, "whatif", gain, least, most, None, edit
+    )
+
+
+def _next(trace: Trace, ranks: int) -> tuple[tuple[str, str], ...]:
+    """Return what to ask of a server."""
+    wanted = {
+        "whatif PATH --recommend": "what a server can change, and what each would gain",
+        "iteration_times": "p50, p90 and p99 by phase, batch and context",
+        "serving_iterations": "each iteration: requests, tokens, time, gap",
+        "roofline": "how near its operators come to what the GPU can do",
+        "kernel_top": "which kernels take the time",
+    }
+    if ranks > 1 and trace.tables["collectives"].num_rows:
+        wanted["comm_wait"] = "who waits for whom in the sums of a shared model"
+    return tuple(wanted.items())
