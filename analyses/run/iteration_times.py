@@ -45,7 +45,7 @@ def iteration_times(
     *,
     by: Annotated[
         Literal["size", "phase"],
-        "What a row covers: a phase and, in powers of two, batch and context; or a phase.",
+        "What a row stands for: a phase and, in powers of two, batch and context; or a phase.",
     ] = "size",
     match: Annotated[
         str | None, "Regular expression that names must match: ranges that are iterations."
@@ -62,8 +62,10 @@ def iteration_times(
     read = numbers(rows["prefill_tokens"], 0)
     batch = np.where(answers > 0, answers, read)
     requests = answers + numbers(rows["prefill_requests"], 0)
-    known = valid(rows["context_tokens"]) & (requests > 0)
-    context = np.where(known, numbers(rows["context_tokens"], 0) / np.maximum(requests, 1), -1.0)
+    has_context = valid(rows["context_tokens"]) & (requests > 0)
+    context = np.where(
+        has_context, numbers(rows["context_tokens"], 0) / np.maximum(requests, 1), -1.0
+    )
     keys = [phase]
     if by == "size":
         keys += [_power(batch.astype(np.float64)), _power(context)]
@@ -85,12 +87,12 @@ def _power(values: Floats) -> Floats:
     return np.where(values > 0, np.floor(np.log2(np.maximum(values, 1))), -1)
 
 
-def _extent(name: str, values: Floats, known: Mask) -> dict[str, int | None]:
-    if not known.any():
+def _extent(name: str, values: Floats, present: Mask) -> dict[str, int | None]:
+    if not present.any():
         return {f"{name}_from": None, f"{name}_to": None}
     return {
-        f"{name}_from": round(float(values[known].min())),
-        f"{name}_to": round(float(values[known].max())),
+        f"{name}_from": round(float(values[present].min())),
+        f"{name}_to": round(float(values[present].max())),
     }
 
 

@@ -203,8 +203,8 @@ def _nearness(trace: Trace, own: list[dict[str, Any]]) -> str:
     except HtkError as error:
         return f"how near the best is not known: {error}"
     modelled = answer.coverage.get("modelled_pct_of_device_time") or 0.0
-    known = common_device(trace.tables["ranks"])
-    device = None if known is None else known.gpu
+    recorded = common_device(trace.tables["ranks"])
+    device = None if recorded is None else recorded.gpu
     if modelled < _MODELLED_PCT or device is None:
         why = "the catalogue does not hold this GPU"
         if device is not None:
