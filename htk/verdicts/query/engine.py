@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from htk.base.core.process_limits import limit_private_bytes, private_bytes
+from htk.verdicts.query.tokens import tokens
 
 _READING = {"SELECT", "EXPLAIN"}
 _SLACK_BYTES = 512 << 20  # stacks of DuckDB's threads, and the answer on its way out
@@ -53,7 +54,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def _answer(engine: "_Engine", request: dict[str, Any], answers: BinaryIO) -> None:
     try:
-        table = engine.query(request["text"], request["seconds"])
+        table = engine.query(request["text"], request["seconds"], request["values"])
     except RefusedQuery as refusal:
         _say(answers, {"refused": refusal.kind, "why": str(refusal)})
     except (MemoryError, pa.ArrowMemoryError):
@@ -108,10 +109,11 @@ class _Engine:
         self._connection.register(name, table)
         self._table_bytes[name] = table.nbytes
 
-    def query(self, text: str, seconds: float) -> pa.Table:
-        """Return the answer to one reading statement."""
+    def query(self, text: str, seconds: float, values: Any) -> pa.Table:
+        """Return the answer to one reading statement; `values` stand for its parameters."""
         kinds = [statement.type.name for statement in self._connection.extract_statements(text)]
-        if len(kinds) != 1 or kinds[0] not in _READING:
+        is_pivot = kinds == ["MULTI"] and _is_pivot(text)
+        if len(kinds) != 1 or (kinds[0] not in _READING and not is_pivot):
             seen = " and ".join(kinds).lower() or "nothing"
             raise RefusedQuery("statement", seen)
         stop = threading.Timer(seconds, self._connection.interrupt)
@@ -120,7 +122,7 @@ class _Engine:
         faulthandler.dump_traceback_later(max(seconds, 0) + _ORPHANED_S, exit=True, file=_SILENT)
         stop.start()
         try:
-            return self._table(text)
+            return self._table(text, values)
         except duckdb.InterruptException:
             raise RefusedQuery("time", "") from None
         except duckdb.OutOfMemoryException:
@@ -130,8 +132,8 @@ class _Engine:
             faulthandler.cancel_dump_traceback_later()
             limit_private_bytes(None)
 
-    def _table(self, text: str) -> pa.Table:
-        relation = self._connection.sql(text)
+    def _table(self, text: str, values: Any) -> pa.Table:
+        relation = self._connection.sql(text, params=values or None)
         if relation is None:
             return pa.table({})
         if not all(_is_kept(kind) for kind in relation.types):
@@ -144,6 +146,7 @@ class _Engine:
                 )
             )
         table = _plain_numbers(relation.to_arrow_table())
+        table = _finite_numbers(table)
         _check_times(table)
         return table
 
@@ -161,7 +164,8 @@ def _holds_plain(kind: Any) -> bool:
 
 def _plain_numbers(table: pa.Table) -> pa.Table:
     """Decimals as whole numbers where they are and fit, else as floats: sums of whole numbers come
-    with 38 digits, which neither units nor JSON know."""
+    with 38 digits, which neither units nor JSON know. Whole numbers that do not fit are texts, so
+    that every format has all their digits."""
     for number, field in enumerate(table.schema):
         if not pa.types.is_decimal(field.type):
             continue
@@ -169,9 +173,27 @@ def _plain_numbers(table: pa.Table) -> pa.Table:
         try:
             column = column.cast(pa.int64() if field.type.scale == 0 else pa.float64())
         except pa.ArrowInvalid:
-            column = column.cast(pa.float64())
+            column = column.cast(pa.string() if field.type.scale == 0 else pa.float64())
         table = table.set_column(number, field.name, column)
     return table
+
+
+def _finite_numbers(table: pa.Table) -> pa.Table:
+    """Return the table, null where a number is infinite or none: no format but some has such."""
+    import pyarrow.compute as pc
+
+    for number, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type):
+            column = table.column(number)
+            finite = pc.if_else(pc.is_finite(column), column, pa.scalar(None, field.type))
+            table = table.set_column(number, field, finite)
+    return table
+
+
+def _is_pivot(text: str) -> bool:
+    """Return whether a statement that DuckDB runs in parts is a PIVOT, which only reads."""
+    words = [word.value.lower() for word in tokens(text) if word.kind == "name"]
+    return "pivot" in words and words[0] in ("from", "pivot", "select", "with")
 
 
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}

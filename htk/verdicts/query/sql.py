@@ -29,7 +29,7 @@ from htk.traces.trace.trace import Trace
 from htk.verdicts.query.meanings import candidates
 from htk.verdicts.query.tokens import Token, tokens
 from htk.verdicts.query.views import VIEWS
-from htk.verdicts.query.worker import Limits, Refusal, worker_of
+from htk.verdicts.query.worker import Limits, QueryValues, Refusal, worker_of
 
 _BASE_TABLES = {**TABLES, **DERIVED}
 _NO_TABLE = re.compile(r"Table(?: Function)? with name \"?(.+?)\"? does not exist")
@@ -53,12 +53,12 @@ class Prepared:
     missing: dict[str, str] = field(default_factory=dict)
     dataset: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, limits: Limits | None = None) -> Result:
-        """Answer it within its limits."""
+    def run(self, limits: Limits | None = None, values: QueryValues = ()) -> Result:
+        """Answer it within its limits; `values` stand for its parameters."""
         limits = limits or Limits()
         worker = worker_of(self.trace.everything, limits.memory_bytes, self.dataset)
         try:
-            table = worker.query(self.text, self.relations, limits.seconds)
+            table = worker.query(self.text, self.relations, limits.seconds, values)
         except Refusal as refusal:
             raise UsageError(self._in_words(refusal, limits)) from None
         facts = coverage(self.trace, self.reads) if self.reads or not self.dataset else {}
@@ -123,12 +123,16 @@ class _Naming(NamedTuple):
     options: list[Token] | None = None
 
 
-def query(trace: Trace, text: str, limits: Limits | None = None) -> Result:
-    """Return the answer to one SQL query."""
-    return prepare(trace, text).run(limits)
+def query(
+    trace: Trace, text: str, limits: Limits | None = None, values: QueryValues = ()
+) -> Result:
+    """Return the answer to one SQL query; `values` stand for its parameters."""
+    return prepare(trace, text).run(limits, values)
 
 
-def query_dataset(folder: Path, text: str, limits: Limits | None = None) -> Result:
+def query_dataset(
+    folder: Path, text: str, limits: Limits | None = None, values: QueryValues = ()
+) -> Result:
     """Return the answer to one SQL query over a folder that `htk convert --format parquet` wrote.
 
     Its tables are scanned from disk; what an analysis reads, and what is derived of them, is made
@@ -140,7 +144,7 @@ def query_dataset(folder: Path, text: str, limits: Limits | None = None) -> Resu
     if "ranks" not in tables:
         why = "the dataset holds some tables only; ask an analysis of the trace it was made from"
         prepared.missing |= dict.fromkeys(ANALYSES, why)
-    answer = prepared.run(limits)
+    answer = prepared.run(limits, values)
     return Result(answer.analysis, answer.table, {**answer.coverage, "dataset": str(folder)})
 
 

@@ -6,7 +6,7 @@ import re
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -22,6 +22,10 @@ _GRACE_S = 2.0  # DuckDB stops at the next vector; what does not is killed
 _BUSY_S = 1.0  # who finds another query running waits that long
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B\s*", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+# What stands for the parameters of a query: `?` in their order, or $name.
+QueryValues = Sequence[Any] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,13 @@ class QueryWorker:
         """Whether a query is being answered."""
         return self._lock.locked()
 
-    def query(self, text: str, relations: Mapping[str, pa.Table], seconds: float) -> pa.Table:
+    def query(
+        self,
+        text: str,
+        relations: Mapping[str, pa.Table],
+        seconds: float,
+        values: QueryValues = (),
+    ) -> pa.Table:
         """Return the answer to a query over these relations, or raise Refusal."""
         if not self._lock.acquire(timeout=_BUSY_S):
             raise Refusal("busy")
@@ -80,7 +90,8 @@ class QueryWorker:
             process = self._running()
             try:
                 self._send_changed(process, relations)
-                return _asked(process, text, seconds)
+                request = {"text": text, "seconds": seconds, "values": values}
+                return _asked(process, request)
             except BaseException as error:  # an interrupt too leaves an answer half read
                 if not isinstance(error, Refusal) or error.kind in ("killed", "died"):
                     self._end()
@@ -153,7 +164,7 @@ def _forget(key: int) -> None:
         worker.close()
 
 
-def _asked(process: ChildProcess, text: str, seconds: float) -> pa.Table:
+def _asked(process: ChildProcess, query: Mapping[str, Any]) -> pa.Table:
     """Send a query and read its answer, until the time for both is over."""
     timed_out = threading.Event()
 
@@ -161,11 +172,11 @@ def _asked(process: ChildProcess, text: str, seconds: float) -> pa.Table:
         timed_out.set()
         process.kill()
 
-    clock = threading.Timer(seconds + _GRACE_S, stop)
+    clock = threading.Timer(query["seconds"] + _GRACE_S, stop)
     clock.daemon = True
     clock.start()
     try:
-        _tell(process, {"do": "query", "text": text, "seconds": seconds})
+        _tell(process, {"do": "query", **query})
         reply = json.loads(process.answers.readline() or b"null")
         if reply is None:
             raise Refusal("killed" if timed_out.is_set() else "died")

@@ -20,7 +20,13 @@ Anything else is SQL and ends with ;"""
 
 @click.command("sql")
 @click.option(
-    "--file", "-f", "script", type=click.Path(dir_okay=False), help="File that holds the query."
+    "--file", "-f", "script", type=click.Path(dir_okay=False), help="File of the query; - is stdin."
+)
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    help="Value of a parameter: of $name as name=value, of each ? in their order.",
 )
 @click.option("--seconds", default=60.0, show_default=True, help="Time limit of the query.")
 @click.option("--memory", default="4GB", show_default=True, help="Memory limit of the query.")
@@ -28,6 +34,7 @@ Anything else is SQL and ends with ;"""
 def command(
     paths: tuple[str, ...],
     script: str | None,
+    params: tuple[str, ...],
     seconds: float,
     memory: str,
     form: str,
@@ -48,7 +55,7 @@ def command(
     if text is not None and text.startswith("."):
         _meta(text)
         return
-    ask = _asker(paths, arguments, Limits(seconds, memory))
+    ask = _asker(paths, arguments, Limits(seconds, memory), _values(params))
     if text is not None:
         write(ask(text), form, output, limit=limit)
         return
@@ -66,7 +73,8 @@ def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...],
     """Return the paths, and the query if one was given after them or in a file."""
     if script is not None:
         try:
-            return paths, Path(script).read_text(encoding="utf-8")
+            given = sys.stdin.read() if script == "-" else Path(script).read_text(encoding="utf-8")
+            return paths, given
         except OSError as error:
             raise UsageError(f"{script}: {error.strerror}") from None
     before, last = paths[:-1], "".join(paths[-1:])
@@ -86,7 +94,28 @@ def _exists(path: str) -> bool:
         return False
 
 
-def _asker(paths: tuple[str, ...], arguments: dict[str, Any], limits: Any) -> Callable[[str], Any]:
+def _values(params: tuple[str, ...]) -> Any:
+    """Return the values of parameters, by name or in their order; numbers where they look so."""
+    named = [re.fullmatch(r"([A-Za-z_]\w*)=(.*)", param, re.DOTALL) for param in params]
+    if params and all(named):
+        return {match[1]: _value(match[2]) for match in named if match}
+    if any(named):
+        raise UsageError("--param: all by name, or all in their order")
+    return [_value(param) for param in params]
+
+
+def _value(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _asker(
+    paths: tuple[str, ...], arguments: dict[str, Any], limits: Any, values: Any
+) -> Callable[[str], Any]:
     """Return a function that runs a query: on a Parquet dataset, which is scanned from disk, or on
     anything else, which is opened as a trace."""
     from htk.faces.cli.commands.common import opened
@@ -94,9 +123,9 @@ def _asker(paths: tuple[str, ...], arguments: dict[str, Any], limits: Any) -> Ca
 
     folder = Path(paths[0])
     if len(paths) == 1 and sql.dataset_tables(folder):
-        return lambda text: sql.query_dataset(folder, text, limits)
+        return lambda text: sql.query_dataset(folder, text, limits, values)
     trace = opened(paths, arguments)
-    return lambda text: sql.query(trace, text, limits)
+    return lambda text: sql.query(trace, text, limits, values)
 
 
 def _statements() -> Any:

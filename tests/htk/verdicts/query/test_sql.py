@@ -47,7 +47,30 @@ def test_show_tables_lists_what_a_query_may_read(trace: Session) -> None:
 def test_tables_and_analyses_are_read_by_name(trace: Session) -> None:
     assert trace.sql("select count(*) as n from kernels").to_pylist() == [{"n": 3}]
     assert trace.sql("SELECT busy_ns FROM Time_Breakdown").to_pylist() == [{"busy_ns": 5000}]
-    assert trace.sql("from busy('kernels')").to_pylist() == [{"rank": 0, "busy_ns": 5000}]
+    assert trace.sql("from busy('kernels')").to_pylist() == [
+        {"rank": 0, "device": 0, "busy_ns": 5000}
+    ]
+
+
+def test_pivot_is_a_reading_statement(trace: Session) -> None:
+    of_names = "(select rank, name, end_ns - start_ns as length from kernels)"
+    (row,) = trace.sql(f"pivot {of_names} on name using sum(length)").to_pylist()
+    assert row["gemm"] == 4000
+
+
+def test_parameters_by_name_and_by_place(trace: Session) -> None:
+    by_name = query(
+        trace, "select count(*) as n from kernels where name = $name", None, {"name": "gemm"}
+    )
+    by_place = query(trace, "select count(*) as n from kernels where name = ?", None, ["gemm"])
+    assert by_name.to_pylist() == by_place.to_pylist() == [{"n": 2}]
+
+
+def test_every_format_can_hold_what_is_answered(trace: Session) -> None:
+    asked = "select 1/0 as over, -1/0 as under, 9223372036854775807::hugeint + 1 as large"
+    assert trace.sql(asked).to_pylist() == [
+        {"over": None, "under": None, "large": "9223372036854775808"}
+    ]
 
 
 def test_an_analysis_takes_its_options(trace: Session) -> None:
@@ -176,6 +199,11 @@ def test_analyses_answer_over_a_dataset_as_over_its_trace(sample: Session, tmp_p
 
 
 _SPANS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 5)), max_size=12)
+_ON_DEVICES = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 5), st.integers(0, 1)),
+    min_size=1,
+    max_size=8,
+)
 
 
 def _covered(spans: list[tuple[int, int, int]]) -> set[tuple[int, int]]:
@@ -203,6 +231,31 @@ def test_interval_macros_against_counting_every_nanosecond(
         ("exposed_spans('a', 'b')", a - b),
     ):
         rows = connection.execute(f"from {asked}").fetchall()
-        found = [(rank, t) for rank, start, end in rows for t in range(start, end)]
+        found = [(rank, t) for rank, _, start, end in rows for t in range(start, end)]
         assert len(found) == len(set(found)) and set(found) == truth, asked
+    connection.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(on_gpu=_ON_DEVICES, on_host=_SPANS)
+def test_interval_macros_keep_devices_apart(
+    on_gpu: list[tuple[int, int, int, int]], on_host: list[tuple[int, int, int]]
+) -> None:
+    """What has no device is held against each device of its rank."""
+    connection = duckdb.connect(":memory:")
+    connection.execute(macros())
+    for name, spans in (("a", on_gpu), ("b", on_host)):
+        names = ("rank", "start_ns", "length", "device")[: 4 if name == "a" else 3]
+        columns = {n: pa.array([row[k] for row in spans], pa.int64()) for k, n in enumerate(names)}
+        ends = pa.array([row[1] + row[2] for row in spans], pa.int64())
+        connection.register(name, pa.table({**columns, "end_ns": ends}))
+    a = {(rank, device, t) for rank, s, n, device in on_gpu for t in range(s, s + n)}
+    devices = {(rank, device) for rank, _, n, device in on_gpu if n}
+    b = {(*gpu, t) for rank, t in _covered(on_host) for gpu in devices if gpu[0] == rank}
+    for asked, truth in (("overlap_spans('a', 'b')", a & b), ("exposed_spans('a', 'b')", a - b)):
+        rows = connection.execute(f"from {asked}").fetchall()
+        points = [(rank, device, t) for rank, device, s, e in rows for t in range(s, e)]
+        assert len(points) == len(set(points)) and set(points) == truth, asked
+    lengths = {(r, d): n for r, d, n in connection.execute("from busy('a')").fetchall()}
+    assert lengths == {gpu: sum(point[:2] == gpu for point in a) for gpu in devices}
     connection.close()
