@@ -73,8 +73,9 @@ def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...],
     """Return the paths, and the query if one was given after them or in a file."""
     if script is not None:
         try:
-            given = sys.stdin.read() if script == "-" else Path(script).read_text(encoding="utf-8")
-            return paths, given
+            if script == "-":
+                return paths, sys.stdin.read()
+            return paths, Path(script).read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{script}: {error.strerror}") from None
     before, last = paths[:-1], "".join(paths[-1:])
