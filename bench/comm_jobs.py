@@ -218,7 +218,9 @@ def _place(job: Job, dice: random.Random) -> None:
         "sequence": dice.random() < 0.6,
         "on kernels": dice.random() < 0.7,
         "stride": dice.random() < 0.5,
+        "cut": False,  # recordings begin and end at any time: of collectives with numbers alone
     }
+    job.says["cut"] = job.says["sequence"] and dice.random() < 0.3
 
 
 def _groups(world: int, shape: dict[str, int], dice: random.Random) -> list[Group]:
@@ -240,18 +242,31 @@ def _groups(world: int, shape: dict[str, int], dice: random.Random) -> list[Grou
             groups.append(Group(str(number), "mesh_" + "_".join(kinds), tuple(ranks)))
             number += 0 if split else 1
         number += 1 if split else 0
-    return groups
+    return groups + _experts(groups, number)
+
+
+def _experts(groups: list[Group], number: int) -> list[Group]:
+    """Return the groups that share experts: neighbours of a data parallel group, two by two."""
+    pairs = [
+        group.ranks[first : first + 2]
+        for group in groups
+        for first in range(0, len(group.ranks) - 1, 2)
+        if group.kind == "mesh_dp" and len(group.ranks) % 2 == 0
+    ]
+    return [Group(str(number + k), "mesh_ep", pair) for k, pair in enumerate(pairs)]
 
 
 def _run(job: Job, dice: random.Random, calls: int) -> None:
     run = _Run(job, dice)
     kinds = sorted({group.kind for group in job.groups})
-    if dice.random() < 0.25 and {"mesh_tp", "mesh_pp"} <= {*kinds}:  # only messages between stages
+    only_messages = dice.random() < 0.25 and not job.says["cut"]
+    if only_messages and {"mesh_tp", "mesh_pp"} <= {*kinds}:  # only messages between stages
         kinds = ["mesh_pp", "mesh_tp"]
     while len(job.calls) < calls:
         kind = dice.choice(kinds)
         groups = [group for group in job.groups if group.kind == kind]
         acts = ("collective", "collective", "coalesced", "single", "chain", "ring")
+        acts = acts[:3] if job.says["cut"] or kind == "mesh_ep" else acts
         act = dice.choice(acts[3:] if kinds[0] == kind == "mesh_pp" else acts)
         for group in groups:
             ranks = group.ranks[:16]
@@ -277,6 +292,9 @@ def _lose(job: Job, dice: random.Random) -> None:
     """Leave out files, and ends of recordings where sequence numbers tell what is left."""
     if job.says["sequence"] and dice.random() < 0.4:
         job.missing = set(dice.sample(range(job.world), dice.randint(1, job.world // 2)))
+    for rank in range(job.world) if job.says["cut"] else ():
+        count = sum(call.rank == rank for call in job.calls)
+        job.kept[rank] = (dice.randint(0, count // 4), count - dice.randint(0, count // 4))
 
 
 def write_job(job: Job, folder: Path, prefix: str = "") -> Path:
@@ -295,8 +313,10 @@ def _file(job: Job, rank: int) -> dict[str, Any]:
     ]
     job_facts = {"rank": rank, "world_size": job.world, "backend": "nccl", "pg_config": listed}
     events: list[Event] = [_slice("user_annotation", "ProfilerStep#3", 0, 10**9, 7, {})]
-    for number, call in enumerate(c for c in job.calls if c.rank == rank):
-        events += _events(job, call, number)
+    calls = [call for call in job.calls if call.rank == rank]
+    first, last = job.kept.get(rank, (0, len(calls)))
+    for number in range(first, last):
+        events += _events(job, calls[number], number)
     return {
         "distributedInfo": job_facts,
         "baseTimeNanoseconds": BASE_NS,

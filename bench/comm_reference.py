@@ -88,7 +88,7 @@ def _kernel(
     splits = [width * elements for elements in json.loads(first["In split size"])] or None
     rooted = kind in ("broadcast", "reduce", "gather", "scatter")
     root = ranks[first["Rank"]] if rooted else None
-    seq = None if messages or coalesced else first.get("Seq")
+    seq = None if messages else first.get("Seq")  # of coalesced calls that of the first
     return Kernel(rank, start, end, kind, name, ranks, into, out, splits, root, seq, messages)
 
 

@@ -86,13 +86,13 @@ def slow_links(
     rows = [_row(paces, alike) for alike in shown]
     judged = judged_calls(calls, paces)
     facts = {
+        "verdict": _verdict(shown, nothing, judged),
         "groups": len(paces),
         "collectives": int(paces.collectives.sum()),
         "probability_that_nothing_is_slow": round(nothing, 3) if len(paces) else None,
         "judged": {sort: f"{count} of {every} calls" for sort, (count, every) in judged.items()},
         "not_judged_because": reasons_not_judged(calls, paces),
         "rings_from_nccl_log": sum(h is not None for h in paces.hops or ()),
-        "verdict": _verdict(shown, nothing, judged),
         **calls.hosts.facts(),
         **clock_facts(align),
     }

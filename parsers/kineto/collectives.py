@@ -94,14 +94,9 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> 
     member = first_members(pairs, seen, len(source))
     for row in np.flatnonzero((member != NONE) & (source == NONE)).tolist():
         inferred[row].append("group")
-    who = groups_of_calls(
-        np.where(source == NONE, member, source),
-        np.where(of_record == NONE, member, of_record),
-        facts,
-        groups,
-        names.raw,
-        inferred,
-    )
+    stated = np.where(source == NONE, member, source)  # of coalesced calls by the first of them
+    recorded = np.where(of_record == NONE, member, of_record)
+    who = groups_of_calls(stated, recorded, facts, groups, names.raw, inferred)
     values = {
         "source": texts(["kineto"] * length),
         "event": number(_event(pairs, seen), pa.int64()),
@@ -110,7 +105,7 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> 
         "stream": taken(gpu["stream"], pairs.gpu),
         "step": steps,
         **who,
-        **_sequence(source, of_record, names.type, facts),
+        **_sequence(stated, recorded, names.type, facts),
         **_special_ranks(pairs, source, of_record, names.type, seen, who["group_ranks"], messages),
         "type": texts(names.type),
         "raw_name": texts(names.raw),

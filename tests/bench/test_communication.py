@@ -26,7 +26,7 @@ def test_no_call_of_many_random_jobs_differs(seed: int, tmp_path: Path) -> None:
 
 
 def test_random_jobs_hold_what_they_are_for() -> None:
-    """Clocks apart, files missing, groups of one name, batches, and only messages between nodes."""
+    """Clocks apart, files or calls missing, groups of one name, experts, batches of messages."""
     jobs = [random_job(seed) for seed in range(60)]
     assert any(len(set(job.clock.values())) > 1 for job in jobs)
     assert any(job.missing for job in jobs)
@@ -35,3 +35,5 @@ def test_random_jobs_hold_what_they_are_for() -> None:
     assert any(job.world > 30 for job in jobs), "lists of ranks are cut"
     kinds = [{call.group.kind for call in job.calls} for job in jobs]
     assert {"mesh_pp", "mesh_tp"} in kinds
+    assert any("mesh_ep" in own for own in kinds), "experts are shared"
+    assert any(job.kept for job in jobs), "recordings begin and end at other calls"

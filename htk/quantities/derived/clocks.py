@@ -143,6 +143,7 @@ class _Comparable:
         places = _ClockRows(clocks, rows.rank)
         lead = numbers(places.clocks["aligned_with"], NONE)[places.row]
         self.lead = np.where(places.has_clock, lead, NONE).astype(np.int64)
+        self.nothing_compared = bool((self.lead == NONE).all())
         hosts = {host: code for code, host in enumerate(dict.fromkeys(host_of.values()))}
         code = {rank: hosts[host] for rank, host in host_of.items()}
         ranks, rank_of_row = np.unique(rows.rank, return_inverse=True)
@@ -156,7 +157,7 @@ class _Comparable:
         chosen = np.flatnonzero(match != NONE)
         members = Groups.by_keys(match[chosen])
         host, lead = self.host[chosen], self.lead[chosen]
-        unknown = (members.min(host) == NONE) & (members.min(lead) == NONE)
+        unknown = (members.min(host) == NONE) & self.nothing_compared
         same = _equal(members, host) & (host != NONE)
         same |= _equal(members, lead) & (lead != NONE)
         comparable[chosen] = same | unknown[members.group_ids]
@@ -171,7 +172,7 @@ class _Comparable:
         host, lead = ends
         same = (host[0] == host[1]) & (host[0] != NONE)
         same |= (lead[0] == lead[1]) & (lead[0] != NONE)
-        unknown = (host.min(axis=0) == NONE) & (lead.min(axis=0) == NONE)
+        unknown = (host.min(axis=0) == NONE) & self.nothing_compared
         return np.unique(met.call[~(same | unknown)])
 
 
