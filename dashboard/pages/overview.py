@@ -88,7 +88,9 @@ def _headline(visit: Visit) -> Any:
     if not _profiled(visit):
         return headlines.answering(_RECORDS, _said)(visit)
     verdict = _verdict(visit)
-    if verdict.step_ns is None:
+    if verdict.served:
+        first = verdict.headline
+    elif verdict.step_ns is None:
         first = f"{format_duration(verdict.window_ns)} recorded, no whole steps"
     else:
         first = f"Steps take {format_duration(verdict.step_ns)}"
@@ -97,7 +99,7 @@ def _headline(visit: Visit) -> Any:
         first += f"; rank {late['rank']} holds the others back"
     elif verdict.causes:
         first += f"; {verdict.causes[0].finding}"
-    elif verdict.shares:
+    elif verdict.shares and not verdict.served:
         first += "; nothing stands out"
     large = sorted(verdict.visible_shares, key=lambda share: -share.pct)[:4]
     words = ", ".join(f"{share.pct:.1f} % {share.name}" for share in large)
@@ -169,6 +171,9 @@ def _median_steps(visit: Visit) -> list[float]:
     return medians
 
 
+_MODELLED_PCT = 50  # of the GPU time: work that is known of less says nothing of the whole
+
+
 def _mfu(visit: Visit) -> Any:
     try:
         result = visit.ask("flops")
@@ -177,6 +182,10 @@ def _mfu(visit: Visit) -> Any:
     recorded = [r for r in result.table["mfu_pct"].to_pylist() if r is not None]
     if not recorded:
         why = "no peak known for this GPU" if len(result) else "no shapes recorded"
+        return tile("MFU", "–", why, visit.view.link("flops"))
+    modelled = result.coverage.get("modelled_pct_of_time_launched_here_less_communication")
+    if modelled is not None and modelled < _MODELLED_PCT:
+        why = f"not known: {100 - modelled:.0f} % of the GPU time is not modelled"
         return tile("MFU", "–", why, visit.view.link("flops"))
     gpus = result.coverage.get("gpu") or ""
     gpu = gpus if isinstance(gpus, str) else ", ".join(map(str, gpus))
@@ -252,6 +261,8 @@ def _causes(visit: Visit) -> Any:
         text = "Nothing that would save 1 % of the time or more."
         if not verdict.shares:
             text = "No GPU work was recorded, so what a change would save is not known."
+        if verdict.served:
+            text = "No change is known to save time; the first line says what cannot be told."
         links = [
             html.Li(dcc.Link(f"{command_name(name)}: {why}", href=visit.view.link(name)))
             for name, why in verdict.next
