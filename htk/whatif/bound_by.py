@@ -12,6 +12,11 @@ _MATRIX = ("gemm", "attention", "convolution")
 
 def launch_bound(edited: StepModel, here: int) -> bool:
     """Does the step get longer when the host is slower?"""
+    return find_host_share(edited, here) > _LAUNCH_BOUND
+
+
+def find_host_share(edited: StepModel, here: int) -> float:
+    """Return how much of a slowdown of the host the step follows, from 0 to 1."""
     on_cpu, slower = edited.graph.rows_of("call", "host_gap", "handover"), edited.weight.copy()
     now = slower[on_cpu]
     slower[on_cpu] = now + np.rint(np.maximum(now, 0) * _SLOWER_HOST).astype(np.int64)
@@ -19,7 +24,7 @@ def launch_bound(edited: StepModel, here: int) -> bool:
     between = edited.graph.wraps_into_calls
     wraps[between] = np.rint(wraps[between] * (1 + _SLOWER_HOST))
     moved = replayed_period(edited.graph, slower, wraps) - here
-    return moved > _LAUNCH_BOUND * _SLOWER_HOST * here
+    return float(np.clip(moved / max(_SLOWER_HOST * here, 1.0), 0.0, 1.0))
 
 
 def under_a_wave(edited: StepModel, each: float) -> bool:

@@ -19,7 +19,7 @@ from htk.quantities.graph.gate import UNMARKED, Gate
 from htk.quantities.graph.left_out import LeftOut, left_out_of
 from htk.quantities.graph.replay import Replay, replay
 from htk.whatif.answer import Answer
-from htk.whatif.bound_by import launch_bound, under_a_wave
+from htk.whatif.bound_by import find_host_share, launch_bound, under_a_wave
 from htk.whatif.contention import factor, settled, share
 from htk.whatif.curves import Curves, Recorded, counted, curves, fitted
 from htk.whatif.edit_uncertainty import accumulated_together, apart, distance
@@ -231,8 +231,7 @@ def predict(
         return refused(start, asked, measured)
     if start.served is not None:
         refuse_training_edits(asked)
-    if measured_ns is not None:
-        start = start.match_measured_step(measured_ns)
+    start = start.match_measured_step(measured)
     job = edited_job(start.job, asked)
     edited, replayed = apply_edits(start, asked)
     here = replayed.period_ns
@@ -296,8 +295,10 @@ def _sigmas(
 ) -> dict[str, float]:
     """Return one standard deviation of the logarithm of the step, by cause."""
     sigmas = sigma_by_cause(start.gate, edited, step, here)
-    if measured_ns is None and start.launch_bound:
-        sigmas["profiler"] = PROFILER
+    is_host_measured = measured_ns is not None and start.launch_bound
+    host_share = 0.0 if is_host_measured else find_host_share(edited, here)
+    if host_share > 0:
+        sigmas["profiler"] = PROFILER * host_share
     if start.left_out is not None:
         sigmas["left_out"] = uncertainty(edited, here)
     return sigmas

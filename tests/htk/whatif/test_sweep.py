@@ -22,7 +22,7 @@ from htk.whatif.sweep import (
     recommended,
     swept,
 )
-from htk.whatif.uncertainty import by_source, narrowing
+from htk.whatif.uncertainty import PROFILER, by_source, narrowing
 from tests.htk.quantities.graph.small_step import step_tables
 from tests.htk.whatif.answers import answer
 
@@ -77,9 +77,12 @@ def test_bands_nest_and_hold_the_answer() -> None:
 
 def test_a_step_that_its_host_bounds_is_doubted_for_the_profiler() -> None:
     start = baseline(step_tables(4))  # 150 of 200 on the GPU
-    found = answered(start, [("host", "2x")])
-    assert found.sources["profiler"] == pytest.approx(0.05)
-    assert "profiler" not in answered(start, [("host", "2x")], 190).sources
+    faster_kernel = [("replace", "^a$=2x")]
+    assert answered(start, faster_kernel).sources["profiler"] == pytest.approx(PROFILER)
+    assert "profiler" not in answered(start, faster_kernel, 190).sources
+    bound_by_the_gpu = answered(start, [("host", "2x")])
+    assert bound_by_the_gpu.step_ns == 150
+    assert "profiler" not in bound_by_the_gpu.sources
     assert "--measured-step-ms" in narrowing([("graphs", "on")], {"profiler": 0.05, "site": 0.003})
 
 
