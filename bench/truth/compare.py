@@ -80,7 +80,7 @@ def _questions() -> Iterator[Question]:
     yield Question("memory_bandwidth", ("rank", "direction", "memory"), gpu.memory_bandwidth)
     yield Question(
         "kernel_occupancy",
-        ("name", "grid", "block", "resident_blocks", "total_ns"),
+        ("name", "grid", "block", "resident_blocks", "total_ns", "count"),
         gpu.kernel_occupancy,
         _ALL,
     )

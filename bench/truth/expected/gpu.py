@@ -228,7 +228,7 @@ def kernel_occupancy(recording: Recording) -> Rows:
         held = -(-threads // 32) * 32 * fit  # all_time warps hold their places
         total = sum(a.length for a in alike)
         dims = [json.dumps(size, separators=(",", ":")) for size in (grid, block)]
-        rows[(name, *dims, fit, total)] = {
+        rows[(name, *dims, fit, total, len(alike))] = {
             **{"family": label_of(alike[0])[1], "count": len(alike)},
             "kernel_time_pct": percent(total, all_time),
             **{"blocks": blocks, "threads_per_block": threads, "multiprocessors": sms},

@@ -66,5 +66,7 @@ def _inside(caller: Ints, start: Ints, end: Ints, of: Ints, time: Ints) -> Mask:
     """Return whether each time lies in a span of its caller; a caller's spans are disjoint."""
     if not len(caller):
         return np.zeros(len(of), bool)
-    last = SegmentTimes(caller, start).last(of, time)
-    return np.asarray((last != NONE) & (end[last] > time))
+    lasting = end > start  # one that takes no time may begin with the next
+    end = end[lasting]
+    last = SegmentTimes(caller[lasting], start[lasting]).last(of, time)
+    return np.asarray((last != NONE) & (np.append(end, 0)[last] > time))

@@ -97,3 +97,13 @@ def test_a_very_long_path_is_cut() -> None:
     paths = Paths.of(tree, np.zeros(deep, np.int64))
     assert paths.text(deep - 1, ["f"], most=3) == "… > f > f > f"
     assert paths.subtree(np.ones(deep, np.int64))[0] == deep
+
+
+def test_of_equal_calls_of_one_name_the_caller_is_outermost_whichever_row_is_first() -> None:
+    """And of two that begin together, the first of which takes no time, both are."""
+    parent = np.array([1, NONE, NONE, NONE, 3])
+    start, end = np.array([5, 5, 7, 7, 8]), np.array([6, 6, 7, 9, 9])
+    depth = np.array([1, 0, 0, 0, 1])
+    tree = CallTree(parent, depth, np.zeros(5, np.int64), start, end)
+    assert tree.outermost(np.zeros(5, np.int64)).tolist() == [False, True, True, True, False]
+    assert tree.outermost(np.array([0, 1, 0, 1, 0])).tolist() == [True] * 5
