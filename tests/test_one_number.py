@@ -1,0 +1,124 @@
+"""A quantity that stands in several answers is one number in all of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from htk.answers.ask import ask
+from htk.traces.trace.opening import open_trace
+from htk.traces.trace.trace import Trace
+from htk.verdicts.overview.summary import verdict
+from htk.verdicts.query.sql import query
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+RECORDINGS = ("simulated/llama2-7b",)
+PUBLIC = (
+    "hta/trace_diff/control/control.json.gz",
+    "tracelens/mi300/resnet_act_checkpoint.json.gz",
+    "tracelens/inference/vllm_prefilldecode_piecewise/graph_execution.json.gz",
+)
+Answer = Callable[[Trace], Any]
+
+
+def added(
+    name: str, column: str, keep: Callable[[dict[str, Any]], bool] = bool, **options: Any
+) -> Answer:
+    """Return the sum of a column of an answer, of the rows to keep."""
+
+    def of(trace: Trace) -> int:
+        rows = ask(trace, name, **options).to_pylist()
+        return sum(row[column] or 0 for row in rows if keep(row))
+
+    return of
+
+
+def sql(text: str) -> Answer:
+    return lambda trace: query(trace, text).table.column(0)[0].as_py()
+
+
+def median_step(name: str, column: str, **options: Any) -> Answer:
+    def of(trace: Trace) -> float:
+        rows = ask(trace, name, **options).to_pylist()
+        return int(median(row[column] for row in rows if row["step"] is not None))
+
+    return of
+
+
+ALL: dict[str, Any] = {"n": 0}
+ONE_NUMBER: dict[str, dict[str, Answer]] = {
+    "busy time of the GPUs": {
+        "time-breakdown": added("time_breakdown", "busy_ns"),
+        "kernel-kinds": added("kernel_kinds", "total_ns", lambda row: row["rank"] is not None),
+    },
+    "idle time of the GPUs": {
+        "time-breakdown": added("time_breakdown", "idle_ns"),
+        "idle-breakdown": added("idle_breakdown", "idle_ns"),
+    },
+    "time of all activities": {
+        "kernel-top": added("kernel_top", "total_ns", **ALL),
+        "kernel-families": added("kernel_families", "total_ns"),
+        "op-breakdown": added("op_breakdown", "device_self_ns", **ALL),
+        "phase-breakdown": added("phase_breakdown", "device_ns"),
+        "compile-graph-coverage": added("compile_graph_coverage", "device_ns"),
+        "flops": added("flops", "device_ns"),
+        "sql": sql("select sum(end_ns - start_ns)::bigint from kernels"),
+    },
+    "activities": {
+        "kernel-top": added("kernel_top", "count", **ALL),
+        "kernel-families": added("kernel_families", "count"),
+        "compile-graph-coverage": added("compile_graph_coverage", "kernels"),
+        "sql": sql("select count(*) from kernels"),
+    },
+    "linked activities": {
+        "launch-stats": added("launch_stats", "kernels", **ALL),
+        "launch-stats by kernel": added("launch_stats", "kernels", by="kernel", **ALL),
+        "launch-stats by operator": added("launch_stats", "kernels", by="operator", **ALL),
+        "sql": sql("select count(*) from kernel_links where launch_row is not null"),
+    },
+    "operators": {
+        "op-breakdown": added("op_breakdown", "count", **ALL),
+        "op-tree": added("op_tree", "count", min_pct=0),
+        "sql": sql("select count(*) from cpu_ops"),
+    },
+}
+STEPS: dict[str, Answer] = {
+    "step-times": median_step("step_times", "gpu_period_ns"),
+    "time-breakdown": median_step("time_breakdown", "total_ns", per="step"),
+    "flops": median_step("flops", "window_ns", per="step"),
+}
+
+
+def numbers(trace: Trace, places: dict[str, Answer]) -> dict[str, Any]:
+    return {place: answer(trace) for place, answer in places.items()}
+
+
+def differing(trace: Trace) -> dict[str, dict[str, Any]]:
+    given = {quantity: numbers(trace, places) for quantity, places in ONE_NUMBER.items()}
+    given["GPU step"] = numbers(trace, STEPS) if trace.has_steps else {}
+    return {quantity: values for quantity, values in given.items() if len({*values.values()}) > 1}
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_every_answer_gives_the_same_number(recording: str) -> None:
+    assert differing(open_trace(SAMPLES / recording)) == {}
+
+
+@pytest.mark.parametrize("recording", PUBLIC)
+def test_so_it_does_of_public_recordings(recording: str, shared: Path) -> None:
+    assert differing(open_trace(shared / "traces" / recording)) == {}
+
+
+def test_the_summary_tells_the_step_that_answers_tell() -> None:
+    trace = open_trace(SAMPLES / RECORDINGS[0])
+    assert verdict(trace).step_ns == STEPS["step-times"](trace)
+
+
+def test_the_peak_of_memory_is_one(tmp_path: Path) -> None:
+    trace = open_trace(SAMPLES / "memory_snapshot")
+    peaks = {row["peak_bytes"] for row in ask(trace, "memory_peaks", n=0).to_pylist()}
+    line = max(row["allocated_bytes"] for row in ask(trace, "memory_timeline").to_pylist())
+    replay = {row["peak_bytes"] for row in ask(trace, "memory_replay").to_pylist()}
+    assert peaks == {line} == replay
