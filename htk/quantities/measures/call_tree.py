@@ -77,25 +77,25 @@ class CallTree:
     def outermost(self, key: Ints) -> Mask:
         """Calls that lie in no other call of the same key: their totals may be added up."""
         size = self.subtree(np.ones(len(self.parent), np.int64))
-        place = self._places(size)
-        order = ordered(key, place)
-        reach = running_max(heads(key[order]), (place + size)[order])
+        position = self._positions(size)
+        order = ordered(key, position)
+        reach = running_max(heads(key[order]), (position + size)[order])
         outermost = heads(key[order])
-        outermost[1:] |= reach[:-1] <= place[order][1:]
+        outermost[1:] |= reach[:-1] <= position[order][1:]
         of_call = np.empty(len(order), bool)
         of_call[order] = outermost
         return of_call
 
-    def _places(self, size: Ints) -> Ints:
-        """Return a place for each call, that of what it calls right behind it; `size`: of both."""
-        place = np.zeros(len(self.parent) + 1, np.int64)
-        place[NONE] = -1  # of no caller
+    def _positions(self, size: Ints) -> Ints:
+        """Return a position for each call, what it calls right behind it; `size`: of both."""
+        position = np.zeros(len(self.parent) + 1, np.int64)
+        position[NONE] = -1  # of no caller
         for rows in self.levels:
             rows = rows[np.argsort(self.parent[rows], kind="stable")]
             before = np.cumsum(size[rows]) - size[rows]
             first = np.maximum.accumulate(np.where(heads(self.parent[rows]), before, 0))
-            place[rows] = place[self.parent[rows]] + 1 + before - first
-        return place[:-1]
+            position[rows] = position[self.parent[rows]] + 1 + before - first
+        return position[:-1]
 
     def roots(self, chosen: Mask) -> Ints:
         """Return the outermost chosen call round each call (itself too), or NONE."""
