@@ -84,6 +84,7 @@ class Layout:
     gradient_bytes: float = _GRADIENT
     optimizer_bytes: float = _OPTIMIZER
     trained: float = 1.0  # share of the parameters that have gradients
+    element_bytes: float = _ELEMENT  # of an activation
     saved_bytes: float = _ELEMENT  # of an element that goes into a product, as it is kept
     offload_optimizer: bool = False  # to the host's memory
     offload_activations: bool = False
@@ -215,6 +216,7 @@ def stage_memory(size: ModelSize, layout: Layout, stage: int) -> Memory:
     if layout.tensor > 1 and layout.sequence_parallel:
         working += _GATHERED * layout.tokens * size.hidden
     logits = _logits(layout) * layout.tokens * size.vocab if last else 0.0
+    working = max(working - logits, 0.0)  # logits are gone before a layer is computed again
     reserved = CONTEXT + COMMUNICATOR * layout.communicators
     held = each * in_flight(layout, stage)
     return replace(state, activations=held + working, logits=logits, reserved=reserved)
@@ -246,19 +248,20 @@ def p_oom(peak: float, capacity: float, sigma: float = SIGMA) -> float:
 def layer_input(size: ModelSize, layout: Layout) -> float:
     """Return the bytes of what goes into a layer."""
     shared = layout.tensor if layout.sequence_parallel else 1
-    return _ELEMENT * layout.tokens * size.hidden / shared
+    return layout.element_bytes * layout.tokens * size.hidden / shared
 
 
 def whole_layer(size: ModelSize, layout: Layout) -> float:
     """Return the bytes that a layer keeps without recomputation."""
     shared = layout.tensor if layout.sequence_parallel else 1
-    outer = _ELEMENT * size.outer_width + (0 if layout.fused_norms else _NORMS * size.hidden)
-    outer -= (_ELEMENT - layout.saved_bytes) * 2 * size.hidden  # what the norms give
+    element = layout.element_bytes
+    outer = element * size.outer_width + (0 if layout.fused_norms else _NORMS * size.hidden)
+    outer -= (element - layout.saved_bytes) * 2 * size.hidden  # what the norms give
     scores = 0.0 if layout.flash else _SCORES * size.heads * layout.seq / layout.context
-    inner = _ELEMENT * size.inner_width + scores
-    inner -= (_ELEMENT - layout.saved_bytes) * size.product_input
+    inner = element * size.inner_width + scores
+    inner -= (element - layout.saved_bytes) * size.product_input
     if layout.fused_gates:
-        inner -= _ELEMENT * size.gate_width
+        inner -= element * size.gate_width
     return layout.tokens * (outer / shared + inner / layout.tensor)
 
 
@@ -270,12 +273,13 @@ def kept_of_layer(size: ModelSize, layout: Layout) -> float:
     if layout.checkpointing == "full":
         return into
     results = size.hidden + size.product_width / 2
-    return into + _ELEMENT * layout.tokens * results / layout.tensor
+    return into + layout.element_bytes * layout.tokens * results / layout.tensor
 
 
 def _logits(layout: Layout) -> float:
     """Return the bytes of a token and entry of the vocabulary."""
-    entry = _LOGITS_IN_PLACE if layout.fused_loss else _LOGITS
+    entry: float = _LOGITS_IN_PLACE if layout.fused_loss else _LOGITS
+    entry += layout.element_bytes - _ELEMENT  # the logits themselves; the rest is single already
     if layout.tensor == 1:
         return entry
     return entry / layout.tensor if layout.split_logits else entry + _PIECES
@@ -291,17 +295,17 @@ def _state(size: ModelSize, layout: Layout, ends: bool) -> Memory:
     every = (layers * size.layer_parameters + beside) / layout.tensor
     own = layers * layer + beside / layout.tensor
     units = min(_UNITS * layer, own)
-    alone = layout.strategy == "ddp" or layout.shards == 1
-    part = own if alone else every / layout.shards
+    unsharded = layout.strategy == "ddp" or layout.shards == 1
+    part = own if unsharded else every / layout.shards
     parameters, gradients, copied = part, part, 0.0
     gathered = buffers = 0.0
-    if layout.strategy in ("zero1", "zero2"):  # the shard of gradients is copied
+    if layout.strategy in ("zero1", "zero2") and not unsharded:  # the shard of gradients is copied
         parameters, copied = own, part
         if layout.strategy == "zero1":
             gradients = own
-        elif layout.shards > 1:
+        else:
             buffers = units
-    elif layout.strategy != "ddp" and layout.shards > 1:
+    elif not unsharded:
         if layout.pipeline > 1:  # whole from the first micro-batch to the last
             gathered, buffers = own, own * _SINGLE / _GRADIENT
         else:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from htk.whatif.calibration import calibrated, edit_intervals, record, stated
 from htk.whatif.edit_uncertainty import total
+from htk.whatif.memory import PredictedPeak
 from htk.whatif.uncertainty import by_source
 
 _FAR = 16  # times the recorded samples of a GPU, or ranks: how far predictions were tested
@@ -26,8 +27,7 @@ class Answer:
     generated_per_s: float | None = None  # of a server: tokens given to requests
     tpot_ns: float | None = None  # of a server
     mfu_pct: float | None = None
-    peak_memory: int | None = None
-    p_oom: float | None = None
+    peak: PredictedPeak | None = None
     gpus: float = 1.0
     watts: float | None = None  # a GPU's limit
     effective: tuple[str, ...] | None = None  # edits that change something; None: all
@@ -39,6 +39,11 @@ class Answer:
     assumptions: tuple[str, ...] = ()
     narrow: str = ""
     mark: str = ""
+
+    @property
+    def p_oom(self) -> float | None:
+        """The probability of running out of memory; None: not known."""
+        return None if self.peak is None else self.peak.p_oom
 
     @property
     def each(self) -> float:

@@ -41,9 +41,10 @@ RETURNS = table(
     idle_ns=(pa.int64(), "Time that a GPU runs nothing, mean over ranks."),
     peak_memory_bytes=(
         pa.int64(),
-        "Predicted peak of what is allocated, on the fullest GPU; null: neither allocations nor "
-        "enough shapes were recorded.",
+        "Predicted peak of the fullest GPU, with what the allocator loses, context and "
+        "communicators; null: neither allocations nor enough shapes were recorded.",
     ),
+    allocated_bytes=(pa.int64(), "Of that peak, what tensors take, as torch's allocator counts."),
     p_oom=(pa.float64(), "Probability of running out of memory; null: peak or GPU not known."),
     cost_per_million_tokens=(pa.float64(), "At the price given; null: no price, or no tokens."),
     cost_per_million_tokens_lo90=(pa.float64(), "Low end of its 90 % interval."),

@@ -13,8 +13,10 @@ from functools import cached_property
 from htk.physics.hardware import Gpu
 from htk.physics.memory import SIGMA, Layout, Memory, ModelSize, allocated, memory, p_oom
 from htk.physics.training_job import TrainingJob
+from htk.whatif.recorded_peaks import PeakChange, RecordedPeaks
 
 _SURE = 0.8  # of activations by the model: the least that the recorded peak is said to hold
+_HALF, _SINGLE = 2.0, 4.0  # bytes of an activation
 _MEASURED_SIGMA, _CHANGED_SIGMA = 0.03, 0.08
 _FROM_SHAPES_SIGMA = 0.1  # what shapes leave open of a model, beside the uncertainty of any peak
 
@@ -26,8 +28,7 @@ class Held:
     size: ModelSize  # as far as the recording shows it; 0: not
     layout: Layout
     capacity: float | None
-    static: float = 0.0  # least that was allocated
-    measured: float | None = None  # the recorded peak
+    peaks: RecordedPeaks | None = None  # None: no allocations were recorded
     gpu: Gpu | None = None  # recorded
 
     @cached_property
@@ -43,36 +44,63 @@ class Held:
         """
         by_model = self.reckoned
         reckoned = by_model.activations + by_model.logits
-        if self.measured is None:
+        if self.peaks is None:
             return reckoned
-        rest = self.measured - self.static
-        return max(rest - by_model.gathered - by_model.buffers, min(_SURE * reckoned, rest))
+        rest = float(self.peaks.growing.max())
+        if self.peaks.is_of_blocks:
+            return rest
+        unsharded = by_model.gathered + by_model.buffers
+        return max(rest - unsharded, min(_SURE * reckoned, rest)) if unsharded else rest
 
 
-def after(before: Held, job: TrainingJob, kept: float) -> tuple[int | None, float | None]:
-    """Return the peak of an edited job, in bytes, and the probability that it does not fit.
+@dataclass(frozen=True)
+class PredictedPeak:
+    """The peak of an edited job, in bytes."""
 
-    `kept`: tokens of a rank's micro-batch, over the recorded. Null where experts move: a recording
+    allocated: float  # what the framework's tensors take
+    total: float  # with what the allocator loses, context, libraries and communicators
+    p_oom: float | None  # None: no GPU is known
+
+
+def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
+    """Return the peak of an edited job.
+
+    `kept`: tokens of a rank's micro-batch, over the recorded. None where experts move: a recording
     does not tell their parameters from others.
     """
     if (job.expert or 1) != before.layout.expert and not before.size.expert_parameters:
-        return None, None
+        return None
     now = before.reckoned
     then = memory(before.size, layout_of(job, before.layout, kept))
     capacity = before.capacity if job.gpu in (before.gpu, None) else job.gpu.memory_bytes
-    if before.measured is None:
-        peak = then.total
+    if before.peaks is None:
         sigma = math.hypot(SIGMA, _FROM_SHAPES_SIGMA)
-        return round(peak), None if capacity is None else p_oom(peak, capacity, sigma)
+        fits = None if capacity is None else p_oom(then.total, capacity, sigma)
+        return PredictedPeak(then.held, then.total, fits)
+    peak = max(before.peaks.after(_change(before, job, now, then, kept)), 0.0)
+    total = allocated(peak) + then.reserved
+    if capacity is None:
+        return PredictedPeak(peak, total, None)
+    moved = abs(math.log(max(peak, 1.0) / before.peaks.highest))
+    sigma = math.hypot(_MEASURED_SIGMA, _CHANGED_SIGMA * min(moved, 2.0))
+    return PredictedPeak(peak, total, p_oom(allocated(peak), capacity - then.reserved, sigma))
+
+
+def _change(before: Held, job: TrainingJob, now: Memory, then: Memory, kept: float) -> PeakChange:
+    """Return what an edited job makes of the recorded peaks."""
+    assert before.peaks is not None
     reckoned = now.activations + now.logits
     ratio = (then.activations + then.logits) / reckoned if reckoned else kept
-    change = then.state - now.state + before.activations * (ratio - 1)
-    peak = max(before.measured + change, 0.0)
-    if capacity is None:
-        return round(peak), None
-    moved = abs(math.log(max(peak, 1.0) / before.measured))
-    sigma = math.hypot(_MEASURED_SIGMA, _CHANGED_SIGMA * min(moved, 2.0))
-    return round(peak), p_oom(allocated(peak), capacity - then.reserved, sigma)
+    rest = float(before.peaks.growing.max())
+    share = before.activations / rest if rest else 0.0  # what is gathered does not grow
+    several, was = (job.micro_batches or 1) > 1, before.layout.micro_batches > 1
+    return PeakChange(
+        state=then.state - now.state,
+        growing=1 + share * (ratio - 1),
+        optimizer=then.optimizer / now.optimizer if now.optimizer else 1.0,
+        casts=0.0 if job.precision == "fp32" else 1.0,
+        accumulates=None if several == was else several,
+    )
 
 
 def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
@@ -97,4 +125,6 @@ def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
         micro_batches=round(job.micro_batches or 1),
         checkpointing=job.checkpointing or like.checkpointing,
         sequence_parallel=job.sequence_parallel,
+        element_bytes=_SINGLE if job.precision == "fp32" else _HALF,
+        saved_bytes=_SINGLE if job.precision == "fp32" else _HALF,
     )

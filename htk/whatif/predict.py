@@ -248,9 +248,8 @@ def predict(
         alone = [_alone(start, e, measured_ns) for e in separate if _is_answered(start, e)]
         sigmas = at_least(sigmas, step, alone)
     each = edited.samples / edited.devices
-    peak, p_oom = (
-        (None, None) if start.memory is None else after(start.memory, job, edited.activation_scale)
-    )
+    recorded_memory = start.memory
+    peak = None if recorded_memory is None else after(recorded_memory, job, edited.activation_scale)
     exposed_ns, idle_ns = (None, None) if start.left_out else parts(edited, replayed, step)
     served = edited.served or start.served
     return Answer(
@@ -269,8 +268,7 @@ def predict(
         mfu_pct=None
         if math.isnan(edited.work)
         else start.rates.mfu_pct(each * edited.work / edited.peak, step),
-        peak_memory=peak,
-        p_oom=p_oom,
+        peak=peak,
         gpus=start.rates.gpus * edited.devices,
         watts=start.rates.watts,
         effective=tuple(edited.touched),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.physics.detected import detected
@@ -18,11 +17,11 @@ from htk.whatif.micro_batches import micro_batches
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallelism import Sharded, replicated, sharded
 from htk.whatif.recorded_job import recorded_job
+from htk.whatif.recorded_peaks import recorded_peaks
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 
 _PARAMETER = 2  # bytes, as gathered or reduced: half precision
-_GPU = (1, 6, 20)  # c10::DeviceType of CUDA, HIP and others that register themselves
 _LENGTH_SECOND = re.compile(r"aten::_(flash|efficient)_attention")  # then heads
 _GATED_FFN, _PLAIN_FFN = 8 / 3, 4.0  # times the width of the model, where units do not tell
 
@@ -51,9 +50,11 @@ def held(tables: Mapping[str, pa.Table], model: StepModel) -> Held | None:
     like = replace(like, micro_batch=shapes.tokens / max(shapes.length, 1), seq=shapes.length or 1)
     layout = layout_of(job, like)
     capacity = _capacity(tables["ranks"])
-    recorded = _recorded(tables["memory"])
-    if recorded is not None:
-        return Held(size, layout, capacity, *recorded, gpu=job.gpu)
+    peaks = recorded_peaks(
+        tables, inputs(model).tokens, parameters.unit_bytes if parameters else ()
+    )
+    if peaks is not None:
+        return Held(size, layout, capacity, peaks, job.gpu)
     if not size.layer_parameters or not shapes.tokens:
         return None
     return Held(size, layout, capacity, gpu=job.gpu)
@@ -100,21 +101,6 @@ def _checkpointing(model: StepModel) -> str:
         return "none"
     attention = model.facts.family.isin("attention")
     return "selective" if (attention & ~again).any() and not (attention & again).any() else "full"
-
-
-def _recorded(memory: pa.Table) -> tuple[float, float] | None:
-    """Least and most that was allocated, on the GPU with the highest peak."""
-    kind = numbers(memory["device_type"], -1)
-    on_gpu = np.isin(kind, _GPU) & valid(memory["allocated_bytes"])
-    if not on_gpu.any():
-        return None
-    allocated = numbers(memory["allocated_bytes"])[on_gpu]
-    rank, device = (numbers(memory[c], -1)[on_gpu] for c in ("rank", "device"))
-    worst = int(np.argmax(allocated))
-    same = (rank == rank[worst]) & (device == device[worst]) & (allocated > 0)
-    if not same.any():
-        return None
-    return float(allocated[same].min()), float(allocated[worst])
 
 
 def _shapes(model: StepModel) -> _Shapes:

@@ -153,7 +153,8 @@ def memory_edge(start: Baseline, edits: Edits) -> str | None:
 
 def _memory_edge(start: Baseline, edits: Edits) -> str | None:
     held, job = start.memory, edited_job(start.job, edits)
-    if held is None or after(held, job, 1.0)[1] is None:
+    here = None if held is None else after(held, job, 1.0)
+    if held is None or here is None or here.p_oom is None:
         return None
     batch, chances = start.job.micro_batch, {}
     tried = np.append(np.geomspace(1 / 64, _MOST_BATCH, 800)[:-1], _MOST_BATCH)
@@ -161,7 +162,8 @@ def _memory_edge(start: Baseline, edits: Edits) -> str | None:
         tried = np.arange(1, _MOST_BATCH * batch + 1) / batch
     for ratio in tried.tolist():
         own = None if batch is None else batch * ratio
-        chances[ratio] = after(held, replace(job, micro_batch=own), ratio)[1] or 0.0
+        peak = after(held, replace(job, micro_batch=own), ratio)
+        chances[ratio] = (peak.p_oom if peak else None) or 0.0
     most = max((ratio for ratio, chance in chances.items() if chance <= LIKELY_FITS), default=0.0)
     if not most:
         return "none"

@@ -211,6 +211,7 @@ class PlannedJob:
             gradient_bytes=bytes_by_format.gradient_bytes,
             optimizer_bytes=optimizer_bytes(self.optimizer, bytes_by_format),
             trained=self.trained_share,
+            element_bytes=bytes_by_format.element_bytes,
             saved_bytes=bytes_by_format.saved_bytes,
             offload_optimizer=self.offload == "optimizer",
             offload_activations=self.offload == "activations",

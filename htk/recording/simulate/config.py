@@ -1,6 +1,6 @@
 """The configuration of a simulated job: model, cluster, strategy, and how untidy reality is."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from htk.base.errors import UsageError
@@ -246,26 +246,16 @@ class Config:
             virtual=self.virtual_stages,
             checkpointing="full" if self.checkpointing else "none",
             sequence_parallel=self.sequence_parallel,
+            element_bytes=self.element_bytes,
+            saved_bytes=self.element_bytes,
+            parameter_bytes=self.element_bytes,
+            gradient_bytes=self.element_bytes,
+            optimizer_bytes=8 if self.element_bytes == 4 else 12,  # a copy of what is not single
         )
 
     @property
     def memory(self) -> Memory:
-        return in_precision(memory(model_size(self.decoder), self.layout), self.precision)
-
-
-def in_precision(held: Memory, precision: str) -> Memory:
-    """Return the memory of a step in mixed precision as it is in another one."""
-    if precision == "bf16":
-        return held
-    return replace(  # no copy of single precision beside the parameters
-        held,
-        parameters=2 * held.parameters,
-        gradients=2 * held.gradients,
-        optimizer=held.optimizer * 2 / 3,
-        activations=2 * held.activations,
-        gathered=2 * held.gathered,
-        buffers=2 * held.buffers,
-    )
+        return memory(model_size(self.decoder), self.layout)
 
 
 def checked(config: Config) -> Config:

@@ -74,8 +74,7 @@ class Layers:
         """Launch one layer; what it keeps for the backward pass is allocated and freed."""
         model, split = self.model, self.split
         if kept:
-            kept_bytes = whole_layer(model_size(model), self.config.layout)
-            held = round(kept_bytes) * self.config.element_bytes // 2
+            held = round(whole_layer(model_size(model), self.config.layout))
             self.host.memory(held)
             self.host.tape.append(lambda: self.host.memory(-held))
         self._norm("input_layernorm")

@@ -8,7 +8,7 @@ next. Without a pipeline there is one stage, which holds all.
 from dataclasses import dataclass
 
 from htk.physics.memory import Memory, model_size, stage_memory
-from htk.recording.simulate.config import Config, in_precision
+from htk.recording.simulate.config import Config
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ class Stage:
 
     @property
     def memory(self) -> Memory:
-        held = stage_memory(model_size(self.config.decoder), self.config.layout, self.number)
-        return in_precision(held, self.config.precision)
+        return stage_memory(model_size(self.config.decoder), self.config.layout, self.number)
 
 
 def pipeline_stages(config: Config) -> list[Stage]:

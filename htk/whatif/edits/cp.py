@@ -9,21 +9,31 @@ from dataclasses import replace
 
 import numpy as np
 
+from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import positive_integer
+from htk.whatif.edits import batch
 from htk.whatif.edits.batch import grows
+from htk.whatif.group_kinds import described_as, described_degree
+from htk.whatif.host_cost import unlaunched
 from htk.whatif.parallel import ELEMENT, Sizes, activation_ns, each_layer, pointwise, sizes, split
 from htk.whatif.step_model import StepModel
 
 NAME = "cp"
-HELP = "Ranks of context parallelism, from none: 2. Low confidence."
+HELP = "Ranks of context parallelism: 2, or 1 for none. Low confidence."
 
 _MERGED, _RESIDUAL = 4, 3  # tensors that are read and written
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    ranks = positive_integer(value, NAME)
+    ranks, now = positive_integer(value, NAME), described_degree(model, "context")
+    if now is None:
+        raise UsageError(f"{NAME}: whether ranks share sequences now is not recorded")
+    if ranks == now:
+        return model.with_assumption(f"context parallelism is {now} already")
     if ranks == 1:
-        return model
+        return _undone(model, now)
+    if now > 1:
+        raise UsageError(f"{NAME} {ranks} from {now} is not known to htk: take 1 or {now}")
     of = sizes(model, NAME)
     changed = _merged(split(model, grows(model), ranks), of, ranks)
     part = ELEMENT * of.tokens / ranks * of.hidden * of.kv_share
@@ -45,6 +55,19 @@ def apply(model: StepModel, value: str) -> StepModel:
             f"{ranks} ranks share each sequence: {sent / 1e6:.1f} MB sent for a layer forward and "
             "twice that backward, of which attention hides as much as it lasts; parameters are "
             "reduced over all ranks as before"
+        )
+    )
+
+
+def _undone(model: StepModel, now: int) -> StepModel:
+    """Return the model whose ranks have whole sequences: as many times the tokens, none sent."""
+    sent = described_as(model, "context")
+    longer = batch.apply(unlaunched(model, sent), f"{now}x")
+    return (
+        replace(longer, low_confidence=True, assumptions=model.assumptions)
+        .with_uncertainty("compute", 0.15)
+        .with_assumption(
+            f"each rank has whole sequences, {now} times the tokens, and sends no keys and values"
         )
     )
 

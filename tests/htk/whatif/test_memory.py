@@ -8,7 +8,8 @@ from htk.physics.hardware import gpu
 from htk.physics.memory import Layout, ModelSize, allocated, memory, p_oom, whole_layer
 from htk.physics.training_job import TrainingJob
 from htk.whatif.edited_job import edited_job
-from htk.whatif.memory import Held, after, layout_of
+from htk.whatif.memory import Held, PredictedPeak, after, layout_of
+from htk.whatif.recorded_peaks import RecordedPeaks
 
 GB = 1e9
 # 8 layers of half a billion parameters and half a billion beside them: 72 GB of state on 4 ranks.
@@ -16,7 +17,7 @@ SIZE = ModelSize(8, 0.5e9, 0.5e9, 0.25e9, 4096, 32, 4 * 4096, 60000, 40000, 0)
 LAYOUT = Layout("full_shard", 4, micro_batch=2, seq=1024)
 BY_MODEL = memory(SIZE, LAYOUT)
 # 18 GB stay; gathered are two layers, the rest, and two layers' gradients: 5 GB.
-HELD = Held(SIZE, LAYOUT, 80 * GB, 18 * GB, 33 * GB, 4)
+HELD = Held(SIZE, LAYOUT, 80 * GB, RecordedPeaks.single(18 * GB, 33 * GB))
 
 
 JOB = TrainingJob(
@@ -25,15 +26,20 @@ JOB = TrainingJob(
 )  # fmt: skip
 
 
-def asked(held: Held, *edits: tuple[str, str]) -> tuple[int | None, float | None]:
+def asked(held: Held, *edits: tuple[str, str]) -> PredictedPeak | None:
     job = replace(JOB, checkpointing=held.layout.checkpointing)
     return after(held, edited_job(job, edits), 1.0)
 
 
 def peak(*edits: tuple[str, str], held: Held = HELD) -> float:
-    peak_bytes = asked(held, *edits)[0]
-    assert peak_bytes is not None
-    return peak_bytes
+    found = asked(held, *edits)
+    assert found is not None
+    return found.allocated
+
+
+def chance(found: PredictedPeak | None) -> float:
+    assert found is not None
+    return found.p_oom or 0.0
 
 
 def test_the_example_is_what_it_says() -> None:
@@ -46,7 +52,7 @@ def test_nothing_changes_without_an_edit() -> None:
 
 
 def test_activations_grow_with_the_batch() -> None:
-    assert peak(("batch", "3x")) == 53 * GB
+    assert peak(("batch", "3x")) == pytest.approx(53 * GB)
 
 
 @pytest.mark.parametrize(
@@ -70,11 +76,15 @@ def test_shards_and_what_is_gathered(edit: tuple[str, str], expected: float) -> 
 def test_what_the_parts_miss_of_the_recorded_peak_stays() -> None:
     """Activations are no less than four fifths of what the model makes of them."""
     layers = 8 * whole_layer(SIZE, LAYOUT)
-    crowded = replace(HELD, measured=18 * GB + layers)  # gathered units would take more than that
+    crowded = replace(
+        HELD, peaks=RecordedPeaks.single(18 * GB, 18 * GB + layers)
+    )  # gathered units would take more than that
     assert crowded.activations == pytest.approx(0.8 * layers)
     assert peak(held=crowded) == pytest.approx(18 * GB + layers)
     assert peak(("batch", "2x"), held=crowded) == pytest.approx(18 * GB + 1.8 * layers)
-    full = replace(HELD, measured=18 * GB + 0.5 * layers)  # no more than there is
+    full = replace(
+        HELD, peaks=RecordedPeaks.single(18 * GB, 18 * GB + 0.5 * layers)
+    )  # no more than there is
     assert full.activations == pytest.approx(0.5 * layers)
 
 
@@ -126,32 +136,36 @@ def test_the_world_of_a_tensor_parallel_job_counts_its_groups() -> None:
 def test_the_probability_not_to_fit_is_even_where_the_peak_fills_what_is_free() -> None:
     free = (80 * GB - BY_MODEL.reserved) / allocated(1.0)
     samples = 2 * (free - 23 * GB) / (10 * GB)
-    assert after(HELD, replace(JOB, micro_batch=samples), 1.0)[1] == pytest.approx(0.5)
-    assert (asked(HELD)[1] or 0.0) < 1e-6
-    assert (asked(HELD, ("batch", "9x"))[1] or 0.0) > 0.99
+    assert chance(after(HELD, replace(JOB, micro_batch=samples), 1.0)) == pytest.approx(0.5)
+    assert chance(asked(HELD)) < 1e-6
+    assert chance(asked(HELD, ("batch", "9x"))) > 0.99
 
 
 def test_another_gpu_has_another_size() -> None:
     """Of 24 GB, on which 33 do not fit."""
-    assert (asked(HELD, ("hardware", "a10"))[1] or 0.0) > 0.99
+    assert chance(asked(HELD, ("hardware", "a10"))) > 0.99
     large = replace(HELD, capacity=24 * GB)
-    assert (asked(large, ("hardware", "h200"))[1] or 0.0) < 1e-6
+    assert chance(asked(large, ("hardware", "h200"))) < 1e-6
 
 
 def test_experts_that_move_leave_memory_unknown() -> None:
-    assert asked(HELD, ("ep", "4")) == (None, None)
+    assert asked(HELD, ("ep", "4")) is None
 
 
 def test_an_unknown_gpu_has_no_probability() -> None:
     nothing = ModelSize(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-    assert after(Held(nothing, Layout("ddp"), None, 1.0, 2.0), TrainingJob(), 2.0) == (3, None)
+    held = Held(nothing, Layout("ddp"), None, RecordedPeaks.single(1.0, 2.0))
+    found = after(held, TrainingJob(), 2.0)
+    assert found is not None and (found.allocated, found.p_oom) == (3, None)
 
 
 def test_without_allocations_the_model_s_own_peak_is_the_answer_and_doubt_is_wider() -> None:
-    reckoned = replace(HELD, measured=None, static=0.0)
-    told, unsure = asked(reckoned, ("batch", "5x"))
+    reckoned = replace(HELD, peaks=None)
+    found = asked(reckoned, ("batch", "5x"))
+    assert found is not None
+    unsure = found.p_oom
     by_model = memory(SIZE, replace(LAYOUT, micro_batch=10)).total
-    assert told == round(by_model)
+    assert found.total == by_model
     assert unsure is not None
     assert abs(unsure - 0.5) < abs(p_oom(by_model, 80 * GB) - 0.5)
     assert gpu("a100-80gb").memory_bytes == pytest.approx(85.05e9, rel=1e-3)

@@ -24,7 +24,7 @@ from htk.whatif.sweep import (
 )
 from htk.whatif.uncertainty import PROFILER, by_source, narrowing
 from tests.htk.quantities.graph.small_step import step_tables
-from tests.htk.whatif.answers import answer
+from tests.htk.whatif.answers import answer, peak
 
 
 def test_edges_and_knees_of_a_sweep_are_marked() -> None:
@@ -140,10 +140,10 @@ def test_advice_wins_fits_and_comes_surest_first(monkeypatch: pytest.MonkeyPatch
     start = baseline(step_tables(4))
     answers = {
         "quarter": Answer((("a", ""),), 200, "trusted", 150, {"compute": 0.01}),
-        "half": Answer((("b", ""),), 200, "trusted", 100, {"compute": 0.1}, p_oom=0.05),
+        "half": Answer((("b", ""),), 200, "trusted", 100, {"compute": 0.1}, peak=peak(0.05)),
         "hardly": Answer((("c", ""),), 2000, "trusted", 1999, {"compute": 0.01}),
         "worse": Answer((("d", ""),), 200, "trusted", 300, {"compute": 0.01}),
-        "large": Answer((("e", ""),), 200, "trusted", 90, {"compute": 0.01}, p_oom=0.06),
+        "large": Answer((("e", ""),), 200, "trusted", 90, {"compute": 0.01}, peak=peak(0.06)),
         "twice": Answer((("f", ""),), 200, "trusted", 180, {"compute": 0.3}, samples_ratio=2.0),
         "gone": Answer((("g", ""),), 200, "refused"),
         "none": Answer((("h", ""),), 200, f"trusted; {sweep.INDISTINGUISHABLE}", 100),

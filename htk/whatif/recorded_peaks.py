@@ -1,0 +1,160 @@
+"""What a GPU held at the peaks of a recorded step: in its passes, and in its optimizer.
+
+The two move apart: what the passes keep grows with the batch, what the optimizer takes for a while
+with the parameters. At a small batch the optimizer's peak is the higher one, whatever the batch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import matching, numbers
+from htk.base.columns.coded_texts import CodedTexts
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.names.phases import BACKWARD, FORWARD, OPTIMIZER
+from htk.quantities.measures.memory_categories import Categories, blocks
+from htk.quantities.measures.memory_use import MemoryUse, operators_at
+from htk.quantities.measures.passes import phase_codes
+from htk.whatif.operator_shapes import operator_shapes
+
+_GPU = (1, 6, 20)  # c10::DeviceType of CUDA, HIP and others that register themselves
+_GROWS = ("activation", "temporary", "input", "unknown")
+_CASTS = ("aten::_to_copy", "aten::to", "aten::copy_")
+_CAST_DEPTH = 3  # operators from an allocation to the cast that it is for
+_OF_WEIGHTS = 2  # dimensions of a weight, at most
+
+
+@dataclass(frozen=True)
+class PeakChange:
+    """What an edit makes of a recorded peak."""
+
+    state: float = 0.0  # bytes more
+    growing: float = 1.0  # times what grows with the batch
+    optimizer: float = 1.0  # times what the optimizer takes for a while
+    casts: float = 1.0  # times the casts of weights
+    accumulates: bool | None = None  # from one micro-batch to several, or back; None: neither
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedPeaks:
+    """Bytes on the GPU with the highest peak, after each allocation and release."""
+
+    held: Floats
+    growing: Floats  # of it, what grows with the batch
+    gradients: Floats  # that were not there before the step
+    casts: Floats  # of weights in another format, as autocast keeps them
+    updates: Mask  # whether the optimizer runs
+    is_of_blocks: bool = True  # else what grows is all that is above the least
+
+    @classmethod
+    def single(cls, static: float, held: float) -> "RecordedPeaks":
+        """Return a peak whose blocks are not told: all above the least grows."""
+        nothing = np.zeros(1)
+        grows = np.array([held - static])
+        return cls(np.array([held]), grows, nothing, nothing, np.zeros(1, bool), False)
+
+    @property
+    def highest(self) -> float:
+        return float(self.held.max())
+
+    @property
+    def static(self) -> float:
+        """Return the least that is held."""
+        return float(np.min(self.held - self.growing - self.gradients - self.casts))
+
+    def after(self, change: PeakChange) -> float:
+        """Return the peak after a change."""
+        fixed = self.held - self.growing - self.casts
+        passes = fixed + change.growing * self.growing + change.casts * self.casts
+        most = float(self.gradients.max())
+        first = ~self.updates
+        if change.accumulates is True:
+            passes = passes + most - self.gradients
+        elif change.accumulates is False and most:
+            first &= self.gradients < most  # the first of several micro-batches
+        peak = float(passes[first].max(initial=0.0))
+        if self.updates.any():
+            own = (self.held - self.static)[self.updates].max()
+            peak = max(peak, self.static + change.optimizer * float(own))
+        return peak + change.state
+
+
+def recorded_peaks(
+    tables: Mapping[str, pa.Table], tokens: int | None, units: tuple[int, ...] = ()
+) -> RecordedPeaks | None:
+    """Return the peaks of a recording; None: no allocations were recorded.
+
+    `tokens`: of a micro-batch on a rank, which tell a weight's cast from an activation's; `units`:
+    bytes of what is gathered of sharded parameters, which does not grow with the batch.
+    """
+    use = MemoryUse.of(tables["memory"])
+    on_gpu = np.isin(numbers(use.table["device_type"], -1), _GPU) & (use.allocated > 0)
+    if not on_gpu.any():
+        return None
+    worst = int(np.argmax(np.where(on_gpu, use.allocated, -1)))
+    same = use.devices.group_ids == use.devices.group_ids[worst]
+    rows = np.flatnonzero(on_gpu & same)
+    held = use.allocated[rows].astype(np.float64)
+    born, freed = blocks(use)
+    if not len(born):
+        return RecordedPeaks.single(float(held.min()), float(held.max()))
+    names = ("cpu_ops", "op_links", "op_passes", "annotations")
+    categories = Categories.of(use, *(tables[name] for name in names))
+    category = np.array(categories.names)[categories.code[born]]
+    casts = _casts_of_weights(tables, use, born, tokens)
+
+    def held_of(chosen: Mask) -> Floats:
+        return _held(use.size, born[chosen & same[born]], freed[chosen & same[born]])[rows]
+
+    return RecordedPeaks(
+        held,
+        held_of(np.isin(category, _GROWS) & ~casts & ~np.isin(use.size[born], units)),
+        held_of(category == "gradient"),
+        held_of(casts),
+        _in_optimizer(tables, use.time[rows], int(numbers(use.table["rank"])[worst])),
+    )
+
+
+def _held(size: Ints, born: Ints, freed: Ints) -> Floats:
+    """Return the bytes of some blocks that are held after each event."""
+    change = np.zeros(len(size))
+    change[born] = size[born]
+    gone = freed != NONE
+    np.subtract.at(change, freed[gone], size[born[gone]])
+    return np.cumsum(change)
+
+
+def _in_optimizer(tables: Mapping[str, pa.Table], time: Ints, rank: int) -> Mask:
+    """Return which times follow an operator of the optimizer, rather than one of a pass."""
+    ops = tables["cpu_ops"]
+    phase = phase_codes(tables["op_passes"])
+    in_pass = np.isin(phase, (FORWARD, BACKWARD, OPTIMIZER)) & (numbers(ops["rank"]) == rank)
+    start = numbers(ops["start_ns"])[in_pass]
+    order = np.argsort(start, kind="stable")
+    last = np.searchsorted(start[order], time, "right") - 1
+    return np.asarray(np.append(phase[in_pass][order], NONE)[last] == OPTIMIZER)
+
+
+def _casts_of_weights(
+    tables: Mapping[str, pa.Table], use: MemoryUse, born: Ints, tokens: int | None
+) -> Mask:
+    """Return the blocks that hold a weight in another format, as autocast keeps them."""
+    ops = tables["cpu_ops"]
+    parent = np.append(numbers(tables["op_links"]["parent_row"], NONE), NONE)
+    row = operators_at(use.table, ops)[born]
+    casts = matching(ops["name"], lambda name: name in _CASTS)
+    dims = CodedTexts.taken(ops["input_dims"], np.arange(ops.num_rows))
+    weight_shaped = dims.where(lambda text: _is_weight(text, tokens))
+    wanted = np.append(casts & weight_shaped, False)
+    of_weights = np.zeros(len(born), bool)
+    for _ in range(_CAST_DEPTH):
+        of_weights |= wanted[row]
+        row = parent[row]
+    return of_weights
+
+
+def _is_weight(dims: str, tokens: int | None) -> bool:
+    shape = next(iter(operator_shapes(dims)), ())
+    return 0 < len(shape) <= _OF_WEIGHTS and shape[0] != tokens
