@@ -13,7 +13,14 @@ from typing import Any
 
 from htk.base.core.parser import HEAD_BYTES, Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace, UnknownFormat
-from htk.parsers.common.line_formats import READ, LineFormat, LogPart, log_format, parse_log
+from htk.parsers.common.line_formats import (
+    READ,
+    LineFormat,
+    LogPart,
+    begins_as_json,
+    log_format,
+    parse_log,
+)
 from htk.parsers.common.log_lines import LogLine
 from htk.parsers.common.log_records import Issues
 
@@ -50,8 +57,8 @@ _LONGEST_LINE = 4096
 
 def sniff(head: Head) -> bool:
     data = head.data
-    start = data.lstrip()[:1]
-    if not _NAMES.search(head.name) or start in (b"{", b"[", b"<") or b"\x00" in data:
+    is_other = begins_as_json(data) or data.lstrip()[:1] in (b"{", b"<") or b"\x00" in data
+    if not _NAMES.search(head.name) or is_other:
         return False
     shown = log_format(head)
     return shown == NAME or (shown is None and len(data) >= HEAD_BYTES and b"\n" in data)

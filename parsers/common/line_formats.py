@@ -75,9 +75,16 @@ def line_formats() -> tuple[LineFormat, ...]:
 
 def log_format(head: Head) -> str | None:
     """Return the first format of which a text shows a line; None: it shows none, or is JSON."""
-    if head.data.lstrip()[:1] in (b"{", b"[") and head.data.lstrip()[1:2] in b'"{\r\n\t ]':
-        return None
-    return _format_shown(head.data)
+    return None if begins_as_json(head.data) else _format_shown(head.data)
+
+
+_JSON = re.compile(rb"""\s{0,99}(?:[{\[]["{\r\n\t \]]|[{\[]$)""")
+_KERNEL_TIME = re.compile(rb"\s{0,99}\[\s{0,9}\d{1,9}\.\d{1,9}\] ")  # dmesg: [ 98.512] NVRM: …
+
+
+def begins_as_json(data: bytes) -> bool:
+    """Return whether a text begins as JSON does, and not as a line with its time in brackets."""
+    return _JSON.match(data) is not None and _KERNEL_TIME.match(data) is None
 
 
 @lru_cache(maxsize=8)  # each format asks about the same head

@@ -205,8 +205,9 @@ def _in_order(history: Histories, vote: Mismatch) -> Mismatch:
     """
     if not vote.decided:
         return vote
-    right = next(r for r in sorted(history.by_site[vote.call_site]) if r not in vote.culprits)
-    theirs = _sayings(history, vote.call_site, right)
+    calls = history.by_site[vote.call_site]
+    others = [r for r in sorted(calls) if r not in vote.culprits and calls[r].operations]
+    theirs = _sayings(history, vote.call_site, others[0])
     for rank in vote.culprits:
         own = _sayings(history, vote.call_site, rank)
         if not own or own[0] == theirs[0] or _agree(own[1:], theirs[1:]) is not False:

@@ -39,12 +39,12 @@ def name_groups(calls: Rows) -> None:
 
 def _named_like(call: dict[str, Any], named: Rows) -> dict[str, Any] | None:
     """Return a call of equal number whose group this one's must be; None: none, or several."""
-    own_groups = {other["group"] for other in named if other["rank"] == call["rank"]}
+    same_number = [other for other in named if other["seq"] == call["seq"]]
+    own_groups = {other["group"] for other in same_number if other["rank"] == call["rank"]}
     fitting = [
         other
-        for other in named
-        if other["seq"] == call["seq"]
-        and other["group"] not in own_groups
+        for other in same_number
+        if other["group"] not in own_groups
         and other["seq_kind"] == call["seq_kind"]
         and _can_share_a_group(call, other)
     ]

@@ -1,8 +1,9 @@
 """Logs of jobs that are made up, with what is true of them: any seed, any launcher's tags.
 
-A job of one group of all ranks hangs at one call, or ended, or goes on. What each rank writes is
-mixed with the others' lines and with ordinary ones, some of it is cut, and each line gets the tag
-of the launcher. A verdict may say less than what is true, and nothing else.
+A job of one group of all ranks hangs at one call, dies, or ended; RAS counts beside it or does
+not. What each rank writes is mixed with the others' lines and with ordinary ones, some of it is
+cut, and each line gets the tag of the launcher. A verdict may say less than what is true, and
+nothing else.
 """
 
 import random
@@ -18,7 +19,23 @@ TAGS: dict[str, Callable[[int], str]] = {
     "kubectl": lambda rank: f"[pod/worker-{rank // 8}/main] ",
 }
 ORDINARY = ("step {} loss 2.31 lr 1e-4", "saving checkpoint {}", "INFO:root:epoch {} done", "")
-STATES = ("missing", "network", "mismatch", "ended", "alone")
+STATES = ("missing", "network", "mismatch", "ended", "alone", "died", "counted", "enqueued")
+_OUTSIDE = -1  # writes a line that is no rank's: a launcher, a scheduler, the kernel
+# The last words of jobs, what they mean, and whether they name the rank that died.
+DEATHS: tuple[tuple[str, str, bool], ...] = (
+    ("slurmstepd: error: Detected 1 oom_kill event in StepId=12.{rank}. Some step tasks have been "
+     "OOM Killed.", "out_of_memory", False),
+    ("[Tue May  5 06:16:00 2026] Out of memory: Killed process {pid} (python) total-vm:9kB",
+     "out_of_memory", False),
+    ("mpirun noticed that process rank {rank} with PID {pid} on node n1 exited on signal 9 "
+     "(Killed).", "crashed", True),
+    ("[ERROR] failed (exitcode: -11) local_rank: 2 (pid: {pid}) of binary: /usr/bin/python",
+     "crashed", False),
+    ("[ 98.5] NVRM: Xid (PCI:0000:3b:00): 79, pid={pid}, GPU has fallen off the bus.",
+     "gpu_error", False),
+    ("slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-05-05T06:16:00 DUE TO TIME LIMIT ***",
+     "cancelled", False),
+)  # fmt: skip
 
 
 @dataclass
@@ -29,14 +46,23 @@ class MadeLog:
     size: int
     culprit: int
     speakers: list[int]  # ranks whose call timed out, by the log
+    cause: tuple[str, str] | None = None  # of a job that died: what its last words mean, of whom
+    seq: int = 0  # of the call at which it hangs
     lines: list[tuple[int, str]] = field(default_factory=list)
 
     def text(self, tag: str) -> str:
-        return "".join(f"{TAGS[tag](rank)}{line}\n" for rank, line in self.lines)
+        tags = {rank: TAGS[tag](rank) for rank, _ in self.lines if rank != _OUTSIDE}
+        return "".join(f"{tags.get(rank, '')}{line}\n" for rank, line in self.lines)
 
 
-def timed_out(rank: int, seq: int, kind: str, elements: int, *, is_cut: bool) -> list[str]:
-    """Return what a rank's watchdog writes; cut: the line that names the group is missing."""
+def timed_out(
+    rank: int, seq: int, kind: str, elements: int, *, is_cut: bool, open_calls: tuple[int, ...] = ()
+) -> list[str]:
+    """Return what a rank's watchdog writes; cut: the line that names the group is missing.
+
+    `open_calls`: the numbers of all calls that are open, where there are others.
+    """
+    oldest, newest = min([seq, *open_calls]), max([seq, *open_calls])
     head = f"[rank{rank}]:[E1206 18:44:12.7152 ProcessGroupNCCL.cpp:"
     call = (
         f"{head}683] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum="
@@ -45,8 +71,8 @@ def timed_out(rank: int, seq: int, kind: str, elements: int, *, is_cut: bool) ->
     )
     counters = (
         f"{head}2453] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at "
-        f"work sequence id: {seq} PG status: last enqueued work: {seq}, last completed work: "
-        f"{seq - 1}"
+        f"work sequence id: {seq} PG status: last enqueued work: {newest}, last completed "
+        f"work: {oldest - 1}"
     )
     return [call] if is_cut else [call, counters]
 
@@ -58,7 +84,12 @@ def made_log(seed: int) -> MadeLog:
     ranks = list(range(size))
     log = MadeLog(dice.choice(STATES), size, dice.choice(ranks), [])
     written: dict[int, list[str]] = {rank: [] for rank in ranks}
-    if log.state == "ended":
+    log.seq = seq
+    if log.state == "enqueued":
+        for rank in ranks:
+            calls = dice.randint(3, 4) if rank == log.culprit else 5
+            written[rank] += _communicator(rank, size, calls)[:-1]
+    elif log.state == "ended":
         for rank in ranks:
             written[rank] += _communicator(rank, size, dice.randint(3, 5))
     else:
@@ -73,10 +104,30 @@ def made_log(seed: int) -> MadeLog:
         for rank in log.speakers:
             is_other = log.state == "mismatch" and rank == log.culprit
             call = ("BROADCAST", 5056) if is_other else ("ALLREDUCE", elements)
-            is_cut = rank != naming_rank and dice.random() < 0.3
-            written[rank] = timed_out(rank, seq, *call, is_cut=is_cut)
+            numbers = (seq, seq + dice.randint(1, 9)) if dice.random() < 0.3 else (seq,)
+            for number in reversed(numbers):  # a call that was enqueued behind it times out too
+                is_cut = rank != naming_rank and dice.random() < 0.3
+                written[rank] += timed_out(rank, number, *call, is_cut=is_cut, open_calls=numbers)
     log.lines = _interleaved(written, dice)
+    if log.state == "counted":
+        log.lines = [(0, line) for line in _even_report(size)] + log.lines
+    elif log.state == "died":
+        words, kind, names_rank = dice.choice(DEATHS)
+        line = words.format(rank=log.culprit, pid=4100 + log.culprit)
+        log.lines.insert(dice.randint(0, len(log.lines)), (_OUTSIDE, line))
+        log.cause = kind, str(log.culprit) if names_rank else ""
     return log
+
+
+def _even_report(size: int) -> list[str]:
+    """Return what RAS prints of one communicator in which all ranks are equally far."""
+    return [
+        "Communicators... (0.00s)",
+        "=============",
+        "Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors",
+        "    #  in group  per comm  per node  per comm  in group",
+        f"    0         1         1         8       {size:3}       {size:3}   RUNNING  OK",
+    ]
 
 
 def _communicator(rank: int, size: int, calls: int) -> list[str]:

@@ -20,7 +20,7 @@ class Finding:
     excluded: tuple[int, ...] = ()  # without which a restart may go well
     source: str | None = None
     group_desc: str | None = None
-    has_open_group: bool = False  # it may have more ranks than are told
+    has_open_group: bool = False  # it may have more ranks than are told of
 
     @property
     def group(self) -> GroupId | None:

@@ -184,7 +184,8 @@ def _described(finding: Finding, case: Case) -> Finding:
     group = finding.group
     description = (case.history.descriptions.get(group) or None) if group else None
     source = finding.source or case.source_of(finding.ranks)
-    is_open = group in case.history.open_ended
+    is_unnamed = group is not None and not group.name and group in case.history.inferred
+    is_open = group in case.history.open_ended or is_unnamed
     return replace(finding, source=source, group_desc=description, has_open_group=is_open)
 
 
