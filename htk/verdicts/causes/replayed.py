@@ -197,14 +197,17 @@ def _ranks_to_replay(trace: Trace) -> tuple[Mapping[str, pa.Table], str]:
 
 
 def _events_to_replay(tables: Mapping[str, pa.Table], steps: Steps) -> tuple[StepEvents, list[int]]:
-    """Return the activities and calls of all steps, or of as many as a graph has room for."""
+    """Return the activities and calls of all steps, or of as many as a graph has room for; without
+    a step that was cut, which waits for its data as long as a whole one."""
     if not tables["kernels"].num_rows:
         raise MissingTable("no GPU work")
     origin = int(numbers(tables["kernels"]["start_ns"]).min())
     many = tables["kernels"].num_rows
-    if many <= MOST_ACTIVITIES or len(steps.numbers) < 2:
+    whole = len(steps.numbers)
+    has_room = many <= MOST_ACTIVITIES and bool(truths(tables["step_windows"]["complete"]).all())
+    if has_room or whole < 2:
         return step_events(tables, steps, None, origin), []
-    chosen = _usual_run(steps, max(MOST_ACTIVITIES * len(steps.numbers) // many, 1))
+    chosen = _usual_run(steps, min(max(MOST_ACTIVITIES * whole // many, 1), whole))
     cycle = steps.cycle_for(chosen[0])
     calls = calls_of(tables, chosen, origin, cycle)
     activities = activities_of(tables, calls, chosen, origin, cycle)
