@@ -203,11 +203,11 @@ def _events_to_replay(tables: Mapping[str, pa.Table], steps: Steps) -> tuple[Ste
         raise MissingTable("no GPU work")
     origin = int(numbers(tables["kernels"]["start_ns"]).min())
     many = tables["kernels"].num_rows
-    whole = len(steps.numbers)
+    count = len(steps.numbers)
     has_room = many <= MOST_ACTIVITIES and bool(truths(tables["step_windows"]["complete"]).all())
-    if has_room or whole < 2:
+    if has_room or count < 2:
         return step_events(tables, steps, None, origin), []
-    chosen = _usual_run(steps, min(max(MOST_ACTIVITIES * whole // many, 1), whole))
+    chosen = _usual_run(steps, min(max(MOST_ACTIVITIES * count // many, 1), count))
     cycle = steps.cycle_for(chosen[0])
     calls = calls_of(tables, chosen, origin, cycle)
     activities = activities_of(tables, calls, chosen, origin, cycle)
