@@ -30,6 +30,7 @@ def match_measured_step(model: StepModel, recorded_ns: int, measured_ns: int) ->
     if measured_ns >= recorded_ns * (1 - _CLOSE):
         return model if slowest == 1 else speed_host_up(model, slowest)
     fastest = _FASTEST
+    times = slowest
     for _ in range(_ROUNDS):
         times = (slowest * fastest) ** 0.5
         tried = speed_host_up(model, times)

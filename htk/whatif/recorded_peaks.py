@@ -156,5 +156,5 @@ def _casts_of_weights(
 
 
 def _is_weight(dims: str, tokens: int | None) -> bool:
-    shape = next(iter(operator_shapes(dims)), ())
-    return 0 < len(shape) <= _OF_WEIGHTS and shape[0] != tokens
+    shapes = operator_shapes(dims)
+    return bool(shapes and shapes[0]) and len(shapes[0]) <= _OF_WEIGHTS and shapes[0][0] != tokens

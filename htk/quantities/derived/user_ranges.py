@@ -95,17 +95,20 @@ class UserRanges:
     def held(self, wanted: Mask) -> dict[int, Spans]:
         """Return when each thread of one file works inside wanted ranges, rows of `annotations`."""
         own = wanted[self._rows]
-        thread, start, end = (
-            column[own] for column in (self._ranges.thread, self._ranges.start, self._ranges.end)
-        )
+        thread = self._ranges.thread[own]
+        start = self._ranges.start[own]
+        end = self._ranges.end[own]
         spans = {
             int(k): union(start[thread == k], end[thread == k]) for k in np.unique(thread).tolist()
         }
         main = spans.get(int(self._main[0])) if len(self._main) else None
-        for k in self._autograd[self._works_for_main(self._autograd)].tolist() if main else ():
-            parts = [main, *([spans[k]] if k in spans else [])]
-            joined = (np.concatenate(side) for side in zip(*parts, strict=True))
-            spans[k] = union(*joined)
+        if main is None:
+            return spans
+        for k in self._autograd[self._works_for_main(self._autograd)].tolist():
+            parts = [main, spans[k]] if k in spans else [main]
+            starts = np.concatenate([part[0] for part in parts])
+            ends = np.concatenate([part[1] for part in parts])
+            spans[k] = union(starts, ends)
         return spans
 
     def _of_main(self, thread: Int32, time: Rows) -> Rows:
