@@ -216,7 +216,6 @@ def stage_memory(size: ModelSize, layout: Layout, stage: int) -> Memory:
     if layout.tensor > 1 and layout.sequence_parallel:
         working += _GATHERED * layout.tokens * size.hidden
     logits = _logits(layout) * layout.tokens * size.vocab if last else 0.0
-    working = max(working - logits, 0.0)  # logits are gone before a layer is computed again
     reserved = CONTEXT + COMMUNICATOR * layout.communicators
     held = each * in_flight(layout, stage)
     return replace(state, activations=held + working, logits=logits, reserved=reserved)

@@ -9,7 +9,7 @@ import pytest
 
 from htk.answers.ask import ask
 from htk.base.columns.arrow import numbers
-from htk.base.columns.nesting import nest
+from htk.base.columns.nesting import Nested
 from htk.traces.compare.runs import compare
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.hta_truth import asserted, hta_truth
@@ -136,8 +136,8 @@ def test_call_stacks(shared: Path) -> None:
 
 def nested(starts: list[int], lengths: list[int]) -> tuple[list[int], list[int]]:
     begin = np.array(starts, np.int64)
-    parents, depths = nest(np.zeros(len(begin), np.int32), begin, begin + np.array(lengths))
-    return parents.tolist(), depths.tolist()
+    spans = Nested(np.zeros(len(begin), np.int32), begin, begin + np.array(lengths))
+    return spans.parent.tolist(), spans.depth.tolist()
 
 
 def test_an_operator_without_length_is_of_the_one_that_calls_it(shared: Path) -> None:

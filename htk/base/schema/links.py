@@ -259,6 +259,14 @@ MEMORY_EXTENTS = table(
     reserved_bytes=(_I64, "The most that was reserved."),
 )
 
+SERVER_MARKS = table(
+    rank=(_I32, "Global rank."),
+    cycle=(_I32, "Profiling cycle."),
+    on_gpu=(_BOOL, "True for the GPU copy of a range."),
+    name=(TEXT, "What a server calls an iteration, or the capture of a graph."),
+    start_ns=(_I64, "Start, absolute."),
+    end_ns=(_I64, "End, absolute."),
+)
 STEP_MARKS = table(
     rank=(_I32, "Global rank."),
     cycle=(_I32, "Profiling cycle."),

@@ -48,6 +48,7 @@ PER_FILE: dict[str, str] = {  # cached beside the tables of the file, but for th
     "idle_costs": "htk.quantities.derived.idle_totals",
     "memory_extents": "htk.quantities.derived.totals",
     "step_marks": "htk.quantities.derived.totals",
+    "server_marks": "htk.quantities.derived.totals",
 }
 OVER_RANKS: dict[str, str] = {  # read all ranks at once
     "collective_matches": "htk.quantities.derived.match",

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, codes_of, number, numbers, text, truths, valid
+from htk.base.columns.arrow import boolean, codes_of, matching, number, numbers, text, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints
+from htk.base.names.server_ranges import is_capture_range, is_server_range
 from htk.base.schema.links import (
     GPU_WORK,
     KERNEL_TOTALS,
@@ -19,6 +20,7 @@ from htk.base.schema.links import (
     MEMORY_EXTENTS,
     OP_EXTENTS,
     OP_TOTALS,
+    SERVER_MARKS,
     STEP_MARKS,
 )
 
@@ -113,6 +115,17 @@ def step_marks(annotations: pa.Table) -> pa.Table:
     marks = annotations.filter(pa.array(valid(annotations["step"])))
     held = [name for name in STEP_MARKS.names if name in annotations.column_names]
     return total_table(STEP_MARKS, {name: marks[name] for name in held})
+
+
+def server_marks(annotations: pa.Table) -> pa.Table:
+    """Return the annotations by which servers mark iterations and captures, in their order."""
+    marks = annotations.filter(pa.array(matching(annotations["name"], _is_server_mark)))
+    held = [name for name in SERVER_MARKS.names if name in annotations.column_names]
+    return total_table(SERVER_MARKS, {name: marks[name] for name in held})
+
+
+def _is_server_mark(name: str) -> bool:
+    return is_server_range(name) or is_capture_range(name)
 
 
 def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:

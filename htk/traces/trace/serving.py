@@ -46,11 +46,11 @@ def serving_start(files: Sequence[TraceFile]) -> int | None:
 
 def _iterations(file: TraceFile) -> int | None:
     """Return when the first iteration of a server begins on the host; None: there is none."""
-    annotations = file.table("annotations")
-    if not annotations.num_rows:
+    marks = file.table("server_marks")
+    if not marks.num_rows:
         return None
-    named = matching(annotations["name"], is_server_range) & ~truths(annotations["on_gpu"])
-    return int(numbers(annotations["start_ns"])[named].min()) if named.any() else None
+    named = matching(marks["name"], is_server_range) & ~truths(marks["on_gpu"])
+    return int(numbers(marks["start_ns"])[named].min()) if named.any() else None
 
 
 def _captures_before(file: TraceFile, begin: int) -> bool:
@@ -59,10 +59,11 @@ def _captures_before(file: TraceFile, begin: int) -> bool:
 
 
 def _capture_ends(file: TraceFile) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    annotations, launches = file.table("annotations"), file.table("launches")
-    ranges = matching(annotations["name"], is_capture_range)
+    marks = file.table("server_marks")
+    launches = file.table("launches")
+    ranges = matching(marks["name"], is_capture_range)
     calls = matching(launches["name"], lambda name: "EndCapture" in name)
-    ends = (numbers(annotations["end_ns"])[ranges], numbers(launches["end_ns"])[calls])
+    ends = (numbers(marks["end_ns"])[ranges], numbers(launches["end_ns"])[calls])
     return np.concatenate(ends).astype(np.int64)
 
 

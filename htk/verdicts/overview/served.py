@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from htk.answers.ask import ask
-from htk.base.columns.arrow import codes_of, truths
+from htk.base.columns.arrow import codes_of, matching, truths
 from htk.base.columns.nesting import FILE
 from htk.base.core.humanize import format_duration, pluralize
 from htk.base.errors import HtkError
@@ -99,7 +99,7 @@ class ServedVerdict:
 
 def capture_alone(trace: Trace) -> str:
     """Return what to say of a server that but captures its graphs; "": this is none."""
-    _, names = codes_of(trace.tables["annotations"]["name"])
+    _, names = codes_of(trace.tables["server_marks"]["name"])
     listed = [str(name) for name in names.to_pylist()]
     captures = [name for name in listed if is_capture_range(name)]
     if not captures or any(is_server_range(name) for name in listed):
@@ -112,10 +112,9 @@ def capture_alone(trace: Trace) -> str:
 
 def served_verdict(trace: Trace) -> ServedVerdict | None:
     """Return what a server's iterations tell; None: none was recorded."""
-    annotations = trace.tables["annotations"]
-    codes, names = codes_of(annotations["name"])
-    ours = np.array([is_server_range(str(n)) for n in names.to_pylist()] + [False], bool)
-    if FILE in annotations.column_names or not (ours[codes] & ~truths(annotations["on_gpu"])).any():
+    marks = trace.tables["server_marks"]
+    iterations = matching(marks["name"], is_server_range) & ~truths(marks["on_gpu"])
+    if FILE in marks.column_names or not iterations.any():
         return None
     rows = [row for row in ask(trace, "serving_iterations").to_pylist() if row["elapsed_ns"]]
     first = rows[0]["rank"] if rows else None
