@@ -40,7 +40,11 @@ _OPERATIONS = "sample_traces/operation_rows/slow_worker.parquet"
 ELSEWHERE = {
     **dict.fromkeys(("alltoall_balance", "moe_balance"), "more/experts"),
     **dict.fromkeys(("pipeline_bubble", "comm_matrix"), "more/pipeline"),
-    **{"serving_iterations": "more/server", "comm_proxy": "more/proxy"},
+    **{
+        "serving_iterations": "more/server",
+        "iteration_times": "more/server",
+        "comm_proxy": "more/proxy",
+    },
     **{"link_counters": "more/links"},
     **dict.fromkeys(("straggler_slowdown", "straggler_whatif"), _OPERATIONS),
     **{f"slowdown_by_{what}": _OPERATIONS for what in ("stage", "type", "worker")},

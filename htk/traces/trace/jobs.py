@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import PurePath
 
+from htk.base.core.humanize import pluralize
 from htk.base.errors import TraceError, UsageError
 from htk.traces.trace.cycles import POLLED, is_copy, overlap_in_time, start_of
 from htk.traces.trace.file import FileRecording
@@ -47,10 +48,15 @@ def choose_job(files: list[RankedFile], wanted: str | None) -> list[RankedFile]:
     return jobs[alike[0]]
 
 
+def _name_first(files: list[RankedFile]) -> str:
+    more = ", …" if len(files) > 1 else ""
+    return f"{files[0].recording.source.file_name}{more}"
+
+
 def _list_jobs(jobs: dict[str, list[RankedFile]]) -> str:
     """Return how many jobs there are, and what each is called and has."""
     listed = [
-        f"{name} ({len(files)} files: {files[0].recording.source.file_name}, …)"
+        f"{name} ({pluralize(len(files), 'file')}: {_name_first(files)})"
         for name, files in list(jobs.items())[:_SHOWN]
     ]
     more = ", …" if len(jobs) > _SHOWN else ""

@@ -192,7 +192,7 @@ def test_jobs_and_damage_at_random_give_the_path_of_all_ranks(seed: int, tmp_pat
     assert differences(trace, [1, dice.randint(1, max(len(trace.ranks), 1))], step) == []
 
 
-@pytest.mark.parametrize("sample", ["simulated/llama2-7b", "kineto"])
+@pytest.mark.parametrize("sample", ["simulated/llama2-7b", "kineto/rank*.pt.trace.json"])
 def test_samples_give_the_path_of_all_ranks(sample: str) -> None:
     trace = open_trace(SAMPLES / sample)
     assert len(trace.ranks) > 1

@@ -13,7 +13,7 @@ from htk.traces.trace.trace import Trace
 from tests.kineto_file import kernel, launch, of_rank, op, span, write
 
 ROOT = Path(__file__).parents[4]
-SETS = ("kineto", "nsight", "xplane", "recorded/transformer")
+SETS = ("kineto/rank*.pt.trace.json", "nsight", "xplane", "recorded/transformer")
 
 
 def opened(path: Path) -> Trace:

@@ -77,7 +77,7 @@ def rgb(colour: str) -> str:
 
 def test_a_time_and_its_share_stand_apart() -> None:
     """Each with its unit, and no unit of the share in the heading of both."""
-    answer = ask(open_trace(ROOT / "sample_traces/kineto"), "time_breakdown")
+    answer = ask(open_trace(ROOT / "sample_traces/kineto/rank*.pt.trace.json"), "time_breakdown")
     shown, first = table(answer), answer.to_pylist()[0]
     time, share = format_duration(first["busy_ns"]), f"{first['busy_pct']:.1f} %"
     assert f'>{time}<small class="share">{share}</small></td>' in shown
