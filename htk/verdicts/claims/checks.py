@@ -191,13 +191,13 @@ def _state(job: ClaimedJob) -> Iterator[ClaimCheck]:
 
 
 def _step_memory(job: ClaimedJob) -> Iterator[ClaimCheck]:
-    """Check that the step fits in the lightest layout that the claim leaves open."""
-    lightest = lightest_plan(job)
+    """Check that the step of a described model fits in the lightest layout that is left open."""
+    lightest = None if job.model is None else lightest_plan(job)
     if lightest is None or lightest.p_oom < _SURELY_TOO_LARGE:
         return
     held = lightest.memory.total
     words = f"a step takes {held / 2**30:,.1f} GiB of each GPU, of whatever layout is left open"
-    needs = "a smaller micro-batch, more parallelism or offload"
+    needs = "a smaller micro-batch, checkpointing, more parallelism or offload"
     yield _if_it_fits("memory of a step", 100 * held / job.gpu.memory_bytes, words, needs)
 
 

@@ -32,7 +32,9 @@ def _planned(folder: Path) -> Rows:
             job.gpu, job.ranks, Numbers(step_s=row.step_ns / 1e9), job.model, precision=recipe,
             seq=job.seq, micro_batch=job.micro_batch, global_batch=job.global_batch,
             tensor_parallel=job.tensor_parallel, pipeline_parallel=job.pipeline_parallel,
-            virtual_stages=job.virtual_stages, checkpointing=job.checkpointing,
+            virtual_stages=job.virtual_stages,
+            # Sources seldom say whether layers are computed again: "none" may be unsaid.
+            checkpointing=None if job.checkpointing == "none" else job.checkpointing,
             gpus_per_node=job.gpus_per_node, context_parallel=job.context_parallel,
             expert_parallel=job.expert_parallel, strategy=job.strategy, kernels=job.kernels,
             attention=job.attention,
