@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMost = 64;  // spans: the twin is quadratic
 
 bool encloses(const Span& outer, const Span& inner) {
-  if (inner.start == inner.end && outer.end == inner.start) return outer.start != outer.end;
+  if (inner.end <= inner.start && outer.end == inner.start) return outer.end > outer.start;
   return outer.end > inner.start;
 }
 

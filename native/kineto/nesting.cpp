@@ -15,7 +15,7 @@ void nest(std::vector<Span>& spans, int32_t* parent, int32_t* depth) {
   std::vector<const Span*> open;
   for (const Span& span : spans) {
     auto closed = [&span](const Span& other) {
-      if (span.start == span.end && other.end == span.start) return other.start == other.end;
+      if (span.end <= span.start && other.end == span.start) return other.end <= other.start;
       return other.end <= span.start;
     };
     while (!open.empty() && (open.back()->thread != span.thread || closed(*open.back()))) open.pop_back();

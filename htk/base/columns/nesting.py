@@ -230,7 +230,7 @@ def nest_pure(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]
         strict=True,
     )
     for row, thread, start, end in spans:
-        instant = start == end
+        instant = end <= start
         while open_spans and (open_spans[-1][0] != thread or open_spans[-1][1] <= start):
             if instant and open_spans[-1][:2] == (thread, start) and open_spans[-1][4]:
                 break
