@@ -49,7 +49,7 @@ def by_all_pairs(rows):
 
 def encloses(began, length, inner):
     _thread, start, inner_length = inner
-    at_its_end = inner_length == 0 and length > 0 and began + length == start
+    at_its_end = inner_length <= 0 and length > 0 and began + length == start
     return began + length > start or at_its_end
 
 
