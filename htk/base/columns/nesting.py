@@ -139,10 +139,12 @@ class Nested:
         return innermost
 
     def _nested_around(self, thread: NDArray[np.integer], start: Rows) -> Rows:
-        """`around` for what many ended calls precede: as spans that end before they begin."""
+        """`around` for what many ended calls precede: as instants half a nanosecond later."""
         threads = np.append(self.thread, thread)
-        starts, ends = np.append(self.start, start), np.append(self.end, start - 1)
-        began = np.append(self._began, np.full(len(start), np.iinfo(np.int64).max))
+        halves = 2 * start + 1
+        starts = np.append(2 * self.start, halves)
+        ends = np.append(2 * self.end, halves)
+        began = np.append(self._began, np.zeros(len(start), np.int64))
         o = ordered(threads, starts, began, -ends)
         parents = np.append(o, NONE)[nest(_counted(threads[o]), starts[o], ends[o])[0]]
         innermost = np.empty(len(o), np.int64)
