@@ -236,7 +236,7 @@ def from_pieces(job: Job) -> Iterator[Prediction]:
 def from_small_steps(job: Job) -> Iterator[Prediction]:
     """Edits of what communication waits for, and of the type of matrix products."""
     buckets = replace(job, strategy="ddp", micro_batch=4)
-    single = replace(job, precision="fp32", micro_batch=4)
+    single = replace(job, precision="tf32", micro_batch=4)
     sharded = replace(job, micro_batch=2)
     cases = {
         buckets: [Case("bucket", f"{mb}MB", {"bucket_bytes": mb << 20}) for mb in (10, 100)],

@@ -48,6 +48,7 @@ class TrainingJob:
     seq: float | None = None  # tokens
     precision: str | None = None  # of matrix products
     checkpointing: str | None = None
+    captured: bool = False  # the whole step in a CUDA graph, whose gradients stay in memory
     gpu: Gpu | None = None
     layers: int | None = None
     heads: int | None = None
@@ -71,6 +72,11 @@ class TrainingJob:
     def data_ranks(self) -> int | None:
         """Return the ranks of a stage that hold the same parameters."""
         return _product(self.replicas, self.context)
+
+    @property
+    def is_single_precision(self) -> bool:
+        """Return whether matrix products take numbers of four bytes."""
+        return self.precision in ("fp32", "tf32")
 
     @property
     def global_batch(self) -> float | None:
@@ -185,7 +191,7 @@ def _bad_format(job: TrainingJob) -> Iterator[Fault]:
     if job.gpu is None or number_format in (None, "fp32"):
         return
     if not job.gpu.has(number_format):
-        have = [f for f in ("fp16", "bf16", "fp8", "fp4") if job.gpu.has(f)]
+        have = [f for f in ("tf32", "fp16", "bf16", "fp8", "fp4") if job.gpu.has(f)]
         words = f"{job.gpu.name} has no {number_format} matrix products; it has {', '.join(have)}"
         yield Fault("", words)
 

@@ -90,15 +90,17 @@ def _change(before: Held, job: TrainingJob, now: Memory, then: Memory, kept: flo
     """Return what an edited job makes of the recorded peaks."""
     assert before.peaks is not None
     reckoned = now.activations + now.logits
-    ratio = (then.activations + then.logits) / reckoned if reckoned else kept
+    wider = layout_of(job, before.layout).saved_bytes / before.layout.saved_bytes
+    ratio = (then.activations + then.logits) / reckoned if reckoned else kept * wider
     rest = float(before.peaks.growing.max())
     share = before.activations / rest if rest else 0.0  # what is gathered does not grow
-    several, was = (job.micro_batches or 1) > 1, before.layout.micro_batches > 1
+    several = (job.micro_batches or 1) > 1 or job.captured
+    was = before.layout.micro_batches > 1
     return PeakChange(
         state=then.state - now.state,
         growing=1 + share * (ratio - 1),
         optimizer=then.optimizer / now.optimizer if now.optimizer else 1.0,
-        casts=0.0 if job.precision == "fp32" else 1.0,
+        casts=0.0 if job.is_single_precision else 1.0,
         accumulates=None if several == was else several,
     )
 
@@ -125,6 +127,6 @@ def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
         micro_batches=round(job.micro_batches or 1),
         checkpointing=job.checkpointing or like.checkpointing,
         sequence_parallel=job.sequence_parallel,
-        element_bytes=_SINGLE if job.precision == "fp32" else _HALF,
-        saved_bytes=_SINGLE if job.precision == "fp32" else _HALF,
+        element_bytes=_SINGLE if job.is_single_precision else _HALF,
+        saved_bytes=_SINGLE if job.is_single_precision else _HALF,
     )

@@ -38,7 +38,7 @@ from htk.whatif.recorded_memory import held
 from htk.whatif.served_iteration import ServedIteration, of_server
 from htk.whatif.server_edits import refuse_training_edits
 from htk.whatif.step_model import StepModel, step_model
-from htk.whatif.uncertainty import PROFILER, at_least, narrowing, sigma_by_cause
+from htk.whatif.uncertainty import HOST_RUNS, PROFILER, at_least, narrowing, sigma_by_cause
 from htk.whatif.unrecorded_waits import without_unrecorded_waits
 from htk.whatif.waterfall import parts, waterfall
 
@@ -294,9 +294,11 @@ def _sigmas(
     """Return one standard deviation of the logarithm of the step, by cause."""
     sigmas = sigma_by_cause(start.gate, edited, step, here)
     is_host_measured = measured_ns is not None and start.launch_bound
-    host_share = 0.0 if is_host_measured else find_host_share(edited, here)
-    if host_share > 0:
+    host_share = find_host_share(edited, here)
+    if host_share > 0 and not is_host_measured:
         sigmas["profiler"] = PROFILER * host_share
+    elif host_share > 0 and edited.touched:
+        sigmas["host"] = math.hypot(sigmas.get("host", 0.0), HOST_RUNS * host_share)
     if start.left_out is not None:
         sigmas["left_out"] = uncertainty(edited, here)
     return sigmas

@@ -1,7 +1,5 @@
 """The training job that a recording shows, as far as it does: what it cannot tell is not known."""
 
-from collections import Counter
-
 import numpy as np
 
 from htk.base.columns.arrow import numbers
@@ -9,14 +7,13 @@ from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.left_out import left_out_of
 from htk.whatif.group_kinds import described_degree
 from htk.whatif.micro_batches import micro_batches
+from htk.whatif.number_format import recorded_format
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallel import tensor_degree
 from htk.whatif.parallelism import Sharded, replicated, sharded, shared_tokens
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
-
-_FORMATS = (("Float8", "fp8"), ("BFloat16", "bf16"), ("Half", "fp16"), ("float", "fp32"))
 
 
 def recorded_job(model: StepModel) -> TrainingJob:
@@ -43,7 +40,7 @@ def _recorded_job(model: StepModel) -> TrainingJob:
         micro_batch=seen.batch,
         micro_batches=micro_batches(model) or None,
         seq=None if length is None else length * (context or 1),
-        precision=_number_format(model),
+        precision=recorded_format(model),
         gpu=model.facts.device,
         heads=heads * tensor if heads else None,
         kv_heads=kv_heads * tensor if kv_heads else None,
@@ -65,20 +62,6 @@ def _shards(layout: Sharded | None) -> int | None:
     if layout is None:
         return None
     return 1 if layout.strategy == "ddp" else layout.ranks
-
-
-def _number_format(model: StepModel) -> str | None:
-    """Return the format of most matrix products' operands, as recorded; None: it is not."""
-    products = model.facts.family.isin("gemm", "convolution")
-    seen = Counter(
-        _first_format(types) for types in model.facts.types.rows(np.flatnonzero(products))
-    )
-    del seen[None]
-    return seen.most_common(1)[0][0] if seen else None
-
-
-def _first_format(types: str | None) -> str | None:
-    return next((number_format for word, number_format in _FORMATS if word in (types or "")), None)
 
 
 def _heads(model: StepModel) -> tuple[int | None, int | None]:

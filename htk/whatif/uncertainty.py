@@ -19,6 +19,9 @@ SITE = 0.0033  # spread of one system with itself: MLPerf v4.0, Llama-2-70B LoRA
 # What the profiler adds to a step that its host bounds: of 29 such steps on an H100, recorded with
 # shapes and memory, half took 1.2 times as long as without it, a tenth 1.9 times (bench/gpu).
 PROFILER = 0.25
+# A host is not as fast from run to run, either: steps of one job without the profiler, of batches
+# that its GPU was done with early, took from 10 to 18 ms.
+HOST_RUNS = 0.15
 _INDICATIVE = 2.0  # times wider
 # Gauss and Hermite's points for the variance of a function of a normal variable: 0 and ±√3, which
 # weigh 2/3 and 1/6; a kink that one sigma does not reach (communication comes to light) is seen.

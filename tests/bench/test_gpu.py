@@ -30,6 +30,26 @@ def test_a_host_that_the_profiler_slowed_down() -> None:
     assert abs(prediction.miss_pct) < 4
 
 
+@pytest.mark.parametrize(
+    ("before", "edits", "after", "most_pct"),
+    [
+        ("precision_tf32", {"precision": "fp32"}, "precision_fp32", 10),
+        ("base", {"graphs": "on"}, "base_graph", 8),
+        ("base_checkpointing", {"checkpointing": "off", "batch": "0.25x"}, "base_batch_1", 15),
+    ],
+)
+def test_edits_that_averages_hid(
+    before: str, edits: dict[str, str], after: str, most_pct: float
+) -> None:
+    """PyTorch multiplies single precision on vector units; gradients of a graph stay in memory;
+    recomputed layers cost the host more than their launches."""
+    prediction = predict_pair(RECORDED / before, RECORDED / after, edits)
+    assert prediction.miss_pct is not None and prediction.memory_miss_pct is not None
+    assert abs(prediction.miss_pct) < most_pct
+    assert abs(prediction.memory_miss_pct) < 6
+    assert prediction.is_held
+
+
 def test_edits_lead_from_one_job_to_the_other() -> None:
     job = {"batch": 4, "seq": 1024, "graph": False, "hidden": 2048}
     assert list_edits(job, job | {"batch": 8, "seq": 512}) == {"batch": "2x", "seq": "512"}

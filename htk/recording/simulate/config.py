@@ -178,12 +178,12 @@ class Config:
 
     @property
     def element_bytes(self) -> int:
-        return 4 if self.precision == "fp32" else 2
+        return 2 if self.precision == "bf16" else 4
 
     @property
     def element_type(self) -> str:
         """The type of tensors' elements, as the profiler writes it."""
-        return "float" if self.precision == "fp32" else "c10::BFloat16"
+        return "c10::BFloat16" if self.precision == "bf16" else "float"
 
     @property
     def decoder(self) -> Decoder:
@@ -262,8 +262,10 @@ def checked(config: Config) -> Config:
     """Return the configuration, or raise UsageError if there can be no such job."""
     if config.strategy not in STRATEGIES:
         raise UsageError(f"no strategy {config.strategy!r}; there are {', '.join(STRATEGIES)}")
-    if config.precision not in ("bf16", "fp32"):
-        raise UsageError(f"no precision {config.precision!r}; there are bf16, fp32")
+    if config.precision not in ("bf16", "tf32", "fp32"):
+        raise UsageError(f"no precision {config.precision!r}; there are bf16, tf32, fp32")
+    if config.precision == "tf32" and not config.device.has("tf32"):
+        raise UsageError(f"{config.device.name} has no tf32 matrix products; take fp32")
     if config.fsdp not in (1, 2):
         raise UsageError(f"no FSDP {config.fsdp}; there are 1, 2")
     if config.clocks not in CLOCKS:

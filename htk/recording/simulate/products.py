@@ -114,7 +114,7 @@ class ProductTimes:
 
     def _name(self, tall: int, wide: int, layout: str) -> str:
         device = self._config.device
-        if self._config.precision == "fp32":
+        if self._config.precision != "bf16":
             return self._name_of_single_precision(tall, wide, layout)
         if device.vendor == "amd":
             return f"Cijk_Ailk_Bljk_BBS_BH_MT{tall}x{wide}x64_MI16x16x16x1_{layout}"
@@ -123,11 +123,11 @@ class ProductTimes:
         return f"nvjet_tst_{tall}x{wide}_64x4_2x1_v_bz_{layout.upper()}"
 
     def _name_of_single_precision(self, tall: int, wide: int, layout: str) -> str:
-        """TF32 where the device has it, as `Times` takes its rate."""
+        """As `Times` takes its rate: of matrix units for TF32."""
         device = self._config.device
         if device.vendor == "amd":
             return f"Cijk_Ailk_Bljk_S_B_MT{tall}x{wide}x16_MI16x16x4x1_{layout}"
-        if not device.tf32_tflops:
+        if self._config.precision == "fp32":
             return f"{device.architecture}_sgemm_{tall}x{wide}_{layout}"
         sm = "sm80" if device.architecture == "ampere" else "sm90"
         return f"{sm}_xmma_gemm_f32f32_tf32f32_f32_{layout}_n_tilesize{tall}x{wide}x32_cublas"

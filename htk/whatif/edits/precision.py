@@ -1,118 +1,148 @@
 """Matrix products in another precision, by the rates that were measured on the GPU.
 
 fp8: each product's operands are scaled and cast first (read twice, written once); communication and
-all else stay. Between single precision and bf16 everything that moves memory changes by half.
+all else stay. Between single precision and 16 bits everything that moves memory changes by half; of
+a step whose weights are cast for its products (autocast), what works on single precision already
+stays, and casts go. The optimizer works on single precision in either.
+
+fp32 is computed by vector units, as PyTorch does unless it is told otherwise, and tf32 by matrix
+units. Where products of single precision ran in TF32 beside those in 16 bits, fp32 means that.
 """
 
+import math
 import re
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from htk.base.errors import UsageError
-from htk.physics.hardware import OF_PEAK, Gpu
-from htk.quantities.measures.op_work import in_tf32_by_name
+from htk.physics.hardware import Gpu
 from htk.whatif.edits.batch import SHORTEST_NS, grows
+from htk.whatif.host_cost import unlaunched
+from htk.whatif.number_format import names_tf32, recorded_format
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallel import smaller
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import rescaled
 
 NAME = "precision"
-HELP = "Type of matrix products: bf16, fp8, fp32 (as TF32 where the GPU has it). Low confidence."
-
-_BYTES = {"fp8": 2, "bf16": 2, "fp32": 4}  # of what is stored between products
-_VECTORS = re.compile(r"sgemm(?!.*tf32)|simt", re.I)
-_SCALED = 5  # bytes moved to scale and cast an element: 2 for its amax, 2 read, 1 written
-_TYPES = (
-    ("fp8", re.compile(r"float8|e4m3|e5m2", re.I)),
-    ("bf16", re.compile(r"bf16|bfloat16|half|fp16|_hhs_|h884|s16816", re.I)),
-    ("fp32", re.compile(r"\bfloat\b|tf32|sgemm|s1688gemm|fp32", re.I)),
+HELP = (
+    "Type of matrix products: bf16, fp16, fp8, tf32, or fp32 (by vector units, unless the "
+    "recording has such products in TF32). Low confidence."
 )
+
+# Bytes of what is stored between products.
+_BYTES = {"fp8": 2, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
+_SCALED = 5  # bytes moved to scale and cast an element: 2 for its amax, 2 read, 1 written
+_HALF_TYPES = re.compile(r"BFloat16|Half")
+_SINGLE_TYPE = re.compile(r"\bfloat\b")
+# Measured on an H100: products of a step reached 49 of the 67 TFLOP/s of its vector units, and
+# attention in single precision, for which there is no flash kernel, took six times as long.
+_OF_VECTORS = 0.73
+_ATTENTION = 6.0
 
 
 def apply(model: StepModel, value: str) -> StepModel:
     if value not in _BYTES:
         raise UsageError(f"{NAME} {value!r}: one of {', '.join(_BYTES)}")
-    now = _recorded(model)
+    now = recorded_format(model)
     if now is None:
         raise UsageError(
             f"{NAME}: neither types of operators nor kernel names tell the present one"
         )
-    if now == value:
-        return model.with_assumption(f"matrix products are {value} already")
     gpu = model.device
     if gpu is None:
         raise UsageError(f"{NAME}: the catalogue has no rates for {model.device_name!r}")
-    if value == "bf16" and not gpu.has("bf16"):
-        raise UsageError(f"{NAME}: {gpu.name} has no bf16 matrix products")
-    exact = now == "fp32" and not _in_tf32(model)  # computed by vector units, or unknown ones
-    ratio = (_vectors(gpu) if exact else _rate(gpu, now)) / _rate(gpu, value)
-    faster_peak = _peak(gpu, value, False) / _peak(gpu, now, exact)
+    wanted, words = _meant(model, value, now)
+    if now == wanted:
+        return model.with_assumption(f"matrix products are {wanted} already")
+    ratio = _rate(gpu, now) / _rate(gpu, wanted)
     gemm = model.facts.family.isin("gemm")
     length = model.lengths().astype(np.float64)
     floor = np.minimum(length, SHORTEST_NS)
     new = floor + (length - floor) * ratio
     if value == "fp8":
         new += _casts(model, gpu)
+    if wanted == "fp32":  # vector units are busy whatever the size of a product
+        by_work = _operations(model) / (1e3 * _rate(gpu, wanted))
+        new = np.where(by_work > 0, floor + by_work, new)
     changed = model.with_lengths(gemm, new)
-    moved = _BYTES[value] / _BYTES[now]
+    moved = _BYTES[wanted] / _BYTES[now]
+    convolution = model.facts.family.isin("convolution")
+    if moved != 1 and convolution.any():
+        slower = _rate(gpu, _of_convolutions(gpu, now)) / _rate(gpu, _of_convolutions(gpu, wanted))
+        changed = changed.with_lengths(convolution, floor + (length - floor) * slower)
     if moved != 1:
-        rest = (grows(model) | _optimizer(model)) & ~gemm
-        changed = changed.with_lengths(rest, floor + (length - floor) * moved)
-        comm = rescaled(changed, changed.is_comm, moved)
-        changed = changed.with_lengths(changed.is_comm, comm)
-        changed = replace(changed, facts=smaller(changed.facts, changed.is_comm, 1 / moved))
+        changed = _with_elements(changed, moved)
+        attention = model.facts.family.isin("attention")
+        changed = changed.with_lengths(attention, length * _ATTENTION ** (1 if moved > 1 else -1))
+        words.append(f"attention {_ATTENTION:g} times as {'slow' if moved > 1 else 'fast'}")
     return (
-        replace(changed, peak=model.peak * faster_peak, low_confidence=True)
-        .with_uncertainty("compute", 0.15)
+        replace(
+            changed,
+            peak=model.peak * _peak(gpu, wanted) / _peak(gpu, now),
+            low_confidence=True,
+        )
+        .with_uncertainty("compute", 0.15 if moved == 1 else 0.25)
         .with_assumption(
-            f"matrix products in {value} in place of {now}, {1 / ratio:.2f} times as fast by rates "
-            f"measured on {gpu.name}; attention as it was",
+            f"matrix products in {wanted} in place of {now}, {1 / ratio:.2f} times as fast by "
+            f"rates measured on {gpu.name}",
+            *words,
             *(("casts are kernels of their own; fused into others they would cost less",))
             * (value == "fp8"),
         )
     )
 
 
-def _recorded(model: StepModel) -> str | None:
-    """Return the type of most time in matrix products."""
-    acts, time_by_type = model.graph.activities, Counter[str]()
-    for k in np.flatnonzero([f == "gemm" for f in model.facts.family]).tolist():  # of one step
-        text = f"{model.facts.types[k] or ''} {acts.names[int(acts.name[k])]}"
-        dtype = next((name for name, rule in _TYPES if rule.search(text)), None)
-        if dtype:
-            time_by_type[dtype] += int(acts.length[k])
-    return time_by_type.most_common(1)[0][0] if time_by_type else None
+def _meant(model: StepModel, value: str, now: str) -> tuple[str, list[str]]:
+    """Return the format that is asked for, and how that was read."""
+    if value != "fp32" or now == "fp32":
+        return value, []
+    if now != "tf32" and names_tf32(model):
+        return "tf32", ["fp32 as TF32, in which the recording has such products"]
+    return "fp32", ["fp32 by vector units, PyTorch's default; in TF32 it would be --precision tf32"]
+
+
+def _with_elements(model: StepModel, moved: float) -> StepModel:
+    """Return the model whose elements take so many times the bytes, where they are of that type."""
+    length = model.lengths().astype(np.float64)
+    floor = np.minimum(length, SHORTEST_NS)
+    half, single = (model.facts.types.where(t.search) for t in (_HALF_TYPES, _SINGLE_TYPE))
+    casts = half & single & model.facts.op.isin("aten::copy_")
+    matrix = model.facts.family.isin("gemm", "convolution", "attention")
+    rest = grows(model) & ~matrix
+    if moved > 1 and casts.any():  # autocast
+        rest &= half & ~casts
+        model = unlaunched(model, casts)
+    changed = model.with_lengths(rest, floor + (length - floor) * moved)
+    comm = rescaled(changed, changed.is_comm, moved)
+    changed = changed.with_lengths(changed.is_comm, comm)
+    return replace(changed, facts=smaller(changed.facts, changed.is_comm, 1 / moved))
+
+
+def _of_convolutions(gpu: Gpu, name: str) -> str:
+    """Return the format of convolutions: PyTorch lets those in single precision run in TF32."""
+    return "tf32" if name == "fp32" and gpu.has("tf32") else name
 
 
 def _rate(gpu: Gpu, name: str) -> float:
     """Achievable, in 1e12 operations a second."""
-    rate = gpu.achievable_tflops(name)
+    if name == "fp32":
+        return _OF_VECTORS * _peak(gpu, name)
+    if name == "tf32" and not gpu.has("tf32"):
+        raise UsageError(f"{NAME}: {gpu.name} has no tf32 matrix products")
+    rate = gpu.achievable_tflops("bf16" if name == "fp16" else name)
     if rate is None:
         raise UsageError(f"{NAME}: {gpu.name} has no {name} matrix products")
     return rate
 
 
-def _in_tf32(model: StepModel) -> bool:
-    """Return whether products of single precision run on matrix units, as their names say."""
-    acts = model.graph.activities
-    gemm = model.facts.family.isin("gemm")
-    names = {acts.names[code] for code in acts.name[gemm].tolist()}
-    return not any(_VECTORS.search(name) for name in names) or any(map(in_tf32_by_name, names))
-
-
-def _vectors(gpu: Gpu) -> float:
-    return OF_PEAK * _peak(gpu, "fp32", True)
-
-
-def _peak(gpu: Gpu, name: str, exact: bool) -> float:
+def _peak(gpu: Gpu, name: str) -> float:
     """Return the dense peak that a utilisation is of, in 1e12 operations a second."""
-    peaks = {"fp8": gpu.fp8_tflops, "bf16": gpu.half_tflops, "fp32": gpu.tf32_tflops}
-    peak = gpu.fp32_tflops if exact else peaks[name] or gpu.fp32_tflops
-    return peak or gpu.half_tflops
+    single = gpu.fp32_matrix_tflops or gpu.fp32_tflops
+    peaks = {"fp8": gpu.fp8_tflops, "tf32": gpu.tf32_tflops, "fp32": single}
+    return peaks.get(name) or gpu.half_tflops
 
 
 def _casts(model: StepModel, gpu: Gpu) -> NDArray[np.float64]:
@@ -121,10 +151,17 @@ def _casts(model: StepModel, gpu: Gpu) -> NDArray[np.float64]:
     return elements * _SCALED / gpu.achievable_memory_gbps
 
 
+def _operations(model: StepModel) -> NDArray[np.float64]:
+    """Operations of each product; 0 where its shapes are not known."""
+
+    def of_shapes(dims: str | None) -> float:
+        shapes = [shape for shape in operator_shapes(dims or "") if len(shape) >= 2][-2:]
+        is_product = len(shapes) == 2 and shapes[0][-1] == shapes[1][-2]
+        return 2.0 * math.prod(shapes[0]) * shapes[1][-1] if is_product else 0.0
+
+    return model.facts.dims.mapped(of_shapes, np.float64)
+
+
 def _elements(dims: str) -> int:
     shapes = [shape for shape in operator_shapes(dims) if len(shape) >= 2]
     return sum(int(np.prod(s)) for s in shapes[-2:] if all(isinstance(n, int) for n in s))
-
-
-def _optimizer(model: StepModel) -> NDArray[np.bool_]:
-    return model.facts.family.isin("optimizer")

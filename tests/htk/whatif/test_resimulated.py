@@ -170,7 +170,7 @@ def check_parts(start: Baseline, changed: Path, edit: tuple[str, str], off: floa
         (MIXTURE, ("ep", "2"), {"expert_parallel": 2}, 0.05),
         (MIXTURE | {"expert_skew": 0.5}, ("balanced_experts", "on"), {"expert_skew": 0.0}, 0.03),
         ({"plants": ("straggler:rank=1",)}, ("fix_rank", "1"), {"plants": ()}, 0.03),
-        ({"precision": "fp32"}, ("precision", "bf16"), {"precision": "bf16"}, 0.03),
+        ({"precision": "tf32"}, ("precision", "bf16"), {"precision": "bf16"}, 0.03),
         ({"strategy": "ddp"}, ("tp", "2"), {"tensor_parallel": 2}, 0.03),
     ],
 )

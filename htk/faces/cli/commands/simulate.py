@@ -71,7 +71,7 @@ PLANTED = (
     help="A server's GPUs reduce by kernels of its own, which no record tells.",
 )
 @click.option("--context", type=int, help="Tokens that each request looks back on. [1024]")
-@click.option("--precision", help="Type of matrix products: bf16 or fp32.")
+@click.option("--precision", help="Type of matrix products: bf16, tf32 or fp32.")
 @click.option("--steps", type=int, help="Number of recorded steps. [3]")
 @click.option(
     "--first-step",

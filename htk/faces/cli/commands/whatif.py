@@ -16,7 +16,7 @@ from htk.faces.cli.commands.options import price_option, run_tokens_option, site
 EDIT_HELP = {
     "replace": "Kernels, operators, modules: PATTERN=2x, =fused, =gone[,claimed=1.6x].",
     "hardware": "Another GPU of the catalogue: h100. Low confidence.",
-    "precision": "Type of matrix products: bf16, fp8, fp32. Low confidence.",
+    "precision": "Type of matrix products: bf16, fp16, fp8, tf32, fp32. Low confidence.",
     "batch": "Micro-batch: 2x the recorded one, 64, or global=512 samples of all ranks.",
     "seq": "Tokens per sequence: 2048, 2x, or 512:0.7,2048:0.3[,packed].",
     "serving": "Server: requests=2x,context=4096,prefill=2x,chunk=2048,captured=64,weights=int4,"

@@ -11,6 +11,7 @@ BF16 = '["c10::BFloat16", "c10::BFloat16"]'
 STEP = (
     Act("mm", 102_500, types=BF16, op="aten::mm"),
     Act("norm", 12_500, family="norm", op="aten::norm"),
+    Act("attends", 10_000, family="attention", op="aten::_flash_attention_forward"),
     comm("r", 1000, "all_reduce"),
 )
 
@@ -30,25 +31,55 @@ def test_operands_are_cast() -> None:
     assert found == round(2500 + 100_000 * 794.5 / 1402.6 + casts)
 
 
-def test_single_precision_moves_twice_as_much() -> None:
-    found = precision.apply(small_model(STEP, device_name=H100), "fp32")
-    assert length(found, "mm") == round(2500 + 100_000 * 794.5 / (0.8 * 494))
+@pytest.mark.parametrize(("value", "tflops"), [("tf32", 0.8 * 494), ("fp32", 0.73 * 67)])
+def test_single_precision_moves_twice_as_much(value: str, tflops: float) -> None:
+    found = precision.apply(small_model(STEP, device_name=H100), value)
+    assert length(found, "mm") == round(2500 + 100_000 * 794.5 / tflops)
     assert length(found, "norm") == 2500 + 20_000
+    assert length(found, "attends") == 60_000
 
 
-def test_utilisation_is_of_the_new_peak() -> None:
-    halved = precision.apply(small_model(STEP, device_name=H100), "fp32")
-    assert halved.peak == pytest.approx(494 / 989)
-    assert precision.apply(small_model(STEP, device_name=H100), "fp8").peak == pytest.approx(
-        1979 / 989
+def test_products_on_vector_units_take_as_long_as_their_operations() -> None:
+    dims = "[[1024, 512], [512, 2048]]"  # 2^31 operations; part-filled matrix units had taken long
+    model = small_model((Act("mm", 102_500, types=BF16, dims=dims),), device_name=H100)
+    found = precision.apply(model, "fp32")
+    assert length(found, "mm") == round(2500 + 2**31 / (0.73 * 67_000))
+
+
+def test_fp32_is_what_the_recording_has_in_single_precision() -> None:
+    single = Act("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n", 20_000, types='["float", "float"]')
+    found = precision.apply(small_model((*STEP, single), device_name=H100), "fp32")
+    assert length(found, "mm") == round(2500 + 100_000 * 794.5 / (0.8 * 494))
+    assert any("fp32 as TF32" in words for words in found.assumptions)
+
+
+def test_a_job_in_tf32_can_do_without() -> None:
+    kernel = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n"
+    step = (Act(kernel, 102_500, types='["float", "float"]', op="aten::mm"),)
+    found = precision.apply(small_model(step, device_name=H100), "fp32")
+    assert length(found, kernel) == round(2500 + 100_000 * 0.8 * 494 / (0.73 * 67))
+
+
+def test_weights_cast_for_products_need_no_cast_in_single_precision() -> None:
+    """Autocast: the norm takes single precision already, the optimizer too."""
+    both = '["c10::BFloat16", "float"]'
+    step = (
+        Act("mm", 102_500, types=BF16, op="aten::mm"),
+        Act("cast", 30_000, types=both, op="aten::copy_", family="copy"),
+        Act("norm", 12_500, types='["float"]', family="norm", op="aten::rms_norm"),
+        Act("act", 12_500, types=BF16, family="elementwise", op="aten::silu"),
+        Act("adam", 50_000, family="optimizer", op="aten::_foreach_add_"),
     )
+    found = precision.apply(small_model(step, device_name=H100), "tf32")
+    lengths = [length(found, name) for name in ("cast", "norm", "act", "adam")]
+    assert lengths == [0, 12_500, 2500 + 20_000, 50_000]
 
 
 @pytest.mark.parametrize(
     ("kernel", "tflops"),
     [
         ("cutlass_80_tensorop_s1688gemm_128x128_32x3_tn_align4", 0.8 * 494),  # TF32
-        ("ampere_sgemm_128x64_tn", 0.8 * 67),  # vector units
+        ("ampere_sgemm_128x64_tn", 0.73 * 67),  # vector units
     ],
 )
 def test_single_precision_is_as_fast_as_its_kernels_say(kernel: str, tflops: float) -> None:

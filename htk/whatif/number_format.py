@@ -1,0 +1,55 @@
+"""The number format of a recorded step's matrix products."""
+
+import re
+from collections import Counter
+
+import numpy as np
+
+from htk.quantities.measures.op_work import in_tf32_by_name
+from htk.whatif.step_model import StepModel
+
+_VECTORS = re.compile(r"sgemm(?!.*tf32)|simt", re.I)
+_FORMATS = (
+    ("fp8", re.compile(r"float8|e4m3|e5m2", re.I)),
+    ("bf16", re.compile(r"bf16|bfloat16", re.I)),
+    ("fp16", re.compile(r"half|fp16|_hhs_|h884|s16816", re.I)),
+    ("fp32", re.compile(r"\bfloat\b|tf32|sgemm|s1688gemm|fp32", re.I)),
+)
+
+
+def recorded_format(model: StepModel) -> str | None:
+    """Return the format of most time in matrix products and convolutions: fp8, bf16, fp16, tf32 or
+    fp32; None: neither types of operators nor names of kernels tell it."""
+    return model.once("number format", lambda: _recorded_format(model))
+
+
+def _recorded_format(model: StepModel) -> str | None:
+    activities = model.graph.activities
+    products = np.flatnonzero(model.facts.family.isin("gemm", "convolution"))
+    time_by_format = Counter[str]()
+    for row, types in zip(products.tolist(), model.facts.types.rows(products), strict=True):
+        text = f"{types or ''} {activities.names[int(activities.name[row])]}"
+        number_format = next((name for name, rule in _FORMATS if rule.search(text)), None)
+        if number_format:
+            time_by_format[number_format] += int(activities.length[row])
+    if not time_by_format:
+        return None
+    most = time_by_format.most_common(1)[0][0]
+    return "tf32" if most == "fp32" and _runs_in_tf32(model) else most
+
+
+def names_tf32(model: StepModel) -> bool:
+    """Return whether the name of some matrix product says that it multiplies in TF32."""
+    return any(map(in_tf32_by_name, _product_names(model)))
+
+
+def _runs_in_tf32(model: StepModel) -> bool:
+    """Return whether products of single precision run on matrix units, as their names say."""
+    if model.device is not None and not model.device.has("tf32"):
+        return False
+    return names_tf32(model) or not any(map(_VECTORS.search, _product_names(model)))
+
+
+def _product_names(model: StepModel) -> set[str]:
+    names = model.graph.activities
+    return {names.names[code] for code in names.name[model.facts.family.isin("gemm")].tolist()}
