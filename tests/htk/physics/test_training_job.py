@@ -33,7 +33,7 @@ JOB = TrainingJob(
         ({"sequence_parallel": True}, "goes with tensor parallelism, which is 1: take 2"),
         ({"strategy": "hybrid_shard", "shards": 3}, "take 2 or 4"),
         ({"experts": 8, "expert": 3}, "take 2 or 4"),
-        ({"precision": "fp8"}, "a100-80gb has no fp8 matrix products; it has fp16, bf16"),
+        ({"precision": "fp8"}, "a100-80gb has no fp8 matrix products; it has tf32, fp16, bf16"),
         ({"gpu": gpu("t4")}, "t4 has no bf16 matrix products; it has fp16"),
         ({"ranks": 0}, "at least 1"),
     ],

@@ -7,24 +7,25 @@ from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.products import ProductTimes
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
 @pytest.mark.parametrize(
     ("gpu", "library"),
     [("a100-80gb", "cublas"), ("h100", "cublas"), ("mi300x", "tensile")],
 )
 def test_a_product_is_named_as_its_type(gpu: str, library: str, precision: str) -> None:
-    """Single precision runs as TF32 where the GPU has it, on its matrix units."""
+    """All of them run on matrix units."""
     config = checked(Config(gpu=gpu, precision=precision))
     name = ProductTimes(config, 1.0, 1.0).timed(512, 1024, 2048, "tn").name
     kind = kind_of(name, "kernel")
     assert (kind.family, kind.library, kind.tensor_core) == ("gemm", library, True)
     half = "bf16" in name or "nvjet_tst" in name or "BBS" in name
     assert half == (precision == "bf16")
-    assert ("tf32" in name) == (precision == "fp32" and library == "cublas")
+    assert ("tf32" in name) == (precision == "tf32" and library == "cublas")
 
 
-def test_without_tf32_single_precision_has_no_tensor_cores() -> None:
-    config = Config(gpu="v100-32gb", precision="fp32")
+@pytest.mark.parametrize(("gpu", "family"), [("v100-32gb", "volta"), ("h100", "hopper")])
+def test_single_precision_runs_on_vector_units(gpu: str, family: str) -> None:
+    config = Config(gpu=gpu, precision="fp32")
     name = ProductTimes(config, 1.0, 1.0).timed(512, 1024, 2048, "tn").name
-    assert name.startswith("volta_sgemm_")
+    assert name.startswith(f"{family}_sgemm_")
     assert kind_of(name, "kernel").tensor_core is False

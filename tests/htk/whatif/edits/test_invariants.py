@@ -82,6 +82,13 @@ def test_perfect_realistic_serial(model: StepModel) -> None:
 @settings(max_examples=20, deadline=None)
 @given(models())
 def test_bounds_never_lose(model: StepModel) -> None:
-    for name in ("no_skew", "remove_syncs", "graphs", "overlap"):
+    for name in ("no_skew", "remove_syncs", "overlap"):
         value = "perfect" if name == "overlap" else "on"
         assert after(model, name, value) <= period(model)
+
+
+@settings(max_examples=20, deadline=None)
+@given(models())
+def test_a_graph_loses_no_more_than_zeroed_gradients(model: StepModel) -> None:
+    of_optimizer = model.lengths()[model.facts.family.isin("optimizer")].sum()
+    assert after(model, "graphs", "on") <= period(model) + of_optimizer
