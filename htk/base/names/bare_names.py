@@ -1,4 +1,4 @@
-"""The name of a kernel's function itself, out of what profilers record."""
+"""The name of a kernel's function itself, out of what profilers record, and the words of a name."""
 
 import re
 from functools import lru_cache
@@ -6,6 +6,11 @@ from functools import lru_cache
 _RETURN_TYPE = re.compile(r"^std::enable_if<.*?>::type ")
 _BRACKETS = re.compile(r"([<>(])")
 _LENGTH = re.compile(r"L?(\d+)")
+# Types of few bits stand first: their letters and digits would be torn apart.
+_WORD = re.compile(
+    r"(?i:bfloat16|bf16|tf32|fp\d+|(?:mx|nv)fp\d|mxe[2345]m[0-7]|e[2345]m[0-7]|int[48])"
+    r"|[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+"
+)
 
 
 @lru_cache(maxsize=100_000)
@@ -40,3 +45,8 @@ def _of_mangled(name: str) -> str:
     if nested and name[position : position + 1] not in ("", "E", "I"):
         return ""  # no mangled name, though it begins like one
     return "::".join(part for part in parts if not part.startswith("_GLOBAL__N"))
+
+
+def spell_words(name: str) -> str:
+    """Return the words of a name between underscores: `BatchedGemm` is `_batched_gemm_`."""
+    return f"_{'_'.join(_WORD.findall(name))}_".lower()

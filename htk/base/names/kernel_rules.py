@@ -12,7 +12,7 @@ FAMILIES = OrderedRules(
         (
             "optimizer",
             "multi_tensor_apply adam_ adamw_ adamfunctor adamwfunctor adamkernel foreach lamb_"
-            " sgd_ fusedoptim",
+            " sgd_ fusedoptim applyadam",
         ),
         (
             "copy",  # before the owners of caches and layouts
@@ -53,13 +53,15 @@ FAMILIES = OrderedRules(
         (
             "convolution",
             "conv(?!er) wgrad dgrad fprop im2col im2d2col col2im vol2col cask_cudnn winograd"
-            " igemm_fwd igemm_bwd igemm_wrw bwd_weight bwd_data implicit_gemm scudnn fft2d"
+            " igemm_fwd igemm_bwd igemm_wrw bwd_weight bwd_data implicit_gemm fft2d"
+            " 884cudnn 1688cudnn 16816cudnn scudnn hcudnn"
             " filtgemm calc_bias_diff",
         ),
         (
             "gemm",
             "gemm(?!a(?:_|$|rms)) cutlass cublas cijk_ splitk gemv nvjet _mm_ matmul"
-            " dot_kernel wmma mfma xmma machete marlin bmm_ epilogue::impl scal_kernel fc-dtype",
+            " dot_kernel wmma mfma xmma machete marlin bmm_ epilogue::impl scal_kernel fc-dtype"
+            " wvspltk mul_mat_",
         ),
         (
             "norm",
@@ -180,34 +182,54 @@ LIBRARIES = OrderedRules(
     )
 )
 
-# Asked of the whole name in small letters.
+# Whether a kernel of a family that multiplies does so on matrix units. Asked of the words of its own
+# name, spelled `_volta_h884_cudnn_`: of what is known to do no products, or plain ones.
 MATRIX_UNITS = OrderedRules(
     (
-        (False, "_ffma_"),
-        (True, "tensorop xmma mfma wmma _tensor1 _tensor8"),  # whatever else the name says
+        (False, "_ffma_ _simt_ _dl_ _sm50_"),
         (
-            False,
-            "sgemm(?!.*tf32) simt dgemm gcgemm ffma gemv gemmsn gemmk1 dot_kernel scal_kernel"
-            " scudnn reduce winograd alg0_engine dgrad_engine epilogue::impl bias_diff",
+            True,  # instructions, and libraries that use nothing else
+            "_tensorop_ _xmma_ _wmma_ _mma_ _hmma_ _imma_ _dmma_ _bmma_ _qmma_ _gmma_ _hgmma_"
+            " _igmma_ _qgmma_ _wgmma_ _umma_ _utcmma_ _tcgen05_ _xdl_ _xdlops_ _mmac_ _dpas_ _nvjet_"
+            r" _marlin_ _machete_ _(?:mfma|gtcx?)\d*_ _tensor\d+_"
+            # What sums, and the shape of one instruction: s884, h1688, i8816, s161616.
+            r" _[a-z](?:884|1688|16816|161616|8816|16832|88128|16864|168128|168256|64\d{3,6})_",
+        ),
+        (None, "_reduce_scatter_"),  # products that communicate, not parts of one that are summed
+        (
+            False,  # beside the products
+            "_combine_ _convert_ _preprocess_ _postprocess_ _prepare_ _metadata_ _merge_ _offset_"
+            " _offsets_ _routing_ _indices_ _histogram_ _gating_ _topk_ _permute_ _finalize_"
+            " _reduce_ _kreduce_ _reduction_ _epilogue_impl_ _bias_diff_ _build_ _align_ _args_ _init_"
+            " _flip_ _im2_ _im2col_ _col2im_ _vol2col_ _bitmatrix_ _count_ _clear_ _dot_do_ _grad_dot_ _odo_ _sum_od_"
+            " _stage2_ _state_passing_ _fused_gate_ _dev_activation_ _sum_ _transform_ _layout_",
         ),
         (
+            False,  # products row by row, in plain arithmetic or through transforms
+            "_dgemm_ _cgemm_ _zgemm_ _gcgemm_ _scudnn_ _dcudnn_ _gemv_ _gemvx_ _gemv2_ _gemm_sn_"
+            " _gemmk1_ _dot_kernel_ _scal_ _naive_ _half_q_half_ _mul_mat_vec_ _winograd_ _fft1_ _fft2_ _depthwise _grouped_direct_ _alg0_ _dgrad_engine_"
+            " _conv1_ _multihead_ _decode_with_ _paged_attention_v _recurrent_ _selective_"
+            " _convolve_sgemm_",
+        ),
+        (False, r"_sgemm_(?!.*_tf32_) _fmha_cutlass_[fb]_f32_.*_sm7[05]_"),
+        (
             True,
-            "16816 1688 884 hmma imma gmma nvjet flash_ flashatt fmha xdl _gtcx marlin machete"
-            " prefillwith qk_int i8816 i16832 ^bmm_"
-            " (?:bf16|f16|fp16|e4m3|s8|tf32|fp8|fp4|e2m1).*(?:gemm|matmul|mqa_logits)"
-            r" (?:gemm|matmul_ogs)\w*_(?:bf16|fp16|fp8|e4m3)",
+            "_fmha_ _flash_ _deep_gemm_ _prefill_with_ _qk_int_ _gemm_xdl_ _fmoe_ _xqa_ _bmm_mxe"
+            " _bmm_e2m1_ _bmm_e4m3_ _bmm_bfloat16_ _bmm_fp16_ _matmul_ogs_ _mat_mul_v[23]_"
+            " ^_grouped_matmul_$ _ck_tile_kentry_.*_gemm_ _kernel_moe_gemm_",
+        ),
+        (
+            True,  # written in Triton with `tl.dot`, whose operands go to matrix units
+            "^_attn_fwd_$ ^_fwd_kernel_$ ^_fwd_grouped_kernel_stage1_$ ^_kernel_unified_attention_"
+            " ^_fused_moe_kernel_ ^_chunk_scan_fwd_ ^_chunk_state_fwd_ ^_chunk_gated_delta_rule_fwd_"
+            " ^_chunk_gla_fwd_ ^_sage_fwd_",
         ),
     )
 )
-# Asked of the own name of what belongs to attention: what stands before and after its products,
-# and what multiplies by dots.
-NO_PRODUCTS = OrderedRules(
-    (
-        (
-            False,
-            "combine convert convertdq dot_do_o ograddoto preprocess postprocess prepare metadata"
-            " merge_ mergestate attentionsum paged_attention_v masked_multihead batchdecodewith"
-            " singledecodewith clear_dkvaccum reduce_segments",
-        ),
-    )
+
+# Else the types of the operands, asked of the spelled words of the whole name.
+_PRODUCT = "(?:gemm|matmul|mm|bmm|fprop|dgrad|wgrad|mqa_logits)"
+_FEW_BITS = "x?(?:bf16|bfloat16|f16|fp16|half|e4m3|e5m2|fp8|e2m1|fp4|mxfp4|nvfp4|tf32|int8|s8|int4)"
+MATRIX_TYPES = OrderedRules(
+    ((True, f"_{_PRODUCT}(?=_).*_{_FEW_BITS}_ _{_FEW_BITS}(?=_).*_{_PRODUCT}_"),)
 )

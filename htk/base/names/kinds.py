@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from htk.base.names.bare_names import bare_name
+from htk.base.names.bare_names import bare_name, spell_words
 from htk.base.names.collectives import comm_rule
 from htk.base.names.kernel_rules import (
     FAMILIES,
@@ -12,8 +12,8 @@ from htk.base.names.kernel_rules import (
     FUNCTIONS,
     INDUCTOR,
     LIBRARIES,
+    MATRIX_TYPES,
     MATRIX_UNITS,
-    NO_PRODUCTS,
 )
 
 
@@ -44,7 +44,7 @@ _UNTELLING = (
     "kernel_cutlass_kernel_",
     "kernel_cutlass_",
 )
-_MATRIX_FAMILIES = ("gemm", "convolution", "attention", "moe")
+_MATRIX_FAMILIES = ("gemm", "convolution", "attention", "moe", "recurrent")
 _MATRIX_INSTRUCTION = re.compile(r"_MI\d+x\d+")  # Tensile: absent where plain FMAs do the work
 # Copies and sets that the driver runs as kernels: its own, and those of MTIA.
 _COPIES = re.compile(r"^dma|^__amd_rocclr_copy|^Memcpy ")
@@ -89,13 +89,12 @@ def _family(bare: str, name: str) -> str:
 
 
 def _tensor_core(bare: str, name: str, family: str) -> bool | None:
-    if family in ("other", "recurrent"):
+    if family == "other":
         return None
     if family not in _MATRIX_FAMILIES:
         return False
     if name.startswith("Cijk_"):
         return bool(_MATRIX_INSTRUCTION.search(name))
     own = name if _ANY_TEMPLATE.search(bare) else bare
-    if family == "attention" and NO_PRODUCTS.first(own.lower()) is False:
-        return False
-    return MATRIX_UNITS.first(name.lower())
+    decided = MATRIX_UNITS.first(spell_words(own))
+    return MATRIX_TYPES.first(spell_words(name)) if decided is None else decided

@@ -42,7 +42,7 @@ ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
             "flash_attention",
             True,
         ),
-        ("attn_fwd", "attention", "triton", None),
+        ("attn_fwd", "attention", "triton", True),
         (
             "void vllm::reshape_and_cache_flash_kernel<__hip_bfloat16, __hip_bfloat16>(T*)",
             "copy",
