@@ -10,7 +10,7 @@ def test_by_hand() -> None:
     rows = [
         (0, GEMM, "gemm", "compute", 60),
         (0, "volta_sgemm_128x32_nn", "gemm", "compute", 20),
-        (0, "attn_fwd", "attention", "compute", 10),
+        (0, "micro_sdpa", "attention", "compute", 10),
         (1, "Memset (Device)", "set", "memory", 10),
     ]
     kernels = [
