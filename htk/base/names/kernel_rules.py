@@ -182,15 +182,16 @@ LIBRARIES = OrderedRules(
     )
 )
 
-# Whether a kernel of a family that multiplies does so on matrix units. Asked of the words of its own
-# name, spelled `_volta_h884_cudnn_`: of what is known to do no products, or plain ones.
+# Whether a kernel of a family that multiplies does so on matrix units. Asked of the words of its
+# own name, spelled `_volta_h884_cudnn_`.
 MATRIX_UNITS = OrderedRules(
     (
         (False, "_ffma_ _simt_ _dl_ _sm50_"),
         (
             True,  # instructions, and libraries that use nothing else
             "_tensorop_ _xmma_ _wmma_ _mma_ _hmma_ _imma_ _dmma_ _bmma_ _qmma_ _gmma_ _hgmma_"
-            " _igmma_ _qgmma_ _wgmma_ _umma_ _utcmma_ _tcgen05_ _xdl_ _xdlops_ _mmac_ _dpas_ _nvjet_"
+            " _igmma_ _qgmma_ _wgmma_ _umma_ _utcmma_ _tcgen05_ _xdl_ _xdlops_ _mmac_"
+            " _dpas_ _nvjet_"
             r" _marlin_ _machete_ _(?:mfma|gtcx?)\d*_ _tensor\d+_"
             # What sums, and the shape of one instruction: s884, h1688, i8816, s161616.
             r" _[a-z](?:884|1688|16816|161616|8816|16832|88128|16864|168128|168256|64\d{3,6})_",
@@ -200,14 +201,17 @@ MATRIX_UNITS = OrderedRules(
             False,  # beside the products
             "_combine_ _convert_ _preprocess_ _postprocess_ _prepare_ _metadata_ _merge_ _offset_"
             " _offsets_ _routing_ _indices_ _histogram_ _gating_ _topk_ _permute_ _finalize_"
-            " _reduce_ _kreduce_ _reduction_ _epilogue_impl_ _bias_diff_ _build_ _align_ _args_ _init_"
-            " _flip_ _im2_ _im2col_ _col2im_ _vol2col_ _bitmatrix_ _count_ _clear_ _dot_do_ _grad_dot_ _odo_ _sum_od_"
+            " _reduce_ _kreduce_ _reduction_ _epilogue_impl_ _bias_diff_ _build_ _align_"
+            " _args_ _init_"
+            " _flip_ _im2_ _im2col_ _col2im_ _vol2col_ _bitmatrix_ _count_ _clear_"
+            " _dot_do_ _grad_dot_ _odo_ _sum_od_"
             " _stage2_ _state_passing_ _fused_gate_ _dev_activation_ _sum_ _transform_ _layout_",
         ),
         (
             False,  # products row by row, in plain arithmetic or through transforms
             "_dgemm_ _cgemm_ _zgemm_ _gcgemm_ _scudnn_ _dcudnn_ _gemv_ _gemvx_ _gemv2_ _gemm_sn_"
-            " _gemmk1_ _dot_kernel_ _scal_ _naive_ _half_q_half_ _mul_mat_vec_ _winograd_ _fft1_ _fft2_ _depthwise _grouped_direct_ _alg0_ _dgrad_engine_"
+            " _gemmk1_ _dot_kernel_ _scal_ _naive_ _half_q_half_ _mul_mat_vec_ _winograd_"
+            " _fft1_ _fft2_ _depthwise _grouped_direct_ _alg0_ _dgrad_engine_"
             " _conv1_ _multihead_ _decode_with_ _paged_attention_v _recurrent_ _selective_"
             " _convolve_sgemm_",
         ),
@@ -221,7 +225,8 @@ MATRIX_UNITS = OrderedRules(
         (
             True,  # written in Triton with `tl.dot`, whose operands go to matrix units
             "^_attn_fwd_$ ^_fwd_kernel_$ ^_fwd_grouped_kernel_stage1_$ ^_kernel_unified_attention_"
-            " ^_fused_moe_kernel_ ^_chunk_scan_fwd_ ^_chunk_state_fwd_ ^_chunk_gated_delta_rule_fwd_"
+            " ^_fused_moe_kernel_ ^_chunk_scan_fwd_ ^_chunk_state_fwd_"
+            " ^_chunk_gated_delta_rule_fwd_"
             " ^_chunk_gla_fwd_ ^_sage_fwd_",
         ),
     )
