@@ -30,7 +30,7 @@ from htk.planning.plan.search import (
 )
 from htk.planning.plan.step import Plan
 from htk.planning.plan.table import MFU
-from htk.verdicts.sites.own_site import SiteInUse, planner, site_in_use
+from htk.planning.sites.own_site import SiteInUse, planner, site_in_use
 
 LAYOUT, AGAINST = "layout", "against"
 PICTURE = {"type": "plan-picture", "name": "pareto"}

@@ -215,10 +215,13 @@ def stage_memory(size: ModelSize, layout: Layout, stage: int) -> Memory:
         each, working = 0.0, whole_layer(size, layout)
     if layout.tensor > 1 and layout.sequence_parallel:
         working += _GATHERED * layout.tokens * size.hidden
-    logits = _logits(layout) * layout.tokens * size.vocab if last else 0.0
+    logits = logits_memory(size, layout) if last else 0.0
     reserved = CONTEXT + COMMUNICATOR * layout.communicators
     held = each * in_flight(layout, stage)
-    return replace(state, activations=held + working, logits=logits, reserved=reserved)
+    # Logits are gone when the first layer runs again.
+    return replace(
+        state, activations=held + max(working - logits, 0.0), logits=logits, reserved=reserved
+    )
 
 
 def in_flight(layout: Layout, stage: int) -> float:
@@ -273,6 +276,11 @@ def kept_of_layer(size: ModelSize, layout: Layout) -> float:
         return into
     results = size.hidden + size.product_width / 2
     return into + layout.element_bytes * layout.tokens * results / layout.tensor
+
+
+def logits_memory(size: ModelSize, layout: Layout) -> float:
+    """Return the bytes of logits, their softmax and gradients, at their most."""
+    return _logits(layout) * layout.tokens * size.vocab
 
 
 def _logits(layout: Layout) -> float:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from htk.answers.output.result import Result
 from htk.base.errors import UsageError
 from htk.physics.site_rates import NO_SITE, SiteByGpu
+from htk.planning.sites.own_site import site_in_use
 from htk.quantities.graph.build import READS
 from htk.traces.trace.coverage import coverage
 from htk.traces.trace.opening import Inputs, open_trace
@@ -30,8 +31,8 @@ from htk.whatif.traffic import traffic
 class SharedBaseline:
     """What all what-ifs of the same recordings start from, made when it is first asked for."""
 
-    def __init__(self, site: SiteByGpu = NO_SITE, *, of_few: bool = False) -> None:
-        self.site = site
+    def __init__(self, site: SiteByGpu | None = None, *, of_few: bool = False) -> None:
+        self.site = site  # None: the user's own, where there is one
         self.of_few = of_few  # of representatives of the ranks
         self.stand_for = ""  # which ranks do, in words
         self._baseline: Baseline | None = None
@@ -39,7 +40,8 @@ class SharedBaseline:
     def of(self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]) -> Baseline:
         if self._baseline is None:
             recordings = [(t.tables, ratio) for t, ratio in others]
-            self._baseline = baseline(self._tables(trace, others), recordings, self.site)
+            rates = _own_rates() if self.site is None else self.site
+            self._baseline = baseline(self._tables(trace, others), recordings, rates)
         return self._baseline
 
     def _tables(
@@ -52,6 +54,11 @@ class SharedBaseline:
         chosen = representatives(trace)
         self.stand_for = str(chosen)
         return chosen.tables
+
+
+def _own_rates() -> SiteByGpu:
+    here = site_in_use()
+    return NO_SITE if here is None else here.site.rates
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ class WhatIf:
         """
         return replace(self, shared=self._started(rates))
 
-    def _started(self, site: SiteByGpu) -> SharedBaseline:
+    def _started(self, site: SiteByGpu | None) -> SharedBaseline:
         return SharedBaseline(site, of_few=self.shared.of_few)
 
     def representatives(self) -> "WhatIf":

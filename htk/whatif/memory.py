@@ -65,9 +65,11 @@ class PredictedPeak:
 def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
     """Return the peak of an edited job.
 
-    `kept`: tokens of a rank's micro-batch, over the recorded. None where experts move: a recording
-    does not tell their parameters from others.
+    `kept`: tokens of a rank's micro-batch, over the recorded. None where experts move, whose
+    parameters a recording does not tell from others, or other stages of a pipeline.
     """
+    if before.layout.pipeline not in (1, job.pipeline or 1):
+        return None
     if (job.expert or 1) != before.layout.expert and not before.size.expert_parameters:
         return None
     now = before.reckoned

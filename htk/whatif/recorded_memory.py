@@ -15,7 +15,7 @@ from htk.physics.memory import Layout, ModelSize, layer_widths
 from htk.whatif.memory import Held, layout_of
 from htk.whatif.micro_batches import micro_batches
 from htk.whatif.operator_shapes import operator_shapes
-from htk.whatif.parallelism import Sharded, replicated, sharded
+from htk.whatif.parallelism import Sharded, replicated, replicating, sharded
 from htk.whatif.recorded_job import recorded_job
 from htk.whatif.recorded_peaks import recorded_peaks
 from htk.whatif.shapes import inputs
@@ -45,7 +45,7 @@ def held(tables: Mapping[str, pa.Table], model: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
     parameters, shapes = sharded(model) or replicated(model), _shapes(model)
     job = recorded_job(model)
-    size = _size(parameters, shapes, job.tensor or 1)
+    size = _size(parameters, shapes, job.tensor or 1, _large_sums(model, shapes))
     like = Layout(checkpointing=_checkpointing(model), flash=shapes.flash)
     like = replace(like, micro_batch=shapes.tokens / max(shapes.length, 1), seq=shapes.length or 1)
     layout = layout_of(job, like)
@@ -60,9 +60,21 @@ def held(tables: Mapping[str, pa.Table], model: StepModel) -> Held | None:
     return Held(size, layout, capacity, gpu=job.gpu)
 
 
-def _size(parameters: Sharded | None, shapes: _Shapes, tensor: int) -> ModelSize:
-    """Sizes of the whole model; collectives and shapes are those of a tensor-parallel rank."""
-    layers, layer, root = _parameters(parameters, shapes.layers)
+def _large_sums(model: StepModel, shapes: _Shapes) -> int:
+    """Return how many matrices of the vocabulary a rank reduces: embedding and output, or one."""
+    first = model.graph.activities.rank == model.graph.ranks[0]
+    least = _PARAMETER * shapes.vocab * shapes.width
+    large = replicating(model) & first & (model.facts.in_bytes >= least)
+    return min(int(large.sum()), 2) if shapes.vocab else 0
+
+
+def _size(parameters: Sharded | None, shapes: _Shapes, tensor: int, ends: int) -> ModelSize:
+    """Sizes of the whole model; collectives and shapes are those of a tensor-parallel rank.
+
+    `ends`: matrices of the vocabulary, where nothing else tells what is in no layer.
+    """
+    outside = ends * shapes.vocab * shapes.width
+    layers, layer, root = _parameters(parameters, shapes.layers, outside)
     hidden, kv_width = shapes.width * tensor, shapes.kv_width * tensor
     ways = 3 if shapes.gated else 2
     attention = 2 * hidden * (hidden + kv_width)
@@ -81,13 +93,14 @@ def _size(parameters: Sharded | None, shapes: _Shapes, tensor: int) -> ModelSize
     )
 
 
-def _parameters(now: Sharded | None, layers: int) -> tuple[int, float, float]:
+def _parameters(now: Sharded | None, layers: int, outside: int) -> tuple[int, float, float]:
     """Layers, parameters of one, and those in no layer, as units or reduced gradients tell."""
     if now is None:
         return layers, 0.0, 0.0
     if not now.unit_bytes:  # nothing tells layers from the rest
-        each = now.reduced_bytes / _PARAMETER / max(layers, 1)
-        return max(layers, 1), each, 0.0
+        every = now.reduced_bytes / _PARAMETER
+        root = float(outside) if outside < every else 0.0
+        return max(layers, 1), (every - root) / max(layers, 1), root
     layer = float(np.median(now.unit_bytes))
     alike = sum(abs(unit - layer) <= 0.05 * layer for unit in now.unit_bytes)
     root = max(sum(now.unit_bytes) - alike * layer, 0.0)

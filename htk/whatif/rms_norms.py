@@ -1,7 +1,8 @@
 """RMSNorms where modules were not recorded: told by the operators that make one.
 
 x · rsqrt(mean(x²) + ε) · w, as eager PyTorch runs it: a cast where the step computes in half
-precision, pow, mean, add, rsqrt, mul, a cast back, mul. The backward pass is that of these calls.
+precision, pow, mean, add, rsqrt, mul, a cast back, mul; some compute the root with the mean. The
+backward pass is that of these calls.
 """
 
 import re
@@ -23,7 +24,7 @@ _LETTERS = {
     "aten::copy_": "c",
     "aten::_to_copy": "c",
 }
-_NORM = re.compile("c?pma?ruc?u?")
+_NORM = re.compile("c?pma?r?uc?u?")
 
 
 def rms_norms(model: StepModel) -> tuple[Mask, int]:

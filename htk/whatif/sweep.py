@@ -8,6 +8,7 @@ import numpy as np
 from htk.base.errors import UsageError
 from htk.whatif.answer import Answer
 from htk.whatif.edited_job import edited_job
+from htk.whatif.label import SHARDINGS
 from htk.whatif.memory import after
 from htk.whatif.predict import INDISTINGUISHABLE, Baseline, check_once, ordered, predict, refused
 from htk.whatif.server_edits import server_actions
@@ -60,7 +61,8 @@ def swept(
     """Return every combination of the values of one or more edits, edges and knees marked."""
     check_once([name for name, _ in (*fixed, *over)])
     combinations: list[Edits] = [tuple(fixed)]
-    for name, values in over:
+    for name, given in over:
+        values = SHARDINGS if (name, *given) == ("sharding", "all") else given
         combinations = [(*c, (name, value)) for c in combinations for value in values]
     if len(combinations) == 1:
         return [predict(start, combinations[0], measured_ns)]

@@ -16,8 +16,8 @@ from htk.physics.hardware import gpu
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.search import SearchAnswer, layout_words, search
-from htk.verdicts.sites.site import GpuAtSite, PlanAtSite, Rate, Site
-from htk.verdicts.sites.site_file import write_site
+from htk.planning.sites.site import GpuAtSite, PlanAtSite, Rate, Site
+from htk.planning.sites.site_file import write_site
 from tests.dashboard.conftest import serving, settled, shows, until, visiting
 from tests.dashboard.figure_marks import drawn
 

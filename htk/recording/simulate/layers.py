@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from htk.physics.decoder import attention_pairs, model_flops
-from htk.physics.memory import model_size, whole_layer
+from htk.physics.memory import logits_memory, model_size, whole_layer
 from htk.recording.simulate.host import Load, SimulatedHost
 from htk.recording.simulate.instructions import COMPUTE, CONTEXT, Activity
 from htk.recording.simulate.modules import Modules
@@ -118,6 +118,9 @@ class Layers:
         width = self.model.vocab // self.split
         logits, labels = self.tokens * width, TypedTensor((self.tokens,), "long int")
         called = arguments(self.kind, (self.tokens, width), labels, None, "1", "-100")
+        held = round(logits_memory(model_size(self.model), self.config.layout))
+        self.host.memory(held)
+        self.host.tape.append(lambda: self.host.memory(-held))
         with self.modules.library("CrossEntropyLoss", "loss"):
             self._pointwise("_to_copy", logits, 3, "ToCopyBackward0", 3, width=width)
             self._pointwise("_log_softmax", logits, 4, "LogSoftmaxBackward0", 6, width=width)

@@ -22,9 +22,9 @@ class Times:
         device = config.device
         best = device.achievable_half_tflops
         if config.precision == "tf32":
-            best = device.tf32_tflops or best / 2
+            best = 0.8 * device.tf32_tflops if device.tf32_tflops else best / 2
         elif config.precision == "fp32":
-            best = device.fp32_matrix_tflops or device.fp32_tflops or best / 16
+            best = 0.75 * (device.fp32_matrix_tflops or device.fp32_tflops or best / 12)
         self._rate = best * 1e3 * rng.uniform(0.90, 0.98)  # operations per ns
         self._memory = device.memory_gbps * rng.uniform(0.76, 0.87)  # bytes per ns
         self._cache = rng.uniform(1.3, 1.8)  # gain of what fits in the cache

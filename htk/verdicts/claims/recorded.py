@@ -15,19 +15,6 @@ from htk.whatif.answer import Answer
 from htk.whatif.api import WhatIf
 
 _NEAR_NOTHING = 10.0  # times faster: more than fused kernels were measured to be
-# What eager code calls a part that has no name of its own in the recording.
-_ALSO = {
-    "rmsnorm": r"rms_?norm|aten::(?:mul|pow|mean|rsqrt)$",
-    "layernorm": r"layer_?norm",
-    "attention": r"attention|flash|sdpa|softmax",
-    "swiglu": r"silu|swiglu|aten::mul$",
-    "gelu": r"gelu",
-    "dropout": r"dropout",
-    "rope": r"rotary|rope|aten::(?:cos|sin|neg|cat)$",
-    "optimizer": r"optimizer|adam|multi_tensor",
-    "crossentropy": r"cross_?entropy|nll_loss|log_softmax",
-    "embedding": r"embedding",
-}
 # Parts that edits of their own take away.
 _EDITS = {
     "overlap": (("overlap", "perfect"), "communication that could be hidden"),
@@ -58,19 +45,15 @@ def _without(part: str, asked: WhatIf) -> tuple[tuple[str, str], str]:
     plain = re.sub(r"[^a-z0-9]", "", part.lower())
     if plain in _EDITS:
         return _EDITS[plain]
-    names = [f"(?i){re.escape(part)}"]
-    names += [f"(?i){pattern}" for word, pattern in _ALSO.items() if word in plain or plain in word]
-    for name in names if plain else []:
-        edit = ("replace", f"{name}=gone")
-        try:
-            asked.change(*edit).answers()
-        except UsageError:
-            continue
-        return edit, f"what is named {name.removeprefix('(?i)')}"
-    raise UsageError(
-        f"nothing of the step is named like {part!r}; name a kernel, operator or module that "
-        'htk kernel-top or htk op-top lists, e.g. "1.2x by aten::mul"'
-    )
+    edit = ("replace", f"(?i){re.escape(part)}=gone")
+    try:
+        asked.change(*edit).answers()
+    except UsageError:
+        raise UsageError(
+            f"nothing of the step is named like {part!r}; name a kernel, operator or module that "
+            'htk kernel-top or htk op-top lists, e.g. "1.2x by aten::mul"'
+        ) from None
+    return edit, f"what is named {part}"
 
 
 def _bound(claim: SpeedupClaim, answer: Answer, words: str) -> Iterator[ClaimCheck]:

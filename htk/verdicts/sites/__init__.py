@@ -1,5 +1,5 @@
-"""A site's own figures: learned from its recordings and measured steps, kept in one TOML file.
+"""A site's own figures, learned from its recordings and measured steps.
 
-In: recordings, and described jobs with their measured steps. Out: a site, and plans by it. Imports
-no face and no what-if's edits.
+In: recordings, and described jobs with their measured steps. Out: a site. Imports no face and no
+what-if's edits.
 """

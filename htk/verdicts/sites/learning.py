@@ -15,8 +15,7 @@ from htk.physics.detected import common_device
 from htk.physics.hardware import Gpu
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import Plan
-from htk.traces.trace.trace import Trace
-from htk.verdicts.sites.site import (
+from htk.planning.sites.site import (
     GpuAtSite,
     Rate,
     Site,
@@ -26,6 +25,7 @@ from htk.verdicts.sites.site import (
     on_site,
     step_factor,
 )
+from htk.traces.trace.trace import Trace
 from htk.whatif.network_tiers import link_tier
 from htk.whatif.predict import baseline
 from htk.whatif.step_model import StepModel

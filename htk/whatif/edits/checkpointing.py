@@ -37,7 +37,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     again = model.facts.recomputed & model.is_compute
     if value == "off":
         if not again.any():
-            raise UsageError(f"{NAME} off: no recomputation is seen in the step")
+            return model.with_assumption("the recording recomputes nothing")
         return (
             _with_host(unlaunched(model, again), 1 / _PACKED, 1 / _UNPACKED)
             .with_uncertainty("host", _HOST)

@@ -17,6 +17,7 @@ from htk.whatif.group_kinds import described_as, described_degree
 from htk.whatif.host_cost import unlaunched
 from htk.whatif.parallel import ELEMENT, Sizes, activation_ns, each_layer, pointwise, sizes, split
 from htk.whatif.step_model import StepModel
+from htk.whatif.transfers import rescaled
 
 NAME = "cp"
 HELP = "Ranks of context parallelism: 2, or 1 for none. Low confidence."
@@ -30,10 +31,8 @@ def apply(model: StepModel, value: str) -> StepModel:
         raise UsageError(f"{NAME}: whether ranks share sequences now is not recorded")
     if ranks == now:
         return model.with_assumption(f"context parallelism is {now} already")
-    if ranks == 1:
-        return _undone(model, now)
     if now > 1:
-        raise UsageError(f"{NAME} {ranks} from {now} is not known to htk: take 1 or {now}")
+        return _shared_otherwise(model, now, ranks)
     of = sizes(model, NAME)
     changed = _merged(split(model, grows(model), ranks), of, ranks)
     part = ELEMENT * of.tokens / ranks * of.hidden * of.kv_share
@@ -59,15 +58,25 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
-def _undone(model: StepModel, now: int) -> StepModel:
-    """Return the model whose ranks have whole sequences: as many times the tokens, none sent."""
+def _shared_otherwise(model: StepModel, now: int, ranks: int) -> StepModel:
+    """Return the model whose sequences more or fewer ranks share than the recorded ones do.
+
+    Each has so many times the tokens, and sends what (c-1)/c of the keys and values are.
+    """
     sent = described_as(model, "context")
-    longer = batch.apply(unlaunched(model, sent), f"{now}x")
+    longer = batch.apply(model, f"{now / ranks:.9f}x")
+    if ranks == 1:
+        changed = unlaunched(longer, sent)
+    else:
+        moved = (1 - 1 / ranks) / (1 - 1 / now)
+        changed = longer.with_lengths(sent, rescaled(model, sent, moved))
     return (
-        replace(longer, low_confidence=True, assumptions=model.assumptions)
+        replace(changed, low_confidence=True, assumptions=model.assumptions)
         .with_uncertainty("compute", 0.15)
+        .with_uncertainty("communication", 0.3)
         .with_assumption(
-            f"each rank has whole sequences, {now} times the tokens, and sends no keys and values"
+            f"{ranks} ranks share each sequence in place of {now}: each has {now / ranks:.3g} "
+            "times the tokens" + ("" if ranks > 1 else ", and sends no keys and values")
         )
     )
 

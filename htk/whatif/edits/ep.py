@@ -19,6 +19,8 @@ HELP = "Ranks that experts are spread over: 8. Low confidence."
 def apply(model: StepModel, value: str) -> StepModel:
     ranks = positive_integer(value, NAME)
     chosen = exchanges(model)
+    if not chosen.any() and ranks == 1:
+        return model.with_assumption("no experts are spread over ranks")
     if not chosen.any():
         raise UsageError(f"{NAME}: the step holds no all-to-alls; experts of one rank are not seen")
     now, node = int(model.facts.group_size[chosen].max()), gpus_of_a_node(model)

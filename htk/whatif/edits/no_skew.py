@@ -20,7 +20,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         raise UsageError(f"{NAME} {value!r}: it can only be on")
     alone = model.is_comm & model.facts.single
     changed = _shortest(model, alone) if alone.any() else model
-    changed = _evened(changed)
+    changed = even_compute(changed)
     # The transfer hangs on the last arrival: without it each part starts when its rank does.
     joined = model.is_comm & ~model.facts.single
     return (
@@ -34,7 +34,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
-def _evened(model: StepModel) -> StepModel:
+def even_compute(model: StepModel) -> StepModel:
     """Return the model in which the same call computes as long on every rank: the mean of them."""
     ranks = len(model.graph.ranks)
     if ranks < 2:

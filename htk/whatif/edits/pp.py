@@ -10,21 +10,31 @@ from dataclasses import replace
 
 import numpy as np
 
+from htk.base.core.humanize import pluralize
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import pairs, positive_integer
 from htk.whatif.fsdp_units import compute_lane, layers
+from htk.whatif.group_kinds import described_as, described_degree
+from htk.whatif.host_cost import removed
 from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch, micro_batches
 from htk.whatif.parallel import ELEMENT, activation_ns, fewer_replicas, sizes
 from htk.whatif.step_model import StepModel
 
 NAME = "pp"
-HELP = "Stages of a pipeline, from none: 4, or stages=4,interleave=2. Low confidence."
+HELP = "Stages of a pipeline: 4, stages=4,interleave=2, or 1 for none. Low confidence."
 
 
 def apply(model: StepModel, value: str) -> StepModel:
     stages, chunks = stages_and_chunks(value)
-    if stages == 1:
-        return model
+    now = described_degree(model, "pipeline")
+    if now is None:
+        raise UsageError(f"{NAME}: whether the ranks are stages of a pipeline is not recorded")
+    if stages == now:
+        return model.with_assumption(f"there are {pluralize(now, 'stage')} already")
+    if now > 1 and stages > 1:
+        raise UsageError(f"{NAME} {stages} from {now} is not known to htk: take 1 or {now}")
+    if now > 1:
+        return _undone(model, now)
     many = micro_batches(model)
     if not many:
         raise UsageError(f"{NAME}: no backward pass is seen in the step")
@@ -52,6 +62,26 @@ def apply(model: StepModel, value: str) -> StepModel:
             f"pipeline, each {each / 1e6:.2f} ms on the last stage, which holds output and loss "
             f"({output / 1e6:.2f} ms); the bubble is {(stages - 1) / chunks:g} of them; "
             "activations pass on unseen but for filling and draining",
+        )
+    )
+
+
+def _undone(model: StepModel, now: int) -> StepModel:
+    """Return the model whose ranks hold all layers, for as many fewer micro-batches each.
+
+    They wait for no other stage and send it nothing; each computes what the mean stage did.
+    """
+    alone = removed(fewer_replicas(model, 1 / now), described_as(model, "pipeline"), hooks=False)
+    length = alone.lengths().astype(np.float64) * alone.is_compute
+    of_rank = np.searchsorted(model.graph.ranks, model.graph.activities.rank)
+    own = np.bincount(of_rank, length)
+    evened = alone.with_lengths(alone.is_compute, length * (own.mean() / own)[of_rank])
+    return (
+        replace(evened, low_confidence=True)
+        .with_uncertainty("structure", 0.1)
+        .with_assumption(
+            f"no stages in place of {now}: each rank holds all layers and computes what the mean "
+            "stage did, for fewer micro-batches"
         )
     )
 

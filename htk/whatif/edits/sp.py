@@ -6,8 +6,9 @@ pass gathers its inputs once more, up to 2 (t-1)/t · x for each layer.
 
 from dataclasses import replace
 
+from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
-from htk.whatif.edit_arguments import switched_on
+from htk.whatif.edit_arguments import on_or_off
 from htk.whatif.parallel import (
     ELEMENT,
     activation_ns,
@@ -17,10 +18,11 @@ from htk.whatif.parallel import (
     split,
     tensor_degree,
 )
+from htk.whatif.parallelism import shared_tokens
 from htk.whatif.step_model import StepModel
 
 NAME = "sp"
-HELP = "Sequence parallelism within the tensor-parallel group: on. Low confidence."
+HELP = "Sequence parallelism within the tensor-parallel group: on or off. Low confidence."
 
 # Of what is won: layers of 22B on 8 ranks became 3 % faster (Korthikanti et al., 2022), steps of
 # 13B on as many 9 to 13 % (Aleph Alpha's layouts).
@@ -28,7 +30,11 @@ _SHARED = 0.5
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    switched_on(value, NAME)
+    is_on, seen = on_or_off(value, NAME), shared_tokens(model)
+    if is_on == bool(seen.any()):
+        return model.with_assumption(f"sequence parallelism is {value} already")
+    if not is_on:
+        return _undone(model, seen)
     ranks = model.tensor or tensor_degree(model)
     if ranks < 2:
         raise UsageError(f"{NAME} goes with tensor parallelism, which is 1; give tp too")
@@ -44,5 +50,27 @@ def apply(model: StepModel, value: str) -> StepModel:
         .with_assumption(
             f"norms and residuals are shared by {ranks} ranks; all-reduces of activations become "
             "reduce-scatter and all-gather, and the backward pass gathers once more"
+        )
+    )
+
+
+def _undone(model: StepModel, seen: Mask) -> StepModel:
+    """Return the model whose norms and residuals every rank computes whole; what it gathers once
+    more for the backward pass, it does no longer."""
+    ranks, of = tensor_degree(model), sizes(model, NAME)
+    shared = pointwise(model, replace(of, tokens=of.tokens / ranks)) & model.is_compute
+    changed = split(model, shared, 1 / ranks)
+    backward = seen & model.facts.backward
+    gathers = backward & model.is_collective("all_gather")
+    scatters = int((backward & ~gathers).sum())
+    kept = min(scatters / max(int(gathers.sum()), 1), 1.0)
+    changed = changed.with_lengths(gathers, kept * model.lengths())
+    return (
+        replace(changed, low_confidence=True)
+        .with_uncertainty("compute", _SHARED)
+        .with_uncertainty("communication", 0.3)
+        .with_assumption(
+            f"each of {ranks} ranks computes norms and residuals whole; a gather and a scatter of "
+            "activations become an all-reduce of as many bytes"
         )
     )

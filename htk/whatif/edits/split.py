@@ -48,6 +48,8 @@ _OF_TRANSFERS = 0.2
 
 def apply(model: StepModel, value: str) -> StepModel:
     how, count = _asked(model, value)
+    if count == 1:
+        return model.with_assumption("one piece: as it is")
     sent = batch.of_activations(model)
     if not sent.any():
         raise UsageError(
@@ -83,8 +85,8 @@ def _asked(model: StepModel, value: str) -> tuple[str, int]:
     how = match[1]
     ranks = int(model.facts.group_size[batch.of_activations(model)].max(initial=2))
     count = int(match[2] or {"batch": 2, "tensor": max(ranks, 2), "fused": _TILES}[how])
-    if not 2 <= count <= _MOST:
-        raise UsageError(f"{NAME} {value!r}: 2 to {_MOST} pieces were expected")
+    if not 1 <= count <= _MOST:
+        raise UsageError(f"{NAME} {value!r}: 1 to {_MOST} pieces were expected")
     return how, count
 
 

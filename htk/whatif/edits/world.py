@@ -10,11 +10,20 @@ from htk.base.core.humanize import pluralize
 from htk.base.errors import UsageError
 from htk.physics.collective_latency import hops_ns
 from htk.whatif.edit_arguments import positive_integer
+from htk.whatif.edits.no_skew import even_compute
+from htk.whatif.host_cost import removed
 from htk.whatif.link_tails import slowest_link
 from htk.whatif.missing_ranks import partial
 from htk.whatif.network_tiers import network, site_narrows, site_words
-from htk.whatif.parallel import tensor_degree
-from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
+from htk.whatif.parallel import tensor_degree, tensor_reduces
+from htk.whatif.parallelism import (
+    Sharded,
+    owned,
+    replicated,
+    replicating,
+    sharded,
+    shared_tokens,
+)
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, rescaled
 
@@ -44,6 +53,10 @@ def apply(model: StepModel, value: str) -> StepModel:
     moved = model.with_lengths(growing, rescaled(model, growing, ratio * tail))
     hops = _hops(moved, new_group) - _hops(model, old_group)
     moved = moved.with_lengths(growing, moved.lengths() + hops)
+    if after == 1:  # nobody to send gradients, losses or norms to
+        of_replicas = model.is_comm & (model.facts.group_size == before)
+        of_replicas &= ~tensor_reduces(model) & ~shared_tokens(model)
+        moved = even_compute(removed(moved, growing | of_replicas, hooks=False))
     if _shares(model):
         moved = owned(moved, now / ranks)
     crossing = now <= here and ranks > node

@@ -7,9 +7,9 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.physics.hardware import catalogue
+from htk.planning.sites.site_file import read_site
 from htk.recording.simulate.job_file import from_toml
 from htk.verdicts.economics.price_list import price_list
-from htk.verdicts.sites.site_file import read_site
 
 READERS: list[Callable[..., object]] = [
     lambda path: catalogue(str(path)),

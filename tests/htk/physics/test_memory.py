@@ -173,7 +173,7 @@ def test_what_goes_into_a_layer_is_split_with_the_sequence(
     need = memory(LLAMA_7B, layout)
     gathered = 4 * layout.tokens * 4096 if layout.sequence_parallel else 0
     working = whole_layer(LLAMA_7B, layout) + gathered
-    assert need.activations == pytest.approx(32 * of_a_rank + working)
+    assert need.activations == pytest.approx(32 * of_a_rank + max(working - need.logits, 0))
 
 
 def test_a_model_replicated_takes_16_bytes_a_parameter() -> None:

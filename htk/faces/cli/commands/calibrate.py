@@ -13,8 +13,8 @@ from htk.base.core.humanize import pluralize, visible
 from htk.base.errors import HtkError, UsageError
 
 if TYPE_CHECKING:
+    from htk.planning.sites.site import Site
     from htk.verdicts.sites.learning import MeasuredStep, RecordedRates
-    from htk.verdicts.sites.site import Site
 
 _MOST_BYTES = 16 << 20
 _MOST_ROWS = 100_000
@@ -43,8 +43,8 @@ def command(folder: str, output: str, no_cache: bool) -> None:
     The results are written to a small TOML file for `htk plan --site`.
     """
     from htk.base.core.defer_imports import spare_pandas
+    from htk.planning.sites.site_file import write_site
     from htk.verdicts.sites.learning import learned
-    from htk.verdicts.sites.site_file import write_site
 
     spare_pandas()
     recordings = list(_recordings(Path(folder), no_cache))
@@ -132,8 +132,8 @@ def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredSte
 
 def _print(site: "Site", recordings: int, steps: int, output: str) -> None:
     from htk.physics.hardware import gpu
-    from htk.verdicts.sites.own_site import own_site_file
-    from htk.verdicts.sites.site import posterior
+    from htk.planning.sites.own_site import own_site_file
+    from htk.planning.sites.site import posterior
 
     write = sys.stdout.write
     write(f"{pluralize(recordings, 'recording')}, {pluralize(steps, 'measured step')}\n")

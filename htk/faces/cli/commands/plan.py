@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from htk.answers.output.result import Result
     from htk.planning.plan.job import PlannedJob
     from htk.planning.plan.step import Plan
-    from htk.verdicts.sites.own_site import SiteInUse
+    from htk.planning.sites.own_site import SiteInUse
 
 
 @click.command("plan", cls=PlanCommand)
@@ -68,7 +68,7 @@ def command(
         return
     for name in SERVING:
         del arguments[name]
-    from htk.verdicts.sites.own_site import planner, site_in_use
+    from htk.planning.sites.own_site import planner, site_in_use
 
     here = site_in_use(site)
     planned = planner(here)

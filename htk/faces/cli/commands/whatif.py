@@ -23,7 +23,7 @@ EDIT_HELP = {
     "kv=fp8,draft=3,acceptance=0.7,apart=decode,model=NAME,tp=2,dp=2,ep=8.",
     "checkpointing": "Recompute activations in the backward pass: on, off, selective.",
     "tp": "Tensor-parallel ranks: 4. Low confidence.",
-    "sp": "Sequence parallelism with tensor parallelism: on. Low confidence.",
+    "sp": "Sequence parallelism with tensor parallelism: on, off. Low confidence.",
     "cp": "Context-parallel ranks: 2. Low confidence.",
     "ep": "Expert-parallel ranks: 8. Low confidence.",
     "world": "Ranks of the job, with the same work per rank: 32, or nodes by GPUs, 4x8.",
@@ -41,7 +41,7 @@ EDIT_HELP = {
     "host": "Faster CPU: 2x.",
     "graphs": "No launch overhead, as in CUDA graphs: on.",
     "accumulation": "Micro-batches per step: 4, 2x, or global=512 samples of all ranks.",
-    "pp": "Stages of a pipeline: 4, or stages=4,interleave=2. Low confidence.",
+    "pp": "Stages of a pipeline: 4, stages=4,interleave=2, 1: none. Low confidence.",
 }
 for _name, _one in plugins.added("htk.edits").items():
     EDIT_HELP.setdefault(_name, f"From the package {_one.package}.")
@@ -125,7 +125,8 @@ def command(
     """
     from htk.answers.output.render import write
     from htk.faces.cli.commands.common import opened
-    from htk.verdicts.sites.own_site import site_in_use
+    from htk.physics.site_rates import NO_SITE
+    from htk.planning.sites.own_site import site_in_use
     from htk.whatif.api import WhatIf
     from htk.whatif.table import Terms
     from htk.whatif.text import show
@@ -141,8 +142,7 @@ def command(
     if of_few:
         asked = asked.representatives()
     here = site_in_use(site)
-    if here is not None:
-        asked = asked.at_site(here.site.rates)
+    asked = asked.at_site(NO_SITE if here is None else here.site.rates)
     for path, ratio in beside:
         asked = asked.calibrate_with(path, ratio)
     if ledger:
@@ -197,8 +197,4 @@ def _sweep(text: str) -> tuple[str, tuple[str, ...]]:
     name = name.replace("-", "_")
     if not mark or name not in EDIT_HELP or not values:
         raise click.UsageError(f"--sweep {text!r}: EDIT=A,B,… with one of {', '.join(EDIT_HELP)}")
-    if values == "all" and name == "sharding":
-        from htk.whatif.label import SHARDINGS
-
-        return name, SHARDINGS
     return name, tuple(values.split(","))

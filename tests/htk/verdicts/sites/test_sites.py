@@ -16,9 +16,7 @@ from htk.physics.hardware import gpu
 from htk.physics.site_rates import WITHIN
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import Plan
-from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.verdicts.sites.learning import MeasuredStep, RecordedRates, learned, recorded_rates
-from htk.verdicts.sites.site import (
+from htk.planning.sites.site import (
     GpuAtSite,
     PlanAtSite,
     Rate,
@@ -28,7 +26,9 @@ from htk.verdicts.sites.site import (
     posterior,
     step_factor,
 )
-from htk.verdicts.sites.site_file import read_site, write_site
+from htk.planning.sites.site_file import read_site, write_site
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.verdicts.sites.learning import MeasuredStep, RecordedRates, learned, recorded_rates
 
 BASE = Job(model="llama2-7b", gpu="a100-80gb", nodes=2, gpus_per_node=4, steps=3, noise=0.02)
 SHAPES = (

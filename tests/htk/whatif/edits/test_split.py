@@ -91,7 +91,7 @@ def test_pieces_unless_they_are_asked_for(value: str, how: str, count: int) -> N
 
 
 def test_what_cannot_be_is_said() -> None:
-    for value in ("half", "batch=2", "tensor=1", "tensor=65", "fused=0", "tensor=", "1e3"):
+    for value in ("half", "batch=2", "tensor=65", "fused=0", "tensor=", "1e3"):
         with pytest.raises(UsageError, match="split"):
             split.apply(layered(), value)
     with pytest.raises(UsageError, match="no transfer of activations"):

@@ -7,9 +7,10 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.faces.cli import main
-from htk.verdicts.sites.own_site import own_site_file, site_in_use
-from htk.verdicts.sites.site import GpuAtSite, Rate, Site
-from htk.verdicts.sites.site_file import write_site
+from htk.planning.sites.own_site import own_site_file, site_in_use
+from htk.planning.sites.site import GpuAtSite, Rate, Site
+from htk.planning.sites.site_file import write_site
+from htk.whatif.api import whatif
 
 FIGURES = GpuAtSite(Rate(0.9, 3), Rate(0.8, 3), Rate(0.7, 3), Rate(0.6, 3))
 SITE = Site({"h100": FIGURES, "h200": FIGURES, "a100-80gb": FIGURES})
@@ -79,6 +80,8 @@ def test_a_what_if_by_the_site_is_narrower_and_says_so(
     widths = [r["step_time_ns_hi90"] / r["step_time_ns_lo90"] for r in rows]
     assert widths[0] < widths[1]
     assert "this site's recordings of both GPUs" in rows[0]["assumptions"]
+    by_python = whatif("sample").change("hardware", "h200").run().to_pylist()[0]
+    assert by_python["step_time_ns_hi90"] == rows[0]["step_time_ns_hi90"]
     assert main.run(["whatif", "sample", "--hardware", "h200"]) == 0
     assert f"site: {home}" in capsys.readouterr().out
 

@@ -9,7 +9,7 @@ from htk.base.core.user_toml import read_toml
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import UsageError
 from htk.physics.hardware import catalogue
-from htk.verdicts.sites.site import GpuAtSite, Rate, Site, StepFactor
+from htk.planning.sites.site import GpuAtSite, Rate, Site, StepFactor
 
 _MOST_GPUS = 1000
 _RATES = {

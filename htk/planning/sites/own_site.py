@@ -7,8 +7,8 @@ from pathlib import Path
 
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import Plan, plan
-from htk.verdicts.sites.site import PlanAtSite, Site
-from htk.verdicts.sites.site_file import read_site
+from htk.planning.sites.site import PlanAtSite, Site
+from htk.planning.sites.site_file import read_site
 
 OWN_FILE = "HTK_SITE"  # environment variable that names the user's file
 NONE = "none"  # in its place, or for the option: no site

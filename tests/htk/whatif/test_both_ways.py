@@ -1,0 +1,101 @@
+"""Each edit and its inverse, held to the jobs simulated with them and without: time and memory."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.whatif.predict import Baseline, baseline, predict
+
+JOBS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "alone": {"gpus_per_node": 1},
+    "two micro-batches": {"accumulation": 2},
+    "eight micro-batches": {"accumulation": 8},
+    "cp 2": {"context_parallel": 2},
+    "cp 2 of 8": {"context_parallel": 2, "gpus_per_node": 8},
+    "cp 4 of 8": {"context_parallel": 4, "gpus_per_node": 8},
+    "tp 2": {"tensor_parallel": 2},
+    "tp 2 of 8": {"tensor_parallel": 2, "gpus_per_node": 8},
+    "tp 4 of 8": {"tensor_parallel": 4, "gpus_per_node": 8},
+    "tp 4": {"tensor_parallel": 4},
+    "tp 4 sp": {"tensor_parallel": 4, "sequence_parallel": True},
+    "pp 2": {"pipeline_parallel": 2, "accumulation": 4},
+    "checkpointed": {"checkpointing": True},
+    "tf32": {"precision": "tf32"},
+    "longer": {"seq": 2048},
+    "sharded": {"strategy": "full_shard"},
+}
+PAIRS = [
+    ("plain", "cp", "2", "cp 2", "1"),
+    ("cp 2 of 8", "cp", "4", "cp 4 of 8", "2"),
+    ("plain", "tp", "2", "tp 2", "1"),
+    ("tp 2 of 8", "tp", "4", "tp 4 of 8", "2"),
+    ("tp 4", "sp", "on", "tp 4 sp", "off"),
+    ("two micro-batches", "pp", "2", "pp 2", "1"),
+    ("plain", "accumulation", "8", "eight micro-batches", "1"),
+    ("plain", "checkpointing", "on", "checkpointed", "off"),
+    ("plain", "precision", "tf32", "tf32", "bf16"),
+    ("plain", "seq", "2x", "longer", "0.5x"),
+    ("plain", "sharding", "full_shard", "sharded", "ddp"),
+]
+ONE_WAY = [("plain", "world", "1", "alone"), ("sharded", "world", "1", "alone")]
+
+
+@cache
+def started(name: str) -> Baseline:
+    job = Config(
+        model="small", layers=4, hidden=1024, heads=8, ffn=4096, vocab=8000, gpu="a100-80gb",
+        nodes=1, gpus_per_node=4, strategy="ddp", micro_batch=8, seq=1024, steps=3, stacks=False,
+    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        simulate(checked(replace(job, **JOBS[name])), Path(folder))
+        return baseline(open_trace(folder, OpenOptions(cache=False)).tables)
+
+
+@pytest.mark.parametrize(
+    ("before", "edit", "value", "after"),
+    [(before, edit, there, after) for before, edit, there, after, _ in PAIRS]
+    + [(after, edit, back, before) for before, edit, _, after, back in PAIRS]
+    + ONE_WAY,
+)
+def test_an_edit_makes_the_job_that_was_simulated_so(
+    before: str, edit: str, value: str, after: str
+) -> None:
+    answer, truth = predict(started(before), [(edit, value)]), started(after)
+    assert answer.step_ns == pytest.approx(truth.step_ns, rel=0.12)
+    low, high = answer.intervals[2:]
+    assert low is not None and high is not None and low <= truth.step_ns <= high
+    memory = truth.memory
+    assert memory is not None and memory.peaks is not None
+    if edit == "pp" and value == "1":  # stages show a part of the model each
+        assert answer.peak is None
+    else:
+        assert answer.peak is not None
+        assert answer.peak.allocated == pytest.approx(memory.peaks.highest, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("job", "edit", "value"),
+    [
+        ("plain", "cp", "1"), ("cp 2", "cp", "2"), ("plain", "tp", "1"), ("tp 2", "tp", "2"),
+        ("plain", "pp", "1"), ("pp 2", "pp", "2"), ("plain", "sp", "off"), ("tp 4 sp", "sp", "on"),
+        ("plain", "ep", "1"), ("plain", "checkpointing", "off"), ("checkpointed", "checkpointing", "on"),
+        ("plain", "precision", "bf16"), ("tf32", "precision", "tf32"), ("plain", "world", "4"),
+        ("plain", "accumulation", "1"), ("plain", "batch", "8"), ("plain", "seq", "1024"),
+        ("plain", "split", "tensor=1"), ("sharded", "sharding", "full_shard"), ("plain", "sharding", "ddp"),
+        ("plain", "hardware", "a100-80gb"), ("plain", "host", "1x"), ("plain", "network", "bandwidth=1x"),
+    ],
+)  # fmt: skip
+def test_what_is_so_already_changes_neither_step_nor_interval(
+    job: str, edit: str, value: str
+) -> None:
+    same, plain = predict(started(job), [(edit, value)]), predict(started(job), [])
+    assert (same.step_ns, same.intervals) == (plain.step_ns, plain.intervals)
+    assert same.peak == plain.peak
