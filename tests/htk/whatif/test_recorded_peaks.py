@@ -104,7 +104,8 @@ def planned(config: Config) -> PlannedJob:
         config.decoder, gpu(config.gpu), 1, 4, config.micro_batch, config.seq,
         strategy=config.strategy,
         tensor_parallel=config.tensor_parallel, context_parallel=config.context_parallel,
-        precision="bf16" if config.precision == "bf16" else "fp32", kernels="compiled", sequence_parallel=False,
+        precision="bf16" if config.precision == "bf16" else "fp32",
+        kernels="compiled", sequence_parallel=False,
     )  # fmt: skip
 
 
