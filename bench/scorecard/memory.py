@@ -186,7 +186,8 @@ def _job(
     capacity: float = 0.0,
     whole_device: bool = True,
 ) -> Job:
-    held = memory(model_size(model), layout).held
+    need = memory(model_size(model), layout)
+    held = need.held + need.left
     return Job(source, held, layout.communicators, peak, ran_out, capacity, whole_device)
 
 

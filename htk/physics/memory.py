@@ -113,6 +113,7 @@ class Memory:
     reserved: float  # context, libraries, communicators
     gathered: float = 0.0  # of the parameters: what is whole for a part of the step only
     buffers: float = 0.0  # of the gradients: what is whole until it is scattered
+    left: float = 0.0  # blocks of what was needed at another time, which the allocator keeps
 
     @property
     def resident(self) -> float:
@@ -131,7 +132,7 @@ class Memory:
     @property
     def allocated(self) -> float:
         """Return the bytes that the framework's allocator takes from the GPU for them."""
-        return allocated(self.held)
+        return allocated(self.held + self.left)
 
     @property
     def total(self) -> float:
@@ -218,9 +219,13 @@ def stage_memory(size: ModelSize, layout: Layout, stage: int) -> Memory:
     logits = logits_memory(size, layout) if last else 0.0
     reserved = CONTEXT + COMMUNICATOR * layout.communicators
     held = each * in_flight(layout, stage)
-    # Logits are gone when the first layer runs again.
+    beside = max(working - logits, 0.0)  # logits are gone when the first layer runs again
     return replace(
-        state, activations=held + max(working - logits, 0.0), logits=logits, reserved=reserved
+        state,
+        activations=held + beside,
+        logits=logits,
+        reserved=reserved,
+        left=working - beside,
     )
 
 

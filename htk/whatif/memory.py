@@ -80,12 +80,13 @@ def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
         fits = None if capacity is None else p_oom(then.total, capacity, sigma)
         return PredictedPeak(then.held, then.total, fits)
     peak = max(before.peaks.after(_change(before, job, now, then, kept)), 0.0)
-    total = allocated(peak) + then.reserved
+    taken = allocated(peak + then.left)
+    total = taken + then.reserved
     if capacity is None:
         return PredictedPeak(peak, total, None)
     moved = abs(math.log(max(peak, 1.0) / before.peaks.highest))
     sigma = math.hypot(_MEASURED_SIGMA, _CHANGED_SIGMA * min(moved, 2.0))
-    return PredictedPeak(peak, total, p_oom(allocated(peak), capacity - then.reserved, sigma))
+    return PredictedPeak(peak, total, p_oom(taken, capacity - then.reserved, sigma))
 
 
 def _change(before: Held, job: TrainingJob, now: Memory, then: Memory, kept: float) -> PeakChange:

@@ -61,8 +61,8 @@ def swept(
     """Return every combination of the values of one or more edits, edges and knees marked."""
     check_once([name for name, _ in (*fixed, *over)])
     combinations: list[Edits] = [tuple(fixed)]
-    for name, given in over:
-        values = SHARDINGS if (name, *given) == ("sharding", "all") else given
+    for name, listed in over:
+        values = SHARDINGS if (name, *listed) == ("sharding", "all") else listed
         combinations = [(*c, (name, value)) for c in combinations for value in values]
     if len(combinations) == 1:
         return [predict(start, combinations[0], measured_ns)]
