@@ -24,6 +24,7 @@ from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.parser import Parsed
 from htk.base.names.kinds import kind_of
 from htk.base.schema import TEXT
+from htk.parsers.common.impossible import mend_impossible
 from htk.parsers.common.log_records import Issues
 
 FARTHEST_NS = 1 << 61  # times beyond it are damage
@@ -154,7 +155,9 @@ def recording(
     tables: Mapping[str, pa.Table], facts: Mapping[str, object], rank: int | None, issues: Issues
 ) -> Parsed:
     """Return one process: its events numbered in order of time, and when it was recorded."""
-    numbered = _numbered(tables)
+    numbered, impossible = mend_impossible(_numbered(tables))
+    for seen in impossible:
+        issues.add(seen.kind, seen.text, count=seen.times)
     events = numbered["events"]
     start, end = numbers(events["start_ns"]), numbers(events["end_ns"])
     extent = {

@@ -19,6 +19,7 @@ from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
 from htk.base.schema import PARSE_ISSUES
+from htk.parsers.common.impossible import Impossible, mend_impossible
 from htk.parsers.kineto import facts as header_facts
 from htk.parsers.kineto.collectives import collectives
 from htk.parsers.kineto.cycles import Cycle, cycles
@@ -103,7 +104,7 @@ def _recording(
     """Return one cycle of a process; damage to the file as a whole is told with the first."""
     events, header = cycle.process.events, cycle.process.header
     facts = header_facts.facts(header)
-    parsed = tables(raw, events, base_ns, keep)
+    parsed, impossible = mend_impossible(tables(raw, events, base_ns, keep))
     parsed["comm_groups"] = comm_groups(header)
     parsed["collectives"] = collectives(
         parsed["kernels"],
@@ -113,7 +114,7 @@ def _recording(
         metadata(raw, events),
         parsed["comm_groups"],
     )
-    parsed["parse_issues"] = _issues(raw, events, first, cycle.uncut)
+    parsed["parse_issues"] = _issues(raw, events, first, cycle.uncut, impossible)
     facts |= _extent(parsed["events"], raw)
     if not whole_file:
         facts |= {"events": parsed["events"].num_rows, "file_rows": raw.rows, "process": process}
@@ -146,9 +147,12 @@ def _cycle_end(parsed: Mapping[str, pa.Table], next_ns: int) -> int:
     return max(next_ns, int(ends.to_numpy().max())) if len(ends) else next_ns
 
 
-def _issues(raw: RawEvents, events: Sorted, whole_file: bool, uncut: int) -> pa.Table:
+def _issues(
+    raw: RawEvents, events: Sorted, whole_file: bool, uncut: int, impossible: list[Impossible]
+) -> pa.Table:
     """Return what was lost or mended, a row each; what repeats is one row with its count."""
     rows = [(i.kind, i.offset, i.row, i.text, i.count) for i in raw.issues if whole_file]
+    rows += [(seen.kind, None, seen.event, seen.text, seen.times) for seen in impossible]
     if whole_file:
         rows += _without_phase(raw)
     length, there = Columns(raw, events.complete, 0).values("dur")

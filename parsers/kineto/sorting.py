@@ -95,7 +95,7 @@ def _strays(raw: RawEvents, rows: Rows, base_ns: int) -> Rows:
     # Neighbours' distance as an unsigned number: it may exceed what an int64 holds.
     apart = times[order][1:].astype(np.uint64) - times[order][:-1].astype(np.uint64)
     cluster = np.append(0, np.cumsum(apart > np.uint64(DAY_NS)))
-    size = np.bincount(cluster)
+    size = np.bincount(cluster, times[order] != 0)  # times of zero were never written
     lonely = (size * _MANY <= size.max()) | ((size == 1) & (size.max() > 1))
     damaged[order] |= lonely[cluster]
     return rows[damaged]

@@ -1,6 +1,6 @@
 """What an answer rests on, in a line or two of text."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from htk.base.core.humanize import (
@@ -31,7 +31,8 @@ def coverage_lines(coverage: Mapping[str, Any], *, in_words: bool = False) -> li
         parts.append(f"no rank{'s' * (len(beyond) > 1)} {format_int_ranges(beyond)} in this job")
     if coverage.get("gpu_activities"):
         parts.append(f"{coverage['gpu_activities']:,} GPU activities")
-        parts.append(f"{coverage['gpu_activities_linked_pct']:g} % of GPU time linked to launches")
+        if (linked := coverage["gpu_activities_linked_pct"]) is not None:
+            parts.append(f"{linked:g} % of GPU time linked to launches")
     if coverage.get("carry_in_activities"):
         carried = format_duration(coverage["carry_in_ns"])
         parts.append(f"{coverage['carry_in_activities']:,} carried in ({carried})")
@@ -68,17 +69,23 @@ def _in_words(name: str) -> str:
 def _losses(coverage: Mapping[str, Any]) -> list[str]:
     """Return what files lost, and what of them was left out or is told apart."""
     issues = coverage.get("issues") or {}
-    parts = [
-        f"{pluralize(issues[kind], what)} {fate}"
-        for kind, (what, fate) in _NAMED_LOSSES.items()
-        if kind in issues
-    ]
+    parts = _in_their_words(issues, _NAMED_LOSSES)
     others = coverage.get("dropped", 0) - sum(issues.get(kind, 0) for kind in _NAMED_LOSSES)
     if others:
         parts.append(pluralize(others, "parse issue"))
     if parts:
         parts[-1] += " (htk doctor shows them)"
     return parts
+
+
+def damage_words(coverage: Mapping[str, Any]) -> str:
+    """Return what a recording holds that cannot be, or nothing."""
+    return ", ".join(_in_their_words(coverage.get("issues") or {}, _IMPOSSIBLE))
+
+
+def _in_their_words(issues: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
+    losses = [(issues[kind], *_NAMED_LOSSES[kind]) for kind in kinds if kind in issues]
+    return [f"{pluralize(count, what)} {fate}" for count, what, fate in losses]
 
 
 def _clocks(coverage: Mapping[str, Any]) -> list[str]:
@@ -97,7 +104,14 @@ _NAMED_LOSSES = {
     "copy_of_a_file": ("copied file", "left out"),
     "same_rank": ("overlapping file", "of one rank kept"),
     "stray_time": ("stray time", "left out"),
+    "repeated_activity": ("repeated GPU event", "left out"),
+    "far_activity": ("far-off GPU event", "left out"),
+    "gpu_clock": ("too early GPU event", "moved with the GPU's clock"),
+    "early_activity": ("too early GPU event", "kept"),
+    "overrun": ("overlong GPU event", "cut at the next of its stream"),
+    "impossible_copy": ("impossibly fast transfer", "kept"),
 }
+_IMPOSSIBLE = tuple(_NAMED_LOSSES)[3:]  # what no whole recording has
 _GENERIC = {
     "cycles_of_steps",
     "clock_alignment",

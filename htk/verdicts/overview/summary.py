@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.answers.ask import ask
+from htk.answers.output.coverage_text import damage_words
 from htk.answers.output.result import Result
 from htk.base.columns.arrow import codes_of, number, numbers, texts, truths, valid
 from htk.base.core.humanize import format_duration, pluralize
@@ -122,7 +123,12 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        """The verdict in a sentence."""
+        """The verdict in a sentence, and what cannot be in the recording."""
+        damage = damage_words(self.coverage)
+        return f"{self._sentence}; damaged: {damage}" if damage else self._sentence
+
+    @property
+    def _sentence(self) -> str:
         if self.records:
             return self.records
         if self.served:

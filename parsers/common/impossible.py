@@ -1,0 +1,211 @@
+"""What cannot have happened on a GPU: found once as a recording is read, and counted as damage.
+
+Where the truth can be told it is mended (what is recorded twice, a clock that runs behind, an
+activity that lasts over those which follow on its stream); else it is kept and named.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, matching, number, numbers, with_column
+from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
+from htk.base.columns.segments import heads, running_max
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.humanize import format_duration
+
+_FAR_NS = 60_000_000_000
+_TICK_NS = 1000  # stamps of whole microseconds may overlap by one
+_CLOCK_PCT = 2  # of the launched activities: so many begin early if the clock is wrong
+# Bytes in a ns, far above what any link to a host and any memory reached when this was written.
+_HOST_RATE, _MEMORY_RATE = 1000, 20_000
+
+
+class Impossible(NamedTuple):
+    """What was seen, as a row of the table `parse_issues`."""
+
+    kind: str
+    event: int
+    text: str
+    times: int
+
+
+def mend_impossible(
+    tables: Mapping[str, pa.Table],
+) -> tuple[dict[str, pa.Table], list[Impossible]]:
+    """Return the tables of a recording without what cannot be, and what was found."""
+    mended = dict(tables)
+    seen: list[Impossible] = []
+    if "kernels" in mended and mended["kernels"].num_rows:
+        _drop_repeats(mended, seen)
+        _drop_far_ones(mended, seen)
+        _move_early_clocks(mended, seen)
+        _cut_overruns(mended, seen)
+        _name_fast_copies(mended["kernels"], seen)
+    return mended, seen
+
+
+def _report(seen: list[Impossible], kernels: pa.Table, rows: Ints, kind: str, text: str) -> None:
+    event = int(numbers(kernels["event"], NONE)[rows[0]])
+    seen.append(Impossible(kind, event, text, len(rows)))
+
+
+def _stream_order(kernels: pa.Table) -> tuple[Ints, Mask]:
+    """Return the activities stream by stream in the order of their times, and where each begins.
+
+    Activities of one graph run beside each other, whatever their stream.
+    """
+    graph, stream = numbers(kernels["graph_id"]), numbers(kernels["stream"], NONE)
+    rows = np.flatnonzero((graph <= 0) & (stream >= 0))
+    names = ("device", "context", "stream", "start_ns", "end_ns", "correlation")
+    columns = [numbers(kernels[name], NONE)[rows] for name in names]
+    order = ordered(*columns)
+    return rows[order], heads(*(column[order] for column in columns[:3]))
+
+
+def _drop_repeats(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
+    """Leave out what stands in a file twice; if that is most of the GPU's work, in every table."""
+    kernels = tables["kernels"]
+    order, first = _stream_order(kernels)
+    alike = ~first
+    names = codes_of(kernels["name"])[0]
+    keys = [numbers(kernels[key], NONE) for key in ("start_ns", "end_ns", "correlation")]
+    for values in (*keys, names):
+        alike[1:] &= values[order][1:] == values[order][:-1]
+    alike &= (keys[2] >= 0)[order]
+    repeats = np.sort(order[alike])
+    if not len(repeats):
+        return
+    text = "activity recorded twice, of one time, stream and correlation: left out"
+    _report(seen, kernels, repeats, "repeated_activity", text)
+    if 3 * len(repeats) < kernels.num_rows:
+        tables["kernels"] = _without_rows(kernels, repeats)
+        return
+    for name, table in tables.items():
+        tables[name] = _without_repeats(table)
+
+
+def _without_rows(table: pa.Table, rows: Ints) -> pa.Table:
+    return table.take(np.delete(np.arange(table.num_rows), rows))
+
+
+def _without_repeats(table: pa.Table) -> pa.Table:
+    """Return the first of the rows that are equal in all but the number of their event."""
+    if not table.num_rows:
+        return table
+    keys = [_key_of(table[name]) for name in table.column_names if name != "event"]
+    return table.take(np.sort(Groups.by_keys(keys).first_row))
+
+
+def _key_of(column: pa.ChunkedArray) -> Ints:
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        return numbers(column.cast(pa.int64()), NONE).astype(np.int64)
+    if pa.types.is_floating(column.type):
+        return numbers(column, np.nan).astype(np.float64).view(np.int64)
+    return codes_of(column)[0].astype(np.int64)
+
+
+def _delays(tables: Mapping[str, pa.Table]) -> tuple[Ints, Mask]:
+    """Return how long after its launch each activity begins, and which have a launch."""
+    kernels, launches = tables["kernels"], tables.get("launches")
+    wanted = numbers(kernels["correlation"], NONE)
+    if launches is None or not launches.num_rows:
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+    begun, ids = numbers(launches["start_ns"]), numbers(launches["correlation"], NONE)
+    order = ordered(ids, begun)
+    order = order[heads(ids[order])]  # of a call of the runtime and the driver's in it, the outer
+    place = np.searchsorted(ids[order], wanted)
+    call = order[np.minimum(place, len(order) - 1)]
+    launched = (wanted >= 0) & (ids[call] == wanted)
+    return np.where(launched, numbers(kernels["start_ns"]) - begun[call], 0), launched
+
+
+def _drop_far_ones(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
+    """Leave out what begins a minute after its launch on a GPU that did nothing meanwhile."""
+    delay_ns, _launched = _delays(tables)
+    late = np.flatnonzero(delay_ns > _FAR_NS)
+    if not len(late):
+        return
+    kernels = tables["kernels"]
+    start, end = numbers(kernels["start_ns"]), np.sort(numbers(kernels["end_ns"]))
+    before = np.searchsorted(end, start[late], "right") - 1
+    idle_ns = start[late] - np.where(before >= 0, end[before], start.min())
+    far = late[idle_ns > _FAR_NS]
+    if len(far):
+        text = "activity a minute and more after its launch and all other work: left out"
+        _report(seen, kernels, far, "far_activity", text)
+        tables["kernels"] = _without_rows(kernels, far)
+
+
+def _move_early_clocks(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
+    """Move the times of a GPU many of whose activities begin before their launches.
+
+    How far its clock is behind is not known; the least that makes all of them possible is.
+    """
+    delay_ns, launched = _delays(tables)
+    is_early = delay_ns < -_TICK_NS
+    device = numbers(tables["kernels"]["device"], NONE)
+    for gpu in np.unique(device[is_early]).tolist():
+        early = np.flatnonzero(is_early & (device == gpu))
+        of_gpu = int((launched & (device == gpu)).sum())
+        if 100 * len(early) < _CLOCK_PCT * of_gpu:
+            text = "activity that begins before the call that launched it: kept"
+            _report(seen, tables["kernels"], early, "early_activity", text)
+            continue
+        behind_ns = -int(delay_ns[early].min())
+        text = (
+            f"GPU {max(gpu, 0)}'s clock is at least {format_duration(behind_ns)} behind the host's"
+            " (activities begin before their launches): its times are moved by that"
+        )
+        _report(seen, tables["kernels"], early, "gpu_clock", text)
+        for name in tables.keys() & {"kernels", "annotations"}:
+            of_clock = numbers(tables[name]["device"], NONE) == gpu
+            tables[name] = _moved(tables[name], np.where(of_clock, behind_ns, 0))
+
+
+def _moved(table: pa.Table, shift_ns: Ints) -> pa.Table:
+    for name in ("start_ns", "end_ns"):
+        table = with_column(table, name, number(numbers(table[name]) + shift_ns, pa.int64()))
+    return table
+
+
+def _cut_overruns(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
+    """Cut what lasts over activities that follow on its stream, where the next of them begins.
+
+        recorded   ####################        cut   ####
+                        ###    ###                       ###    ###
+
+    Streams run in order; the beginning alone may overlap (programmatic dependent launch).
+    """
+    kernels = tables["kernels"]
+    order, first = _stream_order(kernels)
+    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    # The earliest end of what follows: a running minimum from the stream's end.
+    last = np.append(first[1:], True)[::-1]
+    earliest = -running_max(last, -end[order][::-1])[::-1]
+    follows = ~np.append(first[1:], True)
+    next_end = np.append(earliest[1:], 0)
+    place = np.flatnonzero(follows & (end[order] > next_end + _TICK_NS))
+    if not len(place):
+        return
+    rows, following = order[place], order[place + 1]
+    cut = end.copy()
+    cut[rows] = np.maximum(start[rows], start[following])
+    over = format_duration(int((end - cut).sum()))
+    text = f"activity that lasts over those that follow on its stream: cut there, by {over} in all"
+    _report(seen, kernels, rows, "overrun", text)
+    tables["kernels"] = with_column(kernels, "end_ns", number(cut, pa.int64()))
+
+
+def _name_fast_copies(kernels: pa.Table, seen: list[Impossible]) -> None:
+    size = numbers(kernels["size_bytes"])
+    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]) + _TICK_NS
+    with_host = matching(kernels["name"], lambda name: "HtoD" in name or "DtoH" in name)
+    rate = np.where(with_host, _HOST_RATE, _MEMORY_RATE)
+    fast = np.flatnonzero(size > rate * length)
+    if len(fast):
+        text = "copy faster than any link or memory: its size or its length is wrong"
+        _report(seen, kernels, fast, "impossible_copy", text)
