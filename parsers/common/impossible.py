@@ -13,7 +13,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, matching, number, numbers, with_column
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads, running_max
+from htk.base.columns.segments import SegmentTimes, heads, running_max
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.humanize import format_duration
 
@@ -41,8 +41,11 @@ def mend_impossible(
     seen: list[Impossible] = []
     if "kernels" in mended and mended["kernels"].num_rows:
         _drop_repeats(mended, seen)
-        _drop_far_ones(mended, seen)
-        _move_early_clocks(mended, seen)
+        launches = _Launches.of(mended)
+        if launches is not None and _drop_far_ones(mended, launches, seen):
+            launches = _Launches.of(mended)
+        if launches is not None:
+            _move_early_clocks(mended, launches, seen)
         _cut_overruns(mended, seen)
         _name_fast_copies(mended["kernels"], seen)
     return mended, seen
@@ -108,29 +111,40 @@ def _key_of(column: pa.ChunkedArray) -> Ints:
     return codes_of(column)[0].astype(np.int64)
 
 
-def _delays(tables: Mapping[str, pa.Table]) -> tuple[Ints, Mask]:
-    """Return how long after its launch each activity begins, and which have a launch."""
-    kernels, launches = tables["kernels"], tables.get("launches")
-    wanted = numbers(kernels["correlation"], NONE)
-    if launches is None or not launches.num_rows:
-        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
-    begun, ids = numbers(launches["start_ns"]), numbers(launches["correlation"], NONE)
-    order = ordered(ids, begun)
-    order = order[heads(ids[order])]  # of a call of the runtime and the driver's in it, the outer
-    place = np.searchsorted(ids[order], wanted)
-    call = order[np.minimum(place, len(order) - 1)]
-    launched = (wanted >= 0) & (ids[call] == wanted)
-    return np.where(launched, numbers(kernels["start_ns"]) - begun[call], 0), launched
+class _Launches(NamedTuple):
+    """The calls with the id of each activity; ids may be used anew."""
+
+    calls: SegmentTimes  # by their ids
+    ids: Ints  # of the activities
+    is_launched: Mask
+    first_ns: Ints  # when the first of its calls begins
+
+    @classmethod
+    def of(cls, tables: Mapping[str, pa.Table]) -> "_Launches | None":
+        launches = tables.get("launches")
+        if launches is None or not launches.num_rows:
+            return None
+        ids = numbers(launches["correlation"], NONE)
+        calls = SegmentTimes(ids, numbers(launches["start_ns"]))
+        wanted = numbers(tables["kernels"]["correlation"], NONE)
+        known = ids[calls.order]
+        first = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        is_launched = (wanted >= 0) & (known[first] == wanted)
+        return cls(calls, wanted, is_launched, calls.time[first])
 
 
-def _drop_far_ones(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
+def _drop_far_ones(
+    tables: dict[str, pa.Table], launches: _Launches, seen: list[Impossible]
+) -> bool:
     """Leave out what begins a minute after its launch on a GPU that did nothing meanwhile."""
-    delay_ns, _launched = _delays(tables)
-    late = np.flatnonzero(delay_ns > _FAR_NS)
-    if not len(late):
-        return
     kernels = tables["kernels"]
-    start, end = numbers(kernels["start_ns"]), np.sort(numbers(kernels["end_ns"]))
+    start = numbers(kernels["start_ns"])
+    late = np.flatnonzero(launches.is_launched & (start - launches.first_ns > _FAR_NS))
+    if not len(late):
+        return False
+    last = launches.calls.last(launches.ids[late], start[late])
+    late = late[start[late] - numbers(tables["launches"]["start_ns"])[last] > _FAR_NS]
+    end = np.sort(numbers(kernels["end_ns"]))
     before = np.searchsorted(end, start[late], "right") - 1
     idle_ns = start[late] - np.where(before >= 0, end[before], start.min())
     far = late[idle_ns > _FAR_NS]
@@ -138,29 +152,33 @@ def _drop_far_ones(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
         text = "activity a minute and more after its launch and all other work: left out"
         _report(seen, kernels, far, "far_activity", text)
         tables["kernels"] = _without_rows(kernels, far)
+    return bool(len(far))
 
 
-def _move_early_clocks(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
+def _move_early_clocks(
+    tables: dict[str, pa.Table], launches: _Launches, seen: list[Impossible]
+) -> None:
     """Move the times of a GPU many of whose activities begin before their launches.
 
     How far its clock is behind is not known; the least that makes all of them possible is.
     """
-    delay_ns, launched = _delays(tables)
-    is_early = delay_ns < -_TICK_NS
-    device = numbers(tables["kernels"]["device"], NONE)
+    kernels = tables["kernels"]
+    early_ns = launches.first_ns - numbers(kernels["start_ns"])
+    is_early = launches.is_launched & (early_ns > _TICK_NS)
+    device = numbers(kernels["device"], NONE)
     for gpu in np.unique(device[is_early]).tolist():
         early = np.flatnonzero(is_early & (device == gpu))
-        of_gpu = int((launched & (device == gpu)).sum())
+        of_gpu = int((launches.is_launched & (device == gpu)).sum())
         if 100 * len(early) < _CLOCK_PCT * of_gpu:
             text = "activity that begins before the call that launched it: kept"
-            _report(seen, tables["kernels"], early, "early_activity", text)
+            _report(seen, kernels, early, "early_activity", text)
             continue
-        behind_ns = -int(delay_ns[early].min())
+        behind_ns = int(early_ns[early].max())
         text = (
             f"GPU {max(gpu, 0)}'s clock is at least {format_duration(behind_ns)} behind the host's"
             " (activities begin before their launches): its times are moved by that"
         )
-        _report(seen, tables["kernels"], early, "gpu_clock", text)
+        _report(seen, kernels, early, "gpu_clock", text)
         for name in tables.keys() & {"kernels", "annotations"}:
             of_clock = numbers(tables[name]["device"], NONE) == gpu
             tables[name] = _moved(tables[name], np.where(of_clock, behind_ns, 0))

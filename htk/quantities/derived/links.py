@@ -46,7 +46,9 @@ def kernel_links(
     around = _operators_of_calls(launches, cpu_ops, ops, launch_thread)
     op[linked] = around[launch[linked]]
     by_nesting = op != NONE
-    by_id = ~by_nesting & _fill(op, ~by_nesting, _op_by_external_id(kernels, cpu_ops))
+    named = _op_by_external_id(kernels, cpu_ops)
+    named[np.append(ops.start, NO_TIME)[named] > numbers(kernels["start_ns"])] = NONE
+    by_id = ~by_nesting & _fill(op, ~by_nesting, named)
     moment, thread = _moment(
         launch, launch_start, launch_thread, cpu_ops, op, ops.thread.astype(np.int32)
     )
