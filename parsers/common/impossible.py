@@ -19,7 +19,7 @@ from htk.base.core.humanize import format_duration
 
 _FAR_NS = 60_000_000_000
 _TICK_NS = 1000  # stamps of whole microseconds may overlap by one
-_CLOCK_PCT = 2  # of the launched activities: so many begin early if the clock is wrong
+_FEWEST, _CLOCK_PCT = 3, 2  # activities, and of the launched ones, are early if the clock is wrong
 # Bytes in a ns, far above what any link to a host and any memory reached when this was written.
 _HOST_RATE, _MEMORY_RATE = 1000, 20_000
 
@@ -169,7 +169,7 @@ def _move_early_clocks(
     for gpu in np.unique(device[is_early]).tolist():
         early = np.flatnonzero(is_early & (device == gpu))
         of_gpu = int((launches.is_launched & (device == gpu)).sum())
-        if 100 * len(early) < _CLOCK_PCT * of_gpu:
+        if len(early) < _FEWEST or 100 * len(early) < _CLOCK_PCT * of_gpu:
             text = "activity that begins before the call that launched it: kept"
             _report(seen, kernels, early, "early_activity", text)
             continue
@@ -200,6 +200,8 @@ def _cut_overruns(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     """
     kernels = tables["kernels"]
     order, first = _stream_order(kernels)
+    if not len(order):
+        return
     start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
     # The earliest end of what follows: a running minimum from the stream's end.
     last = np.append(first[1:], True)[::-1]

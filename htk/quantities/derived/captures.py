@@ -16,6 +16,7 @@ from htk.base.columns.arrow import codes_of, matching, numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import FILE, files_of
 from htk.base.columns.order import ordered
+from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Ints
 
 _NODE = re.compile(r"Launch\w*Kernel|Mem(cpy|set)\w*Async")
@@ -50,7 +51,10 @@ def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
     threads = [codes_of(launches[c])[0].astype(np.int64) for c in ("process", "thread")]
     lane = Groups.by_keys([rank, cycle, *threads]).group_ids
     order = ordered(lane, numbers(launches["start_ns"]))
-    inside = np.cumsum(begins[order].astype(np.int64) - ends[order]) > 0
+    change = begins[order].astype(np.int64) - ends[order]
+    depth = np.cumsum(change)
+    first = heads(lane[order])
+    inside = depth > (depth - change)[first][np.cumsum(first) - 1]  # than where its lane begins
     number = np.cumsum(begins[order])
     rows = order[inside & nodes[order]]
     capture_of = number[inside & nodes[order]]
