@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from htk.base.errors import UnknownRank
+from htk.base.core.humanize import format_int_ranges
+from htk.base.errors import UnknownRank, UsageError
 from htk.base.io.sources import rank_from_name
 from htk.base.schema import TABLES
 from htk.traces.trace.file import FileRecording
@@ -46,6 +47,15 @@ def with_ranks(
             raise UnknownRank(_no_rank([read[k] for k in lost], len(read)))
         for k in lost:
             ranks[k] = UNKNOWN
+    stated = sorted(
+        {rank for rank, rank_from in ranks if rank is not None and rank_from != "given"}
+    )
+    if only_rank is not None and stated not in ([], [only_rank]):
+        named = format_int_ranges(stated)
+        raise UsageError(
+            f"--rank {only_rank} is for one file that does not say its rank; these say theirs"
+            f" ({named}): choose among them by --ranks"
+        )
     return [RankedFile(item, *rank) for item, rank in zip(read, ranks, strict=True)]
 
 

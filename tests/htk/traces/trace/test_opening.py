@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.base.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank
+from htk.base.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank, UsageError
 from htk.base.io.store import Store
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.verdicts.overview.doctor import doctor
@@ -187,3 +187,14 @@ def test_a_file_that_is_recognised_imports_no_later_parser(tmp_path: Path) -> No
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "'htk.parsers.kineto'" in done.stdout and "'htk.parsers.xplane'" in done.stdout
     assert "'htk.parsers.nccl_debug'" not in done.stdout and "ras'" not in done.stdout
+
+
+def test_a_rank_is_not_given_to_files_that_say_theirs(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write(tmp_path / f"{rank}.json", op("aten::mm", 0, 1), **of_rank(rank))
+    with pytest.raises(
+        UsageError, match=r"these say theirs \(0\.\.1\): choose among them by --ranks"
+    ):
+        open_trace(tmp_path, OpenOptions(rank=1, cache=False))
+    alone = open_trace(tmp_path / "1.json", OpenOptions(rank=1, cache=False))
+    assert alone.ranks == [1]
