@@ -127,9 +127,9 @@ class _Launches(NamedTuple):
         ids = numbers(launches["correlation"], NONE)
         calls = SegmentTimes(ids, numbers(launches["start_ns"]))
         wanted = numbers(tables["kernels"]["correlation"], NONE)
-        known = ids[calls.order]
-        first = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        is_launched = (wanted >= 0) & (known[first] == wanted)
+        sorted_ids = ids[calls.order]
+        first = np.minimum(np.searchsorted(sorted_ids, wanted), len(sorted_ids) - 1)
+        is_launched = (wanted >= 0) & (sorted_ids[first] == wanted)
         return cls(calls, wanted, is_launched, calls.time[first])
 
 
@@ -208,10 +208,10 @@ def _cut_overruns(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     earliest = -running_max(last, -end[order][::-1])[::-1]
     follows = ~np.append(first[1:], True)
     next_end = np.append(earliest[1:], 0)
-    place = np.flatnonzero(follows & (end[order] > next_end + _TICK_NS))
-    if not len(place):
+    overlong = np.flatnonzero(follows & (end[order] > next_end + _TICK_NS))
+    if not len(overlong):
         return
-    rows, following = order[place], order[place + 1]
+    rows, following = order[overlong], order[overlong + 1]
     cut = end.copy()
     cut[rows] = np.maximum(start[rows], start[following])
     over = format_duration(int((end - cut).sum()))
