@@ -139,11 +139,8 @@ class Verdict:
             covers = "covers" if self.steps == 1 else "cover"
             steps_text = f"of which {steps} {covers} little" if self.steps else "no steps"
             return f"{many}, {format_duration(self.window_ns)} recorded, {steps_text}"
-        cpu = (
-            f", on the host {format_duration(self.cpu_step_ns)}"
-            if self.cpu_step_ns is not None
-            else ""
-        )
+        host_ns = self.cpu_step_ns
+        cpu = "" if host_ns is None else f", on the host {format_duration(host_ns)}"
         spread = f" (spread {format_duration(self.step_spread_ns or 0)})" if self.steps > 1 else ""
         if self.on_host:
             step = format_duration(self.step_ns)
