@@ -131,10 +131,9 @@ class Verdict:
     def _sentence(self) -> str:
         if self.records:
             return self.records
-        if self.served:
-            who = f"{pluralize(len(self.ranks), 'rank')}, " if len(self.ranks) > 1 else ""
-            return f"{who}{self.served}"
         many, steps = pluralize(len(self.ranks), "rank"), pluralize(self.steps, "step")
+        if self.served:
+            return f"{many}, {self.served}" if len(self.ranks) > 1 else self.served
         if self.step_ns is None:
             covers = "covers" if self.steps == 1 else "cover"
             steps_text = f"of which {steps} {covers} little" if self.steps else "no steps"
