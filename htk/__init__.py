@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from htk.faces.notebook.session import Session, open, run
     from htk.recording.capture import capture
     from htk.traces.trace.trace import Trace
+    from htk.verdicts.claims.kernel_question import time_kernel as kernel_time
     from htk.whatif.api import whatif
 
     __version__: str
@@ -30,6 +31,7 @@ _HOME = {
     "capture": "htk.recording.capture:capture",
     "catalog": "htk.answers.ask:catalog",
     "hta": "htk.hta",
+    "kernel_time": "htk.verdicts.claims.kernel_question:time_kernel",
     "open": "htk.faces.notebook.session:open",
     "run": "htk.faces.notebook.session:run",
     "whatif": "htk.whatif",
@@ -44,6 +46,7 @@ __all__ = [
     "capture",
     "catalog",
     "hta",
+    "kernel_time",
     "open",
     "run",
     "whatif",

@@ -70,6 +70,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     prices = re.search(r"```toml\n(currency.*?)```", (DOCS / "prices.md").read_text(), re.DOTALL)
     assert prices is not None
     (tmp_path / "prices.toml").write_text(prices[1])
+    (tmp_path / "kernels.csv").write_text("op,gpu,m,n,k\nmatmul,h100,8192,4096,4096\n")
     (tmp_path / "site.toml").write_text("[a100-80gb]\nlinks = { ratio = 0.9, recordings = 1 }\n")
     for day, name in enumerate(("monday", "tuesday", "wednesday")):
         recording(tmp_path / "runs" / name, base=BASE_NS + day)

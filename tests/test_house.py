@@ -154,12 +154,13 @@ OPTIONS: dict[str, tuple[str, object]] = {
 OTHER_OPTIONS = {
     ("simulate", "steps"), ("job-time", "steps"), ("simulate", "checkpointing"),
     ("plan", "checkpointing"), ("mcp", "limit"), ("open", "port"), ("mcp", "port"),
-    ("claim", "checkpointing"),
+    ("claim", "checkpointing"), ("kernel-time", "n"), ("kernel-time", "ranks"),
 }  # fmt: skip
-# What a claim leaves out is not known; a job's file may say it, or another option.
-OPEN = {"claim", "job-time", "simulate"}
+# What a claim leaves out is not known; a job's file may say it, or another option; a kernel's file.
+OPEN = {"claim", "job-time", "simulate", "kernel-time"}
 LEFT_OPEN = {"accumulation", "global_batch", "precision"}  # taken from the GPU or the batch
-RANGES = {"goodput", "job-time", "prices"}  # numbers are texts such as 3..5min, h100=700
+# Numbers are texts such as 3..5min, h100=700, or as a cell of a file.
+RANGES = {"goodput", "job-time", "prices", "kernel-time"}
 OTHER_TYPES = {("claim", "gpus"), ("claim", "tokens_per_s")}  # texts: 64xA100, 140k
 # An edit of a what-if is text: a number of a described job's quantity, or a change such as 2x.
 EDITED = {

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,11 @@ class Catalogue(Mapping[str, Gpu]):
     def __len__(self) -> int:
         return len(self._texts)
 
+    @cached_property
+    def letters(self) -> Mapping[str, str]:
+        """The letters and digits of each short name."""
+        return {short: _letters_and_digits(short) for short in self}
+
     def driver_names(self) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield each short name with what drivers call that accelerator."""
         for name, text in self._texts.items():
@@ -162,7 +167,7 @@ def gpu(name: str) -> Gpu:
 def gpus_named(name: str) -> Mapping[str, Gpu]:
     """Return the entries that a name may mean: the one of that name, else all that begin so."""
     entries, bare = catalogue(), _letters_and_digits(name)
-    alike = {short: _letters_and_digits(short) for short in entries}
+    alike = entries.letters
     for near in (
         [short for short in entries if short == name.lower()],
         [short for short, letters in alike.items() if letters == bare],

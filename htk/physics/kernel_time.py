@@ -1,6 +1,156 @@
-"""The time of a kernel that reads memory and computes."""
+"""How long a kernel takes: measured where the atlas holds it, else by what lies nearest."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from htk.base.columns.types import Floats, Ints
+from htk.physics.hardware import Gpu, catalogue
+from htk.physics.kernel_atlas import (
+    BEYOND,
+    MEASURED,
+    OPERATIONS,
+    SHAPE,
+    SIZE,
+    Reading,
+    load_table,
+    read_index,
+)
+from htk.physics.kernel_laws import LAWS, time_products
+
+SIBLING, FORMULA = 4, 5  # beside the nearness of a reading
+BASES = {
+    MEASURED: "measured",
+    SIZE: "between measured sizes",
+    SHAPE: "between measured shapes",
+    BEYOND: "beyond measured sizes",
+    SIBLING: "measured on a sibling",
+    FORMULA: "formula",
+}
+LENGTHS_NS = (1e4, 1e5)  # kernels of up to so long miss by much the same
+_GENERATIONS = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
+_FAR = 3.0  # as much as a whole generation, against the logarithm of two GPUs' balances
+# Formats that nobody measured, by one whose kernels are built alike.
+_LIKE = {"tf32": "bf16", "fp32": "bf16", "fp8_block": "fp8", "fp4": "fp8", "int8_weights": "bf16",
+         "int4_weights": "bf16", "fp4_weights": "int4_weights", "fp8": "bf16"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """Times of some kernels in ns: typical, the ends of a 90 % interval, the fastest library's."""
+
+    expected: Floats
+    low: Floats
+    high: Floats
+    best: Floats
+    nearness: Ints  # a key of BASES
+
+    @property
+    def bases(self) -> list[str]:
+        """Return why each is believed."""
+        return [BASES[near] for near in self.nearness.tolist()]
+
+
+def estimate_kernels(
+    gpu: Gpu, op: str, number_format: str, sizes: Mapping[str, Floats]
+) -> KernelTimes:
+    """Return the times of kernels of one operation and format; experts' formats end in how tokens
+    are spread over them: bf16/balanced."""
+    source, kept = _find_source(gpu, op, number_format)
+    reading = read_atlas(source, op, kept, sizes)
+    nearness = reading.nearness
+    if source != gpu.name or kept != number_format:
+        by_sibling = kept == number_format and _count_generations(gpu, source) == 0
+        nearness = np.full(len(nearness), SIBLING if by_sibling else FORMULA)
+    law = LAWS[op](gpu, number_format.partition("/")[0], sizes)
+    expected = law * np.exp(reading.typical)
+    low, high = _read_misses(op, kept, nearness, expected)
+    return KernelTimes(
+        expected, expected * low, expected * high, expected * np.exp(reading.best), nearness
+    )
+
+
+def estimate_grouped(gpu: Gpu, number_format: str, sizes: Mapping[str, Floats]) -> KernelTimes:
+    """Return the times of products in groups, one for each expert, in one kernel: as far from their
+    law as a single product of all their rows is."""
+    single = estimate_kernels(gpu, "matmul", number_format, sizes)
+    law = LAWS["matmul"](gpu, number_format, sizes)
+    ratio = time_products(gpu, number_format, sizes, groups=sizes["experts"]) / law
+    return KernelTimes(
+        ratio * single.expected,
+        ratio * single.low,
+        ratio * single.high,
+        ratio * single.best,
+        np.full(len(ratio), FORMULA),
+    )
+
+
+def most_ranks(gpu: Gpu, op: str) -> float:
+    """Return the ranks of the largest collective that was measured within a node."""
+    source, kept = _find_source(gpu, op, "bf16")
+    table = load_table(source, op, kept)
+    return 0.0 if table is None else float(table.shapes.max())
+
+
+def read_atlas(source: str, op: str, number_format: str, sizes: Mapping[str, Floats]) -> Reading:
+    """Return what the table of an accelerator says of kernels of these sizes."""
+    table = load_table(source, op, number_format)
+    if table is None:
+        raise KeyError(f"{source} has no {number_format} of {op}")
+    operation = OPERATIONS[op]
+    shapes = np.column_stack([sizes[name] for name in operation.shape])
+    return table.read(shapes, sizes[operation.along])
+
+
+@cache
+def _find_source(gpu: Gpu, op: str, number_format: str) -> tuple[str, str]:
+    """Return the accelerator whose table answers, and the format there: the GPU's own, that of its
+    nearest sibling, or that of the nearest format."""
+    tables = read_index()["tables"]
+    plain, slash, spread = number_format.partition("/")
+    while True:
+        wanted = f"{plain}{slash}{spread}"
+        having = [name for name, ops in tables.items() if wanted in ops.get(op, ())]
+        if having:
+            return nearest_gpu(gpu, having), wanted
+        plain = _LIKE[plain]
+
+
+def nearest_gpu(gpu: Gpu, names: list[str]) -> str:
+    """Return the accelerator among those named that is built most like this one."""
+    entries = catalogue()
+
+    def measure_distance(name: str) -> float:
+        other = entries[name]
+        balance = math.log(_balance(gpu) / _balance(other))
+        size = math.log(gpu.half_tflops / other.half_tflops)
+        return _FAR * _count_generations(gpu, name) + math.hypot(balance, size)
+
+    return gpu.name if gpu.name in names else min(names, key=measure_distance)
+
+
+def _balance(gpu: Gpu) -> float:
+    return gpu.half_tflops / gpu.memory_gbps
+
+
+def _count_generations(gpu: Gpu, name: str) -> int:
+    other = catalogue()[name]
+    order = _GENERATIONS
+    if gpu.architecture not in order or other.architecture not in order:
+        return 0 if gpu.architecture == other.architecture else len(order)
+    return abs(order.index(gpu.architecture) - order.index(other.architecture))
+
+
+def _read_misses(op: str, kept: str, nearness: Ints, expected: Floats) -> tuple[Floats, Floats]:
+    """Return the factors at the ends of the interval, as sizes and accelerators left out taught."""
+    learnt = read_index()["misses"][op][kept.partition("/")[0]]
+    misses = np.array(learnt)  # by nearness, length: low and high
+    length = np.searchsorted(LENGTHS_NS, expected)
+    ends = np.exp(misses[nearness, length])
+    return ends[:, 0], ends[:, 1]
 
 
 def partly_hidden(reading: float, computing: float) -> float:

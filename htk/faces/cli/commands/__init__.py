@@ -45,6 +45,9 @@ COMMANDS: dict[str, Command] = {
         "htk.faces.cli.commands.calibrate", "What do this site's GPUs and jobs reach?"
     ),
     "claim": Command("htk.faces.cli.commands.claim", "Is this published number plausible?"),
+    "kernel-time": Command(
+        "htk.faces.cli.commands.kernel_time", "How long does a kernel of this size take?"
+    ),
     "prices": Command("htk.faces.cli.commands.prices", "Which GPU runs this at the lowest cost?"),
     "job-time": Command(
         "htk.faces.cli.commands.job_time", "How long does a whole job take, part by part?"
