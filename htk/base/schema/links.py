@@ -90,7 +90,7 @@ WINDOWS = table(
     step=(_I32, "GPU step; null for the whole recorded window."),
     start_ns=(_I64, "Start, absolute."),
     end_ns=(_I64, "End, absolute."),
-    complete=(_BOOL, "False for a step that the end of the recording cut off."),
+    complete=(_BOOL, "False for a step that the recording holds a part of."),
 )
 
 # Time in which activities of just these kinds run, in the order of their bits (1 compute, 2
@@ -113,7 +113,7 @@ WINDOW_TIMES = table(
     step=(_I32, "GPU step; null for the whole recorded window."),
     start_ns=(_I64, "Start, absolute."),
     end_ns=(_I64, "End, absolute."),
-    complete=(_BOOL, "False for a step that the end of the recording cut off."),
+    complete=(_BOOL, "False for a step that the recording holds a part of."),
     compute_alone_ns=(_I64, "Compute runs, and nothing else."),
     comm_alone_ns=(_I64, "Communication runs, and nothing else."),
     compute_comm_ns=(_I64, "Compute and communication run, and no copy."),
@@ -230,7 +230,7 @@ IDLE_TIMES = table(
     device=(_I32, "GPU index within the process."),
     stream=(_I64, "Stream that runs nothing; null: no stream of the device does."),
     step=(_I32, "GPU step; null for the whole recorded window, or for what is of no step."),
-    complete=(_BOOL, "False for a step that the end of the recording cut off."),
+    complete=(_BOOL, "False for a step that the recording holds a part of."),
     cause=(TEXT, "Why nothing ran."),
     idle_ns=(_I64, "How long nothing ran for that cause."),
     gaps=(_I64, "Gaps that the cause has a part in."),

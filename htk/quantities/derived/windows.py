@@ -20,6 +20,8 @@ from htk.quantities.derived.cut_calls import RECORDING, STEPS, windows_of, with_
 from htk.quantities.derived.links import steps_of
 
 _WITHOUT_WHO = ("rank", "cycle")
+_FEWEST_STEPS = 2  # that tell what is usual
+_HEAD = 0.15  # of a step: by as much the time before its first activity may be another than usual
 _OWN_ACTIVITIES = without(ACTIVITIES, *_WITHOUT_WHO)
 _OWN_WINDOWS = without(WINDOWS, *_WITHOUT_WHO).names
 
@@ -75,9 +77,12 @@ def _steps(
 ) -> list[tuple[int, int, int, int, bool]]:
     """Return the steps one behind the other; the first begins with the window.
 
-    A step whose predecessor was not recorded begins with the first activity that it launched.
+    A step whose predecessor was not recorded begins with the first activity that it launched. Such
+    a step, and the first, are not complete where the others wait much longer for their first
+    activity (for data), or much shorter (without work of before).
     """
     rows = []
+    anew = []  # whether it is not known when the step began
     begin, high = window
     launched = Groups.by_keys(step)
     reaches = np.maximum.accumulate(launched.max(spans.end))
@@ -94,11 +99,26 @@ def _steps(
         if missing and first > begin:
             rows.append((device, -1, begin, first, False))
             begin = first
+        anew.append(before is None or missing)
         rows.append((device, k, begin, reach, k != cut))
         begin, before = reach, k
+    rows = _without_heads(rows, firsts, np.array(anew, bool))
     if rows and begin < high:
         rows.append((device, -1, begin, high, False))
     return rows
+
+
+def _without_heads(
+    rows: list[tuple[int, int, int, int, bool]], first: Ints, anew: NDArray[np.bool_]
+) -> list[tuple[int, int, int, int, bool]]:
+    """Return the windows, of which steps that begin otherwise than the others are not complete."""
+    steps = np.array([row for row in rows if row[1] >= 0], np.int64).reshape(-1, 5)
+    head = np.maximum(first - steps[:, 2], 0)
+    if (~anew).sum() < _FEWEST_STEPS:
+        return rows
+    usual, length = np.median(head[~anew]), np.median((steps[:, 3] - steps[:, 2])[~anew])
+    unlike = steps[anew & (np.abs(head - usual) > _HEAD * length), 1].tolist()
+    return [(*row[:4], row[4] and row[1] not in unlike) for row in rows]
 
 
 def _cut_step(annotations: pa.Table) -> int:

@@ -209,10 +209,18 @@ def _length(spans: pa.Table) -> Ints:
 
 
 def _complete_steps(tables: Tables) -> Ints:
-    """Rank, cycle and step of each complete step, in order: of the GPU, else of the host."""
+    """Rank, cycle and step of each complete step, in order: of the GPU, else of the host.
+
+    Of steps that some rank holds a part of the other ranks tell something else, so they are left
+    out, as long as others remain.
+    """
     windows = tables["step_windows"]
     if windows.num_rows:
-        return _distinct(windows, valid(windows["step"]) & truths(windows["complete"]))
+        is_step, is_whole = valid(windows["step"]), truths(windows["complete"])
+        uncut = _distinct(windows, is_step & is_whole)
+        cut = Groups.by_keys(_distinct(windows, is_step & ~is_whole)[:, 1:])
+        common = uncut[row_of(cut.keys, uncut[:, 1:]) == NONE]
+        return common if len(common) else uncut
     keys, complete = host_steps(tables["annotations"])
     steps = keys[complete, :3]
     if not tables["cpu_ops"].num_rows:

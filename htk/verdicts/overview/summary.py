@@ -136,7 +136,7 @@ class Verdict:
             return f"{many}, {self.served}" if len(self.ranks) > 1 else self.served
         if self.step_ns is None:
             covers = "covers" if self.steps == 1 else "cover"
-            steps_text = f"of which {steps} {covers} little" if self.steps else "no steps"
+            steps_text = f"of which {steps} {covers} little" if self.steps else "no whole steps"
             return f"{many}, {format_duration(self.window_ns)} recorded, {steps_text}"
         host_ns = self.cpu_step_ns
         cpu = "" if host_ns is None else f", on the host {format_duration(host_ns)}"
@@ -160,9 +160,8 @@ def verdict(trace: Trace) -> Verdict:
             return _of_records(trace, facts)
         return _of_host(trace, steps, facts, 0)
     times = ask(trace, "time_breakdown").table
-    lanes = times.num_rows
     recorded = int(numbers(times["total_ns"]).sum())
-    window = recorded // lanes
+    window = recorded // times.num_rows
     if has_next_to_no_gpu_work(recorded, trace.tables["op_extents"], trace.tables["step_marks"]):
         return _of_host(trace, steps, facts, window)
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
@@ -280,8 +279,9 @@ def _steps(trace: Trace) -> _Steps:
     except MissingTable:
         return _Steps(None, None, None, None, 0, 0)
     covered = int(numbers(steps["duration_ns"]).sum())
-    complete = steps.filter(pa.array(truths(steps["complete"])))
-    steps = complete if complete.num_rows else steps
+    steps = steps.filter(pa.array(truths(steps["complete"])))
+    if not steps.num_rows:
+        return _Steps(None, None, None, None, 0, covered)
     length = numbers(steps["duration_ns"])[valid(steps["duration_ns"])]
     cpu = numbers(steps["cpu_ns"])[valid(steps["cpu_ns"])]
     return _Steps(

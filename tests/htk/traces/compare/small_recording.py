@@ -8,8 +8,11 @@ from tests.kineto_file import Event, kernel, launch, op, step, write
 
 
 def recording(path: Path, steps: list[list[tuple[str, float]]]) -> Any:
-    """Steps of 100 us, each running kernels of these names and lengths."""
-    events: list[Event] = []
+    """Steps of 100 us, each running kernels of these names and lengths.
+
+    What ended before the recording lets the first step wait as long as the others.
+    """
+    events: list[Event] = [kernel("gemm", -80, 0)]
     for k, kernels in enumerate(steps):
         ts = 100.0 * k
         events += [step(k, ts, 100), op("aten::mm", ts, 90)]

@@ -35,7 +35,8 @@ def test_means_by_step_and_rank_and_the_least_of_ranks(tmp_path: Path) -> None:
     """Three steps of two ranks, in us: gemm 10, 20, 30 and 14, 24, 34; copy on rank 1 alone, 2 in
     the first step, twice 3 in the last."""
     for rank in (0, 1):
-        events: list[Event] = []
+        # What ended before the recording: the first step waits as long as the others.
+        events: list[Event] = [kernel("gemm", -80, 0)]
         for k in range(3):
             ts = 100.0 * k
             kernels = [("gemm", 10.0 * (k + 1) + 4 * rank)]
