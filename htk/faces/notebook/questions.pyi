@@ -87,6 +87,9 @@ class Questions:
     def kernel_families(self, *, per: Literal['all', 'rank', 'step'] = 'all') -> Result:
         """What kinds of kernels does the GPU run, and do they use its tensor cores?"""
 
+    def kernel_gap(self, *, by: Literal['shape', 'op', 'family', 'module'] = 'shape', n: int = 20) -> Result:
+        """How far is each product and attention from what was measured at its size on this GPU?"""
+
     def kernel_kinds(self, *, per: Literal['rank', 'step'] = 'rank', compat: Literal['hta'] | None = None) -> Result:
         """Which kinds of activity run alone, and which at the same time?"""
 

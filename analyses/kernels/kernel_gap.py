@@ -1,0 +1,173 @@
+"""How far kernels are from those that were measured at their size."""
+
+from collections import Counter
+from typing import Annotated, Literal, TypeGuard
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, number, texts
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.chart import Bar
+from htk.base.schema import TEXT, table
+from htk.physics.detected import common_device
+from htk.physics.kernel_time import BASES
+from htk.physics.measured_costs import MeasuredCosts, measure_costs
+from htk.physics.op_costs import CostOrReason
+from htk.physics.op_costs.call import Cost
+from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.gpu_callers import modules_of_kernels
+from htk.quantities.measures.op_work import OperatorWork
+
+RETURNS = table(
+    module=(TEXT, "Path of nn.Modules; null: in none, or not asked by module."),
+    family=(TEXT, "gemm or attention; null: not asked by family, operator or shape."),
+    op=(TEXT, "Operator; null: not asked by operator or shape."),
+    shapes=(TEXT, "Shapes of its inputs; null: not asked by shape."),
+    types=(TEXT, "Types of its inputs; null: not asked by shape."),
+    count=(pa.int64(), "Calls with GPU time, of sizes that the atlas answers."),
+    device_ns=(pa.int64(), "Sum of their durations."),
+    device_time_pct=(pa.float64(), "Share of all GPU time."),
+    typical_ns=(pa.int64(), "Time of the median library, of all these calls."),
+    typical_lo90_ns=(pa.int64(), "Nine of ten such kernels take more than this …"),
+    typical_hi90_ns=(pa.int64(), "… and less than this."),
+    best_ns=(pa.int64(), "Time of the fastest library, of all these calls."),
+    gap_ns=(pa.int64(), "device_ns less typical_ns; negative: faster than typical."),
+    gap_to_best_ns=(pa.int64(), "device_ns less best_ns."),
+    of_typical_pct=(pa.float64(), "device_ns of typical_ns: 200 takes twice as long."),
+    basis=(TEXT, "What the times rest on; null: not asked by shape."),
+)
+_FAMILIES = ("gemm", "attention")
+By = Literal["shape", "op", "family", "module"]
+
+
+@analysis(returns=RETURNS, chart=Bar("op", "gap_ns", horizontal=True), needs=("cpu_ops", "kernels"))
+def kernel_gap(
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    op_callers: pa.Table,
+    launch_callers: pa.Table,
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    launches: pa.Table,
+    launch_links: pa.Table,
+    annotations: pa.Table,
+    op_passes: pa.Table,
+    ranks: pa.Table,
+    *,
+    by: Annotated[By, "What a row stands for: calls of one shape, operator, family, module."] = (
+        "shape"
+    ),
+    n: Annotated[int, "Rows to show, most gap first; 0: all."] = 20,
+) -> pa.Table:
+    """How far is each product and attention from what was measured at its size on this GPU?
+
+    Typical and best are of the median and of the fastest library at that size, of the kernel alone.
+    GPU time counts for the innermost modelled operator round the launch, once.
+    """
+    work = OperatorWork.of(
+        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations, op_passes
+    )
+    device = common_device(ranks)
+    gpu = None if device is None else device.gpu
+    measured = measure_costs(gpu, work.costs)
+    is_answered = np.append(np.isfinite(measured.expected), False)[work.kind] & work.modelled
+    rows = np.flatnonzero(is_answered)
+    calls = Groups.by_keys([work.row[rows], work.replay[rows]])
+    first = rows[calls.first_row]
+    kind, call_ns = work.kind[first], calls.sum(work.length[rows])
+    if by == "module":
+        modules = modules_of_kernels(kernel_links, launch_callers, op_callers)
+        names = modules.used
+        key = modules.among(names)[first]
+    else:
+        key = _key_calls(by, kind, work.costs, cpu_ops["name"], work.row[first])
+        names = []
+    groups = Groups.by_keys([key])
+    called = cpu_ops.take(pa.array(work.row[first][groups.first_row]))
+    total = int(work.length.sum())
+    answer = _table(by, groups, kind, call_ns, measured, called, work.costs, total)
+    if by == "module":
+        paths = texts([[*names, None][code] for code in groups.keys[:, 0].tolist()])
+        answer = answer.set_column(0, RETURNS.field("module"), paths)
+    order = np.argsort(-answer["gap_ns"].to_numpy(), kind="stable")
+    shown = answer.take(pa.array(order[:n] if n else order))
+    sums = {name: float(np.sum(answer[name].to_numpy())) for name in ("device_ns", "gap_ns")}
+    return with_coverage(
+        shown,
+        gpu="not recorded, or not in the catalogue" if gpu is None else gpu.name,
+        measured_pct_of_device_time=round(100 * sums["device_ns"] / total, 2) if total else None,
+        gap_pct_of_device_time=round(100 * sums["gap_ns"] / total, 2) if total else None,
+        not_measured_ns=_tell_reasons(work, measured, is_answered),
+        rows_left_out=answer.num_rows - shown.num_rows,
+    )
+
+
+def _key_calls(
+    by: By, kind: Ints, costs: list[CostOrReason], names: pa.ChunkedArray, bearer: Ints
+) -> Ints:
+    """Return what calls are put together by: their shape, operator or family."""
+    if by == "op":
+        return codes_of(names)[0].astype(np.int64)[bearer]
+    if by == "family":
+        families = [_FAMILIES.index(c.family) if _is_matrix(c) else NONE for c in costs]
+        return np.array(families, np.int64)[kind]
+    return kind
+
+
+def _table(
+    by: By,
+    groups: Groups,
+    kind: Ints,
+    call_ns: Ints,
+    measured: MeasuredCosts,
+    called: pa.Table,
+    costs: list[CostOrReason],
+    total: int,
+) -> pa.Table:
+    """Return the answer, a row for each group of calls; `called`: the first call of each."""
+    count, time = len(groups), groups.sum(call_ns)
+    typical, low, high, best = (
+        np.rint(np.bincount(groups.group_ids, each[kind], count)).astype(np.int64)
+        for each in (measured.expected, measured.low, measured.high, measured.best)
+    )
+    kinds = kind[groups.first_row].tolist()
+    families = [cost.family for k in kinds if isinstance(cost := costs[k], Cost)]
+    nothing = pa.nulls(count, pa.string())
+    return pa.table(
+        {
+            "module": nothing,
+            "family": nothing if by == "module" else texts(families),
+            "op": called["name"] if by in ("shape", "op") else nothing,
+            "shapes": called["input_dims"] if by == "shape" else nothing,
+            "types": called["input_types"] if by == "shape" else nothing,
+            "count": number(groups.count, pa.int64()),
+            "device_ns": number(time, pa.int64()),
+            "device_time_pct": percent(time, np.full(count, total)),
+            "typical_ns": number(typical, pa.int64()),
+            "typical_lo90_ns": number(low, pa.int64()),
+            "typical_hi90_ns": number(high, pa.int64()),
+            "best_ns": number(best, pa.int64()),
+            "gap_ns": number(time - typical, pa.int64()),
+            "gap_to_best_ns": number(time - best, pa.int64()),
+            "of_typical_pct": 100 * time / np.maximum(typical, 1.0),
+            "basis": texts([BASES[measured.nearness[k]] if by == "shape" else None for k in kinds]),
+        },
+        schema=RETURNS,
+    )
+
+
+def _is_matrix(cost: CostOrReason) -> TypeGuard[Cost]:
+    return isinstance(cost, Cost) and cost.matrix and cost.family in _FAMILIES
+
+
+def _tell_reasons(work: OperatorWork, measured: MeasuredCosts, is_answered: Mask) -> dict[str, int]:
+    """Return the GPU time of products and attention that nothing measured stands beside, by why."""
+    matrix = np.array([*map(_is_matrix, work.costs), False])[work.kind]
+    left = np.flatnonzero(matrix & work.modelled & ~is_answered)
+    sums: Counter[str] = Counter()
+    for kind, took in zip(work.kind[left].tolist(), work.length[left].tolist(), strict=True):
+        sums[measured.reasons[kind] or ""] += took
+    return dict(sums.most_common())
