@@ -57,7 +57,8 @@ def test_rows_of_families_hold_what_rows_of_shapes_do(tmp_path: Path) -> None:
     for by in ("op", "family", "module"):
         rows = ask(trace, "kernel_gap", by=by, n=0).to_pylist()
         for name in ("count", "device_ns", "typical_ns", "best_ns", "gap_ns"):
-            assert sum(r[name] for r in rows) == pytest.approx(sum(r[name] for r in shapes))
+            total = sum(r[name] for r in shapes)
+            assert sum(r[name] for r in rows) == pytest.approx(total, rel=1e-4, abs=4)
 
 
 def test_a_gpu_that_is_not_known_has_no_gap(tmp_path: Path) -> None:
