@@ -22,7 +22,6 @@ from htk.answers.export.overlay import drawn
 from htk.answers.export.pieces import EventPieces, cut, spliced
 from htk.answers.export.rewrite import kineto_parts, part_of, quickly_packed
 from htk.base.columns.arrow import number, numbers, with_column
-from htk.base.core.humanize import format_microseconds
 from htk.base.core.parser import Source
 from htk.base.errors import HtkError
 from htk.base.io.decompress import open_stream
@@ -36,6 +35,7 @@ from htk.traces.trace.file import TraceFile
 from htk.traces.trace.trace import Trace
 
 _BORDER = b", \t\r\n"  # what stands between events
+_CHANGED = ("pid", "id", "ts", "dur")  # members of events
 _DROPPED = {"process_name", "process_sort_index", "process_labels"}
 _PATH_PROCESS = 1  # first of all
 _PROCESSES = 1000  # each file's begin at a multiple of it, which a reader sees at a glance
@@ -142,16 +142,21 @@ class _Rank:
         """Yield events with this rank's process numbers, arrow ids and clock."""
         for events, pieces in self._without_names(text):
             own = pieces.is_own_key
-            starts, ends, replaced = [], [], []
-            for key, to in (("pid", self._processes), ("id", self._arrows), ("ts", self._moments)):
-                start, end = pieces.values(own & pieces.equal(key))
-                starts.append(start)
-                ends.append(end)
-                replaced.append(to(cut(events, start, end)).cast(pa.binary()))
+            spans = {key: pieces.values(own & pieces.equal(key)) for key in _CHANGED}
+            recorded = {key: cut(events, *span) for key, span in spans.items()}
             self.events += len(pieces.events()[0])
-            yield spliced(
-                events, np.concatenate(starts), np.concatenate(ends), pa.concat_arrays(replaced)
-            )
+            starts_ns = _in_nanoseconds(recorded["ts"])
+            start_of_event = np.zeros(len(pieces.events()[0]), np.int64)
+            start_of_event[pieces.event_at(spans["ts"][0])] = starts_ns
+            begun = start_of_event[pieces.event_at(spans["dur"][0])]
+            replaced = [
+                _each(recorded["pid"], lambda value: str(self._process(value)).encode()),
+                _each(recorded["id"], self._arrow),
+                self._moments(recorded["ts"], starts_ns),
+                self._durations(recorded["dur"], begun),
+            ]
+            starts, ends = map(np.concatenate, zip(*spans.values(), strict=True))
+            yield spliced(events, starts, ends, pa.concat_arrays(replaced))
 
     def _without_names(self, text: bytes) -> Iterator[tuple[bytes, EventPieces]]:
         """Yield the events, except the names of processes, which are written anew."""
@@ -207,21 +212,20 @@ class _Rank:
     def _process(self, recorded: bytes) -> int:
         return self.processes.setdefault(recorded, self.first_process + len(self.processes))
 
-    def _processes(self, recorded: pa.Array) -> pa.Array:
-        return _each(recorded, lambda value: str(self._process(value)).encode())
-
-    def _arrows(self, recorded: pa.Array) -> pa.Array:
-        return _each(recorded, self._arrow)
-
-    def _moments(self, recorded: pa.Array) -> pa.Array:
-        """Return times on the common clock; if any is no decimal of ns, convert one by one."""
-        try:
-            times = as_nanoseconds(recorded)
-        except pa.ArrowInvalid:
-            return _each(recorded, self._moment)
-        moved = self.shifted(times + self.base_ns) - self.origin_ns
+    def _moments(self, recorded: pa.Array, times: NDArray[np.int64]) -> pa.Array:
+        """Return times on the common clock."""
+        moved = as_microseconds(self.shifted(times + self.base_ns) - self.origin_ns)
         # A viewer's own event has no time.
-        return pc.if_else(pa.array(times == 0), recorded, as_microseconds(moved).cast(pa.binary()))
+        return pc.if_else(pa.array(times == 0), recorded, moved.cast(pa.binary()))
+
+    def _durations(self, recorded: pa.Array, starts: NDArray[np.int64]) -> pa.Array:
+        """Return durations between ends on the common clock: calls stay within their callers."""
+        if self.clock[1] == 0:
+            return recorded
+        durations = _in_nanoseconds(recorded)
+        begin = starts + self.base_ns
+        moved = as_microseconds(self.shifted(begin + durations) - self.shifted(begin))
+        return pc.if_else(pa.array(durations == 0), recorded, moved.cast(pa.binary()))
 
     def _named(self, value_of: dict[str, bytes]) -> bool:
         """Keep what a process is called for later; return true for what is written anew then."""
@@ -241,14 +245,6 @@ class _Rank:
             return str((self.place << 40) + int(value)).encode()
         return msgspec.json.encode(f"{self.place}.{value.decode('utf8', 'replace')}")
 
-    def _moment(self, value: bytes) -> bytes:
-        literal = value.strip(b'"').decode("utf8", "replace")
-        recorded = scan.scaled(literal, 3)
-        if recorded is None or not recorded:  # a viewer's own event without a time
-            return value
-        shifted = self.shifted(np.array([recorded + self.base_ns]))
-        return format_microseconds(int(shifted[0]) - self.origin_ns).encode()
-
 
 def _next_process(ranks: list[_Rank]) -> int:
     """Return the number of a file's first process: behind all those of the files before it."""
@@ -256,6 +252,16 @@ def _next_process(ranks: list[_Rank]) -> int:
         return _PROCESSES
     used = ranks[-1].first_process + max(len(ranks[-1].processes), 1)
     return -(-used // _PROCESSES) * _PROCESSES
+
+
+def _in_nanoseconds(recorded: pa.Array) -> NDArray[np.int64]:
+    """Return texts of microseconds in ns; 0: that is no time. Convert one by one if any has more
+    decimals, an exponent or quotes."""
+    try:
+        return as_nanoseconds(recorded)
+    except pa.ArrowInvalid:
+        literals = (value.strip(b'"').decode("utf8", "replace") for value in recorded.to_pylist())
+        return np.array([scan.scaled(literal, 3) or 0 for literal in literals], np.int64)
 
 
 def _each(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:

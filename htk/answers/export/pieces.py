@@ -56,8 +56,12 @@ class EventPieces:
 
     def event_of(self, chosen: Chosen) -> Positions:
         """Return the number of the event that each chosen string stands in."""
+        return self.event_at(self._strings.cuts[1:-1:2][chosen])
+
+    def event_at(self, positions: Positions | Codes) -> Positions:
+        """Return the number of the event that each position of the text lies in."""
         starts, _ = self.events()
-        return np.searchsorted(starts, self._strings.cuts[1:-1:2][chosen], side="right") - 1
+        return np.searchsorted(starts, positions, side="right") - 1
 
     def values(self, keys: Chosen) -> tuple[Positions, Positions]:
         """Return where the values of keys begin and end, but for lists and objects."""

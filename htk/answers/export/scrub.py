@@ -5,6 +5,7 @@ Every other text becomes another one, the same everywhere, and `scrub_check` loo
 was written. One `Replacements` serves all ranks.
 """
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection
@@ -258,7 +259,8 @@ class Replacements:
         if key not in _HEADER_MEMBERS:
             self._forget(key, content)
             return None
-        return msgspec.json.encode(self._of_header(key, content))
+        # With blanks, as Kineto writes them: HTA looks for a rank behind one.
+        return json.dumps(self._of_header(key, content), ensure_ascii=False).encode()
 
     def _of_header(self, key: str, content: Any) -> Any:
         if isinstance(content, dict):

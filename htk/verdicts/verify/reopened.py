@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -122,7 +122,6 @@ def _whole_numbers(table: pa.Table, analysis: str) -> tuple[str, ...]:
     )
 
 
-_NESTED = ("operators",)
 _COUNTS = ("count", "kernels", "gpu_ranges", "launching_calls")
 
 
@@ -172,20 +171,27 @@ def _merged(subject: Subject, tally: Tally) -> None:
     with tempfile.TemporaryDirectory() as folder:
         written = write_merged(subject.trace, subject.sources, Path(folder))
         merged = open_trace(str(written.file), OpenOptions(cache=False))
-        clocks = subject.trace.tables["rank_clocks"]
-        drifts = written.aligned and any(clocks["drift_ppm"].to_pylist())
+        drifts = subject.trace.tables["rank_clocks"]["drift_ppm"].to_pylist()
         for analysis, keys, options, values in _POOLED:
             together = rows_of(subject.trace, analysis, keys, values, **options)
             again = rows_of(merged, analysis, keys, values, **options)
-            if drifts:  # moves the ends of what nests by nanoseconds
-                again, together = (_without(_NESTED, rows) for rows in (again, together))
+            if written.aligned and any(drifts):
+                again = _without_drift(again, together)
             tally.rows(f"{analysis} of the merged file", again, together)
-        if drifts:
-            tally.left_out.append("how operators nest, where a clock drifts")
 
 
-def _without(names: Collection[str], rows: Rows) -> Rows:
-    return {k: {n: v for n, v in row.items() if n not in names} for k, row in rows.items()}
+def _without_drift(again: Rows, together: Rows) -> Rows:
+    """Return rows with their times as they were on the ranks' own clocks, where only a clock's
+    drift and rounding tell them apart; counts stay."""
+
+    def undrifted(name: str, value: Any, own: Any) -> Any:
+        drifted = name.endswith("_ns") and abs(value - (own or 0)) <= value / 1000 + 1000
+        return own if drifted else value
+
+    return {
+        key: {name: undrifted(name, row[name], together.get(key, row)[name]) for name in row}
+        for key, row in again.items()
+    }
 
 
 def _not_quick(subject: Subject) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,23 @@ from click.testing import CliRunner
 import htk
 from htk.answers.export.merged import _AS_IS, _Rank
 from htk.faces.cli.commands.convert import command
+from htk.faces.cli.commands.simulate import command as simulate
+from htk.traces.trace.trace import Trace
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
+
+_DRIFTING = {
+    "gpus-per-node": "4",
+    "layers": "4",
+    "hidden": "512",
+    "heads": "8",
+    "kv-heads": "8",
+    "seq": "256",
+    "micro-batch": "1",
+    "steps": "4",
+    "clocks": "process",
+    "clock-offset-us": "5000",
+    "clock-drift-ppm": "20",
+}
 
 
 def _convert(*args: str) -> str:
@@ -182,3 +199,33 @@ def test_arrows_of_the_last_of_many_files_stay_apart_in_a_viewer(two_ranks: Path
         for number in (7, 8, 10**12 - 2, 10**12 - 1)
     ]
     assert len({value if isinstance(value, str) else float(value) for value in arrows}) == 20
+
+
+def _counted_tree(trace: Trace) -> dict[tuple[int, str], tuple[int, int]]:
+    rows = trace.op_tree(min_pct=0.0).to_pylist()
+    return {(row["rank"], row["path"]): (row["count"], row["kernels"]) for row in rows}
+
+
+def test_calls_stay_within_their_callers_where_clocks_drift(tmp_path: Path) -> None:
+    """Both ends of a call are on the common clock: no call outlasts the one that made it."""
+    made = [f"--{option}={value}" for option, value in _DRIFTING.items()]
+    made += ["-o", str(tmp_path / "job")]
+    assert CliRunner().invoke(simulate, made, catch_exceptions=False).exit_code == 0
+    said = _convert(str(tmp_path / "job"), "--format", "chrome", "-o", str(tmp_path / "out"))
+    assert "clocks aligned" in said
+    threads: dict[tuple[int, int], list[tuple[Decimal, Decimal]]] = {}
+    for event in _merged(tmp_path / "out"):
+        if event.get("ph") == "X" and event.get("cat") in ("cpu_op", "cuda_runtime"):
+            start = Decimal(event["ts"])
+            call = (start, start + Decimal(event["dur"]))
+            threads.setdefault((event["pid"], event["tid"]), []).append(call)
+    assert len(threads) == 8
+    for calls in threads.values():
+        callers: list[Decimal] = []
+        for start, end in sorted(calls, key=lambda call: (call[0], -call[1])):
+            callers = [until for until in callers if until > start]
+            assert not callers or end <= callers[-1]
+            callers.append(end)
+    job = htk.open(tmp_path / "job", cache=False)
+    merged = htk.open(tmp_path / "out", cache=False)
+    assert _counted_tree(job) == _counted_tree(merged)

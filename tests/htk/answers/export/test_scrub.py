@@ -97,6 +97,14 @@ def test_nothing_secret_is_left(scrubbed: Path) -> None:
     assert not any(SECRET in file.name for file in scrubbed.iterdir())
 
 
+def test_hta_finds_the_ranks(scrubbed: Path) -> None:
+    pytest.importorskip("hta", reason="HTA is an extra")
+    from hta.trace_analysis import TraceAnalysis
+
+    theirs = TraceAnalysis(trace_dir=str(scrubbed), include_last_profiler_step=True)
+    assert sorted(theirs.t.get_ranks()) == [0, 1]
+
+
 def test_both_engines_write_the_same(
     scrubbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
