@@ -11,7 +11,7 @@ import click
 from htk.analyses import ANALYSES
 from htk.base.core.humanize import command_name
 from htk.base.errors import AnalysisError, HtkError, UsageError
-from htk.faces.cli.commands import COMMANDS
+from htk.faces.cli.commands import COMMANDS, GROUPS, load_command
 
 # Everything heavier is imported when a command runs: `htk --help` prints a menu, no more.
 
@@ -45,13 +45,14 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         fixed = cmd_name.replace("_", "-")
         if fixed in COMMANDS:
-            return COMMANDS[fixed].load()
+            return load_command(fixed)
         analysis = cmd_name.replace("-", "_")
         return analysis_command(analysis) if analysis in ANALYSES else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([*commands.items()])
         subjects: dict[str, list[tuple[str, str]]] = {}
         for name, entry in sorted(ANALYSES.items()):
             subjects.setdefault(entry.subject, []).append((command_name(name), entry.question))
