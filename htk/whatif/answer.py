@@ -39,6 +39,8 @@ class Answer:
     assumptions: tuple[str, ...] = ()
     narrow: str = ""
     mark: str = ""
+    limits: tuple[float, float] = (0.0, math.inf)  # ns that no step after these edits can pass
+    is_bound: bool = False  # of what no kernel can do
 
     @property
     def p_oom(self) -> float | None:
@@ -74,7 +76,10 @@ class Answer:
         if self.step_ns is None:
             return None, None
         wide = math.exp(z * stated(self.sigma, self.names))
-        return round(self.step_ns / wide), round(self.step_ns * wide)
+        least, most = self.limits
+        low = max(self.step_ns / wide, min(least, self.step_ns))
+        high = min(self.step_ns * wide, max(most, self.step_ns))
+        return round(low), round(high)
 
     @property
     def intervals(self) -> tuple[int | None, int | None, int | None, int | None]:
@@ -95,6 +100,8 @@ class Answer:
             return ""
         if not self.names:
             return "as recorded"
+        if self.is_bound:
+            return "a bound: no kernel of this GPU is as fast"
         ratios = (self.each, self.devices_ratio)
         if max(abs(math.log(ratio)) for ratio in ratios if ratio > 0) > math.log(_FAR):
             return "outside what was tested"

@@ -24,6 +24,7 @@ from htk.quantities.graph.build import build
 from htk.whatif.contention import factor, share
 from htk.whatif.edits import batch
 from htk.whatif.micro_batches import micro_batches
+from htk.whatif.same_job import SAME_JOB, check_same_job
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel, step_model
 
@@ -164,7 +165,7 @@ def fitted(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
     sigma = lines.sigma(ratio, edited.spread.get("compute", 0.0))
     recorded = ", ".join(f"{r:g}x" for r in lines.ratios.tolist())
     return replace(changed, spread={**changed.spread, "compute": sigma}).with_assumption(
-        f"kernels on lines through recordings at {recorded} the batch"
+        f"kernels on lines through recordings at {recorded} the batch", SAME_JOB
     )
 
 
@@ -183,6 +184,7 @@ def _recorded(
 ) -> Recorded:
     graph = build(tables)
     other = step_model(tables, graph)
+    check_same_job(base, other)
     ours, theirs = inputs(base).batch, inputs(other).batch
     if ours is not None and theirs is not None:
         if ratio is not None and abs(ratio * ours / theirs - 1) > _SAME_BATCH:

@@ -26,9 +26,11 @@ from htk.whatif.edit_uncertainty import accumulated_together, apart, distance
 from htk.whatif.edited_job import edited_job, with_own_batch
 from htk.whatif.edits import EDITS, REPEATABLE, edit
 from htk.whatif.edits.sharding import strategy
+from htk.whatif.from_one_rank import placed
 from htk.whatif.guards import RecordedLoad, violated
 from htk.whatif.kept_memory import KeptMemory
 from htk.whatif.left_out_ranks import check_answered, follow, uncertainty
+from htk.whatif.limits import step_limits
 from htk.whatif.measured_host import match_measured_step
 from htk.whatif.memory import Held, after
 from htk.whatif.missing_ranks import late, prompt, waits
@@ -43,7 +45,7 @@ from htk.whatif.unrecorded_waits import without_unrecorded_waits
 from htk.whatif.waterfall import parts, waterfall
 
 INDISTINGUISHABLE = "indistinguishable from none"
-_OURS = "an internal error of this edit, or a step time given that is too short"
+_OURS = "unknown to htk: its models do not hold for this, or a step time given is too short"
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,8 @@ def predict(
     """Apply the edits in the order of their list, replay, and say how sure that is."""
     asked = ordered(edits)
     measured = start.step_ns if measured_ns is None else measured_ns
+    if measured <= 0:
+        raise UsageError("the measured step must be longer than 0")
     if start.left_out is not None:
         check_answered(asked)
     if start.refused:
@@ -240,7 +244,10 @@ def predict(
     change = here - start.replayed.period_ns
     step = max(measured + round(change * measured / start.step_ns), 1)
     guard = violated(start.recorded_load, edited, replayed.period_ns, (measured, step), start.rates)
-    if guard is not None:
+    is_bound = guard is not None and "replace" in dict(asked) and "stream" not in guard
+    if is_bound:  # the user asks what a kernel would win that there cannot be
+        edited = replace(edited, work=math.nan)
+    if guard is not None and not is_bound:
         return replace(refused(start, asked, measured), verdict=f"refused: {guard}; {_OURS}")
     sigmas = _sigmas(start, edited, step, replayed.period_ns, measured_ns)
     separate = [e for e in asked if e[0] in edited.touched and apart(edited, e[0])]
@@ -252,6 +259,8 @@ def predict(
     peak = None if recorded_memory is None else after(recorded_memory, job, edited.activation_scale)
     exposed_ns, idle_ns = (None, None) if start.left_out else parts(edited, replayed, step)
     served = edited.served or start.served
+    rate = None if math.isnan(edited.work) else each * edited.work / edited.peak
+    mfu_pct = None if rate is None else start.rates.mfu_pct(rate, step)
     return Answer(
         edits=asked,
         measured_ns=measured,
@@ -265,9 +274,9 @@ def predict(
         else start.rates.tokens_per_s(edited.samples, step),
         generated_per_s=served.generated_per_s(step) if served else None,
         tpot_ns=served.tpot_ns(step) if served else None,
-        mfu_pct=None
-        if math.isnan(edited.work)
-        else start.rates.mfu_pct(each * edited.work / edited.peak, step),
+        mfu_pct=mfu_pct,
+        limits=step_limits(start.model, edited, asked, (measured, step), mfu_pct),
+        is_bound=is_bound,
         peak=peak,
         gpus=start.rates.gpus * edited.devices,
         watts=start.rates.watts,
@@ -327,7 +336,8 @@ def _alone(
 def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[StepModel, Replay]:
     """Return the step after the edits, which are in their order, and its replay."""
     asked = with_own_batch(start.job, asked)
-    before = edited = prompt(start.model, start.waits)
+    model = placed(start.model, dict(asked).get("world", ""))
+    before = edited = prompt(model, start.waits)
     recorded = np.ones(1) if start.curves is None else start.curves.ratios
     for name, value in asked:
         after = edit(name).apply(edited.fresh(), value)

@@ -12,6 +12,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.physics.detected import detected
 from htk.physics.memory import Layout, ModelSize, layer_widths
+from htk.whatif.from_one_rank import is_of_one_rank, parameter_gradients
 from htk.whatif.memory import Held, layout_of
 from htk.whatif.micro_batches import micro_batches
 from htk.whatif.operator_shapes import operator_shapes
@@ -43,7 +44,7 @@ class _Shapes:
 
 def held(tables: Mapping[str, pa.Table], model: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
-    parameters, shapes = sharded(model) or replicated(model), _shapes(model)
+    parameters, shapes = sharded(model) or replicated(model) or _alone(model), _shapes(model)
     job = recorded_job(model)
     size = _size(parameters, shapes, job.tensor or 1, _large_sums(model, shapes))
     like = Layout(checkpointing=_checkpointing(model), flash=shapes.flash)
@@ -60,8 +61,19 @@ def held(tables: Mapping[str, pa.Table], model: StepModel) -> Held | None:
     return Held(size, layout, capacity, gpu=job.gpu)
 
 
+def _alone(model: StepModel) -> Sharded | None:
+    """Return the parameters of a GPU that reduces them with none, by the gradients it makes."""
+    if not is_of_one_rank(model):
+        return None
+    elements = sum(n for _, n in parameter_gradients(model))
+    return Sharded("ddp", 1, (), _PARAMETER * elements, np.zeros(0, bool)) if elements else None
+
+
 def _large_sums(model: StepModel, shapes: _Shapes) -> int:
-    """Return how many matrices of the vocabulary a rank reduces: embedding and output, or one."""
+    """Return how many matrices of the vocabulary a rank has: embedding and output, or one."""
+    if is_of_one_rank(model):
+        each = [n for _, n in parameter_gradients(model)]
+        return sum(n >= shapes.vocab * shapes.width for n in each) if shapes.vocab else 0
     first = model.graph.activities.rank == model.graph.ranks[0]
     least = _PARAMETER * shapes.vocab * shapes.width
     large = replicating(model) & first & (model.facts.in_bytes >= least)

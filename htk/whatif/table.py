@@ -109,13 +109,14 @@ def _economy(a: Answer, terms: Terms) -> dict[str, float | None]:
     if watts is not None:
         economy["energy_j_per_token"] = joules_per_token(watts, a.gpus, a.tokens_per_s)
     share = 1.0
-    if terms.gpu_mtbf_s is not None:
-        if terms.restart_s is None or terms.checkpoint_s is None:
+    mtbf, restart, checkpoint = terms.gpu_mtbf_s, terms.restart_s, terms.checkpoint_s
+    if mtbf is not None or restart is not None or checkpoint is not None:
+        if mtbf is None or restart is None or checkpoint is None:
             raise UsageError(
-                "goodput needs the time of a restart and of a checkpoint beside that between "
-                "failures: --gpu-mtbf 5e4h --restart 10min --checkpoint 30s"
+                "goodput needs the times between failures, of a restart and of a checkpoint: "
+                "--gpu-mtbf 5e4h --restart 10min --checkpoint 30s"
             )
-        share = goodput(a.gpus, terms.gpu_mtbf_s, terms.restart_s, terms.checkpoint_s).share
+        share = goodput(a.gpus, mtbf, restart, checkpoint).share
         economy["goodput_pct"] = 100 * share
     if terms.run_tokens is not None and share:
         seconds = terms.run_tokens / a.tokens_per_s / share

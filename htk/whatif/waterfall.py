@@ -3,7 +3,7 @@
 import numpy as np
 
 from htk.quantities.graph.build import CATEGORIES
-from htk.quantities.graph.exposed import exposed_and_idle
+from htk.quantities.graph.exposed import computing, exposed_and_idle
 from htk.quantities.graph.replay import Replay, replayed_period
 from htk.whatif.step_model import StepModel
 
@@ -54,6 +54,9 @@ def parts(edited: StepModel, after: Replay, step: int) -> tuple[int, int]:
     repeated = after.period_ns - sum(edited.added.values())
     exposed, idle = exposed_and_idle(edited.graph, after.time, repeated)
     scale = step / max(after.period_ns, 1)
-    shown = min(max(round((exposed + edited.added_exposed) * scale), 0), step)
+    # A step may begin before the one before it is over: what is exposed then has no more room than
+    # what is computed leaves.
+    room = max(step - round(computing(edited.graph, after.time) * scale), 0)
+    shown = min(max(round((exposed + edited.added_exposed) * scale), 0), room)
     nothing = max(round((idle + edited.added_idle) * scale), 0)
     return shown, min(nothing, step - shown)

@@ -27,6 +27,7 @@ from htk.verdicts.economics.uncertain_inputs import (
 
 _HOUR = 3600.0
 _ZERO = ValueRange(0.0, 0.0)
+_AS_NOW = ValueRange(1.0, 1.0)
 _MOST_STEPS = 1e12
 
 RETURNS = table(
@@ -75,6 +76,7 @@ class TimedJob:
     measured: ValueRange | None = None  # the whole job, as it took
     gpus: int = 1
     price: float | None = None  # of a GPU-hour
+    step_scale: ValueRange = _AS_NOW  # times the step, of a job that was changed
 
     def __post_init__(self) -> None:
         if not 1 <= self.steps <= _MOST_STEPS:
@@ -91,6 +93,7 @@ class TimedJob:
     def inputs(self) -> Inputs:
         named: dict[str, ValueRange | ObservedCount | None] = {
             "step_time": self.step,
+            "step_scale": self.step_scale,
             "startup": self.startup,
             "compilation": self.compilation,
             "evaluation": self.evaluation,
@@ -191,7 +194,8 @@ def _ns(seconds: float) -> int:
 
 def _parts(job: TimedJob, drawn: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of each part, for one value of each input."""
-    work = job.steps * drawn["step_time"]
+    step = drawn["step_time"] * drawn["step_scale"]
+    work = job.steps * step
     evaluations = job.steps // job.evaluate_every if job.evaluate_every else 1
     saves = max(job.steps // job.checkpoint_every, 1) if job.checkpoint_every else 1
     parts = {
@@ -204,7 +208,7 @@ def _parts(job: TimedJob, drawn: Mapping[str, float]) -> dict[str, float]:
         "failures": 0.0,
     }
     if "failures" in drawn:
-        every = (job.checkpoint_every or job.steps) * drawn["step_time"]
+        every = (job.checkpoint_every or job.steps) * step
         plan = Checkpointing(every, drawn["checkpoint"])
         split = shares(drawn["failures"], drawn["restart"], plan)
         runs = split.useful + split.checkpoints

@@ -86,8 +86,10 @@ def _on(model: StepModel, value: str) -> StepModel:
         back = lane[model.facts.backward[lane]]
         if not len(again) or not len(back):
             raise UsageError(f"{NAME} on: forward and backward kernels are not told apart")
-        repeated = (length * share)[again].sum()
-        slower[back] = 1 + layers * repeated / max(length[back].sum(), 1.0)
+        forward = lane[~model.facts.backward[lane] & ~family.isin("optimizer")[lane]]
+        repeated = layers * (length * share)[again].sum()
+        repeated = min(repeated, length[forward].sum())  # a forward pass at most
+        slower[back] = 1 + repeated / max(length[back].sum(), 1.0)
         _relaunched(model, weight, again, back, layers * float(share[again].mean()))
     backward: Mask = slower > 1
     return replace(model, weight=weight).with_lengths(backward, length * slower)

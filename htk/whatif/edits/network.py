@@ -7,24 +7,36 @@ import numpy as np
 from htk.base.columns.arrow import numbers
 from htk.base.errors import UsageError
 from htk.physics.latency_bandwidth import fit, predicted_us
+from htk.physics.network import Fabric, fabric
 from htk.whatif.edit_arguments import factor, pairs
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import latency, wire
+from htk.whatif.transfers import gpus_of_a_node, latency, part, wire
 
 NAME = "network"
 HELP = (
     "Collectives' rates by a factor: bandwidth=2x,latency=0.5x, of one level intra_bandwidth=, "
-    "intra_latency=, inter_bandwidth=, inter_latency=; or curve=on: as the nccl-tests output given "
-    "beside the trace has measured."
+    "intra_latency=, inter_bandwidth=, inter_latency=; between nodes by name (roce-400, "
+    "infiniband-ndr) or GB/s one way of a GPU's adapter (inter_gbps=25); or curve=on: as the "
+    "nccl-tests output given beside the trace has measured."
 )
 
+_STATED = 0.3  # one sigma, of what transfers then take more or less
 _LEVELS = {"": None, "intra_": False, "inter_": True}  # does the group leave its node?
-_KNOWN = (*(f"{level}{what}" for level in _LEVELS for what in ("bandwidth", "latency")), "curve")
+_KNOWN = (
+    *(f"{level}{what}" for level in _LEVELS for what in ("bandwidth", "latency")),
+    "inter_gbps",
+    "curve",
+)
 
 
 def apply(model: StepModel, value: str) -> StepModel:
+    if "=" not in value:
+        return _between_nodes(model, fabric(value), value)
     options = pairs(value, NAME, _KNOWN)
     changed = model
+    if "inter_gbps" in options:
+        rate = factor(options["inter_gbps"], "inter_gbps")
+        changed = _between_nodes(model, Fabric(rate), f"{rate:g} GB/s")
     if "curve" in options:
         if options["curve"] != "on":
             raise UsageError(f"{NAME} curve={options['curve']!r}: it can only be on")
@@ -44,6 +56,30 @@ def apply(model: StepModel, value: str) -> StepModel:
     return changed.with_uncertainty("communication", 0.1).with_assumption(
         "a transfer is a latency and bytes over bandwidth; the latency is that of the fastest "
         "collective of its kind"
+    )
+
+
+def _between_nodes(model: StepModel, links: Fabric, name: str) -> StepModel:
+    """Return the model whose transfers between nodes take what that network lets one expect,
+    whatever was recorded or assumed of them before."""
+    sent = wire(model) / part(model, True)
+    chosen = model.is_comm & model.facts.crosses & (sent > 0)
+    if not chosen.any():
+        raise UsageError(f"{NAME} {name}: no transfer of known size leaves its node")
+    pace = 1 / (links.achieved * links.gbps * gpus_of_a_node(model))
+    stated = model.with_lengths(chosen, links.latency_ns + np.nan_to_num(sent) * pace)
+    edges = model.run_edge[chosen]
+    sigmas = {cause: sigma.copy() for cause, sigma in model.edge_sigma.items()}
+    for (cause, _), sigma in sigmas.items():
+        if cause == "communication":
+            sigma[edges] = 0.0
+    return (
+        replace(stated, edge_sigma=sigmas)
+        .with_uncertainty("communication", _STATED)
+        .with_assumption(
+            f"between nodes {name}: {links.achieved * links.gbps:.3g} of {links.gbps:g} GB/s of a "
+            f"GPU's adapter are achieved, {links.latency_ns / 1e3:g} µs for each transfer"
+        )
     )
 
 

@@ -11,6 +11,7 @@ from htk.base.errors import UsageError
 from htk.physics.collective_latency import hops_ns
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.edits.no_skew import even_compute
+from htk.whatif.from_one_rank import is_of_one_rank, with_replicas
 from htk.whatif.host_cost import removed
 from htk.whatif.link_tails import slowest_link
 from htk.whatif.missing_ranks import partial
@@ -30,17 +31,22 @@ from htk.whatif.transfers import gpus_of_a_node, rescaled
 NAME = "world"
 HELP = "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8."
 
+_UNSTATED = 1.5  # one sigma of transfers between nodes: networks of four times the rate exist
 _SKEW = 0.01
 _OF_LATENESS = 0.5  # few ranks tell little of how late the last of many is
 _KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
 
 
 def apply(model: StepModel, value: str) -> StepModel:
+    nodes, mark, each = value.partition("x")
+    ranks = positive_integer(nodes, NAME) * (positive_integer(each, NAME) if mark else 1)
+    if is_of_one_rank(model) and ranks > 1:
+        return with_replicas(model, ranks, NAME)
+    if is_of_one_rank(model):
+        return model.with_assumption("there is one rank already")
     now, growing, before = _groups(model)
     if now < 1 or before < 1:
         raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
-    nodes, mark, each = value.partition("x")
-    ranks = positive_integer(nodes, NAME) * (positive_integer(each, NAME) if mark else 1)
     here = gpus_of_a_node(model)
     node = int(each) if mark else here
     after = before * ranks / now
@@ -80,14 +86,26 @@ def apply(model: StepModel, value: str) -> StepModel:
             "slower, by how much alike transfers differed in the recording"
         )
     if crossing:
-        words.append("the job would leave its node: its first step onto the slower network")
-    uncertainty = 0.5 * site_narrows(model, True) if crossing else 0.25
+        words.append(f"the job would leave its node: {_assumed(model)}")
+    uncertainty = _UNSTATED * site_narrows(model, True) if crossing else 0.25
     if crossing and (measured := site_words(model, True)):
         words.append(measured)
     return (
         changed.with_uncertainty("communication", uncertainty)
         .with_uncertainty("skew", _SKEW + _OF_LATENESS * abs(lateness))
         .with_assumption(*words)
+    )
+
+
+def _assumed(model: StepModel) -> str:
+    """Return what is assumed of the network between nodes, of which nothing was recorded."""
+    adapters = network(model).adapters
+    if adapters is None:
+        return "nothing is known of the network between nodes, which is taken for its links"
+    rate = 1 / adapters / gpus_of_a_node(model)
+    return (
+        f"{rate:.3g} GB/s of a GPU between nodes are assumed, as its kind usually has; --network "
+        "roce-400 or inter_gbps=25 states yours"
     )
 
 

@@ -1,6 +1,8 @@
 """`htk job-time`: the wall time and money of a whole job, part by part."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from htk.faces.cli.commands.common import writing_options
 
 if TYPE_CHECKING:
     from htk.answers.output.result import Result
+    from htk.traces.trace.trace import Trace
     from htk.verdicts.economics.job_time import TimedJob
 
 
@@ -78,8 +81,17 @@ def command(
 
     spare_pandas()
     job = _job(arguments)
-    other = None if not changes else _job(arguments | _changed(changes, arguments))
+    words: list[str] = []
+    other = None
+    if changes:
+        changed = _changed(changes, arguments)
+        other = _job(arguments | changed)
+        if not {"step_time", "trace", "log"} & set(changed):
+            scale, words = _change_of_step(arguments, arguments | changed)
+            other = replace(other, step_scale=scale)
     answer = job_time(job, other)
+    if words:
+        answer = replace(answer, coverage={**answer.coverage, "assumes": "; ".join(words)})
     write(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
 
 
@@ -94,6 +106,25 @@ def _changed(changes: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str
     if "step_time" in changed:
         changed |= {"trace": None, "log": None}
     return changed
+
+
+def _change_of_step(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> tuple[ValueRange, list[str]]:
+    """Return how many times as long a step takes after a change that does not say so."""
+    from htk.verdicts.economics.changed_step import change_of_padding, change_of_samples
+
+    changes = []
+    samples = [_count(arguments, "global_batch") for arguments in (before, after)]
+    if samples[0] and samples[1] and samples[0] != samples[1]:
+        trace = None if before["trace"] is None else _opened(before["trace"])
+        changes.append(change_of_samples(samples[1] / samples[0], trace))
+    padding = [_padding_pct(arguments) for arguments in (before, after)]
+    if padding[0] != padding[1]:
+        changes.append(change_of_padding(*padding))
+    low = math.prod(change.times.low for change in changes)
+    high = math.prod(change.times.high for change in changes)
+    return ValueRange(low, high), [change.words for change in changes]
 
 
 def _job(arguments: Mapping[str, Any]) -> "TimedJob":
@@ -170,11 +201,16 @@ def _steps(arguments: Mapping[str, Any]) -> tuple[ValueRange, ValueRange, ValueR
 
 
 def _recorded(path: str) -> ValueRange:
-    from htk.faces.cli.commands.common import named
-    from htk.traces.trace.opening import open_trace
     from htk.verdicts.economics.measured_steps import mean_step, recorded_steps
 
-    return mean_step(recorded_steps(open_trace(named([path]))))
+    return mean_step(recorded_steps(_opened(path)))
+
+
+def _opened(path: str) -> "Trace":
+    from htk.faces.cli.commands.common import named
+    from htk.traces.trace.opening import open_trace
+
+    return open_trace(named([path]))
 
 
 def _padding_pct(arguments: Mapping[str, Any]) -> float:
@@ -218,8 +254,7 @@ def _print(answer: "Result", target: Any) -> None:
             for name, share in facts["width_comes_from"].items()
         )
         lines.append(f"the width of the job's time comes from: {', '.join(parts)}")
-    if "note" in facts:
-        lines.append(str(facts["note"]))
+    lines += [str(facts[name]) for name in ("note", "assumes") if name in facts]
     target.write("".join(f"\n{line}\n" for line in lines))
 
 

@@ -49,6 +49,7 @@ _SHARED = ("serve", "model", "layers", "hidden", "heads", "kv_heads", "ffn", "vo
            "network", "inter_gbps_per_gpu", "intra_gbps", "domain", "tensor_parallel",
            "pipeline_parallel", "kernels", "price", "gpu_file", "form", "output", "limit",
            "raw")  # fmt: skip
+_FOUND_BY_LAYOUTS = ("requests", "tensor_parallel")
 _MOST_LENGTHS = 64
 
 
@@ -70,6 +71,8 @@ def check_options(context: click.Context, serves: bool) -> None:
             )
         if not serves and name in SERVING:
             raise UsageError(f"{flag} needs --serve")
+        if context.params["serve"] == "layouts" and name in _FOUND_BY_LAYOUTS:
+            raise UsageError(f"--serve layouts finds {flag} itself: leave it out, or ask for a map")
 
 
 def described_server(arguments: dict[str, Any]) -> "Server":
@@ -108,6 +111,8 @@ def _speculation(arguments: dict[str, Any]) -> Any:
     name = arguments["draft_model"]
     if tokens is None and share is None and name is None:
         return None
+    if share is not None and not 0 <= share <= 1:
+        raise UsageError(f"--acceptance {share:g}: a share from 0 to 1 was expected")
     if tokens is None or share is None:
         raise UsageError("speculative decoding needs --draft-tokens and --acceptance, as measured")
     return Speculation(tokens, share, decoder(name) if name else None)

@@ -30,7 +30,7 @@ EDIT_HELP = {
     "sharding": "full_shard, shard_grad_op, hybrid_shard[:ranks], ddp, zero1, zero2.",
     "bucket": "Size of DDP's gradient buckets: 100MB.",
     "prefetch_depth": "FSDP units gathered ahead of the current one: 2.",
-    "network": "bandwidth=2x,latency=0.5x, intra_…, inter_…; curve=on: as nccl-tests measured.",
+    "network": "bandwidth=2x,latency=0.5x, intra_…, inter_…; roce-400, inter_gbps=25; curve=on.",
     "fix_rank": "This rank (or all) computes as fast as the median rank.",
     "balanced_experts": "Equally many tokens for the experts of every rank: on.",
     "no_skew": "All ranks arrive at collectives together: on.",

@@ -33,6 +33,22 @@ def test_of_one_level() -> None:
     assert lengths("inter_latency=3x,intra_latency=2x") == [20, 120, 430]
 
 
+@pytest.mark.parametrize(
+    ("value", "achieved", "latency"),
+    [("inter_gbps=25", 0.75 * 25, 40), ("roce-400", 0.65 * 50, 50), ("ndr", 0.75 * 50, 40)],
+)
+def test_a_named_network_is_that_between_nodes(value: str, achieved: float, latency: int) -> None:
+    """An all-reduce of 8 ranks sends 7/4 of its bytes, through the four adapters of a node."""
+    outside = latency + 7 / 4 * (64 << 20) / (4 * achieved) / K
+    assert lengths(value) == [10, 110, pytest.approx(outside, abs=1)]
+
+
+def test_a_named_network_needs_a_second_node() -> None:
+    for value, words in (("roce-400", "leaves its node"), ("carrier-pigeon", "no network")):
+        with pytest.raises(UsageError, match=words):
+            network.apply(small_model(STEP[:2], gpus_per_node=4), value)
+
+
 def test_as_another_library_was_measured() -> None:
     # 5 us and 100 GB/s of bus bandwidth; of 4 ranks an all-reduce moves 1.5 times its size
     points = [

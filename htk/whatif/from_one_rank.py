@@ -1,0 +1,143 @@
+"""From one GPU to several that train on other samples each: gradients reduced in buckets.
+
+Gradients are ready with the products that make them, as shapes tell, that of the embedding with the
+last of the backward pass; DistributedDataParallel reduces a bucket as soon as it is full, one after
+the other, and the optimizer waits for all. Parameters that no product multiplies are not counted.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from htk.base.columns.arrow import matching
+from htk.base.columns.types import Ints
+from htk.base.errors import UsageError
+from htk.whatif.fsdp_to_ddp import BUCKET_BYTES
+from htk.whatif.fsdp_units import compute_lane, gradients, next_of
+from htk.whatif.host_cost import delayed, launch_ns, operator_ns
+from htk.whatif.micro_batches import micro_batches
+from htk.whatif.network_tiers import network
+from htk.whatif.number_format import recorded_format
+from htk.whatif.operator_shapes import matrices, operator_shapes
+from htk.whatif.step_model import StepModel
+from htk.whatif.synthetic_ops import Work, inserted
+from htk.whatif.transfers import gpus_of_a_node
+
+_GPUS_OF_A_NODE = 8
+_SKEW = 0.02  # of the step: how late the last of several is, of which one was recorded
+
+
+def is_of_one_rank(model: StepModel) -> bool:
+    """Return whether the recording is of one GPU that communicates with none."""
+    recorded = bool(model.facts.tables["collectives"].num_rows)
+    sends = bool(model.is_comm.any()) and not model.tensor  # but what an edit has inserted
+    return len(model.graph.ranks) == 1 and not recorded and not sends
+
+
+def placed(model: StepModel, world: str) -> StepModel:
+    """Return the model of one GPU in the nodes that it gets neighbours in: of '2x4' four, else as
+    many as nodes usually have."""
+    if not is_of_one_rank(model) or not world:
+        return model
+    node = int(world.partition("x")[2] or _GPUS_OF_A_NODE)
+    return replace(model, facts=replace(model.facts, gpus_per_node=node))
+
+
+def parameter_gradients(model: StepModel) -> list[tuple[int, int]]:
+    """Return the activities that make gradients in a micro-batch, with their elements."""
+    lane = compute_lane(model, model.graph.ranks[0])
+    products = sorted([*gradients(model, [lane])[0], *_convolved(model, lane)])
+    if not products:
+        return []
+    last = int(lane[model.facts.backward[lane]][-1])
+    return [*products[-(len(products) // max(micro_batches(model), 1)) :], (last, _table(model))]
+
+
+def with_replicas(model: StepModel, ranks: int, name: str) -> StepModel:
+    """Return the model of so many such GPUs."""
+    node, split = gpus_of_a_node(model), model.tensor or 1
+    group = ranks // split
+    per_node = min(max(node // split, 1), group)
+    lane = compute_lane(model, model.graph.ranks[0])
+    element = _gradient_bytes(model)
+    ready = [(activity, element * n // split) for activity, n in parameter_gradients(model)]
+    if not ready:
+        raise UsageError(
+            f"{name}: the trace does not say how many ranks its collectives have, nor do shapes "
+            "tell the gradients of one (record_shapes=True would)"
+        )
+    last, net = ready[-1][0], network(model)
+    each = 2 * (group - 1) / group * net.pace(group, per_node)
+    fixed, rest = net.latency(group, per_node), next_of(lane, last)
+    works: list[Work] = []
+    held = 0
+    for activity, size in ready:
+        held += size
+        if not held or (held < BUCKET_BYTES and activity != last):
+            continue
+        number = len(model.graph.activities.start) + len(works)
+        works.append(
+            Work(
+                activity,
+                fixed + held * each,
+                (activity, number - 1) if works else (activity,),
+                (rest,) if rest != last else (),
+                collective="all_reduce",
+                in_bytes=held,
+                out_bytes=held,
+                group_size=group,
+                per_node=per_node,
+                call=int(model.graph.activities.call[next_of(lane, activity)]),
+                lag=launch_ns(model),
+            )
+        )
+        held = 0
+    calls = np.array([work.call for work in works], np.int64)
+    changed = inserted(delayed(model, calls, operator_ns(model)), works)
+    total = sum(work.in_bytes for work in works)
+    return (
+        replace(
+            changed,
+            devices=model.devices * ranks,
+            samples=model.samples * ranks,
+            low_confidence=True,
+        )
+        .with_uncertainty("communication", 0.5)
+        .with_uncertainty("skew", _SKEW)
+        .with_assumption(
+            f"{ranks} ranks in place of one, each with the work it has, {per_node} to a node; "
+            f"{total / 1e6:.0f} MB of gradients are reduced in buckets of {BUCKET_BYTES >> 20} MB "
+            f"at {1 / net.pace(group, per_node):.3g} GB/s, as such links usually have"
+        )
+    )
+
+
+def _gradient_bytes(model: StepModel) -> int:
+    """Return the bytes of an element: of weights that autocast casts, four."""
+    casts = model.facts.op.isin("aten::copy_") & model.facts.types.where(
+        lambda types: types and "float" in types and ("BFloat16" in types or "Half" in types)
+    )
+    half = recorded_format(model) in ("bf16", "fp16", "fp8")
+    return 2 if half and not casts.any() else 4
+
+
+def _convolved(model: StepModel, lane: Ints) -> list[tuple[int, int]]:
+    """Return the last kernel of each convolution's backward pass, with its weight's elements."""
+    kernels = lane[model.facts.op.isin("aten::convolution_backward")[lane]]
+    _, from_behind = np.unique(model.facts.op_row[kernels][::-1], return_index=True)
+    lasts = kernels[::-1][from_behind]
+    shapes = map(operator_shapes, model.facts.dims.rows(lasts))
+    return [
+        (activity, math.prod(of_call[2]))  # of the gradient, the input, the weight
+        for activity, of_call in zip(lasts.tolist(), shapes, strict=True)
+        if len(of_call) > 2
+    ]
+
+
+def _table(model: StepModel) -> int:
+    """Return the elements of the widest table that tokens are looked up in."""
+    ops = model.facts.tables["cpu_ops"]
+    rows = np.flatnonzero(matching(ops["name"], lambda name: name == "aten::embedding"))
+    tables = [matrices(dims) for dims in set(ops["input_dims"].take(rows).to_pylist())]
+    return max((math.prod(shapes[0]) for shapes in tables if shapes), default=0)
