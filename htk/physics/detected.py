@@ -14,7 +14,6 @@ _GIB = 1 << 30
 _ALIKE = 0.12  # what drivers keep for themselves, and what data sheets round
 _MATRIX_FORMATS = {"fp16": (7, 0), "int8": (7, 2), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
 _FP4 = (10, 0)
-_WAVE = 64  # threads of an AMD wavefront; NVIDIA's warps have 32
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from typing import Any
 
 NORMAL = (0.674, 1.645)
 UNMODELLED = 0.02  # of the step, one sigma
-STATED_PCT = 90
 _SHARES = (0.5, 0.9)
 _BORROWED = 10  # jobs of all kinds that count beside those of one
 _POOLED = "pooled"

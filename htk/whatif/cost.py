@@ -3,7 +3,6 @@
 Arithmetic on step time and tokens; nothing here knows where they come from.
 """
 
-import math
 from dataclasses import dataclass
 
 from htk.base.errors import UsageError
@@ -28,10 +27,6 @@ def joules_per_token(watts_per_gpu: float, gpus: float, tokens_per_s: float) -> 
     `watts_per_gpu` is the measured power, or else the GPU's limit, which gives an upper bound.
     """
     return watts_per_gpu * gpus / tokens_per_s
-
-
-def kwh_per_run(watts_per_gpu: float, gpus: float, seconds: float) -> float:
-    return watts_per_gpu * gpus * seconds / (_HOUR * 1e3)
 
 
 @dataclass(frozen=True)
@@ -59,8 +54,3 @@ def goodput(
     every = checkpoint_every_s or max(best_interval(1 / between, checkpoint_s), _SHORTEST_S)
     useful = shares(1 / between, restart_s, Checkpointing(every, checkpoint_s)).useful
     return Goodput(useful, every, between / _HOUR)
-
-
-def run_seconds(steps: float, step_ns: float, share: float = 1.0) -> float:
-    """Return how long a run takes, in s, of which `share` makes progress."""
-    return steps * step_ns / 1e9 / share if share > 0 else math.inf

@@ -26,8 +26,8 @@ def change_of_samples(ratio: float, trace: Trace | None) -> ChangedStep:
         times = ValueRange(min(ratio, partly), max(ratio, partly))
         return ChangedStep(
             times,
-            f"{ratio:g} times the samples take {times.low:.3g} to {times.high:.3g} times as long on "
-            "the same GPUs; --trace predicts it, --change step-time= states it",
+            f"{ratio:g} times the samples take {times.low:.3g} to {times.high:.3g} times as long "
+            "on the same GPUs; --trace predicts it, --change step-time= states it",
         )
     for edit in ("accumulation", "batch"):  # the same micro-batch, where it comes out even
         try:

@@ -8,10 +8,8 @@ from htk.base.errors import UsageError
 from htk.whatif.cost import (
     goodput,
     joules_per_token,
-    kwh_per_run,
     per_million_tokens,
     per_run,
-    run_seconds,
 )
 
 
@@ -22,7 +20,6 @@ def test_tokens_cost_what_their_time_costs() -> None:
 
 def test_energy_is_power_by_time() -> None:
     assert joules_per_token(700, 8, 5600) == 1
-    assert kwh_per_run(500, 8, 3600) == 4
 
 
 def test_goodput_loses_restarts_and_half_an_interval() -> None:
@@ -35,10 +32,6 @@ def test_goodput_loses_restarts_and_half_an_interval() -> None:
 def test_the_best_interval_is_about_youngs() -> None:
     found = goodput(1, 3600, restart_s=0, checkpoint_s=2)
     assert found.checkpoint_every_s == pytest.approx(math.sqrt(2 * 2 * 3600), rel=0.02)
-
-
-def test_a_run_lasts_longer_by_what_is_lost() -> None:
-    assert run_seconds(100, 2e9, 0.5) == 400
 
 
 def test_no_gpus_have_no_goodput() -> None:
