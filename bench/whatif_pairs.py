@@ -227,9 +227,10 @@ def write_page(rows: Sequence[Row]) -> str:
         "",
         "Each job was made once as it is and once with the edit: the recording of the first was",
         "given to `htk whatif`, the second is the truth. This page is a run of",
-        "`python -m bench.whatif_pairs --gpu --write`. Simulator and predictor share their view of",
-        "how steps work, though no model of time; what real GPUs do otherwise shows on the",
-        "measured pairs alone, all of one GPU.",
+        "`python -m bench.whatif_pairs --write`; `--gpu` adds steps measured on one H100. Simulator",
+        "and predictor share their view of how steps work, though no model of time: what real GPUs",
+        "do otherwise shows on the [scorecard](scorecard.md), which is also where intervals are",
+        "learned; that none is missed here means that these pairs are easier than measured ones.",
         "",
     ]
     lines += [f"- {road}: {sum_up(of_road)}." for road, of_road in sorted(by_road.items())]
