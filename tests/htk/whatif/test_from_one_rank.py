@@ -6,8 +6,8 @@ import pytest
 from htk.base.errors import UsageError
 from htk.whatif.from_one_rank import is_of_one_rank, parameter_gradients, placed, with_replicas
 from htk.whatif.predict import predict
+from tests.htk.whatif.named_jobs import started
 from tests.htk.whatif.small_step_model import Act, comm, small_model
-from tests.htk.whatif.test_both_ways import started
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.predict import predict
-from tests.htk.whatif.test_both_ways import JOBS, started
+from tests.htk.whatif.named_jobs import JOBS, started
 
 HEADS, LAYERS, RANKS, BATCH, LENGTH = 8, 4, 4, 8, 1024
 STARTS = ("plain", "alone", "tp 2", "cp 2", "pp 2", "sharded", "two micro-batches", "checkpointed")

@@ -4,8 +4,8 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.same_job import check_same_job
+from tests.htk.whatif.named_jobs import started
 from tests.htk.whatif.small_step_model import Act, small_model
-from tests.htk.whatif.test_both_ways import started
 
 
 def test_batches_micro_batches_and_lengths_may_differ() -> None:

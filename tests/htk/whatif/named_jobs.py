@@ -1,0 +1,43 @@
+"""Small simulated jobs by name, each made once, with and without one thing."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.whatif.predict import Baseline, baseline
+
+JOBS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "alone": {"gpus_per_node": 1},
+    "two micro-batches": {"accumulation": 2},
+    "eight micro-batches": {"accumulation": 8},
+    "cp 2": {"context_parallel": 2},
+    "cp 2 of 8": {"context_parallel": 2, "gpus_per_node": 8},
+    "cp 4 of 8": {"context_parallel": 4, "gpus_per_node": 8},
+    "tp 2": {"tensor_parallel": 2},
+    "tp 2 of 8": {"tensor_parallel": 2, "gpus_per_node": 8},
+    "tp 4 of 8": {"tensor_parallel": 4, "gpus_per_node": 8},
+    "tp 4": {"tensor_parallel": 4},
+    "tp 4 sp": {"tensor_parallel": 4, "sequence_parallel": True},
+    "pp 2": {"pipeline_parallel": 2, "accumulation": 4},
+    "checkpointed": {"checkpointing": True},
+    "tf32": {"precision": "tf32"},
+    "longer": {"seq": 2048},
+    "sharded": {"strategy": "full_shard"},
+}
+
+
+@cache
+def started(name: str) -> Baseline:
+    job = Config(
+        model="small", layers=4, hidden=1024, heads=8, ffn=4096, vocab=8000, gpu="a100-80gb",
+        nodes=1, gpus_per_node=4, strategy="ddp", micro_batch=8, seq=1024, steps=3, stacks=False,
+    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        simulate(checked(replace(job, **JOBS[name])), Path(folder))
+        return baseline(open_trace(folder, OpenOptions(cache=False)).tables)
