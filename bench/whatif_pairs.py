@@ -227,7 +227,7 @@ def write_page(rows: Sequence[Row]) -> str:
         "",
         "Each job was made once as it is and once with the edit: the recording of the first was",
         "given to `htk whatif`, the second is the truth. This page is a run of",
-        "`python -m bench.whatif_pairs --write`; `--gpu` adds steps measured on one H100. Simulator",
+        "`python -m bench.whatif_pairs --write`; `--gpu` adds steps of an H100. Simulator",
         "and predictor share their view of how steps work, though no model of time: what real GPUs",
         "do otherwise shows on the [scorecard](scorecard.md), which is also where intervals are",
         "learned; that none is missed here means that these pairs are easier than measured ones.",
