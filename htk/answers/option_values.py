@@ -14,7 +14,7 @@ from htk.base.errors import UsageError
 def checked_options(analysis: Analysis[...], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with values of their types; UsageError names the one that is wrong."""
     for unknown in sorted(set(options) - set(analysis.options)):
-        near = _nearest(unknown, analysis.options)
+        near = nearest_word(unknown, analysis.options)
         rest = f"did you mean {near!r}?" if near else f"it has {', '.join(analysis.options)}"
         raise UsageError(f"{analysis.name} has no option {unknown!r}; {rest}")
     return {
@@ -49,7 +49,7 @@ def _checked(option: Option, kind: Any, value: Any) -> Any:
     return value
 
 
-def _nearest(word: str, words: Iterable[str]) -> str | None:
+def nearest_word(word: str, words: Iterable[str]) -> str | None:
     """Return the one of `words` that is spelt like `word`, or None."""
     from difflib import get_close_matches  # seldom needed, and every question imports this module
 
@@ -59,7 +59,7 @@ def _nearest(word: str, words: Iterable[str]) -> str | None:
 def _choice(option: Option, choices: tuple[Any, ...], value: Any) -> Any:
     if value in choices:
         return value
-    near = _nearest(str(value), map(str, choices))
+    near = nearest_word(str(value), map(str, choices))
     rest = f"did you mean {near!r}?" if near else f"it is one of {', '.join(map(str, choices))}"
     raise UsageError(f"{option.name}={value!r}: {rest}")
 

@@ -73,7 +73,7 @@ def _commands(traces: Traces) -> list[Tool]:
     """Return the tools of commands, by reading alone."""
 
     def list_files() -> str:
-        """Return which files can be opened? Paths below the roots."""
+        """Which files can be opened? Paths below the roots."""
         return "\n".join(traces.listed(_MOST_FILES)) or "no file below the roots; 'sample' opens"
 
     def doctor(path: Recording, job: Job = None) -> str:

@@ -79,8 +79,8 @@ class Prepared:
                     f"sql: the query ended DuckDB's process, most likely near {limits.memory}"
                     f" of memory; {narrower} --memory"
                 )
-            case "busy":
-                return "sql: another query of this run is being answered; ask again when it has"
+            case "cancelled":
+                return "sql: cancelled"
         return self._of_duckdb(refusal.why)
 
     def _of_duckdb(self, message: str) -> str:

@@ -4,9 +4,11 @@ import json
 import os
 import re
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -17,9 +19,12 @@ import pyarrow.ipc
 from htk.base.core.child_process import ChildProcess, start_child
 from htk.base.errors import HtkError, UsageError
 
+# Set by whoever asked a query and no longer wants its answer.
+cancelled: ContextVar[threading.Event | None] = ContextVar("cancelled", default=None)
+
 MOST_WORKERS = 4  # at once; the one used longest ago is ended
 _GRACE_S = 2.0  # DuckDB stops at the next vector; what does not is killed
-_BUSY_S = 1.0  # who finds another query running waits that long
+_LOOK_S = 0.05  # how often a query looks whether it is still wanted
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B\s*", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -83,9 +88,13 @@ class QueryWorker:
         seconds: float,
         values: QueryValues = (),
     ) -> pa.Table:
-        """Return the answer to a query over these relations, or raise Refusal."""
-        if not self._lock.acquire(timeout=_BUSY_S):
-            raise Refusal("busy")
+        """Return the answer to a query over these relations, or raise Refusal.
+
+        While another query is answered it waits: that ends at its own time limit.
+        """
+        while not self._lock.acquire(timeout=_LOOK_S):
+            if is_cancelled():
+                raise Refusal("cancelled")
         try:
             process = self._running()
             try:
@@ -153,6 +162,12 @@ def worker_of(run: Any, memory_bytes: int, dataset: Mapping[str, str]) -> QueryW
     return worker
 
 
+def is_cancelled() -> bool:
+    """Return whether nobody wants the answer to the query at hand any more."""
+    event = cancelled.get()
+    return event is not None and event.is_set()
+
+
 def macros() -> str:
     """Return the SQL of the macros that every query may use."""
     return files("htk.verdicts.query").joinpath("macros.sql").read_text(encoding="utf-8")
@@ -166,27 +181,30 @@ def _forget(key: int) -> None:
 
 def _asked(process: ChildProcess, query: Mapping[str, Any]) -> pa.Table:
     """Send a query and read its answer, until the time for both is over."""
-    timed_out = threading.Event()
+    answered = threading.Event()
+    killed = threading.Event()
 
-    def stop() -> None:
-        timed_out.set()
-        process.kill()
+    def watch() -> None:
+        ends = time.monotonic() + query["seconds"] + _GRACE_S
+        while not answered.wait(_LOOK_S):
+            if time.monotonic() > ends or is_cancelled():
+                killed.set()
+                process.kill()
+                return
 
-    clock = threading.Timer(query["seconds"] + _GRACE_S, stop)
-    clock.daemon = True
-    clock.start()
+    threading.Thread(target=copy_context().run, args=[watch], daemon=True).start()
     try:
         _tell(process, {"do": "query", **query})
         reply = json.loads(process.answers.readline() or b"null")
         if reply is None:
-            raise Refusal("killed" if timed_out.is_set() else "died")
+            raise Refusal("killed" if killed.is_set() else "died")
         if "refused" in reply:
             raise Refusal(reply["refused"], reply["why"])
         return pa.ipc.open_stream(process.answers).read_all()
     except (OSError, ValueError) as error:  # the process ended within an answer
-        raise Refusal("killed" if timed_out.is_set() else "died") from error
+        raise Refusal("killed" if killed.is_set() else "died") from error
     finally:
-        clock.cancel()
+        answered.set()
 
 
 def _tell(process: ChildProcess, request: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from htk.base.core import child_process
 from htk.base.errors import UsageError
 from htk.verdicts.query import worker as module
-from htk.verdicts.query.worker import Limits, QueryWorker, Refusal
+from htk.verdicts.query.worker import Limits, QueryWorker, Refusal, cancelled
 
 GIB = 1 << 30
 ENDLESS = "select count(*) from range(10000000) a, range(10000000) b where a.range*b.range%7=3"
@@ -76,30 +76,30 @@ def test_what_does_not_stop_is_killed_and_the_next_query_answered(
     assert _rows(worker, "from t", t=pa.table({"a": [1]})) == [{"a": 1}]
 
 
-def test_who_finds_a_query_running_is_told(
-    worker: QueryWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queries_wait_in_line_until_they_are_cancelled(worker: QueryWorker) -> None:
     _pid(worker)
-    kinds: list[str] = []
+    unwanted = {name: threading.Event() for name in ("running", "waiting")}
+    kinds: dict[str, str] = {}
 
-    def endless() -> None:
+    def ask_endless(name: str) -> None:
+        cancelled.set(unwanted[name])
         try:
             worker.query(ENDLESS, {}, 600)
         except Refusal as refusal:
-            kinds.append(refusal.kind)
+            kinds[name] = refusal.kind
 
-    monkeypatch.setattr(module, "_BUSY_S", 0)
-    thread = threading.Thread(target=endless)
-    thread.start()
+    threads = {name: threading.Thread(target=ask_endless, args=[name]) for name in unwanted}
+    threads["running"].start()
     while not worker.busy:
-        assert thread.is_alive()
-    with pytest.raises(Refusal) as raised:
-        worker.query("select 1", {}, 60)
-    assert raised.value.kind == "busy"
-    worker.close()  # as the system does that runs out of memory
-    thread.join()
-    assert kinds == ["died"]
+        assert threads["running"].is_alive()
+    threads["waiting"].start()
+    unwanted["waiting"].set()
+    threads["waiting"].join()
+    assert kinds == {"waiting": "cancelled"}
+    unwanted["running"].set()
     assert _rows(worker, "select 1 as a") == [{"a": 1}]
+    threads["running"].join()
+    assert kinds["running"] == "killed"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps such a limit")
