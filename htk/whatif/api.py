@@ -23,6 +23,7 @@ from htk.whatif.label import LABEL, TRAFFIC_LABEL
 from htk.whatif.predict import Baseline, apply_edits, baseline, ordered
 from htk.whatif.rates import MFU
 from htk.whatif.representatives import representatives
+from htk.whatif.server_edits import NOT_TRIED
 from htk.whatif.sweep import bounds, memory_edge, recommended, swept
 from htk.whatif.table import DEFAULT, Terms, rows
 from htk.whatif.traffic import traffic
@@ -287,6 +288,8 @@ class WhatIf:
         """Describe the rows where no edit does."""
         if self.wants_advice:
             but = ", without what needs all ranks" if self.shared.of_few else ""
+            if self.stage.served is not None:
+                but += f"; not tried: {NOT_TRIED}"
             return f"what can be changed, largest gain for its uncertainty first{but}"
         if self.edits or self.sweeps:
             return None

@@ -37,7 +37,7 @@ from htk.whatif.missing_ranks import late, prompt, waits
 from htk.whatif.rates import Rates, rates
 from htk.whatif.recorded_job import recorded_job
 from htk.whatif.recorded_memory import held
-from htk.whatif.served_iteration import ServedIteration, of_server
+from htk.whatif.served_iteration import ServedIteration, of_server, refuse_captures
 from htk.whatif.server_edits import refuse_training_edits
 from htk.whatif.step_model import StepModel, step_model
 from htk.whatif.uncertainty import HOST_RUNS, PROFILER, at_least, narrowing, sigma_by_cause
@@ -137,7 +137,7 @@ class Baseline:
     @cached_property
     def served(self) -> ServedIteration | None:
         """The iteration, where the recording is of an inference server."""
-        return of_server(self.tables)
+        return of_server(self.tables, self.model.replayed_rows)
 
     @property
     def step_ns(self) -> int:
@@ -161,6 +161,7 @@ def baseline(
     `others`: recordings of the same job at other batches, with those where known; `site`: rates
     that the site measured of its GPUs.
     """
+    refuse_captures(tables["annotations"])
     kept = KeptMemory(tables["kernels"].num_rows)
     tables, unrecorded_ns = without_unrecorded_waits(tables)
     graph, replayed, judged = gated(tables)

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of
-from htk.base.columns.types import Floats, Ints
+from htk.base.columns.types import NONE, Floats, Ints
 from htk.base.errors import AnalysisError, MissingTable, UsageError
 from htk.base.names.server_ranges import (
     DRAFT,
     IDLE,
     ServerRange,
-    is_capture_range,
+    find_lone_capture,
     is_server_range,
 )
 from htk.physics.hardware import Gpu
@@ -121,8 +121,11 @@ class ServedIteration:
         )
 
 
-def of_server(tables: Mapping[str, pa.Table]) -> ServedIteration | None:
-    """Return the iteration of a recording that a server marked as its own; None: none is."""
+def of_server(
+    tables: Mapping[str, pa.Table], replayed: Ints | None = None
+) -> ServedIteration | None:
+    """Return the iteration of a recording that a server marked as its own; None: none is.
+    `replayed`: see `recorded`."""
     annotations = tables.get("annotations")
     if annotations is None or not annotations.num_rows:
         return None
@@ -130,17 +133,27 @@ def of_server(tables: Mapping[str, pa.Table]) -> ServedIteration | None:
     if not any(is_server_range(str(name)) for name in names.to_pylist()):
         return None
     try:
-        return recorded(tables)
+        return recorded(tables, replayed)
     except UsageError:
         return None
 
 
-def recorded(tables: Mapping[str, pa.Table]) -> ServedIteration:
-    """Return the median iteration of a recording, by ranges of any server."""
-    _refuse_captures(tables["annotations"])
+def recorded(tables: Mapping[str, pa.Table], replayed: Ints | None = None) -> ServedIteration:
+    """Return the median iteration of a recording, by ranges of any server.
+
+    `replayed`: the rows of `kernels` that are looked at, where a profiler marked steps: the
+    iterations that launched them count.
+    """
+    refuse_captures(tables["annotations"])
     iterations = _iterations_of(tables)
     each = tuple(_iteration(facts) for facts in iterations.facts)
-    replicas = _replicas(iterations)
+    chosen = np.arange(len(each))
+    if replayed is not None and tables["kernels"].num_rows:
+        launching = iterations.launching(tables["kernels"], tables["kernel_links"])
+        launched = np.unique(np.append(launching, NONE)[replayed])
+        if (launched != NONE).any():
+            chosen = launched[launched != NONE]
+    replicas = _replicas(iterations, chosen)
     own = [each[k] for k in replicas[0].tolist()]
     of_all = [each[k] for rows in replicas for k in rows.tolist()]
     answering = [iteration for iteration in own if iteration.requests]
@@ -165,12 +178,12 @@ def recorded(tables: Mapping[str, pa.Table]) -> ServedIteration:
     )
 
 
-def _replicas(iterations: ServerIterations) -> list[Ints]:
+def _replicas(iterations: ServerIterations, chosen: Ints) -> list[Ints]:
     """Return the iterations of one rank of each replica: ranks that share a model repeat each
     other's iterations, replicas have requests of their own."""
     facts: dict[tuple[ServerRange, ...], Ints] = {}
     for rank in np.unique(iterations.rank).tolist():
-        rows = np.flatnonzero(iterations.rank == rank)
+        rows = chosen[iterations.rank[chosen] == rank]
         facts.setdefault(tuple(iterations.facts[k] for k in rows.tolist()), rows)
     return [*facts.values()]
 
@@ -208,14 +221,13 @@ def iteration_of_kernels(tables: Mapping[str, pa.Table]) -> Ints:
     return _iterations_of(tables).launching(tables["kernels"], tables["kernel_links"])
 
 
-def _refuse_captures(annotations: pa.Table) -> None:
+def refuse_captures(annotations: pa.Table) -> None:
     """Refuse a recording of engines that record their graphs: it serves nothing."""
     _, names = codes_of(annotations["name"])
-    listed = [str(name) for name in names.to_pylist()]
-    captures = [name for name in listed if is_capture_range(name)]
-    if captures and not any(is_server_range(name) for name in listed):
+    capture = find_lone_capture(map(str, names.to_pylist()))
+    if capture is not None:
         raise UsageError(
-            f"serving: {captures[0]} is of a server that captures its graphs, which answers nobody;"
+            f"{capture} is of a server that captures its graphs, which answers nobody;"
             " ask the recording in which they ran"
         )
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from htk.base.errors import UsageError
 from htk.physics.hardware import Gpu
+from htk.whatif.served_iteration import ServedIteration
 
 _INSTEAD = {
     "batch": "--serving requests=2x (or prefill=2x)",
@@ -31,6 +32,8 @@ _ACTIONS = (
     ("serving", "weights=fp8,kv=fp8,requests=2x"),
     ("serving", "draft=3,acceptance=0.7"),
     ("serving", "apart=decode"),
+    ("serving", "apart=prefill"),
+    ("serving", "prefill=2x"),
     ("serving", "dp=2"),
     ("remove_syncs", "on"),
     ("graphs", "on"),
@@ -38,15 +41,26 @@ _ACTIONS = (
     ("overlap", "realistic"),
     ("balanced_experts", "on"),
 )
+_LEAST_CHUNK = 256  # tokens of prompts that are worth cutting
 _NEWER = {True: ("mi325x", "mi355x"), False: ("h200", "b200")}  # GPUs of AMD, and of NVIDIA
 
 
-def server_actions(device: Gpu | None) -> list[tuple[str, str]]:
+# What cannot be tried unasked, and how to ask.
+NOT_TRIED = "tp and ep, which need the model's name (--serving model=NAME,tp=2)"
+
+
+def server_actions(served: ServedIteration, device: Gpu | None) -> list[tuple[str, str]]:
     """Return the edits worth trying of a server on such a GPU."""
+    actions = [*_ACTIONS]
+    needed = round(served.requests * served.verified)
+    if served.captured > needed > 0:
+        actions.append(("serving", f"captured={needed}"))
+    if served.prompts >= _LEAST_CHUNK:
+        actions.append(("serving", f"chunk={served.prompts / 2:.0f}"))
     if device is None:
-        return [*_ACTIONS]
+        return actions
     newer = (name for name in _NEWER[device.name.startswith("mi")] if name != device.name)
-    return [*_ACTIONS, *(("hardware", name) for name in newer)]
+    return [*actions, *(("hardware", name) for name in newer)]
 
 
 def refuse_training_edits(asked: Sequence[tuple[str, str]]) -> None:

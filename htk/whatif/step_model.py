@@ -176,6 +176,11 @@ class StepModel:
             self.facts.kept[what] = self.graph.activities, weight, answer
         return cast("_T", answer)
 
+    @property
+    def replayed_rows(self) -> Ints | None:
+        """The rows of `kernels` in the step; None: the recording has no steps, and all is in it."""
+        return None if self.graph.step is None else self.facts.rows
+
     # Edges that edits change.
 
     @property

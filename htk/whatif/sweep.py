@@ -87,7 +87,7 @@ def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]
     fit in memory are left out."""
     if start.refused:
         return [predict(start, [], measured_ns)]
-    asked = [*ACTIONS] if start.served is None else server_actions(start.model.device)
+    asked = [*ACTIONS] if start.served is None else server_actions(start.served, start.model.device)
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
     answers = [tried(start, (pair,), measured_ns) for pair in asked]

@@ -13,7 +13,7 @@ products of queries and keys (sqsk), apart for requests that are read and those 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -249,6 +249,14 @@ def is_server_range(name: str) -> bool:
 def is_capture_range(name: str) -> bool:
     """Return whether a range is one in which an engine captures its graphs."""
     return bool(_CAPTURE.match(name))
+
+
+def find_lone_capture(names: Iterable[str]) -> str | None:
+    """Return a range that captures a graph where none of the ranges serves anybody."""
+    listed = list(names)
+    if any(is_server_range(name) for name in listed):
+        return None
+    return next((name for name in listed if is_capture_range(name)), None)
 
 
 @lru_cache(maxsize=65_536)

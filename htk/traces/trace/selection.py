@@ -4,13 +4,13 @@ What that leaves of a recording is decided by `htk.traces.trace.cut`, for every 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from htk.base.core.humanize import format_duration, format_int_ranges
-from htk.base.errors import UsageError
+from htk.base.core.humanize import format_duration, format_int_ranges, parse_int_ranges
+from htk.base.errors import MissingTable, UsageError
 from htk.base.io.entry import MemoryEntry
 from htk.traces.trace.cut import Chosen, CutRecording
 from htk.traces.trace.file import TraceFile
@@ -58,6 +58,19 @@ class Selection:
 
 
 EVERYTHING = Selection()
+_FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
+
+
+def steps_named(steps: Sequence[int] | str, recorded: Callable[[], set[int]]) -> frozenset[int]:
+    """Return steps by their numbers, or of those that are known the first ones."""
+    if not isinstance(steps, str):
+        return frozenset(steps)
+    match = _FIRST_STEPS.fullmatch(steps)
+    if match is None:
+        return frozenset(parse_int_ranges(steps))
+    if not recorded():
+        raise MissingTable(f"steps {steps}: no steps were recorded")
+    return frozenset(sorted(recorded())[: int(match[1])])
 
 
 def pattern(annotation: str) -> re.Pattern[str]:

@@ -1,6 +1,5 @@
 """A trace: the files of all ranks as one set of tables, made when first asked for."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,9 +14,10 @@ import pyarrow.compute as pc
 
 from htk.base.columns.arrow import boolean, numbers, with_column
 from htk.base.columns.concatenate import concatenated
-from htk.base.core.humanize import format_duration, parse_int_ranges
+from htk.base.core.humanize import format_duration
 from htk.base.core.recording_hints import contents, hint, recipe
 from htk.base.errors import MissingTable, UsageError
+from htk.base.names.server_ranges import is_server_range
 from htk.base.schema import ABSOLUTE_TIMES, DERIVED, TABLES
 from htk.base.spread.workplace import Workplace
 from htk.quantities.derived import registry
@@ -26,9 +26,14 @@ from htk.traces.trace.file import TraceFile
 from htk.traces.trace.joined import JoinedTables, are_small
 from htk.traces.trace.joining import rows_before, rows_of_all
 from htk.traces.trace.linking import of_each
-from htk.traces.trace.selection import EVERYTHING, Selection, in_words, narrowed, pattern
-
-_FIRST_STEPS = re.compile(r"\s*first:([1-9]\d{0,8})\s*")
+from htk.traces.trace.selection import (
+    EVERYTHING,
+    Selection,
+    in_words,
+    narrowed,
+    pattern,
+    steps_named,
+)
 
 
 class Tables(Mapping[str, pa.Table]):
@@ -102,8 +107,7 @@ class Trace:
 
     def bounded(self) -> AbstractContextManager[None]:
         """Hold what is made in a block to the memory of the work, if it may take more than that."""
-        joined = self._everyone.joined
-        return nullcontext() if joined is None else joined.bounded()
+        return nullcontext() if (joined := self._everyone.joined) is None else joined.bounded()
 
     @property
     def ranks(self) -> list[int]:
@@ -145,7 +149,7 @@ class Trace:
         now = self.selection.as_asked
         chosen = Selection(
             now.ranks if ranks is None else frozenset(ranks),
-            now.steps if steps is None else self._steps_named(steps),
+            now.steps if steps is None else steps_named(steps, lambda: self._known_steps),
             now.from_ns if from_ns is None else from_ns,
             now.to_ns if to_ns is None else to_ns,
             now.annotation if annotation is None else annotation,
@@ -155,16 +159,6 @@ class Trace:
         if ranks is not None or cycles is not None:
             narrowed.check_files()
         return narrowed
-
-    def _steps_named(self, steps: Sequence[int] | str) -> frozenset[int]:
-        if not isinstance(steps, str):
-            return frozenset(steps)
-        match = _FIRST_STEPS.fullmatch(steps)
-        if match is None:
-            return frozenset(parse_int_ranges(steps))
-        if not self._known_steps:
-            raise MissingTable(f"steps {steps}: no steps were recorded")
-        return frozenset(sorted(self._known_steps)[: int(match[1])])
 
     def under(self, selection: Selection) -> Self:
         """Return the same files under another selection; what is made of them all is made once.
@@ -184,7 +178,9 @@ class Trace:
             names = {part.file for part in self.files}
             files = PurePath(names.pop()).name if len(names) == 1 else f"{len(names)} files"
             if self.emptied(name):
-                raise MissingTable(f"{files}: no {contents(name)} within {self._chosen()}")
+                raise MissingTable(
+                    f"{files}: no {contents(name)} within {self._chosen() or 'its serving'}"
+                )
             lacks = self._lacking(name)
             text = f"{files}: no {contents(lacks)} were recorded"
             raise self.with_recipe(MissingTable(text, lacks))
@@ -202,7 +198,11 @@ class Trace:
 
     def _lacking(self, name: str) -> str:
         """Return the table to record: GPU work for step windows, where steps were recorded."""
-        return "kernels" if name == "step_windows" and self.has_steps else name
+        if name != "step_windows":
+            return name
+        if any(map(is_server_range, self.tables["server_marks"]["name"].to_pylist())):
+            return "server_steps"
+        return "kernels" if self.has_steps else name
 
     @property
     def _formats(self) -> set[str]:

@@ -10,6 +10,7 @@ from htk.base.core.chart import Bar
 from htk.base.errors import HtkError, MissingTable
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
+from htk.traces.trace.serving import describe_lone_capture
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.cause import Example
 from htk.verdicts.causes.host_only import find_host_causes
@@ -93,6 +94,8 @@ def recommendations(
     is looked at: its loader, waits for other ranks, Python functions, operators.
     """
     arguments = locals()
+    if recording is not None and (capture := describe_lone_capture(recording)):
+        return with_coverage(RETURNS.empty_table(), cannot_be_told=capture)
     tables = {name: arguments[name] for name in recommendations.reads}
     window = int(numbers(time_breakdown["total_ns"]).sum())
     if has_next_to_no_gpu_work(window, op_extents, step_marks):

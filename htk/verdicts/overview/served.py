@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 
 from htk.answers.ask import ask
-from htk.base.columns.arrow import codes_of, matching, truths
+from htk.base.columns.arrow import matching, truths
 from htk.base.columns.nesting import FILE
 from htk.base.core.humanize import format_duration, pluralize
 from htk.base.errors import HtkError
-from htk.base.names.server_ranges import (
-    DECODE,
-    MIXED,
-    PREFILL,
-    is_capture_range,
-    is_server_range,
-)
+from htk.base.names.server_ranges import DECODE, MIXED, PREFILL, is_server_range
 from htk.physics.detected import common_device
 from htk.traces.trace.trace import Trace
 from htk.verdicts.overview.parts import FirstCause
@@ -97,19 +91,6 @@ class ServedVerdict:
     waited_ns: int  # for work that was not recorded
 
 
-def capture_alone(trace: Trace) -> str:
-    """Return what to say of a server that but captures its graphs; "": this is none."""
-    _, names = codes_of(trace.tables["server_marks"]["name"])
-    listed = [str(name) for name in names.to_pylist()]
-    captures = [name for name in listed if is_capture_range(name)]
-    if not captures or any(is_server_range(name) for name in listed):
-        return ""
-    return (
-        f"A server captures its graphs ({captures[0]}) and serves nobody: open the recording in "
-        "which they run, with this one beside it for the shapes"
-    )
-
-
 def served_verdict(trace: Trace) -> ServedVerdict | None:
     """Return what a server's iterations tell; None: none was recorded."""
     marks = trace.tables["server_marks"]
@@ -121,7 +102,7 @@ def served_verdict(trace: Trace) -> ServedVerdict | None:
     own = [row for row in rows if row["rank"] == first]
     if not own:
         return None
-    causes, why_not = _causes(trace, len(own))
+    causes, why_not = _causes(trace)
     parts = [_iterations_in_words(own), *_times(own), *_shares(trace, own), _nearness(trace, own)]
     if why_not:
         parts.append(why_not)
@@ -228,7 +209,7 @@ def _nearness(trace: Trace, own: list[dict[str, Any]]) -> str:
     return f"{what} {format_duration(round(least))} at this GPU's rates"
 
 
-def _causes(trace: Trace, iterations: int) -> tuple[tuple[FirstCause, ...], str]:
+def _causes(trace: Trace) -> tuple[tuple[FirstCause, ...], str]:
     """Return what would gain most in an iteration, or why that cannot be told."""
     count = trace.tables["kernels"].num_rows
     if count > _MOST_ACTIVITIES:
@@ -240,14 +221,14 @@ def _causes(trace: Trace, iterations: int) -> tuple[tuple[FirstCause, ...], str]
         return (), f"what would gain cannot be told: {error}"
     if start.refused:
         return (), f"what would gain cannot be told: {start.gate.verdict}"
-    causes = [cause for answer in answers if (cause := _cause(start, answer, iterations))]
+    causes = [cause for answer in answers if (cause := _cause(start, answer))]
     if not causes:
         return (), "no edit of a server gains more than the replay could miss"
     causes.sort(key=lambda cause: (_ASSUMED in (cause.edit or ""), -(cause.gain_ns or 0)))
     return tuple(causes[:3]), ""
 
 
-def _cause(start: Baseline, answer: Answer, iterations: int) -> FirstCause | None:
+def _cause(start: Baseline, answer: Answer) -> FirstCause | None:
     """Return an answer as a cause: what the same tokens would take less, in an iteration."""
     (name, value), *more = answer.edits
     remedy = _REMEDIES.get(value if name == "serving" else name)
@@ -255,7 +236,7 @@ def _cause(start: Baseline, answer: Answer, iterations: int) -> FirstCause | Non
         return None
     _, _, low, high = answer.intervals
     ends = [answer.measured_ns - step / answer.each for step in (high, answer.step_ns, low) if step]
-    least, gain, most = (round(end / iterations) for end in ends)
+    least, gain, most = (round(end / start.served.count) for end in ends)
     if gain <= 0:
         return None
     now = start.served.tokens_per_s(answer.measured_ns)

@@ -19,6 +19,7 @@ from htk.base.errors import MissingTable
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
 from htk.traces.trace.coverage import coverage
+from htk.traces.trace.serving import describe_lone_capture
 from htk.traces.trace.trace import Trace
 from htk.traces.trace.within_memory import within_memory
 from htk.verdicts.causes.recommendations import UNEXPLAINED
@@ -26,7 +27,7 @@ from htk.verdicts.overview.exposed_comm import exposed_comm
 from htk.verdicts.overview.host_time import host_time
 from htk.verdicts.overview.parts import FirstCause, Share
 from htk.verdicts.overview.records import job_in_a_line, post_mortem
-from htk.verdicts.overview.served import ServedVerdict, capture_alone, served_verdict
+from htk.verdicts.overview.served import ServedVerdict, served_verdict
 
 CAUSES = 3
 LEAST_PCT = 0.05  # a smaller share reads 0.0 %, and is not told of
@@ -162,16 +163,16 @@ def verdict(trace: Trace) -> Verdict:
     times = ask(trace, "time_breakdown").table
     recorded = int(numbers(times["total_ns"]).sum())
     window = recorded // times.num_rows
+    shares = _shares(trace, times)
+    if capture := describe_lone_capture(trace):
+        return _of_server(trace, ServedVerdict(capture, (), (), 0), shares, window, facts)
     if has_next_to_no_gpu_work(recorded, trace.tables["op_extents"], trace.tables["step_marks"]):
         return _of_host(trace, steps, facts, window)
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
         steps = _Steps(None, None, None, None, steps.count, steps.covered)
-    shares = _shares(trace, times)
     served = served_verdict(trace)
     if served is not None:
         return _of_server(trace, served, shares, window, facts)
-    if capture := capture_alone(trace):
-        return _of_server(trace, ServedVerdict(capture, (), (), 0), shares, window, facts)
     causes, unexplained = _causes(trace)
     return Verdict(
         tuple(trace.ranks),

@@ -67,9 +67,12 @@ class _Asked:
 
 def apply(model: StepModel, value: str) -> StepModel:
     options = pairs(value, NAME, _KNOWN)
-    now = model.served or recorded(model.facts.tables)
+    now = model.served or recorded(model.facts.tables, model.replayed_rows)
     _refuse_what_is_not_recorded(model, now, options)
-    return _changed(model, now, _asked(model, now, options))
+    asked = _asked(model, now, options)
+    if asked.iteration == now and asked.tensor == asked.experts == 1:
+        raise UsageError(f"{NAME} {value}: that is what was recorded")
+    return _changed(model, now, asked)
 
 
 def _refuse_what_is_not_recorded(

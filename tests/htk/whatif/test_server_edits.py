@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from htk.answers.ask import ask
 from htk.base.errors import UsageError
+from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import open_trace
 from htk.whatif.api import WhatIf
 
@@ -79,6 +82,35 @@ def test_edits_of_training_are_refused_with_what_to_ask_instead(
 ) -> None:
     with pytest.raises(UsageError, match=instead):
         recorded(64, 1024).change(name, value).answers()
+
+
+def test_a_step_that_a_profiler_marks_counts_its_own_iterations(tmp_path: Path) -> None:
+    """Two GPUs share a model, 16 requests, three marked steps of an iteration each."""
+    server = Config(
+        model="llama2-7b", layers=2, nodes=1, gpus_per_node=2, tensor_parallel=2, steps=3,
+        strategy="ddp", decode_requests=16,
+    )  # fmt: skip
+    simulate(checked(server), tmp_path)
+    start = WhatIf(open_trace(tmp_path))
+    assert start.stage.served is not None and start.stage.served.count == 1
+    row = start.change("serving", "requests=2x").run().to_pylist()[0]
+    assert row["tokens_per_s"] == pytest.approx(32e9 / row["step_time_ns"], rel=1e-6)
+    assert row["tpot_ns"] == row["step_time_ns"]
+
+
+def test_an_edit_that_changes_nothing_is_refused() -> None:
+    for value in ("requests=64", "context=1x,requests=1x"):
+        with pytest.raises(UsageError, match="that is what was recorded"):
+            recorded(64, 1024).change("serving", value).answers()
+
+
+def test_a_capture_alone_has_no_advice(shared: Path) -> None:
+    folder = shared / "traces/tracelens/inference"
+    for name in ("vllm_prefilldecode_piecewise", "sglang_decode"):
+        capture = open_trace(folder / name / "capture_traces")
+        assert not ask(capture, "recommendations").to_pylist()
+        with pytest.raises(UsageError, match="captures its graphs"):
+            WhatIf(capture).recommend().answers()
 
 
 def test_what_is_recommended_is_of_servers() -> None:
