@@ -61,6 +61,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "hang": MenuEntry("analyses.comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
     "host_stalls": MenuEntry("analyses.time.host_stalls", "What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"),
     "idle_breakdown": MenuEntry("analyses.time.idle_breakdown", "Why was each GPU idle: was the host late, and doing what?"),
+    "iteration_gaps": MenuEntry("analyses.run.iteration_gaps", "What do a server's GPUs wait for, between iterations and within them?"),
     "iteration_times": MenuEntry("analyses.run.iteration_times", "How long do a server's iterations take, by phase, batch and context, and how much is padding?"),
     "kernel_families": MenuEntry("analyses.kernels.kernel_families", "What kinds of kernels does the GPU run, and do they use its tensor cores?"),
     "kernel_gap": MenuEntry("analyses.kernels.kernel_gap", "How far is each product and attention from what was measured at its size on this GPU?"),

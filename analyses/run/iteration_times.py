@@ -27,6 +27,16 @@ RETURNS = table(
     elapsed_ns_p99=(pa.int64(), "The 99th percentile."),
     gap_ns_p50=(pa.int64(), "Median gap before an iteration; null: none follows another."),
     gap_pct=(pa.float64(), "Share of the time in gaps between iterations."),
+    exposed_comm_pct=(
+        pa.float64(),
+        "Share of the time in communication beside which nothing runs.",
+    ),
+    comm_wait_pct=(pa.float64(), "Share of the time in waits for other ranks; null: not told."),
+    expert_imbalance_pct=(
+        pa.float64(),
+        "By how much the rank with most work for experts exceeds the mean of the ranks, over the "
+        "iterations; null: no experts, or one rank.",
+    ),
     padding_pct=(pa.float64(), "Share of the computed tokens that pad; null: not told."),
     tokens_per_s=(pa.float64(), "Tokens read and given, over the time; null: not told."),
 )
@@ -42,6 +52,8 @@ def iteration_times(
     kernels: pa.Table,
     kernel_links: pa.Table,
     idle_causes: pa.Table,
+    collectives: pa.Table,
+    collective_shares: pa.Table,
     *,
     by: Annotated[
         Literal["size", "phase"],
@@ -55,7 +67,9 @@ def iteration_times(
 
     Ranks that share a model count each iteration once a rank.
     """
-    rows = serving_iterations.function(annotations, kernels, kernel_links, idle_causes, match=match)
+    rows = serving_iterations.function(
+        annotations, kernels, kernel_links, idle_causes, collectives, collective_shares, match=match
+    )
     rows = rows.filter(pa.array(valid(rows["elapsed_ns"])))
     phase = np.array([str(name) for name in rows["phase"].to_pylist()])
     answers = numbers(rows["decode_requests"], 0)
@@ -113,6 +127,27 @@ def _quantiles(rows: pa.Table) -> dict[str, int | float | None]:
         **quantiles,
         "gap_ns_p50": round(float(np.median(gaps))) if len(gaps) else None,
         "gap_pct": 100 * float(gaps.sum()) / total,
+        "exposed_comm_pct": 100 * float(numbers(rows["exposed_comm_ns"]).sum()) / total,
+        "comm_wait_pct": _wait_pct(rows, total),
+        "expert_imbalance_pct": _imbalance_pct(rows),
         "padding_pct": 100 * max(wasted, 0) / computed if computed else None,
         "tokens_per_s": float(tokens.sum()) / total * 1e9 if tokens.sum() else None,
     }
+
+
+def _wait_pct(rows: pa.Table, total: int) -> float | None:
+    told = valid(rows["comm_wait_ns"])
+    return 100 * float(numbers(rows["comm_wait_ns"])[told].sum()) / total if told.any() else None
+
+
+def _imbalance_pct(rows: pa.Table) -> float | None:
+    """Return by how much the most of the ranks exceeds their mean, iteration by iteration."""
+    time = numbers(rows["expert_ns"]).astype(np.float64)
+    _, number = np.unique(numbers(rows["iteration"]), return_inverse=True)
+    ranks = np.bincount(number)
+    if not time.sum() or ranks.max() < 2:
+        return None
+    most = np.zeros(len(ranks))
+    np.maximum.at(most, number, time)
+    mean = np.bincount(number, time) / ranks
+    return 100 * (float(most[ranks > 1].sum()) / float(mean[ranks > 1].sum()) - 1)

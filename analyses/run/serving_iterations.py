@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import matching, number, numbers, texts
-from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union_lengths
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.names.server_ranges import ServerRange
 from htk.base.schema import TEXT, table
-from htk.quantities.measures.server_iterations import ServerIterations
+from htk.quantities.graph.nodes import collective_rows
+from htk.quantities.measures.server_iterations import LaunchedWork, ServerIterations
 
 RETURNS = table(
     rank=(pa.int32(), "Global rank."),
@@ -37,6 +37,9 @@ RETURNS = table(
         "From the GPU end of the iteration before (of the first: from its first start) to its own, "
         "without waits for work that was not recorded.",
     ),
+    exposed_comm_ns=(pa.int64(), "Time in which its communication ran and it computed nothing."),
+    comm_wait_ns=(pa.int64(), "Of that: waiting for other ranks; null: not told."),
+    expert_ns=(pa.int64(), "Time in products of experts."),
     kernels=(pa.int64(), "GPU activities."),
 )
 
@@ -49,6 +52,8 @@ def serving_iterations(
     kernels: pa.Table,
     kernel_links: pa.Table,
     idle_causes: pa.Table,
+    collectives: pa.Table,
+    collective_shares: pa.Table,
     *,
     match: Annotated[
         str | None, "Regular expression that names must match: ranges that are iterations."
@@ -63,7 +68,7 @@ def serving_iterations(
     iterations = ServerIterations.of(annotations, match)
     rank, facts = iterations.rank, iterations.facts
     iteration = iterations.launching(kernels, kernel_links)
-    gpu = _OnGpu(iteration, len(rank), kernels)
+    gpu = LaunchedWork(iteration, len(rank), kernels)
     cycle = iterations.cycle
     same = (rank[1:] == rank[:-1]) & (cycle[1:] == cycle[:-1])
     follows = np.append(False, same) & (gpu.count > 0)
@@ -88,12 +93,39 @@ def serving_iterations(
             "gpu_span_ns": number(span, pa.int64(), gpu.count > 0),
             "gap_ns": number(gpu.first - before, pa.int64(), follows),
             "elapsed_ns": number(elapsed - waited, pa.int64(), gpu.count > 0),
+            **_shared_model(iteration, len(rank), kernels, collectives, collective_shares),
             "kernels": number(gpu.count, pa.int64()),
         },
         schema=RETURNS,
     )
     outside = int((iteration < 0).sum())
     return with_coverage(answer, format=iterations.form, activities_in_no_iteration=outside)
+
+
+def _shared_model(
+    iteration: Ints, length: int, kernels: pa.Table, collectives: pa.Table, shares: pa.Table
+) -> dict[str, pa.Array]:
+    """Return what each iteration spends on sharing a model with other ranks."""
+
+    def busy(chosen: Mask) -> Ints:
+        rows = np.flatnonzero(chosen & (iteration >= 0))
+        begin, end = (numbers(kernels[name])[rows] for name in ("start_ns", "end_ns"))
+        return union_lengths(iteration[rows], begin, end, length)
+
+    computes, comm = (matching(kernels["kind"], kind.__eq__) for kind in ("compute", "comm"))
+    of_kernel = collective_rows(
+        {"kernels": kernels, "collectives": collectives}, np.arange(kernels.num_rows)
+    )
+    waited = np.append(numbers(shares["exposed_wait_ns"], 0), 0)[of_kernel]
+    told = (of_kernel >= 0) & (iteration >= 0)
+    waits = np.bincount(iteration[told], waited[told], length).astype(np.int64)
+    has_waits = np.bincount(iteration[told], minlength=length) > 0
+    exposed = busy(computes | comm) - busy(computes)
+    return {
+        "exposed_comm_ns": number(exposed, pa.int64()),
+        "comm_wait_ns": number(waits, pa.int64(), has_waits),
+        "expert_ns": number(busy(matching(kernels["family"], "moe".__eq__)), pa.int64()),
+    }
 
 
 def _context(fact: ServerRange) -> int | None:
@@ -127,19 +159,3 @@ def _unrecorded_waits(idle_causes: pa.Table, rank: Ints, start: Ints, end: Ints)
 
 def _ranks(rows: pa.Table) -> Ints:
     return numbers(rows["rank"], -1).astype(np.int64)
-
-
-class _OnGpu:
-    """What each iteration had on the GPU: count, first start, last end, union."""
-
-    def __init__(self, iteration: Ints, length: int, kernels: pa.Table) -> None:
-        rows = np.flatnonzero(iteration >= 0)
-        begin, end = (numbers(kernels[c])[rows] for c in ("start_ns", "end_ns"))
-        self.count = np.bincount(iteration[rows], minlength=length).astype(np.int64)
-        self.first, self.last, self.busy = (np.zeros(length, np.int64) for _ in range(3))
-        if not len(rows):
-            return
-        groups = Groups.by_keys(iteration[rows])
-        self.first[groups.keys[:, 0]] = groups.min(begin)
-        self.last[groups.keys[:, 0]] = groups.max(end)
-        self.busy = union_lengths(iteration[rows], begin, end, length)

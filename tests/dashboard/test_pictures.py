@@ -43,6 +43,7 @@ ELSEWHERE = {
     **{
         "serving_iterations": "more/server",
         "iteration_times": "more/server",
+        "iteration_gaps": "more/server",
         "comm_proxy": "more/proxy",
     },
     **{"link_counters": "more/links"},

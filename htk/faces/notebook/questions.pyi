@@ -81,6 +81,9 @@ class Questions:
     def idle_breakdown(self, *, per: Literal['rank', 'step'] = 'rank', by: Literal['device', 'stream'] = 'device', compat: Literal['hta'] | None = None) -> Result:
         """Why was each GPU idle: was the host late, and doing what?"""
 
+    def iteration_gaps(self, *, match: str | None = None) -> Result:
+        """What do a server's GPUs wait for, between iterations and within them?"""
+
     def iteration_times(self, *, by: Literal['size', 'phase'] = 'size', match: str | None = None) -> Result:
         """How long do a server's iterations take, by phase, batch and context, and how much is padding?"""
 

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.groups import Groups
+from htk.base.columns.intervals import union_lengths
 from htk.base.columns.types import Ints
 from htk.base.errors import MissingTable, UsageError
 from htk.base.names.server_ranges import (
@@ -53,6 +55,22 @@ class ServerIterations:
     def launching(self, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
         """Return the iteration that launched each activity, or NONE."""
         return launched_within(self.rank, self.start, self.end, kernels, kernel_links)
+
+
+class LaunchedWork:
+    """What each iteration had on the GPU: count, first start, last end, union."""
+
+    def __init__(self, iteration: Ints, length: int, kernels: pa.Table) -> None:
+        rows = np.flatnonzero(iteration >= 0)
+        begin, end = (numbers(kernels[c])[rows] for c in ("start_ns", "end_ns"))
+        self.count = np.bincount(iteration[rows], minlength=length).astype(np.int64)
+        self.first, self.last, self.busy = (np.zeros(length, np.int64) for _ in range(3))
+        if not len(rows):
+            return
+        groups = Groups.by_keys(iteration[rows])
+        self.first[groups.keys[:, 0]] = groups.min(begin)
+        self.last[groups.keys[:, 0]] = groups.max(end)
+        self.busy = union_lengths(iteration[rows], begin, end, length)
 
 
 def _ranges(

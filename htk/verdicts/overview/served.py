@@ -259,6 +259,7 @@ def _next(trace: Trace, ranks: int) -> tuple[tuple[str, str], ...]:
     wanted = {
         "whatif PATH --recommend": "what a server can change, and what each would gain",
         "iteration_times": "p50, p90 and p99 by phase, batch and context",
+        "iteration_gaps": "what the GPU waits for: scheduler, sampling, launches, copies",
         "serving_iterations": "each iteration: requests, tokens, time, gap",
         "roofline": "how near its operators come to what the GPU can do",
         "kernel_top": "which kernels take the time",

@@ -62,3 +62,29 @@ def test_what_names_do_not_tell_is_empty() -> None:
     (row,) = answer_of(iteration_times, **served(("step[TARGET_VERIFY bs=4]", 0, 100)))
     assert (row["context_from"], row["padding_pct"], row["tokens_per_s"]) == (None, None, None)
     assert row["batch_from"] == 4
+
+
+def test_what_sharing_a_model_costs() -> None:
+    """Two ranks; experts take 100 and 50, then 60 and 60 ns; each iteration ends with 20 ns of
+    communication, of which the half runs beside something computed."""
+    experts = ((0, 0, 100), (0, 200, 60), (1, 0, 50), (1, 200, 60))
+    name = decode(8, 100, 8)
+    rows = {"annotations": [], "kernels": [], "kernel_links": []}
+    for rank, begin, length in experts:
+        rows["annotations"].append(
+            {"rank": rank, "name": name, "on_gpu": False, "start_ns": begin, "end_ns": begin + 150}
+        )
+        end = begin + length
+        for kind, family, start, stop in (
+            ("compute", "moe", begin, end), ("comm", "communication", end, end + 20),
+            ("compute", "gemm", end + 10, end + 20),
+        ):  # fmt: skip
+            common = {"rank": rank, "start_ns": start, "end_ns": stop}
+            rows["kernels"].append(common | {"kind": kind, "family": family})
+            rows["kernel_links"].append({"launch_start_ns": begin + 1})
+    tables = {name: make(name, listed) for name, listed in rows.items()}
+    (row,) = answer_of(iteration_times, **tables)
+    assert row["expert_imbalance_pct"] == pytest.approx(100 * (160 / 135 - 1))
+    elapsed = 120 + 160 + 70 + 210  # a second iteration lasts from the end of the first one
+    assert row["exposed_comm_pct"] == pytest.approx(100 * 4 * 10 / elapsed)
+    assert row["comm_wait_pct"] is None
