@@ -170,8 +170,7 @@ def verdict(trace: Trace) -> Verdict:
         return _of_host(trace, steps, facts, window)
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
         steps = _Steps(None, None, None, None, steps.count, steps.covered)
-    served = served_verdict(trace)
-    if served is not None:
+    if (served := served_verdict(trace)) is not None:
         return _of_server(trace, served, shares, window, facts)
     causes, unexplained = _causes(trace)
     return Verdict(
