@@ -69,7 +69,7 @@ def iteration_gaps(
 ) -> pa.Table:
     """What do a server's GPUs wait for, between iterations and within them?
 
-    The host's functions are told from a recording with stacks, ranges and operators: those of
+    The host's functions are earlier from a recording with stacks, ranges and operators: those of
     threads that launch work. Waits for work that was not recorded are left out.
     """
     iterations = ServerIterations.of(annotations, match)
@@ -82,14 +82,14 @@ def iteration_gaps(
         inside = union(work.first[own], work.last[own])
         if not own.any():
             continue
-        whole = union(inside.start[:1], inside.end[-1:])
+        extent = union(inside.start[:1], inside.end[-1:])
         waits = dict(_waits(_rows_of(pieces, rank)))
-        elapsed += whole.total - intersect(whole, waits.pop(_UNRECORDED, _NOTHING)).total
+        elapsed += extent.total - intersect(extent, waits.pop(_UNRECORDED, _NOTHING)).total
         calls = [_rows_of(table, rank) for table in (python_calls, annotations, cpu_ops)]
         host = _host_work(calls, _rows_of(launches, rank))
         waits["transfers"] = _lone_copies(_rows_of(kernels, rank))
         for cause, waited in _by_work(waits, host):
-            spans[_BETWEEN, cause].append(subtract(intersect(waited, whole), inside))
+            spans[_BETWEEN, cause].append(subtract(intersect(waited, extent), inside))
             spans[_WITHIN, cause].append(intersect(waited, inside))
     count = max(int((work.count > 0).sum()), 1)
     rows = [_row(key, listed, count, max(elapsed, 1)) for key, listed in spans.items()]
@@ -141,12 +141,12 @@ def _host_work(calls: list[pa.Table], launches: pa.Table) -> dict[str, Spans]:
         rows.filter(pa.array(matching(rows["thread"], threads.__contains__))) for rows in calls
     ]
     work: dict[str, Spans] = {}
-    told = _NOTHING
+    earlier = _NOTHING
     for name, pattern in _WORK.items():
         spans = [_called(rows, pattern) for rows in launching]
         doing = union(*map(np.concatenate, zip(*spans, strict=True)))
-        work[name] = subtract(doing, told)
-        told = union(*map(np.concatenate, zip(told, doing, strict=True)))
+        work[name] = subtract(doing, earlier)
+        earlier = union(*map(np.concatenate, zip(earlier, doing, strict=True)))
     return work
 
 

@@ -136,8 +136,10 @@ def _quantiles(rows: pa.Table) -> dict[str, int | float | None]:
 
 
 def _wait_pct(rows: pa.Table, total: int) -> float | None:
-    told = valid(rows["comm_wait_ns"])
-    return 100 * float(numbers(rows["comm_wait_ns"])[told].sum()) / total if told.any() else None
+    matched = valid(rows["comm_wait_ns"])
+    return (
+        100 * float(numbers(rows["comm_wait_ns"])[matched].sum()) / total if matched.any() else None
+    )
 
 
 def _imbalance_pct(rows: pa.Table) -> float | None:

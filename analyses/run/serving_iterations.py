@@ -117,9 +117,9 @@ def _shared_model(
         {"kernels": kernels, "collectives": collectives}, np.arange(kernels.num_rows)
     )
     waited = np.append(numbers(shares["exposed_wait_ns"], 0), 0)[of_kernel]
-    told = (of_kernel >= 0) & (iteration >= 0)
-    waits = np.bincount(iteration[told], waited[told], length).astype(np.int64)
-    has_waits = np.bincount(iteration[told], minlength=length) > 0
+    timed = (of_kernel >= 0) & (iteration >= 0)
+    waits = np.bincount(iteration[timed], waited[timed], length).astype(np.int64)
+    has_waits = np.bincount(iteration[timed], minlength=length) > 0
     exposed = busy(computes | comm) - busy(computes)
     return {
         "exposed_comm_ns": number(exposed, pa.int64()),
