@@ -69,7 +69,7 @@ def iteration_gaps(
 ) -> pa.Table:
     """What do a server's GPUs wait for, between iterations and within them?
 
-    The host's functions are earlier from a recording with stacks, ranges and operators: those of
+    The host's functions are told from a recording with stacks, ranges and operators: those of
     threads that launch work. Waits for work that was not recorded are left out.
     """
     iterations = ServerIterations.of(annotations, match)
