@@ -17,6 +17,7 @@ from htk.dashboard.url_state import UrlState
 from htk.physics.hardware import catalogue
 from htk.whatif.edits import EDITS
 from htk.whatif.label import SHARDINGS
+from htk.whatif.served_iteration import ServedIteration
 
 _AS_IS = "as recorded"
 _FACTORS = ("0.25x", "0.5x", "1x", "2x", "4x", "8x", "16x")
@@ -71,6 +72,7 @@ def controls(visit: Visit) -> list[Any]:
     ]
 
 
+_OF_SEVERAL = ("network", "overlap", "fix_rank", "sharding")
 PRESETS = (
     ("Twice the batch", "batch", "2x"),
     ("ZeRO-3", "sharding", "full_shard"),
@@ -84,17 +86,49 @@ PRESETS = (
 )
 
 
-def presets(visit: Visit) -> list[Any]:
-    """Questions that people ask first, as links."""
+_OF_SERVERS = (
+    ("Twice the requests", "serving", "requests=2x"),
+    ("Weights in FP8", "serving", "weights=fp8"),
+    ("KV cache in FP8", "serving", "kv=fp8"),
+    ("Drafting three tokens", "serving", "draft=3,acceptance=0.7"),
+    ("Twice the prompts", "serving", "prefill=2x"),
+    ("Prefill elsewhere", "serving", "apart=decode"),
+    ("All communication hidden", "overlap", "perfect"),
+    ("CUDA graphs", "graphs", "on"),
+    ("H200", "hardware", "h200"),
+)
+_ANSWERING = ("requests", "kv", "draft")
+
+
+def presets(visit: Visit, served: ServedIteration | None) -> list[Any]:
+    """Questions that people ask first, as links: those that the recording can answer."""
     trace = visit.runs.trace(visit.view.run)
-    sizes = trace.tables["ranks"]["world_size"].to_pylist() if trace is not None else []
+    tables = trace.tables if trace is not None else {}
+    sizes = tables["ranks"]["world_size"].to_pylist() if tables else []
     world = max((size for size in sizes if size), default=0)
     doubled = (("Twice the GPUs", "world", str(2 * world)),) if world else ()
-    offered = [p for p in (*PRESETS, *doubled) if p[1] != "hardware" or p[2] in catalogue()]
+    offered = [*PRESETS, *doubled] if served is None else [*_OF_SERVERS]
+    lone = not tables or not tables["collectives"].num_rows
+    offered = [
+        preset
+        for preset in offered
+        if (preset[1] != "hardware" or preset[2] in catalogue())
+        and not (lone and preset[1] in _OF_SEVERAL)
+        and (preset[1] != "serving" or served is None or _serves(served, preset[2]))
+    ]
     return [
         dcc.Link(words, href=opening(visit.view, ((name, value),)))
         for words, name, value in offered
     ]
+
+
+def _serves(served: ServedIteration, setting: str) -> bool:
+    """Return whether iterations read or answer what a setting changes."""
+    if setting.startswith(_ANSWERING):
+        return served.requests > 0
+    if setting.startswith("prefill"):
+        return served.prompts > 0
+    return "apart" not in setting or (served.prompts > 0 and served.requests > 0)
 
 
 def _slider(name: str, edits: dict[str, str]) -> Any:

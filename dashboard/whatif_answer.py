@@ -104,12 +104,17 @@ def answer(visit: Visit, *, with_strips: bool = True) -> Any:
     """Return the answer to the edits of the address; with none, what to do. A field that cannot be
     read is left out, and said."""
     left_out = [
-        html.P(f"{label_of(name)}: {words}. The answer is without it.", className="hint")
+        html.P(
+            f"{label_of(name)}: {words.removeprefix(f'{name}: ')}. The answer is without it.",
+            className="hint",
+        )
         for name, words in field_errors(visit).items()
     ]
     visit = answerable(visit)
     edits = edits_of(visit.view)
     notes = [html.Div(left_out, role="alert")] if left_out else []
+    if notes and not edits:
+        return html.Div(notes)
     if not edits:
         what_to_do = empty("Move a slider, choose a value or take a preset.")
         return html.Div([*notes, section("What would change?", what_to_do)])

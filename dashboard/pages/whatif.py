@@ -29,6 +29,7 @@ from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.dashboard.whatif_answer import answer, edited, field_errors, strips, untouched
 from htk.traces.trace.selection import Selection
+from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.text import error, in_words
 
@@ -45,7 +46,7 @@ def layout(visit: Visit) -> Any:
                 className="doc",
             ),
             html.Div(panel("whatif", "badge", 40)),
-            html.Div(presets(visit), className="presets"),
+            html.Div(panel("whatif", "presets", 30)),
             html.Div(
                 [
                     html.Div(controls(visit), className="edits"),
@@ -73,6 +74,10 @@ def layout(visit: Visit) -> Any:
     )
 
 
+def _presets(visit: Visit) -> Any:
+    return html.Div(presets(visit, untouched(visit).stage.served), className="presets")
+
+
 def _badge(visit: Visit) -> Any:
     """Return whether the replay can be believed, by which tests."""
     judged = untouched(visit).stage.gate
@@ -91,10 +96,15 @@ def _badge(visit: Visit) -> Any:
     return html.Div([html.Span(word, className=kind), *marks, *reasons], className="trust")
 
 
+def _tried(start: WhatIf) -> WhatIf:
+    """Return what is tried: of a server what it can change, of training each cause without it."""
+    return start if start.stage.served is None else start.recommend()
+
+
 def _best_cases(visit: Visit) -> list[dict[str, Any]]:
     """Return the best case of each remedy, made once."""
     rows: list[dict[str, Any]] = visit.runs.kept(
-        visit.view.run, Selection(), "bounds", lambda: untouched(visit).run().to_pylist()
+        visit.view.run, Selection(), "bounds", lambda: _tried(untouched(visit)).run().to_pylist()
     )
     return rows
 
@@ -107,6 +117,14 @@ def _best(visit: Visit) -> tuple[str, str] | None:
     best = min(rows, key=lambda row: row["step_time_ns"])
     now, then = (format_duration(best[c]) for c in ("measured_step_time_ns", "step_time_ns"))
     words = in_words(str(best["whatif"])).capitalize()
+    served = untouched(visit).stage.served
+    if served is not None and best["tokens_per_s"]:
+        before = served.tokens_per_s(best["measured_step_time_ns"])
+        return (
+            f"One change brings the replayed iterations from {before:,.0f} to "
+            f"{best['tokens_per_s']:,.0f} tokens a second",
+            words,
+        )
     if best["step_time_ns"] >= best["measured_step_time_ns"]:
         return f"No remedy tried alone shortens the replayed step of {now}", ""
     return f"One remedy brings the replayed step from {now} to {then} at best", words
@@ -124,6 +142,8 @@ def _bounds(visit: Visit) -> Any:
 
 def _map(visit: Visit) -> Any:
     heading = "Micro-batch × sharding"
+    if untouched(visit).stage.served is not None:
+        return None  # a server has neither
 
     def compute() -> list[dict[str, Any]]:
         asked = untouched(visit).sweep("batch", *BATCHES)
@@ -333,6 +353,7 @@ PAGE = Page(
     {
         headlines.PART: headlines.answering(_QUESTION, _best),
         "badge": _badge,
+        "presets": _presets,
         "bounds": _bounds,
         "map": _map,
         "answer": answer,

@@ -194,7 +194,9 @@ class Trace:
         """Return an error that also says how to record what is lacking."""
         if not error.lacks or error.recipe:
             return error
-        return MissingTable(error.args[0], error.lacks, recipe(error.lacks, self._formats))
+        return MissingTable(
+            error.args[0], error.lacks, recipe(self._lacking(error.lacks), self._formats)
+        )
 
     def _lacking(self, name: str) -> str:
         """Return the table to record: GPU work for step windows, where steps were recorded."""
