@@ -67,8 +67,7 @@ class Tables(Mapping[str, pa.Table]):
         return f"<tables: {', '.join(filled)}; derived: {', '.join(registry.NAMES)}>"
 
     def __iter__(self) -> Iterator[str]:
-        yield from TABLES
-        yield from registry.NAMES
+        return iter([*TABLES, *registry.NAMES])
 
     def __len__(self) -> int:
         return len(TABLES) + len(registry.NAMES)
@@ -269,8 +268,7 @@ class Trace:
     @cached_property
     def _known_steps(self) -> set[int]:
         """The steps of all ranks."""
-        steps = self._everyone._kept("steps", self._everyone._steps_of_files)["step"]
-        return set(steps.to_pylist())
+        return {*self._everyone._kept("steps", self._everyone._steps_of_files)["step"].to_pylist()}
 
     def _steps_of_files(self) -> pa.Table:
         """Return the steps of all ranks, read file by file: joining the tables would cost more."""
