@@ -105,20 +105,25 @@ def _commands(traces: Traces) -> list[Tool]:
         base: Recording,
         new: Recording,
         n: Annotated[int, "Rows to show of each kind; 0: all."] = 20,
+        job: Job = None,
+        new_job: Annotated[str | None, "The same of `new`; without it, `job` too."] = None,
     ) -> str:
         """What changed between two recordings, beyond noise?"""
-        return bounded(differences(traces.select(base), traces.select(new), n=n), 200)
+        before = traces.select(base, job=job)
+        after = traces.select(new, job=new_job or job)
+        return bounded(differences(before, after, n=n), 200)
 
     def whatif(
         path: Recording,
         edits: Annotated[
             dict[str, str] | None, "Edits by name, e.g. {'batch': '2x'}; none: best-case savings."
         ] = None,
+        job: Job = None,
     ) -> str:
         """What would a step take if this were changed? With 50 % and 90 % prediction intervals."""
         from htk.whatif.api import WhatIf
 
-        asked = WhatIf(traces.select(path))
+        asked = WhatIf(traces.select(path, job=job))
         for name, value in (edits or {}).items():
             asked = asked.change(name, value)
         return bounded(asked.run(), 50)

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, truths
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import Floats, Ints
+from htk.base.columns.types import Floats
 from htk.physics.bandwidth import factor
 from htk.quantities.measures.collective_calls import CollectiveCalls, scopes
+from htk.quantities.measures.complete_collectives import CompleteCollectives
 
 FAST = 0.10
 
@@ -75,40 +76,53 @@ def _recorded_factor(points: pa.Table) -> float | None:
 
 def of_trace(calls: CollectiveCalls) -> list[Transfers]:
     """Points of the trace's own collectives, one for each match; else for each size."""
-    size, times = calls.moved
-    level, level_names = codes_of(scopes(calls))
-    useful = ~np.isnan(size * np.nan_to_num(times)) & (np.nan_to_num(times) > 0) & (size > 0)
-    matched = useful & calls.waits.has_wait & ~calls.lacking & (calls.waits.span > 0)
-    first = np.zeros(calls.rows.length, bool)
-    chosen = np.flatnonzero(matched)
-    first[chosen[Groups.by_keys(calls.match[chosen]).first_row]] = True
-    alone = useful & (~calls.waits.has_wait | calls.lacking) & (calls.duration > 0)
+    return _of_matches(CompleteCollectives.of(calls)) + _of_calls_alone(calls)
+
+
+def _of_matches(collectives: CompleteCollectives) -> list[Transfers]:
     curves = []
-    for basis, rows, time in (
-        ("matched", np.flatnonzero(first), calls.waits.span),
-        ("fastest tenth", np.flatnonzero(alone), calls.duration),
-    ):
-        kinds = Groups.by_keys([calls.rows.type[rows], level[rows], calls.size[rows]])
-        for k, (kind, where, n) in enumerate(kinds.keys.tolist()):  # a few kinds
-            of_kind = rows[kinds.group_ids == k]
-            points = _fast(size[of_kind], time[of_kind], basis != "matched")
-            curves.append(
-                Transfers(
-                    basis,
-                    calls.rows.types[kind],
-                    None if where < 0 else level_names[where].as_py(),
-                    n,
-                    None,
-                    points[0],
-                    points[0] * float(times[of_kind[0]]),
-                    points[1] / 1e3,
-                )
+    kinds = Groups.by_keys(collectives.like[:, :3])
+    size, _ = collectives.calls.moved
+    for k, (kind, ranks, nodes) in enumerate(kinds.keys.tolist()):  # a few kinds
+        of_kind = np.flatnonzero(kinds.group_ids == k)
+        curves.append(
+            Transfers(
+                "matched",
+                collectives.calls.rows.types[kind],
+                None if nodes < 1 else "node" if nodes == 1 else "across nodes",
+                ranks,
+                None,
+                size[collectives.row[of_kind]],
+                collectives.moved[of_kind],
+                collectives.time_ns[of_kind] / 1e3,
             )
+        )
     return curves
 
 
-def _fast(size: Floats, time: Ints, only_fast: bool) -> tuple[Floats, Floats]:
-    if not only_fast:
-        return size, time.astype(np.float64)
-    same = Groups.by_keys(size.astype(np.int64))
-    return same.keys.ravel().astype(np.float64), same.quantiles(time, [FAST])[0]
+def _of_calls_alone(calls: CollectiveCalls) -> list[Transfers]:
+    """Points of calls whose waiting is not known: the fastest of each size waited least."""
+    size, times = calls.moved
+    level, level_names = codes_of(scopes(calls))
+    useful = np.nan_to_num(size * times) > 0
+    alone = useful & (~calls.waits.has_wait | calls.lacking) & (calls.duration > 0)
+    rows = np.flatnonzero(alone)
+    kinds = Groups.by_keys([calls.rows.type[rows], level[rows], calls.size[rows]])
+    curves = []
+    for k, (kind, where, n) in enumerate(kinds.keys.tolist()):  # a few kinds
+        of_kind = rows[kinds.group_ids == k]
+        same = Groups.by_keys(size[of_kind].astype(np.int64))
+        sizes = same.keys.ravel().astype(np.float64)
+        curves.append(
+            Transfers(
+                "fastest tenth",
+                calls.rows.types[kind],
+                None if where < 0 else level_names[where].as_py(),
+                n,
+                None,
+                sizes,
+                sizes * float(times[of_kind[0]]),
+                same.quantiles(calls.duration[of_kind], [FAST])[0] / 1e3,
+            )
+        )
+    return curves

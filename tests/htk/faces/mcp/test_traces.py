@@ -1,5 +1,6 @@
 """Traces that agents ask about: a few are kept, and the others are gone."""
 
+import json
 import weakref
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
+from htk.base.errors import MissingTable, TraceError
+from htk.faces.mcp.tools import tools
 from htk.faces.mcp.traces import Traces
 from htk.traces.trace.opening import OpenOptions
 from tests.kineto_file import kernel, of_rank, write
@@ -23,6 +26,24 @@ def test_a_recording_that_is_not_narrowed_is_derived_once(tmp_path: Path) -> Non
     first = traces.select("a")
     assert traces.select("a") is first
     assert traces.select("a", ranks="0") is not first
+
+
+def test_jobs_that_lie_together_are_compared_and_changed_by_their_names(tmp_path: Path) -> None:
+    for job, ms in (("A", 2), ("B", 5)):
+        for rank in range(2):
+            name = f"job{job}_rank{rank}.json"
+            write(tmp_path / name, kernel("gemm", 1, ms), **of_rank(rank, 2))
+    offered = {name: tool for name, _, tool in tools(Traces([tmp_path], OpenOptions(cache=False)))}
+    folder = str(tmp_path)
+    with pytest.raises(TraceError, match="2 jobs"):
+        offered["diff"](folder, folder)
+    changed = json.loads(offered["diff"](folder, folder, job="jobA", new_job="jobB"))
+    same = json.loads(offered["diff"](folder, folder, job="jobB"))
+    assert changed["rows"] != same["rows"]
+    with pytest.raises(TraceError, match="2 jobs"):
+        offered["whatif"](folder)
+    with pytest.raises(MissingTable):  # the job is chosen; nothing of the CPU was recorded
+        offered["whatif"](folder, job="jobA")
 
 
 def test_what_is_let_go_is_freed_at_once(tmp_path: Path) -> None:
