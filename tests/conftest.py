@@ -38,10 +38,12 @@ def shared() -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests never see or fill the user's cache, nor plan by the user's site."""
+    """Tests never see or fill the user's cache, nor plan by the user's site or use
+    their keys."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTK_SITE", "none")
         patch.setenv("HTK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("settings")))
         yield
 
 

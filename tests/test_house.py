@@ -126,6 +126,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "ranks": ("Only these ranks, e.g. 0,2..5", None),
     "raw": ("Write text to CSV unchanged", False),
     "restart": ("Time from a failure until the job resumes", None),
+    "store_key": ("Key of a store", None),
     "run_tokens": ("Tokens of the whole run", None),
     "seq": ("Tokens per sequence", 2048),
     "site": ("Figures of this site", None),

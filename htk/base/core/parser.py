@@ -42,6 +42,7 @@ class ParseOptions:
     progress: Callable[[int], None] | None = None  # told the stored bytes read so far
     time_unit: str | None = None  # of times whose file does not say it: s, ms, us or ns
     keep: Callable[[pa.Table], pa.Table] = lambda table: table  # what is ready, out of memory
+    entry: str = ""  # the key of an entry of a store, which no parser reads; empty: a file
 
 
 MOST_RANKS = 1 << 20  # of a job: a file that states more is damaged, and lists would be made of it

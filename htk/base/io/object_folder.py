@@ -17,6 +17,7 @@ from htk.base.io.temporary import is_given_up, remove, temporary_name
 
 _BUCKETS = re.compile(r"(s3a?|gs|gcs|abfss?|az)://", re.IGNORECASE)
 _TRIES = 4  # of a request to a store that is throttled
+_MOST_OF_A_START = 64 << 10
 _AT_ONCE = 512  # objects read in one request, so that few are in memory
 
 Done = TypeVar("Done")
@@ -33,8 +34,8 @@ class ObjectFolder:
     def __init__(self, address: str) -> None:
         self.address = address
         self._is_local = not is_url(address)
-        location = str(Path(address).resolve()) if self._is_local else address
-        self._system, path = filesystem(location)
+        self.location = str(Path(address).resolve()) if self._is_local else address
+        self._system, path = filesystem(self.location)
         self._path = path.rstrip("/")
 
     def make_folder(self, *names: str) -> None:
@@ -72,6 +73,11 @@ class ObjectFolder:
     def get_file(self, target: Path, *names: str) -> None:
         """Copy an object to a file of this machine."""
         self._tried(partial(self._system.get_file, self._at(*names), str(target)))
+
+    def read_start(self, *names: str) -> bytes:
+        """Return what an object begins with, 64 KiB at most."""
+        read = partial(self._system.cat_file, self._at(*names), start=0, end=_MOST_OF_A_START)
+        return bytes(self._tried(read))
 
     def read(self, folder: str, names: Sequence[str]) -> dict[str, bytes | Exception]:
         """Return what objects of a folder hold, or why one cannot be read."""

@@ -1,37 +1,38 @@
 """Parsed tables in a folder or bucket that many machines write and read.
 
-One object holds what one file was parsed to, of all its processes: a ZIP archive, not compressed,
-of folders as the cache has them. It is named by the code that read the file and by the file's
-content, so that writers need not know of each other: who comes second finds the work done, or
-writes the same again. What is read is copied into the cache of this machine, and checked first,
-since others may have written it.
+One object holds what one file was parsed to, of all its processes. It is named by the code that
+read the file and by the file's content, so that writers need not know of each other: who comes
+second finds the work done, or writes the same again. What is read is copied into the cache of this
+machine; others may have written it, so its seal and its tables are checked first.
 """
 
+import hashlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 
-import pyarrow as pa
-
 from htk.base.errors import TraceError
-from htk.base.io.entry import PARSED
 from htk.base.io.object_folder import ObjectFolder
-from htk.base.io.raw_files import reason
+from htk.base.io.packed_entry import adopt_entry, naming_damage, pack_entry, unpack_entry
 from htk.base.io.remote import is_url
-from htk.base.io.store import META, Store, meta_of
+from htk.base.io.store import META, Store
+from htk.base.io.store_key import (
+    StoreKey,
+    is_unsigned_asked_for,
+    key_of_new_store,
+    key_of_store,
+)
 from htk.base.io.table_code import table_code
-from htk.base.io.table_file import ENDING, read_tables
 from htk.base.io.temporary import temporary_folder
-from htk.base.schema import DERIVED, TABLES
 
 MARK = "htk-store.json"  # tells a store from a folder of traces
-_MEMBER = re.compile(r"([0-9a-f]{40})(-\d{1,6})?/([\w-]{1,100}\.arrow|meta\.json)")
 _OBJECT = re.compile(r"([0-9a-f]{40})\.zip")
 _SHARE = re.compile(r"share-[0-9a-f]{16}-\d{1,6}-of-\d{1,6}\.json")
 _STORES = re.compile(r"^(s3a?|gs|gcs|abfss?|az|memory)://", re.IGNORECASE)
-_NOTE = json.dumps({"kind": "parsed traces of htk"}).encode()
 
 
 class SharedStore:
@@ -56,7 +57,15 @@ class SharedStore:
         """Say that this is a store."""
         self._folder.make_folder(_code())
         if not self._folder.exists(MARK):
-            self._folder.put_bytes(_NOTE, MARK)
+            key = key_of_new_store(self._folder.location)
+            content = {"kind": "parsed traces of htk", "store": key.store}
+            self._folder.put_bytes(json.dumps(content).encode(), MARK)
+        self.require_key()
+
+    def require_key(self) -> None:
+        """Refuse, by a TraceError, a store whose key is not at hand, unless that is asked for."""
+        if not is_unsigned_asked_for():
+            self._written_with()
 
     def names(self) -> list[str]:
         """Return the keys of the files whose entries this code made."""
@@ -82,81 +91,85 @@ class SharedStore:
 
     def put(self, folders: Sequence[Path]) -> None:
         """Keep the cache's folders of one file, that of its first process first."""
-        key = folders[0].name
+        name = _object(folders[0].name)
         packed = temporary_folder(folders[0].parent)
-        import zipfile  # not needed where the inputs name no store
-
         try:
-            with zipfile.ZipFile(packed / "zip", "w") as archive:
-                for folder in folders:
-                    for file in (*sorted(folder.glob(f"*{ENDING}")), folder / META):
-                        archive.write(file, f"{folder.name}/{file.name}")
-            self._folder.put_file(packed / "zip", _code(), f"{key}.zip")
+            pack_entry(folders, packed / name)
+            self._written_with().append_seal(packed / name, f"{_code()}/{name}")
+            self._folder.put_file(packed / name, _code(), name)
         finally:
             shutil.rmtree(packed, ignore_errors=True)
 
+    def name_of(self, key: str) -> str:
+        """Return an entry's name for people."""
+        return f"{self.address}: entry {key}"
+
+    def cache_key(self, key: str) -> str:
+        """Return the name of an entry's copy in the cache: what came from one store is never what
+        another holds."""
+        source = f"unsigned {self.address}" if is_unsigned_asked_for() else self._name
+        return hashlib.sha256(f"{source}/{key}".encode()).hexdigest()[:40]
+
     def fetch(self, key: str, store: Store) -> None:
         """Copy a file's entry into the cache, unless it is there; TraceError if it was changed."""
-        if (store.root / key / META).is_file():
-            return
+        own = self.cache_key(key)
+        if not (store.root / own / META).is_file():
+            with self.copied(key, store, self._written_with()) as packed:
+                adopt_entry(unpack_entry(packed, key, packed.parent), own, store.root)
+
+    @contextmanager
+    def copied(self, key: str, store: Store, sealed_by: StoreKey | None = None) -> Iterator[Path]:
+        """Copy an entry to this machine and take its seal, unless it may be of anybody; TraceError
+        if it is not what was written, also where that is found out later."""
         store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = temporary_folder(store.root)
+        folder = temporary_folder(store.root)
+        packed = folder / _object(key)
         try:
-            packed = temporary / "zip"
-            self._folder.get_file(packed, _code(), f"{key}.zip")
-            folders = _unpacked(packed, key, temporary)
-            for folder in folders:
-                _check(folder)
-            for folder in reversed(folders):  # the first process tells of the others: it comes last
-                if not (store.root / folder.name).exists():
-                    folder.rename(store.root / folder.name)
-        except _damage() as error:
-            raise TraceError(
-                f"{self.address}: entry {key} is not what was written ({reason(error)}); "
-                "remove it and run htk map again"
-            ) from error
+            with naming_damage(self.name_of(key)):
+                self._folder.get_file(packed, _code(), packed.name)
+                if sealed_by is not None:
+                    sealed_by.take_seal(packed, f"{_code()}/{packed.name}")
+                yield packed
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def seals(self, store: Store) -> dict[str, str]:
+        """Return the keys of the files whose entries this code made, and what is wrong with each
+        entry: nothing where it is as it was sealed."""
+        key, wrong = self._written_with(), {}
+        for name in self.names():
+            wrong[name] = ""
+            try:
+                with self.copied(name, store, key) as packed:
+                    unpack_entry(packed, name, packed.parent)
+            except TraceError as error:
+                wrong[name] = str(error)
+        return wrong
+
+    def _written_with(self) -> StoreKey:
+        """Return the secret of the store; TraceError where this user has none."""
+        key = key_of_store(self._name)
+        if key is None:
+            raise TraceError(
+                f"{self.address}: the key of this store is not at hand, so anybody may have "
+                "written it; name the key's file with --store-key (or HTK_STORE_KEY), or use it "
+                "all the same, whoever wrote it: --store-key none"
+            )
+        return key
+
+    @cached_property
+    def _name(self) -> str:
+        """What the store says that its secret is called."""
+        content = self._folder.read_start(MARK)
+        with suppress(ValueError, AttributeError):
+            return str(json.loads(content).get("store", ""))
+        return ""
 
 
-def _damage() -> tuple[type[Exception], ...]:
-    import zipfile
-
-    arrow: type[Exception] = pa.ArrowException
-    return (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile, arrow)
+def _object(key: str) -> str:
+    return f"{key}.zip"
 
 
 def _code() -> str:
     """Return the folder of entries that the code which runs here made."""
     return table_code()[:16]
-
-
-def _unpacked(packed: Path, key: str, target: Path) -> list[Path]:
-    """Unpack the folders of one file, and nothing else; the first process comes first."""
-    import zipfile
-
-    folders = set()
-    with zipfile.ZipFile(packed) as archive:
-        for member in archive.infolist():
-            match = _MEMBER.fullmatch(member.filename)
-            if match is None or match[1] != key or member.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"member {member.filename[:200]!r}")
-            folder = target / (match[1] + (match[2] or ""))
-            folder.mkdir(exist_ok=True)
-            folders.add(folder)
-            with archive.open(member) as content, (folder / match[3]).open("wb") as file:
-                shutil.copyfileobj(content, file)
-    return sorted(folders, key=lambda folder: (len(folder.name), folder.name))
-
-
-def _check(folder: Path) -> None:
-    """Refuse an entry whose tables are not those that were written, or could not have been."""
-    meta_of((folder / META).read_bytes(), folder.name)
-    for file in {folder / f"{PARSED}{ENDING}", *folder.glob(f"*{ENDING}")}:
-        stored = read_tables(file, folder.name, file.name, thorough=True)
-        for name in stored.index:
-            table = stored[name]
-            table.validate(full=True)
-            for field in table.schema:
-                if {**TABLES, **DERIVED}[name].field(field.name).type != field.type:
-                    raise ValueError(f"column {name}.{field.name} is {field.type}")

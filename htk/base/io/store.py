@@ -27,7 +27,7 @@ from htk.base.errors import UsageError
 from htk.base.io.cache_folder import cache_root
 from htk.base.io.entry import PARSED, Entry, MemoryEntry, StoredEntry, warn_unkept
 from htk.base.io.table_code import table_code
-from htk.base.io.table_file import ENDING, TableFolder, inside, is_ruin, read_tables
+from htk.base.io.table_file import ENDING, TableFolder, give_tables, inside, is_ruin, read_tables
 from htk.base.io.temporary import (
     STALE_S,
     TEMPORARY,
@@ -200,8 +200,7 @@ class Store:
             "others": len(parsed.others),
             "parser": parsed.parser,
         }
-        sealed = meta | {"checksum": _meta_checksum(meta)}
-        (folder / META).write_text(json.dumps(sealed))
+        _write_meta(folder, meta)
 
     def _publish(self, temporary: Path, target: Path) -> None:
         """Give the entry its name; whoever came first has it."""
@@ -279,6 +278,19 @@ def meta_of(content: bytes, key: str) -> dict[str, Any]:
     if meta.pop("checksum") != _meta_checksum(meta) or meta["key"] != key:
         raise ValueError(f"{key}: not what was written")
     return meta
+
+
+def give_entry(folder: Path, key: str) -> None:
+    """Make a folder of tables the entry of another key."""
+    meta = meta_of((folder / META).read_bytes(), folder.name) | {"key": key}
+    for file in folder.glob(f"*{ENDING}"):
+        give_tables(file, key)
+    _write_meta(folder, meta)
+
+
+def _write_meta(folder: Path, meta: Mapping[str, Any]) -> None:
+    sealed = dict(meta) | {"checksum": _meta_checksum(meta)}
+    (folder / META).write_text(json.dumps(sealed))
 
 
 def _source(folder: Path) -> str:

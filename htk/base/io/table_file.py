@@ -7,6 +7,7 @@ The seal holds the entry's key and the file's name (two files that were swapped 
 
 import hashlib
 import json
+import os
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,8 +28,8 @@ ENDING = ".arrow"
 _IN_MEMORY = 4 << 20  # small tables go to the file in one piece, a larger one buffer by buffer
 # Every event of a trace lies in a table of its kind, too; what asks for all of them takes longer
 # than to decompress them. A large table stays mapped: decompressed, it would take memory.
-_SELDOM_READ = ("events",)
-_LEAST_COMPRESSED, _MOST_COMPRESSED = 64 << 10, 64 << 20
+SELDOM_READ = ("events",)
+_LEAST_COMPRESSED, MOST_COMPRESSED = 64 << 10, 64 << 20
 _RENAMED = 3  # of the facts of a file, those that a new name does not change
 _ALIGNMENT = 64  # of buffers in memory, as Arrow recommends
 
@@ -45,13 +46,18 @@ class StoredTables:
     index: Mapping[str, tuple[int, ...]]  # where each begins, its length, that of its whole schema
 
     def __getitem__(self, name: str) -> pa.Table:
+        table = pa.ipc.open_stream(pa.BufferReader(self.stream(name))).read_all()
         start, length, *of_schema = self.index[name]
         end = start + length
-        table = pa.ipc.open_stream(pa.BufferReader(self.content[start:end])).read_all()
         if not of_schema:
             return table
         schema = pa.ipc.read_schema(self.content[end : end + of_schema[0]])
         return with_nulls(table, schema)
+
+    def stream(self, name: str) -> pa.Buffer:
+        """Return the Arrow stream of a table."""
+        start, length = self.index[name][:2]
+        return self.content[start : start + length]
 
 
 class _Summed:
@@ -84,7 +90,7 @@ class _Summed:
         """Write a table, as aligned as a mapped file; return where it is, its length and, where
         columns that hold nothing were left out, that of its schema."""
         recorded = without_nulls(table)
-        is_worth_it = _LEAST_COMPRESSED < recorded.get_total_buffer_size() < _MOST_COMPRESSED
+        is_worth_it = _LEAST_COMPRESSED < recorded.get_total_buffer_size() < MOST_COMPRESSED
         start, length = self._add(recorded, "lz4" if compress and is_worth_it else None)
         if recorded.num_columns == table.num_columns:
             return start, length
@@ -121,8 +127,7 @@ def write_tables(path: Path, tables: Mapping[str, pa.Table], key: str, file_name
     with path.open("wb") as file:
         content = _Summed(file)
         index = {
-            name: content.add(table, compress=name in _SELDOM_READ)
-            for name, table in tables.items()
+            name: content.add(table, compress=name in SELDOM_READ) for name, table in tables.items()
         }
         listed = json.dumps(index).encode()
         content.add_bytes(listed)
@@ -149,6 +154,13 @@ def read_tables(path: Path, key: str, file_name: str, *, thorough: bool) -> Stor
     if not isinstance(listed, dict):
         raise DamagedTable(f"{path}: no index of its tables")
     return StoredTables(content, {name: tuple(facts) for name, facts in listed.items()})
+
+
+def give_tables(path: Path, key: str) -> None:
+    """Make a file of tables one of another entry's."""
+    with path.open("r+b") as file:
+        file.seek(len(_MAGIC) - _SEAL.size, os.SEEK_END)
+        file.write(_owner(key, path.name))
 
 
 def checksum(content: bytes | pa.Buffer, before: int = 0) -> int:

@@ -56,7 +56,7 @@ def cache_need(inputs: Inputs, store: Store | None = None) -> CacheNeed:
     store, options = store or Store(), parse_options(OpenOptions())
     shared = SharedStore.at(str(inputs)) if isinstance(inputs, str | Path) else None
     if shared is not None:
-        return _of_copies(shared.sizes(), store)
+        return _of_copies({shared.cache_key(k): n for k, n in shared.sizes().items()}, store)
     sources = resolve(with_sample(inputs))
     keys = [key_of(store, source, options) for source in sources]
     sizes = [0 if key is None else store.size_bytes(key) for key in keys]

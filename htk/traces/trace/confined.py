@@ -1,4 +1,5 @@
-"""Files from outside (URLs, uploads, pickles), read in a process of its own with limits that hold.
+"""Files from outside (URLs, uploads, pickles, unsigned entries of stores), read in a process of its
+own with limits that hold.
 
 One process serves many files. Its end, by a limit or by the system, is one failed file: the next
 one is read by a new process. Local files of other formats are read in this process, where limits
@@ -186,6 +187,7 @@ def _request(
         "path": None if source.path is None else os.fspath(source.path),
         "keep_unknown": options.keep_unknown_arguments,
         "time_unit": options.time_unit,
+        "entry": options.entry,
         "key": key,
         "cache": None if store is None else os.fspath(store.root),
         "cache_limit": None if store is None else store.limit_bytes,

@@ -19,6 +19,7 @@ from htk.base.core.parser import Parsed, ParseOptions, Source
 from htk.base.core.process_limits import limit_cpu_seconds, limit_private_bytes, private_bytes
 from htk.base.errors import HtkError, TraceError
 from htk.base.io.entry import MemoryEntry
+from htk.base.io.packed_entry import naming_damage, parsed_entry
 from htk.base.io.raw_files import guarded
 from htk.base.io.store import Store
 from htk.traces.trace.parsing import parse, unforeseen
@@ -65,11 +66,17 @@ class _Reading:
         """Return what the file holds; nothing, if it lies in the cache now."""
         request = self._request
         options = ParseOptions(request["keep_unknown"], self._progress, request["time_unit"])
-        parsed = parse(self._source(), options)
+        name = request["name"]
+        if request["entry"]:
+            packed = Path(request["path"])
+            with naming_damage(name):
+                name, parsed = parsed_entry(packed, request["entry"], packed.parent)
+        else:
+            parsed = parse(self._source(), options)
         if request["key"] is None:
             return [parsed, *parsed.others]
         store = _store(request["cache"], request["cache_limit"])
-        entries = store.save_all(request["key"], parsed, request["name"])
+        entries = store.save_all(request["key"], parsed, name)
         if not any(isinstance(entry, MemoryEntry) for entry in entries):
             return []
         return [parsed, *parsed.others]

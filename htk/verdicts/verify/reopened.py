@@ -14,6 +14,8 @@ import pyarrow as pa
 from htk.base.core.engine import engine
 from htk.base.core.humanize import format_bytes, pluralize
 from htk.base.errors import HtkError
+from htk.base.io.shared_store import SharedStore
+from htk.base.io.store import Store
 from htk.base.schema import TABLES
 from htk.quantities.derived.registry import PER_FILE
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -59,12 +61,21 @@ def checks() -> list[Check]:
     """Return the checks that open files a second time."""
     return [
         Check("rank alone", "each rank opened alone against all ranks together", _alone),
+        Check("store", "entries of a store of `htk map` against their seals", _sealed),
         Check("cache", "tables from the cache against tables parsed anew", _cache),
         Check("engines", "tables of the compiled core against those of its pure twin", _engines),
         Check(
             "merged", "`convert --format chrome`, read again, against the files it merges", _merged
         ),
     ]
+
+
+def _sealed(subject: Subject, tally: Tally) -> None:
+    shared = SharedStore.at(str(subject.inputs)) if isinstance(subject.inputs, str | Path) else None
+    if shared is None:
+        raise NotApplicable("no store of htk map")
+    for key, why in shared.seals(Store()).items():
+        tally.equal(f"entry {key}", why or "sealed", "sealed")
 
 
 def _alone(subject: Subject, tally: Tally) -> None:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import click
 
 from htk.base.core.humanize import format_bytes, visible
-from htk.base.errors import GateFailed
+from htk.base.errors import GateFailed, TraceError
+from htk.faces.cli.commands.common import store_key_option
 from htk.faces.cli.commands.options import list_format_option
 
 
@@ -68,18 +69,33 @@ def need(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
 
 
 @command.command("verify")
+@click.argument("stores", nargs=-1, metavar="[STORE]…")
+@store_key_option
 @click.pass_context
-def verify(ctx: click.Context) -> None:
-    """Compare all cached tables with their checksums.
+def verify(ctx: click.Context, stores: tuple[str, ...]) -> None:
+    """Compare all cached tables with their checksums, and the entries of stores with their seals.
 
-    Damaged tables are removed and parsed again when needed; exit code 4 if there were any.
+    Damaged tables are removed and parsed again when needed; exit code 4 if there were any, or if an
+    entry of a store that htk map made was altered.
     """
+    from htk.base.io.shared_store import SharedStore
     from htk.base.io.store import Store
 
     intact, damaged = Store().verify()
     for source in damaged:
         click.echo(visible(f"damaged, removed: {source}"))
     click.echo(f"{intact} parsed traces are as they were written, {len(damaged)} were not")
+    for address in stores:
+        shared = SharedStore.at(address)
+        if shared is None:
+            raise TraceError(f"{address}: no store of htk map")
+        seals = shared.seals(Store()).values()
+        altered = [why for why in seals if why]
+        for why in altered:
+            click.echo(visible(why))
+        sealed = len(seals) - len(altered)
+        click.echo(visible(f"{address}: {sealed} entries are as sealed, {len(altered)} are not"))
+        damaged = [*damaged, *altered]
     if damaged:
         ctx.exit(GateFailed.exit_code)
 

@@ -29,13 +29,26 @@ def _use_gpus(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     from htk.physics.hardware import OWN_FILE, catalogue
 
     catalogue(path)  # a file that cannot be read is an error now
-    before = os.environ.get(OWN_FILE)
-    os.environ[OWN_FILE] = path
+    _set_variable(ctx, OWN_FILE, path)
+
+
+def _use_store_key(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Read stores by the key in a file while the command runs."""
+    if path is not None:
+        from htk.base.io.store_key import VARIABLE
+
+        _set_variable(ctx, VARIABLE, path)
+
+
+def _set_variable(ctx: click.Context, name: str, value: str) -> None:
+    """Set a variable of the environment while a command runs, in its worker processes too."""
+    before = os.environ.get(name)
+    os.environ[name] = value
 
     def restore() -> None:
-        os.environ.pop(OWN_FILE)
+        os.environ.pop(name)
         if before is not None:
-            os.environ[OWN_FILE] = before
+            os.environ[name] = before
 
     ctx.call_on_close(restore)
 
@@ -47,6 +60,13 @@ gpu_file_option = click.option(
     expose_value=False,
     is_eager=True,  # before options that name one of its GPUs
     help="TOML file of GPUs to add to the hardware catalogue, e.g. my.toml.",
+)
+store_key_option = click.option(
+    "--store-key",
+    metavar="FILE",
+    callback=_use_store_key,
+    expose_value=False,
+    help="Key of a store that htk map made elsewhere. none: use a store whoever wrote it.",
 )
 _PATHS = click.argument("paths", nargs=-1, required=True, metavar="PATH…")
 _UNKNOWN_ARGUMENTS = click.option(
@@ -60,10 +80,11 @@ _TIME_UNIT = click.option(
     help="Unit of operation-level rows that do not name one.",
 )
 # What decides what a file's tables hold; the others say how a recording is made of files.
-_PARSING = (_PATHS, _UNKNOWN_ARGUMENTS, _TIME_UNIT)
+_PARSING = (_PATHS, store_key_option, _UNKNOWN_ARGUMENTS, _TIME_UNIT)
 _OPENING = (
     _PATHS,
     gpu_file_option,
+    store_key_option,
     click.option(
         "--no-cache", is_flag=True, help="Parse the files again and store nothing on disk."
     ),

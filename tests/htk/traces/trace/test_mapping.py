@@ -135,9 +135,11 @@ def test_an_entry_is_there_once_it_is_whole(store: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "missing", "strange", "outside"])
+@pytest.mark.parametrize("key", ["", "none"])
 def test_a_changed_entry_is_found_and_the_rest_answers(
-    store: Path, fresh_cache: Path, damage: str
+    store: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, damage: str, key: str
 ) -> None:
+    monkeypatch.setenv("HTK_STORE_KEY", key)
     entry = entries(store)[1]
     content = bytearray(member(entry, "parsed.arrow"))
     content[len(content) // 2] ^= 1
@@ -152,10 +154,14 @@ def test_a_changed_entry_is_found_and_the_rest_answers(
     trace = open_trace(store)
     assert len(trace.ranks) == 1
     assert "not what was written" in trace.failed[0][1] and "htk map" in trace.failed[0][1]
-    assert {path.name for path in fresh_cache.iterdir()} == {entries(store)[0].stem}
+    kept = SharedStore(str(store)).cache_key(entries(store)[0].stem)
+    assert {path.name for path in fresh_cache.iterdir()} == {kept}
 
 
-def test_a_table_that_htk_would_not_write_is_refused(store: Path, tmp_path: Path) -> None:
+def test_a_table_that_htk_would_not_write_is_refused(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTK_STORE_KEY", "none")
     entry, path = entries(store)[0], tmp_path / "parsed.arrow"
     path.write_bytes(member(entry, "parsed.arrow"))
     stored = read_tables(path, entry.stem, path.name, thorough=True)
@@ -213,7 +219,7 @@ def test_a_request_that_fails_is_made_again(store: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(system, "get_file", throttled)
     shared.fetch(entries(store)[0].stem, Store())
-    assert (Store().root / entries(store)[0].stem / META).is_file()
+    assert (Store().root / shared.cache_key(entries(store)[0].stem) / META).is_file()
 
 
 def test_ranks_whose_files_are_alike_have_an_entry_each(tmp_path: Path, fresh_cache: Path) -> None:
