@@ -255,7 +255,7 @@ def write_page(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--gpu", action="store_true", help="with steps measured on an H100")
     parser.add_argument("--write", action="store_true", help="renew the page")
     parser.add_argument("--json", type=Path, help="file to write every row to")

@@ -65,8 +65,8 @@ def list_edits(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
     changed = {name for name in names if before.get(name) != after.get(name)}
     edits = {}
     for name in changed:
-        old = before.get(name)
-        new = after.get(name)
+        old: Any = before.get(name)
+        new: Any = after.get(name)
         if name == "batch":
             edits["batch"] = f"{new / old:g}x"
         elif name == "seq":
@@ -148,7 +148,7 @@ def _scale(value: float | None, unit: float) -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=RECORDED)
     parser.add_argument("--json", type=Path, help="file to write all predictions to")
     parser.add_argument("--only", default="", help="the recording to predict from")

@@ -40,11 +40,15 @@ def draw_edits(chance: random.Random) -> dict[str, str]:
 def is_impossible(job: str, edits: dict[str, str]) -> bool:
     """Return whether the ranks, heads, layers, samples or formats of a job do not come out even."""
     recorded = JOBS[job]
+
+    def degree(name: str, field: str) -> int:
+        return int(edits[name]) if name in edits else int(recorded.get(field) or 1)
+
     nodes, _, node = edits.get("world", str(recorded.get("gpus_per_node", RANKS))).partition("x")
     ranks = int(nodes) * int(node or 1)
-    tensor = int(edits.get("tp", recorded.get("tensor_parallel", 1)))
-    context = int(edits.get("cp", recorded.get("context_parallel", 1)))
-    stages = int(edits.get("pp", recorded.get("pipeline_parallel", 1)))
+    tensor = degree("tp", "tensor_parallel")
+    context = degree("cp", "context_parallel")
+    stages = degree("pp", "pipeline_parallel")
     length = 2 * LENGTH if edits.get("seq") == "2x" else int(edits.get("seq", LENGTH))
     samples = {"0.1x": 0.8, "global=7": 7 / max(ranks // (tensor * context * stages), 1)}
     return (
