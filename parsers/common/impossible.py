@@ -78,7 +78,7 @@ def _drop_repeats(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     keys = [numbers(kernels[key], NONE) for key in ("start_ns", "end_ns", "correlation")]
     for values in (*keys, names):
         alike[1:] &= values[order][1:] == values[order][:-1]
-    alike &= (keys[2] >= 0)[order]
+    alike &= ((keys[2] >= 0) & (keys[1] > keys[0]))[order]  # of no length there may be several
     repeats = np.sort(order[alike])
     if not len(repeats):
         return

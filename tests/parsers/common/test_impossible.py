@@ -60,6 +60,14 @@ def test_a_kernel_may_begin_before_the_one_before_it_ends(tmp_path: Path) -> Non
     assert issues(of_events(tmp_path, events)) == {}
 
 
+def test_activities_of_no_length_may_be_alike(tmp_path: Path) -> None:
+    """A graph of two kernels that last less than the clock tells."""
+    alike = kernel("gemm", 60, 0, 1)
+    trace = of_events(tmp_path, [step(1, 0, 100), launch(1, 5), alike, copy.deepcopy(alike)])
+    assert issues(trace) == {}
+    assert trace.tables["kernels"].num_rows == 2
+
+
 def test_kernels_of_other_streams_and_of_graphs_run_beside_each_other(tmp_path: Path) -> None:
     events = [*work(), kernel("long", 60, 500, 99, stream=9)]
     graph = {"graph id": 3, "graph node id": 1}
