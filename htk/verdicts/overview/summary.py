@@ -279,10 +279,10 @@ def _steps(trace: Trace) -> _Steps:
     except MissingTable:
         return _Steps(None, None, None, None, 0, 0)
     covered = int(numbers(steps["duration_ns"]).sum())
-    steps = steps.filter(pa.array(truths(steps["complete"])))
+    steps = steps.filter(pa.array(truths(steps["complete"]) & valid(steps["duration_ns"])))
     if not steps.num_rows:
         return _Steps(None, None, None, None, 0, covered)
-    length = numbers(steps["duration_ns"])[valid(steps["duration_ns"])]
+    length = numbers(steps["duration_ns"])
     cpu = numbers(steps["cpu_ns"])[valid(steps["cpu_ns"])]
     return _Steps(
         int(np.median(length)),

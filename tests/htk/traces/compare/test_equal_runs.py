@@ -100,6 +100,18 @@ def test_a_network_a_tenth_slower_fails(networks: list[RecordedBaseline]) -> Non
     assert all(8 < (j.change or 0) < 12 for j in judged)
 
 
+def test_the_first_of_five_steps_lacks_its_wait_for_data(tmp_path: Path) -> None:
+    """Of 3.57 ms; the loader adds 1, which is 28 %: with the first step as short as ever, 22 %."""
+    job = replace(JOB, gpus_per_node=4, seq=512, steps=5)
+    simulate(job, tmp_path / "base")
+    simulate(replace(job, plants=("starved_loader:ms=1",)), tmp_path / "starved")
+    base, starved = (
+        baseline(open_trace(tmp_path / name).tables, ("time",)) for name in ("base", "starved")
+    )
+    (judged,) = judge(base, starved, [rule("step_time>5%")])
+    assert judged.verdict == "failed" and 27 < (judged.change or 0) < 30
+
+
 def test_transfer_of_unrecorded_ranks_is_not_judged(
     tmp_path: Path, networks: list[RecordedBaseline]
 ) -> None:
