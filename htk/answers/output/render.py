@@ -368,7 +368,9 @@ def to_bytes(result: Result, form: str) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    table = _with_coverage(result)
+    from htk.base.columns.arrow import plain_text
+
+    table = plain_text(_with_coverage(result))
     target = pa.BufferOutputStream()
     if form == "parquet":
         parquet.write_table(table, target)

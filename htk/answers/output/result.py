@@ -117,7 +117,7 @@ class Result:
         require("polars", "to_polars()")
         import polars
 
-        return polars.from_arrow(self.table)
+        return polars.from_arrow(plain_text(self.table))  # no text function takes a categorical
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Return the rows, each a dict by column name; a value that was not recorded is None.

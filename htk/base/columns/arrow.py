@@ -184,11 +184,9 @@ def alphabetical(codes: Ints | NDArray[np.int32], names: pa.Array) -> Ints:
 
 
 def plain_text(table: pa.Table) -> pa.Table:
-    """Return the table with dictionary columns as plain text, which CSV wants."""
-    schema = pa.schema(
-        [
-            pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type)
-            for f in table.schema
-        ]
-    )
-    return table.cast(schema)
+    """Return the table with dictionary columns as plain text, which other programs want."""
+    fields = [
+        field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields, metadata=table.schema.metadata))

@@ -190,9 +190,11 @@ class Trace:
         return hint(self._lacking(name), self._formats)
 
     def with_recipe(self, error: MissingTable) -> MissingTable:
-        """Return an error that also says how to record what is lacking."""
+        """Return an error that also says how to record what is lacking, or what leaves none."""
         if not error.lacks or error.recipe:
             return error
+        if self._chosen() and self.emptied(error.lacks):
+            return MissingTable(f"nothing within {self._chosen()}")
         return MissingTable(
             error.args[0], error.lacks, recipe(self._lacking(error.lacks), self._formats)
         )

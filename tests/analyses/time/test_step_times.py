@@ -60,3 +60,8 @@ def test_the_host_s_time_is_not_the_step_time(shared: Path) -> None:
     assert (round(min(cpu)), round(max(cpu))) == (82, 166)
     gpu = [r["gpu_period_ns"] / 1e6 for r in rows[1:]]
     assert min(gpu) > 114 and max(gpu) < 124
+
+
+def test_a_window_without_steps_does_not_say_that_none_was_recorded() -> None:
+    with pytest.raises(MissingTable, match=r"^nothing within times from 5.00 s on$"):
+        ask(open_trace("sample").sel(from_ns=5 * 10**9), "step_times")

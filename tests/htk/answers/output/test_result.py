@@ -1,13 +1,16 @@
 """An answer in pandas, Polars, Arrow and pickle: a column has one type, whatever the file."""
 
+import io
 import pickle
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import htk
 from htk.analyses import ANALYSES, find
+from htk.answers.output.render import to_bytes
 from htk.answers.output.result import Result
 from htk.base.core.label import Label
 from htk.base.errors import HtkError
@@ -65,7 +68,12 @@ def test_every_answer_goes_round_and_keeps_its_types(name: str) -> None:
             assert str(whole.to_pandas()[field.name].dtype) == f"Int{field.type.bit_width}"
     again = pickle.loads(pickle.dumps(whole))
     assert again.to_pylist() == whole.to_pylist() and again.analysis == whole.analysis
-    assert len(whole.to_polars()) == len(whole)
+    polars = whole.to_polars()
+    assert len(polars) == len(whole)
+    assert {str(kind) for kind in polars.schema.values()}.isdisjoint({"Categorical", "Enum"})
+    written = pq.read_table(io.BytesIO(to_bytes(whole, "parquet")))
+    assert not any(pa.types.is_dictionary(kind) for kind in written.schema.types)
+    assert [field.metadata for field in written.schema] == [f.metadata for f in whole.schema]
     assert pa.Table.from_pandas(whole.to_pandas(), preserve_index=False).num_rows == len(whole)
 
 
