@@ -21,7 +21,7 @@ _MOST = 0.4  # published: 0.189 on average, 0.4 at most (arXiv 2507.03114)
 _LEAST_SPREAD = 1.0  # sum of squares of a transfer's share beside compute, about that of its like
 _OUTLIER = 1.0  # what differs more does other work
 _ROUNDS = 8
-_SETTLED = 5e-4  # of the period
+_SETTLED = 5e-4  # of the time that is computed
 
 
 def factor(model: StepModel) -> float:
@@ -77,21 +77,22 @@ def settled(model: StepModel, kappa: float, before: Floats) -> tuple[StepModel, 
     """Replay, with compute as slow as what then runs beside it makes it. `before`: φ as it was.
 
     What runs beside what depends on how slow it is: each round goes half of the way from the last
-    one, or it swings between two states.
+    one, or it swings between two states. A period that stays for one round tells nothing: one rank
+    may have become slower by what others became faster.
     """
     after = replay(model.graph, model.weight, model.wrap_weight)
     if not kappa:
         return model, after
     before = np.append(before, np.zeros(len(model.facts.op) - len(before)))  # of what was inserted
-    length = model.lengths().astype(np.float64) / (1 + kappa * before)
+    length = np.where(model.is_compute, model.lengths() / (1 + kappa * before), 0.0)
     slowed, beside = model, before
     for k in range(_ROUNDS):
         now = share(model, after.time)
+        if kappa * (np.abs(now - beside) * length).sum() <= _SETTLED * length.sum():
+            break
         beside = now if k == 0 else (beside + now) / 2
         slowed = model.with_lengths(model.is_compute, length * (1 + kappa * beside))
-        last, after = after.period_ns, replay(slowed.graph, slowed.weight, slowed.wrap_weight)
-        if abs(after.period_ns - last) <= _SETTLED * last:
-            break
+        after = replay(slowed.graph, slowed.weight, slowed.wrap_weight)
     return slowed, after
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import matching, numbers
 from htk.base.columns.groups import Groups, event_keys, row_of
+from htk.base.columns.intervals import covered, union
 from htk.base.columns.types import NONE, Floats, Ints
 from htk.quantities.derived.host_states import (
     ALLOCATION,
@@ -149,13 +150,30 @@ def without_launching() -> CauseEdit:
 
 
 def without_long_gaps() -> CauseEdit:
-    """Return the edit in which hosts do nothing for long but launch."""
+    """Return the edit in which hosts do nothing for long but launch where GPUs have nothing to do."""
 
     def unheld(model: StepModel) -> StepModel:
         edges, length = launching_ns(model)
-        return _shortened(model, edges, np.where(length < _LONG_GAP_NS, 0, length))
+        held = np.minimum(length, _idle_within(model, edges))
+        return _shortened(model, edges, np.where(length < _LONG_GAP_NS, 0, held))
 
     return CauseEdit("host", unheld)
+
+
+def _idle_within(model: StepModel, edges: Ints) -> Ints:
+    """Return how long of each edge of a host nothing runs on its rank's GPU, nor is queued."""
+    graph, acts = model.graph, model.graph.activities
+    called = np.where(acts.call >= 0, graph.time[graph.call_end[acts.call]], acts.start)
+    queued = np.minimum(called, graph.time[graph.start])
+    start, end = graph.time[graph.src[edges]], graph.time[graph.dst[edges]]
+    rank = graph.calls.rank[_calls_of_nodes(model)[graph.dst[edges]]]
+    idle = end - start
+    for number in graph.ranks:
+        runs = acts.rank == number
+        busy = union(queued[runs], graph.time[graph.end[runs]])
+        own = rank == number
+        idle[own] -= covered(busy, end[own]) - covered(busy, start[own])
+    return idle
 
 
 def expected_transfers(slow: pa.Table, slowdown: float) -> CauseEdit:

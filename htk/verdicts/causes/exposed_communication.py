@@ -13,13 +13,11 @@ UNDETERMINED = "exposed communication: wait or transfer, cannot be told"
 
 
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
-    exposed_ns, comm = recorded.total_ns("exposed_comm_ns"), recorded.total_ns("comm_ns")
-    split = recorded.split
-    unknown = int(split.exposed_undetermined.sum())
-    moved = max(exposed_ns - int(split.exposed_wait.sum()) - unknown, 0)
+    moved, unknown = exposed_transfer_ns(recorded), int(recorded.split.exposed_undetermined.sum())
     causes = []
     if moved:
-        hidden = 100 * (comm - exposed_ns) / max(comm, 1)
+        comm = recorded.total_ns("comm_ns")
+        hidden = 100 * (comm - recorded.total_ns("exposed_comm_ns")) / max(comm, 1)
         advice = recorded.program.advise(
             "prefetch (FSDP), larger or smaller buckets (DDP), overlap with compute, fewer bytes "
             "(sharding within the node, lower precision)",
@@ -32,13 +30,20 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
             advice,
             moved,
             "comm_compute_overlap",
-            example=costliest_call(recorded, split.rows, split.exposed_transfer),
+            example=costliest_call(recorded, recorded.split.rows, recorded.split.exposed_transfer),
             change=whatif_change("overlap", "realistic"),
             is_lost=True,
             is_bound=True,
         )
         causes.append(cause)
     return causes + ([_undetermined(recorded, unknown)] if unknown else [])
+
+
+def exposed_transfer_ns(recorded: CauseEvidence) -> int:
+    """Return how long GPUs do nothing but transfer, beside waiting for each other."""
+    split = recorded.split
+    waited = int(split.exposed_wait.sum()) + int(split.exposed_undetermined.sum())
+    return max(recorded.total_ns("exposed_comm_ns") - waited, 0)
 
 
 def _undetermined(recorded: CauseEvidence, unknown: int) -> Cause:

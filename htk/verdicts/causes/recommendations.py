@@ -12,6 +12,7 @@ from htk.base.schema import TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
 from htk.traces.trace.serving import describe_lone_capture
 from htk.traces.trace.trace import Trace
+from htk.verdicts.causes import exposed_communication as exposed
 from htk.verdicts.causes.cause import Example
 from htk.verdicts.causes.host_only import find_host_causes
 from htk.verdicts.causes.ranked import RankedCause, Ranking, rank_as_recorded, rank_by_gain
@@ -23,6 +24,7 @@ from htk.verdicts.causes.source_lines import SourceLines
 UNEXPLAINED = "unexplained"
 _SAME_TIME = "recorded time of causes above may be the same"
 _LOST = ("idle_ns", "exposed_comm_ns", "exposed_memory_ns")
+_OF_UNEXPLAINED = 0.2  # that are transfers, where that is said
 _OF_CHANGES = 0.2  # of the least gain, for what changed while it was recorded
 
 RETURNS = table(
@@ -175,12 +177,23 @@ def _name_lines(rows: list[dict[str, Any]], lines: SourceLines, recording: Trace
 
 def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> dict[str, Any]:
     """Return the row of the time that no cause takes."""
-    lost = ranking.unexplained_ns * recorded.steps * recorded.gpus
+    shares = recorded.steps * recorded.gpus
+    lost = ranking.unexplained_ns * shares
+    advice = "htk idle-breakdown and htk time-breakdown show where it lies"
+    hidden = sum(
+        row.gain.ns for row in ranking.causes if row.gain and row.cause.finding == exposed.FINDING
+    )
+    sent = min(exposed.exposed_transfer_ns(recorded) - hidden * shares, lost)
+    if ranking.is_replayed and sent >= _OF_UNEXPLAINED * lost:
+        advice = (
+            f"{recorded.spent(round(sent))} of it are transfers that no compute can run beside: "
+            f"send fewer bytes (larger batches, accumulation, lower precision); else {advice}"
+        )
     return {
         "finding": UNEXPLAINED,
         "evidence": f"GPUs do not compute for {recorded.spent(lost)}, and no cause above takes "
         "that away",
-        "advice": "htk idle-breakdown and htk time-breakdown show where it lies",
+        "advice": advice,
         "basis": "replay" if ranking.is_replayed else "recorded",
         "overlaps": _SAME_TIME if ranking.is_replayed else None,
         "gain_ns": round(lost / recorded.gpus),

@@ -2,10 +2,13 @@
 
 import numpy as np
 
-from htk.base.columns.types import Floats, Ints
+from htk.base.columns.types import Floats, Ints, Mask
 from htk.base.errors import UsageError
 from htk.quantities.graph.replay import replay
 from htk.whatif.contention import factor, of_transfers, share
+from htk.whatif.edits.batch import of_activations
+from htk.whatif.parallelism import replicating, shared_tokens
+from htk.whatif.splits import blocking
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import linked
 
@@ -27,7 +30,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     if value == "today":
         return model
     if value == "perfect":
-        return _hidden(model)
+        return _hidden(model, model.is_comm)
     if value == "realistic":
         return _realistic(model)
     if value == "serial":
@@ -35,14 +38,18 @@ def apply(model: StepModel, value: str) -> StepModel:
     raise UsageError(f"{NAME} {value!r}: perfect, realistic, serial or today")
 
 
-def _hidden(model: StepModel) -> StepModel:
-    """Nobody waits for a transfer, but a stream carries no more than it can in a step."""
+def _hidden(model: StepModel, chosen: Mask, left: int = 0) -> StepModel:
+    """Nobody waits for these transfers, but a stream carries no more than it can in a step; `left`
+    stays of them at least, but no more than is waited for now."""
     acts, length = model.graph.activities, model.lengths()
     lanes = np.unique(acts.lane[model.is_comm]).tolist()  # a few a rank
     busy = [int(length[model.is_comm & (acts.lane == lane)].sum()) for lane in lanes]
-    bare = model.with_lengths(model.is_comm, 0)
+    bare = model.with_lengths(chosen, 0)
     step = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
     short = max(busy, default=0) - step
+    if left > max(short, 0):
+        now = replay(model.graph, model.weight, model.wrap_weight).period_ns
+        short = max(short, min(left, now - step))
     hidden = bare.add_step_time("communication", short, exposed=short) if short > 0 else bare
     return hidden.with_assumption(
         "no transfer is waited for, though all must go through their streams in a step; a rank "
@@ -51,31 +58,59 @@ def _hidden(model: StepModel) -> StepModel:
 
 
 def _realistic(model: StepModel) -> StepModel:
-    """Return the same, and compute is slower for as long as transfers run beside it."""
+    """Return the same of what compute could run beside, and compute is slower for as long as
+    transfers run beside it."""
+    hideable = model.is_comm & ~_in_the_way(model)
     fitted = factor(model)
     kappa = fitted or USUAL_CONTENTION
     length = model.lengths().astype(np.float64)
-    slower = 1 + kappa * _beside(model)
+    slower = 1 + kappa * _beside(model, hideable)
     if not fitted:  # what the replay settles by itself is only what the trace told
         slower = np.maximum(slower / (1 + kappa * share(model, model.graph.time)), 1.0)
     source = "fitted to the trace" if fitted else "usual; the trace does not tell"
+    slowed = model.with_lengths(model.is_compute, length * slower)
     return (
-        _hidden(model)
-        .with_lengths(model.is_compute, length * slower)
+        _hidden(slowed, hideable, _gradients_left(slowed))
         .with_uncertainty("compute", 0.3)
         .with_assumption(
-            f"compute with communication beside it takes {1 + kappa:.2f} times as long: {source}"
+            f"compute with communication beside it takes {1 + kappa:.2f} times as long: {source}",
+            "but for activations that compute makes right before and needs right after, and "
+            "gradients that take longer than the backward pass",
         )
     )
 
 
-def _beside(model: StepModel) -> Floats:
-    """Share of each device's compute that has communication beside it, if all is hidden."""
+def _in_the_way(model: StepModel) -> Mask:
+    """Return the transfers of activations that the compute before them makes and that after them
+    waits for."""
+    sent = of_activations(model) | shared_tokens(model)
+    blocked = blocking(model, sent, model.is_compute, whole_runs=False)
+    return np.isin(np.arange(len(model.is_comm)), [b.activity for b in blocked])
+
+
+def _gradients_left(model: StepModel) -> int:
+    """Return how much longer a stream reduces gradients than its GPU computes them: nothing else
+    can run beside that, for the optimizer waits for all of them."""
+    acts, length = model.graph.activities, model.lengths()
+    scatters = model.is_collective("reduce_scatter") & ~shared_tokens(model)
+    reduces = replicating(model) | scatters
+    computes = model.is_compute & model.facts.backward
+    left = 0
+    for lane in np.unique(acts.lane[reduces]).tolist():  # a few a rank
+        own = reduces & (acts.lane == lane)
+        on_device = computes & (acts.device == acts.device[own.argmax()])
+        if on_device.any():
+            left = max(left, int(length[own].sum()) - int(length[on_device].sum()))
+    return left
+
+
+def _beside(model: StepModel, chosen: Mask) -> Floats:
+    """Share of each device's compute that has transfers beside it, if these are hidden."""
     acts, length = model.graph.activities, model.lengths()
     phi = np.zeros(len(length))
     for device in np.unique(acts.device).tolist():  # a few
         on_device = acts.device == device
-        comm = int(length[on_device & model.is_comm].sum())
+        comm = int(length[on_device & chosen].sum())
         compute = int(length[on_device & model.is_compute].sum())
         phi[on_device] = min(comm / max(compute, 1), 1.0)
     return phi

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from htk.whatif.edits import edit
+from htk.whatif.edits import edit, overlap
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
@@ -75,7 +75,8 @@ def test_perfect_realistic_serial(model: StepModel) -> None:
     perfect, realistic, serial = (
         after(model, "overlap", value) for value in ("perfect", "realistic", "serial")
     )
-    assert perfect <= realistic <= serial + 2
+    # Compute is slower beside transfers that were no longer waited for before, too.
+    assert perfect <= realistic <= (1 + overlap.USUAL_CONTENTION) * serial + 2
     assert perfect <= period(model) <= serial + 2
 
 

@@ -81,3 +81,34 @@ def test_realistic_slows_compute_by_the_usual_factor() -> None:
     # 150 of 200 have communication beside: 1 + 0.189 · 0.75; a had g beside it before already
     found = period(overlap.apply(small_model(STEP), "realistic"))
     assert 200 < found <= round(200 * (1 + 0.189 * 0.75))
+
+
+def test_realistic_hides_no_transfer_that_compute_makes_and_waits_for() -> None:
+    # g gathers weights, which nobody has to wait for: 100 + 50 + 100, and compute that gathers
+    # slow down. All of r, experts' tokens, is between the compute that makes them and that on them.
+    step = (
+        comm("g", 40, "all_gather", lane="gathers"),
+        Act("a", 100, waits=("g",)),
+        comm("r", 50, "all_to_all", waits=("a",)),
+        Act("b", 100, waits=("r",)),
+    )
+    assert period(small_model(step)) == 290
+    assert period(overlap.apply(small_model(step), "perfect")) == 200
+    slower = 1 + 0.189 * 40 / 200
+    hidden = period(overlap.apply(small_model(step), "realistic"))
+    assert hidden == pytest.approx(50 + 200 * slower, abs=2)
+
+
+def test_realistic_reduces_gradients_beside_the_backward_pass_alone() -> None:
+    # 300 of gradients, 100 of backward compute that they can run beside, slower by 0.189 as they
+    # do all along: 181 are left, though the forward pass, 250, would have room for them.
+    step = (
+        Act("f", 250),
+        Act("b", 100, backward=True),
+        comm("g", 300, "all_reduce", waits=("b",), in_bytes=1 << 24, out_bytes=1 << 24),
+        Act("o", 10, family="optimizer", waits=("g",)),
+    )
+    assert period(small_model(step)) == 660
+    hidden = period(overlap.apply(small_model(step), "realistic"))
+    beside = 0.189 * 300 / 360
+    assert hidden == pytest.approx(360 * (1 + beside) + 300 - 100 * (1 + beside), abs=2)
