@@ -150,7 +150,7 @@ def without_launching() -> CauseEdit:
 
 
 def without_long_gaps() -> CauseEdit:
-    """Return the edit in which hosts do nothing for long but launch where GPUs have nothing to do."""
+    """Return the edit in which hosts do nothing for long but launch where GPUs have no work."""
 
     def unheld(model: StepModel) -> StepModel:
         edges, length = launching_ns(model)
