@@ -138,10 +138,22 @@ def draw_faults(chance: random.Random, job: dict[str, Any]) -> list[str]:
 
 def step_ns(folder: Path) -> float:
     """Return what a whole step takes, mean over ranks."""
+    return statistics.mean(_whole_steps(folder).values())
+
+
+def saved_ns(before: Path, after: Path) -> float:
+    """Return what a step takes less than before, over those that are whole in both recordings."""
+    longer, shorter = _whole_steps(before), _whole_steps(after)
+    return statistics.mean(longer[step] - shorter[step] for step in longer.keys() & shorter.keys())
+
+
+def _whole_steps(folder: Path) -> dict[tuple[int, int], int]:
     rows = ask(open_trace(folder), "step_times").to_pylist()
-    return statistics.mean(
-        row["gpu_period_ns"] for row in rows if row["complete"] and row["gpu_period_ns"]
-    )
+    return {
+        (row["rank"], row["step"]): row["gpu_period_ns"]
+        for row in rows
+        if row["complete"] and row["gpu_period_ns"]
+    }
 
 
 def simulated(job: dict[str, Any], faults: list[str], folder: Path) -> Path:
@@ -164,7 +176,7 @@ def judge(score: Score, job: dict[str, Any], faults: list[str], folder: Path) ->
     recording = simulated(job, faults, folder)
     base, causes = step_ns(recording), causes_of(recording)
     gains = {
-        fault: base - step_ns(simulated(job, [f for f in faults if f != fault], folder))
+        fault: saved_ns(recording, simulated(job, [f for f in faults if f != fault], folder))
         for fault in faults
     }
     worth = {fault: gain for fault, gain in gains.items() if gain > _WORTH * base}
