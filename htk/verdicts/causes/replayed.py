@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, truths
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import Ints
+from htk.base.columns.types import NONE, Ints
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import MissingTable, UsageError
 from htk.quantities.graph.build import StepEvents, build_of, step_events, steps_at_hand
@@ -61,6 +61,7 @@ class ReplayedRecording:
     start: Baseline
     steps: float  # that the replayed window holds
     about: str  # which steps and ranks are replayed, where not all
+    before: Ints  # rows of a first step that is not whole: the replayed window begins behind them
     outcomes: dict[tuple[CauseEdit, ...], "_Outcome"] = field(default_factory=dict)
     models: dict[tuple[CauseEdit, ...], StepModel] = field(default_factory=dict)  # edited
 
@@ -82,11 +83,12 @@ class ReplayedRecording:
             replayed = replay(graph)
             judged = gate(tables, graph, replayed)
         start = Baseline(tables, step_model(tables, graph), replayed, judged)
-        window = _window_ns(start.model, replayed.time)
+        before = _rows_before(tables, events, steps)
+        window = _window_ns(start.model, replayed.time, before)
         step = _mean_step_ns(tables["step_windows"], chosen)
         of_steps = f"steps {format_int_ranges(chosen)}" if chosen else ""
         about = "; ".join(filter(None, (of_ranks, of_steps)))
-        return cls(start, window / step if step else 1.0, about)
+        return cls(start, window / step if step else 1.0, about, before)
 
     @property
     def model(self) -> StepModel:
@@ -124,7 +126,7 @@ class ReplayedRecording:
         if start.left_out is not None:
             edited = follow(edited, start.model)
         edited, replayed = settled(edited, start.contention, start.concurrent_share)
-        window = _window_ns(edited, replayed.time) + sum(edited.added.values())
+        window = _window_ns(edited, replayed.time, self.before) + sum(edited.added.values())
         return _Outcome(edited, replayed, window)
 
     def _edited(self, changes: tuple[CauseEdit, ...]) -> StepModel:
@@ -173,11 +175,22 @@ class _Outcome(NamedTuple):
     window_ns: float
 
 
-def _window_ns(model: StepModel, time: Ints) -> float:
-    """Return what a rank's activities take from the first to the last, mean over ranks."""
-    ranks = Groups.by_keys(model.graph.activities.rank)
-    length = ranks.max(time[model.graph.end]) - ranks.min(time[model.graph.start])
-    return float(length.mean())
+def _window_ns(model: StepModel, time: Ints, before: Ints) -> float:
+    """Return what a rank's activities take from the end of those before, or the first's start, to
+    the last, mean over ranks."""
+    graph = model.graph
+    ranks = Groups.by_keys(graph.activities.rank)
+    begin = ranks.min(time[graph.start])
+    ends = np.full(len(graph.end), np.iinfo(np.int64).min)
+    ends[before] = time[graph.end[before]]
+    return float((ranks.max(time[graph.end]) - np.maximum(begin, ranks.max(ends))).mean())
+
+
+def _rows_before(tables: Mapping[str, pa.Table], events: StepEvents, steps: Steps) -> Ints:
+    """Return which activities are of a step before the first whole one."""
+    step = numbers(tables["kernel_links"]["step"], NONE)[events.activities.row]
+    first = min(steps.numbers, default=0)
+    return np.flatnonzero((step != NONE) & (step < first))
 
 
 def _mean_step_ns(step_windows: pa.Table, steps: list[int]) -> float:
@@ -204,7 +217,9 @@ def _events_to_replay(tables: Mapping[str, pa.Table], steps: Steps) -> tuple[Ste
     origin = int(numbers(tables["kernels"]["start_ns"]).min())
     many = tables["kernels"].num_rows
     count = len(steps.numbers)
-    has_room = many <= MOST_ACTIVITIES and bool(truths(tables["step_windows"]["complete"]).all())
+    windows, first = tables["step_windows"], min(steps.numbers, default=0)
+    is_whole = truths(windows["complete"]) | (numbers(windows["step"], NONE) < first)
+    has_room = many <= MOST_ACTIVITIES and bool(is_whole.all())
     if has_room or count < 2:
         return step_events(tables, steps, None, origin), []
     chosen = _usual_run(steps, min(max(MOST_ACTIVITIES * count // many, 1), count))
