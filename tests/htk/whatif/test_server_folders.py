@@ -1,0 +1,107 @@
+"""Servers' folders as they are downloaded, and every part of them: answers, or a plain refusal;
+tokens and phases as the names of ranges say, counted here by splitting those names."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from htk.answers.ask import ask
+from htk.answers.output.result import Result
+from htk.base.errors import HtkError
+from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.traces.trace.trace import Trace
+from htk.verdicts.overview.summary import verdict
+from htk.whatif.api import WhatIf
+
+NAMES = ("sglang_decode", "vllm_prefilldecode_piecewise")
+QUESTIONS = (
+    "iteration_times", "serving_iterations", "iteration_gaps", "roofline", "recommendations",
+)  # fmt: skip
+EDITS = {  # tokens for each token that is read, and for each that is given
+    "requests=2x": (1, 2), "requests=4x": (1, 4), "weights=fp8": (1, 1), "kv=fp8": (1, 1),
+    "prefill=2x": (2, 1), "apart=decode": (0, 1), "apart=prefill": (1, 0), "context=2x": (1, 1),
+    "dp=2": (1, 1), "draft=3,acceptance=0": (1, 1), "draft=1,acceptance=1": (1, 2),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(shared: Path) -> dict[str, Path]:
+    return {name: shared / "traces/tracelens/inference" / name for name in NAMES}
+
+
+def counted(trace: Trace) -> list[tuple[int, int, int, int]]:
+    """Return requests and tokens read, and requests and tokens given, of each range by hand."""
+    marks = trace.tables["annotations"].to_pylist()
+    names = [row["name"] for row in marks if not row["on_gpu"] and row["name"][:8] == "execute_"]
+    counts = []
+    for name in names:
+        numbers = [[*map(int, re.findall(r"\d+", part))] for part in name.split("_generation_")]
+        read, given = (
+            part[part.index(n) :] for part, n in zip(numbers, _requests(name), strict=True)
+        )
+        counts.append((read[0], read[1], given[0], given[1] if len(given) > 1 else given[0]))
+    return counts
+
+
+def _requests(name: str) -> tuple[int, int]:
+    read, given = name.split("context_")[1], name.split("generation_")[1]
+    return int(read.split("(")[0]), int(given.split("(")[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_counts_are_those_of_the_names(folders: dict[str, Path], name: str) -> None:
+    trace = open_trace(folders[name])
+    rows = ask(trace, "serving_iterations").to_pylist()
+    columns = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+    assert [tuple(row[c] for c in columns) for row in rows] == counted(trace) != []
+    for row in rows:
+        read, given = row["prefill_requests"] > 0, row["decode_requests"] > 0
+        phase = {(True, True): "mixed", (True, False): "prefill", (False, True): "decode"}
+        assert row["phase"] == phase[read, given]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_a_second_follow_each_edit(folders: dict[str, Path], name: str) -> None:
+    trace = open_trace(folders[name])
+    counts = counted(trace)
+    read, given = sum(row[1] for row in counts), sum(row[2] for row in counts)
+    start, answered = WhatIf(trace), 0
+    for edit, (times_read, times_given) in EDITS.items():
+        try:
+            (row,) = start.change("serving", edit).run().to_pylist()
+        except HtkError as why:
+            assert str(why), edit
+            continue
+        answered += 1
+        tokens = read * times_read + given * times_given
+        assert row["tokens_per_s"] * row["step_time_ns"] / 1e9 == pytest.approx(tokens, rel=1e-3)
+        if row["generated_tokens_per_s"] is not None:
+            generated = row["generated_tokens_per_s"] * row["step_time_ns"] / 1e9
+            assert generated == pytest.approx(given * times_given, rel=1e-3), edit
+    assert answered >= 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_part_of_a_folder_is_answered_or_refused(folders: dict[str, Path], name: str) -> None:
+    """Whole, its captures, each file: nothing but an answer or a refusal in words."""
+    folder = folders[name]
+    parts = [folder, folder / "capture_traces", *sorted(folder.rglob("*.json.gz"))]
+    for part in parts:
+        trace = open_trace(part if part.is_dir() else [part], OpenOptions(cache=False))
+        assert verdict(trace).headline
+        asked = [partial(ask, trace, question) for question in QUESTIONS]
+        for question in (*asked, partial(_bounds, trace), partial(_advice, trace)):
+            try:
+                assert isinstance(question().to_pylist(), list)
+            except HtkError as refusal:
+                assert len(str(refusal)) > 10
+
+
+def _bounds(trace: Trace) -> Result:
+    return WhatIf(trace).run()
+
+
+def _advice(trace: Trace) -> Result:
+    return WhatIf(trace).recommend().run()
