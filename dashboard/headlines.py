@@ -53,7 +53,7 @@ def _unbroken(words: str) -> str:
 
 
 def of_timeline(visit: Visit) -> _Sentences | None:
-    """Return how long was recorded, and how much of it the GPUs were busy."""
+    """Return how long GPUs had work, and how much of that they were busy."""
     if hang_panels.recorded(visit):
         return of_hang(visit)
     times = visit.ask("time_breakdown").table
@@ -63,7 +63,10 @@ def of_timeline(visit: Visit) -> _Sentences | None:
     ranks = times["rank"].unique().to_pylist()
     whose = f"GPUs of {len(ranks)} ranks are" if len(ranks) > 1 else f"GPU of rank {ranks[0]} is"
     mean = format_duration(total / times.num_rows)
-    return f"The {whose} busy {100 * busy / total:.1f} % of the {mean} recorded", ""
+    return (
+        f"The {whose} busy {100 * busy / total:.1f} % of the {mean} from the first to the last GPU work",
+        "",
+    )
 
 
 def of_kernels(visit: Visit) -> _Sentences | None:
