@@ -63,10 +63,8 @@ def of_timeline(visit: Visit) -> _Sentences | None:
     ranks = times["rank"].unique().to_pylist()
     whose = f"GPUs of {len(ranks)} ranks are" if len(ranks) > 1 else f"GPU of rank {ranks[0]} is"
     mean = format_duration(total / times.num_rows)
-    return (
-        f"The {whose} busy {100 * busy / total:.1f} % of the {mean} from the first to the last GPU work",
-        "",
-    )
+    window = f"the {mean} from the first to the last GPU work"
+    return f"The {whose} busy {100 * busy / total:.1f} % of {window}", ""
 
 
 def of_kernels(visit: Visit) -> _Sentences | None:
