@@ -98,7 +98,10 @@ class _Engine:
         if dataset:
             folders = (pattern.rpartition("/**/")[0] + "/" for pattern in dataset.values())
             run(f"SET allowed_directories = [{', '.join(map(_quoted, folders))}]")
-        for folder in ("secret_directory", "temp_directory"):  # they show whose machine it is
+        # They show whose machine it is, in errors too; an empty one of these two is a default.
+        for folder in ("extension_directory", "home_directory"):
+            run(f"SET {folder} = '/none'")
+        for folder in ("secret_directory", "temp_directory"):
             run(f"SET {folder} = ''")
         run(f"SET memory_limit = '{self._memory_bytes}B'")
         run("SET enable_external_access = false")

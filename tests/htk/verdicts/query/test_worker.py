@@ -124,6 +124,24 @@ def test_no_setting_tells_whose_machine_it_is(worker: QueryWorker) -> None:
         assert secret not in said
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "from duckdb_extensions()",
+        "from duckdb_secrets()",
+        "from which_secret('s3://x', 's3')",
+        "from read_csv('~/x.csv')",
+        "load httpfs",
+    ],
+)
+def test_no_refusal_tells_whose_machine_it_is(worker: QueryWorker, asked: str) -> None:
+    try:
+        said = str(_rows(worker, asked))
+    except Refusal as refusal:
+        said = refusal.why
+    assert str(Path.home()) not in said and os.getcwd() not in said
+
+
 def test_values_that_python_does_not_hold_are_text_or_refused(worker: QueryWorker) -> None:
     asked = "select column_name as name from (describe select * from test_all_types())"
     names = [row["name"] for row in _rows(worker, asked)]
