@@ -59,10 +59,12 @@ def _report(seen: list[Impossible], kernels: pa.Table, rows: Ints, kind: str, te
 def _stream_order(kernels: pa.Table) -> tuple[Ints, Mask]:
     """Return the activities stream by stream in the order of their times, and where each begins.
 
-    Activities of one graph run beside each other, whatever their stream.
+    Activities of one graph run beside each other, whatever their stream; what has no length
+    stands anywhere.
     """
     graph, stream = numbers(kernels["graph_id"]), numbers(kernels["stream"], NONE)
-    rows = np.flatnonzero((graph <= 0) & (stream >= 0))
+    has_length = numbers(kernels["end_ns"]) > numbers(kernels["start_ns"])
+    rows = np.flatnonzero((graph <= 0) & (stream >= 0) & has_length)
     names = ("device", "context", "stream", "start_ns", "end_ns", "correlation")
     columns = [numbers(kernels[name], NONE)[rows] for name in names]
     order = ordered(*columns)
