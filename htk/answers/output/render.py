@@ -4,10 +4,8 @@ import io
 import json
 import math
 import sys
-import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +17,7 @@ from htk.base.core.humanize import (
     format_change,
     format_value,
     shorten,
+    terminal_width,
     visible,
 )
 from htk.base.core.label import Label
@@ -110,13 +109,13 @@ def print_table(result: Result, *, limit: int = 200, file: IO[str] | None = None
 def _plain_lines(result: Result, limit: int, columns: "list[RenderedColumn]") -> Iterator[str]:
     """Yield the lines for a file or pipe: nothing is cut, coloured or wrapped."""
     yield from _in_short(result)
-    widths = [max(map(_width, [column.heading, *column.cells])) for column in columns]
+    widths = [max(map(terminal_width, [column.heading, *column.cells])) for column in columns]
     rows = zip(*([column.heading, *column.cells] for column in columns), strict=True)
     for row in rows:  # rows for people to read
         cells = [
-            cell + " " * (width - _width(cell))
+            cell + " " * (width - terminal_width(cell))
             if c.is_text
-            else " " * (width - _width(cell)) + cell
+            else " " * (width - terminal_width(cell)) + cell
             for cell, width, c in zip(row, widths, columns, strict=True)
         ]
         yield "  ".join(cells).rstrip()
@@ -129,17 +128,6 @@ def _in_short(result: Result) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _width(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
-    return len(text) if text.isascii() else sum(map(_columns_of, text))
-
-
-@cache
-def _columns_of(character: str) -> int:
-    is_wide = unicodedata.east_asian_width(character) in ("W", "F")
-    return 1 + is_wide - (unicodedata.combining(character) != 0)
-
-
 def _print_fitting(
     result: Result, limit: int, columns: "list[RenderedColumn]", target: IO[str]
 ) -> None:
@@ -148,7 +136,7 @@ def _print_fitting(
     from rich.table import Table
 
     console = Console(file=target, highlight=False, force_jupyter=False)
-    shown = _fitting(columns, console.width)
+    shown = _fitting(columns, console.width, _main_columns(result))
     table = Table(header_style="bold", box=None, pad_edge=False)
     for column in shown:
         table.add_column(
@@ -197,6 +185,7 @@ class RenderedColumn:
     doc: str = ""
     is_prose: bool = False  # sentences, which may go over several lines
     shares: list[str] | None = None  # at the ends of cells, where each has one
+    name: str = ""
 
     @property
     def width(self) -> int:
@@ -235,7 +224,7 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
         values = [row[name] for row in rows]
         doc = doc_of(result.table.schema.field(name))
         text, prose = _is_text(result, name), name in PROSE
-        columns.append(RenderedColumn(heading, cells, text, values, doc, prose, shares))
+        columns.append(RenderedColumn(heading, cells, text, values, doc, prose, shares, name))
     return columns
 
 
@@ -255,21 +244,37 @@ def _share(value: float | None, name: str) -> str:
     return words.removesuffix(" %").removeprefix("+")
 
 
-def _fitting(columns: list[RenderedColumn], width: int) -> list[RenderedColumn]:
+def _fitting(
+    columns: list[RenderedColumn], width: int, main: Collection[str]
+) -> list[RenderedColumn]:
     """Columns for a narrow terminal: names are cut first; then words about the rows go, sentences
-    and at last numbers, each from the right. What the rows are called stays, and two columns."""
+    and at last numbers, each from the right. What the rows are called stays, and the main number:
+    of `main`, or the first time."""
     for most in (_TEXT_WIDTH, 44, _NAME_LEAST):
         columns = [column.narrowed(most) for column in columns]
         if _room(columns) <= width:
             return columns
-    called = next((c for c in columns if c.is_text), columns[0])
-    more = [c for c in reversed(columns) if c is not called]
+    called = next(
+        (c for c in columns if c.name == "name"),
+        next((c for c in columns if c.is_text), columns[0]),
+    )
+    times = [c for c in columns if c.name.endswith("_ns") and c.name not in _MOMENTS]
+    numbers = [c for name in main for c in columns if c.name == name]
+    number = next(iter(numbers + times), None)
+    stay = [c for c in columns if c is called or c is number]
+    more = [c for c in reversed(columns) if c not in stay]
     shown = columns
     for column in sorted(more, key=lambda c: (not c.is_text, c.is_prose)):
         if _room(shown) <= width or len(shown) <= 2:
             break
         shown = [c for c in shown if c is not column]
     return shown
+
+
+def _main_columns(result: Result) -> Collection[str]:
+    """Return the main numbers of an answer: what its chart draws, or what changed."""
+    drawn = getattr(result.analysis.chart, "y", "diff_ns")
+    return (drawn,) if isinstance(drawn, str) else drawn
 
 
 def _room(columns: list[RenderedColumn]) -> int:

@@ -1,7 +1,9 @@
 """Numbers as people read them: one formatter for every face."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
+from functools import cache
 
 from htk.base.errors import UsageError
 
@@ -207,3 +209,14 @@ def _scaled(value: int | float, units: tuple[tuple[int, str], ...]) -> str:
             digits = 2 if abs(scaled) < 10 else 1 if abs(scaled) < 100 else 0
             return f"{scaled:,.{digits}f} {unit}"
     return f"{'< 1' if value > 0 else '> -1'} {units[-1][1]}"
+
+
+def terminal_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return len(text) if text.isascii() else sum(map(_columns_of, text))
+
+
+@cache
+def _columns_of(character: str) -> int:
+    is_wide = unicodedata.east_asian_width(character) in ("W", "F")
+    return 1 + is_wide - (unicodedata.combining(character) != 0)

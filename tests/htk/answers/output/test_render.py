@@ -65,6 +65,21 @@ def test_a_narrow_terminal_cuts_names_and_keeps_numbers(monkeypatch: pytest.Monk
     assert "library" in wide and "wider" not in wide
 
 
+@pytest.mark.parametrize("width", [50, 60, 80, 100, 140, 200])
+def test_name_and_main_number_stand_at_each_width(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change without what changed, and a kernel without its time, are no answer."""
+    counts = {f"{word}_count": [4] for word in ("base", "new", "older", "newer", "other")}
+    words = {"change": ["regressed"], "basis": ["a name"]}
+    changed = result(by=["kernel"], name=["gemm_of_mine"], **words, **counts, diff_ns=[77_000])
+    times = result(family=["gemm"], name=["gemm_of_mine"], **counts, total_ns=[77_000])
+    for answer in (changed, times):
+        narrow = shown(answer, width, monkeypatch)
+        assert "gemm_of_mine" in narrow
+        assert "77.0 µs" in narrow
+
+
 def test_sentences_go_over_several_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = shown(result(rank=[0], text=["one word after another " * 5]), 50, monkeypatch)
     assert narrow.count("one") == 5 and "wider" not in narrow
