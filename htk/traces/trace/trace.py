@@ -177,9 +177,8 @@ class Trace:
             names = {part.file for part in self.files}
             files = PurePath(names.pop()).name if len(names) == 1 else f"{len(names)} files"
             if self.emptied(name):
-                raise MissingTable(
-                    f"{files}: no {contents(name)} within {self._chosen() or 'its serving'}"
-                )
+                chosen = self._chosen() or "its serving"
+                raise MissingTable(f"{files}: no {contents(name)} within {chosen}")
             lacks = self._lacking(name)
             text = f"{files}: no {contents(lacks)} were recorded"
             raise self.with_recipe(MissingTable(text, lacks))
@@ -190,14 +189,13 @@ class Trace:
         return hint(self._lacking(name), self._formats)
 
     def with_recipe(self, error: MissingTable) -> MissingTable:
-        """Return an error that also says how to record what is lacking, or what leaves none."""
+        """Return an error that says how to record what is lacking, or what leaves none."""
         if not error.lacks or error.recipe:
             return error
-        if self._chosen() and self.emptied(error.lacks):
-            return MissingTable(f"nothing within {self._chosen()}")
-        return MissingTable(
-            error.args[0], error.lacks, recipe(self._lacking(error.lacks), self._formats)
-        )
+        if (chosen := self._chosen()) and self.emptied(error.lacks):
+            return MissingTable(f"nothing within {chosen}")
+        how = recipe(self._lacking(error.lacks), self._formats)
+        return MissingTable(error.args[0], error.lacks, how)
 
     def _lacking(self, name: str) -> str:
         """Return the table to record: GPU work for step windows, where steps were recorded."""
