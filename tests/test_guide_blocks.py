@@ -58,6 +58,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     torch = pytest.importorskip("torch")
     for name in ("latest", "new"):
         shutil.copytree(ROOT / "htk/traces/sample", tmp_path / "runs" / name)
+    sizes = "op,gpu,precision,m,n,k\nmatmul,h100,bf16,8192,4096,4096\n"
+    (tmp_path / "kernels.csv").write_text(sizes, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     clock = count(0, 1_000_000)  # every step takes as long: none is an outlier
     steady = SimpleNamespace(perf_counter_ns=lambda: next(clock))

@@ -9,7 +9,7 @@ import pytest
 
 from htk.faces.mcp.tools import tools
 from htk.faces.mcp.traces import Traces
-from tests.htk.faces.mcp.test_server import Client, anyio, conversation, text
+from tests.htk.faces.mcp.conversations import Client, anyio, conversation, text
 
 _ENDLESS = "select count(*) from range(1000000) a, range(1000000) b where a.range + b.range = 7"
 _QUESTIONS = ("kernel_top", "time_breakdown", "comm_summary", "step_times", "kernel_kinds")

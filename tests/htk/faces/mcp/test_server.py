@@ -8,7 +8,6 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,14 +19,8 @@ from htk.faces.mcp.answers import MOST_CHARACTERS
 from htk.faces.mcp.tools import tools
 from htk.faces.mcp.traces import Traces
 from htk.traces.trace.opening import open_trace
+from tests.htk.faces.mcp.conversations import Client, anyio, conversation, in_own_thread, text
 from tests.kineto_file import kernel, of_rank, step, write
-
-anyio = pytest.importorskip("anyio")
-mcp = pytest.importorskip("mcp")
-
-
-from mcp.client.client import Client  # noqa: E402
-from mcp.client.stdio import StdioServerParameters  # noqa: E402
 
 Ask = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -39,31 +32,6 @@ def root(tmp_path: Path) -> Path:
     for rank in (0, 1):
         write(folder / f"rank{rank}.json", kernel("gemm", 1, 3 + rank), **of_rank(rank))
     return folder
-
-
-def in_own_thread(function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-    """Run a coroutine beside the loop that a browser of other tests keeps in this thread."""
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(anyio.run, function, *arguments).result()
-
-
-def conversation(root: Path, talk: Callable[[Client], Awaitable[None]]) -> None:
-    """Start the server as an agent's host does, and talk to it."""
-    environment = dict(os.environ) | {"HTK_CACHE_DIR": str(root.parent / "cache")}
-    parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "htk", "mcp", str(root)], env=environment
-    )
-
-    async def main() -> None:
-        async with Client(parameters) as client:
-            await talk(client)
-
-    in_own_thread(main)
-
-
-def text(answer: Any) -> str:
-    assert len(answer.content) == 1
-    return str(answer.content[0].text)
 
 
 def test_every_question_is_a_tool_with_typed_options(root: Path) -> None:
