@@ -78,7 +78,7 @@ def _steps(
     """Return the steps one behind the other; the first begins with the window.
 
     A step whose predecessor was not recorded begins with the first activity that it launched. Such
-    a step, and the first, are not complete where the others wait much longer for their first
+    a step, and the first, are not complete where all others wait much longer for their first
     activity (for data), or much shorter (without work of before).
     """
     rows = []
@@ -116,8 +116,10 @@ def _without_heads(
     head = np.maximum(first - steps[:, 2], 0)
     if (~anew).sum() < _FEWEST_STEPS:
         return rows
-    usual, length = np.median(head[~anew]), np.median((steps[:, 3] - steps[:, 2])[~anew])
-    unlike = steps[anew & (np.abs(head - usual) > _HEAD * length), 1].tolist()
+    others, length = head[~anew], np.median((steps[:, 3] - steps[:, 2])[~anew])
+    is_shorter = head < others.min() - _HEAD * length
+    is_longer = head > others.max() + _HEAD * length
+    unlike = steps[anew & (is_shorter | is_longer), 1].tolist()
     return [(*row[:4], row[4] and row[1] not in unlike) for row in rows]
 
 

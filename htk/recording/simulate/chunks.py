@@ -48,9 +48,9 @@ def piped_ns(links: list[Link], piece: float, pieces: int) -> float:
     ends = []
     for _ in range(min(pieces, _FOLLOWED)):
         there = 0.0
-        for place, link in enumerate(links):
-            free[place] = max(free[place], there) + piece / link.rate
-            there = free[place] + link.hop_ns
+        for hop, link in enumerate(links):
+            free[hop] = max(free[hop], there) + piece / link.rate
+            there = free[hop] + link.hop_ns
         ends.append(there)
     return _continue_evenly(ends, pieces)
 

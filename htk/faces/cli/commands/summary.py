@@ -70,7 +70,7 @@ def _bars(verdict: "Verdict") -> list[str]:
 
 
 def _causes(verdict: "Verdict") -> list[str]:
-    from htk.base.core.humanize import format_duration
+    from htk.base.core.humanize import format_duration, visible
     from htk.verdicts.overview.parts import tell_gains_together
 
     if not verdict.causes:
@@ -85,7 +85,7 @@ def _causes(verdict: "Verdict") -> list[str]:
         lines.append(f"     {cause.evidence}")
         if cause.overlaps:
             lines.append(f"     {cause.overlaps}")
-        lines.append(f"     try: {cause.advice}")
+        lines.append(f"     try: {visible(cause.advice)}")  # it may name code of the recording
     if together := tell_gains_together(verdict.causes):
         lines.append(f"  {together}")
     if verdict.unexplained_pct:
