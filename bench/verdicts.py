@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from htk.base.errors import HtkError, MissingTable, UnknownFormat
+from htk.base.errors import HtkError, MissingTable, UnknownFormat, UsageError
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
 from htk.whatif.answer import Answer
@@ -125,8 +125,8 @@ def verdict_on(trace: Trace) -> tuple[str, str, Baseline | None]:
     """Return the verdict on a recording, the reason, and its step; None: there is none."""
     try:
         start = baseline(trace.tables)
-    except MissingTable as missing:
-        return "none", str(missing).partition(";")[0], None
+    except (MissingTable, UsageError) as refusal:  # one side alone, or captures alone
+        return "none", str(refusal).partition(";")[0], None
     verdict, _, why = start.gate.verdict.partition(": ")
     return verdict, why, start
 
