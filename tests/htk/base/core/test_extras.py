@@ -16,6 +16,7 @@ OPTIONAL = {name for names in EXTRAS.values() for name in names} | {"flask"}  # 
 GUARDED = ("dashboard", "htk/hta")  # their __init__ requires what the modules below import
 # Used through another module alone, which requires what they import.
 BEHIND = {
+    "htk/faces/mcp/checked_tool.py": "htk/faces/mcp/server.py",
     "htk/answers/output/figure_frame.py": "htk/answers/output/figures.py",
     "htk/answers/output/figure_marks.py": "htk/answers/output/figures.py",
     "htk/answers/output/step_bands.py": "htk/answers/output/figures.py",
