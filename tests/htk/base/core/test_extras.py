@@ -64,7 +64,8 @@ def test_optional_packages_are_imported_only_where_they_are_required() -> None:
         name = path.relative_to(ROOT).as_posix()
         if name in BEHIND:
             text = (ROOT / BEHIND[name]).read_text(encoding="utf-8")
-        if not _is_guarded(path) and (at_top or (anywhere and "require(" not in text)):
+        is_early = bool(at_top) and name not in BEHIND
+        if not _is_guarded(path) and (is_early or (anywhere and "require(" not in text)):
             offenders.append(name)
     assert offenders == []
     for folder in GUARDED:
