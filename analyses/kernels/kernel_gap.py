@@ -136,6 +136,7 @@ def _table(
     kinds = kind[groups.first_row].tolist()
     families = [cost.family for k in kinds if isinstance(cost := costs[k], Cost)]
     nothing = pa.nulls(count, pa.string())
+    bases = [BASES[int(measured.nearness[k])] for k in kinds]
     return pa.table(
         {
             "module": nothing,
@@ -153,7 +154,7 @@ def _table(
             "gap_ns": number(time - typical, pa.int64()),
             "gap_to_best_ns": number(time - best, pa.int64()),
             "of_typical_pct": 100 * time / np.maximum(typical, 1.0),
-            "basis": texts([BASES[measured.nearness[k]] if by == "shape" else None for k in kinds]),
+            "basis": texts(bases if by == "shape" else [None] * count),
         },
         schema=RETURNS,
     )
