@@ -82,7 +82,8 @@ def test_every_field_of_a_kernel_and_of_a_copy(tmp_path: Path) -> None:
     trace = Perfetto()
     own = {"VGPR_Count": 30, "Accum_VGPR_Count": 2, "LDS_Block_Size": 64, "queue": 9}
     trace.event("kernel_dispatch", "k.kd", SPAN | own)
-    trace.event("kernel_dispatch", "k", SPAN | {"VGPR_Count": 0, "Accum_VGPR_Count": 0})
+    none = {"corr_id": 8, "VGPR_Count": 0, "Accum_VGPR_Count": 0}
+    trace.event("kernel_dispatch", "k", SPAN | none)
     trace.event("kernel_dispatch", "k", SPAN | {"VGPR_Count": 30, "corr_id": 0, "agent": "CPU"})
     copied = {"src_agent": "GPU-2", "dst_agent": "CPU-0", "copy_bytes": 3_000}
     trace.event("memory_copy", "MEMORY_COPY_DEVICE_TO_HOST", SPAN | copied)
@@ -91,7 +92,7 @@ def test_every_field_of_a_kernel_and_of_a_copy(tmp_path: Path) -> None:
     found = rows(read(tmp_path, bytes(trace.data)), "kernels")
     told = ("name", "device", "stream", "correlation", "registers", "shared_memory_bytes")
     assert [tuple(row[name] for name in told) for row in found[:3]] == [
-        ("k", 2, 1, 7, 32, 64), ("k", 2, 1, 7, 0, None), ("k", None, 1, None, None, None),
+        ("k", 2, 1, 7, 32, 64), ("k", 2, 1, 8, 0, None), ("k", None, 1, None, None, None),
     ]  # fmt: skip
     moved = ("name", "device", "size_bytes", "bandwidth_gbps")
     assert [tuple(row[name] for name in moved) for row in found[3:]] == [

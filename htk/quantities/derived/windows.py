@@ -21,7 +21,7 @@ from htk.quantities.derived.links import steps_of
 
 _WITHOUT_WHO = ("rank", "cycle")
 _FEWEST_STEPS = 2  # that tell what is usual
-_HEAD = 0.15  # of a step: by as much the time before its first activity may be another than usual
+_HEAD = 0.15  # of a step: by as much less may be waited before its first activity than by others
 _OWN_ACTIVITIES = without(ACTIVITIES, *_WITHOUT_WHO)
 _OWN_WINDOWS = without(WINDOWS, *_WITHOUT_WHO).names
 
@@ -79,7 +79,7 @@ def _steps(
 
     A step whose predecessor was not recorded begins with the first activity that it launched. Such
     a step, and the first, are not complete where all others wait much longer for their first
-    activity (for data), or much shorter (without work of before).
+    activity: for data.
     """
     rows = []
     anew = []  # whether it is not known when the step began
@@ -117,9 +117,7 @@ def _without_heads(
     if (~anew).sum() < _FEWEST_STEPS:
         return rows
     others, length = head[~anew], np.median((steps[:, 3] - steps[:, 2])[~anew])
-    is_shorter = head < others.min() - _HEAD * length
-    is_longer = head > others.max() + _HEAD * length
-    unlike = steps[anew & (is_shorter | is_longer), 1].tolist()
+    unlike = steps[anew & (head < others.min() - _HEAD * length), 1].tolist()
     return [(*row[:4], row[4] and row[1] not in unlike) for row in rows]
 
 
