@@ -99,10 +99,7 @@ def _clocks(coverage: Mapping[str, Any]) -> list[str]:
     return [f"clock alignment {word}: offsets up to {offset}, residual up to {left}"]
 
 
-_NAMED_LOSSES = {
-    "older_recording": ("older recording", "left out"),
-    "copy_of_a_file": ("copied file", "left out"),
-    "same_rank": ("overlapping file", "of one rank kept"),
+_IMPOSSIBLE = {  # what no whole recording has
     "stray_time": ("stray time", "left out"),
     "repeated_activity": ("repeated GPU event", "left out"),
     "far_activity": ("far-off GPU event", "left out"),
@@ -111,7 +108,12 @@ _NAMED_LOSSES = {
     "overrun": ("overlong GPU event", "cut at the next of its stream"),
     "impossible_copy": ("impossibly fast transfer", "kept"),
 }
-_IMPOSSIBLE = tuple(_NAMED_LOSSES)[3:]  # what no whole recording has
+_NAMED_LOSSES = {
+    "older_recording": ("older recording", "left out"),
+    "copy_of_a_file": ("copied file", "left out"),
+    "same_rank": ("overlapping file", "of one rank kept"),
+    **_IMPOSSIBLE,
+}
 _GENERIC = {
     "cycles_of_steps",
     "clock_alignment",
