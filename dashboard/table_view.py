@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.schema import ABSOLUTE_TIMES
-from htk.base.schema.columns import unit_of
+from htk.base.schema import ABSOLUTE_TIMES, STRING, unit_of
 from htk.dashboard.url_state import UrlState
 
 _MOST_SORTED, _MOST_CONDITIONS = 4, 20
@@ -84,7 +83,7 @@ def grouped(table: pa.Table, by: str) -> pa.Table:
     """Return the rows of one group as one: what can be added up, added up."""
     adds = [f.name for f in table.schema if _adds(f)]
     plain = table.select([by, *adds])
-    plain = plain.set_column(0, by, plain[by].cast(pa.string()))
+    plain = plain.set_column(0, by, plain[by].cast(STRING))
     sums = plain.group_by(by).aggregate([(by, "count"), *((name, "sum") for name in adds)])
     sums = sums.select([by, f"{by}_count", *(f"{name}_sum" for name in adds)])
     sums = sums.rename_columns([by, "rows", *adds])
@@ -136,7 +135,7 @@ def _is_for(column: pa.DataType, model: Mapping[str, Any]) -> bool:
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return texts as texts, which are compared by what they say and not by when they came."""
-    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+    return column.cast(STRING) if pa.types.is_dictionary(column.type) else column
 
 
 def _order(column: pa.ChunkedArray, descending: bool) -> Any:
@@ -170,7 +169,7 @@ def _met(column: pa.ChunkedArray, condition: Mapping[str, Any], kind: str, shift
         return blank if way == "blank" else pc.invert(blank)
     if kind == "text":
         compare = _TEXTS[_NEGATED.get(way, way)]
-        lower = pc.utf8_lower(column.cast(pa.string()))
+        lower = pc.utf8_lower(column.cast(STRING))
         met = pc.fill_null(compare(lower, str(value).lower()), False)
         return pc.invert(met) if way in _NEGATED else met
     if way == "inRange":  # neither end belongs to it

@@ -18,7 +18,7 @@ from htk.base.columns.arrow import build, constant_text, number, text, without
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
-from htk.base.schema import TABLES
+from htk.base.schema import INT64, TABLES
 from htk.parsers.common.log_records import Issues, read_json
 
 NAME = "memory_timeline"
@@ -53,11 +53,11 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     times, sizes, categories = times[order], sizes[order], categories[order]
     length = len(times)
     columns = {
-        "event": number(np.arange(length), pa.int64()),
+        "event": number(np.arange(length), INT64),
         "name": constant_text("[memory]", length),
-        "time_ns": number(times, pa.int64()),
-        "size_bytes": number(sizes, pa.int64()),
-        "allocated_bytes": number(np.cumsum(sizes), pa.int64()),
+        "time_ns": number(times, INT64),
+        "size_bytes": number(sizes, INT64),
+        "allocated_bytes": number(np.cumsum(sizes), INT64),
         "category": text(categories, pa.array(_CATEGORIES)),
     }
     table = build(without(TABLES["memory"], "rank", "cycle"), columns, length)

@@ -20,6 +20,7 @@ from htk.base.columns.arrow import number, numbers, text, valid
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.schema import INT64, STRING
 from htk.parsers.common.log_records import Issues, compact_json, whole_number
 from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, named, one_process
 from htk.parsers.common.span_tables import timed
@@ -28,7 +29,6 @@ from htk.quantities.derived.links import look_up
 
 NAME = "rocpd"
 
-_I, _S = pa.int64(), pa.string()
 _SUFFIX = re.compile(r"^rocpd_(?:kernel_dispatch|region|memory_copy)(.*)$")
 _WORK = ("start", "end", "pid", "tid", "event_id", "track_id")
 _TRACK = ("pid", "tid", "agent_id", "queue_id", "stream_id")
@@ -81,7 +81,7 @@ class _Set:
     @classmethod
     def of(cls, database: Database, suffix: str, issues: Issues) -> "_Set":
         def read(table: str, *integers: str, **others: pa.DataType) -> pa.Table:
-            return database.read(f"rocpd_{table}{suffix}", dict.fromkeys(integers, _I) | others)
+            return database.read(f"rocpd_{table}{suffix}", dict.fromkeys(integers, INT64) | others)
 
         tracks = read("track", "id", *_TRACK)
 
@@ -91,10 +91,10 @@ class _Set:
             return rows.filter(pa.array(usable))
 
         threads = read("info_thread", "id", "tid")
-        processes = read("info_process", "id", "pid", "nid", environment=_S)
-        nodes = read("info_node", "id", hostname=_S)
-        strings = _mapping(read("string", "id", string=_S), "string")
-        categories = _mapping(read("info_category", "id", name=_S), "name")
+        processes = read("info_process", "id", "pid", "nid", environment=STRING)
+        nodes = read("info_node", "id", hostname=STRING)
+        strings = _mapping(read("string", "id", string=STRING), "string")
+        categories = _mapping(read("info_category", "id", name=STRING), "name")
         return cls(
             spans("kernel_dispatch", *_DISPATCH, *_AXES),
             spans("memory_copy", *_COPY),
@@ -106,11 +106,11 @@ class _Set:
                 "id",
                 "arch_vgpr_count",
                 "accum_vgpr_count",
-                display_name=_S,
-                kernel_name=_S,
+                display_name=STRING,
+                kernel_name=STRING,
             ),
-            read("event", "id", "stack_id", "category_id", extdata=_S),
-            read("info_agent", "id", "type_index", type=_S, product_name=_S, name=_S),
+            read("event", "id", "stack_id", "category_id", extdata=STRING),
+            read("info_agent", "id", "type_index", type=STRING, product_name=STRING, name=STRING),
             _mapping(threads, "tid"),
             {row["id"]: row for row in processes.to_pylist()},
             _mapping(nodes, "hostname"),
@@ -176,9 +176,9 @@ class _Set:
         messages = self.events["extdata"].combine_chunks().dictionary_encode()
         marks = [_message(value) for value in messages.dictionary.to_pylist()]
         codes = np.append(numbers(messages.indices, -1), -1)[event]
-        message = text(codes, pa.array([k or "" for k in marks], pa.string())).cast(_S)
+        message = text(codes, pa.array([k or "" for k in marks], STRING)).cast(STRING)
         is_marked = pa.compute.not_equal(message, "")
-        name = pa.compute.if_else(is_marked, message, function.cast(_S))
+        name = pa.compute.if_else(is_marked, message, function.cast(STRING))
         return ApiCalls(
             name.dictionary_encode().cast(function.type),
             *self._common(rows),
@@ -237,7 +237,7 @@ def _with_track(rows: pa.Table, tracks: pa.Table) -> pa.Table:
             of_track = np.append(numbers(tracks[name], -1), -1)[row_of_track]
             has_own = valid(rows[name])
             value = np.where(has_own, numbers(rows[name], -1), of_track)
-            column = number(value, _I, has_own | (of_track >= 0))
+            column = number(value, INT64, has_own | (of_track >= 0))
             rows = rows.set_column(rows.column_names.index(name), name, column)
     return rows
 

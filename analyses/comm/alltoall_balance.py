@@ -10,8 +10,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import Floats, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import ratio
 from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
@@ -20,25 +19,23 @@ from htk.quantities.measures.collective_calls import (
     size_facts,
 )
 
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
-
 RETURNS = table(
-    match=(_I64, "Number of the collective over all ranks; null: one rank's call, unmatched."),
-    rank=(_I32, "The rank of an unmatched call."),
+    match=(INT64, "Number of the collective over all ranks; null: one rank's call, unmatched."),
+    rank=(INT32, "The rank of an unmatched call."),
     group=(TEXT, "Process group name."),
     group_ranks=(TEXT, "Its global ranks, compact JSON."),
-    members_present=(_I32, "Ranks that it was found on."),
-    sent_bytes=(_I64, "Bytes sent by all of them."),
-    sent_bytes_max=(_I64, "By the one that sends most."),
-    send_imbalance=(_F64, "Most over mean: 1 is even."),
-    heaviest_sender=(_I32, "Who sends most."),
-    received_bytes_max=(_I64, "By the one that receives most."),
-    receive_imbalance=(_F64, "Most over mean: 1 is even."),
-    heaviest_receiver=(_I32, "Who receives most."),
-    peer_imbalance=(_F64, "Largest part to one peer over the mean part, of the worst rank."),
-    wait_ns=(_I64, "What all ranks waited in it."),
-    span_ns=(_I64, "Last end less last start."),
-    busbw_gbps=(_F64, "Bus bandwidth of the rank that moves most."),
+    members_present=(INT32, "Ranks that it was found on."),
+    sent_bytes=(INT64, "Bytes sent by all of them."),
+    sent_bytes_max=(INT64, "By the one that sends most."),
+    send_imbalance=(FLOAT64, "Most over mean: 1 is even."),
+    heaviest_sender=(INT32, "Who sends most."),
+    received_bytes_max=(INT64, "By the one that receives most."),
+    receive_imbalance=(FLOAT64, "Most over mean: 1 is even."),
+    heaviest_receiver=(INT32, "Who receives most."),
+    peer_imbalance=(FLOAT64, "Largest part to one peer over the mean part, of the worst rank."),
+    wait_ns=(INT64, "What all ranks waited in it."),
+    span_ns=(INT64, "Last end less last start."),
+    busbw_gbps=(FLOAT64, "Bus bandwidth of the rank that moves most."),
 )
 
 
@@ -73,23 +70,23 @@ def alltoall_balance(
     peers = _peer_imbalance(calls, rows, groups)
     lone = alone[groups.first_row]
     columns = {
-        "match": number(calls.match[first], _I64, ~lone),
-        "rank": number(calls.rows.rank[first], _I32, lone),
+        "match": number(calls.match[first], INT64, ~lone),
+        "rank": number(calls.rows.rank[first], INT32, lone),
         "group": calls.table["group"].take(pa.array(first)),
         "group_ranks": calls.table["group_ranks"].take(pa.array(first)),
-        "members_present": number(groups.count, _I32),
-        "sent_bytes": number(groups.sum(sent), _I64, complete),
-        "sent_bytes_max": number(most_sent, _I64, complete),
+        "members_present": number(groups.count, INT32),
+        "sent_bytes": number(groups.sum(sent), INT64, complete),
+        "sent_bytes_max": number(most_sent, INT64, complete),
         "send_imbalance": ratio(most_sent * groups.count * complete, groups.sum(sent) * complete),
-        "heaviest_sender": number(_heaviest(groups, sent, rank), _I32, complete),
-        "received_bytes_max": number(most_received, _I64, complete),
+        "heaviest_sender": number(_heaviest(groups, sent, rank), INT32, complete),
+        "received_bytes_max": number(most_received, INT64, complete),
         "receive_imbalance": ratio(
             most_received * groups.count * complete, groups.sum(received) * complete
         ),
-        "heaviest_receiver": number(_heaviest(groups, received, rank), _I32, complete),
-        "peer_imbalance": number(peers, _F64, ~np.isnan(peers)),
-        "wait_ns": number(groups.sum(calls.waits.wait[rows]), _I64, ~lone),
-        "span_ns": number(span, _I64, span >= 0),
+        "heaviest_receiver": number(_heaviest(groups, received, rank), INT32, complete),
+        "peer_imbalance": number(peers, FLOAT64, ~np.isnan(peers)),
+        "wait_ns": number(groups.sum(calls.waits.wait[rows]), INT64, ~lone),
+        "span_ns": number(span, INT64, span >= 0),
         "busbw_gbps": bandwidth((size * factor)[first], span),
     }
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)

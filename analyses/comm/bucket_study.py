@@ -7,30 +7,27 @@ import pyarrow as pa
 
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Scatter
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.latency_bandwidth import Segment, fit, predicted_us
 from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts, size_facts
 from htk.quantities.measures.transfers import Transfers, of_benchmarks, of_trace
 
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
-
 RETURNS = table(
     type=(TEXT, "all_reduce, all_gather, …"),
     level=(TEXT, "Within a node or across nodes, where known."),
-    group_size=(_I32, "Ranks."),
+    group_size=(INT32, "Ranks."),
     basis=(TEXT, "matched transfers, or the fastest tenth of unmatched calls."),
-    size_from_bytes=(_I64, "Smallest size of the bucket: a power of two."),
-    transfers=(_I64, "Collectives (unmatched: distinct sizes) in it."),
-    moved_bytes=(_I64, "Their bytes, as bandwidth counts them."),
-    transfer_ns=(_I64, "Their time."),
-    busbw_gbps_p50=(_F64, "Median bus bandwidth."),
-    model_busbw_gbps=(_F64, "What the fitted model says of the bucket's mean size."),
+    size_from_bytes=(INT64, "Smallest size of the bucket: a power of two."),
+    transfers=(INT64, "Collectives (unmatched: distinct sizes) in it."),
+    moved_bytes=(INT64, "Their bytes, as bandwidth counts them."),
+    transfer_ns=(INT64, "Their time."),
+    busbw_gbps_p50=(FLOAT64, "Median bus bandwidth."),
+    model_busbw_gbps=(FLOAT64, "What the fitted model says of the bucket's mean size."),
     model=(TEXT, "What the model was fitted to."),
-    peak_busbw_gbps=(_F64, "The model's bandwidth of large transfers."),
-    of_peak_pct_p50=(_F64, "Median, of that."),
-    half_bandwidth_bytes=(_I64, "Size at which the model reaches half of that."),
-    below_half=(pa.bool_(), "The bucket is smaller: larger buffers would move faster."),
+    peak_busbw_gbps=(FLOAT64, "The model's bandwidth of large transfers."),
+    of_peak_pct_p50=(FLOAT64, "Median, of that."),
+    half_bandwidth_bytes=(INT64, "Size at which the model reaches half of that."),
+    below_half=(BOOL, "The bucket is smaller: larger buffers would move faster."),
 )
 
 

@@ -10,8 +10,7 @@ from htk.base.columns.types import NONE, Floats, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import TimelineChart
 from htk.base.core.spread import TWO_ROUNDS
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
     bandwidth,
@@ -22,52 +21,50 @@ from htk.quantities.measures.collective_calls import (
 )
 from htk.quantities.measures.node_traffic import node_traffic
 
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
-
 RETURNS = table(
-    rank=(_I32, "Global rank; rank of the communicator where the source knows no other."),
-    device=(_I32, "GPU index within the process."),
-    stream=(_I64, "Stream."),
+    rank=(INT32, "Global rank; rank of the communicator where the source knows no other."),
+    device=(INT32, "GPU index within the process."),
+    stream=(INT64, "Stream."),
     source=(TEXT, "Who recorded it: kineto, flight_recorder, inspector, …"),
-    event=(_I64, "Row of the event in its rank's trace."),
-    match=(_I64, "Number of the collective over all ranks; null: unmatched."),
+    event=(INT64, "Row of the event in its rank's trace."),
+    match=(INT64, "Number of the collective over all ranks; null: unmatched."),
     group=(TEXT, "Process group name."),
     group_ranks=(TEXT, "Its global ranks, compact JSON."),
-    group_size=(_I32, "Number of its ranks."),
+    group_size=(INT32, "Number of its ranks."),
     scope=(TEXT, "Within a node or across nodes, where hosts are known."),
-    seq=(_I64, "Sequence number."),
+    seq=(INT64, "Sequence number."),
     type=(TEXT, "all_reduce, all_gather, reduce_scatter, broadcast, …"),
     library=(TEXT, "nccl, gloo, nvshmem, …"),
     raw_name=(TEXT, "Name as recorded."),
     dtype=(TEXT, "Element type."),
-    in_bytes=(_I64, "Bytes in."),
-    out_bytes=(_I64, "Bytes out."),
-    root=(_I32, "Root, as rank of the group."),
-    peer=(_I32, "Global rank of the peer (send, recv)."),
+    in_bytes=(INT64, "Bytes in."),
+    out_bytes=(INT64, "Bytes out."),
+    root=(INT32, "Root, as rank of the group."),
+    peer=(INT32, "Global rank of the peer (send, recv)."),
     algorithm=(TEXT, "RING, TREE, …: only where a source that knows says so."),
     protocol=(TEXT, "LL, LL128, SIMPLE: only where a source that knows says so."),
-    start_ns=(_I64, "Start, as recorded: on the rank's own clock."),
-    end_ns=(_I64, "End, as recorded."),
-    aligned_start_ns=(_I64, "Start on the common clock; as recorded where none is needed."),
-    aligned_end_ns=(_I64, "End on the common clock."),
-    wait_ns=(_I64, "Waiting for the ranks it depends on; null where unmatched."),
-    transfer_ns=(_I64, "The rest of its duration; null where unmatched."),
-    undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
-    wait_ns_sigma=(_I64, "Standard deviation of the wait that the clocks leave; null: unknown."),
+    start_ns=(INT64, "Start, as recorded: on the rank's own clock."),
+    end_ns=(INT64, "End, as recorded."),
+    aligned_start_ns=(INT64, "Start on the common clock; as recorded where none is needed."),
+    aligned_end_ns=(INT64, "End on the common clock."),
+    wait_ns=(INT64, "Waiting for the ranks it depends on; null where unmatched."),
+    transfer_ns=(INT64, "The rest of its duration; null where unmatched."),
+    undetermined_ns=(INT64, "Wait or transfer, cannot be told: ranks or a match are missing."),
+    wait_ns_sigma=(INT64, "Standard deviation of the wait that the clocks leave; null: unknown."),
     reason=(TEXT, "Why wait and transfer are unknown, or known in part."),
-    algbw_gbps=(_F64, "Bytes over the time from the last start to the last end."),
-    busbw_gbps=(_F64, "The same, times the factor that makes it comparable with a link."),
+    algbw_gbps=(FLOAT64, "Bytes over the time from the last start to the last end."),
+    busbw_gbps=(FLOAT64, "The same, times the factor that makes it comparable with a link."),
     bandwidth_over=(TEXT, "all ranks, or own duration: waiting included, no other rank is known."),
-    duration_busbw_gbps=(_F64, "Bus bandwidth over the whole duration, waiting included."),
-    within_node_bytes=(_I64, "Bytes sent to ranks of the same node: mean of the group."),
-    across_nodes_bytes=(_I64, "Bytes sent to other nodes; a ring enters each node once."),
+    duration_busbw_gbps=(FLOAT64, "Bus bandwidth over the whole duration, waiting included."),
+    within_node_bytes=(INT64, "Bytes sent to ranks of the same node: mean of the group."),
+    across_nodes_bytes=(INT64, "Bytes sent to other nodes; a ring enters each node once."),
     matched_by=(TEXT, "comms_id, sequence or order."),
-    guessed=(pa.bool_(), "Its group is not recorded: matched by order and by its ends."),
-    members_expected=(_I32, "Ranks of the group."),
-    members_present=(_I32, "Ranks that it was found on."),
-    last_rank=(_I32, "The rank that started last."),
-    before_window=(pa.bool_(), "Some rank began it before the recording of another began."),
-    clock_offset_ns=(_I64, "What the alignment adds to start and end; null: it is off."),
+    guessed=(BOOL, "Its group is not recorded: matched by order and by its ends."),
+    members_expected=(INT32, "Ranks of the group."),
+    members_present=(INT32, "Ranks that it was found on."),
+    last_rank=(INT32, "The rank that started last."),
+    before_window=(BOOL, "Some rank began it before the recording of another began."),
+    clock_offset_ns=(INT64, "What the alignment adds to start and end; null: it is off."),
     inferred_columns=(TEXT, "Facts taken from elsewhere than the record itself."),
 )
 
@@ -137,20 +134,20 @@ def collective_times(
     size, factor = calls.traffic
     within, across = node_traffic(calls)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
-        "rank": number(calls.rows.rank, _I32, calls.rows.rank >= 0),
+        "rank": number(calls.rows.rank, INT32, calls.rows.rank >= 0),
         "scope": scopes(calls),
         "aligned_start_ns": _time(calls.rows.start + calls.correction, rows["start_ns"]),
         "aligned_end_ns": _time(calls.rows.end + calls.correction, rows["end_ns"]),
-        "wait_ns": number(waited.wait, _I64, waited.has_wait),
-        "transfer_ns": number(waited.transfer, _I64, waited.has_wait),
+        "wait_ns": number(waited.wait, INT64, waited.has_wait),
+        "transfer_ns": number(waited.transfer, INT64, waited.has_wait),
         "reason": matches["reason"],
         "algbw_gbps": bandwidth(size, calls.span),
         "busbw_gbps": bandwidth(size * factor, calls.span),
         "bandwidth_over": _bandwidth_over(calls, size),
         "duration_busbw_gbps": bandwidth(size * factor, calls.duration),
-        "within_node_bytes": number(within, _I64, within != NONE),
-        "across_nodes_bytes": number(across, _I64, across != NONE),
-        "last_rank": number(waited.last_rank, _I32, waited.last_rank >= 0),
+        "within_node_bytes": number(within, INT64, within != NONE),
+        "across_nodes_bytes": number(across, INT64, across != NONE),
+        "last_rank": number(waited.last_rank, INT32, waited.last_rank >= 0),
         "before_window": matches["before_window"],
     }
     columns |= {name: rows[name] for name in _AS_THEY_ARE}
@@ -172,4 +169,4 @@ def _bandwidth_over(calls: CollectiveCalls, size: Floats) -> pa.Array:
 
 
 def _time(values: Ints, recorded: pa.ChunkedArray) -> pa.Array:
-    return number(values, _I64, valid(recorded))
+    return number(values, INT64, valid(recorded))

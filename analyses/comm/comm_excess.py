@@ -14,8 +14,7 @@ from htk.base.columns.segments import repeated
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import FLOAT64, INT32, INT64, STRING, TEXT, table
 from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
     clock_facts,
@@ -26,32 +25,31 @@ from htk.quantities.measures.complete_collectives import CompleteCollectives
 from htk.quantities.measures.transfer_excess import BASELINES, TransferBaseline, baseline_of
 from htk.quantities.measures.transfer_times import LinkRates, TransferTimes
 
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 _SCOPES = ("node", "across nodes")
 
 RETURNS = table(
-    rank=(_I32, "Global rank, by rank."),
+    rank=(INT32, "Global rank, by rank."),
     node=(TEXT, "Node, by node."),
-    rail=(_I32, "Index of the GPUs within their nodes that a group joins, by rail."),
+    rail=(INT32, "Index of the GPUs within their nodes that a group joins, by rail."),
     scope=(TEXT, "Within a node or across nodes; null: hosts are not known."),
     type=(TEXT, "all_reduce, all_gather, … by size and by call."),
     algorithm=(TEXT, "RING, TREE, …, by size and by call, where recorded."),
-    size_bytes=(_I64, "Size, as bandwidth counts it, by size and by call."),
+    size_bytes=(INT64, "Size, as bandwidth counts it, by size and by call."),
     group=(TEXT, "Process group name, by group and by call."),
     group_ranks=(TEXT, "Its global ranks, compact JSON, by group and by call."),
-    match=(_I64, "Number of the collective over all ranks, by call."),
-    aligned_start_ns=(_I64, "Its last start, on the common clock, by call."),
-    collectives=(_I64, "Collectives that have a baseline."),
-    span_ns=(_I64, "From last start to last end, added up; its share, by rank, rail and node."),
-    expected_ns=(_I64, "The same by the baseline."),
-    excess_ns=(_I64, "What it takes longer; negative: it was faster."),
+    match=(INT64, "Number of the collective over all ranks, by call."),
+    aligned_start_ns=(INT64, "Its last start, on the common clock, by call."),
+    collectives=(INT64, "Collectives that have a baseline."),
+    span_ns=(INT64, "From last start to last end, added up; its share, by rank, rail and node."),
+    expected_ns=(INT64, "The same by the baseline."),
+    excess_ns=(INT64, "What it takes longer; negative: it was faster."),
     excess_ns_sigma=(
-        _I64,
+        INT64,
         "Standard deviation of it that the clocks leave, at most; null: unknown.",
     ),
-    excess_pct=(_F64, "Excess, of what was expected."),
-    busbw_gbps=(_F64, "Bus bandwidth over that time."),
-    expected_gbps=(_F64, "Bus bandwidth by the baseline."),
+    excess_pct=(FLOAT64, "Excess, of what was expected."),
+    busbw_gbps=(FLOAT64, "Bus bandwidth over that time."),
+    expected_gbps=(FLOAT64, "Bus bandwidth by the baseline."),
     baseline=(TEXT, "What says what to expect; of several that of most of the time."),
 )
 _WANTED = {
@@ -216,10 +214,10 @@ def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _P
     span, expected = (np.rint(sums[name]).astype(np.int64) for name in ("span", "expected"))
     some = np.ones(len(groups), bool)
     columns = {
-        "collectives": number(groups.distinct(collective), _I64, some),
-        "span_ns": number(span, _I64, some),
-        "expected_ns": number(expected, _I64, some),
-        "excess_ns": number(span - expected, _I64, some),
+        "collectives": number(groups.distinct(collective), INT64, some),
+        "span_ns": number(span, INT64, some),
+        "expected_ns": number(expected, INT64, some),
+        "excess_ns": number(span - expected, INT64, some),
         "excess_ns_sigma": _sigma(complete, compared, groups, collective, share),
         "excess_pct": _ratio(100 * (sums["span"] - sums["expected"]), sums["expected"]),
         "busbw_gbps": _ratio(sums["moved"], sums["span"]),
@@ -245,7 +243,7 @@ def _sigma(
     each = np.hypot(complete.sigma_ns, compared.sigma_ns)[collective] * share
     total = np.bincount(groups.group_ids, each, len(groups))
     has_sigma = ~np.isnan(total)
-    return number(np.rint(np.where(has_sigma, total, 0)).astype(np.int64), _I64, has_sigma)
+    return number(np.rint(np.where(has_sigma, total, 0)).astype(np.int64), INT64, has_sigma)
 
 
 def _most(groups: Groups, compared: TransferBaseline, collective: Ints, share: Floats) -> pa.Array:
@@ -271,15 +269,15 @@ def _names(
     hosts = sorted(set(calls.hosts.of_rank.values()))
     size = np.rint(calls.moved[0][row]).astype(np.int64)
     makers = {
-        "rank": lambda: number(key, _I32, every),
-        "rail": lambda: number(key, _I32, every),
-        "node": lambda: text(key, pa.array(hosts, pa.string())),
-        "match": lambda: number(calls.match[row], _I64, every),
-        "aligned_start_ns": lambda: number(_last_start(complete)[first], _I64, every),
+        "rank": lambda: number(key, INT32, every),
+        "rail": lambda: number(key, INT32, every),
+        "node": lambda: text(key, pa.array(hosts, STRING)),
+        "match": lambda: number(calls.match[row], INT64, every),
+        "aligned_start_ns": lambda: number(_last_start(complete)[first], INT64, every),
         "scope": lambda: text(_scope(complete)[group], pa.array(_SCOPES)),
         "type": lambda: calls.table["type"].take(rows).combine_chunks(),
         "algorithm": lambda: calls.table["algorithm"].take(rows).combine_chunks(),
-        "size_bytes": lambda: number(size, _I64, every),
+        "size_bytes": lambda: number(size, INT64, every),
         "group": lambda: calls.table["group"].take(rows).combine_chunks(),
         "group_ranks": lambda: texts(
             [json.dumps(complete.members[k], separators=(",", ":")) for k in group.tolist()]
@@ -303,7 +301,9 @@ def _last_start(complete: CompleteCollectives) -> Ints:
 
 def _ratio(above: Floats, below: Floats) -> pa.Array:
     defined = below > 0
-    return number(np.divide(above, below, out=np.zeros(len(below)), where=defined), _F64, defined)
+    return number(
+        np.divide(above, below, out=np.zeros(len(below)), where=defined), FLOAT64, defined
+    )
 
 
 def _facts(

@@ -12,28 +12,26 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Heatmap
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.match import CollectiveRows
 from htk.quantities.derived.messages import one_row_a_message
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, size_facts
 
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 Pair = tuple[Any, Any]
 
 RETURNS = table(
-    from_rank=(_I32, "Sender; null per node."),
-    to_rank=(_I32, "Receiver; null per node."),
+    from_rank=(INT32, "Sender; null per node."),
+    to_rank=(INT32, "Receiver; null per node."),
     from_node=(TEXT, "Host of the sender, where known."),
     to_node=(TEXT, "Host of the receiver, where known."),
-    transfers=(_I64, "Messages, and parts of an all-to-all."),
-    sent_bytes=(_I64, "Bytes from one to the other."),
+    transfers=(INT64, "Messages, and parts of an all-to-all."),
+    sent_bytes=(INT64, "Bytes from one to the other."),
     transfer_ns=(
-        _I64,
+        INT64,
         "Their time, from last start to last end; of an all-to-all in proportion to bytes.",
     ),
-    undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
-    bandwidth_gbps=(_F64, "Bytes over transfer; null where some of that is undetermined."),
+    undetermined_ns=(INT64, "Wait or transfer, cannot be told: ranks or a match are missing."),
+    bandwidth_gbps=(FLOAT64, "Bytes over transfer; null where some of that is undetermined."),
 )
 
 

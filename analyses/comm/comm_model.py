@@ -6,13 +6,10 @@ import pyarrow as pa
 
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.errors import MissingTable
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.latency_bandwidth import fit
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, size_facts
 from htk.quantities.measures.transfers import Transfers, of_benchmarks, of_trace
-
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 
 RETURNS = table(
     basis=(
@@ -22,17 +19,20 @@ RETURNS = table(
     ),
     type=(TEXT, "all_reduce, all_gather, …"),
     level=(TEXT, "Within a node or across nodes, where known."),
-    group_size=(_I32, "Ranks."),
-    in_place=(pa.bool_(), "In place, for benchmarks."),
-    segment=(_I32, "Piece of the curve, smallest sizes first."),
-    from_bytes=(_I64, "Smallest size of the piece, as bandwidth counts it."),
-    to_bytes=(_I64, "Largest size of the piece."),
-    points=(_I32, "Transfers that it rests on."),
-    latency_us=(_F64, "α of t = α + W/β; null: one size alone does not tell it."),
-    bandwidth_gbps=(_F64, "β: bus bandwidth of large transfers; null where size does not matter."),
-    half_bandwidth_bytes=(_I64, "Size at which half of it is reached."),
-    residual_pct=(_F64, "Root mean square error of the fitted time."),
-    error_pct_max=(_F64, "Largest error of the fitted time."),
+    group_size=(INT32, "Ranks."),
+    in_place=(BOOL, "In place, for benchmarks."),
+    segment=(INT32, "Piece of the curve, smallest sizes first."),
+    from_bytes=(INT64, "Smallest size of the piece, as bandwidth counts it."),
+    to_bytes=(INT64, "Largest size of the piece."),
+    points=(INT32, "Transfers that it rests on."),
+    latency_us=(FLOAT64, "α of t = α + W/β; null: one size alone does not tell it."),
+    bandwidth_gbps=(
+        FLOAT64,
+        "β: bus bandwidth of large transfers; null where size does not matter.",
+    ),
+    half_bandwidth_bytes=(INT64, "Size at which half of it is reached."),
+    residual_pct=(FLOAT64, "Root mean square error of the fitted time."),
+    error_pct_max=(FLOAT64, "Largest error of the fitted time."),
 )
 
 

@@ -10,31 +10,28 @@ from htk.base.columns.groups import Groups
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import TWO_ROUNDS
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts
 from htk.quantities.measures.comm_split import split_of
 
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
-
 RETURNS = table(
-    rank=(_I32, "Global rank."),
+    rank=(INT32, "Global rank."),
     group=(TEXT, "Process group name; null where the trace names none."),
     group_desc=(TEXT, "Process group description."),
     group_ranks=(TEXT, "Its global ranks, compact JSON."),
-    group_size=(_I32, "Number of its ranks."),
+    group_size=(INT32, "Number of its ranks."),
     type=(TEXT, "all_reduce, all_gather, …"),
-    count=(_I64, "Calls."),
-    comm_ns=(_I64, "Sum of durations."),
-    shared_ns=(_I64, "The same, where an instant with several active is shared between them."),
-    exposed_ns=(_I64, "Of that: no compute ran."),
-    overlap_pct=(_F64, "Behind compute, of shared time."),
-    exposed_wait_ns=(_I64, "Exposed, and waiting for other ranks."),
-    exposed_transfer_ns=(_I64, "Exposed, and transferring."),
-    exposed_undetermined_ns=(_I64, "Exposed; waiting or transferring, cannot be told."),
+    count=(INT64, "Calls."),
+    comm_ns=(INT64, "Sum of durations."),
+    shared_ns=(INT64, "The same, where an instant with several active is shared between them."),
+    exposed_ns=(INT64, "Of that: no compute ran."),
+    overlap_pct=(FLOAT64, "Behind compute, of shared time."),
+    exposed_wait_ns=(INT64, "Exposed, and waiting for other ranks."),
+    exposed_transfer_ns=(INT64, "Exposed, and transferring."),
+    exposed_undetermined_ns=(INT64, "Exposed; waiting or transferring, cannot be told."),
     transfer_overlap_pct=(
-        _F64,
+        FLOAT64,
         "Transfer behind compute, of all transfer; null where most cannot be told from waiting.",
     ),
 )
@@ -83,20 +80,20 @@ def comm_overlap_by_group(
     moving = groups.sum(split.exposed_transfer)
     determined = transfer * (groups.sum(split.undetermined) <= transfer)
     columns = {
-        "rank": number(groups.keys[:, 0], _I32, groups.keys[:, 0] >= 0),
+        "rank": number(groups.keys[:, 0], INT32, groups.keys[:, 0] >= 0),
         "group": calls.table["group"].take(first),
         "group_desc": calls.table["group_desc"].take(first),
         "group_ranks": calls.table["group_ranks"].take(first),
-        "group_size": number(size, _I32, size > 0),
+        "group_size": number(size, INT32, size > 0),
         "type": calls.table["type"].take(first),
-        "count": number(groups.count, _I64),
-        "comm_ns": number(groups.sum(calls.duration[rows]), _I64),
-        "shared_ns": number(shared, _I64),
-        "exposed_ns": number(exposed, _I64),
+        "count": number(groups.count, INT64),
+        "comm_ns": number(groups.sum(calls.duration[rows]), INT64),
+        "shared_ns": number(shared, INT64),
+        "exposed_ns": number(exposed, INT64),
         "overlap_pct": percent(shared - exposed, shared),
-        "exposed_wait_ns": number(groups.sum(split.exposed_wait), _I64),
-        "exposed_transfer_ns": number(moving, _I64),
-        "exposed_undetermined_ns": number(groups.sum(split.exposed_undetermined), _I64),
+        "exposed_wait_ns": number(groups.sum(split.exposed_wait), INT64),
+        "exposed_transfer_ns": number(moving, INT64),
+        "exposed_undetermined_ns": number(groups.sum(split.exposed_undetermined), INT64),
         "transfer_overlap_pct": percent(transfer - moving, determined),
     }
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)

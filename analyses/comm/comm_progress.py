@@ -7,20 +7,17 @@ from htk.base.columns.arrow import codes_of, number, numbers, texts, valid
 from htk.base.columns.groups import Groups
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.spread import BY_GROUP
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import INT32, INT64, TEXT, table
 from htk.quantities.measures.desync import listed
-
-_I32, _I64 = pa.int32(), pa.int64()
 
 RETURNS = table(
     communicator=(TEXT, "NCCL's hash of the communicator."),
-    group_size=(_I32, "Ranks of the communicator."),
+    group_size=(INT32, "Ranks of the communicator."),
     type=(TEXT, "Collective type; null: ranks that did not answer."),
-    ranks_heard=(_I32, "Ranks that answered."),
-    count_max=(_I64, "Collectives that the furthest rank has enqueued."),
-    count_min=(_I64, "By the rank that is furthest behind."),
-    lag=(_I64, "Their difference."),
+    ranks_heard=(INT32, "Ranks that answered."),
+    count_max=(INT64, "Collectives that the furthest rank has enqueued."),
+    count_min=(INT64, "By the rank that is furthest behind."),
+    lag=(INT64, "Their difference."),
     lagging_ranks=(TEXT, "Ranks of the communicator that are behind, or silent: 0-2,7."),
     status=(TEXT, "What is wrong with them, where the service says."),
 )
@@ -63,10 +60,10 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
         ),
         "group_size": comm_counts["group_size"].take(first),
         "type": comm_counts["type"].take(first),
-        "ranks_heard": number(np.where(silent, 0, groups.count), _I32),
-        "count_max": number(most, _I64, ~silent),
-        "count_min": number(groups.min(count), _I64, ~silent),
-        "lag": number(most - groups.min(count), _I64, ~silent),
+        "ranks_heard": number(np.where(silent, 0, groups.count), INT32),
+        "count_max": number(most, INT64, ~silent),
+        "count_min": number(groups.min(count), INT64, ~silent),
+        "lag": number(most - groups.min(count), INT64, ~silent),
         "lagging_ranks": texts([listed(ranks) or None for ranks in late]),
         "status": texts(["; ".join(sorted(s)) or None for s in states]),
     }

@@ -12,39 +12,37 @@ from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.humanize import format_int_ranges
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import BOOL, INT32, INT64, STRING, TEXT, table
 from htk.quantities.derived.nccl_pairs import PROFILER
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.quantities.measures.proxy_time import DIRECTIONS, PARTS, ProxySteps, ProxyTime, proxy_time
 
-_I32, _I64, _BOOL = pa.int32(), pa.int64(), pa.bool_()
 PLUGIN = "profiler_plugin"
 _SEND, _RECEIVE = range(len(DIRECTIONS))
 _ONLY = {"peer_wait": _SEND, "network": _SEND, "data_wait": _RECEIVE, "flush": _RECEIVE}
 
 RETURNS = table(
-    rank=(_I32, "Global rank."),
+    rank=(INT32, "Global rank."),
     direction=(TEXT, "send or receive."),
-    peer=(_I32, "Global rank at the other end, or in the communicator, by channel and link."),
-    channel=(_I32, "Channel, by channel."),
-    match=(_I64, "Number of the collective over all ranks, by call and channel."),
+    peer=(INT32, "Global rank at the other end, or in the communicator, by channel and link."),
+    channel=(INT32, "Channel, by channel."),
+    match=(INT64, "Number of the collective over all ranks, by call and channel."),
     group=(TEXT, "Process group name, by call and channel."),
     type=(TEXT, "all_reduce, all_gather, …, by call and channel."),
     joined_by=(TEXT, "How the record of the proxy was found: time, order, sequence."),
-    guessed=(_BOOL, "It may be another call's (by link: of some call)."),
-    collectives=(_I64, "Collectives."),
-    aligned_start_ns=(_I64, "Start, on the common clock; of several the first."),
-    duration_ns=(_I64, "Duration of the collectives on the GPU."),
-    wait_ns=(_I64, "Of it waiting for other ranks."),
-    transfer_ns=(_I64, "Of it transfer."),
-    proxy_ns=(_I64, "Time in which the proxy had a step open in this direction."),
-    gpu_wait_ns=(_I64, "Of it waiting for the GPU: to fill a buffer, or to empty one."),
-    peer_wait_ns=(_I64, "Of it waiting until the receiver has room."),
-    network_ns=(_I64, "Of it waiting for the network to take what is sent."),
-    data_wait_ns=(_I64, "Of it waiting for data: for the sender or the network, cannot be told."),
-    flush_ns=(_I64, "Of it flushing received data to the GPU."),
-    steps=(_I64, "Buffers that were moved."),
+    guessed=(BOOL, "It may be another call's (by link: of some call)."),
+    collectives=(INT64, "Collectives."),
+    aligned_start_ns=(INT64, "Start, on the common clock; of several the first."),
+    duration_ns=(INT64, "Duration of the collectives on the GPU."),
+    wait_ns=(INT64, "Of it waiting for other ranks."),
+    transfer_ns=(INT64, "Of it transfer."),
+    proxy_ns=(INT64, "Time in which the proxy had a step open in this direction."),
+    gpu_wait_ns=(INT64, "Of it waiting for the GPU: to fill a buffer, or to empty one."),
+    peer_wait_ns=(INT64, "Of it waiting until the receiver has room."),
+    network_ns=(INT64, "Of it waiting for the network to take what is sent."),
+    data_wait_ns=(INT64, "Of it waiting for data: for the sender or the network, cannot be told."),
+    flush_ns=(INT64, "Of it flushing received data to the GPU."),
+    steps=(INT64, "Buffers that were moved."),
 )
 
 
@@ -72,7 +70,7 @@ def comm_proxy(
     order alone tells is marked as a guess. Each rank's proxy has a clock of its own: only its
     durations are used. Without the profiler, the plugin's own collectives.
     """
-    profiled = pc.any(pc.equal(collectives["source"].cast(pa.string()), PROFILER)).as_py()
+    profiled = pc.any(pc.equal(collectives["source"].cast(STRING), PROFILER)).as_py()
     source = PROFILER if profiled else PLUGIN
     of_source = pa.array(matching(collectives["source"], source.__eq__))
     rows = collectives.filter(of_source)
@@ -139,17 +137,17 @@ def _answer(calls: CollectiveCalls, records: pa.Table, steps: ProxySteps, by: st
     columns = {
         **_names(calls, records, first, by),
         "direction": text(direction[rows.first_row], pa.array(DIRECTIONS)),
-        "collectives": number(rows.count, _I64),
+        "collectives": number(rows.count, INT64),
         "guessed": boolean(rows.max(guessed.astype(np.int64)) > 0),
         **_times(calls, call, rows),
         **_spent(spent, direction, rows, steps),
     }
     if by != "call":
         own_peer = peer[groups.first_row][rows.first_row]
-        columns["peer"] = number(own_peer, _I32, own_peer != NONE)
+        columns["peer"] = number(own_peer, INT32, own_peer != NONE)
     if by == "channel":
         own_channel = steps.channel[groups.first_row]
-        columns["channel"] = number(own_channel, _I32, own_channel != NONE)
+        columns["channel"] = number(own_channel, INT32, own_channel != NONE)
     arrays = [columns.get(f.name, pa.nulls(len(rows), f.type)) for f in RETURNS]
     answer = pa.table(arrays, schema=RETURNS)
     outside = rows.sum(spent.open_ns - spent.part_ns[:, PARTS.index("gpu_wait")])
@@ -172,11 +170,11 @@ def _names(
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
     """Return who each row is of, from its first call."""
     rank = calls.rows.rank[first]
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {"rank": number(rank, _I32, rank >= 0)}
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {"rank": number(rank, INT32, rank >= 0)}
     if by != "link":
         taken = pa.array(first)
         match = calls.match[first]
-        columns["match"] = number(match, _I64, match != NONE)
+        columns["match"] = number(match, INT64, match != NONE)
         columns |= {name: calls.table[name].take(taken) for name in ("group", "type")}
         columns["joined_by"] = records["joined_by"].take(taken)
     return columns
@@ -190,10 +188,10 @@ def _times(calls: CollectiveCalls, call: Ints, rows: Groups) -> dict[str, pa.Arr
     every = rows.min(timed.astype(np.int64)) > 0
     waited = rows.min(has_wait.astype(np.int64)) > 0
     return {
-        "aligned_start_ns": number(rows.min(start), _I64, every),
-        "duration_ns": number(rows.sum(duration), _I64, every),
-        "wait_ns": number(rows.sum(calls.waits.wait[call]), _I64, waited),
-        "transfer_ns": number(rows.sum(calls.waits.transfer[call]), _I64, waited),
+        "aligned_start_ns": number(rows.min(start), INT64, every),
+        "duration_ns": number(rows.sum(duration), INT64, every),
+        "wait_ns": number(rows.sum(calls.waits.wait[call]), INT64, waited),
+        "transfer_ns": number(rows.sum(calls.waits.transfer[call]), INT64, waited),
     }
 
 
@@ -204,13 +202,13 @@ def _spent(
     to record that a sender waits for its peer."""
     every = np.ones(len(rows), bool)
     columns = {
-        "proxy_ns": number(rows.sum(spent.open_ns), _I64, every),
-        "steps": number(rows.sum(spent.steps), _I64, every),
+        "proxy_ns": number(rows.sum(spent.open_ns), INT64, every),
+        "steps": number(rows.sum(spent.steps), INT64, every),
     }
     of_row = direction[rows.first_row]
     for k, part in enumerate(PARTS):
         has: Mask = of_row == _ONLY.get(part, of_row)
         if part == "peer_wait":
             has = has & bool((steps.part == k).any())
-        columns[f"{part}_ns"] = number(rows.sum(spent.part_ns[:, k]), _I64, has)
+        columns[f"{part}_ns"] = number(rows.sum(spent.part_ns[:, k]), INT64, has)
     return columns

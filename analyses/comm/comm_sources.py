@@ -6,31 +6,28 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, matching, number, numbers, texts, truths
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.errors import MissingTable
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import BOOL, INT32, INT64, TEXT, table
 from htk.quantities.derived.nccl_pairs import PROFILER
 
-_I32, _I64 = pa.int32(), pa.int64()
-
 RETURNS = table(
-    rank=(_I32, "Global rank."),
-    event=(_I64, "Row of the event in its rank's trace."),
+    rank=(INT32, "Global rank."),
+    event=(INT64, "Row of the event in its rank's trace."),
     group=(TEXT, "Process group name."),
     type=(TEXT, "all_reduce, all_gather, …"),
-    in_bytes=(_I64, "Bytes in."),
-    start_ns=(_I64, "Start, as the profiler says."),
-    duration_ns=(_I64, "Duration, as the profiler says."),
+    in_bytes=(INT64, "Bytes in."),
+    start_ns=(INT64, "Start, as the profiler says."),
+    duration_ns=(INT64, "Duration, as the profiler says."),
     joined_by=(TEXT, "How the other record was found: time, order, sequence, or type and size."),
-    guessed=(pa.bool_(), "It may be another call's: order alone tells which it is."),
+    guessed=(BOOL, "It may be another call's: order alone tells which it is."),
     facts_from=(TEXT, "Who knows: inspector, profiler_plugin, nccl_debug, …"),
     communicator=(TEXT, "NCCL's hash of the communicator."),
-    seq=(_I64, "Sequence number in that record."),
-    source_duration_ns=(_I64, "Duration, as that record says."),
+    seq=(INT64, "Sequence number in that record."),
+    source_duration_ns=(INT64, "Duration, as that record says."),
     algorithm=(TEXT, "RING, TREE, …"),
     protocol=(TEXT, "LL, LL128, SIMPLE."),
-    channels=(_I32, "Channels used."),
-    channel_ns_min=(_I64, "Shortest time of a channel."),
-    channel_ns_max=(_I64, "Longest time of a channel."),
+    channels=(INT32, "Channels used."),
+    channel_ns_min=(INT64, "Shortest time of a channel."),
+    channel_ns_max=(INT64, "Longest time of a channel."),
 )
 
 
@@ -52,7 +49,7 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     length = numbers(joined["end_ns"], -1) - numbers(joined["start_ns"], 0)
     hashes = facts["comm_hash"].to_pylist()
     columns = {
-        "duration_ns": number(length, _I64, length >= 0),
+        "duration_ns": number(length, INT64, length >= 0),
         "communicator": texts([f"{h:#x}" if h else None for h in hashes]),
     }
     columns |= {n: joined[n] for n in ("rank", "event", "group", "type", "in_bytes", "start_ns")}

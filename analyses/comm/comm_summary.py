@@ -11,8 +11,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import FLOAT64, INT32, INT64, STRING, TEXT, table
 from htk.physics.detected import devices
 from htk.physics.link_rates import group_gbps, scale_up_gbps
 from htk.quantities.measures.breakdown import percent
@@ -20,35 +19,33 @@ from htk.quantities.measures.collective_calls import CollectiveCalls, match_fact
 from htk.quantities.measures.comm_split import split_of
 from htk.quantities.measures.node_traffic import node_traffic
 
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
-
 RETURNS = table(
     type=(TEXT, "all_reduce, all_gather, …"),
     group=(TEXT, "Process group name."),
     group_desc=(TEXT, "Process group description."),
     group_ranks=(TEXT, "Its global ranks, compact JSON."),
-    group_size=(_I32, "Number of its ranks."),
+    group_size=(INT32, "Number of its ranks."),
     scope=(TEXT, "Within a node or across nodes, where hosts are known."),
-    size_from_bytes=(_I64, "Smallest size of the bucket, as bandwidth counts it; null: unknown."),
-    size_to_bytes=(_I64, "Largest size of the bucket."),
-    count=(_I64, "Calls, of all ranks."),
-    collectives=(_I64, "Collectives: calls of several ranks that are one count once."),
-    in_bytes=(_I64, "Bytes in, of all ranks."),
-    within_node_bytes=(_I64, "Bytes sent to ranks of the same node."),
-    across_nodes_bytes=(_I64, "Bytes sent to other nodes; a ring enters each node once."),
-    comm_ns=(_I64, "Sum of durations, of all ranks."),
-    shared_ns=(_I64, "The same, where an instant with several of a device active is shared."),
-    exposed_ns=(_I64, "Of that: no compute ran on the device."),
-    wait_ns=(_I64, "Waiting for other ranks, in matched ones."),
-    transfer_ns=(_I64, "The rest of matched ones; at least, where ranks are not recorded."),
-    undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
-    exposed_pct=(_F64, "Exposed, of shared time."),
-    busbw_gbps_p50=(_F64, "Median bus bandwidth, from last start to last end."),
+    size_from_bytes=(INT64, "Smallest size of the bucket, as bandwidth counts it; null: unknown."),
+    size_to_bytes=(INT64, "Largest size of the bucket."),
+    count=(INT64, "Calls, of all ranks."),
+    collectives=(INT64, "Collectives: calls of several ranks that are one count once."),
+    in_bytes=(INT64, "Bytes in, of all ranks."),
+    within_node_bytes=(INT64, "Bytes sent to ranks of the same node."),
+    across_nodes_bytes=(INT64, "Bytes sent to other nodes; a ring enters each node once."),
+    comm_ns=(INT64, "Sum of durations, of all ranks."),
+    shared_ns=(INT64, "The same, where an instant with several of a device active is shared."),
+    exposed_ns=(INT64, "Of that: no compute ran on the device."),
+    wait_ns=(INT64, "Waiting for other ranks, in matched ones."),
+    transfer_ns=(INT64, "The rest of matched ones; at least, where ranks are not recorded."),
+    undetermined_ns=(INT64, "Wait or transfer, cannot be told: ranks or a match are missing."),
+    exposed_pct=(FLOAT64, "Exposed, of shared time."),
+    busbw_gbps_p50=(FLOAT64, "Median bus bandwidth, from last start to last end."),
     bandwidth_over=(TEXT, "all ranks; own duration: no other rank is known; or both."),
-    busbw_gbps_p10=(_F64, "A tenth were slower."),
-    busbw_gbps_p90=(_F64, "A tenth were faster."),
-    duration_busbw_gbps_p50=(_F64, "Median bus bandwidth over the duration, with waiting."),
-    link_pct_p50=(_F64, "Median, of the GPU's links within its node (or the rate given)."),
+    busbw_gbps_p10=(FLOAT64, "A tenth were slower."),
+    busbw_gbps_p90=(FLOAT64, "A tenth were faster."),
+    duration_busbw_gbps_p50=(FLOAT64, "Median bus bandwidth over the duration, with waiting."),
+    link_pct_p50=(FLOAT64, "Median, of the GPU's links within its node (or the rate given)."),
 )
 
 
@@ -122,17 +119,17 @@ def comm_summary(
         "transfer_ns": waits,
         "undetermined_ns": groups.max(calls.rows.timed.astype(np.int64)) > 0,
     }
-    columns = {name: number(values, _I64, known_by.get(name)) for name, values in sums.items()}
+    columns = {name: number(values, INT64, known_by.get(name)) for name, values in sums.items()}
     columns |= {
         "type": calls.table["type"].take(first),
         **{
             name: calls.table[name].take(first) if by != "type" else _nothing(groups)
             for name in ("group", "group_desc", "group_ranks")
         },
-        "group_size": number(groups.keys[:, 2], _I32, groups.keys[:, 2] > 0),
+        "group_size": number(groups.keys[:, 2], INT32, groups.keys[:, 2] > 0),
         "scope": text(groups.keys[:, 3], scope_names),
-        "size_from_bytes": number(low, _I64, has_size),
-        "size_to_bytes": number(2 * low - 1, _I64, has_size),
+        "size_from_bytes": number(low, INT64, has_size),
+        "size_to_bytes": number(2 * low - 1, INT64, has_size),
         "exposed_pct": percent(sums["exposed_ns"], sums["shared_ns"]),
         **_speeds(calls, groups, size * factor, _limits(calls, groups, intra_gbps, inter_gbps)),
     }
@@ -142,7 +139,7 @@ def comm_summary(
 
 
 def _nothing(groups: Groups) -> pa.Array:
-    return text(np.full(len(groups), NONE), pa.array([], pa.string()))
+    return text(np.full(len(groups), NONE), pa.array([], STRING))
 
 
 def _spread(groups: Groups, rows: Ints, values: Ints) -> Ints:
@@ -169,12 +166,12 @@ def _speeds(
     columns = {}
     span = _quantiles(groups, once, moved, calls.span)
     for name, values in zip(("p10", "p50", "p90"), span, strict=True):
-        columns[f"busbw_gbps_{name}"] = number(values, _F64, ~np.isnan(values))
+        columns[f"busbw_gbps_{name}"] = number(values, FLOAT64, ~np.isnan(values))
     over_duration = _quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
-    columns["duration_busbw_gbps_p50"] = number(over_duration, _F64, ~np.isnan(over_duration))
+    columns["duration_busbw_gbps_p50"] = number(over_duration, FLOAT64, ~np.isnan(over_duration))
     share = 100 * span[1] / limit
     columns["bandwidth_over"] = _bandwidth_over(calls, groups, once, moved)
-    columns["link_pct_p50"] = number(share, _F64, ~np.isnan(share))
+    columns["link_pct_p50"] = number(share, FLOAT64, ~np.isnan(share))
     return columns
 
 

@@ -11,51 +11,49 @@ from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import TWO_ROUNDS
-from htk.base.schema import table
+from htk.base.schema import FLOAT64, INT32, INT64, table
 from htk.quantities.derived.unrecorded import least_transfer_ns
 from htk.quantities.measures.blame import blame
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts
 from htk.quantities.measures.comm_split import split_of
 
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
-
 RETURNS = table(
-    rank=(_I32, "Global rank."),
-    collectives=(_I64, "Collectives with times."),
-    matched=(_I64, "Of those: wait and transfer are known."),
-    comm_ns=(_I64, "Sum of their durations."),
-    wait_ns=(_I64, "Waiting for ranks that came later, in matched ones: time lost to others."),
+    rank=(INT32, "Global rank."),
+    collectives=(INT64, "Collectives with times."),
+    matched=(INT64, "Of those: wait and transfer are known."),
+    comm_ns=(INT64, "Sum of their durations."),
+    wait_ns=(INT64, "Waiting for ranks that came later, in matched ones: time lost to others."),
     transfer_ns=(
-        _I64,
+        INT64,
         "The rest of matched ones; at least, where ranks are not recorded.",
     ),
-    undetermined_ns=(_I64, "Wait or transfer, cannot be told: ranks or a match are missing."),
-    wait_pct=(_F64, "Wait, of the duration of matched ones; at least, where ranks are missing."),
+    undetermined_ns=(INT64, "Wait or transfer, cannot be told: ranks or a match are missing."),
+    wait_pct=(FLOAT64, "Wait, of the duration of matched ones; at least, where ranks are missing."),
     transfer_low_ns=(
-        _I64,
+        INT64,
         "Transfer of all, at least: of an unmatched one its bytes at the full rate of the links.",
     ),
-    transfer_high_ns=(_I64, "Transfer of all, at most: of an unmatched one all of its duration."),
-    arrived_last=(_I64, "Collectives that it came to last, and that all ranks' recordings hold."),
+    transfer_high_ns=(INT64, "Transfer of all, at most: of an unmatched one all of its duration."),
+    arrived_last=(INT64, "Collectives that it came to last, and that all ranks' recordings hold."),
     times_blamed=(
-        _I64,
+        INT64,
         "Collectives in which the others waited for its own time, or for ranks that it held up.",
     ),
     lateness_ns=(
-        _I64,
+        INT64,
         "Its own time beyond the fastest rank's, where it is blamed, collective by collective; "
         "stragglers limits it to its excess in all.",
     ),
-    cost_to_others_ns=(_I64, "What all others waited in those, added up over them."),
-    exposed_wait_ns=(_I64, "Waiting while no compute ran."),
-    exposed_transfer_ns=(_I64, "Transferring while no compute ran."),
+    cost_to_others_ns=(INT64, "What all others waited in those, added up over them."),
+    exposed_wait_ns=(INT64, "Waiting while no compute ran."),
+    exposed_transfer_ns=(INT64, "Transferring while no compute ran."),
     exposed_undetermined_ns=(
-        _I64,
+        INT64,
         "Waiting or transferring, cannot be told, without compute.",
     ),
     transfer_overlap_pct=(
-        _F64,
+        FLOAT64,
         "Transfer behind compute, of all transfer; null where most cannot be told from waiting.",
     ),
 )
@@ -123,8 +121,8 @@ def comm_wait(
     }
     on_gpu = by_rank.sum(split.transfer)
     matched_ns = by_rank.sum(np.where(matched, duration, 0))
-    columns = {name: number(values, _I64) for name, values in sums.items()}
-    columns["rank"] = number(by_rank.keys.ravel(), _I32)
+    columns = {name: number(values, INT64) for name, values in sums.items()}
+    columns["rank"] = number(by_rank.keys.ravel(), INT32)
     columns["wait_pct"] = percent(sums["wait_ns"], matched_ns)
     determined = on_gpu * (by_rank.sum(split.undetermined) <= on_gpu)
     columns["transfer_overlap_pct"] = percent(on_gpu - sums["exposed_transfer_ns"], determined)

@@ -6,8 +6,7 @@ import pyarrow as pa
 
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.errors import MissingTable
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import INT64, TEXT, table
 from htk.quantities.measures.desync import listed
 from htk.quantities.measures.post_mortem.verdict import gather, judge
 
@@ -23,7 +22,7 @@ RETURNS = table(
     group=(TEXT, "Process group name."),
     group_desc=(TEXT, "Process group description."),
     group_ranks=(TEXT, "Its global ranks, compact JSON."),
-    seq=(pa.int64(), "Sequence number of the call; for messages, their number between two ranks."),
+    seq=(INT64, "Sequence number of the call; for messages, their number between two ranks."),
     type=(TEXT, "What the call was."),
     source=(TEXT, "Who shows it: flight_recorder, watchdog, nccl_debug, ras, python_stacks, …"),
     text=(TEXT, "The finding in words."),

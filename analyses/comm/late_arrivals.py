@@ -10,36 +10,33 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import BOOL, INT32, INT64, TEXT, table
 from htk.quantities.measures.blame import blame
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 
-_I32, _I64 = pa.int32(), pa.int64()
-
 RETURNS = table(
-    match=(_I64, "Number of the collective over all ranks."),
+    match=(INT64, "Number of the collective over all ranks."),
     group=(TEXT, "Process group name."),
     group_ranks=(TEXT, "Its global ranks, compact JSON."),
     type=(TEXT, "all_reduce, all_gather, …"),
-    in_bytes=(_I64, "Bytes in, of its first row."),
-    members_expected=(_I32, "Ranks of the group."),
-    members_present=(_I32, "Ranks that it was found on."),
-    last_rank=(_I32, "The rank that started last."),
+    in_bytes=(INT64, "Bytes in, of its first row."),
+    members_expected=(INT32, "Ranks of the group."),
+    members_present=(INT32, "Ranks that it was found on."),
+    last_rank=(INT32, "The rank that started last."),
     blamed_rank=(
-        _I32,
+        INT32,
         "Whom the others waited for: the most own time since the last collective; or who held up "
         "that rank in another group.",
     ),
-    held_up_rank=(_I32, "The rank that was late, but held up by other groups; null: by its own."),
-    lateness_ns=(_I64, "The late rank's own time, less the smallest; null at the first one."),
-    wait_total_ns=(_I64, "What all ranks waited."),
-    wait_ns_max=(_I64, "What the first one waited."),
-    span_ns=(_I64, "Last end less last start; null where ranks are not recorded."),
-    wait_ns_sigma=(_I64, "Standard deviation of the first one's wait that the clocks leave."),
-    start_ns=(_I64, "Start on the rank that started last, as recorded."),
-    aligned_start_ns=(_I64, "The same on the common clock: the latest start."),
-    before_window=(pa.bool_(), "Began before the recording of some rank: blamed on nobody."),
+    held_up_rank=(INT32, "The rank that was late, but held up by other groups; null: by its own."),
+    lateness_ns=(INT64, "The late rank's own time, less the smallest; null at the first one."),
+    wait_total_ns=(INT64, "What all ranks waited."),
+    wait_ns_max=(INT64, "What the first one waited."),
+    span_ns=(INT64, "Last end less last start; null where ranks are not recorded."),
+    wait_ns_sigma=(INT64, "Standard deviation of the first one's wait that the clocks leave."),
+    start_ns=(INT64, "Start on the rank that started last, as recorded."),
+    aligned_start_ns=(INT64, "The same on the common clock: the latest start."),
+    before_window=(BOOL, "Began before the recording of some rank: blamed on nobody."),
 )
 
 
@@ -81,23 +78,23 @@ def late_arrivals(
     latest, longest = (_largest(members, chosen, v[chosen]) for v in (aligned, calls.waits.wait))
     sigma = numbers(calls.matches["wait_ns_sigma"], -1)
     columns = {
-        "match": number(calls.match[first], _I64),
+        "match": number(calls.match[first], INT64),
         "group": calls.table["group"].take(pa.array(first)),
         "group_ranks": calls.table["group_ranks"].take(pa.array(first)),
         "type": calls.table["type"].take(pa.array(first)),
         "in_bytes": calls.table["in_bytes"].take(pa.array(first)),
         "members_expected": calls.matches["members_expected"].take(pa.array(first)),
         "members_present": calls.matches["members_present"].take(pa.array(first)),
-        "last_rank": number(last, _I32, last >= 0),
-        "blamed_rank": number(who, _I32, who >= 0),
-        "held_up_rank": number(late, _I32, late >= 0),
-        "lateness_ns": number(by, _I64, by >= 0),
-        "wait_total_ns": number(total, _I64),
-        "wait_ns_max": number(members.max(wait), _I64),
-        "span_ns": number(span, _I64, span >= 0),
-        "wait_ns_sigma": number(sigma[longest], _I64, sigma[longest] >= 0),
-        "start_ns": number(calls.rows.start[latest], _I64),
-        "aligned_start_ns": number(aligned[latest], _I64),
+        "last_rank": number(last, INT32, last >= 0),
+        "blamed_rank": number(who, INT32, who >= 0),
+        "held_up_rank": number(late, INT32, late >= 0),
+        "lateness_ns": number(by, INT64, by >= 0),
+        "wait_total_ns": number(total, INT64),
+        "wait_ns_max": number(members.max(wait), INT64),
+        "span_ns": number(span, INT64, span >= 0),
+        "wait_ns_sigma": number(sigma[longest], INT64, sigma[longest] >= 0),
+        "start_ns": number(calls.rows.start[latest], INT64),
+        "aligned_start_ns": number(aligned[latest], INT64),
         "before_window": boolean(truths(calls.matches["before_window"])[first]),
     }
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)

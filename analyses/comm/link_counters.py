@@ -12,8 +12,7 @@ from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Line
 from htk.base.errors import MissingTable
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import FLOAT64, INT32, INT64, STRING, TEXT, table
 from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
     clock_facts,
@@ -23,7 +22,6 @@ from htk.quantities.measures.collective_calls import (
 from htk.quantities.measures.counted_links import CountedIntervals, counted_intervals, moved_within
 from htk.quantities.measures.node_traffic import node_traffic
 
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
 _SENT = "sent"
 _NETWORKS = ("infiniband", "ethernet")
 
@@ -32,19 +30,19 @@ RETURNS = table(
     link=(TEXT, "nvlink, pcie, infiniband or ethernet."),
     direction=(TEXT, "sent or received."),
     port=(TEXT, "Adapter and port, or the GPU's device, by port."),
-    rank=(_I32, "Rank on that GPU, by port."),
-    ports=(_I64, "Ports or GPUs that are added up."),
-    start_ns=(_I64, "Start of the interval between two samples."),
-    end_ns=(_I64, "End of the interval."),
-    recorded_pct=(_F64, "Share of the interval that the trace covers."),
-    counted_bytes=(_I64, "Bytes that the counters saw."),
-    counted_gbps=(_F64, "The same over the interval."),
+    rank=(INT32, "Rank on that GPU, by port."),
+    ports=(INT64, "Ports or GPUs that are added up."),
+    start_ns=(INT64, "Start of the interval between two samples."),
+    end_ns=(INT64, "End of the interval."),
+    recorded_pct=(FLOAT64, "Share of the interval that the trace covers."),
+    counted_bytes=(INT64, "Bytes that the counters saw."),
+    counted_gbps=(FLOAT64, "The same over the interval."),
     collective_bytes=(
-        _I64,
+        INT64,
         "Bytes that collectives sent over such links meanwhile.",
     ),
-    collective_gbps=(_F64, "The same over the interval."),
-    collectives_pct=(_F64, "Bytes of collectives, of those counted."),
+    collective_gbps=(FLOAT64, "The same over the interval."),
+    collectives_pct=(FLOAT64, "Bytes of collectives, of those counted."),
 )
 
 
@@ -177,20 +175,20 @@ def _answer(rows: _Rows, calls: CollectiveCalls, by: str, begin: int, finish: in
     has = ~np.isnan(moved)
     share = np.divide(100 * moved, rows.counted, out=np.zeros(len(rows)), where=rows.counted > 0)
     columns = {
-        "host": text(rows.host, pa.array(rows.names["host"], pa.string())),
-        "link": text(rows.link, pa.array(rows.names["link"], pa.string())),
-        "direction": text(rows.direction, pa.array(rows.names["direction"], pa.string())),
-        "port": text(rows.port, pa.array(rows.names["port"], pa.string())),
-        "rank": number(rank, _I32, rank != NONE),
-        "ports": number(rows.ports, _I64),
-        "start_ns": number(rows.start_ns, _I64),
-        "end_ns": number(rows.end_ns, _I64),
-        "recorded_pct": number(100 * np.maximum(overlap, 0) / length, _F64),
-        "counted_bytes": number(np.rint(rows.counted).astype(np.int64), _I64),
-        "counted_gbps": number(rows.counted / length, _F64),
-        "collective_bytes": number(np.rint(np.nan_to_num(moved)).astype(np.int64), _I64, has),
-        "collective_gbps": number(np.nan_to_num(moved) / length, _F64, has),
-        "collectives_pct": number(np.nan_to_num(share), _F64, has & (rows.counted > 0)),
+        "host": text(rows.host, pa.array(rows.names["host"], STRING)),
+        "link": text(rows.link, pa.array(rows.names["link"], STRING)),
+        "direction": text(rows.direction, pa.array(rows.names["direction"], STRING)),
+        "port": text(rows.port, pa.array(rows.names["port"], STRING)),
+        "rank": number(rank, INT32, rank != NONE),
+        "ports": number(rows.ports, INT64),
+        "start_ns": number(rows.start_ns, INT64),
+        "end_ns": number(rows.end_ns, INT64),
+        "recorded_pct": number(100 * np.maximum(overlap, 0) / length, FLOAT64),
+        "counted_bytes": number(np.rint(rows.counted).astype(np.int64), INT64),
+        "counted_gbps": number(rows.counted / length, FLOAT64),
+        "collective_bytes": number(np.rint(np.nan_to_num(moved)).astype(np.int64), INT64, has),
+        "collective_gbps": number(np.nan_to_num(moved) / length, FLOAT64, has),
+        "collectives_pct": number(np.nan_to_num(share), FLOAT64, has & (rows.counted > 0)),
     }
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     order = np.lexsort(

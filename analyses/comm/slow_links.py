@@ -9,8 +9,7 @@ import pyarrow as pa
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.humanize import format_int_ranges, pluralize
-from htk.base.schema import table
-from htk.base.schema.columns import TEXT
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
 from htk.quantities.measures.link_paces import LinkPaces, judged_calls, reasons_not_judged
 from htk.quantities.measures.slow_links import (
@@ -29,20 +28,18 @@ from htk.quantities.measures.slow_links import (
 )
 from htk.quantities.measures.transfer_times import UNKNOWN, USUAL, LinkRates
 
-_I32, _I64, _F64 = pa.int32(), pa.int64(), pa.float64()
-
 RETURNS = table(
     suspect=(TEXT, "What is slow: an adapter, a link, a node's, a GPU's, a path, the network."),
-    probability=(_F64, "That it is this, or one of those that cannot be told from it."),
+    probability=(FLOAT64, "That it is this, or one of those that cannot be told from it."),
     may_be=(TEXT, "All that the same calls fit, each with its probability, compact JSON."),
-    slowdown=(_F64, "Factor by which the bytes of the transfers that use it take longer."),
+    slowdown=(FLOAT64, "Factor by which the bytes of the transfers that use it take longer."),
     direction=(TEXT, "From which rank to which, of messages that go one way."),
-    busbw_gbps=(_F64, "Bus bandwidth of those transfers; of several kinds, of the slowest."),
-    expected_gbps=(_F64, "That of like groups that do not use it, else of such links usually."),
+    busbw_gbps=(FLOAT64, "Bus bandwidth of those transfers; of several kinds, of the slowest."),
+    expected_gbps=(FLOAT64, "That of like groups that do not use it, else of such links usually."),
     compared_with=(TEXT, "like groups, data sheet, usual installations, given."),
-    group_count=(_I32, "Groups of ranks that use it."),
-    collectives=(_I64, "Collectives of that bandwidth, which it was seen in."),
-    excess_ns=(_I64, "What those take longer, added up over them."),
+    group_count=(INT32, "Groups of ranks that use it."),
+    collectives=(INT64, "Collectives of that bandwidth, which it was seen in."),
+    excess_ns=(INT64, "What those take longer, added up over them."),
     slow_ranks=(TEXT, "Ranks of those groups: late for it, not stragglers. Compact JSON."),
     test=(TEXT, "What would decide it."),
 )

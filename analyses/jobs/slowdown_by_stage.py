@@ -9,22 +9,22 @@ from htk.base.columns.arrow import number
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
-from htk.base.schema import table
+from htk.base.schema import FLOAT64, INT32, table
 from htk.quantities.straggler.answer import Question
 from htk.quantities.straggler.job import Block
 from htk.quantities.straggler.program import BACKWARD, FORWARD
 from htk.quantities.straggler.slowdown import slowdown, steps_by_stage
 
 RETURNS = table(
-    stage=(pa.int32(), "Pipeline stage."),
-    slowdown=(pa.float64(), "Of the job if only this stage took as long as it did."),
+    stage=(INT32, "Pipeline stage."),
+    slowdown=(FLOAT64, "Of the job if only this stage took as long as it did."),
     excess_ms=(
-        pa.float64(),
+        FLOAT64,
         "What it alone costs a step; negative: it is shorter than others.",
     ),
-    forward_ms_mean=(pa.float64(), "Mean forward of a micro-batch and chunk."),
-    backward_ms_mean=(pa.float64(), "Mean backward of a micro-batch and chunk."),
-    compute_pct=(pa.float64(), "Its compute, of the mean stage's."),
+    forward_ms_mean=(FLOAT64, "Mean forward of a micro-batch and chunk."),
+    backward_ms_mean=(FLOAT64, "Mean backward of a micro-batch and chunk."),
+    compute_pct=(FLOAT64, "Its compute, of the mean stage's."),
 )
 
 

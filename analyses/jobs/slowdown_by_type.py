@@ -7,7 +7,7 @@ from htk.base.columns.arrow import number, texts
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.base.schema.operation_types import LABELS
 from htk.quantities.straggler.answer import Question
 from htk.quantities.straggler.job import Block, labels_of
@@ -16,14 +16,14 @@ from htk.quantities.straggler.slowdown import slowdown, steps_by_type
 
 RETURNS = table(
     type=(TEXT, "Type of operation; sends and receives of a pass together."),
-    slowdown=(pa.float64(), "Of the job if only these operations took as long as they did."),
-    excess_ms=(pa.float64(), "What they alone cost a step."),
-    count=(pa.int64(), "How many were recorded."),
-    duration_ms_mean=(pa.float64(), "Mean duration; of communication once all have come."),
-    duration_ms_p50=(pa.float64(), "Median of the same."),
-    duration_ms_p99=(pa.float64(), "99th percentile of the same."),
-    launch_delay_ms_mean=(pa.float64(), "Mean time after all they waited for: the host was late."),
-    blocked_ms_mean=(pa.float64(), "Mean time in which they waited for others to come."),
+    slowdown=(FLOAT64, "Of the job if only these operations took as long as they did."),
+    excess_ms=(FLOAT64, "What they alone cost a step."),
+    count=(INT64, "How many were recorded."),
+    duration_ms_mean=(FLOAT64, "Mean duration; of communication once all have come."),
+    duration_ms_p50=(FLOAT64, "Median of the same."),
+    duration_ms_p99=(FLOAT64, "99th percentile of the same."),
+    launch_delay_ms_mean=(FLOAT64, "Mean time after all they waited for: the host was late."),
+    blocked_ms_mean=(FLOAT64, "Mean time in which they waited for others to come."),
 )
 
 

@@ -6,21 +6,21 @@ import pyarrow as pa
 from htk.base.columns.arrow import number
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Heatmap
-from htk.base.schema import table
+from htk.base.schema import FLOAT64, INT32, INT64, table
 from htk.quantities.straggler.answer import Question
 from htk.quantities.straggler.causes import Causes
 from htk.quantities.straggler.slowdown import slowdown, steps_by_worker
 
 RETURNS = table(
-    dp_rank=(pa.int32(), "Data-parallel rank."),
-    stage=(pa.int32(), "Pipeline stage."),
-    rank=(pa.int32(), "Global rank (of several that share each layer the lowest)."),
-    slowdown=(pa.float64(), "Of the job if only this worker took as long as it did."),
-    excess_ms=(pa.float64(), "What it alone costs a step."),
-    dp_rank_slowdown=(pa.float64(), "Of the job if only its data-parallel rank did, all stages."),
-    slowdown_bound=(pa.float64(), "Lesser of its data-parallel rank's and its stage's slowdown."),
-    slowest_steps=(pa.int64(), "Steps in which it was the slowest worker, by 1 % or more."),
-    longest_run=(pa.int64(), "Most recorded steps on end in which it was."),
+    dp_rank=(INT32, "Data-parallel rank."),
+    stage=(INT32, "Pipeline stage."),
+    rank=(INT32, "Global rank (of several that share each layer the lowest)."),
+    slowdown=(FLOAT64, "Of the job if only this worker took as long as it did."),
+    excess_ms=(FLOAT64, "What it alone costs a step."),
+    dp_rank_slowdown=(FLOAT64, "Of the job if only its data-parallel rank did, all stages."),
+    slowdown_bound=(FLOAT64, "Lesser of its data-parallel rank's and its stage's slowdown."),
+    slowest_steps=(INT64, "Steps in which it was the slowest worker, by 1 % or more."),
+    longest_run=(INT64, "Most recorded steps on end in which it was."),
 )
 
 _NOTABLE = 1.01
@@ -56,7 +56,7 @@ def slowdown_by_worker(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Ta
         "longest_run": _longest_runs(top, job.rank.size),
     }
     arrays = [
-        number(job.rank.ravel(), pa.int32(), job.rank.ravel() >= 0)
+        number(job.rank.ravel(), INT32, job.rank.ravel() >= 0)
         if f.name == "rank"
         else number(columns[f.name].ravel(), f.type)
         for f in RETURNS

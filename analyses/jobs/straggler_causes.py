@@ -8,17 +8,17 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import boolean, number, texts, valid
 from htk.base.core.analysis import analysis
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, TEXT, table
 from htk.quantities.straggler.answer import Question
 from htk.quantities.straggler.causes import LENGTHS, SLOW, VARIES, Causes
 
 RETURNS = table(
     cause=(TEXT, "worker, stage_split, sequence_lengths, communication or late_host."),
-    likely=(pa.bool_(), "The one that explains most, if the job straggles and its metric holds."),
-    explains_pct=(pa.float64(), "Share of the slowdown that goes without it; they overlap."),
+    likely=(BOOL, "The one that explains most, if the job straggles and its metric holds."),
+    explains_pct=(FLOAT64, "Share of the slowdown that goes without it; they overlap."),
     metric=(TEXT, "What tells it: M_W, M_S, correlation of forward and backward, …"),
-    value=(pa.float64(), "Value of the metric; null: it cannot be told from these rows."),
-    threshold=(pa.float64(), "From here on the cause holds."),
+    value=(FLOAT64, "Value of the metric; null: it cannot be told from these rows."),
+    threshold=(FLOAT64, "From here on the cause holds."),
     evidence=(TEXT, "What was seen."),
     advice=(TEXT, "What would decide it."),
 )
@@ -78,8 +78,8 @@ def straggler_causes(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
 
 
 def _numbers(values: list[float | None]) -> pa.Array:
-    column = pa.array(values, pa.float64())
-    return number(np.nan_to_num(column.to_numpy(zero_copy_only=False)), pa.float64(), valid(column))
+    column = pa.array(values, FLOAT64)
+    return number(np.nan_to_num(column.to_numpy(zero_copy_only=False)), FLOAT64, valid(column))
 
 
 def _causes(causes: Causes) -> Iterator[_Cause]:

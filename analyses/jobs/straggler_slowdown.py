@@ -8,18 +8,18 @@ import pyarrow as pa
 from htk.base.columns.arrow import number
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Line
-from htk.base.schema import table
+from htk.base.schema import FLOAT64, INT32, table
 from htk.quantities.straggler.answer import Question
 
 RETURNS = table(
-    step=(pa.int32(), "Training step; null: the whole job."),
-    recorded_ms=(pa.float64(), "Step time as recorded; of the job the mean."),
-    replayed_ms=(pa.float64(), "Replayed without launch delays: what the operations explain."),
-    ideal_ms=(pa.float64(), "Replayed with each operation at its type's usual duration."),
-    slowdown=(pa.float64(), "replayed over ideal: 1.0 is a job without stragglers."),
-    excess_ms=(pa.float64(), "replayed less ideal: what stragglers cost a step."),
-    excess_gpu_hours=(pa.float64(), "The same in GPU hours, over the recorded steps."),
-    launch_slowdown=(pa.float64(), "recorded over replayed: what late hosts cost."),
+    step=(INT32, "Training step; null: the whole job."),
+    recorded_ms=(FLOAT64, "Step time as recorded; of the job the mean."),
+    replayed_ms=(FLOAT64, "Replayed without launch delays: what the operations explain."),
+    ideal_ms=(FLOAT64, "Replayed with each operation at its type's usual duration."),
+    slowdown=(FLOAT64, "replayed over ideal: 1.0 is a job without stragglers."),
+    excess_ms=(FLOAT64, "replayed less ideal: what stragglers cost a step."),
+    excess_gpu_hours=(FLOAT64, "The same in GPU hours, over the recorded steps."),
+    launch_slowdown=(FLOAT64, "recorded over replayed: what late hosts cost."),
 )
 
 
@@ -49,7 +49,7 @@ def straggler_slowdown(
     count = np.append(len(job.steps), np.ones(len(job.steps)))
     excess = replayed - ideal
     columns = {
-        "step": number(np.append(0, job.steps)[order], pa.int32(), order > 0),
+        "step": number(np.append(0, job.steps)[order], INT32, order > 0),
         "recorded_ms": recorded / 1e6,
         "replayed_ms": replayed / 1e6,
         "ideal_ms": ideal / 1e6,
@@ -59,7 +59,7 @@ def straggler_slowdown(
         "launch_slowdown": recorded / replayed,
     }
     arrays = [
-        columns[f.name] if f.name == "step" else number(columns[f.name][order], pa.float64())
+        columns[f.name] if f.name == "step" else number(columns[f.name][order], FLOAT64)
         for f in RETURNS
     ]
     return question.covered(pa.table(arrays, schema=RETURNS))

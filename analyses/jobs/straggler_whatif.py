@@ -10,7 +10,7 @@ from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
 from htk.base.errors import UsageError
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, TEXT, table
 from htk.base.schema.operation_types import LABELS
 from htk.quantities.straggler.answer import Question
 from htk.quantities.straggler.causes import Causes
@@ -26,11 +26,11 @@ from htk.quantities.straggler.job import Job
 
 RETURNS = table(
     change=(TEXT, "What is other than recorded."),
-    step_ms_mean=(pa.float64(), "Mean step time then; the first row is the replay as recorded."),
-    saved_ms=(pa.float64(), "What it saves of a step."),
-    saved_pct=(pa.float64(), "The same, of the replayed step."),
-    slowdown=(pa.float64(), "What is left: over a job in which nothing is slower than its peers."),
-    saved_gpu_hours=(pa.float64(), "What it would have saved over the recorded steps."),
+    step_ms_mean=(FLOAT64, "Mean step time then; the first row is the replay as recorded."),
+    saved_ms=(FLOAT64, "What it saves of a step."),
+    saved_pct=(FLOAT64, "The same, of the replayed step."),
+    slowdown=(FLOAT64, "What is left: over a job in which nothing is slower than its peers."),
+    saved_gpu_hours=(FLOAT64, "What it would have saved over the recorded steps."),
 )
 
 
@@ -77,7 +77,7 @@ def straggler_whatif(
     arrays = [
         texts([name for name, _ in changes])
         if field.name == "change"
-        else number(columns[field.name], pa.float64())
+        else number(columns[field.name], FLOAT64)
         for field in RETURNS
     ]
     return question.covered(pa.table(arrays, schema=RETURNS))

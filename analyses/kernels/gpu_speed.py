@@ -10,25 +10,25 @@ from htk.base.columns.groups import Groups, quotient
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import table
+from htk.base.schema import FLOAT64, INT32, INT64, table
 from htk.quantities.measures.breakdown import pooled
 from htk.quantities.measures.gpu_slowness import usual_durations
 
 Per = Literal["rank", "step", "time"]
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    device=(pa.int32(), "GPU index within the process."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "Step that launched the kernels, per step."),
-    slice=(pa.int32(), "Part of the recorded window, from 0, per time."),
-    kernels=(pa.int64(), "Kernels compared: their name, grid and block come often enough."),
-    compared_ns=(pa.int64(), "Sum of their durations."),
-    usual_ns=(pa.int64(), "The same at the usual duration of each."),
-    slowness_pct=(pa.float64(), "How much longer than usual; above 0 slower, below faster."),
-    lost_ns=(pa.int64(), "compared_ns less usual_ns."),
-    slow_kernels=(pa.int64(), "Kernels that took more than 1.2 times the usual."),
-    coverage_pct=(pa.float64(), "compared_ns of the time of all compute kernels there."),
+    rank=(INT32, "Global rank."),
+    device=(INT32, "GPU index within the process."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "Step that launched the kernels, per step."),
+    slice=(INT32, "Part of the recorded window, from 0, per time."),
+    kernels=(INT64, "Kernels compared: their name, grid and block come often enough."),
+    compared_ns=(INT64, "Sum of their durations."),
+    usual_ns=(INT64, "The same at the usual duration of each."),
+    slowness_pct=(FLOAT64, "How much longer than usual; above 0 slower, below faster."),
+    lost_ns=(INT64, "compared_ns less usual_ns."),
+    slow_kernels=(INT64, "Kernels that took more than 1.2 times the usual."),
+    coverage_pct=(FLOAT64, "compared_ns of the time of all compute kernels there."),
 )
 _SLOW = 1.2
 
@@ -68,14 +68,14 @@ def gpu_speed(
     slow = has_usual & (length > _SLOW * usual)
     table = pa.table(
         [
-            *(number(k[:, c], pa.int32(), k[:, c] >= 0) for c in range(5)),
-            number(groups.sum(has_usual.astype(np.int64)), pa.int64()),
-            number(spent, pa.int64()),
-            number(should, pa.int64()),
-            number(100 * quotient(spent - should, should), pa.float64(), should > 0),
-            number(spent - should, pa.int64()),
-            number(groups.sum(slow.astype(np.int64)), pa.int64()),
-            number(100 * quotient(spent, all_of_it), pa.float64(), all_of_it > 0),
+            *(number(k[:, c], INT32, k[:, c] >= 0) for c in range(5)),
+            number(groups.sum(has_usual.astype(np.int64)), INT64),
+            number(spent, INT64),
+            number(should, INT64),
+            number(100 * quotient(spent - should, should), FLOAT64, should > 0),
+            number(spent - should, INT64),
+            number(groups.sum(slow.astype(np.int64)), INT64),
+            number(100 * quotient(spent, all_of_it), FLOAT64, all_of_it > 0),
         ],
         schema=RETURNS,
     )

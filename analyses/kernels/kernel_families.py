@@ -12,30 +12,30 @@ from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByKey, ByRank
 from htk.base.names.kinds import kind_of
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "Step that launched the kernels; null when pooled over steps."),
+    rank=(INT32, "Global rank; null when pooled over ranks."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "Step that launched the kernels; null when pooled over steps."),
     family=(
         TEXT,
         "gemm, attention, convolution, moe, norm, elementwise, communication, … other.",
     ),
     kind=(TEXT, "compute, comm or memory."),
-    distinct_kernels=(pa.int64(), "Different names."),
-    count=(pa.int64(), "Activities."),
-    total_ns=(pa.int64(), "Sum of durations."),
-    duration_ns_mean=(pa.float64(), "Mean duration."),
-    kernel_time_pct=(pa.float64(), "Share of the summed time of all activities of the group."),
-    tensor_core_ns=(pa.int64(), "Time of kernels that use tensor (matrix) cores, by their names."),
-    no_tensor_core_ns=(pa.int64(), "Time of kernels that do not."),
+    distinct_kernels=(INT64, "Different names."),
+    count=(INT64, "Activities."),
+    total_ns=(INT64, "Sum of durations."),
+    duration_ns_mean=(FLOAT64, "Mean duration."),
+    kernel_time_pct=(FLOAT64, "Share of the summed time of all activities of the group."),
+    tensor_core_ns=(INT64, "Time of kernels that use tensor (matrix) cores, by their names."),
+    no_tensor_core_ns=(INT64, "Time of kernels that do not."),
     tensor_core_unknown_ns=(
-        pa.int64(),
+        INT64,
         "Time of kernels whose names do not tell; copies and sets are none.",
     ),
-    tensor_core_pct=(pa.float64(), "Of the time where the name tells; matrix families only."),
+    tensor_core_pct=(FLOAT64, "Of the time where the name tells; matrix families only."),
 )
 _MATRIX = ("gemm", "attention", "convolution", "moe")
 
@@ -88,14 +88,14 @@ def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
             *who_columns(groups.keys),
             text(groups.keys[:, 3], families),
             text(groups.keys[:, 4], kinds),
-            number(groups.distinct(name.astype(np.int64)), pa.int64()),
-            number(activities, pa.int64()),
-            number(total, pa.int64()),
-            number(total / np.maximum(activities, 1), pa.float64()),
+            number(groups.distinct(name.astype(np.int64)), INT64),
+            number(activities, INT64),
+            number(total, INT64),
+            number(total / np.maximum(activities, 1), FLOAT64),
             percent(total, share),
-            number(on, pa.int64()),
-            number(off, pa.int64()),
-            number(np.where(computes, total - on - off, 0), pa.int64()),
+            number(on, INT64),
+            number(off, INT64),
+            number(np.where(computes, total - on - off, 0), INT64),
             percent(on, classified),
         ],
         schema=RETURNS,

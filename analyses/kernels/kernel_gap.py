@@ -11,7 +11,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT64, STRING, TEXT, table
 from htk.physics.detected import common_device
 from htk.physics.kernel_time import BASES
 from htk.physics.measured_costs import MeasuredCosts, measure_costs
@@ -27,16 +27,16 @@ RETURNS = table(
     op=(TEXT, "Operator; null: not asked by operator or shape."),
     shapes=(TEXT, "Shapes of its inputs; null: not asked by shape."),
     types=(TEXT, "Types of its inputs; null: not asked by shape."),
-    count=(pa.int64(), "Calls with GPU time, of sizes that the atlas answers."),
-    device_ns=(pa.int64(), "Sum of their durations."),
-    device_time_pct=(pa.float64(), "Share of all GPU time."),
-    typical_ns=(pa.int64(), "Time of the median library, of all these calls."),
-    typical_lo90_ns=(pa.int64(), "Nine of ten such kernels take more than this …"),
-    typical_hi90_ns=(pa.int64(), "… and less than this."),
-    best_ns=(pa.int64(), "Time of the fastest library, of all these calls."),
-    gap_ns=(pa.int64(), "device_ns less typical_ns; negative: faster than typical."),
-    gap_to_best_ns=(pa.int64(), "device_ns less best_ns."),
-    of_typical_pct=(pa.float64(), "device_ns of typical_ns: 200 takes twice as long."),
+    count=(INT64, "Calls with GPU time, of sizes that the atlas answers."),
+    device_ns=(INT64, "Sum of their durations."),
+    device_time_pct=(FLOAT64, "Share of all GPU time."),
+    typical_ns=(INT64, "Time of the median library, of all these calls."),
+    typical_lo90_ns=(INT64, "Nine of ten such kernels take more than this …"),
+    typical_hi90_ns=(INT64, "… and less than this."),
+    best_ns=(INT64, "Time of the fastest library, of all these calls."),
+    gap_ns=(INT64, "device_ns less typical_ns; negative: faster than typical."),
+    gap_to_best_ns=(INT64, "device_ns less best_ns."),
+    of_typical_pct=(FLOAT64, "device_ns of typical_ns: 200 takes twice as long."),
     basis=(TEXT, "What the times rest on; null: not asked by shape."),
 )
 _FAMILIES = ("gemm", "attention")
@@ -135,7 +135,7 @@ def _table(
     )
     kinds = kind[groups.first_row].tolist()
     families = [cost.family for k in kinds if isinstance(cost := costs[k], Cost)]
-    nothing = pa.nulls(count, pa.string())
+    nothing = pa.nulls(count, STRING)
     bases = [BASES[int(measured.nearness[k])] for k in kinds]
     return pa.table(
         {
@@ -144,15 +144,15 @@ def _table(
             "op": called["name"] if by in ("shape", "op") else nothing,
             "shapes": called["input_dims"] if by == "shape" else nothing,
             "types": called["input_types"] if by == "shape" else nothing,
-            "count": number(groups.count, pa.int64()),
-            "device_ns": number(time, pa.int64()),
+            "count": number(groups.count, INT64),
+            "device_ns": number(time, INT64),
             "device_time_pct": percent(time, np.full(count, total)),
-            "typical_ns": number(typical, pa.int64()),
-            "typical_lo90_ns": number(low, pa.int64()),
-            "typical_hi90_ns": number(high, pa.int64()),
-            "best_ns": number(best, pa.int64()),
-            "gap_ns": number(time - typical, pa.int64()),
-            "gap_to_best_ns": number(time - best, pa.int64()),
+            "typical_ns": number(typical, INT64),
+            "typical_lo90_ns": number(low, INT64),
+            "typical_hi90_ns": number(high, INT64),
+            "best_ns": number(best, INT64),
+            "gap_ns": number(time - typical, INT64),
+            "gap_to_best_ns": number(time - best, INT64),
             "of_typical_pct": 100 * time / np.maximum(typical, 1.0),
             "basis": texts(bases if by == "shape" else [None] * count),
         },

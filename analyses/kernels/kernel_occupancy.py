@@ -13,7 +13,7 @@ from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT64, TEXT, table
 from htk.physics.occupancy import Multiprocessor
 from htk.quantities.measures.breakdown import percent
 
@@ -22,33 +22,33 @@ RETURNS = table(
     family=(TEXT, "gemm, attention, …"),
     grid=(TEXT, "Grid, compact JSON [x,y,z]."),
     block=(TEXT, "Block, compact JSON [x,y,z]."),
-    count=(pa.int64(), "Runs."),
-    total_ns=(pa.int64(), "Sum of durations."),
+    count=(INT64, "Runs."),
+    total_ns=(INT64, "Sum of durations."),
     kernel_time_pct=(
-        pa.float64(),
+        FLOAT64,
         "Share of the summed time of all activities, with a grid or not.",
     ),
-    blocks=(pa.int64(), "Blocks of the grid."),
-    threads_per_block=(pa.int64(), "Threads of a block."),
-    multiprocessors=(pa.int64(), "Multiprocessors (compute units) of the GPU; null: not recorded."),
-    blocks_per_sm=(pa.float64(), "Blocks by multiprocessors: as recorded, else computed."),
+    blocks=(INT64, "Blocks of the grid."),
+    threads_per_block=(INT64, "Threads of a block."),
+    multiprocessors=(INT64, "Multiprocessors (compute units) of the GPU; null: not recorded."),
+    blocks_per_sm=(FLOAT64, "Blocks by multiprocessors: as recorded, else computed."),
     resident_blocks=(
-        pa.int64(),
+        INT64,
         "Blocks that fit a multiprocessor: threads, registers, memory; null: registers or "
         "architecture not recorded.",
     ),
     occupancy_pct=(
-        pa.float64(),
+        FLOAT64,
         "Estimated achieved occupancy: as recorded, else (where 0 is recorded too) computed.",
     ),
     occupancy_limit_pct=(
-        pa.float64(),
+        FLOAT64,
         "Threads of the resident blocks, of what a multiprocessor holds.",
     ),
-    waves=(pa.float64(), "Blocks by what the GPU holds at once; below 1 it is not filled."),
-    tail_pct=(pa.float64(), "Share of the last wave's places that stay empty, of all waves."),
+    waves=(FLOAT64, "Blocks by what the GPU holds at once; below 1 it is not filled."),
+    tail_pct=(FLOAT64, "Share of the last wave's places that stay empty, of all waves."),
     persistent=(
-        pa.bool_(),
+        BOOL,
         "One block per multiprocessor, of a gemm or attention: it loops itself.",
     ),
 )
@@ -109,19 +109,19 @@ def kernel_occupancy(
             text(of_group, families),
             text(k[:, 1], grids),
             text(k[:, 2], blocks),
-            number(groups.count, pa.int64()),
-            number(total, pa.int64()),
+            number(groups.count, INT64),
+            number(total, INT64),
             percent(total, np.full(len(total), int(length.sum()))),
-            number(count, pa.int64()),
-            number(threads, pa.int64()),
-            number(sms, pa.int64(), sms > 0),
-            number(np.where(has, recorded, per_sm), pa.float64(), has | (sms > 0)),
-            number(resident, pa.int64(), resident > 0),
-            number(occupancy, pa.float64(), has_occupancy),
-            number(held, pa.float64(), resident > 0),
-            number(waves, pa.float64(), has_waves),
-            number(_tail(waves), pa.float64(), has_waves),
-            pa.array(persistent.tolist(), pa.bool_()),
+            number(count, INT64),
+            number(threads, INT64),
+            number(sms, INT64, sms > 0),
+            number(np.where(has, recorded, per_sm), FLOAT64, has | (sms > 0)),
+            number(resident, INT64, resident > 0),
+            number(occupancy, FLOAT64, has_occupancy),
+            number(held, FLOAT64, resident > 0),
+            number(waves, FLOAT64, has_waves),
+            number(_tail(waves), FLOAT64, has_waves),
+            pa.array(persistent.tolist(), BOOL),
         ],
         schema=RETURNS,
     )

@@ -12,30 +12,30 @@ from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
 from htk.base.names.kinds import kind_of
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
 
 By = Literal["total", "count", "mean", "max"]
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "Step that launched the kernels; null when pooled over steps."),
+    rank=(INT32, "Global rank; null when pooled over ranks."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "Step that launched the kernels; null when pooled over steps."),
     name=(TEXT, "Kernel, copy or set; 'others' for the rest."),
     kind=(TEXT, "compute, comm or memory."),
     family=(TEXT, "gemm, attention, …"),
     library=(TEXT, "cublas, cutlass, triton, nccl, …, where the name tells."),
-    tensor_core=(pa.bool_(), "Uses tensor (matrix) cores; null where the name does not tell."),
-    count=(pa.int64(), "Activities."),
-    total_ns=(pa.int64(), "Sum of durations."),
-    duration_ns_mean=(pa.float64(), "Mean duration."),
-    duration_ns_min=(pa.int64(), "Shortest."),
-    duration_ns_max=(pa.int64(), "Longest."),
-    duration_ns_std=(pa.float64(), "Standard deviation of the population."),
-    duration_ns_p50=(pa.float64(), "Median."),
-    duration_ns_p95=(pa.float64(), "95th percentile, linearly interpolated."),
-    kernel_time_pct=(pa.float64(), "Share of the summed time of all activities of the group."),
-    cumulative_pct=(pa.float64(), "That share, summed down the table."),
+    tensor_core=(BOOL, "Uses tensor (matrix) cores; null where the name does not tell."),
+    count=(INT64, "Activities."),
+    total_ns=(INT64, "Sum of durations."),
+    duration_ns_mean=(FLOAT64, "Mean duration."),
+    duration_ns_min=(INT64, "Shortest."),
+    duration_ns_max=(INT64, "Longest."),
+    duration_ns_std=(FLOAT64, "Standard deviation of the population."),
+    duration_ns_p50=(FLOAT64, "Median."),
+    duration_ns_p95=(FLOAT64, "95th percentile, linearly interpolated."),
+    kernel_time_pct=(FLOAT64, "Share of the summed time of all activities of the group."),
+    cumulative_pct=(FLOAT64, "That share, summed down the table."),
 )
 
 
@@ -80,15 +80,15 @@ def kernel_top(
             texts([kinds[k][1] for k in rows]),
             texts([kinds[k][2] for k in rows]),
             texts([kinds[k][3] for k in rows]),
-            pa.array([kinds[k][4] for k in rows], pa.bool_()),
-            number(count[rows], pa.int64()),
-            number(total[rows], pa.int64()),
-            number((total / count)[rows], pa.float64()),
-            number(groups.min(length)[rows], pa.int64()),
-            number(groups.max(length)[rows], pa.int64()),
-            number(groups.std(length)[rows], pa.float64()),
-            number(p50[rows], pa.float64()),
-            number(p95[rows], pa.float64()),
+            pa.array([kinds[k][4] for k in rows], BOOL),
+            number(count[rows], INT64),
+            number(total[rows], INT64),
+            number((total / count)[rows], FLOAT64),
+            number(groups.min(length)[rows], INT64),
+            number(groups.max(length)[rows], INT64),
+            number(groups.std(length)[rows], FLOAT64),
+            number(p50[rows], FLOAT64),
+            number(p95[rows], FLOAT64),
             percent(total[rows], pool_total[pool_of[rows]]),
             percent(running, pool_total[pool_of[rows]]),
         ],
@@ -101,7 +101,7 @@ def _in_order(codes: NDArray[np.int32], dictionary: pa.Array) -> tuple[NDArray[n
     order = np.argsort(np.array(dictionary.to_pylist(), object), kind="stable")
     codes_in_order = np.empty(len(order) + 1, np.int32)
     codes_in_order[order], codes_in_order[-1] = np.arange(len(order)), -1
-    return codes_in_order[codes], dictionary.take(number(order, pa.int64()))
+    return codes_in_order[codes], dictionary.take(number(order, INT64))
 
 
 def _others(
@@ -133,7 +133,7 @@ def _labels(
     kernels: pa.Table, groups: Groups, name: NDArray[np.int64], dictionary: pa.Array
 ) -> list[tuple[str, str | None, str | None, str | None, bool | None]]:
     """Name, kind, family, library and tensor-core use of each group."""
-    activity = kernels["activity"].take(number(groups.first_row, pa.int64())).to_pylist()
+    activity = kernels["activity"].take(number(groups.first_row, INT64)).to_pylist()
     labels: list[tuple[str, str | None, str | None, str | None, bool | None]] = []
     for code, act in zip(name.tolist(), activity, strict=True):  # a row of the answer each
         if code < 0:

@@ -10,36 +10,36 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.call_tree import labels_of
 from htk.quantities.measures.launching import Launched
 
 By = Literal["call", "kernel", "operator"]
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
+    rank=(INT32, "Global rank."),
     launched_by=(
         TEXT,
         "Runtime or driver call; the kernel or the operator, as asked for. By kernel, what a graph "
         "launches together is one row.",
     ),
-    count=(pa.int64(), "Calls that launched something."),
-    kernels=(pa.int64(), "GPU activities that they launched; a graph launch has many."),
-    call_ns=(pa.int64(), "Sum of the calls' durations."),
-    call_ns_mean=(pa.float64(), "Mean call."),
-    call_ns_p50=(pa.float64(), "Median call."),
-    call_ns_p95=(pa.float64(), "95th percentile of the calls."),
-    call_ns_max=(pa.int64(), "Longest call."),
-    device_ns=(pa.int64(), "Sum of the activities' durations."),
-    device_ns_mean=(pa.float64(), "Mean activity."),
-    delay_ns=(pa.int64(), "Sum of the delays, from the end of a call to the first start."),
-    delay_ns_mean=(pa.float64(), "Mean delay."),
-    delay_ns_p50=(pa.float64(), "Median delay."),
-    delay_ns_p95=(pa.float64(), "95th percentile of the delays."),
-    delay_ns_max=(pa.int64(), "Longest delay."),
-    shorter_than_call=(pa.int64(), "Calls no outliers that took longer than what they launched."),
-    call_outliers=(pa.int64(), "Calls longer than the cutoff."),
-    delay_outliers=(pa.int64(), "Delays longer than the cutoff."),
+    count=(INT64, "Calls that launched something."),
+    kernels=(INT64, "GPU activities that they launched; a graph launch has many."),
+    call_ns=(INT64, "Sum of the calls' durations."),
+    call_ns_mean=(FLOAT64, "Mean call."),
+    call_ns_p50=(FLOAT64, "Median call."),
+    call_ns_p95=(FLOAT64, "95th percentile of the calls."),
+    call_ns_max=(INT64, "Longest call."),
+    device_ns=(INT64, "Sum of the activities' durations."),
+    device_ns_mean=(FLOAT64, "Mean activity."),
+    delay_ns=(INT64, "Sum of the delays, from the end of a call to the first start."),
+    delay_ns_mean=(FLOAT64, "Mean delay."),
+    delay_ns_p50=(FLOAT64, "Median delay."),
+    delay_ns_p95=(FLOAT64, "95th percentile of the delays."),
+    delay_ns_max=(INT64, "Longest delay."),
+    shorter_than_call=(INT64, "Calls no outliers that took longer than what they launched."),
+    call_outliers=(INT64, "Calls longer than the cutoff."),
+    delay_outliers=(INT64, "Delays longer than the cutoff."),
 )
 
 
@@ -76,26 +76,26 @@ def launch_stats(
     delay_p50, delay_p95 = groups.quantiles(delay, (0.5, 0.95))
 
     def how_many(chosen: Mask) -> pa.Array:
-        return number(groups.sum(chosen.astype(np.int64)), pa.int64())
+        return number(groups.sum(chosen.astype(np.int64)), INT64)
 
     table = pa.table(
         [
-            number(groups.keys[:, 0], pa.int32(), groups.keys[:, 0] >= 0),
+            number(groups.keys[:, 0], INT32, groups.keys[:, 0] >= 0),
             texts([labels[k] or None for k in groups.keys[:, 1].tolist()]),
-            number(groups.count, pa.int64()),
-            number(activities, pa.int64()),
-            number(groups.sum(call), pa.int64()),
-            number(groups.sum(call) / count, pa.float64()),
-            number(call_p50, pa.float64()),
-            number(call_p95, pa.float64()),
-            number(groups.max(call), pa.int64()),
-            number(groups.sum(length), pa.int64()),
-            number(groups.sum(length) / np.maximum(activities, 1), pa.float64()),
-            number(groups.sum(delay), pa.int64()),
-            number(groups.sum(delay) / count, pa.float64()),
-            number(delay_p50, pa.float64()),
-            number(delay_p95, pa.float64()),
-            number(groups.max(delay), pa.int64()),
+            number(groups.count, INT64),
+            number(activities, INT64),
+            number(groups.sum(call), INT64),
+            number(groups.sum(call) / count, FLOAT64),
+            number(call_p50, FLOAT64),
+            number(call_p95, FLOAT64),
+            number(groups.max(call), INT64),
+            number(groups.sum(length), INT64),
+            number(groups.sum(length) / np.maximum(activities, 1), FLOAT64),
+            number(groups.sum(delay), INT64),
+            number(groups.sum(delay) / count, FLOAT64),
+            number(delay_p50, FLOAT64),
+            number(delay_p95, FLOAT64),
+            number(groups.max(delay), INT64),
             how_many((call <= cut) & (length < call)),
             how_many(call > cut),
             how_many(delay > late),

@@ -12,23 +12,23 @@ from htk.base.columns.types import Floats, Ints, Mask
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.call_tree import labels_of
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
+    rank=(INT32, "Global rank."),
     direction=(TEXT, "HtoD, DtoH, DtoD, PtoP, HtoH or set."),
     memory=(TEXT, "Between which kinds of memory, where recorded: Pinned -> Device."),
-    count=(pa.int64(), "Copies or sets."),
-    size_bytes=(pa.int64(), "Bytes moved; null where none of them records it."),
-    size_bytes_p50=(pa.float64(), "Median size."),
-    total_ns=(pa.int64(), "Sum of durations."),
-    busy_ns=(pa.int64(), "Time in which at least one runs."),
-    bandwidth_gbps=(pa.float64(), "Bytes by busy time: each moment counts as long as it lasts."),
-    copy_gbps_p50=(pa.float64(), "Median over the copies, whatever their size."),
-    copy_gbps_max=(pa.float64(), "Fastest copy of at least 1 MiB; null: none is so large."),
-    small_count=(pa.int64(), "Below 64 KiB: their cost is the launch, not the transfer."),
-    without_size=(pa.int64(), "Activities that record no size; not in the bandwidth."),
+    count=(INT64, "Copies or sets."),
+    size_bytes=(INT64, "Bytes moved; null where none of them records it."),
+    size_bytes_p50=(FLOAT64, "Median size."),
+    total_ns=(INT64, "Sum of durations."),
+    busy_ns=(INT64, "Time in which at least one runs."),
+    bandwidth_gbps=(FLOAT64, "Bytes by busy time: each moment counts as long as it lasts."),
+    copy_gbps_p50=(FLOAT64, "Median over the copies, whatever their size."),
+    copy_gbps_max=(FLOAT64, "Fastest copy of at least 1 MiB; null: none is so large."),
+    small_count=(INT64, "Below 64 KiB: their cost is the launch, not the transfer."),
+    without_size=(INT64, "Activities that record no size; not in the bandwidth."),
 )
 _SMALL = 64 << 10
 _LARGE = 1 << 20
@@ -66,19 +66,19 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     order = np.lexsort((-groups.sum(end - start), k[:, 0]))
     table = pa.table(
         [
-            number(k[:, 0], pa.int32(), k[:, 0] >= 0),
+            number(k[:, 0], INT32, k[:, 0] >= 0),
             texts([ways[w][0] for w in k[:, 1].tolist()]),
             texts([ways[w][1] for w in k[:, 1].tolist()]),
-            number(groups.count, pa.int64()),
-            number(moved, pa.int64(), some > 0),
+            number(groups.count, INT64),
+            number(moved, INT64, some > 0),
             _quantile(groups, has_size, size, 0.5),
-            number(groups.sum(end - start), pa.int64()),
-            number(union_lengths(groups.group_ids, start, end, len(groups)), pa.int64()),
-            number(moved / np.maximum(measured, 1), pa.float64(), measured > 0),
+            number(groups.sum(end - start), INT64),
+            number(union_lengths(groups.group_ids, start, end, len(groups)), INT64),
+            number(moved / np.maximum(measured, 1), FLOAT64, measured > 0),
             _quantile(groups, timed, speed, 0.5),
             _quantile(groups, large, speed, 1.0),
-            number(groups.sum((has_size & (size < _SMALL)).astype(np.int64)), pa.int64()),
-            number(groups.count - some, pa.int64()),
+            number(groups.sum((has_size & (size < _SMALL)).astype(np.int64)), INT64),
+            number(groups.count - some, INT64),
         ],
         schema=RETURNS,
     )
@@ -110,4 +110,4 @@ def _quantile(groups: Groups, chosen: Mask, values: Ints | Floats, share: float)
     filled = some.keys[:, 0]
     (quantiles[filled],) = some.quantiles(values[chosen], (share,))
     has_value[filled] = True
-    return number(quantiles, pa.float64(), has_value)
+    return number(quantiles, FLOAT64, has_value)

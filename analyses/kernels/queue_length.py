@@ -11,22 +11,22 @@ from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
-from htk.base.schema import table
+from htk.base.schema import FLOAT64, INT32, INT64, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.queues import QueueLengths, Waiting
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    device=(pa.int32(), "GPU index within the process."),
-    stream=(pa.int64(), "Stream; null for all streams of the device together."),
-    launched=(pa.int64(), "Launches in the recording; a graph is one."),
-    length_mean=(pa.float64(), "Mean queue over time, from the first launch to the last start."),
-    event_length_mean=(pa.float64(), "Mean queue over the launches and starts."),
-    event_length_p50=(pa.float64(), "Median over the launches and starts."),
-    length_max=(pa.int64(), "Longest queue."),
-    empty_pct=(pa.float64(), "Of that time nothing was queued."),
-    blocked_ns=(pa.int64(), "Time that launches were held up by a full queue; of the device only."),
-    blocked_calls=(pa.int64(), "Launches that were held up so; of the device only."),
+    rank=(INT32, "Global rank."),
+    device=(INT32, "GPU index within the process."),
+    stream=(INT64, "Stream; null for all streams of the device together."),
+    launched=(INT64, "Launches in the recording; a graph is one."),
+    length_mean=(FLOAT64, "Mean queue over time, from the first launch to the last start."),
+    event_length_mean=(FLOAT64, "Mean queue over the launches and starts."),
+    event_length_p50=(FLOAT64, "Median over the launches and starts."),
+    length_max=(INT64, "Longest queue."),
+    empty_pct=(FLOAT64, "Of that time nothing was queued."),
+    blocked_ns=(INT64, "Time that launches were held up by a full queue; of the device only."),
+    blocked_calls=(INT64, "Launches that were held up so; of the device only."),
 )
 _OUTLIER = 10  # times the median call
 _FULL = 0.9  # of the longest queue seen on the device
@@ -78,14 +78,14 @@ def _rows(waiting: Waiting, kernel_links: pa.Table | None, launches: pa.Table | 
     k = groups.keys
     return pa.table(
         [
-            number(k[:, 0], pa.int32(), k[:, 0] >= 0),
-            number(k[:, 2], pa.int32(), k[:, 2] >= 0),
-            number(k[:, 3], pa.int64(), k[:, 3] >= 0),
-            number(groups.count, pa.int64()),
-            number(mean, pa.float64(), span > 0),
-            number(events.sum(length) / np.maximum(events.count, 1), pa.float64()),
-            number(p50, pa.float64()),
-            number(longest, pa.int64()),
+            number(k[:, 0], INT32, k[:, 0] >= 0),
+            number(k[:, 2], INT32, k[:, 2] >= 0),
+            number(k[:, 3], INT64, k[:, 3] >= 0),
+            number(groups.count, INT64),
+            number(mean, FLOAT64, span > 0),
+            number(events.sum(length) / np.maximum(events.count, 1), FLOAT64),
+            number(p50, FLOAT64),
+            number(longest, INT64),
             percent(events.sum(np.where(length == 0, held, 0)), span),
             *blocked,
         ],
@@ -104,7 +104,7 @@ def _blocked(
 ) -> list[pa.Array]:
     """Return how long launches were held up on each device; nothing known of single streams."""
     if kernel_links is None or launches is None:
-        return [pa.nulls(len(groups), pa.int64())] * 2
+        return [pa.nulls(len(groups), INT64)] * 2
     depth = np.empty(len(order), np.int64)
     depth[order] = length
     at_launch = depth[: len(waiting.row)]
@@ -118,4 +118,4 @@ def _blocked(
     over[(at_launch < _FULL * longest[group]) | (at_launch < _LEAST)] = 0
     held = np.bincount(group, np.round(over), minlength=len(groups))
     calls = np.bincount(group, over > 0, minlength=len(groups))
-    return [number(held.astype(np.int64), pa.int64()), number(calls.astype(np.int64), pa.int64())]
+    return [number(held.astype(np.int64), INT64), number(calls.astype(np.int64), INT64)]

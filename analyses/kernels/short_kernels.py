@@ -11,7 +11,7 @@ from htk.base.columns.intervals import Spans, union
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import labels_of
 
@@ -19,19 +19,19 @@ By = Literal["duration", "kernel", "operator"]
 
 RETURNS = table(
     label=(TEXT, "Range of durations; or the kernel or operator, as asked for."),
-    from_us=(pa.float64(), "Shortest duration of the range; null by kernel or operator."),
-    to_us=(pa.float64(), "End of the range, not in it; null for the last."),
-    short=(pa.bool_(), "Shorter than the threshold."),
-    count=(pa.int64(), "Kernels."),
-    total_ns=(pa.int64(), "Sum of durations."),
-    kernels_pct=(pa.float64(), "Of all kernels."),
-    kernel_time_pct=(pa.float64(), "Share of the summed time of all activities."),
+    from_us=(FLOAT64, "Shortest duration of the range; null by kernel or operator."),
+    to_us=(FLOAT64, "End of the range, not in it; null for the last."),
+    short=(BOOL, "Shorter than the threshold."),
+    count=(INT64, "Kernels."),
+    total_ns=(INT64, "Sum of durations."),
+    kernels_pct=(FLOAT64, "Of all kernels."),
+    kernel_time_pct=(FLOAT64, "Share of the summed time of all activities."),
     shorter_than_launch=(
-        pa.int64(),
+        INT64,
         "Kernels that took less time than their call, or their share of a graph's.",
     ),
-    call_ns=(pa.int64(), "Time of their launch calls, a graph's shared by what it launched."),
-    idle_before_ns=(pa.int64(), "Time right before them in which their GPU ran nothing."),
+    call_ns=(INT64, "Time of their launch calls, a graph's shared by what it launched."),
+    idle_before_ns=(INT64, "Time right before them in which their GPU ran nothing."),
 )
 
 
@@ -107,24 +107,24 @@ class _Study:
         total = groups.sum(length)
         size = len(groups)
         if low is None or high is None:
-            nothing = pa.nulls(size, pa.float64())
+            nothing = pa.nulls(size, FLOAT64)
             spans, is_short = [nothing, nothing], np.ones(size, bool)
         else:
             names = [_range(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
-            spans = [number(low / 1000, pa.float64()), number(high / 1000, pa.float64(), high >= 0)]
+            spans = [number(low / 1000, FLOAT64), number(high / 1000, FLOAT64, high >= 0)]
             is_short = low < limit
         return pa.table(
             [
                 texts(names or []),
                 *spans,
-                pa.array(is_short.tolist(), pa.bool_()),
-                number(groups.count, pa.int64()),
-                number(total, pa.int64()),
+                pa.array(is_short.tolist(), BOOL),
+                number(groups.count, INT64),
+                number(total, INT64),
                 percent(groups.count, np.full(size, len(self.row))),
                 percent(total, np.full(size, self.whole)),
-                number(groups.sum(loses), pa.int64()),
-                number(groups.sum(call), pa.int64()),
-                number(groups.sum(self.idle[chosen]), pa.int64()),
+                number(groups.sum(loses), INT64),
+                number(groups.sum(call), INT64),
+                number(groups.sum(self.idle[chosen]), INT64),
             ],
             schema=RETURNS,
         )

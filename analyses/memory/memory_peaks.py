@@ -12,7 +12,7 @@ from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import labels_of
 from htk.quantities.measures.memory_categories import Categories
@@ -23,21 +23,21 @@ NOWHERE = "(outside operators)"
 By = Literal["holder", "category"]
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    cycle=(pa.int32(), "Recording of the rank."),
+    rank=(INT32, "Global rank."),
+    cycle=(INT32, "Recording of the rank."),
     device_kind=(TEXT, "cpu, gpu, …; 'not recorded' by files that do not say."),
-    device=(pa.int32(), "Index of the device."),
-    peak_ns=(pa.int64(), "When most was allocated, absolute."),
-    peak_bytes=(pa.int64(), "Allocated then."),
-    reserved_bytes=(pa.int64(), "Reserved by the allocator then; null where not recorded."),
-    reserved_bytes_max=(pa.int64(), "Most that was reserved at any time."),
-    unused_pct=(pa.float64(), "Share of the reserved that was not allocated at the peak."),
-    failed=(pa.int64(), "Allocations that failed for want of memory."),
+    device=(INT32, "Index of the device."),
+    peak_ns=(INT64, "When most was allocated, absolute."),
+    peak_bytes=(INT64, "Allocated then."),
+    reserved_bytes=(INT64, "Reserved by the allocator then; null where not recorded."),
+    reserved_bytes_max=(INT64, "Most that was reserved at any time."),
+    unused_pct=(FLOAT64, "Share of the reserved that was not allocated at the peak."),
+    failed=(INT64, "Allocations that failed for want of memory."),
     holder=(TEXT, "Operator (or stack, or category) whose allocations were alive at the peak."),
-    held_bytes=(pa.int64(), "Bytes of them."),
-    held_pct=(pa.float64(), "Share of the peak."),
-    blocks=(pa.int64(), "Blocks; null where blocks cannot be told apart."),
-    inferred=(pa.bool_(), "The category was not recorded: told from phase and life of the block."),
+    held_bytes=(INT64, "Bytes of them."),
+    held_pct=(FLOAT64, "Share of the peak."),
+    blocks=(INT64, "Blocks; null where blocks cannot be told apart."),
+    inferred=(BOOL, "The category was not recorded: told from phase and life of the block."),
 )
 
 
@@ -84,16 +84,16 @@ def memory_peaks(
     answer = pa.table(
         [
             *use.who(device),
-            number(use.time[peak], pa.int64()),
-            number(allocated, pa.int64()),
-            number(reserved, pa.int64(), reserved > 0),
-            number(most, pa.int64(), most > 0),
+            number(use.time[peak], INT64),
+            number(allocated, INT64),
+            number(reserved, INT64, reserved > 0),
+            number(most, INT64, most > 0),
             percent(reserved - allocated, np.maximum(reserved, 0)),
-            number(failures(memory, use)[device], pa.int64()),
+            number(failures(memory, use)[device], INT64),
             texts([name for p in parts for name in p.names]),
-            number(held, pa.int64()),
+            number(held, INT64),
             percent(held, np.maximum(allocated, 0)),
-            number(blocks, pa.int64(), blocks != NONE),
+            number(blocks, INT64, blocks != NONE),
             boolean(np.full(len(held), label.inferred)),
         ],
         schema=RETURNS,

@@ -15,7 +15,7 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
 from htk.base.errors import UsageError
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.allocator_replay import Before, replay
 from htk.physics.caching_allocator import OWN_SEGMENT, SMALL, round_size, segment_size
 from htk.quantities.measures.breakdown import percent
@@ -29,21 +29,21 @@ _MOST_FACTOR = 1e6
 _PIECE = 2 << 20  # of what the GPU gives: where segments begin and end
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    cycle=(pa.int32(), "Recording of the rank."),
-    device=(pa.int32(), "Index of the device."),
+    rank=(INT32, "Global rank."),
+    cycle=(INT32, "Recording of the rank."),
+    device=(INT32, "Index of the device."),
     case=(
         TEXT,
         "recorded; replayed: the same through the model; changed: with factors and lifetimes; a "
         "way to fit; … warm: beginning with the segments in which the recorded blocks lie.",
     ),
-    peak_bytes=(pa.int64(), "Most that was allocated."),
-    reserved_bytes_max=(pa.int64(), "Most that was reserved at any time."),
-    unused_pct=(pa.float64(), "Share of it that was not allocated when most was reserved."),
-    segments=(pa.int64(), "Pieces that the GPU gave, at the end; null: not recorded."),
-    retries=(pa.int64(), "Times that all cached pieces were given back for want of memory."),
-    failed=(pa.int64(), "Allocations that failed for want of memory."),
-    blocks=(pa.int64(), "Allocations; those before the recording that are seen freed included."),
+    peak_bytes=(INT64, "Most that was allocated."),
+    reserved_bytes_max=(INT64, "Most that was reserved at any time."),
+    unused_pct=(FLOAT64, "Share of it that was not allocated when most was reserved."),
+    segments=(INT64, "Pieces that the GPU gave, at the end; null: not recorded."),
+    retries=(INT64, "Times that all cached pieces were given back for want of memory."),
+    failed=(INT64, "Allocations that failed for want of memory."),
+    blocks=(INT64, "Allocations; those before the recording that are seen freed included."),
 )
 
 

@@ -11,23 +11,23 @@ from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Line
 from htk.base.core.spread import ByRank
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, INT32, INT64, TEXT, table
 from htk.quantities.measures.memory_categories import Categories
 from htk.quantities.measures.memory_use import MemoryUse
 
 By = Literal["device", "category"]
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    cycle=(pa.int32(), "Recording of the rank."),
+    rank=(INT32, "Global rank."),
+    cycle=(INT32, "Recording of the rank."),
     device_kind=(TEXT, "cpu, gpu, …; 'not recorded' by files that do not say."),
-    device=(pa.int32(), "Index of the device."),
+    device=(INT32, "Index of the device."),
     category=(TEXT, "parameter, activation, …; null for the whole device."),
-    time_ns=(pa.int64(), "When, absolute."),
-    allocated_bytes=(pa.int64(), "Allocated from then on, until the next row."),
-    reserved_bytes=(pa.int64(), "Reserved by the allocator then; null where not recorded."),
-    events=(pa.int64(), "Allocations and releases since the row before."),
-    inferred=(pa.bool_(), "The category was not recorded: told from phase and life of the block."),
+    time_ns=(INT64, "When, absolute."),
+    allocated_bytes=(INT64, "Allocated from then on, until the next row."),
+    reserved_bytes=(INT64, "Reserved by the allocator then; null where not recorded."),
+    events=(INT64, "Allocations and releases since the row before."),
+    inferred=(BOOL, "The category was not recorded: told from phase and life of the block."),
 )
 
 
@@ -72,10 +72,10 @@ def memory_timeline(
         [
             *use.who(kind[shown]),
             text(chosen[shown], pa.array(names)),
-            number(use.time[shown], pa.int64()),
-            number(allocated[shown], pa.int64()),
-            number(reserved, pa.int64(), with_reserved),
-            number(_events_since(series, shown), pa.int64()),
+            number(use.time[shown], INT64),
+            number(allocated[shown], INT64),
+            number(reserved, INT64, with_reserved),
+            number(_events_since(series, shown), INT64),
             boolean(np.full(len(shown), inferred)),
         ],
         schema=RETURNS,

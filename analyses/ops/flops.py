@@ -12,7 +12,7 @@ from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.detected import devices, peak_tflops
 from htk.physics.hardware import Gpu
 from htk.physics.hardware import gpu as of_catalogue
@@ -21,27 +21,27 @@ from htk.quantities.measures.breakdown import Per, chosen_windows, percent, summ
 from htk.quantities.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    device=(pa.int32(), "GPU index within the process."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
-    complete=(pa.bool_(), "False for a step that the recording holds a part of."),
-    window_ns=(pa.int64(), "The GPU period of the step, or the whole window."),
-    device_ns=(pa.int64(), "Sum of GPU activities that the step launched."),
-    modelled_pct=(pa.float64(), "Share of that whose work is known."),
-    model_flops=(pa.float64(), "Operations that the model asks for: without recomputation."),
-    hardware_flops=(pa.float64(), "Operations that kernels do; of convolutions the direct count."),
-    matrix_pct=(pa.float64(), "Share of hardware_flops done by products, attention, convolution."),
-    modelled_bytes=(pa.float64(), "Bytes moved, each tensor of each call once."),
-    achieved_tflops=(pa.float64(), "model_flops over the window, 1e12 a second."),
-    achieved_tbps=(pa.float64(), "modelled_bytes over the window, 1e12 a second."),
+    rank=(INT32, "Global rank."),
+    device=(INT32, "GPU index within the process."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(BOOL, "False for a step that the recording holds a part of."),
+    window_ns=(INT64, "The GPU period of the step, or the whole window."),
+    device_ns=(INT64, "Sum of GPU activities that the step launched."),
+    modelled_pct=(FLOAT64, "Share of that whose work is known."),
+    model_flops=(FLOAT64, "Operations that the model asks for: without recomputation."),
+    hardware_flops=(FLOAT64, "Operations that kernels do; of convolutions the direct count."),
+    matrix_pct=(FLOAT64, "Share of hardware_flops done by products, attention, convolution."),
+    modelled_bytes=(FLOAT64, "Bytes moved, each tensor of each call once."),
+    achieved_tflops=(FLOAT64, "model_flops over the window, 1e12 a second."),
+    achieved_tbps=(FLOAT64, "modelled_bytes over the window, 1e12 a second."),
     dtype=(TEXT, "Type of most of the matrix operations: whose peak_tflops counts."),
-    peak_tflops=(pa.float64(), "Dense peak_tflops of that type; null: GPU unknown."),
+    peak_tflops=(FLOAT64, "Dense peak_tflops of that type; null: GPU unknown."),
     mfu_pct=(
-        pa.float64(),
+        FLOAT64,
         "model_flops over window times peak; null above 100, which is an error.",
     ),
-    hfu_pct=(pa.float64(), "hardware_flops over window times peak; null above 100."),
+    hfu_pct=(FLOAT64, "hardware_flops over window times peak; null above 100."),
 )
 _MFU = (
     "model FLOPs (2 per multiply-add; attention by the pairs that its mask leaves; without "
@@ -101,8 +101,8 @@ def flops(
     table_ = pa.table(
         [
             *(columns[c] for c in ("rank", "device", "cycle", "step", "complete")),
-            number(sums["window"], pa.int64()),
-            number(added.device, pa.int64()),
+            number(sums["window"], INT64),
+            number(added.device, INT64),
             percent(added.modelled, np.where(shaped, added.device, 0)),
             *_rates(added, sums["window"], peaks, shaped),
         ],
@@ -174,18 +174,18 @@ def _rates(added: _Added, window: Ints, peaks: list[float | None], shaped: Mask)
 
     def share(part: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
         percents = 100 * part / (some * np.where(has, top, 1.0) * 1e3)
-        return number(percents, pa.float64(), has & (percents <= 100))  # more cannot be
+        return number(percents, FLOAT64, has & (percents <= 100))  # more cannot be
 
     done = added.hardware > 0
     return [
-        number(added.model, pa.float64(), shaped),
-        number(added.hardware, pa.float64(), shaped),
-        number(100 * added.matrix / np.where(done, added.hardware, 1), pa.float64(), done),
-        number(added.moved, pa.float64(), shaped),
-        number(added.model / some / 1e3, pa.float64(), timed),
-        number(added.moved / some / 1e3, pa.float64(), timed),
+        number(added.model, FLOAT64, shaped),
+        number(added.hardware, FLOAT64, shaped),
+        number(100 * added.matrix / np.where(done, added.hardware, 1), FLOAT64, done),
+        number(added.moved, FLOAT64, shaped),
+        number(added.model / some / 1e3, FLOAT64, timed),
+        number(added.moved / some / 1e3, FLOAT64, timed),
         texts(added.dtype),
-        number(top, pa.float64(), top > 0),
+        number(top, FLOAT64, top > 0),
         share(added.model),
         share(added.hardware),
     ]

@@ -11,7 +11,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.physics.detected import Device, common_device, peak_tflops
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import percent
@@ -26,20 +26,20 @@ from htk.quantities.measures.op_work import (
 
 _FAMILIES = ("gemm", "attention", "convolution")
 _SIZES = {
-    "batch": (pa.int64(), "Products in a batch, sequences or images."),
-    "product_m": (pa.int64(), "Rows of a product."),
-    "product_n": (pa.int64(), "Columns of a product."),
-    "product_k": (pa.int64(), "Inner size of a product."),
-    "heads": (pa.int64(), "Heads of the queries."),
-    "kv_heads": (pa.int64(), "Heads of keys and values."),
+    "batch": (INT64, "Products in a batch, sequences or images."),
+    "product_m": (INT64, "Rows of a product."),
+    "product_n": (INT64, "Columns of a product."),
+    "product_k": (INT64, "Inner size of a product."),
+    "heads": (INT64, "Heads of the queries."),
+    "kv_heads": (INT64, "Heads of keys and values."),
     "query_length": (
-        pa.int64(),
+        INT64,
         "Queries of a sequence; of a ragged batch all tokens.",
     ),
-    "key_length": (pa.int64(), "Keys of a sequence; of a ragged batch all tokens."),
-    "head_size": (pa.int64(), "Width of a head."),
-    "channels_in": (pa.int64(), "Channels of a convolution's input."),
-    "channels_out": (pa.int64(), "Channels of its output (of a group, where it is transposed)."),
+    "key_length": (INT64, "Keys of a sequence; of a ragged batch all tokens."),
+    "head_size": (INT64, "Width of a head."),
+    "channels_in": (INT64, "Channels of a convolution's input."),
+    "channels_out": (INT64, "Channels of its output (of a group, where it is transposed)."),
 }
 
 RETURNS = table(
@@ -49,20 +49,20 @@ RETURNS = table(
     shapes=(TEXT, "Shapes of its inputs."),
     strides=(TEXT, "Strides of its inputs; null where they were not recorded."),
     types=(TEXT, "Types of its inputs."),
-    count=(pa.int64(), "Calls with GPU time."),
-    kernels=(pa.int64(), "GPU activities of them."),
-    device_ns=(pa.int64(), "Sum of their durations."),
-    device_time_pct=(pa.float64(), "Share of all GPU time."),
-    flops_per_call=(pa.float64(), "Operations of a call, as its kernels do them."),
-    achieved_tflops=(pa.float64(), "1e12 operations a second of GPU time, of all calls together."),
-    achieved_tflops_min=(pa.float64(), "The same of the slowest call."),
-    achieved_tflops_p50=(pa.float64(), "Of the median call."),
-    achieved_tflops_max=(pa.float64(), "Of the fastest call."),
-    achieved_tflops_std=(pa.float64(), "Standard deviation over calls; null for one."),
+    count=(INT64, "Calls with GPU time."),
+    kernels=(INT64, "GPU activities of them."),
+    device_ns=(INT64, "Sum of their durations."),
+    device_time_pct=(FLOAT64, "Share of all GPU time."),
+    flops_per_call=(FLOAT64, "Operations of a call, as its kernels do them."),
+    achieved_tflops=(FLOAT64, "1e12 operations a second of GPU time, of all calls together."),
+    achieved_tflops_min=(FLOAT64, "The same of the slowest call."),
+    achieved_tflops_p50=(FLOAT64, "Of the median call."),
+    achieved_tflops_max=(FLOAT64, "Of the fastest call."),
+    achieved_tflops_std=(FLOAT64, "Standard deviation over calls; null for one."),
     note=(TEXT, "Why operations and rates, or some rates, are empty."),
-    call_ns_min=(pa.int64(), "GPU time of the shortest call."),
-    call_ns_p50=(pa.float64(), "Of the median call."),
-    call_ns_max=(pa.int64(), "Of the longest call."),
+    call_ns_min=(INT64, "GPU time of the shortest call."),
+    call_ns_p50=(FLOAT64, "Of the median call."),
+    call_ns_max=(INT64, "Of the longest call."),
     kernel_names=(TEXT, "Its kernels as JSON, most time first; eight at most."),
 )
 
@@ -116,9 +116,9 @@ def matrix_calls(
         named["name"].combine_chunks(),
         *_sizes(costs),
         *(named[c].combine_chunks() for c in named.column_names[1:]),
-        number(by_group.count, pa.int64()),
-        number(groups.count, pa.int64()),
-        number(time, pa.int64()),
+        number(by_group.count, INT64),
+        number(groups.count, INT64),
+        number(time, INT64),
         percent(time, np.full(len(groups), int(work.length.sum()))),
         *(_finite(column) for column in (flops, *np.where(beyond, np.nan, rates).T)),
         texts(notes.tolist()),
@@ -147,7 +147,7 @@ def _codes(column: pa.ChunkedArray) -> Ints:
 
 def _sizes(costs: list[Any]) -> list[pa.Array]:
     dims = [dict(cost.dims) for cost in costs]
-    return [pa.array([sizes.get(name) for sizes in dims], pa.int64()) for name in _SIZES]
+    return [pa.array([sizes.get(name) for sizes in dims], INT64) for name in _SIZES]
 
 
 def _peaks(costs: list[Any], in_tf32: Mask, device: Device | None) -> Floats:
@@ -178,14 +178,14 @@ def _rates(flops: Floats, by_group: Groups, call_ns: Ints, time: Ints) -> Floats
 def _durations(by_group: Groups, call_ns: Ints) -> list[pa.Array]:
     (median,) = by_group.quantiles(call_ns.astype(np.float64), [0.5])
     return [
-        number(by_group.min(call_ns), pa.int64()),
-        pa.array(median, pa.float64()),
-        number(by_group.max(call_ns), pa.int64()),
+        number(by_group.min(call_ns), INT64),
+        pa.array(median, FLOAT64),
+        number(by_group.max(call_ns), INT64),
     ]
 
 
 def _finite(values: Floats) -> pa.Array:
-    return pa.array(values, pa.float64(), mask=~np.isfinite(values))
+    return pa.array(values, FLOAT64, mask=~np.isfinite(values))
 
 
 def _kernel_names(

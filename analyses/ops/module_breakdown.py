@@ -10,7 +10,7 @@ from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.op_ancestors import MODULE
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import CallTree
@@ -18,19 +18,19 @@ from htk.quantities.measures.gpu_callers import TextCodes, modules_of_kernels
 
 RETURNS = table(
     module=(TEXT, "Path of nn.Modules; null: in none."),
-    depth=(pa.int32(), "0 for the outermost."),
-    count=(pa.int64(), "Calls of the module; null where the trace records none (no with_stack)."),
-    cpu_total_ns=(pa.int64(), "Time inside those calls; null as above."),
-    operators=(pa.int64(), "Outermost operators that ran in it and in the modules inside it."),
-    operators_cpu_ns=(pa.int64(), "CPU time of operators in it and in the modules inside it."),
-    device_total_ns=(pa.int64(), "GPU time of it and of the modules inside it, both passes."),
-    device_self_ns=(pa.int64(), "GPU time launched in it, and in no module inside it."),
+    depth=(INT32, "0 for the outermost."),
+    count=(INT64, "Calls of the module; null where the trace records none (no with_stack)."),
+    cpu_total_ns=(INT64, "Time inside those calls; null as above."),
+    operators=(INT64, "Outermost operators that ran in it and in the modules inside it."),
+    operators_cpu_ns=(INT64, "CPU time of operators in it and in the modules inside it."),
+    device_total_ns=(INT64, "GPU time of it and of the modules inside it, both passes."),
+    device_self_ns=(INT64, "GPU time launched in it, and in no module inside it."),
     backward_device_ns=(
-        pa.int64(),
+        INT64,
         "The part of device_total_ns that backward operators launched.",
     ),
-    device_time_pct=(pa.float64(), "device_self_ns of all GPU time."),
-    kernels=(pa.int64(), "GPU activities in it and in the modules inside it."),
+    device_time_pct=(FLOAT64, "device_self_ns of all GPU time."),
+    kernels=(INT64, "GPU activities in it and in the modules inside it."),
 )
 
 
@@ -100,12 +100,12 @@ def module_breakdown(
     answer = pa.table(
         [
             texts([names[k] if k != missing else None for k in shown.tolist()]),
-            number(depth[shown], pa.int32(), shown != missing),
-            number(calls[shown], pa.int64(), recorded),
-            number(inside[shown], pa.int64(), recorded),
-            *(number(column[shown], pa.int64()) for column in columns.values()),
+            number(depth[shown], INT32, shown != missing),
+            number(calls[shown], INT64, recorded),
+            number(inside[shown], INT64, recorded),
+            *(number(column[shown], INT64) for column in columns.values()),
             percent(own[shown], np.full(len(shown), int(length.sum()))),
-            number(many[shown], pa.int64()),
+            number(many[shown], INT64),
         ],
         schema=RETURNS,
     )

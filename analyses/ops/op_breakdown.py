@@ -13,7 +13,7 @@ from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.quantities.measures.call_tree import (
     CallTree,
@@ -27,22 +27,22 @@ from htk.quantities.measures.call_tree import (
 By = Literal["name", "shape", "stack", "module", "thread"]
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "ProfilerStep it ran in; null when pooled over steps."),
+    rank=(INT32, "Global rank; null when pooled over ranks."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "ProfilerStep it ran in; null when pooled over steps."),
     op=(TEXT, "Operator; in brackets: GPU time that belongs to none, and why."),
     by=(TEXT, "Input shapes, Python stack, module or thread, as asked for; null by name."),
     types=(TEXT, "Types of the inputs, by shape."),
-    count=(pa.int64(), "Calls."),
-    cpu_total_ns=(pa.int64(), "Time inside the operator on the CPU; nested calls count once."),
-    cpu_self_ns=(pa.int64(), "That less the operators that it calls."),
-    device_total_ns=(pa.int64(), "Sum of GPU activities launched inside it, at any depth."),
-    device_self_ns=(pa.int64(), "Sum of GPU activities that it launched itself."),
-    device_time_pct=(pa.float64(), "device_self_ns of all GPU time, so that rows sum to 100."),
-    backward_device_ns=(pa.int64(), "GPU time of the backward operators whose forward one it is."),
-    kernels=(pa.int64(), "GPU activities launched inside it."),
-    kernels_per_call=(pa.float64(), "kernels by count."),
-    launching_calls=(pa.int64(), "Calls that launched GPU activities themselves."),
+    count=(INT64, "Calls."),
+    cpu_total_ns=(INT64, "Time inside the operator on the CPU; nested calls count once."),
+    cpu_self_ns=(INT64, "That less the operators that it calls."),
+    device_total_ns=(INT64, "Sum of GPU activities launched inside it, at any depth."),
+    device_self_ns=(INT64, "Sum of GPU activities that it launched itself."),
+    device_time_pct=(FLOAT64, "device_self_ns of all GPU time, so that rows sum to 100."),
+    backward_device_ns=(INT64, "GPU time of the backward operators whose forward one it is."),
+    kernels=(INT64, "GPU activities launched inside it."),
+    kernels_per_call=(FLOAT64, "kernels by count."),
+    launching_calls=(INT64, "Calls that launched GPU activities themselves."),
 )
 
 
@@ -99,12 +99,12 @@ def op_breakdown(
             texts([names[k] for k in groups.keys[:, 3].tolist()]),
             texts(label(first)),
             _types(by, cpu_ops, first),
-            *(number(sums[c], pa.int64()) for c in _BEFORE_SHARE),
+            *(number(sums[c], INT64) for c in _BEFORE_SHARE),
             percent(sums["device_self_ns"], np.full(len(groups), times.total)),
-            number(sums["backward_device_ns"], pa.int64()),
-            number(sums["kernels"], pa.int64()),
-            number(sums["kernels"] / groups.count, pa.float64()),
-            number(sums["launching_calls"], pa.int64()),
+            number(sums["backward_device_ns"], INT64),
+            number(sums["kernels"], INT64),
+            number(sums["kernels"] / groups.count, FLOAT64),
+            number(sums["launching_calls"], INT64),
         ],
         schema=RETURNS,
     )

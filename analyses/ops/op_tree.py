@@ -9,27 +9,27 @@ from htk.base.columns.arrow import number, numbers, texts, truths
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import CallTree, DeviceTimes, Paths, labels_of
 
 Per = Literal["all", "rank"]
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
-    id=(pa.int64(), "Number of the row, counted from the top: a caller comes before its callees."),
-    parent=(pa.int64(), "Row that calls it; null for the outermost."),
-    depth=(pa.int32(), "0 for the outermost."),
+    rank=(INT32, "Global rank; null when pooled over ranks."),
+    id=(INT64, "Number of the row, counted from the top: a caller comes before its callees."),
+    parent=(INT64, "Row that calls it; null for the outermost."),
+    depth=(INT32, "0 for the outermost."),
     op=(TEXT, "Operator."),
     path=(TEXT, "Operators from the outermost to this one."),
-    count=(pa.int64(), "Calls along this path."),
-    cpu_total_ns=(pa.int64(), "Time inside it on the CPU."),
-    cpu_self_ns=(pa.int64(), "That less the operators that it calls."),
-    device_total_ns=(pa.int64(), "Sum of GPU activities launched inside it, at any depth."),
-    device_self_ns=(pa.int64(), "Sum of GPU activities that it launched itself."),
-    device_time_pct=(pa.float64(), "device_total_ns of all GPU time."),
-    kernels=(pa.int64(), "GPU activities launched inside it."),
-    callees=(pa.int64(), "Different operators that it calls, shown or not."),
+    count=(INT64, "Calls along this path."),
+    cpu_total_ns=(INT64, "Time inside it on the CPU."),
+    cpu_self_ns=(INT64, "That less the operators that it calls."),
+    device_total_ns=(INT64, "Sum of GPU activities launched inside it, at any depth."),
+    device_self_ns=(INT64, "Sum of GPU activities that it launched itself."),
+    device_time_pct=(FLOAT64, "device_total_ns of all GPU time."),
+    kernels=(INT64, "GPU activities launched inside it."),
+    callees=(INT64, "Different operators that it calls, shown or not."),
 )
 
 
@@ -80,16 +80,16 @@ def op_tree(
     parent = position[paths.above[order]]
     answer = pa.table(
         [
-            number(rank_of[order], pa.int32(), rank_of[order] >= 0),
-            number(np.arange(len(order)), pa.int64()),
-            number(parent, pa.int64(), parent != NONE),
-            number(paths.depth[order], pa.int32()),
+            number(rank_of[order], INT32, rank_of[order] >= 0),
+            number(np.arange(len(order)), INT64),
+            number(parent, INT64, parent != NONE),
+            number(paths.depth[order], INT32),
             texts([names[k] for k in name_of[order].tolist()]),
             texts([_text(paths, name_of, int(p), names) for p in order.tolist()]),
-            *(number(sums[c][order], pa.int64()) for c in _BEFORE_SHARE),
+            *(number(sums[c][order], INT64) for c in _BEFORE_SHARE),
             percent(sums["device_total_ns"][order], np.full(len(order), times.total)),
-            number(sums["kernels"][order], pa.int64()),
-            number(sums["callees"][order], pa.int64()),
+            number(sums["kernels"][order], INT64),
+            number(sums["callees"][order], INT64),
         ],
         schema=RETURNS,
     )

@@ -9,24 +9,24 @@ from htk.base.columns.arrow import number, numbers, texts
 from htk.base.columns.types import NONE
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.gpu_callers import python_of_kernels
 from htk.quantities.measures.python_time import PythonTime
 
 RETURNS = table(
     function=(TEXT, "Python function or nn.Module."),
-    count=(pa.int64(), "Calls."),
-    total_ns=(pa.int64(), "Time inside it; recursion counts once."),
-    self_ns=(pa.int64(), "That less the Python calls inside it; operators are still in it."),
-    python_ns=(pa.int64(), "self_ns less the operators that it calls: Python's own time."),
-    operators_ns=(pa.int64(), "CPU time of the operators that it calls, less Python inside them."),
-    python_time_pct=(pa.float64(), "python_ns of that of all functions."),
+    count=(INT64, "Calls."),
+    total_ns=(INT64, "Time inside it; recursion counts once."),
+    self_ns=(INT64, "That less the Python calls inside it; operators are still in it."),
+    python_ns=(INT64, "self_ns less the operators that it calls: Python's own time."),
+    operators_ns=(INT64, "CPU time of the operators that it calls, less Python inside them."),
+    python_time_pct=(FLOAT64, "python_ns of that of all functions."),
     device_self_ns=(
-        pa.int64(),
+        INT64,
         "GPU time launched in it and in no Python call inside it, by operators or without.",
     ),
-    device_total_ns=(pa.int64(), "GPU time launched inside it, at any depth."),
+    device_total_ns=(INT64, "GPU time launched inside it, at any depth."),
 )
 
 
@@ -76,10 +76,10 @@ def python_hotspots(
     answer = pa.table(
         [
             texts([spent.names[k] for k in groups.keys[shown, 0].tolist()]),
-            *(number(column[shown], pa.int64()) for column in columns),
+            *(number(column[shown], INT64) for column in columns),
             percent(python[shown], np.full(len(shown), python.sum())),
-            number(groups.sum(device)[shown], pa.int64()),
-            number(groups.sum(np.where(once, tree.subtree(device), 0))[shown], pa.int64()),
+            number(groups.sum(device)[shown], INT64),
+            number(groups.sum(np.where(once, tree.subtree(device), 0))[shown], INT64),
         ],
         schema=RETURNS,
     )

@@ -10,7 +10,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.detected import common_device, peak_tflops
 from htk.physics.hardware import Gpu
 from htk.physics.hardware import gpu as of_catalogue
@@ -26,26 +26,26 @@ from htk.quantities.measures.op_work import (
 )
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "Step that launched it; null when pooled over steps."),
+    rank=(INT32, "Global rank; null when pooled over ranks."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "Step that launched it; null when pooled over steps."),
     op=(TEXT, "Operator that answers for the GPU time."),
     shapes=(TEXT, "Shapes of its inputs."),
     types=(TEXT, "Types of its inputs."),
     family=(TEXT, "gemm, attention, …; null: not modelled."),
-    count=(pa.int64(), "Calls with GPU time."),
-    kernels=(pa.int64(), "GPU activities."),
-    device_ns=(pa.int64(), "Sum of their durations."),
-    device_time_pct=(pa.float64(), "Share of all GPU time."),
-    flops_per_call=(pa.float64(), "Operations of a call, as its kernels do them."),
-    bytes_per_call=(pa.float64(), "Bytes of a call, each tensor moved once."),
-    achieved_tflops=(pa.float64(), "1e12 operations a second of GPU time."),
-    achieved_tbps=(pa.float64(), "1e12 bytes a second of GPU time."),
-    flops_per_byte=(pa.float64(), "Arithmetic intensity."),
+    count=(INT64, "Calls with GPU time."),
+    kernels=(INT64, "GPU activities."),
+    device_ns=(INT64, "Sum of their durations."),
+    device_time_pct=(FLOAT64, "Share of all GPU time."),
+    flops_per_call=(FLOAT64, "Operations of a call, as its kernels do them."),
+    bytes_per_call=(FLOAT64, "Bytes of a call, each tensor moved once."),
+    achieved_tflops=(FLOAT64, "1e12 operations a second of GPU time."),
+    achieved_tbps=(FLOAT64, "1e12 bytes a second of GPU time."),
+    flops_per_byte=(FLOAT64, "Arithmetic intensity."),
     bound=(TEXT, "compute, memory or launch: what would limit perfect kernels; null: unknown."),
-    roofline_ns=(pa.float64(), "Time of a call at the GPU's peaks."),
-    roofline_pct=(pa.float64(), "That time of the measured; over 100, memory-bound: from caches."),
-    beyond_roofline_ns=(pa.float64(), "GPU time beyond the roofline, of all calls."),
+    roofline_ns=(FLOAT64, "Time of a call at the GPU's peaks."),
+    roofline_pct=(FLOAT64, "That time of the measured; over 100, memory-bound: from caches."),
+    beyond_roofline_ns=(FLOAT64, "GPU time beyond the roofline, of all calls."),
     note=(TEXT, "Why it is not modelled; or what is assumed."),
 )
 
@@ -121,9 +121,9 @@ def roofline(
             *who_columns(groups.keys),
             *(named[c].combine_chunks() for c in named.column_names),
             texts([c.family if c else None for c in costs]),
-            number(count, pa.int64()),
-            number(groups.count, pa.int64()),
-            number(time, pa.int64()),
+            number(count, INT64),
+            number(groups.count, INT64),
+            number(time, INT64),
             percent(time, total),
             *measured,
             texts(notes),
@@ -215,4 +215,4 @@ def _measured(
         lost = max(took - best * calls, 0.0)
         rows.append((flops, moved, *rates, intensity, bound, best, share, lost))
     columns = list(zip(*rows, strict=True)) or [()] * 9
-    return [texts(list(c)) if k == 5 else pa.array(c, pa.float64()) for k, c in enumerate(columns)]
+    return [texts(list(c)) if k == 5 else pa.array(c, FLOAT64) for k, c in enumerate(columns)]

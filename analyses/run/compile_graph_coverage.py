@@ -13,7 +13,7 @@ from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import CallTree
 
@@ -28,19 +28,19 @@ _COMPILING = re.compile(
 )
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
+    rank=(INT32, "Global rank."),
     how=(TEXT, "cuda graph, compiled, eager; outside operators: launched there, or not linked."),
-    device_ns=(pa.int64(), "Sum of GPU activities."),
-    device_time_pct=(pa.float64(), "Share of the rank's GPU time."),
-    kernels=(pa.int64(), "GPU activities."),
-    launches=(pa.int64(), "Calls that launched them."),
-    regions=(pa.int64(), "Compiled regions entered on the rank; null where none is recorded."),
+    device_ns=(INT64, "Sum of GPU activities."),
+    device_time_pct=(FLOAT64, "Share of the rank's GPU time."),
+    kernels=(INT64, "GPU activities."),
+    launches=(INT64, "Calls that launched them."),
+    regions=(INT64, "Compiled regions entered on the rank; null where none is recorded."),
     python_frames=(
-        pa.int64(),
+        INT64,
         "Python frames compiled: more than one per model is a graph break.",
     ),
-    recompiles=(pa.int64(), "Compilations of a frame beyond its first, as regions are numbered."),
-    compile_ns=(pa.int64(), "CPU time of compilation within the recording."),
+    recompiles=(INT64, "Compilations of a frame beyond its first, as regions are numbered."),
+    compile_ns=(INT64, "CPU time of compilation within the recording."),
 )
 
 
@@ -82,13 +82,13 @@ def compile_graph_coverage(
     facts = [regions.get(r, _Regions()).facts for r in ranks.tolist()]  # a row of the answer each
     return pa.table(
         [
-            number(ranks, pa.int32(), ranks >= 0),
+            number(ranks, INT32, ranks >= 0),
             text(groups.keys[:, 1], pa.array(_HOW), compact=False),
-            number(time, pa.int64()),
+            number(time, INT64),
             percent(time, rank_time),
-            number(groups.count, pa.int64()),
-            number(np.bincount(calls, minlength=len(groups)), pa.int64()),
-            *(pa.array([f[k] for f in facts], pa.int64()) for k in range(4)),
+            number(groups.count, INT64),
+            number(np.bincount(calls, minlength=len(groups)), INT64),
+            *(pa.array([f[k] for f in facts], INT64) for k in range(4)),
         ],
         schema=RETURNS,
     )

@@ -13,7 +13,7 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Scatter
 from htk.base.core.spread import ByRank
 from htk.base.errors import MissingTable
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.exposure import comm_shares, lanes_of
 from htk.quantities.measures.breakdown import Pool, pooled, who_columns
 from htk.quantities.measures.passes import is_backward, phase_codes
@@ -23,26 +23,26 @@ _PASSES = ("forward", "backward")
 _COPY_OUT = ("split_with_sizes_copy", "all_gather_copy_out")
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank; null when pooled over ranks."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "Step that launched it; null when pooled over steps."),
+    rank=(INT32, "Global rank; null when pooled over ranks."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "Step that launched it; null when pooled over steps."),
     type=(TEXT, "all_gather or reduce_scatter."),
     phase=(TEXT, "forward or backward: the pass that launched it; null: operators tell none."),
-    order=(pa.int32(), "Number of the unit within step, type and pass, as it is run."),
+    order=(INT32, "Number of the unit within step, type and pass, as it is run."),
     unit=(TEXT, "Name of the module, where FSDP's own ranges tell it."),
-    group_size=(pa.int32(), "Ranks that share the unit."),
-    count=(pa.int64(), "Collectives."),
-    shard_bytes=(pa.int64(), "Bytes of a rank's shard."),
-    unit_bytes=(pa.int64(), "Bytes of the whole unit."),
-    duration_ns_mean=(pa.float64(), "Mean duration."),
-    exposed_ns_mean=(pa.float64(), "Mean time of it in which nothing was computed."),
+    group_size=(INT32, "Ranks that share the unit."),
+    count=(INT64, "Collectives."),
+    shard_bytes=(INT64, "Bytes of a rank's shard."),
+    unit_bytes=(INT64, "Bytes of the whole unit."),
+    duration_ns_mean=(FLOAT64, "Mean duration."),
+    exposed_ns_mean=(FLOAT64, "Mean time of it in which nothing was computed."),
     lead_ns_mean=(
-        pa.float64(),
+        FLOAT64,
         "Mean time from the end of a gather to its copy-out.",
     ),
-    copy_out_ns_mean=(pa.float64(), "Mean duration of that copy-out."),
-    prefetch_depth_mean=(pa.float64(), "Mean number of later gathers begun before that copy-out."),
-    tail_exposed_ns_mean=(pa.float64(), "Mean exposed time of a step's last reduce-scatter."),
+    copy_out_ns_mean=(FLOAT64, "Mean duration of that copy-out."),
+    prefetch_depth_mean=(FLOAT64, "Mean number of later gathers begun before that copy-out."),
+    tail_exposed_ns_mean=(FLOAT64, "Mean exposed time of a step's last reduce-scatter."),
 )
 
 
@@ -100,12 +100,12 @@ def fsdp_units(
             *who_columns(rows.keys),
             text(rows.keys[:, 3], pa.array(["all_gather", "reduce_scatter"])),
             text(rows.keys[:, 4], pa.array(_PASSES)),
-            number(rows.keys[:, 5], pa.int32()),
+            number(rows.keys[:, 5], INT32),
             texts(_units(annotations, kernel_links, kernel[first])),
             source["group_size"].take(pa.array(first)).combine_chunks(),
-            number(rows.count, pa.int64()),
-            number(np.minimum(small, large)[first], pa.int64()),
-            number(np.maximum(small, large)[first], pa.int64()),
+            number(rows.count, INT64),
+            number(np.minimum(small, large)[first], INT64),
+            number(np.maximum(small, large)[first], INT64),
             _mean(rows, end - start),
             _mean(rows, exposed),
             *(_mean(rows, value, lead != NONE) for value in (lead, copied, ahead)),
@@ -203,4 +203,4 @@ def _mean(rows: Groups, values: Ints, has_value: Mask | None = None) -> pa.Array
     some = np.ones(len(values), bool) if has_value is None else has_value
     count = rows.sum(some.astype(np.int64))
     total = rows.sum(np.where(some, values, 0))
-    return number(total / np.maximum(count, 1), pa.float64(), count > 0)
+    return number(total / np.maximum(count, 1), FLOAT64, count > 0)

@@ -13,7 +13,7 @@ from htk.base.columns.intervals import Spans, intersect, subtract, union
 from htk.base.columns.types import Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.quantities.derived.explained_idle import device_pieces
 from htk.quantities.measures.server_iterations import LaunchedWork, ServerIterations
 
@@ -24,10 +24,10 @@ RETURNS = table(
         "scheduler, sampling or detokenising, as the host's calls say; transfers: only copies run; "
         "else the cause that idle-breakdown tells.",
     ),
-    gaps=(pa.int64(), "How often."),
-    total_ns=(pa.int64(), "Time of all ranks."),
-    per_iteration_ns=(pa.int64(), "Time for each iteration of a rank."),
-    elapsed_pct=(pa.float64(), "Share of the time from the first iteration's start to the end."),
+    gaps=(INT64, "How often."),
+    total_ns=(INT64, "Time of all ranks."),
+    per_iteration_ns=(INT64, "Time for each iteration of a rank."),
+    elapsed_pct=(FLOAT64, "Share of the time from the first iteration's start to the end."),
 )
 
 _BETWEEN, _WITHIN = "between iterations", "within iterations"

@@ -10,35 +10,35 @@ from htk.base.columns.arrow import numbers, valid
 from htk.base.columns.types import Floats, Mask
 from htk.base.core.analysis import analysis, coverage_of, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT64, TEXT, table
 
 RETURNS = table(
     phase=(TEXT, "prefill, decode, mixed, idle, draft or diffusion."),
     batch_from=(
-        pa.int64(),
+        INT64,
         "Fewest requests answered, or tokens of prompts in prefill, of the row.",
     ),
-    batch_to=(pa.int64(), "Most of them."),
-    context_from=(pa.int64(), "Fewest tokens that a request looks back on; null: not told."),
-    context_to=(pa.int64(), "Most of them."),
-    iterations=(pa.int64(), "Iterations of all ranks."),
-    elapsed_ns_p50=(pa.int64(), "Median time, with the gap before each."),
-    elapsed_ns_p90=(pa.int64(), "The 90th percentile."),
-    elapsed_ns_p99=(pa.int64(), "The 99th percentile."),
-    gap_ns_p50=(pa.int64(), "Median gap before an iteration; null: none follows another."),
-    gap_pct=(pa.float64(), "Share of the time in gaps between iterations."),
+    batch_to=(INT64, "Most of them."),
+    context_from=(INT64, "Fewest tokens that a request looks back on; null: not told."),
+    context_to=(INT64, "Most of them."),
+    iterations=(INT64, "Iterations of all ranks."),
+    elapsed_ns_p50=(INT64, "Median time, with the gap before each."),
+    elapsed_ns_p90=(INT64, "The 90th percentile."),
+    elapsed_ns_p99=(INT64, "The 99th percentile."),
+    gap_ns_p50=(INT64, "Median gap before an iteration; null: none follows another."),
+    gap_pct=(FLOAT64, "Share of the time in gaps between iterations."),
     exposed_comm_pct=(
-        pa.float64(),
+        FLOAT64,
         "Share of the time in communication beside which nothing runs.",
     ),
-    comm_wait_pct=(pa.float64(), "Share of the time in waits for other ranks; null: not told."),
+    comm_wait_pct=(FLOAT64, "Share of the time in waits for other ranks; null: not told."),
     expert_imbalance_pct=(
-        pa.float64(),
+        FLOAT64,
         "By how much the rank with most work for experts exceeds the mean of the ranks, over the "
         "iterations; null: no experts, or one rank.",
     ),
-    padding_pct=(pa.float64(), "Share of the computed tokens that pad; null: not told."),
-    tokens_per_s=(pa.float64(), "Tokens read and given, over the time; null: not told."),
+    padding_pct=(FLOAT64, "Share of the computed tokens that pad; null: not told."),
+    tokens_per_s=(FLOAT64, "Tokens read and given, over the time; null: not told."),
 )
 
 

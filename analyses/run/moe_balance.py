@@ -12,23 +12,23 @@ from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import ratio
 from htk.quantities.measures.collective_calls import CollectiveCalls, size_facts
 
 RETURNS = table(
-    layer=(pa.int32(), "Number of the all-to-all among those of its group in a step, from 0."),
-    rank=(pa.int32(), "Global rank."),
+    layer=(INT32, "Number of the all-to-all among those of its group in a step, from 0."),
+    rank=(INT32, "Global rank."),
     group=(TEXT, "Process group name."),
     group_ranks=(TEXT, "Its global ranks, compact JSON."),
-    count=(pa.int64(), "All-to-alls."),
-    received_tokens=(pa.int64(), "Rows that it received, summed; null where not recorded."),
-    received_bytes=(pa.int64(), "Bytes that it received, summed; null where not recorded."),
-    share_pct=(pa.float64(), "Share of what all recorded ranks received; null for one rank alone."),
-    over_mean=(pa.float64(), "What it received over the mean of the recorded ranks."),
-    over_mean_max=(pa.float64(), "The same of the rank that received most: 1 is even."),
-    wait_ns=(pa.int64(), "What it waited for the others; null where not matched over ranks."),
-    total_ns=(pa.int64(), "Time in these all-to-alls; null where not recorded."),
+    count=(INT64, "All-to-alls."),
+    received_tokens=(INT64, "Rows that it received, summed; null where not recorded."),
+    received_bytes=(INT64, "Bytes that it received, summed; null where not recorded."),
+    share_pct=(FLOAT64, "Share of what all recorded ranks received; null for one rank alone."),
+    over_mean=(FLOAT64, "What it received over the mean of the recorded ranks."),
+    over_mean_max=(FLOAT64, "The same of the rank that received most: 1 is even."),
+    wait_ns=(INT64, "What it waited for the others; null where not matched over ranks."),
+    total_ns=(INT64, "Time in these all-to-alls; null where not recorded."),
 )
 
 
@@ -79,18 +79,18 @@ def moe_balance(
     first = pa.array(rows[groups.first_row])
     answer = pa.table(
         [
-            number(groups.keys[:, 1], pa.int32()),
-            number(groups.keys[:, 2], pa.int32(), groups.keys[:, 2] >= 0),
+            number(groups.keys[:, 1], INT32),
+            number(groups.keys[:, 2], INT32, groups.keys[:, 2] >= 0),
             calls.table["group"].take(first),
             calls.table["group_ranks"].take(first),
-            number(groups.count, pa.int64()),
-            number(groups.sum(np.maximum(tokens, 0)), pa.int64(), all_told),
-            number(size, pa.int64(), has_size > 0),
+            number(groups.count, INT64),
+            number(groups.sum(np.maximum(tokens, 0)), INT64, all_told),
+            number(size, INT64, has_size > 0),
             ratio(100 * size, shared),
             ratio(size * members, shared),
             ratio(most * members, shared),
-            number(wait, pa.int64(), groups.min(matched.astype(np.int64)) > 0),
-            number(groups.sum(time), pa.int64(), timed),
+            number(wait, INT64, groups.min(matched.astype(np.int64)) > 0),
+            number(groups.sum(time), INT64, timed),
         ],
         schema=RETURNS,
     )

@@ -11,24 +11,24 @@ from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.passes import is_backward
 
 PARTS = ("warm-up", "steady", "cool-down", "rest")
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "GPU step; null: no steps are recorded."),
-    stage=(pa.int32(), "Place of the rank in its pipeline; null where no group tells it."),
+    rank=(INT32, "Global rank."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "GPU step; null: no steps are recorded."),
+    stage=(INT32, "Place of the rank in its pipeline; null where no group tells it."),
     part=(TEXT, "warm-up, steady, cool-down; rest: after the last compute of the backward pass."),
-    length_ns=(pa.int64(), "Length of the part."),
-    compute_ns=(pa.int64(), "Time that something is computed."),
-    bubble_ns=(pa.int64(), "Time that nothing is: waiting for other stages, or for the host."),
-    bubble_pct=(pa.float64(), "Share of the part."),
-    bubble_of_step_pct=(pa.float64(), "Share of the step."),
-    p2p_ns=(pa.int64(), "Of the bubble, with a send or receive in flight."),
+    length_ns=(INT64, "Length of the part."),
+    compute_ns=(INT64, "Time that something is computed."),
+    bubble_ns=(INT64, "Time that nothing is: waiting for other stages, or for the host."),
+    bubble_pct=(FLOAT64, "Share of the part."),
+    bubble_of_step_pct=(FLOAT64, "Share of the step."),
+    p2p_ns=(INT64, "Of the bubble, with a send or receive in flight."),
 )
 
 
@@ -76,17 +76,17 @@ def pipeline_bubble(
     bubble = (length - busy)[row, part]
     answer = pa.table(
         [
-            number(rank, pa.int32(), rank >= 0),
-            number(cycle, pa.int32(), step >= 0),
-            number(step, pa.int32(), step >= 0),
-            number(stage, pa.int32(), stage >= 0),
+            number(rank, INT32, rank >= 0),
+            number(cycle, INT32, step >= 0),
+            number(step, INT32, step >= 0),
+            number(stage, INT32, stage >= 0),
             text(part, pa.array(PARTS), compact=False),
-            number(length[row, part], pa.int64()),
-            number(busy[row, part], pa.int64()),
-            number(bubble, pa.int64()),
+            number(length[row, part], INT64),
+            number(busy[row, part], INT64),
+            number(bubble, INT64),
             percent(bubble, length[row, part]),
             percent(bubble, window_length),
-            number((either - busy)[row, part], pa.int64()),
+            number((either - busy)[row, part], INT64),
         ],
         schema=RETURNS,
     )

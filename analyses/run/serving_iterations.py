@@ -12,35 +12,35 @@ from htk.base.columns.types import Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.names.server_ranges import ServerRange
-from htk.base.schema import TEXT, table
+from htk.base.schema import INT32, INT64, TEXT, table
 from htk.quantities.graph.nodes import collective_rows
 from htk.quantities.measures.server_iterations import LaunchedWork, ServerIterations
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    iteration=(pa.int32(), "Number of the iteration on its rank, from 0."),
+    rank=(INT32, "Global rank."),
+    iteration=(INT32, "Number of the iteration on its rank, from 0."),
     phase=(TEXT, "prefill, decode, mixed, idle, draft (of a draft model) or diffusion."),
-    prefill_requests=(pa.int64(), "Requests being read; null where not told."),
-    prefill_tokens=(pa.int64(), "Their tokens in this iteration."),
-    decode_requests=(pa.int64(), "Requests being answered."),
-    decode_tokens=(pa.int64(), "Tokens computed for them."),
-    context_tokens=(pa.int64(), "Tokens attended to, of all requests."),
-    padded_tokens=(pa.int64(), "Tokens computed, padding included."),
+    prefill_requests=(INT64, "Requests being read; null where not told."),
+    prefill_tokens=(INT64, "Their tokens in this iteration."),
+    decode_requests=(INT64, "Requests being answered."),
+    decode_tokens=(INT64, "Tokens computed for them."),
+    context_tokens=(INT64, "Tokens attended to, of all requests."),
+    padded_tokens=(INT64, "Tokens computed, padding included."),
     traits=(TEXT, "chunked: prompts of which a part was read before; speculative; padded."),
-    start_ns=(pa.int64(), "Start on the CPU, absolute."),
-    cpu_ns=(pa.int64(), "Time on the CPU."),
-    device_busy_ns=(pa.int64(), "Time that something ran on the GPU, of what it launched."),
-    gpu_span_ns=(pa.int64(), "From the first of that to the last end; null: nothing."),
-    gap_ns=(pa.int64(), "From the GPU end of the iteration before; negative where they overlap."),
+    start_ns=(INT64, "Start on the CPU, absolute."),
+    cpu_ns=(INT64, "Time on the CPU."),
+    device_busy_ns=(INT64, "Time that something ran on the GPU, of what it launched."),
+    gpu_span_ns=(INT64, "From the first of that to the last end; null: nothing."),
+    gap_ns=(INT64, "From the GPU end of the iteration before; negative where they overlap."),
     elapsed_ns=(
-        pa.int64(),
+        INT64,
         "From the GPU end of the iteration before (of the first: from its first start) to its own, "
         "without waits for work that was not recorded.",
     ),
-    exposed_comm_ns=(pa.int64(), "Time in which its communication ran and it computed nothing."),
-    comm_wait_ns=(pa.int64(), "Of that: waiting for other ranks; null: not told."),
-    expert_ns=(pa.int64(), "Time in products of experts."),
-    kernels=(pa.int64(), "GPU activities."),
+    exposed_comm_ns=(INT64, "Time in which its communication ran and it computed nothing."),
+    comm_wait_ns=(INT64, "Of that: waiting for other ranks; null: not told."),
+    expert_ns=(INT64, "Time in products of experts."),
+    kernels=(INT64, "GPU activities."),
 )
 
 
@@ -79,22 +79,19 @@ def serving_iterations(
     waited = _unrecorded_waits(idle_causes, rank, gpu.last - elapsed, gpu.last)
     answer = pa.table(
         {
-            "rank": number(rank, pa.int32(), rank >= 0),
-            "iteration": number(np.arange(len(rank)) - np.searchsorted(rank, rank), pa.int32()),
+            "rank": number(rank, INT32, rank >= 0),
+            "iteration": number(np.arange(len(rank)) - np.searchsorted(rank, rank), INT32),
             "phase": texts([fact.phase for fact in facts]),
-            **{
-                name: pa.array([of(fact) for fact in facts], pa.int64())
-                for name, of in _COUNTS.items()
-            },
+            **{name: pa.array([of(fact) for fact in facts], INT64) for name, of in _COUNTS.items()},
             "traits": texts([", ".join(fact.traits) or None for fact in facts]),
-            "start_ns": number(iterations.start, pa.int64()),
-            "cpu_ns": number(iterations.end - iterations.start, pa.int64()),
-            "device_busy_ns": number(gpu.busy, pa.int64()),
-            "gpu_span_ns": number(span, pa.int64(), gpu.count > 0),
-            "gap_ns": number(gpu.first - before, pa.int64(), follows),
-            "elapsed_ns": number(elapsed - waited, pa.int64(), gpu.count > 0),
+            "start_ns": number(iterations.start, INT64),
+            "cpu_ns": number(iterations.end - iterations.start, INT64),
+            "device_busy_ns": number(gpu.busy, INT64),
+            "gpu_span_ns": number(span, INT64, gpu.count > 0),
+            "gap_ns": number(gpu.first - before, INT64, follows),
+            "elapsed_ns": number(elapsed - waited, INT64, gpu.count > 0),
             **_shared_model(iteration, len(rank), kernels, collectives, collective_shares),
-            "kernels": number(gpu.count, pa.int64()),
+            "kernels": number(gpu.count, INT64),
         },
         schema=RETURNS,
     )
@@ -122,9 +119,9 @@ def _shared_model(
     has_waits = np.bincount(iteration[timed], minlength=length) > 0
     exposed = busy(computes | comm) - busy(computes)
     return {
-        "exposed_comm_ns": number(exposed, pa.int64()),
-        "comm_wait_ns": number(waits, pa.int64(), has_waits),
-        "expert_ns": number(busy(matching(kernels["family"], "moe".__eq__)), pa.int64()),
+        "exposed_comm_ns": number(exposed, INT64),
+        "comm_wait_ns": number(waits, INT64, has_waits),
+        "expert_ns": number(busy(matching(kernels["family"], "moe".__eq__)), INT64),
     }
 
 

@@ -11,7 +11,7 @@ from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.types import NONE, Floats, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.errors import MissingTable
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, TEXT, table
 from htk.quantities.measures.chance import shared
 from htk.quantities.measures.change_points import LEAST_STEPS, shifts
 
@@ -20,20 +20,19 @@ STEP = "(step)"
 _ALONE = 0.8  # of what all ranks together became slower by: one rank has it
 _LEAST_SHARE = 0.0005  # of the time of all: smaller things are left out
 
-_I32, _F64 = pa.int32(), pa.float64()
 _PLACES = ("cycle", "step", "low", "high")
 
 RETURNS = table(
     name=(TEXT, "Name of the GPU activities; (step): the GPU step itself."),
-    rank=(_I32, "The rank it happened on; null: their mean."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(_I32, "First step that is slower, or faster."),
-    earliest_step=(_I32, "The same at the earliest, with 95 % confidence."),
-    latest_step=(_I32, "The same at the latest."),
-    before_ns=(_F64, "Time in a step before."),
-    after_ns=(_F64, "Time in a step since."),
-    change_pct=(_F64, "The change, of the time before."),
-    confidence_pct=(_F64, "That it is no chance, all things and steps that were tried counted."),
+    rank=(INT32, "The rank it happened on; null: their mean."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "First step that is slower, or faster."),
+    earliest_step=(INT32, "The same at the earliest, with 95 % confidence."),
+    latest_step=(INT32, "The same at the latest."),
+    before_ns=(FLOAT64, "Time in a step before."),
+    after_ns=(FLOAT64, "Time in a step since."),
+    change_pct=(FLOAT64, "The change, of the time before."),
+    confidence_pct=(FLOAT64, "That it is no chance, all things and steps that were tried counted."),
 )
 
 
@@ -165,8 +164,8 @@ def _table(
 ) -> pa.Table:
     names = [series.names[int(k)] for k in shifted["name"][order].tolist()]
     rank = shifted["rank"][order].astype(np.int64)
-    columns = [texts(names), number(rank, _I32, rank != NONE)]
-    columns += [number(shifted[k][order].astype(np.int64), _I32) for k in _PLACES]
-    columns += [number(shifted[k][order], _F64) for k in ("before", "after")]
-    columns += [number(share[order], _F64), number(shifted["confidence"][order], _F64)]
+    columns = [texts(names), number(rank, INT32, rank != NONE)]
+    columns += [number(shifted[k][order].astype(np.int64), INT32) for k in _PLACES]
+    columns += [number(shifted[k][order], FLOAT64) for k in ("before", "after")]
+    columns += [number(share[order], FLOAT64), number(shifted["confidence"][order], FLOAT64)]
     return pa.table(columns, schema=RETURNS)

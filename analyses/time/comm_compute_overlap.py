@@ -11,7 +11,7 @@ from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, STRING, TEXT, table
 from htk.quantities.derived.exposure import shared
 from htk.quantities.derived.window_times import kind_times
 from htk.quantities.derived.windows import fill, kinds_of
@@ -28,20 +28,20 @@ from htk.quantities.measures.breakdown import (
 By = Literal["total", "group", "collective"]
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    device=(pa.int32(), "GPU index within the process."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
-    complete=(pa.bool_(), "False for a step that the recording holds a part of."),
+    rank=(INT32, "Global rank."),
+    device=(INT32, "GPU index within the process."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(BOOL, "False for a step that the recording holds a part of."),
     group=(TEXT, "Process group, when asked by group or collective; null: not recorded."),
     group_ranks=(TEXT, "Its global ranks, compact JSON."),
     type=(TEXT, "all_reduce, all_gather, …, when asked by collective."),
-    event=(pa.int64(), "Row of the collective in its rank's trace, when asked by collective."),
-    comm_ns=(pa.int64(), "At least one communication kernel runs."),
-    compute_ns=(pa.int64(), "At least one compute kernel runs; null by group or collective."),
-    overlap_ns=(pa.int64(), "Both run."),
-    overlap_pct=(pa.float64(), "Overlap, of communication; null without communication."),
-    exposed_comm_ns=(pa.int64(), "Communication runs and no compute does."),
+    event=(INT64, "Row of the collective in its rank's trace, when asked by collective."),
+    comm_ns=(INT64, "At least one communication kernel runs."),
+    compute_ns=(INT64, "At least one compute kernel runs; null by group or collective."),
+    overlap_ns=(INT64, "Both run."),
+    overlap_pct=(FLOAT64, "Overlap, of communication; null without communication."),
+    exposed_comm_ns=(INT64, "Communication runs and no compute does."),
 )
 
 
@@ -92,7 +92,7 @@ def comm_compute_overlap(
             "exposed": times.exposed("comm", "compute"),
         },
     )
-    return _table(who, sums["comm"], sums["exposed"], number(sums["compute"], pa.int64()))
+    return _table(who, sums["comm"], sums["exposed"], number(sums["compute"], INT64))
 
 
 def _table(
@@ -100,15 +100,15 @@ def _table(
 ) -> pa.Table:
     length = len(comm)
     columns = who | {
-        "comm_ns": number(comm, pa.int64()),
-        "compute_ns": pa.nulls(length, pa.int64()) if compute is None else compute,
-        "overlap_ns": number(comm - exposed, pa.int64()),
+        "comm_ns": number(comm, INT64),
+        "compute_ns": pa.nulls(length, INT64) if compute is None else compute,
+        "overlap_ns": number(comm - exposed, INT64),
         "overlap_pct": percent(comm - exposed, comm),
-        "exposed_comm_ns": number(exposed, pa.int64()),
+        "exposed_comm_ns": number(exposed, INT64),
     }
     for name in ("group", "group_ranks", "type"):
-        columns.setdefault(name, text(np.full(length, -1), pa.array([], pa.string())))
-    columns.setdefault("event", pa.nulls(length, pa.int64()))
+        columns.setdefault(name, text(np.full(length, -1), pa.array([], STRING)))
+    columns.setdefault("event", pa.nulls(length, INT64))
     return pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
 
 
@@ -145,15 +145,15 @@ def _split(
     incomplete = (~np.asarray(windows["complete"].to_numpy(), bool))[window]
     first = by_key.first_row
     who = {
-        "rank": number(rank[first], pa.int32(), rank[first] >= 0),
-        "device": number(device[first], pa.int32(), device[first] >= 0),
-        "cycle": number(cycle[first], pa.int32(), (step[first] >= 0) & (per == "step")),
-        "step": number(step[first], pa.int32(), (step[first] >= 0) & (per == "step")),
+        "rank": number(rank[first], INT32, rank[first] >= 0),
+        "device": number(device[first], INT32, device[first] >= 0),
+        "cycle": number(cycle[first], INT32, (step[first] >= 0) & (per == "step")),
+        "step": number(step[first], INT32, (step[first] >= 0) & (per == "step")),
         "complete": pa.array(by_key.max(incomplete.astype(np.int64)) == 0),
         "group": text(group[first], groups),
         "group_ranks": text(members[first], listed),
         "type": text(kind[first] if single else np.full(len(first), -1), types),
-        "event": number(event[first], pa.int64(), np.full(len(first), single)),
+        "event": number(event[first], INT64, np.full(len(first), single)),
     }
     comm = by_key.sum(shared(start, end, None))
     return _table(who, comm, by_key.sum(shared(start, end, computing)), None)

@@ -8,21 +8,21 @@ from htk.base.columns.arrow import number
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
-from htk.base.schema import table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, table
 from htk.quantities.measures.breakdown import Per, chosen_times, percent, ratio, summed
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    device=(pa.int32(), "GPU index within the process."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
-    complete=(pa.bool_(), "False for a step that the recording holds a part of."),
-    compute_ns=(pa.int64(), "At least one compute kernel runs."),
-    comm_ns=(pa.int64(), "At least one communication kernel runs."),
-    compute_kernel_ns=(pa.int64(), "Durations of compute kernels, added up."),
-    comm_kernel_ns=(pa.int64(), "Durations of communication kernels, added up."),
-    comm_share_of_kernel_time_pct=(pa.float64(), "Communication, of both sums."),
-    comm_to_compute=(pa.float64(), "comm_ns / compute_ns; null without compute."),
+    rank=(INT32, "Global rank."),
+    device=(INT32, "GPU index within the process."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(BOOL, "False for a step that the recording holds a part of."),
+    compute_ns=(INT64, "At least one compute kernel runs."),
+    comm_ns=(INT64, "At least one communication kernel runs."),
+    compute_kernel_ns=(INT64, "Durations of compute kernels, added up."),
+    comm_kernel_ns=(INT64, "Durations of communication kernels, added up."),
+    comm_share_of_kernel_time_pct=(FLOAT64, "Communication, of both sums."),
+    comm_to_compute=(FLOAT64, "comm_ns / compute_ns; null without compute."),
 )
 
 
@@ -54,7 +54,7 @@ def comm_compute_ratio(
         },
     )
     columns = [who[k] for k in ("rank", "device", "cycle", "step", "complete")]
-    columns += [number(value, pa.int64()) for value in sums.values()]
+    columns += [number(value, INT64) for value in sums.values()]
     both = sums["compute_kernel"] + sums["comm_kernel"]
     columns += [percent(sums["comm_kernel"], both), ratio(sums["comm"], sums["compute"])]
     return pa.table(columns, schema=RETURNS)

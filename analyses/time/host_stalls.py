@@ -11,12 +11,12 @@ from htk.base.columns.groups import Groups, unpaired
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import INT32, INT64, TEXT, table
 from htk.quantities.derived.explained_idle import CAUSES, Stalls, device_pieces, explained
 from htk.quantities.derived.host_states import OPERATOR, SYNC
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
+    rank=(INT32, "Global rank."),
     cause=(
         TEXT,
         "synchronising call, .item, copy that blocks, allocation, data loading, …; operator: an "
@@ -24,10 +24,10 @@ RETURNS = table(
     ),
     name=(TEXT, "Call, range or function."),
     stack=(TEXT, "Operators round it, outermost first."),
-    count=(pa.int64(), "Occurrences."),
-    host_ns=(pa.int64(), "Their durations, added up."),
+    count=(INT64, "Occurrences."),
+    host_ns=(INT64, "Their durations, added up."),
     gpu_idle_caused_ns=(
-        pa.int64(),
+        INT64,
         "GPU idle while they ran; after a blocking call also until the next launch arrived, at "
         "most as long as it blocked.",
     ),
@@ -73,13 +73,13 @@ def host_stalls(
     rank, cause, name, path = groups.keys[order].reshape(-1, 4).T
     table = pa.table(
         [
-            number(rank, pa.int32(), rank >= 0),
+            number(rank, INT32, rank >= 0),
             texts([_LABELS[c] for c in cause.tolist()]),
             texts([shown.names[k] for k in name.tolist()]),
             texts([labels.get(p) for p in path.tolist()]),
-            number(groups.count[order], pa.int64()),
-            number(lasted[order], pa.int64()),
-            number(idle[order], pa.int64()),
+            number(groups.count[order], INT64),
+            number(lasted[order], INT64),
+            number(idle[order], INT64),
         ],
         schema=RETURNS,
     )

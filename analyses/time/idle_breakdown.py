@@ -11,7 +11,7 @@ from htk.base.columns.types import NO_TIME, Ints
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank, share_pct
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.idle import CAUSES, LIMITS
 from htk.quantities.derived.idle_totals import cause_numbers
 from htk.quantities.measures import hta_conventions
@@ -21,16 +21,16 @@ By = Literal["device", "stream"]
 _NO_STEP = np.iinfo(np.int32).max  # what has no number comes last
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    device=(pa.int32(), "GPU index within the process."),
-    stream=(pa.int64(), "Stream; null: no stream of the device runs anything."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
-    complete=(pa.bool_(), "False for a step that the recording holds a part of."),
+    rank=(INT32, "Global rank."),
+    device=(INT32, "GPU index within the process."),
+    stream=(INT64, "Stream; null: no stream of the device runs anything."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(BOOL, "False for a step that the recording holds a part of."),
     cause=(TEXT, "What kept it from working."),
-    idle_ns=(pa.int64(), "Idle time of that cause."),
-    idle_pct=(pa.float64(), "Share of the idle time of its window (device or stream)."),
-    count=(pa.int64(), "Gaps that the cause has a part in."),
+    idle_ns=(INT64, "Idle time of that cause."),
+    idle_pct=(FLOAT64, "Share of the idle time of its window (device or stream)."),
+    count=(INT64, "Gaps that the cause has a part in."),
 )
 
 
@@ -98,16 +98,16 @@ def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array
     order = np.lexsort((-idle, *keys[:, :5].T[::-1]))
     keys, idle, count, complete = keys[order], idle[order], count[order], complete[order]
     columns = [
-        number(keys[:, 0], pa.int32(), keys[:, 0] >= 0),
-        number(keys[:, 1], pa.int32(), keys[:, 1] >= 0),
-        number(keys[:, 2], pa.int64(), keys[:, 2] >= 0),
-        number(keys[:, 3], pa.int32(), keys[:, 4] < _NO_STEP),
-        number(keys[:, 4], pa.int32(), keys[:, 4] < _NO_STEP),
+        number(keys[:, 0], INT32, keys[:, 0] >= 0),
+        number(keys[:, 1], INT32, keys[:, 1] >= 0),
+        number(keys[:, 2], INT64, keys[:, 2] >= 0),
+        number(keys[:, 3], INT32, keys[:, 4] < _NO_STEP),
+        number(keys[:, 4], INT32, keys[:, 4] < _NO_STEP),
         boolean(complete > 0),
         text(keys[:, 5], causes),
-        number(idle, pa.int64()),
+        number(idle, INT64),
         percent(idle, share[order]),
-        number(count, pa.int64()),
+        number(count, INT64),
     ]
     return pa.table(columns, schema=RETURNS)
 

@@ -10,7 +10,7 @@ from htk.base.columns.arrow import boolean, number, numbers, texts, truths
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.window_times import kind_times
 from htk.quantities.measures import hta_conventions
 from htk.quantities.measures.breakdown import Compat, Per, chosen_times, percent, summed
@@ -20,14 +20,14 @@ _WHO = ("rank", "device", "cycle", "step", "complete")
 _CLASSES = tuple(c for n in (1, 2, 3) for c in combinations(_KINDS, n))
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank; null for all ranks together."),
-    device=(pa.int32(), "GPU index within the process."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
-    complete=(pa.bool_(), "False for a step that the recording holds a part of."),
+    rank=(INT32, "Global rank; null for all ranks together."),
+    device=(INT32, "GPU index within the process."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(BOOL, "False for a step that the recording holds a part of."),
     kinds=(TEXT, "Kinds that run at the same time: compute, comm, memory, joined by +."),
-    total_ns=(pa.int64(), "Just these kinds run."),
-    busy_pct=(pa.float64(), "Share of the time in which any of the three runs."),
+    total_ns=(INT64, "Just these kinds run."),
+    busy_pct=(FLOAT64, "Share of the time in which any of the three runs."),
 )
 
 
@@ -73,12 +73,12 @@ def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
     np.add.at(total, step_of_row, times)
     complete = np.ones(len(steps), bool)
     np.logical_and.at(complete, step_of_row, truths(who["complete"]))
-    nobody = pa.nulls(len(steps), pa.int32())
+    nobody = pa.nulls(len(steps), INT32)
     together = {
         "rank": nobody,
         "device": nobody,
-        "cycle": number(cycles, pa.int32(), steps >= 0),
-        "step": number(steps, pa.int32(), steps >= 0),
+        "cycle": number(cycles, INT32, steps >= 0),
+        "step": number(steps, INT32, steps >= 0),
         "complete": boolean(complete),
     }
     return _rows(together, total)
@@ -92,7 +92,7 @@ def _rows(who: dict[str, pa.Array], times: Ints) -> pa.Table:
     columns = [who[name].take(windows) for name in _WHO]
     columns += [
         texts(["+".join(_CLASSES[k]) for k in kind.tolist()]),
-        number(times[row, kind], pa.int64()),
+        number(times[row, kind], INT64),
         percent(times[row, kind], busy[row]),
     ]
     return pa.table(columns, schema=RETURNS)

@@ -14,28 +14,28 @@ from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
 from htk.base.errors import MissingTable
 from htk.base.names.phases import PHASES
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import Per, percent
 from htk.quantities.measures.host_phases import NO_STEP, host_phase_spans, phase_keys
 from htk.quantities.measures.passes import phase_codes
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "Step that launched it; null per rank, or for what no step launched."),
+    rank=(INT32, "Global rank."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "Step that launched it; null per rank, or for what no step launched."),
     phase=(TEXT, "dataloader, forward, backward, optimizer, other; null: launch not recorded."),
     inferred=(
-        pa.bool_(),
+        BOOL,
         "Operators, not user ranges, tell it for most of its GPU time; null: nothing tells it.",
     ),
-    cpu_ns=(pa.int64(), "Host time in its outermost operators, and in its ranges between these."),
+    cpu_ns=(INT64, "Host time in its outermost operators, and in its ranges between these."),
     device_busy_ns=(
-        pa.int64(),
+        INT64,
         "At least one activity that it launched runs; null: no GPU work.",
     ),
-    device_ns=(pa.int64(), "Durations of those, added up."),
-    kernels=(pa.int64(), "Activities that it launched."),
-    device_busy_pct=(pa.float64(), "Share of the GPU time of all phases."),
+    device_ns=(INT64, "Durations of those, added up."),
+    kernels=(INT64, "Activities that it launched."),
+    device_busy_pct=(FLOAT64, "Share of the GPU time of all phases."),
 )
 
 
@@ -86,15 +86,15 @@ def phase_breakdown(
     total = of_step.sum(device_busy_ns)[of_step.group_ids] if count else device_busy_ns
     table = pa.table(
         [
-            number(rank, pa.int32(), rank >= 0),
-            number(cycle, pa.int32(), step < NO_STEP),
-            number(step, pa.int32(), step < NO_STEP),
+            number(rank, INT32, rank >= 0),
+            number(cycle, INT32, step < NO_STEP),
+            number(step, INT32, step < NO_STEP),
             text(np.where(phase < len(PHASES), phase, -1), pa.array(PHASES)),
             boolean(2 * guessed > device_ns, based > 0),
-            number(union_lengths(of_host, host_start, host_end, count), pa.int64()),
-            number(device_busy_ns, pa.int64(), np.full(count, kernels.num_rows > 0)),
-            number(device_ns, pa.int64()),
-            number(many, pa.int64()),
+            number(union_lengths(of_host, host_start, host_end, count), INT64),
+            number(device_busy_ns, INT64, np.full(count, kernels.num_rows > 0)),
+            number(device_ns, INT64),
+            number(many, INT64),
             percent(device_busy_ns, total),
         ],
         schema=RETURNS,

@@ -9,30 +9,30 @@ from htk.base.columns.types import Ints, Mask
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Line
 from htk.base.errors import MissingTable
-from htk.base.schema import table
+from htk.base.schema import BOOL, INT32, INT64, table
 from htk.quantities.measures.host_steps import host_steps, step_keys
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    device=(pa.int32(), "GPU index within the process; null where the step ran nothing on a GPU."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "k of ProfilerStep#k."),
-    complete=(pa.bool_(), "False for a step that the recording holds a part of."),
-    start_ns=(pa.int64(), "Start of the GPU step, else of the step on the host."),
-    cpu_ns=(pa.int64(), "Length of the annotation on the host: not the step time."),
-    gpu_period_ns=(pa.int64(), "Length of the GPU step: the step time."),
+    rank=(INT32, "Global rank."),
+    device=(INT32, "GPU index within the process; null where the step ran nothing on a GPU."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "k of ProfilerStep#k."),
+    complete=(BOOL, "False for a step that the recording holds a part of."),
+    start_ns=(INT64, "Start of the GPU step, else of the step on the host."),
+    cpu_ns=(INT64, "Length of the annotation on the host: not the step time."),
+    gpu_period_ns=(INT64, "Length of the GPU step: the step time."),
     duration_ns=(
-        pa.int64(),
+        INT64,
         "The same; on a trace without GPU work the host's. Null for a step without GPU work beside "
         "others: its time is in the GPU step that follows.",
     ),
-    launch_lag_ns=(pa.int64(), "End of the GPU step less end of the step on the host."),
+    launch_lag_ns=(INT64, "End of the GPU step less end of the step on the host."),
     skew_ns=(
-        pa.int64(),
+        INT64,
         "Duration less the least of that step over ranks; null for a cut one.",
     ),
     over_usual_ns=(
-        pa.int64(),
+        INT64,
         "Duration less the median over ranks; null for a cut one.",
     ),
 )
@@ -68,21 +68,21 @@ def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
     comparable = complete & (has_gpu | ~has_gpu.any())  # host and GPU are not compared
     lowest, median = _over_ranks(who[:, 1:], length, comparable)
     columns = {
-        "rank": number(who[:, 0], pa.int32(), who[:, 0] >= 0),
-        "device": number(device, pa.int32(), device >= 0),
-        "cycle": number(who[:, 1], pa.int32()),
-        "step": number(who[:, 2], pa.int32()),
+        "rank": number(who[:, 0], INT32, who[:, 0] >= 0),
+        "device": number(device, INT32, device >= 0),
+        "cycle": number(who[:, 1], INT32),
+        "step": number(who[:, 2], INT32),
         "complete": boolean(complete),
-        "start_ns": number(start, pa.int64()),
-        "cpu_ns": number(on_host[:, 4] - on_host[:, 3], pa.int64(), has_cpu),
-        "gpu_period_ns": number(length, pa.int64(), has_gpu),
-        "duration_ns": number(length, pa.int64(), has_gpu | ~has_gpu.any()),
-        "launch_lag_ns": number(end - on_host[:, 4], pa.int64(), has_gpu & has_cpu),
-        "skew_ns": number(length - lowest, pa.int64(), comparable),
-        "over_usual_ns": number(length - median, pa.int64(), comparable),
+        "start_ns": number(start, INT64),
+        "cpu_ns": number(on_host[:, 4] - on_host[:, 3], INT64, has_cpu),
+        "gpu_period_ns": number(length, INT64, has_gpu),
+        "duration_ns": number(length, INT64, has_gpu | ~has_gpu.any()),
+        "launch_lag_ns": number(end - on_host[:, 4], INT64, has_gpu & has_cpu),
+        "skew_ns": number(length - lowest, INT64, comparable),
+        "over_usual_ns": number(length - median, INT64, comparable),
     }
     table = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
-    return table.take(number(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0])), pa.int64()))
+    return table.take(number(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0])), INT64))
 
 
 def _over_ranks(step: Ints, length: Ints, complete: Mask) -> tuple[Ints, Ints]:

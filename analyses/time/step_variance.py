@@ -10,25 +10,25 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.schema import table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, table
 from htk.quantities.derived.window_times import times_within
 from htk.quantities.derived.windows import WindowedSpans, fill, kinds_of
 from htk.quantities.measures.breakdown import percent
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    device=(pa.int32(), "GPU index within the process."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "GPU step."),
-    complete=(pa.bool_(), "False for a step that the recording holds a part of."),
-    duration_ns=(pa.int64(), "GPU step time."),
-    excess_ns=(pa.int64(), "That less the step time of the median step."),
-    kernel_speed_ns=(pa.int64(), "Of the excess: the same kernels ran slower (or faster)."),
-    work_ns=(pa.int64(), "Of the excess: more kernels ran (or fewer, or others)."),
-    wait_ns=(pa.int64(), "Of the excess: communication without compute, waiting included."),
-    host_ns=(pa.int64(), "Of the excess: idle time."),
-    overlap_ns=(pa.int64(), "Of the excess: what runs at the same time, and so adds nothing."),
-    excess_pct=(pa.float64(), "Excess, of the median step time."),
+    rank=(INT32, "Global rank."),
+    device=(INT32, "GPU index within the process."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "GPU step."),
+    complete=(BOOL, "False for a step that the recording holds a part of."),
+    duration_ns=(INT64, "GPU step time."),
+    excess_ns=(INT64, "That less the step time of the median step."),
+    kernel_speed_ns=(INT64, "Of the excess: the same kernels ran slower (or faster)."),
+    work_ns=(INT64, "Of the excess: more kernels ran (or fewer, or others)."),
+    wait_ns=(INT64, "Of the excess: communication without compute, waiting included."),
+    host_ns=(INT64, "Of the excess: idle time."),
+    overlap_ns=(INT64, "Of the excess: what runs at the same time, and so adds nothing."),
+    excess_pct=(FLOAT64, "Excess, of the median step time."),
 )
 
 
@@ -60,8 +60,8 @@ def step_variance(activities: pa.Table, step_windows: pa.Table) -> pa.Table:
     overlap = excess - parts.speed - parts.work - wait - host
     median = np.full(len(excess), times.total[reference] if len(excess) else 0)
     columns = [windows[c] for c in ("rank", "device", "cycle", "step")] + [boolean(complete)]
-    columns += [number(times.total, pa.int64()), number(excess, pa.int64())]
-    columns += [number(p, pa.int64()) for p in (parts.speed, parts.work, wait, host, overlap)]
+    columns += [number(times.total, INT64), number(excess, INT64)]
+    columns += [number(p, INT64) for p in (parts.speed, parts.work, wait, host, overlap)]
     columns += [percent(excess, median)]
     return with_coverage(pa.table(columns, schema=RETURNS), **_reference(windows, reference))
 

@@ -8,7 +8,7 @@ from htk.base.columns.arrow import number
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
-from htk.base.schema import table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, table
 from htk.quantities.derived.window_times import kind_times
 from htk.quantities.measures import hta_conventions
 from htk.quantities.measures.breakdown import Compat, Per, chosen_times, percent, summed
@@ -16,26 +16,26 @@ from htk.quantities.measures.breakdown import Compat, Per, chosen_times, percent
 _NS = ("busy", "compute", "comm", "exposed_comm", "memory", "exposed_memory", "idle")
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    device=(pa.int32(), "GPU index within the process."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "GPU step; null for the whole window, or for what follows the last step."),
-    complete=(pa.bool_(), "False for a step that the recording holds a part of."),
-    total_ns=(pa.int64(), "Length of the window: first GPU activity to last end, or the step."),
-    busy_ns=(pa.int64(), "At least one activity runs, on any stream."),
-    compute_ns=(pa.int64(), "At least one compute kernel runs."),
-    comm_ns=(pa.int64(), "At least one communication kernel runs."),
-    exposed_comm_ns=(pa.int64(), "Communication runs and no compute does."),
-    memory_ns=(pa.int64(), "At least one copy or set runs."),
-    exposed_memory_ns=(pa.int64(), "A copy or set runs, and neither compute nor communication."),
-    idle_ns=(pa.int64(), "Nothing runs."),
-    busy_pct=(pa.float64(), "Share of the window."),
-    compute_pct=(pa.float64(), "Share of the window."),
-    comm_pct=(pa.float64(), "Share of the window."),
-    exposed_comm_pct=(pa.float64(), "Share of the window."),
-    memory_pct=(pa.float64(), "Share of the window."),
-    exposed_memory_pct=(pa.float64(), "Share of the window."),
-    idle_pct=(pa.float64(), "Share of the window."),
+    rank=(INT32, "Global rank."),
+    device=(INT32, "GPU index within the process."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "GPU step; null for the whole window, or for what follows the last step."),
+    complete=(BOOL, "False for a step that the recording holds a part of."),
+    total_ns=(INT64, "Length of the window: first GPU activity to last end, or the step."),
+    busy_ns=(INT64, "At least one activity runs, on any stream."),
+    compute_ns=(INT64, "At least one compute kernel runs."),
+    comm_ns=(INT64, "At least one communication kernel runs."),
+    exposed_comm_ns=(INT64, "Communication runs and no compute does."),
+    memory_ns=(INT64, "At least one copy or set runs."),
+    exposed_memory_ns=(INT64, "A copy or set runs, and neither compute nor communication."),
+    idle_ns=(INT64, "Nothing runs."),
+    busy_pct=(FLOAT64, "Share of the window."),
+    compute_pct=(FLOAT64, "Share of the window."),
+    comm_pct=(FLOAT64, "Share of the window."),
+    exposed_comm_pct=(FLOAT64, "Share of the window."),
+    memory_pct=(FLOAT64, "Share of the window."),
+    exposed_memory_pct=(FLOAT64, "Share of the window."),
+    idle_pct=(FLOAT64, "Share of the window."),
 )
 
 
@@ -84,6 +84,6 @@ def time_breakdown(
         },
     )
     columns = [who[k] for k in ("rank", "device", "cycle", "step", "complete")]
-    columns += [number(value, pa.int64()) for value in sums.values()]
+    columns += [number(value, INT64) for value in sums.values()]
     columns += [percent(sums[name], sums["total"]) for name in _NS]
     return pa.table(columns, schema=RETURNS)

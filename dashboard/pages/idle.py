@@ -10,6 +10,7 @@ from htk.answers.output.figure_colours import colour_of
 from htk.answers.output.result import Result
 from htk.base.core.humanize import format_duration
 from htk.base.core.label import Label
+from htk.base.schema import STRING
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section
 from htk.dashboard.example_ranges import gaps, link
@@ -73,8 +74,8 @@ def _caused(visit: Visit) -> Result:
     causes = (str(cause) for cause in answer.table["cause"].to_pylist())
     words = [IDLE_WORDS.get(cause, cause).removeprefix(_IDLE) for cause in causes]
     column = answer.table.schema.get_field_index("cause")
-    field = answer.table.schema.field("cause").with_type(pa.string())
-    table = answer.table.set_column(column, field, pa.array(words, pa.string()))
+    field = answer.table.schema.field("cause").with_type(STRING)
+    table = answer.table.set_column(column, field, pa.array(words, STRING))
     return Result(_CAUSES, table, answer.coverage)
 
 

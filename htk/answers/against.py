@@ -10,6 +10,7 @@ from htk.base.core.analysis import coverage_of
 from htk.base.core.humanize import format_duration, shorten
 from htk.base.errors import UsageError
 from htk.base.names.kinds import kind_of
+from htk.base.schema import FLOAT64, INT64
 from htk.traces.compare.runs import compare
 from htk.traces.trace.trace import Trace
 
@@ -62,8 +63,8 @@ def _table(rows: list[dict[str, float]], steps: float, window: int, schema: pa.S
         "finding": texts([REGRESSED if row["base_ns"] else ADDED for row in rows]),
         "evidence": texts([_evidence(row) for row in rows]),
         "advice": texts([_ADVICE] * len(rows)),
-        "gain_ns": number(gain, pa.int64()),
-        "gain_pct": number(100.0 * gain / max(window, 1), pa.float64()),
+        "gain_ns": number(gain, INT64),
+        "gain_pct": number(100.0 * gain / max(window, 1), FLOAT64),
         "overlaps": texts(["what other findings say of the same kernel"] * len(rows)),
         "analysis": texts(["diff"] * len(rows)),
         "basis": texts(["recorded"] * len(rows)),

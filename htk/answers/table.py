@@ -12,7 +12,7 @@ from htk.analyses import find
 from htk.base.core.analysis import Analysis
 from htk.base.core.spread import ByKey
 from htk.base.errors import MissingTable
-from htk.base.schema import DERIVED, TABLES
+from htk.base.schema import DERIVED, INT32, TABLES
 from htk.quantities.derived.cut_header import RECORDED
 from htk.traces.trace.joined import are_small
 from htk.traces.trace.trace import Trace
@@ -64,7 +64,7 @@ def _null_where_not_recorded(
     if set(ranks) <= with_rows:
         return answer
     if "rank" in answer.column_names:
-        keep = pc.is_in(answer["rank"], value_set=pa.array([*with_rows], pa.int32()))
+        keep = pc.is_in(answer["rank"], value_set=pa.array([*with_rows], INT32))
     else:  # of all ranks together
         keep = pa.scalar(not set(ranks).isdisjoint(with_rows))
     for name in columns:

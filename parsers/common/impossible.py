@@ -16,6 +16,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads, running_max
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.humanize import format_duration
+from htk.base.schema import INT64
 
 _FAR_NS = 60_000_000_000
 _TICK_NS = 1000  # stamps of whole microseconds may overlap by one
@@ -107,7 +108,7 @@ def _without_repeats(table: pa.Table) -> pa.Table:
 
 def _key_of(column: pa.ChunkedArray) -> Ints:
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
-        return numbers(column.cast(pa.int64()), NONE).astype(np.int64)
+        return numbers(column.cast(INT64), NONE).astype(np.int64)
     if pa.types.is_floating(column.type):
         return numbers(column, np.nan).astype(np.float64).view(np.int64)
     return codes_of(column)[0].astype(np.int64)
@@ -188,7 +189,7 @@ def _move_early_clocks(
 
 def _moved(table: pa.Table, shift_ns: Ints) -> pa.Table:
     for name in ("start_ns", "end_ns"):
-        table = with_column(table, name, number(numbers(table[name]) + shift_ns, pa.int64()))
+        table = with_column(table, name, number(numbers(table[name]) + shift_ns, INT64))
     return table
 
 
@@ -219,7 +220,7 @@ def _cut_overruns(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     over = format_duration(int((end - cut).sum()))
     text = f"activity that lasts over those that follow on its stream: cut there, by {over} in all"
     _report(seen, kernels, rows, "overrun", text)
-    tables["kernels"] = with_column(kernels, "end_ns", number(cut, pa.int64()))
+    tables["kernels"] = with_column(kernels, "end_ns", number(cut, INT64))
 
 
 def _name_fast_copies(kernels: pa.Table, seen: list[Impossible]) -> None:

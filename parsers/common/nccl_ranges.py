@@ -17,6 +17,7 @@ from htk.base.columns.nesting import Int32, Nested, Threads
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.names.collectives import annotated, collective_type, comm_rule
+from htk.base.schema import INT32, INT64
 from htk.parsers.common.nccl_calls import bytes_of_rank, ends
 from htk.parsers.common.span_tables import optional, table
 from htk.quantities.derived.links import look_up
@@ -226,9 +227,9 @@ def _columns(
     for name in ("type", "raw_name", "library"):
         columns[name] = texts([row[name] for row in rows])  # type: ignore[misc]
     for name in ("group_size", "comm_rank", "root", "peer"):
-        columns[name] = pa.array([_small(row.get(name)) for row in rows], pa.int32())
+        columns[name] = pa.array([_small(row.get(name)) for row in rows], INT32)
     for name in ("in_bytes", "out_bytes"):
-        columns[name] = pa.array([row.get(name) for row in rows], pa.int64())
+        columns[name] = pa.array([row.get(name) for row in rows], INT64)
     return columns
 
 

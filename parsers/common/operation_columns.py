@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import mapped, number, numbers, valid
 from htk.base.errors import MalformedTrace, UsageError
-from htk.base.schema import TABLES, TEXT
+from htk.base.schema import FLOAT64, INT32, INT64, TABLES, TEXT
 from htk.base.schema.operation_types import operation_type
 from htk.parsers.common.log_records import Issues
 
@@ -108,13 +108,13 @@ def operations_table(
     _count(issues, timed, stepped)
     filled: dict[str, pa.Array] = {
         "type": type_,
-        "step": number(np.where(stepped, step, 0), pa.int32()),
+        "step": number(np.where(stepped, step, 0), INT32),
     }
-    filled |= {"start_ns": number(start, pa.int64()), "end_ns": number(end, pa.int64())}
+    filled |= {"start_ns": number(start, INT64), "end_ns": number(end, INT64)}
     for role in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "index_in_type"):
         values, has_value = _whole(by_role.get(role), length)
         has_value &= (values >= 0) & (values < 1 << 31)  # -1 is how loggers say none
-        filled[role] = number(np.where(has_value, values, 0), pa.int32(), has_value)
+        filled[role] = number(np.where(has_value, values, 0), INT32, has_value)
     filled |= _workers(filled, by_role)
     schema = pa.schema([f for f in TABLES["job_operations"] if f.name != "cycle"])
     table = pa.table([filled[field.name] for field in schema], schema=schema)
@@ -126,7 +126,7 @@ def _workers(filled: dict[str, pa.Array], by_role: _ByRole) -> dict[str, pa.Arra
     defaults: dict[str, pa.Array] = {}
     length = len(filled["type"])
     if "stage" not in by_role:
-        defaults["stage"] = number(np.zeros(length, np.int64), pa.int32())
+        defaults["stage"] = number(np.zeros(length, np.int64), INT32)
         if "dp_rank" not in by_role:
             defaults["dp_rank"] = filled["rank"]
     return defaults
@@ -149,7 +149,7 @@ def _moments(
     """Return a column of times in ns, their unit, and which rows have one."""
     values, unit = column
     if pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type):
-        unit, values = values.type.unit, values.cast(pa.int64())
+        unit, values = values.type.unit, values.cast(INT64)
     has_time = valid(values)
     if pa.types.is_integer(values.type):
         integral = numbers(values).astype(np.int64)
@@ -157,7 +157,7 @@ def _moments(
         has_time = has_time & (np.abs(integral) < _FURTHEST // _UNITS[unit])
         return np.where(has_time, integral, 0) * _UNITS[unit], unit, has_time
     try:
-        real = numbers(values.cast(pa.float64()), np.nan)
+        real = numbers(values.cast(FLOAT64), np.nan)
     except pa.ArrowInvalid:
         raise MalformedTrace(f"{name}: times are not numbers, e.g. {values[0].as_py()!r}") from None
     unit = unit or like or "s"
@@ -188,7 +188,7 @@ def _whole(column: Any, length: int) -> tuple[NDArray[np.int64], NDArray[np.bool
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if pa.types.is_string(values.type) or pa.types.is_floating(values.type):
-        real = pc.cast(values, pa.float64(), safe=False) if _numeric(values) else None
+        real = pc.cast(values, FLOAT64, safe=False) if _numeric(values) else None
         if real is None:
             return np.zeros(length, np.int64), np.zeros(length, bool)
         data = numbers(real, np.nan)
@@ -199,7 +199,7 @@ def _whole(column: Any, length: int) -> tuple[NDArray[np.int64], NDArray[np.bool
 
 def _numeric(values: Any) -> bool:
     try:
-        values.cast(pa.float64())
+        values.cast(FLOAT64)
     except pa.ArrowInvalid:
         return False
     return True

@@ -13,6 +13,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, mapped, matching, number, text, texts
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.parser import Parsed
+from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import CALL, FACTS, collectives
 from htk.parsers.common.span_tables import (
@@ -133,7 +134,7 @@ def rccl_calls(calls: ApiCalls, pid: int) -> pa.Table:
     )
     columns = _on_thread(calls, chosen, pid)
     unknown = {
-        name: pa.nulls(len(chosen), pa.uint64() if name == "comm" else pa.int64()) for name in FACTS
+        name: pa.nulls(len(chosen), pa.uint64() if name == "comm" else INT64) for name in FACTS
     }
     return pa.table({**columns, **unknown})
 
@@ -156,7 +157,7 @@ def _annotations(calls: ApiCalls, pid: int) -> pa.Table:
         {
             **columns,
             "on_gpu": pa.array(np.zeros(len(chosen), bool)),
-            "step": optional(steps, steps >= 0, pa.int32()),
+            "step": optional(steps, steps >= 0, INT32),
         },
         len(chosen),
     )
@@ -197,7 +198,7 @@ def _copies(work: GpuWork) -> pa.Table:
         work.stream,
         work.correlation,
         size_bytes=optional(work.size, work.size >= 0),
-        bandwidth_gbps=number(rate, pa.float64(), measured),
+        bandwidth_gbps=number(rate, FLOAT64, measured),
     )
 
 
@@ -208,8 +209,8 @@ def _on_thread(calls: ApiCalls, chosen: Ints, pid: int) -> dict[str, pa.Array]:
         "name": calls.name.take(pa.array(chosen)),
         "process": texts([str(pid)] * len(chosen)),
         "thread": text(np.where(thread >= 0, codes, NONE), values),
-        "start_ns": number(calls.start[chosen], pa.int64()),
-        "end_ns": number(calls.end[chosen], pa.int64()),
+        "start_ns": number(calls.start[chosen], INT64),
+        "end_ns": number(calls.end[chosen], INT64),
     }
 
 
@@ -217,7 +218,7 @@ def named(codes: Ints, names: Mapping[int, str]) -> pa.Array:
     """Return the name of each number, as the file lists them; unknown numbers are shown as such."""
     distinct, inverse = np.unique(codes, return_inverse=True)
     listed = [names.get(code) or f"unknown {code}" for code in distinct.tolist()]
-    return text(inverse, pa.array(listed, pa.string()))
+    return text(inverse, pa.array(listed, STRING))
 
 
 __all__ = ["ApiCalls", "GpuWork", "SpanRows", "kernel_name", "named", "one_process"]

@@ -23,7 +23,7 @@ from htk.base.columns.arrow import (
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.parser import Parsed
 from htk.base.names.kinds import kind_of
-from htk.base.schema import TEXT
+from htk.base.schema import INT32, INT64, STRING, TEXT
 from htk.parsers.common.impossible import mend_impossible
 from htk.parsers.common.log_records import Issues
 
@@ -83,13 +83,13 @@ def activities(
     return table(
         "kernels",
         {
-            "device": optional(device, device >= 0, pa.int32()),
+            "device": optional(device, device >= 0, INT32),
             "stream": optional(stream, stream >= 0),
             "name": name,
             "activity": constant_text(ACTIVITIES[activity], len(start)),
             **kinds_of(codes, names, sort),
-            "start_ns": number(start, pa.int64()),
-            "end_ns": number(end, pa.int64()),
+            "start_ns": number(start, INT64),
+            "end_ns": number(end, INT64),
             "correlation": optional(correlation, correlation > 0),
             **more,
         },
@@ -118,7 +118,7 @@ def step_numbers(name: pa.Array, spent: Ints) -> Ints:
 def int_texts(values: Ints) -> pa.Array:
     """Whole numbers (thread ids, say) as texts; each distinct one is written once."""
     distinct, inverse = np.unique(values, return_inverse=True)
-    return text(inverse, pa.array([str(v) for v in distinct.tolist()], pa.string()))
+    return text(inverse, pa.array([str(v) for v in distinct.tolist()], STRING))
 
 
 def dimensions(columns: list[Ints]) -> pa.Array:
@@ -127,13 +127,13 @@ def dimensions(columns: list[Ints]) -> pa.Array:
     distinct, inverse = np.unique(stacked, axis=0, return_inverse=True)
     written = [f"[{x},{y},{z}]" for x, y, z in distinct.tolist()]
     codes = np.where((stacked >= 0).all(axis=1), inverse.ravel(), NONE)
-    return text(codes, pa.array(written, pa.string()))
+    return text(codes, pa.array(written, STRING))
 
 
 def optional(values: Ints, present: Mask, kind: pa.DataType | None = None) -> pa.Array:
     """Return a column of whole numbers; what is not known or does not fit is null."""
-    kind = kind or pa.int64()
-    if kind == pa.int32():
+    kind = kind or INT64
+    if kind == INT32:
         present = present & (values >= -(2**31)) & (values < 2**31)
     return number(np.where(present, values, 0), kind, present)
 
@@ -186,13 +186,13 @@ def _numbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         own = event[first : first + len(spans_of)]
         index = spans_of.schema.get_field_index("event")
         field = spans_of.schema.field(index)
-        with_event = spans_of.set_column(index, field, number(own, pa.int64()))
+        with_event = spans_of.set_column(index, field, number(own, INT64))
         numbered[name] = with_event.take(pa.array(np.argsort(own)))
         first += len(spans_of)
     rows = [_events_of(name, t) for name, t in spans.items()]
     joined = pa.concat_tables(rows).unify_dictionaries().take(pa.array(order))
     columns = {name: joined[name] for name in joined.column_names}
-    columns["event"] = number(np.arange(len(order)), pa.int64())
+    columns["event"] = number(np.arange(len(order)), INT64)
     numbered["events"] = table("events", columns, len(order))
     return numbered
 
@@ -215,7 +215,7 @@ def _events_of(name: str, spans: pa.Table) -> pa.Table:
     )
     schema = pa.schema(
         [(c, TEXT) for c in ("category", "name", "process", "thread")]
-        + [(c, pa.int64()) for c in ("start_ns", "end_ns")]
+        + [(c, INT64) for c in ("start_ns", "end_ns")]
     )
     columns = [category, spans["name"], process, thread, spans["start_ns"], spans["end_ns"]]
     return pa.table(columns, schema=schema) if len(spans) else schema.empty_table()

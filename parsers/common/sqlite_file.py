@@ -20,6 +20,7 @@ import pyarrow as pa
 from htk.base.core.parser import Source
 from htk.base.errors import MalformedTrace, TraceError
 from htk.base.io.decompress import open_stream
+from htk.base.schema import FLOAT64, INT64, STRING
 from htk.parsers.common.log_records import Issues
 
 MAGIC = b"SQLite format 3\0"
@@ -106,16 +107,16 @@ class Database:
 
     def _column(self, table: str, field: pa.Field, values: tuple[Any, ...]) -> pa.Array:
         """Return a column; SQLite lets any row hold any type, so what does not fit is null."""
-        raw = pa.binary() if field.type == pa.string() else field.type
+        raw = pa.binary() if field.type == STRING else field.type
         try:
             column = pa.array(values, raw)
         except (pa.ArrowException, TypeError, OverflowError):
-            kinds = {pa.int64(): (int,), pa.float64(): (int, float)}.get(raw, (bytes,))
+            kinds = {INT64: (int,), FLOAT64: (int, float)}.get(raw, (bytes,))
             fitting = [v if isinstance(v, kinds) else None for v in values]
             lost = sum(v is not None for v in values) - sum(v is not None for v in fitting)
             self._issues.add("mistyped_value", f"{table}.{field.name}", count=lost)
             column = pa.array(fitting, raw)
-        return _decoded(column) if field.type == pa.string() else column
+        return _decoded(column) if field.type == STRING else column
 
     def _damaged(self, table: str, error: Exception) -> None:
         self._issues.add("damaged_table", f"{table}: {error}; rows from there on are left out")
@@ -219,7 +220,7 @@ def _authorize(
 
 def _term(name: str, kind: pa.DataType) -> str:
     column = f'"{_quoted(name)}"'
-    if kind == pa.string():
+    if kind == STRING:
         return f"substr({column}, 1, {_MOST_TEXT})"
     if kind == pa.binary():
         return f"CASE WHEN length({column}) <= {_MOST_TEXT} THEN {column} END"
@@ -238,4 +239,4 @@ def _decoded(column: pa.Array) -> pa.Array:
     """Bytes as texts; each distinct one is decoded once, and what is no UTF-8 is replaced."""
     encoded = column.dictionary_encode()
     decoded = [_text(value) for value in encoded.dictionary.to_pylist()]
-    return pa.array(decoded, pa.string()).take(encoded.indices)
+    return pa.array(decoded, STRING).take(encoded.indices)

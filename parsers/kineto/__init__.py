@@ -18,7 +18,7 @@ from htk.base.core.engine import engine
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
-from htk.base.schema import PARSE_ISSUES
+from htk.base.schema import INT64, PARSE_ISSUES
 from htk.parsers.common.impossible import Impossible, mend_impossible
 from htk.parsers.kineto import facts as header_facts
 from htk.parsers.kineto.collectives import collectives
@@ -194,9 +194,9 @@ def _issue_table(rows: list[tuple[str, int | None, int | None, str, int]]) -> pa
     kind, offset, event, text, count = zip(*rows, strict=True)
     columns = {
         "kind": texts(kind),
-        "offset": pa.array(offset, pa.int64()),
-        "event": pa.array(event, pa.int64()),
+        "offset": pa.array(offset, INT64),
+        "event": pa.array(event, INT64),
         "text": texts(text),
-        "count": number(np.array(count, np.int64), pa.int64()),
+        "count": number(np.array(count, np.int64), INT64),
     }
     return pa.table([columns[f.name] for f in _ISSUES], schema=_ISSUES)

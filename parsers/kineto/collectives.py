@@ -27,7 +27,7 @@ from htk.base.columns.arrow import (
 )
 from htk.base.columns.types import NONE, Mask
 from htk.base.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
-from htk.base.schema import TABLES
+from htk.base.schema import INT32, INT64, TABLES
 from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.coalesced import Messages, first_members, messages_of
 from htk.parsers.kineto.metadata import Metadata, either, taken, texts_at
@@ -41,7 +41,6 @@ from htk.parsers.kineto.process_groups import (
 from htk.parsers.kineto.shapes import from_shapes
 
 Rows = NDArray[np.int64]
-_INT64 = pa.int64()
 _MESSAGES = ("send", "recv", "send_recv")
 # Where c10d's operators name the root or the peer, among their values.
 _PLACE = {"send": 2, "recv": 2, "broadcast": 2, "reduce": 3, "gather": 3, "scatter": 3}
@@ -73,10 +72,10 @@ def _steps(annotations: pa.Table, enqueued: Rows) -> pa.Array:
     start, end = numbers(marks["start_ns"]), numbers(marks["end_ns"])
     order = np.argsort(start, kind="stable")
     if not len(order):
-        return pa.nulls(len(enqueued), pa.int32())
+        return pa.nulls(len(enqueued), INT32)
     nth = order[np.maximum(np.searchsorted(start[order], enqueued, "right") - 1, 0)]
     inside = (enqueued >= start[nth]) & (enqueued < end[nth])
-    return number(numbers(marks["step"])[nth], pa.int32(), inside)
+    return number(numbers(marks["step"])[nth], INT32, inside)
 
 
 def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> pa.Table:
@@ -99,7 +98,7 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> 
     who = groups_of_calls(stated, recorded, facts, groups, names.raw, inferred)
     values = {
         "source": texts(["kineto"] * length),
-        "event": number(_event(pairs, seen), pa.int64()),
+        "event": number(_event(pairs, seen), INT64),
         "op_event": _optional(record_event),
         "device": taken(gpu["device"], pairs.gpu),
         "stream": taken(gpu["stream"], pairs.gpu),
@@ -230,9 +229,7 @@ class _Sizes:
         columns = {"dtype": texts(self.dtype)}
         for name, values in (("in", self.into), ("out", self.out)):
             columns[f"{name}_elements"] = _optional(values)
-            columns[f"{name}_bytes"] = number(
-                values * width, pa.int64(), (values >= 0) & (width > 0)
-            )
+            columns[f"{name}_bytes"] = number(values * width, INT64, (values >= 0) & (width > 0))
         return columns
 
 
@@ -300,9 +297,9 @@ def _special_ranks(
     special = np.array([kind in _PLACE or kind in _MESSAGES for kind in types], bool)
     is_p2p = np.array([kind in _MESSAGES for kind in types], bool)
     return {
-        "comm_rank": _optional(np.where(special, -1, own), pa.int32()),
-        "root": _optional(root, pa.int32()),
-        "peer": _optional(np.where(is_p2p, peer, -1), pa.int32()),
+        "comm_rank": _optional(np.where(special, -1, own), INT32),
+        "root": _optional(root, INT32),
+        "peer": _optional(np.where(is_p2p, peer, -1), INT32),
     }
 
 
@@ -336,8 +333,8 @@ def _coalesced_name(pairs: PairedRows, ranges: PairedCalls) -> pa.Array:
     return texts(names)
 
 
-def _optional(values: Rows, kind: pa.DataType = _INT64) -> pa.Array:
-    limit = 2**31 if kind == pa.int32() else 2**62
+def _optional(values: Rows, kind: pa.DataType = INT64) -> pa.Array:
+    limit = 2**31 if kind == INT32 else 2**62
     has_value = (values >= 0) & (values < limit)
     return number(np.where(has_value, values, 0), kind, has_value)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers
 from htk.base.columns.types import NONE, Mask
 from htk.base.names.collectives import annotated, collective_type
+from htk.base.schema import INT64
 from htk.parsers.kineto.raw import TYPES, RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted, named
 
@@ -58,9 +59,9 @@ def metadata(raw: RawEvents, events: Sorted) -> pa.Table:
     if not len(chosen):
         return _nothing()
     columns = Columns(raw, chosen, 0)
-    arguments = {"event": number(chosen, pa.int64())}
+    arguments = {"event": number(chosen, INT64)}
     for name in (*_ARGUMENTS, *_SHAPES):
-        is_number = TYPES[name] == pa.int64()
+        is_number = TYPES[name] == INT64
         arguments[name] = columns.number(name) if is_number else columns.text(name)
     return pa.table(arguments)
 
@@ -69,7 +70,7 @@ def metadata(raw: RawEvents, events: Sorted) -> pa.Table:
 def _nothing() -> pa.Table:
     """Return the table of a file without collectives."""
     none = {name: nulls(TYPES[name], 0) for name in (*_ARGUMENTS, *_SHAPES)}
-    return pa.table({"event": nulls(pa.int64(), 0), **none})
+    return pa.table({"event": nulls(INT64, 0), **none})
 
 
 @lru_cache(maxsize=100_000)
@@ -133,7 +134,7 @@ def taken(column: pa.Array | pa.ChunkedArray, rows: Rows) -> pa.Array:
     """Return the values of rows; null for NONE."""
     if column.null_count == len(column):
         return pa.nulls(len(rows), column.type)
-    indices = number(np.maximum(rows, 0), pa.int64(), rows != NONE)
+    indices = number(np.maximum(rows, 0), INT64, rows != NONE)
     taken = column.take(indices)
     return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import number, texts, without
 from htk.base.columns.types import NONE
 from htk.base.names.collectives import ranks_in_name
-from htk.base.schema import TABLES
+from htk.base.schema import INT32, TABLES
 from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.metadata import Metadata, Rows, either, taken, texts_at
 
@@ -139,7 +139,7 @@ def groups_of_calls(
         "group": texts(name),
         "group_desc": taken(facts.table["pg_desc"], source),
         "group_ranks": texts(members),
-        "group_size": number(size, pa.int32(), size >= 0),
+        "group_size": number(size, INT32, size >= 0),
     }
 
 

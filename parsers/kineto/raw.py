@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.kineto.columns import COLUMNS
 
 BLOCK = 256 * 1024  # decompressed and parsed while still in the cache
@@ -23,10 +24,9 @@ Progress = Callable[[int], None]
 # codes, -1 for none.
 Select = Callable[[str, NDArray[np.int64], str], pa.Array]
 
-_TYPES = {"ints": pa.int64(), "floats": pa.float64(), "nanos": pa.int64(), "ids": pa.int64()}
+_TYPES = {"ints": INT64, "floats": FLOAT64, "nanos": INT64, "ids": INT64}
 TYPES: dict[str, pa.DataType] = {
-    column.name: _TYPES.get(column.kind, pa.dictionary(pa.int32(), pa.string()))
-    for column in COLUMNS
+    column.name: _TYPES.get(column.kind, pa.dictionary(INT32, STRING)) for column in COLUMNS
 }
 
 
@@ -105,7 +105,7 @@ class RawEvents:
         rows, values = self._column(name)
         if not isinstance(values, pa.DictionaryArray):
             return _dense(values, rows, self.rows, TYPES[name])
-        codes = _dense(values.indices.to_numpy(), rows, self.rows, pa.int32())
+        codes = _dense(values.indices.to_numpy(), rows, self.rows, INT32)
         return pa.DictionaryArray.from_arrays(codes, values.dictionary)
 
     def _column(self, name: str) -> tuple[Rows | None, Values]:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of, constant_text, number, text, valid
 from htk.base.columns.types import Mask
+from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.kineto.raw import TYPES, RawEvents
 
 Rows = NDArray[np.int64]
-_INT64 = pa.int64()
-_FORMATS = {pa.int64(): "l", pa.int32(): "i", pa.float64(): "g"}
+_FORMATS = {INT64: "l", INT32: "i", FLOAT64: "g"}
 
 # Categories of all ages and vendors (Kineto's ActivityType; the capitals are of 2021).
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "mtia_ccp_events", "collective_comm")
@@ -126,7 +126,7 @@ class Columns:
         if not self.has(name):
             return np.zeros(self.length, np.int64), np.zeros(self.length, bool)
         if self.raw.select is not None:
-            is_float = TYPES[name] == pa.float64()
+            is_float = TYPES[name] == FLOAT64
             column = self.raw.select(name, self.rows, "g" if is_float else "l")
             dtype = np.float64 if is_float else np.int64
             return np.frombuffer(column.buffers()[1], dtype, self.length), valid(column)
@@ -134,7 +134,7 @@ class Columns:
         assert isinstance(values, np.ndarray)
         return self._spread(name, values, 0)
 
-    def number(self, name: str, kind: pa.DataType = _INT64) -> pa.Array:
+    def number(self, name: str, kind: pa.DataType = INT64) -> pa.Array:
         if not self.has(name):
             return pa.nulls(self.length, kind)
         if self.raw.select is not None:
@@ -145,7 +145,7 @@ class Columns:
     def codes(self, name: str) -> tuple[NDArray[np.int32], pa.Array]:
         """Return the codes (-1: none) and dictionary of a text column."""
         if not self.has(name):
-            return np.full(self.length, -1, np.int32), pa.array([], pa.string())
+            return np.full(self.length, -1, np.int32), pa.array([], STRING)
         codes, dictionary = codes_of(self.raw.values(name))
         if self.raw.select is not None:
             return self.raw.select(name, self.rows, "c").to_numpy(), dictionary

@@ -21,6 +21,7 @@ import pyarrow.csv as pa_csv
 from msgspec import Raw, structs
 from numpy.typing import NDArray
 
+from htk.base.schema import INT32, STRING
 from htk.parsers.kineto import scan
 from htk.parsers.kineto.columns import COLUMNS, EVENT, NAMES, REST, SPELLED
 from htk.parsers.kineto.raw import KEPT_ISSUES, Issue, Rows, Values
@@ -305,7 +306,7 @@ class Builder:
         same = np.array([texts.setdefault(text, len(texts)) for text in spelled], np.int32)
         indices = same[codes] if len(texts) < len(spelled) else codes
         size = len(indices)
-        array = pa.Array.from_buffers(pa.int32(), size, [None, pa.py_buffer(indices)])
+        array = pa.Array.from_buffers(INT32, size, [None, pa.py_buffer(indices)])
         return pa.DictionaryArray.from_arrays(array, _strings(list(texts)))
 
 
@@ -393,4 +394,4 @@ def _strings(texts: list[str]) -> pa.Array:
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+    return pa.Array.from_buffers(STRING, len(encoded), buffers)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from htk.base import schema as vocabulary
 from htk.base.columns.arrow import boolean, build, codes_of, matching, number, text, texts, without
+from htk.base.schema import FLOAT64, INT32, INT64
 from htk.parsers.common.span_tables import kinds_of
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import STEP, Columns, Sorted
@@ -46,13 +47,13 @@ def _empty(table: str) -> pa.Table:
 
 
 def _table(table: str, columns: Columns, /, **values: Any) -> pa.Table:
-    values["event"] = number(columns.rows, pa.int64())
+    values["event"] = number(columns.rows, INT64)
     return build(_wanted(table), values, columns.length)
 
 
 def _span(columns: Columns) -> dict[str, pa.Array]:
     start, end = columns.times()
-    return {"start_ns": number(start, pa.int64()), "end_ns": number(end, pa.int64())}
+    return {"start_ns": number(start, INT64), "end_ns": number(end, INT64)}
 
 
 def _thread(columns: Columns) -> dict[str, pa.Array]:
@@ -92,11 +93,11 @@ def _kernels(columns: Columns) -> pa.Table:
         block=columns.text("block"),
         registers=columns.number("regs"),
         shared_memory_bytes=columns.number("smem"),
-        blocks_per_sm=columns.number("blocks_per_sm", pa.float64()),
-        warps_per_sm=columns.number("warps_per_sm", pa.float64()),
-        occupancy_pct=columns.number("occupancy", pa.float64()),
+        blocks_per_sm=columns.number("blocks_per_sm", FLOAT64),
+        warps_per_sm=columns.number("warps_per_sm", FLOAT64),
+        occupancy_pct=columns.number("occupancy", FLOAT64),
         size_bytes=columns.number("bytes"),
-        bandwidth_gbps=columns.number("mem_bw", pa.float64()),
+        bandwidth_gbps=columns.number("mem_bw", FLOAT64),
         graph_id=columns.number("graph_id"),
         graph_node=columns.number("graph_node"),
         priority=columns.number("priority"),
@@ -115,8 +116,8 @@ def _device(columns: Columns) -> dict[str, pa.Array]:
     """Device and stream from the arguments, else from the pid and tid of the GPU row."""
     filled = {}
     for name, argument, fallback, kind in (
-        ("device", "device", "pid", pa.int32()),
-        ("stream", "stream", "tid", pa.int64()),
+        ("device", "device", "pid", INT32),
+        ("stream", "stream", "tid", INT64),
     ):
         values, there = columns.values(argument)
         if not there.all():
@@ -130,7 +131,7 @@ def _device(columns: Columns) -> dict[str, pa.Array]:
 def _external_id(columns: Columns) -> pa.Array:
     values, there = columns.values("external_id")
     old, old_there = columns.values("external_id_lc")
-    return number(np.where(there, values, old), pa.int64(), there | old_there)
+    return number(np.where(there, values, old), INT64, there | old_there)
 
 
 def _cpu_ops(columns: Columns) -> pa.Table:
@@ -196,7 +197,7 @@ def _annotations(columns: Columns) -> pa.Table:
         columns,
         name=name,
         on_gpu=boolean(gpu),
-        step=number(step, pa.int32(), step >= 0),
+        step=number(step, INT32, step >= 0),
         **location,
         **_thread(columns),
         **_span(columns),
@@ -224,7 +225,7 @@ def _overheads(columns: Columns) -> pa.Table:
 
 
 def _time(columns: Columns) -> pa.Array:
-    return number(columns.values("ts")[0] + columns.base_ns, pa.int64())
+    return number(columns.values("ts")[0] + columns.base_ns, INT64)
 
 
 def _flows(columns: Columns) -> pa.Table:
@@ -250,8 +251,8 @@ def _memory(columns: Columns) -> pa.Table:
         name=columns.text("name"),
         **_thread(columns),
         time_ns=_time(columns),
-        device_type=columns.number("dev_type", pa.int32()),
-        device=columns.number("dev_id", pa.int32()),
+        device_type=columns.number("dev_type", INT32),
+        device=columns.number("dev_id", INT32),
         address=columns.text("addr"),
         size_bytes=columns.number("alloc_bytes"),
         allocated_bytes=columns.number("total_alloc"),
@@ -271,14 +272,14 @@ def _counters(columns: Columns) -> pa.Table:
             values.append(value)
     take = np.array(rows, np.int64)
     of_events = {
-        "event": number(columns.rows, pa.int64()),
+        "event": number(columns.rows, INT64),
         "name": columns.text("name"),
         "process": columns.text("pid"),
         "time_ns": _time(columns),
     }
     of_series = {name: column.take(pa.array(take)) for name, column in of_events.items()}
     of_series["series"] = texts(series)
-    of_series["value"] = number(np.array(values, np.float64), pa.float64())
+    of_series["value"] = number(np.array(values, np.float64), FLOAT64)
     return build(_wanted("counters"), of_series, len(rows))
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from htk.base.columns.arrow import matching, number, numbers
 from htk.base.columns.types import Ints, Mask
-from htk.base.schema import TEXT
+from htk.base.schema import INT32, INT64, STRING, TEXT
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import CALL
 from htk.parsers.common.span_tables import optional, step_numbers, table
@@ -77,7 +77,7 @@ class Ranges:
         main = int(np.bincount(forward).argmax()) if len(forward) else 0
         has_forward = (sequence >= 0) & (~backward | (main > 0))
         sizes = pc.replace_substring(self.sizes.take(pa.array(chosen)), " ", "")
-        shaped = pc.if_else(pc.not_equal(sizes, ""), sizes, pa.scalar(None, pa.string()))
+        shaped = pc.if_else(pc.not_equal(sizes, ""), sizes, pa.scalar(None, STRING))
         return table(
             "cpu_ops",
             {
@@ -102,7 +102,7 @@ class Ranges:
             {
                 "name": name,
                 "on_gpu": pa.array(np.zeros(len(rows), bool)),
-                "step": optional(steps, steps >= 0, pa.int32()),
+                "step": optional(steps, steps >= 0, INT32),
                 **threads(rows),
                 **_span(rows),
             },
@@ -123,7 +123,7 @@ def _texts(report: NsightReport, rows: ReportRows) -> pa.ChunkedArray:
     registered = (
         report.strings.values.take(pa.array(np.maximum(codes, 0), mask=codes < 0))
         if len(report.strings.values)
-        else pa.nulls(len(rows), pa.string())
+        else pa.nulls(len(rows), STRING)
     )
     return pc.coalesce(own, registered)
 
@@ -136,9 +136,9 @@ def _is_range(name: str) -> bool:
 
 
 def _whole(digits: pa.Array) -> Ints:
-    filled = pc.if_else(pc.not_equal(digits, ""), digits, pa.scalar(None, pa.string()))
-    return numbers(filled.cast(pa.int64()), -1)
+    filled = pc.if_else(pc.not_equal(digits, ""), digits, pa.scalar(None, STRING))
+    return numbers(filled.cast(INT64), -1)
 
 
 def _span(rows: ReportRows) -> dict[str, pa.Array]:
-    return {"start_ns": number(rows.start, pa.int64()), "end_ns": number(rows.end, pa.int64())}
+    return {"start_ns": number(rows.start, INT64), "end_ns": number(rows.end, INT64)}

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of, numbers
+from htk.base.schema import INT64
 from htk.parsers.common.nccl_ranges import FACTS
 from htk.parsers.nsight.report import NsightReport, ReportRows
 
@@ -48,7 +49,7 @@ def payloads(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]:
             continue
         has_value[name] &= values[name] < 1 << 62
         signed = np.where(has_value[name], values[name], 0).astype(np.int64)
-        columns[name] = pa.array(signed, pa.int64(), mask=~has_value[name])
+        columns[name] = pa.array(signed, INT64, mask=~has_value[name])
     return columns
 
 

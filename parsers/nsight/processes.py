@@ -4,12 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
+from htk.base.schema import INT64, STRING
 from htk.parsers.common.log_records import compact_json, whole_number
 from htk.parsers.common.sqlite_file import Database
 
-_I, _S = pa.int64(), pa.string()
 _VARIABLE = re.compile(r'^(\w+)="?(.*?)"?$', re.DOTALL)
 _ARGUMENT = re.compile(r":ARGUMENT_(\d+)$")
 # Programs that start several processes: their own environment is that of no rank.
@@ -108,7 +106,7 @@ class Launcher:
 
 
 def _pairs(database: Database, table: str) -> list[tuple[str, str]]:
-    read = database.read(table, {"name": _S, "value": _S})
+    read = database.read(table, {"name": STRING, "value": STRING})
     pairs = zip(read["name"].to_pylist(), read["value"].to_pylist(), strict=True)
     return [(name, value) for name, value in pairs if name and value is not None]
 
@@ -144,7 +142,7 @@ def _gpus(database: Database) -> list[dict[str, object]]:
         "clockRate": "clockRate",
         "memoryBandwidth": "memoryBandwidth",
     }
-    read = database.read("TARGET_INFO_GPU", {"name": _S} | dict.fromkeys(columns, _I))
+    read = database.read("TARGET_INFO_GPU", {"name": STRING} | dict.fromkeys(columns, INT64))
     return [
         {"id": row["id"], "name": row["name"]}
         | {to: row[name] for name, to in columns.items() if row[name] is not None}
@@ -154,6 +152,6 @@ def _gpus(database: Database) -> list[dict[str, object]]:
 
 def _devices(database: Database) -> dict[tuple[int, int], int]:
     columns = ("pid", "cudaId", "gpuId")
-    read = database.read("TARGET_INFO_CUDA_DEVICE", dict.fromkeys(columns, _I))
+    read = database.read("TARGET_INFO_CUDA_DEVICE", dict.fromkeys(columns, INT64))
     rows = zip(*(read[c].to_pylist() for c in columns), strict=True)
     return {(pid, cuda): gpu for pid, cuda, gpu in rows if None not in (pid, cuda, gpu)}

@@ -8,16 +8,17 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, text, valid
 from htk.base.columns.types import Ints
+from htk.base.schema import INT64, STRING
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.span_tables import timed
 from htk.parsers.common.sqlite_file import Database
 
-_I, _F, _S, _B = pa.int64(), pa.float64(), pa.string(), pa.binary()
+_B = pa.binary()
 _NO_PROCESS = -1
 
 
 def _integers(*names: str) -> dict[str, pa.DataType]:
-    return dict.fromkeys(names, _I)
+    return dict.fromkeys(names, INT64)
 
 
 _SPAN = _integers("start", "end")
@@ -52,7 +53,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, pa.DataType]]] = {
         "NVTX_EVENTS",
         _SPAN
         | _integers("eventType", "globalTid", "textId", "domainId", "jsonTextId")
-        | {"text": _S, "jsonText": _S, "binaryData": _B},
+        | {"text": STRING, "jsonText": STRING, "binaryData": _B},
     ),
     "profiler": ("PROFILER_OVERHEAD", _SPAN | _integers("globalTid", "overheadType")),
     "cuda": ("CUPTI_ACTIVITY_KIND_OVERHEAD", _SPAN | _integers("globalTid", "overheadType")),
@@ -69,7 +70,7 @@ class Strings:
 
     @classmethod
     def of(cls, database: Database) -> "Strings":
-        table = database.read("StringIds", {"id": _I, "value": _S})
+        table = database.read("StringIds", {"id": INT64, "value": STRING})
         ids = numbers(table["id"], -1)
         order = np.argsort(ids, kind="stable")
         values = table["value"].combine_chunks().take(pa.array(order))
@@ -124,7 +125,7 @@ class NsightReport:
             for name, (table, columns) in TABLES.items()
         }
         enums = ("ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_CUPTI_OVERHEAD_TYPE")
-        entries = _integers("domainId", "schemaId", "type", "offset") | {"name": _S}
+        entries = _integers("domainId", "schemaId", "type", "offset") | {"name": STRING}
         events = _integers("eventId", "eventSyncId", "streamId", "correlationId", "globalPid")
         return cls(
             _assigned(spans),
@@ -209,16 +210,16 @@ def _assigned(spans: dict[str, ReportRows]) -> dict[str, ReportRows]:
 def _base_ns(database: Database) -> int:
     """Return the instant from which the report's times count, in ns: the start of the session; 0 if
     the export already shifted them to UTC, or the start was not recorded."""
-    shifted = database.read("META_DATA_EXPORT", {"name": _S, "value": _S})
+    shifted = database.read("META_DATA_EXPORT", {"name": STRING, "value": STRING})
     for name, value in zip(*(shifted[c].to_pylist() for c in ("name", "value")), strict=True):
         if name == "EXPORT_PARAM_TIME_NORMALIZE" and value == "true":
             return 0
-    started = database.read("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": _I})
+    started = database.read("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": INT64})
     begun = [t for t in started["utcEpochNs"].to_pylist() if t is not None and 0 <= t < 1 << 61]
     return begun[0] if begun else 0
 
 
 def _labels(database: Database, enum: str) -> dict[int, str]:
-    read = database.read(enum, {"id": _I, "name": _S})
+    read = database.read(enum, {"id": INT64, "name": STRING})
     pairs = zip(read["id"].to_pylist(), read["name"].to_pylist(), strict=True)
     return {number: name for number, name in pairs if number is not None and name}

@@ -10,6 +10,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers, text, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
+from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.common.span_tables import (
     activities,
     dimensions,
@@ -106,7 +107,7 @@ def _copies(report: NsightReport, rows: ReportRows) -> pa.Table:
         f"({spaces.get(source, 'Unknown')} -> {spaces.get(target, 'Unknown')})"
         for kind, source, target in distinct.tolist()
     ]
-    name = text(name_of_row.ravel(), pa.array(names, pa.string()))
+    name = text(name_of_row.ravel(), pa.array(names, STRING))
     return _moved(rows, 1, name)
 
 
@@ -114,7 +115,7 @@ def _sets(report: NsightReport, rows: ReportRows) -> pa.Table:
     spaces = _known(report.labels["ENUM_CUDA_MEM_KIND"], _space)
     distinct, name_of_row = np.unique(numbers(rows.table["memKind"], -1), return_inverse=True)
     names = [f"Memset ({spaces.get(kind, 'Unknown')})" for kind in distinct.tolist()]
-    return _moved(rows, 2, text(name_of_row, pa.array(names, pa.string())))
+    return _moved(rows, 2, text(name_of_row, pa.array(names, STRING)))
 
 
 def _moved(rows: ReportRows, activity: int, name: pa.Array) -> pa.Table:
@@ -127,7 +128,7 @@ def _moved(rows: ReportRows, activity: int, name: pa.Array) -> pa.Table:
         activity,
         name,
         size_bytes=optional(size, size >= 0),
-        bandwidth_gbps=number(rate, pa.float64(), has_rate),
+        bandwidth_gbps=number(rate, FLOAT64, has_rate),
         graph_id=_integers(rows, "graphId", positive=True),
         graph_node=_integers(rows, "graphNodeId"),
     )
@@ -174,7 +175,7 @@ def syncs(report: NsightReport, devices: Devices) -> pa.Table:
     rows = report.spans["syncs"]
     kind = numbers(rows.table["syncType"], -1)
     distinct, name_of_row = np.unique(kind, return_inverse=True)
-    names = pa.array([_SYNCS.get(k, f"Sync {k}") for k in distinct.tolist()], pa.string())
+    names = pa.array([_SYNCS.get(k, f"Sync {k}") for k in distinct.tolist()], STRING)
     stream = numbers(rows.table["streamId"], -1)
     context = numbers(rows.table["contextId"], -1)
     device = devices.of_context(context, numbers(rows.table["deviceId"], -1))
@@ -183,7 +184,7 @@ def syncs(report: NsightReport, devices: Devices) -> pa.Table:
         "syncs",
         {
             "name": text(name_of_row, names),
-            "device": optional(device, device >= 0, pa.int32()),
+            "device": optional(device, device >= 0, INT32),
             "stream": optional(stream, (stream >= 0) & (stream < _NOWHERE)),
             **_span(rows),
             "correlation": _integers(rows, "correlationId", positive=True),
@@ -224,7 +225,7 @@ def overheads(report: NsightReport) -> pa.Table:
         distinct, name_of_row = np.unique(
             numbers(rows.table["overheadType"], -1), return_inverse=True
         )
-        names = pa.array([_overhead(labels.get(k, "")) for k in distinct.tolist()], pa.string())
+        names = pa.array([_overhead(labels.get(k, "")) for k in distinct.tolist()], STRING)
         columns = {"name": text(name_of_row, names), **threads(rows), **_span(rows)}
         parts.append(table("overheads", columns, len(rows)))
     return pa.concat_tables(parts).unify_dictionaries()
@@ -244,13 +245,13 @@ def threads(rows: ReportRows) -> dict[str, pa.Array]:
 
 
 def _span(rows: ReportRows) -> dict[str, pa.Array]:
-    return {"start_ns": number(rows.start, pa.int64()), "end_ns": number(rows.end, pa.int64())}
+    return {"start_ns": number(rows.start, INT64), "end_ns": number(rows.end, INT64)}
 
 
 def _integers(rows: ReportRows, name: str, *, positive: bool = False) -> pa.Array:
     """Return a column of the export; `positive`: 0 says that there is none."""
     if name not in rows.table.column_names:
-        return nulls(pa.int64(), len(rows))
+        return nulls(INT64, len(rows))
     column = rows.table[name]
     values = numbers(column)
     return optional(values, valid(column) & ((values > 0) | ~np.bool_(positive)))

@@ -16,6 +16,7 @@ from htk.base.columns.arrow import number, texts
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.schema import INT32, INT64
 from htk.parsers.common.log_records import Issues, compact_json, read_whole
 from htk.parsers.common.nccl_ranges import FACTS, collectives
 from htk.parsers.common.span_tables import activities, empty, optional, recording, table
@@ -73,7 +74,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         raise MalformedTrace(f"{source.name}: an XLA profile without GPU or host events")
     recorded = recording(tables, _facts(space, base), None, issues)
     own = dict(recorded.tables)
-    unknown = {c: pa.nulls(0, pa.uint64() if c == "comm" else pa.int64()) for c in FACTS}
+    unknown = {c: pa.nulls(0, pa.uint64() if c == "comm" else INT64) for c in FACTS}
     nothing = own["cpu_ops"].slice(0, 0).select(["name", "process", "thread", "start_ns", "end_ns"])
     no_calls = pa.table({**{n: nothing[n] for n in nothing.column_names}, **unknown})
     own["collectives"] = collectives(
@@ -147,7 +148,7 @@ def _steps(space: Space, base: int) -> pa.Table:
         {
             **_on_thread(space.steps, base),
             "on_gpu": pa.array(np.zeros(len(space.steps), bool)),
-            "step": optional(steps, steps >= 0, pa.int32()),
+            "step": optional(steps, steps >= 0, INT32),
         },
         len(space.steps),
     )
@@ -163,8 +164,8 @@ def _on_thread(events: list[PlaneEvent], base: int) -> dict[str, pa.Array]:
         "name": texts([e.name for e in events]),
         "process": texts([_PROCESS] * len(events)),
         "thread": texts([e.thread for e in events]),
-        "start_ns": number(start, pa.int64()),
-        "end_ns": number(end, pa.int64()),
+        "start_ns": number(start, INT64),
+        "end_ns": number(end, INT64),
     }
 
 

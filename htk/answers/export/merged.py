@@ -25,6 +25,7 @@ from htk.base.columns.arrow import number, numbers, with_column
 from htk.base.core.parser import Source
 from htk.base.errors import HtkError
 from htk.base.io.decompress import open_stream
+from htk.base.schema import INT64, STRING
 from htk.parsers.kineto import scan
 from htk.parsers.kineto.processes import KEY
 from htk.parsers.kineto.text import copy_runs
@@ -197,7 +198,7 @@ class _Rank:
             name = f"{series.name}, {series.unit}" if series.unit else series.name
             moments = as_microseconds(self.shifted(series.time) - self.origin_ns)
             distinct, codes = np.unique(series.value, return_inverse=True)
-            numerals = pa.array([json.dumps(value) for value in distinct.tolist()], pa.string())
+            numerals = pa.array([json.dumps(value) for value in distinct.tolist()], STRING)
             counter = _json(ph="C", name=name, pid=process)[1:-1].decode()
             middle = f', {counter}, "args": {{"value": '
             parts = ('{"ts": ', moments, middle, numerals.take(pa.array(codes)), "}}", "")
@@ -300,7 +301,7 @@ def _path(trace: Trace) -> Iterator[bytes]:
     for name in ("start_ns", "end_ns"):
         times = numbers(path[name])
         times = times + corrections(trace.tables["rank_clocks"], ranks, times)
-        path = with_column(path, name, number(times, pa.int64()))
+        path = with_column(path, name, number(times, INT64))
     yield ",\n".join(drawn(path, trace, trace.origin_ns, _PATH_PROCESS)).encode()
     named = {"name": "critical path"}
     yield _json(ph="M", name="process_name", pid=_PATH_PROCESS, args=named)

@@ -24,7 +24,7 @@ from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import MissingTable
 from htk.base.names.phases import BACKWARD, FORWARD, OPTIMIZER
-from htk.base.schema import JOB_OPERATIONS
+from htk.base.schema import INT32, INT64, JOB_OPERATIONS
 from htk.base.schema.operation_types import CODES, ROW_TYPES
 from htk.quantities.derived.clocks import corrections
 from htk.quantities.derived.messages import one_row_a_message
@@ -236,16 +236,16 @@ def _runs(
 def _table(columns: dict[str, Ints]) -> pa.Table:
     length = len(columns["rank"])
     filled = {
-        "rank": number(columns["rank"], pa.int32()),
-        "cycle": number(np.zeros(length, np.int64), pa.int32()),
-        "dp_rank": number(columns["dp_rank"], pa.int32()),
-        "stage": number(columns["stage"], pa.int32()),
-        "chunk": number(columns["chunk"], pa.int32(), columns["chunk"] >= 0),
-        "micro_batch": number(columns["micro_batch"], pa.int32(), columns["micro_batch"] >= 0),
-        "step": number(columns["step"], pa.int32()),
-        "index_in_type": pa.nulls(length, pa.int32()),
+        "rank": number(columns["rank"], INT32),
+        "cycle": number(np.zeros(length, np.int64), INT32),
+        "dp_rank": number(columns["dp_rank"], INT32),
+        "stage": number(columns["stage"], INT32),
+        "chunk": number(columns["chunk"], INT32, columns["chunk"] >= 0),
+        "micro_batch": number(columns["micro_batch"], INT32, columns["micro_batch"] >= 0),
+        "step": number(columns["step"], INT32),
+        "index_in_type": pa.nulls(length, INT32),
         "type": text(columns["type"], pa.array(ROW_TYPES)),
-        "start_ns": number(columns["start_ns"], pa.int64()),
-        "end_ns": number(columns["end_ns"], pa.int64()),
+        "start_ns": number(columns["start_ns"], INT64),
+        "end_ns": number(columns["end_ns"], INT64),
     }
     return pa.table([filled[field.name] for field in JOB_OPERATIONS], schema=JOB_OPERATIONS)

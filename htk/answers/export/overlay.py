@@ -23,6 +23,7 @@ from htk.base.columns.arrow import codes_of, matching, numbers
 from htk.base.errors import TraceError
 from htk.base.io.decompress import open_stream
 from htk.base.io.sources import resolve
+from htk.base.schema import STRING
 from htk.quantities.graph.critical_path import path_events
 from htk.traces.trace.trace import Trace
 
@@ -74,7 +75,7 @@ def drawn(path: pa.Table, trace: Trace, base_ns: int, process: str | int = PROCE
         *(', "path_ns": ', _plain(path["path_ns"]), ', "observed": ', _plain(path["observed"])),
         *(', "event": ', _plain(path["event"]), "}", where),
     )
-    arrow = (f', "name": {json.dumps(PROCESS)}, "id": ', pa.array(pieces[1:]).cast(pa.string()))
+    arrow = (f', "name": {json.dumps(PROCESS)}, "id": ', pa.array(pieces[1:]).cast(STRING))
     begin = _each('{"ts": ', starts[:-1], _CATEGORY, '"s"', *arrow, where[:-1])
     end = _each('{"ts": ', starts[1:], _CATEGORY, '"f", "bp": "e"', *arrow, where[1:])
     events = slices.to_pylist()
@@ -89,7 +90,7 @@ def _each(*parts: str | pa.Array) -> pa.Array:
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
     """Return numbers or truth values as JSON."""
-    return column.combine_chunks().cast(pa.string()).fill_null("null")
+    return column.combine_chunks().cast(STRING).fill_null("null")
 
 
 def _quoted(column: pa.ChunkedArray, to: Mapping[str, str] | None = None) -> pa.Array:

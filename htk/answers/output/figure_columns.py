@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.base.core.humanize import shorten
-from htk.base.schema import ABSOLUTE_TIMES
+from htk.base.schema import ABSOLUTE_TIMES, STRING
 from htk.base.schema.columns import heading_of, unit_of
 
 WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are
@@ -21,7 +21,7 @@ _SIZES_LEAST = (1 / 2**10, "KiB")
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_dictionary(kind) else kind
+    return STRING if pa.types.is_dictionary(kind) else kind
 
 
 def series_of(
@@ -58,7 +58,7 @@ def categories(table: pa.Table, name: str) -> list[Any]:
     values: list[Any] = table[name].to_pylist()
     if name in WITH_NUMBER:
         return [f"{name} {v}" if v is not None else "–" for v in values]
-    if plain_type(table[name].type) == pa.string():
+    if plain_type(table[name].type) == STRING:
         return ["–" if v is None else shorten(v, 50) for v in values]
     return values
 

@@ -21,6 +21,7 @@ from htk.answers.output.figure_text import with_plain_names
 from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
 from htk.base.core.extras import require
+from htk.base.schema import FLOAT64
 
 _MOST_POINTS = 2000
 _MOST_CELLS = 50_000  # of a heat map; points of lines
@@ -106,7 +107,7 @@ def _over_ranks(table: pa.Table, chart: Chart) -> tuple[pa.Table, bool]:
     )
     sums = plain.group_by(by, use_threads=False).aggregate([(y, "sum") for y in ys])
     columns = [sums[name] for name in by]
-    columns += [pc.divide(pc.cast(sums[f"{y}_sum"], pa.float64()), float(ranks)) for y in ys]
+    columns += [pc.divide(pc.cast(sums[f"{y}_sum"], FLOAT64), float(ranks)) for y in ys]
     return pa.table(columns, names=[*by, *ys]), True
 
 

@@ -10,8 +10,7 @@ from htk.base.columns.arrow import plain_text
 from htk.base.core.extras import require
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
-from htk.base.schema import SCHEMA_VERSION, doc_of
-from htk.base.schema.columns import unit_of
+from htk.base.schema import BOOL, INT32, INT64, SCHEMA_VERSION, STRING, doc_of, unit_of
 
 _FACES: dict[str, Callable[[], Callable[..., Any]]] = {}
 
@@ -104,11 +103,11 @@ class Result:
         nullable = {
             pa.int8(): pandas.Int8Dtype(),
             pa.int16(): pandas.Int16Dtype(),
-            pa.int32(): pandas.Int32Dtype(),
-            pa.int64(): pandas.Int64Dtype(),
+            INT32: pandas.Int32Dtype(),
+            INT64: pandas.Int64Dtype(),
             pa.uint64(): pandas.UInt64Dtype(),
-            pa.bool_(): pandas.BooleanDtype(),
-            pa.string(): pandas.StringDtype(),
+            BOOL: pandas.BooleanDtype(),
+            STRING: pandas.StringDtype(),
         }
         return plain_text(self.table).to_pandas(types_mapper=nullable.get)
 

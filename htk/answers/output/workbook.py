@@ -9,8 +9,7 @@ from htk.answers.output.result import Result
 from htk.base.core.extras import require
 from htk.base.core.humanize import visible
 from htk.base.errors import UsageError
-from htk.base.schema import doc_of
-from htk.base.schema.columns import unit_of
+from htk.base.schema import doc_of, unit_of
 
 _MOST_ROWS = (1 << 20) - 1  # of a sheet, without its head
 _MOST_CHARACTERS = 32_767  # of a cell

@@ -8,14 +8,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.types import Ints, Mask
-from htk.base.schema import TEXT
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, STRING, TEXT
 
 NUMPY_OF = {
     pa.int8(): np.int8,
-    pa.int32(): np.int32,
-    pa.int64(): np.int64,
+    INT32: np.int32,
+    INT64: np.int64,
     pa.uint64(): np.uint64,
-    pa.float64(): np.float64,
+    FLOAT64: np.float64,
 }
 
 
@@ -27,7 +27,7 @@ def number(values: NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -
 
 def boolean(values: Mask, valid: Mask | None = None) -> pa.Array:
     """Return a column of truth values."""
-    return pa.Array.from_buffers(pa.bool_(), len(values), [_bits(valid), _bits(values)])
+    return pa.Array.from_buffers(BOOL, len(values), [_bits(valid), _bits(values)])
 
 
 def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> pa.Array:
@@ -42,7 +42,7 @@ def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> 
             renumber = np.append(np.cumsum(used, dtype=np.int32) - 1, np.int32(-1))
             codes = renumber[codes]
             dictionary = dictionary.take(pa.array(np.flatnonzero(used)))
-    indices = number(codes, pa.int32(), valid)
+    indices = number(codes, INT32, valid)
     return pa.DictionaryArray.from_arrays(indices, dictionary)
 
 
@@ -50,12 +50,12 @@ def constant_text(value: str | None, length: int) -> pa.Array:
     """Return one text, for every row."""
     codes = np.full(length, -1 if value is None else 0, np.int32)
     values = [] if value is None else [value]
-    return text(codes, pa.array(values, pa.string()), compact=False)
+    return text(codes, pa.array(values, STRING), compact=False)
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
     """Return a column of texts from Python strings."""
-    return pa.array(values, pa.string()).dictionary_encode()  # int32 codes, as TEXT has
+    return pa.array(values, STRING).dictionary_encode()  # int32 codes, as TEXT has
 
 
 def nulls(kind: pa.DataType, length: int) -> pa.Array:
@@ -186,7 +186,7 @@ def alphabetical(codes: Ints | NDArray[np.int32], names: pa.Array) -> Ints:
 def plain_text(table: pa.Table) -> pa.Table:
     """Return the table with dictionary columns as plain text, which other programs want."""
     fields = [
-        field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field
+        field.with_type(STRING) if pa.types.is_dictionary(field.type) else field
         for field in table.schema
     ]
     return table.cast(pa.schema(fields, metadata=table.schema.metadata))

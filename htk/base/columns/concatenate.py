@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import NUMPY_OF, boolean, codes_of, number, numbers, truths, valid
 from htk.base.columns.types import Mask
-from htk.base.schema import TEXT
+from htk.base.schema import BOOL, INT32, TEXT
 
 
 def concatenated(
@@ -46,7 +46,7 @@ def _by_numpy(
         parts = [table[field.name] for table in tables]
         if field.type == TEXT:
             columns.append(_texts(parts))
-        elif field.type == pa.bool_():
+        elif field.type == BOOL:
             columns.append(boolean(_joined([truths(part) for part in parts], bool), _valid(parts)))
         else:
             columns.append(_numbers(parts, field.type, added.get(field.name)))
@@ -79,7 +79,7 @@ def _texts(parts: Sequence[pa.ChunkedArray]) -> pa.Array:
             code_in_all = np.append(numbers(pc.index_in(texts, dictionary)), -1).astype(np.int32)
         np.take(code_in_all, own, out=codes[first : first + len(own)], mode="wrap")  # -1: the last
         first += len(own)
-    indices = number(codes, pa.int32(), _valid(parts))
+    indices = number(codes, INT32, _valid(parts))
     return pa.DictionaryArray.from_arrays(indices, dictionary)
 
 

@@ -8,7 +8,18 @@ of table T (null: none).
 
 import pyarrow as pa
 
-from htk.base.schema.columns import TEXT, doc_of, index_of, table, unit_of
+from htk.base.schema.columns import (
+    BOOL,
+    FLOAT64,
+    INT32,
+    INT64,
+    STRING,
+    TEXT,
+    doc_of,
+    index_of,
+    table,
+    unit_of,
+)
 from htk.base.schema.comm import (
     BENCH_POINTS,
     COLLECTIVE_FACTS,
@@ -171,6 +182,7 @@ __all__ = [
     "ANNOTATIONS",
     "ANNOTATION_LINKS",
     "BENCH_POINTS",
+    "BOOL",
     "COLLECTIVES",
     "COMM_CHANNELS",
     "COMM_GROUPS",
@@ -184,8 +196,11 @@ __all__ = [
     "DERIVED",
     "EVENTS",
     "EXECUTION_NODES",
+    "FLOAT64",
     "FLOWS",
     "IDLE_CAUSES",
+    "INT32",
+    "INT64",
     "JOB_LAYOUTS",
     "JOB_OPERATIONS",
     "KERNELS",
@@ -208,6 +223,7 @@ __all__ = [
     "PYTHON_STACKS",
     "RANKS",
     "SCHEMA_VERSION",
+    "STRING",
     "SYNCS",
     "TABLES",
     "TEXT",

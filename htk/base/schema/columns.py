@@ -6,7 +6,12 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-TEXT = pa.dictionary(pa.int32(), pa.string())
+BOOL = pa.bool_()
+INT32 = pa.int32()
+INT64 = pa.int64()
+FLOAT64 = pa.float64()
+STRING = pa.string()
+TEXT = pa.dictionary(INT32, STRING)
 UNITS = {
     "_ns": "ns",
     "_bytes": "bytes",

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from htk.base.columns.arrow import boolean, build, matching, number, numbers, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.schema import FLOAT64, INT32, INT64
 from htk.base.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
 from htk.quantities.derived.clock_ends import common_ends, with_ends_of_messages
 from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, Fit, fit
@@ -74,17 +75,17 @@ def _described(ends: Ends, fitted: Fit, ranks: Ints) -> pa.Table:
     has_clock = (np.bincount(clock, seen, clocks) > 0)[clock]
     aligned = (np.bincount(fitted.lead, off, clocks) > 0)[fitted.lead]
     columns = [
-        number(ranks, pa.int32()),
-        number(lowest[fitted.lead][clock], pa.int32(), has_clock),
-        number(offset[clock], pa.int64(), has_clock),
-        number(drift[clock] * 1e6, pa.float64(), has_clock),
-        number(reference[clock], pa.int64(), has_clock),
-        number(residual, pa.float64(), seen > 0),
-        number(seen, pa.int64()),
-        number(late, pa.int64()),
-        number(lowest[clock], pa.int32(), has_clock),
-        number(sigma[clock], pa.float64(), has_clock),
-        number(drift_sigma[clock] * 1e6, pa.float64(), has_clock),
+        number(ranks, INT32),
+        number(lowest[fitted.lead][clock], INT32, has_clock),
+        number(offset[clock], INT64, has_clock),
+        number(drift[clock] * 1e6, FLOAT64, has_clock),
+        number(reference[clock], INT64, has_clock),
+        number(residual, FLOAT64, seen > 0),
+        number(seen, INT64),
+        number(late, INT64),
+        number(lowest[clock], INT32, has_clock),
+        number(sigma[clock], FLOAT64, has_clock),
+        number(drift_sigma[clock] * 1e6, FLOAT64, has_clock),
         boolean(aligned[clock] & has_clock),
     ]
     return pa.table(columns, schema=RANK_CLOCKS)
@@ -128,9 +129,9 @@ def aligned_matches(
     lost = ~waited.has_wait & valid(collective_matches["wait_ns"])
     columns["reason"] = pc.if_else(pa.array(lost), INCOMPARABLE, collective_matches["reason"])
     columns["before_window"] = boolean(before)
-    columns["clock_offset_ns"] = number(shift, pa.int64())
+    columns["clock_offset_ns"] = number(shift, INT64)
     sigma, has_sigma = _wait_sigma(rank_clocks, rows, match)
-    columns["wait_ns_sigma"] = number(sigma, pa.int64(), has_sigma & waited.has_wait)
+    columns["wait_ns_sigma"] = number(sigma, INT64, has_sigma & waited.has_wait)
     return build(COLLECTIVE_MATCHES, columns, rows.length)
 
 

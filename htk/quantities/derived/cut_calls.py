@@ -19,6 +19,7 @@ from htk.base.columns.intervals import Clipped, Spans, clip, intersect, union
 from htk.base.columns.nesting import Threads
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.schema import INT64
 
 CALLS = ("cpu_ops", "launches", "python_calls", "overheads")
 HOST, RECORDING, STEPS = ("host", "recording", "steps")
@@ -86,8 +87,8 @@ def cut_calls(calls: pa.Table, spans: HostSpans, uncut: Mask | None = None) -> p
         end = np.append(end[cut], numbers(calls["end_ns"])[kept])
     order = ordered(start, row)
     rows = calls.take(pa.array(row[order]))
-    rows = with_column(rows, "start_ns", number(start[order], pa.int64()))
-    return with_column(rows, "end_ns", number(end[order], pa.int64()))
+    rows = with_column(rows, "start_ns", number(start[order], INT64))
+    return with_column(rows, "end_ns", number(end[order], INT64))
 
 
 def are_whole(calls: pa.Table, spans: HostSpans) -> Mask:

@@ -13,6 +13,7 @@ from htk.base.columns.intervals import Spans, clip, subtract, union
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import repeated
 from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.schema import INT64
 from htk.base.schema.links import COLLECTIVE_SHARES
 from htk.quantities.derived.match import CollectiveRows
 from htk.quantities.derived.sources import each_source
@@ -33,7 +34,7 @@ def collective_shares(
         columns[1:, of_source] = waiting[:, 1], moving[:, 1], unknown[:, 1]
         timed[of_source] = True
     named = zip(COLLECTIVE_SHARES.names, columns, strict=True)
-    return pa.table({name: number(c, pa.int64(), timed) for name, c in named}, COLLECTIVE_SHARES)
+    return pa.table({name: number(c, INT64, timed) for name, c in named}, COLLECTIVE_SHARES)
 
 
 def shares_of(rows: CollectiveRows, matches: pa.Table, activities: pa.Table) -> Ints:

@@ -21,6 +21,7 @@ from htk.base.columns.nesting import FILE, Threads, files_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads, repeated, running_max
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.schema import INT32, INT64
 from htk.quantities.derived.cut_calls import with_passing
 from htk.quantities.derived.host_states import PYTHON, STATES, SYNC, HostStates, call_states
 
@@ -305,15 +306,15 @@ def _table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
     gap = pieces.gap[order]
     device, stream = gaps.device[gap], gaps.stream[gap]
     columns = {
-        "device": number(device, pa.int32(), device >= 0),
-        "stream": number(stream, pa.int64(), stream >= 0),
-        "gap_start_ns": number(gaps.start[gap], pa.int64()),
-        "gap_end_ns": number(gaps.end[gap], pa.int64()),
+        "device": number(device, INT32, device >= 0),
+        "stream": number(stream, INT64, stream >= 0),
+        "gap_start_ns": number(gaps.start[gap], INT64),
+        "gap_end_ns": number(gaps.end[gap], INT64),
         "cause": text(pieces.cause[order], pa.array(CAUSES)),
-        "start_ns": number(pieces.start[order], pa.int64()),
-        "end_ns": number(pieces.end[order], pa.int64()),
-        "next_event": number(numbers(kernels["event"])[gaps.row[gap]], pa.int64()),
+        "start_ns": number(pieces.start[order], INT64),
+        "end_ns": number(pieces.end[order], INT64),
+        "next_event": number(numbers(kernels["event"])[gaps.row[gap]], INT64),
     }
     if of_files:
-        columns[FILE] = number(gaps.file[gap], pa.int64())
+        columns[FILE] = number(gaps.file[gap], INT64)
     return pa.table(columns)

@@ -10,6 +10,7 @@ from htk.base.columns.arrow import boolean, codes_of, matching, number, numbers,
 from htk.base.columns.groups import Groups, hosts
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.schema import INT64
 from htk.base.schema.links import IDLE_COSTS, IDLE_TIMES
 from htk.quantities.derived.explained_idle import Stalls, device_pieces, explained
 from htk.quantities.derived.host_states import ALLOCATION, SYNC
@@ -48,8 +49,8 @@ def _idle_times(idle_causes: pa.Table, windows: pa.Table) -> pa.Table:
     columns = of_first(IDLE_TIMES, keys, first)
     columns["complete"] = boolean(complete > 0)
     columns["cause"] = text(code[cut.row][first], causes)
-    columns["idle_ns"] = number(groups.sum(cut.end - cut.start), pa.int64())
-    columns["gaps"] = number(groups.distinct(gap), pa.int64())
+    columns["idle_ns"] = number(groups.sum(cut.end - cut.start), INT64)
+    columns["gaps"] = number(groups.distinct(gap), INT64)
     return total_table(IDLE_TIMES, columns)
 
 
@@ -89,11 +90,11 @@ def idle_costs(
         n: text(codes[longest], listed, compact=False) for n, (codes, listed) in coded.items()
     }
     columns |= {n: boolean(mask[longest]) for n, mask in flags.items()}
-    columns["pieces"] = number(groups.count[order], pa.int64())
-    columns["idle_ns"] = number(groups.sum(length)[order], pa.int64())
-    columns["blocked_ns"] = number(groups.sum(blocked)[order], pa.int64())
-    columns["longest_start_ns"] = number(cut.start[longest], pa.int64())
-    columns["longest_ns"] = number(length[longest], pa.int64())
+    columns["pieces"] = number(groups.count[order], INT64)
+    columns["idle_ns"] = number(groups.sum(length)[order], INT64)
+    columns["blocked_ns"] = number(groups.sum(blocked)[order], INT64)
+    columns["longest_start_ns"] = number(cut.start[longest], INT64)
+    columns["longest_ns"] = number(length[longest], INT64)
     return total_table(IDLE_COSTS, columns)
 
 

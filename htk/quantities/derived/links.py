@@ -23,7 +23,7 @@ from htk.base.columns.nesting import Nested, Rows, Threads, files_of, nested
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads, repeated, running_max
 from htk.base.columns.types import NO_TIME, NONE
-from htk.base.schema import DERIVED
+from htk.base.schema import DERIVED, INT32, INT64
 from htk.quantities.derived.user_ranges import UserRanges
 
 
@@ -62,8 +62,8 @@ def kernel_links(
         [
             _row(launch),
             text(how, pa.array(["correlation", "graph"])),
-            number(np.append(launch_start, 0)[launch], pa.int64(), linked),
-            number(np.append(launch_end, 0)[launch], pa.int64(), linked),
+            number(np.append(launch_start, 0)[launch], INT64, linked),
+            number(np.append(launch_end, 0)[launch], INT64, linked),
             _row(op),
             text(op_how, pa.array(["nesting", "external_id", "flow"])),
             _step_column(_steps_at(annotations, moment)),
@@ -84,8 +84,8 @@ def op_links(cpu_ops: pa.Table, annotations: pa.Table) -> pa.Table:
     return pa.table(
         [
             _row(ops.parent),
-            number(ops.depth, pa.int32()),
-            number(ops.thread, pa.int32()),
+            number(ops.depth, INT32),
+            number(ops.thread, INT32),
             _step_column(_steps_at(annotations, ops.start)),
             _row(forward),
             text(how, pa.array(["sequence", "parent"])),
@@ -113,7 +113,7 @@ def launch_links(
         [
             _row(_operators_of_calls(launches, cpu_ops, ops, threads.of(launches))),
             _step_column(_steps_at(annotations, start)),
-            number(launched, pa.int64()),
+            number(launched, INT64),
         ],
         schema=DERIVED["launch_links"],
     )
@@ -343,8 +343,8 @@ def _inherit(forward: Rows, how: NDArray[np.int32], ops: Nested) -> None:
 
 
 def _row(rows: Rows) -> pa.Array:
-    return number(rows, pa.int64(), rows != NONE)
+    return number(rows, INT64, rows != NONE)
 
 
 def _step_column(steps: NDArray[np.int32]) -> pa.Array:
-    return number(steps, pa.int32(), steps != NONE) if len(steps) else nulls(pa.int32(), 0)
+    return number(steps, INT32, steps != NONE) if len(steps) else nulls(INT32, 0)

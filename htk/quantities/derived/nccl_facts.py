@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from htk.base.columns.arrow import boolean, build, codes_of, number, numbers, text, texts, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints
+from htk.base.schema import INT64
 from htk.base.schema.comm import COLLECTIVE_FACTS
 from htk.quantities.derived.match import CollectiveRows
 from htk.quantities.derived.nccl_pairs import (
@@ -92,7 +93,7 @@ def _by_size(
 def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Table:
     pairs = joined.pairs
     has_facts = joined.source != NONE
-    source = number(np.maximum(joined.source, 0), pa.int64(), has_facts)
+    source = number(np.maximum(joined.source, 0), INT64, has_facts)
     low, high = _channel_times(collectives, channels)
     low, high = (np.append(x, NONE)[pairs.row] for x in (low, high))
     names, listed = codes_of(collectives["source"])
@@ -102,10 +103,10 @@ def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Tab
         "guessed": boolean(pairs.guessed, has_record),
         "comm_guessed": boolean(pairs.comm_guessed, has_record),
         "facts_from": text(np.append(names, -1)[joined.source], listed),
-        "channel_ns_min": number(low, pa.int64(), low >= 0),
-        "channel_ns_max": number(high, pa.int64(), high >= 0),
+        "channel_ns_min": number(low, INT64, low >= 0),
+        "channel_ns_max": number(high, INT64, high >= 0),
     }
-    there = number(np.maximum(pairs.row, 0), pa.int64(), has_record)
+    there = number(np.maximum(pairs.row, 0), INT64, has_record)
     other = collectives.take(there) if len(has_facts) else collectives
     columns |= {name: other[name] for name in ("comm_hash", "comm_rank", "seq")}
     columns["record_from"], columns["record_event"] = other["source"], other["event"]

@@ -9,6 +9,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested, Rows, Threads, nested
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE
+from htk.base.schema import INT32, INT64, STRING
 from htk.base.schema.links import LAUNCH_CALLERS, OP_CALLERS, PYTHON_LINKS
 
 MODULE = "nn.Module: "
@@ -25,12 +26,12 @@ def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) ->
     recorded, recorded_paths = codes_of(cpu_ops["module_hierarchy"])
     by_hierarchy = recorded != NONE
     module = np.where(by_hierarchy, recorded + len(paths), module)
-    every = pa.concat_arrays([paths, recorded_paths.cast(pa.string())])
+    every = pa.concat_arrays([paths, recorded_paths.cast(STRING)])
     by_forward = _from_forward(module, op_links)
     how = np.select([by_hierarchy, by_python, by_forward], [0, 1, 2], NONE)
     return pa.table(
         [
-            number(caller, pa.int64(), caller != NONE),
+            number(caller, INT64, caller != NONE),
             text(module, every),
             text(how, pa.array(["hierarchy", "python", "forward"])),
         ],
@@ -46,7 +47,7 @@ def launch_callers(launches: pa.Table, python_calls: pa.Table) -> pa.Table:
     path, paths = module_paths(python_calls, calls)
     module = np.append(path, NONE)[caller]
     return pa.table(
-        [number(caller, pa.int64(), caller != NONE), text(module, paths)], schema=LAUNCH_CALLERS
+        [number(caller, INT64, caller != NONE), text(module, paths)], schema=LAUNCH_CALLERS
     )
 
 
@@ -56,9 +57,9 @@ def python_links(python_calls: pa.Table) -> pa.Table:
     path, paths = module_paths(python_calls, calls)
     return pa.table(
         [
-            number(calls.parent, pa.int64(), calls.parent != NONE),
-            number(calls.depth, pa.int32()),
-            number(calls.thread, pa.int32()),
+            number(calls.parent, INT64, calls.parent != NONE),
+            number(calls.depth, INT32),
+            number(calls.thread, INT32),
             text(path, paths),
         ],
         schema=PYTHON_LINKS,
@@ -94,7 +95,7 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
                 paths.append(f"{paths[above]}.{own}" if above != NONE else own)
             level_codes.append(path_codes[above, name])
         path[modules] = np.array(level_codes, np.int64)[distinct.group_ids]
-    return path[:-1], pa.array(paths, pa.string())
+    return path[:-1], pa.array(paths, STRING)
 
 
 def _from_forward(module: NDArray[np.int64], op_links: pa.Table) -> NDArray[np.bool_]:

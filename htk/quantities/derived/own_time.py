@@ -11,6 +11,7 @@ from htk.base.columns.groups import Groups, paired, rows_by_number
 from htk.base.columns.intervals import Spans, covered, subtract, union
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.schema import INT64
 from htk.base.schema.links import OWN_TIMES
 from htk.quantities.derived.match import CollectiveRows
 from htk.quantities.derived.sources import each_source
@@ -80,7 +81,7 @@ def own_times_of(
         if group is not None:
             rows.group = group[among]
         parts[among] = own_time(rows, table).parts(activities)
-    columns = [number(parts[:, k], pa.int64()) for k in range(len(OWN_TIMES))]
+    columns = [number(parts[:, k], INT64) for k in range(len(OWN_TIMES))]
     return pa.table(columns, OWN_TIMES)
 
 

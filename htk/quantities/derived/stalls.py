@@ -13,6 +13,7 @@ from htk.base.columns.nesting import FILE, files_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads, running_max
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.schema import INT32, INT64, STRING
 from htk.quantities.derived.host_states import (
     ALLOCATION,
     COMPILATION,
@@ -45,7 +46,7 @@ class _Stalls(NamedTuple):
 
 
 _NO_ROWS = np.empty(0, np.int64)
-_NOTHING = _Stalls(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, pa.nulls(0, pa.string()))
+_NOTHING = _Stalls(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, pa.nulls(0, STRING))
 
 
 def stalls(
@@ -83,12 +84,12 @@ def stalls(
         "name": pa.concat_arrays([part.name for part in parts])
         .take(pa.array(kept))
         .dictionary_encode(),
-        "op_row": number(op[kept], pa.int64(), op[kept] != NONE),
-        "start_ns": number(start[kept], pa.int64()),
-        "end_ns": number(end[kept], pa.int64()),
+        "op_row": number(op[kept], INT64, op[kept] != NONE),
+        "start_ns": number(start[kept], INT64),
+        "end_ns": number(end[kept], INT64),
     }
     if FILE in launches.column_names:
-        columns[FILE] = number(file[kept], pa.int64())
+        columns[FILE] = number(file[kept], INT64)
     return pa.table(columns)
 
 
@@ -121,7 +122,7 @@ def _picked(spans: pa.Table, rows: Ints, state: Ints, op: Ints) -> _Stalls:
     start, end = (numbers(spans[c])[rows] for c in ("start_ns", "end_ns"))
     codes, names = codes_of(spans["name"])
     own = codes[rows]
-    taken = names.take(number(own, pa.int32(), own >= 0))
+    taken = names.take(number(own, INT32, own >= 0))
     file = files_of(spans)[rows]
     return _Stalls(file, state.astype(np.int64), start, end, op.astype(np.int64), taken)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, number, numbers, text, valid, with_column
 from htk.base.columns.nesting import FILE
 from htk.base.columns.types import NONE, Ints, Mask
-from htk.base.schema import ABSOLUTE_TIMES, DERIVED, index_of
+from htk.base.schema import ABSOLUTE_TIMES, DERIVED, INT32, INT64, STRING, index_of
 from htk.quantities.derived import registry
 
 # Each has a row for each row of a table. Their makers ask for a row's time, process, ids and step,
@@ -142,7 +142,7 @@ class _Laid:
     def _laid(self, name: str) -> pa.Table:
         parts, cuts = self._parts[name], self._cuts[name]
         file = np.repeat(np.arange(self._count), np.diff(cuts))
-        columns: dict[str, pa.Array | pa.ChunkedArray] = {FILE: number(file, pa.int64())}
+        columns: dict[str, pa.Array | pa.ChunkedArray] = {FILE: number(file, INT64)}
         for field in parts[0].schema:
             own = [part[field.name] for part in parts] if field.name in _OF_A_FILE else []
             if own:
@@ -218,7 +218,7 @@ def _with_own_texts(table: pa.Table, columns: Mapping[str, bool]) -> pa.Table:
     for name, by_row in columns.items():
         codes, dictionary = codes_of(table[name])
         if by_row:
-            own = dictionary.take(number(codes, pa.int32(), codes >= 0)).dictionary_encode()
+            own = dictionary.take(number(codes, INT32, codes >= 0)).dictionary_encode()
         else:
             own = text(codes, dictionary)
         table = with_column(table, name, own)
@@ -239,7 +239,7 @@ def _own_texts(parts: Sequence[pa.ChunkedArray], *, apart: bool) -> pa.Array:
         else:
             names += dictionary.to_pylist()
             codes.append(np.where(own == NONE, np.int32(NONE), own + first))
-    return text(np.concatenate(codes), pa.array(names, pa.string()), compact=False)
+    return text(np.concatenate(codes), pa.array(names, STRING), compact=False)
 
 
 def _least(values: Ints, cuts: Ints) -> Ints:

@@ -13,6 +13,7 @@ from htk.base.columns.arrow import boolean, codes_of, matching, number, numbers,
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints
 from htk.base.names.server_ranges import is_capture_range, is_server_range
+from htk.base.schema import FLOAT64, INT64
 from htk.base.schema.links import (
     GPU_WORK,
     KERNEL_TOTALS,
@@ -54,15 +55,13 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
     }
     columns |= {name: text(codes[first], names) for name, (codes, names) in coded.items()}
     columns |= {
-        "blocks_per_sm": number(
-            blocks[first], pa.float64(), valid(kernels["blocks_per_sm"])[first]
-        ),
+        "blocks_per_sm": number(blocks[first], FLOAT64, valid(kernels["blocks_per_sm"])[first]),
         "recomputed": boolean(again[first]),
-        "count": number(alike.count[order], pa.int64()),
-        "total_ns": number(alike.sum(end - start)[order], pa.int64()),
-        "start_ns": number(alike.min(start)[order], pa.int64()),
-        "longest_start_ns": number(start[longest], pa.int64()),
-        "longest_ns": number((end - start)[longest], pa.int64()),
+        "count": number(alike.count[order], INT64),
+        "total_ns": number(alike.sum(end - start)[order], INT64),
+        "start_ns": number(alike.min(start)[order], INT64),
+        "longest_start_ns": number(start[longest], INT64),
+        "longest_ns": number((end - start)[longest], INT64),
     }
     return total_table(KERNEL_TOTALS, columns)
 
@@ -95,8 +94,8 @@ def op_extents(cpu_ops: pa.Table) -> pa.Table:
     recordings = Groups.by_keys(list(_who(cpu_ops).values()) or [np.zeros(cpu_ops.num_rows, int)])
     start, end = (numbers(cpu_ops[name]) for name in ("start_ns", "end_ns"))
     columns = of_first(OP_EXTENTS, _who(cpu_ops), recordings.first_row)
-    columns["start_ns"] = number(recordings.min(start), pa.int64())
-    columns["end_ns"] = number(recordings.max(end), pa.int64())
+    columns["start_ns"] = number(recordings.min(start), INT64)
+    columns["end_ns"] = number(recordings.max(end), INT64)
     return total_table(OP_EXTENTS, columns)
 
 
@@ -106,7 +105,7 @@ def memory_extents(memory: pa.Table) -> pa.Table:
     keys["device_type"] = numbers(memory["device_type"], NONE).astype(np.int64)
     devices = Groups.by_keys(list(keys.values()))
     columns = of_first(MEMORY_EXTENTS, keys, devices.first_row)
-    columns["reserved_bytes"] = number(devices.max(numbers(memory["reserved_bytes"])), pa.int64())
+    columns["reserved_bytes"] = number(devices.max(numbers(memory["reserved_bytes"])), INT64)
     return total_table(MEMORY_EXTENTS, columns)
 
 
@@ -145,7 +144,7 @@ def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
         "ambiguous_activities": recordings.sum(ambiguous.astype(np.int64)),
     }
     columns = of_first(GPU_WORK, _who(kernels), recordings.first_row)
-    columns |= {name: number(values, pa.int64()) for name, values in sums.items()}
+    columns |= {name: number(values, INT64) for name, values in sums.items()}
     return total_table(GPU_WORK, columns)
 
 
@@ -165,8 +164,8 @@ def _alike(
     length = numbers(events["end_ns"]) - numbers(events["start_ns"])
     columns = of_first(schema, keys, first)
     columns |= {name: text(codes[first], names) for name, (codes, names) in coded.items()}
-    columns["count"] = number(groups.count[order], pa.int64())
-    columns["total_ns"] = number(groups.sum(length)[order], pa.int64())
+    columns["count"] = number(groups.count[order], INT64)
+    columns["total_ns"] = number(groups.sum(length)[order], INT64)
     return total_table(schema, columns)
 
 

@@ -19,15 +19,13 @@ from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.names.phases import is_gradient
-from htk.base.schema import DERIVED
+from htk.base.schema import DERIVED, INT64
 
 
 def annotation_links(annotations: pa.Table, cpu_ops: pa.Table) -> pa.Table:
     """Return the range that holds each range; null for steps and for copies on the GPU."""
     parent = UserRanges(annotations, cpu_ops, Threads()).parent
-    return pa.table(
-        [number(parent, pa.int64(), parent != NONE)], schema=DERIVED["annotation_links"]
-    )
+    return pa.table([number(parent, INT64, parent != NONE)], schema=DERIVED["annotation_links"])
 
 
 def enclosing(

@@ -13,6 +13,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import number, numbers
 from htk.base.columns.intervals import Spans, sweep
 from htk.base.columns.types import Ints
+from htk.base.schema import INT64
 from htk.base.schema.links import ADDED, RUNNING, WINDOW_TIMES
 from htk.quantities.derived.windows import WindowedSpans, fill, kinds_of
 
@@ -110,8 +111,8 @@ def _with_times(activities: pa.Table, windows: pa.Table) -> pa.Table:
     running = kind_times(activities, windows)
     columns = {name: windows[name] for name in windows.column_names}
     for on, name in enumerate(RUNNING, 1):
-        columns[name] = number(running.times[:, on], pa.int64())
+        columns[name] = number(running.times[:, on], INT64)
     for k, name in enumerate(ADDED):
-        columns[name] = number(running.lengths[:, k], pa.int64())
+        columns[name] = number(running.lengths[:, k], INT64)
     fields = [field for field in WINDOW_TIMES if field.name in columns]
     return pa.table([columns[field.name] for field in fields], schema=pa.schema(fields))

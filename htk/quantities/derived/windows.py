@@ -15,6 +15,7 @@ from htk.base.columns.arrow import boolean, codes_of, number, numbers, without
 from htk.base.columns.groups import Groups, numbered, rows_by_number
 from htk.base.columns.intervals import Clipped, ConcatenatedTimeline, Spans, clip, union
 from htk.base.columns.types import NONE, Ints
+from htk.base.schema import INT32, INT64
 from htk.base.schema.links import ACTIVITIES, WINDOWS
 from htk.quantities.derived.cut_calls import RECORDING, STEPS, windows_of, with_passing
 from htk.quantities.derived.links import steps_of
@@ -151,10 +152,10 @@ def _windows(
     device: Ints, step: Ints, start: Ints, end: Ints, complete: NDArray[np.bool_]
 ) -> pa.Table:
     columns = [
-        number(device, pa.int32(), device >= 0),
-        number(step, pa.int32(), step >= 0),
-        number(start, pa.int64()),
-        number(end, pa.int64()),
+        number(device, INT32, device >= 0),
+        number(step, INT32, step >= 0),
+        number(start, INT64),
+        number(end, INT64),
         boolean(complete),
     ]
     return pa.table(columns, names=_OWN_WINDOWS)

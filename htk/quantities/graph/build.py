@@ -24,6 +24,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask
 from htk.base.core.humanize import format_duration
 from htk.base.errors import MissingTable
+from htk.base.schema import INT64
 from htk.quantities.derived.clocks import corrections
 from htk.quantities.graph.edges import KINDS, Edges, edges_of
 from htk.quantities.graph.left_out import left_out_of
@@ -205,7 +206,7 @@ def _shifted(windows: pa.Table, clocks: pa.Table) -> pa.Table:
     rank, start = numbers(windows["rank"], -1).astype(np.int64), numbers(windows["start_ns"])
     shift = corrections(clocks, rank, start)
     for name in ("start_ns", "end_ns"):
-        moved = number(numbers(windows[name]) + shift, pa.int64())
+        moved = number(numbers(windows[name]) + shift, INT64)
         windows = with_column(windows, name, moved)
     return windows
 

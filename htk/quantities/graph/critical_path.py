@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import boolean, number, numbers, text
 from htk.base.columns.types import Ints, Mask
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, INT32, INT64, TEXT, table
 from htk.quantities.derived.clocks import corrections
 from htk.quantities.graph.build import Graph, build
 from htk.quantities.graph.edges import KINDS
@@ -35,19 +35,19 @@ _WHATS = (*RUNS, *(what for what in WHAT.values() if what not in RUNS))
 _INSIDE = ("run", "arrive", "transfer", "call")
 
 PATH = table(
-    rank=(pa.int32(), "Global rank of the event."),
-    cycle=(pa.int32(), "Profiling cycle."),
+    rank=(INT32, "Global rank of the event."),
+    cycle=(INT32, "Profiling cycle."),
     table=(TEXT, "Table of the event: kernels or launches."),
-    row=(pa.int64(), "Its row there."),
-    event=(pa.int64(), "Row of the event in its rank's trace."),
+    row=(INT64, "Its row there."),
+    event=(INT64, "Row of the event in its rank's trace."),
     from_table=(TEXT, "Table of the event that the path comes from; null: it begins here."),
-    from_row=(pa.int64(), "Its row there."),
-    start_ns=(pa.int64(), "When the piece began, absolute, on the clock of its rank."),
-    end_ns=(pa.int64(), "When it ended."),
-    path_ns=(pa.int64(), "What it holds of the path."),
+    from_row=(INT64, "Its row there."),
+    start_ns=(INT64, "When the piece began, absolute, on the clock of its rank."),
+    end_ns=(INT64, "When it ended."),
+    path_ns=(INT64, "What it holds of the path."),
     kind=(TEXT, "What it is: compute, communication, launch latency, host: between calls, …"),
-    inside=(pa.bool_(), "It lies within the event; else between the event it comes from and it."),
-    observed=(pa.bool_(), "The dependency was recorded, not inferred."),
+    inside=(BOOL, "It lies within the event; else between the event it comes from and it."),
+    observed=(BOOL, "The dependency was recorded, not inferred."),
 )
 _TABLES = ("kernels", "launches")
 
@@ -68,16 +68,16 @@ def path_events(tables: Mapping[str, pa.Table], step: int | None = None) -> pa.T
     cycle, event = (of_tables(tables, pieces, column) for column in ("cycle", "event"))
     before = np.append(-1, pieces.row[:-1])[: len(path)]
     columns = [
-        number(rank, pa.int32(), rank >= 0),
-        number(cycle, pa.int32()),
+        number(rank, INT32, rank >= 0),
+        number(cycle, INT32),
         text(pieces.of_call.astype(np.int64), pa.array(_TABLES)),
-        number(pieces.row, pa.int64()),
-        number(event, pa.int64(), event >= 0),
+        number(pieces.row, INT64),
+        number(event, INT64, event >= 0),
         text(_came_from(pieces), pa.array(_TABLES)),
-        number(before, pa.int64(), before >= 0),
-        number(start - shift, pa.int64()),
-        number(np.maximum(end + graph.origin_ns, start) - shift, pa.int64()),
-        number(np.maximum(graph.weight[path], 0), pa.int64()),
+        number(before, INT64, before >= 0),
+        number(start - shift, INT64),
+        number(np.maximum(end + graph.origin_ns, start) - shift, INT64),
+        number(np.maximum(graph.weight[path], 0), INT64),
         text(pieces.what, pa.array(_WHATS)),
         boolean(pieces.inside),
         boolean(graph.observed[path]),

@@ -11,6 +11,7 @@ from htk.base.columns.arrow import boolean, number, numbers, truths
 from htk.base.columns.groups import quotient
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later
+from htk.base.schema import FLOAT64, INT32
 from htk.quantities.derived.window_times import KindTimes
 
 Per = Literal["rank", "step"]
@@ -44,7 +45,7 @@ def summed(
     columns = {
         "rank": _nullable(who[:, 0]),
         "device": _nullable(who[:, 1]),
-        "cycle": number(who[:, 2], pa.int32(), who[:, 3] >= 0),
+        "cycle": number(who[:, 2], INT32, who[:, 3] >= 0),
         "step": _nullable(who[:, 3]),
         "complete": boolean(complete),
     }
@@ -89,13 +90,13 @@ def who_columns(keys: Ints) -> list[pa.Array]:
 
 def percent(part: Ints, total: Ints) -> pa.Array:
     """100·part/whole; null where there is no whole."""
-    return number(quotient(100.0 * part, total), pa.float64(), total > 0)
+    return number(quotient(100.0 * part, total), FLOAT64, total > 0)
 
 
 def ratio(part: Ints, total: Ints) -> pa.Array:
     """part/whole; null where there is no whole."""
-    return number(quotient(part, total), pa.float64(), total > 0)
+    return number(quotient(part, total), FLOAT64, total > 0)
 
 
 def _nullable(values: NDArray[np.int64]) -> pa.Array:
-    return number(values, pa.int32(), values >= 0)
+    return number(values, INT32, values >= 0)

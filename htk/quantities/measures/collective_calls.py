@@ -16,7 +16,7 @@ from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.humanize import pluralize
 from htk.base.errors import MissingTable
 from htk.base.names.collectives import dtype_bytes
-from htk.base.schema.columns import TEXT
+from htk.base.schema import FLOAT64, STRING, TEXT
 from htk.physics.bandwidth import traffic
 from htk.quantities.derived.match import CollectiveRows
 from htk.quantities.derived.match_reasons import LACKING
@@ -246,7 +246,7 @@ def bandwidth(bytes_: Floats, time_ns: Ints) -> pa.Array:
     """Return the bandwidth in GB/s (bytes a nanosecond); null where either is unknown."""
     defined = ~np.isnan(bytes_) & (time_ns > 0)
     rate = np.divide(bytes_, time_ns, out=np.zeros(len(bytes_)), where=defined)
-    return number(rate, pa.float64(), defined)
+    return number(rate, FLOAT64, defined)
 
 
 def scopes(calls: CollectiveCalls) -> pa.Array:
@@ -297,7 +297,7 @@ def with_nccl_facts(collectives: pa.Table, facts: pa.Table) -> pa.Table:
     """Return collectives with algorithm and protocol also from other sources that saw the call."""
     for name in ("algorithm", "protocol"):
         index = collectives.schema.get_field_index(name)
-        both = pc.coalesce(*(t[name].cast(pa.string()) for t in (collectives, facts)))
+        both = pc.coalesce(*(t[name].cast(STRING) for t in (collectives, facts)))
         encoded = both.dictionary_encode().cast(TEXT)
         collectives = collectives.set_column(index, collectives.schema.field(index), encoded)
     return collectives

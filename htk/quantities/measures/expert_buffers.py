@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, text
 from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.schema import STRING
 from htk.physics.op_costs.experts import BY_BUFFERS
 from htk.quantities.measures.call_tree import CallTree
 
@@ -64,8 +65,8 @@ def _lists(keys: Ints, values: list[str | None]) -> dict[int, list[str]]:
 def _replaced(table: pa.Table, column: str, mask: Mask, texts: list[str]) -> pa.Table:
     codes, dictionary = codes_of(table[column])
     codes = codes.copy()
-    new = pa.array(texts, pa.string()).dictionary_encode()
+    new = pa.array(texts, STRING).dictionary_encode()
     codes[mask] = len(dictionary) + new.indices.to_numpy()
-    values = pa.concat_arrays([dictionary.cast(pa.string()), new.dictionary])
+    values = pa.concat_arrays([dictionary.cast(STRING), new.dictionary])
     position = table.column_names.index(column)
     return table.set_column(position, column, text(codes, values))

@@ -16,7 +16,7 @@ from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers, tru
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.types import NO_TIME, Ints
 from htk.base.errors import UsageError
-from htk.base.schema import ACTIVITIES, WINDOWS
+from htk.base.schema import ACTIVITIES, INT32, INT64, WINDOWS
 
 SHORT_GAP_NS = 30_000  # consecutive_kernel_delay: a queued kernel that begins sooner waited for it
 _COMM = re.compile(r"(^nccl.*)|(^hip)|(^hccl)|(.*ncclKernel.*)")
@@ -59,7 +59,7 @@ def refuse_steps(per: str) -> None:
 def kept_kernels(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Table) -> pa.Table:
     """Kernels, copies and sets that HTA keeps, with `launch_start_ns` (NO_TIME: unlinked)."""
     launch = numbers(kernel_links["launch_start_ns"], NO_TIME)
-    rows = kernels.append_column("launch_start_ns", number(launch, pa.int64()))
+    rows = kernels.append_column("launch_start_ns", number(launch, INT64))
     on_stream = valid(kernels["stream"])
     keep = _launched_in_time(numbers(kernels["rank"], -1), launch, annotations)
     return rows.filter(pa.array(keep & on_stream))
@@ -77,7 +77,7 @@ def activities(
     tables = []
     for table in kept:
         columns = {f.name: table[f.name] for f in ACTIVITIES if f.name in table.column_names}
-        columns["device"] = nulls(pa.int32(), table.num_rows)
+        columns["device"] = nulls(INT32, table.num_rows)
         columns["kind"] = mapped(table["name"], kind_of)
         tables.append(pa.table([columns[f.name] for f in ACTIVITIES], schema=ACTIVITIES))
     return pa.concat_tables(tables)
@@ -89,10 +89,10 @@ def rank_windows(activities: pa.Table) -> pa.Table:
     ranks = Groups.by_keys(who)
     rank, cycle = ranks.keys[:, 0], ranks.keys[:, 1]
     arrays = {
-        "rank": number(rank, pa.int32(), rank >= 0),
-        "cycle": number(cycle, pa.int32(), cycle >= 0),
-        "start_ns": number(ranks.min(numbers(activities["start_ns"])), pa.int64()),
-        "end_ns": number(ranks.max(numbers(activities["end_ns"])), pa.int64()),
+        "rank": number(rank, INT32, rank >= 0),
+        "cycle": number(cycle, INT32, cycle >= 0),
+        "start_ns": number(ranks.min(numbers(activities["start_ns"])), INT64),
+        "end_ns": number(ranks.max(numbers(activities["end_ns"])), INT64),
         "complete": pa.array(np.ones(len(ranks), bool)),
     }
     columns = [arrays.get(f.name, nulls(f.type, len(ranks))) for f in WINDOWS]

@@ -11,6 +11,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints
+from htk.base.schema import INT32
 from htk.quantities.measures.passes import threads_of
 
 # c10::DeviceType; accelerators other than CUDA and HIP keep their number.
@@ -62,10 +63,10 @@ class MemoryUse:
         kinds = list(_KINDS)
         codes = [names.index(_KINDS[k]) if k in kinds else len(names) - 1 for k in kind.tolist()]
         return [
-            number(rank, pa.int32(), rank >= 0),
-            number(cycle, pa.int32(), cycle >= 0),
+            number(rank, INT32, rank >= 0),
+            number(cycle, INT32, cycle >= 0),
             text(np.array(codes, np.int32), pa.array(names)),
-            number(device, pa.int32(), device >= 0),
+            number(device, INT32, device >= 0),
         ]
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import numbers
 from htk.base.columns.types import Ints
 from htk.base.core.humanize import format_duration, format_value
-from htk.base.schema import unit_of
+from htk.base.schema import INT32, INT64, unit_of
 from htk.traces.timeline.lanes import Lanes
 from htk.traces.timeline.sources import KINDS, TABLES
 from htk.traces.trace.trace import Trace
@@ -126,7 +126,7 @@ class Facts:
                     continue
                 value = value - self.trace.origin_ns if value > 10**15 else value
             label = field.name.removesuffix("_ns").removesuffix("_bytes").removesuffix("_pct")
-            plain = field.type in (pa.int32(), pa.int64()) and not unit_of(field.name)
+            plain = field.type in (INT32, INT64) and not unit_of(field.name)
             text = str(value) if plain else format_value(value, unit_of(field.name))
             facts.append([label.replace("_", " "), text[:_LONG]])
         return facts

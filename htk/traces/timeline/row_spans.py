@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, valid
 from htk.base.errors import UsageError
-from htk.base.schema import TEXT
+from htk.base.schema import STRING, TEXT
 from htk.traces.timeline.sources import KINDS, SpanSource
 
 _OTHER = KINDS.index("range")
@@ -65,6 +65,6 @@ def _encoded(table: pa.Table) -> pa.Table:
     """Return the table with its texts as those of a trace: a query's come plain."""
     for number, field in enumerate(table.schema):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            column = table[field.name].cast(pa.string()).dictionary_encode().cast(TEXT)
+            column = table[field.name].cast(STRING).dictionary_encode().cast(TEXT)
             table = table.set_column(number, field.name, column)
     return table

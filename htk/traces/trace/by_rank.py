@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import number, numbers
 from htk.base.columns.types import NONE, Ints
-from htk.base.schema import DERIVED
+from htk.base.schema import DERIVED, INT64
 from htk.base.spread.mapper import Mapper, every_result
 from htk.quantities.derived.exposure import collective_shares
 from htk.quantities.derived.match_parts import groups_in_file
@@ -106,7 +106,7 @@ class _Shares:
 
     def make(self, collectives: pa.Table, activities: pa.Table) -> pa.Table:
         times = {"wait_ns": self.wait_ns, "transfer_ns": self.transfer_ns}
-        matches = {name: number(ns, pa.int64(), ns != NONE) for name, ns in times.items()}
+        matches = {name: number(ns, INT64, ns != NONE) for name, ns in times.items()}
         return collective_shares(collectives, pa.table(matches), activities)
 
 

@@ -12,6 +12,7 @@ from htk.base.columns.arrow import boolean, number, numbers, truths, with_column
 from htk.base.columns.groups import Groups, rows_by_number
 from htk.base.columns.intervals import Spans, clip, union
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.schema import INT32, INT64
 from htk.quantities.derived.links import steps_of
 from htk.quantities.derived.windows import cut_to_windows
 
@@ -44,7 +45,7 @@ class GpuWindows:
         windows = self.read("step_windows")
         if self.steps is None:
             return windows
-        return windows.filter(pc.is_in(windows["step"], pa.array(sorted(self.steps), pa.int32())))
+        return windows.filter(pc.is_in(windows["step"], pa.array(sorted(self.steps), INT32)))
 
     def _cut(self, windows: pa.Table) -> pa.Table:
         start, end = numbers(windows["start_ns"]), numbers(windows["end_ns"])
@@ -60,8 +61,8 @@ class GpuWindows:
         complete = truths(windows["complete"])[row] & (uncut | (step == NONE))
         keep = end > start
         cut = windows.take(pa.array(row[keep]))
-        cut = with_column(cut, "start_ns", number(start[keep], pa.int64()))
-        cut = with_column(cut, "end_ns", number(end[keep], pa.int64()))
+        cut = with_column(cut, "start_ns", number(start[keep], INT64))
+        cut = with_column(cut, "end_ns", number(end[keep], INT64))
         return with_column(cut, "complete", boolean(complete[keep]))
 
     @cached_property
@@ -105,9 +106,9 @@ def _joined(steps: pa.Table) -> pa.Table:
     first = np.flatnonzero(new)
     last = np.append(first[1:], len(start)) - 1
     joined = steps.take(pa.array(first))
-    joined = with_column(joined, "end_ns", number(end[last], pa.int64()))
+    joined = with_column(joined, "end_ns", number(end[last], INT64))
     joined = with_column(joined, "complete", boolean(np.ones(len(first), bool)))
-    return with_column(joined, "step", pa.nulls(len(first), pa.int32()))
+    return with_column(joined, "step", pa.nulls(len(first), INT32))
 
 
 def passing_by(activities: pa.Table, windows: pa.Table, chosen: Mask) -> Ints:

@@ -12,7 +12,7 @@ from htk.base.columns.arrow import codes_of, number, numbers, texts, valid
 from htk.base.columns.groups import row_of
 from htk.base.columns.types import NONE, Ints
 from htk.base.names.collectives import dtype_bytes
-from htk.base.schema import TEXT
+from htk.base.schema import INT64, STRING, TEXT
 
 FORMAT = "execution_trace"
 FILLED = ("cpu_ops", "collectives")  # tables
@@ -67,7 +67,7 @@ def nodes_of(ops: pa.Table, nodes: pa.Table) -> Ints:
 def _filled(table: pa.Table, nodes: pa.Table, node: Ints, columns: tuple[str, ...]) -> pa.Table:
     if not (node != NONE).any():
         return table
-    rows = number(np.maximum(node, 0), pa.int64(), node != NONE)
+    rows = number(np.maximum(node, 0), INT64, node != NONE)
     for name in columns:
         if table[name].null_count:
             table = _set(table, name, nodes[name].take(rows))
@@ -79,7 +79,7 @@ def _set(table: pa.Table, name: str, values: pa.ChunkedArray | pa.Array) -> pa.T
     index, field = table.schema.get_field_index(name), table.schema.field(name)
     own = table[name]
     if field.type == TEXT:
-        both = pc.coalesce(own.cast(pa.string()), values.cast(pa.string()))
+        both = pc.coalesce(own.cast(STRING), values.cast(STRING))
         return table.set_column(index, field, both.dictionary_encode().cast(TEXT))
     return table.set_column(index, field, pc.coalesce(own, values.cast(field.type)))
 
@@ -100,7 +100,7 @@ def _with_bytes(calls: pa.Table) -> pa.Table:
         elements = numbers(calls[f"{side}_elements"], NONE)
         has = (width > 0) & (elements >= 0) & (elements < 2**56)
         if calls[f"{side}_bytes"].null_count:
-            moved = number(np.where(has, elements, 0) * width, pa.int64(), has)
+            moved = number(np.where(has, elements, 0) * width, INT64, has)
             calls = _set(calls, f"{side}_bytes", moved)
     return calls
 

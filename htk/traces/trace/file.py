@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from htk.base.columns.arrow import constant_text, number
 from htk.base.core.parser import Source
 from htk.base.io.entry import Entry
-from htk.base.schema import ABSOLUTE_TIMES, DERIVED, TABLES, TEXT
+from htk.base.schema import ABSOLUTE_TIMES, DERIVED, INT32, TABLES, TEXT
 from htk.quantities.derived import registry
 from htk.quantities.derived.cut_header import RECORDED
 from htk.traces.trace.execution import FILLED, filled_collectives, filled_operators
@@ -194,9 +194,9 @@ class TraceFile:
             return own
         if field.name == "rank":
             valid = None if self.rank is not None else np.zeros(length, bool)
-            return number(np.full(length, self.rank or 0), pa.int32(), valid)
+            return number(np.full(length, self.rank or 0), INT32, valid)
         if field.name == "cycle":
-            return number(np.full(length, self.cycle), pa.int32())
+            return number(np.full(length, self.cycle), INT32)
         if field.name == "file":
             return constant_text(self.file, length)
         if field.type == TEXT:
