@@ -6,7 +6,7 @@ a rule such as `each kernel>10%` among all kernels (Holm).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Literal
@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import texts
 from htk.base.core.humanize import format_duration, pluralize, shorten
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
@@ -242,17 +241,13 @@ def _worst(asked: Rule, judged: list[Judgement]) -> Judgement:
         if alike:
             names = "; ".join(f"{shorten(j.name, 60)}: {j.reason}" for j in alike[:3])
             more = f"; and {len(alike) - 3} more" if len(alike) > 3 else ""
-            return _named(alike[0], f"{len(alike)} of {len(judged)}: {names}{more}")
+            return replace(alike[0], reason=f"{len(alike)} of {len(judged)}: {names}{more}")
     largest = max(judged, key=lambda j: -np.inf if j.change is None else j.change)
     added = sum(j.change is None for j in judged)
     many = f"{pluralize(len(judged), asked.kind)} judged; largest change: "
     rest = f"; {added} not in the base" if added else ""
-    return _named(largest, f"{many}{shorten(largest.name, 60)}: {largest.reason}{rest}")
-
-
-def _named(judged: Judgement, reason: str) -> Judgement:
-    times = judged.base_ns, judged.new_ns, judged.change, judged.noise
-    return Judgement(judged.rule, judged.verdict, *times, reason, judged.name)
+    reason = f"{many}{shorten(largest.name, 60)}: {largest.reason}{rest}"
+    return replace(largest, reason=reason)
 
 
 def shown(value: float, unit: Unit) -> str:
@@ -265,25 +260,23 @@ def shown(value: float, unit: Unit) -> str:
 
 def answer(judged: Sequence[Judgement]) -> pa.Table:
     """Return the judgements as a table."""
-    rows = [(j.rule, j) for j in judged]
+    return pa.Table.from_pylist([_row(judgement) for judgement in judged], schema=RETURNS)
 
-    def column(values: list[float | None]) -> pa.Array:
-        return pa.array(values, pa.float64())
 
-    columns = [
-        texts([r.text for r, _ in rows]),
-        texts([j.verdict for _, j in rows]),
-        texts([j.name or None for _, j in rows]),
-        column([j.base_ns for _, j in rows]),
-        column([j.new_ns for _, j in rows]),
-        column([j.new_ns - j.base_ns for _, j in rows]),
-        column([j.change for _, j in rows]),
-        column([r.limit for r, _ in rows]),
-        column([j.noise for _, j in rows]),
-        texts([r.unit for r, _ in rows]),
-        texts([j.reason for _, j in rows]),
-    ]
-    return pa.table(columns, schema=RETURNS)
+def _row(judged: Judgement) -> dict[str, object]:
+    return {
+        "rule": judged.rule.text,
+        "verdict": judged.verdict,
+        "name": judged.name or None,
+        "base_ns": judged.base_ns,
+        "new_ns": judged.new_ns,
+        "diff_ns": judged.new_ns - judged.base_ns,
+        "change_in_unit": judged.change,
+        "limit": judged.rule.limit,
+        "noise": judged.noise,
+        "unit": judged.rule.unit,
+        "reason": judged.reason,
+    }
 
 
 GATE = Label("gate", "Did a step become slower than it may?")

@@ -3,12 +3,12 @@ their place, and the GPU time and kernels of each place on both sides."""
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, texts
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import with_coverage
 from htk.base.core.humanize import shorten
@@ -84,7 +84,7 @@ def compare_trees(base: Tables, new: Tables, n: int = 20) -> pa.Table:
     _add_matched(costs, sides, trees, matches)
     _add_outside(costs, sides)
     rows = sorted(
-        ((site, cost) for site, cost in costs.items()),
+        costs.items(),
         key=lambda row: (
             -abs(row[1].total(1) - row[1].total(0)),
             -row[1].total(0) - row[1].total(1),
@@ -198,30 +198,28 @@ class _Texts:
 
 
 def _table(rows: Sequence[tuple[_Place, _Cost]], has_gpu: tuple[bool, bool]) -> pa.Table:
-    was, now = (np.array([c.total(k) for _, c in rows], np.int64) for k in (0, 1))
-    had, has = (np.full(len(rows), recorded) for recorded in has_gpu)
-    columns = [
-        texts([site.change for site, _ in rows]),
-        texts([site.path or None for site, _ in rows]),
-        texts([_listed(site.base_ops) or None for site, _ in rows]),
-        texts([_listed(site.new_ops) or None for site, _ in rows]),
-        number(np.array([cost.count for _, cost in rows], np.int64), pa.int64()),
-        number(was, pa.float64(), had),
-        number(now, pa.float64(), has),
-        number(now - was, pa.float64(), had & has),
-        *(texts([cost.names(k) or None for _, cost in rows]) for k in (0, 1)),
-    ]
-    return pa.table(columns, schema=RETURNS)
+    return pa.Table.from_pylist([_row(*row, *has_gpu) for row in rows], schema=RETURNS)
+
+
+def _row(site: _Place, cost: _Cost, had_gpu: bool, has_gpu: bool) -> dict[str, object]:
+    was, now = cost.total(0), cost.total(1)
+    return {
+        "change": site.change,
+        "path": site.path or None,
+        "base_ops": _listed(site.base_ops) or None,
+        "new_ops": _listed(site.new_ops) or None,
+        "count": cost.count,
+        "base_ns": was if had_gpu else None,
+        "new_ns": now if has_gpu else None,
+        "diff_ns": now - was if had_gpu and has_gpu else None,
+        "base_kernel_names": cost.names(0) or None,
+        "new_kernel_names": cost.names(1) or None,
+    }
 
 
 def _listed(names: Sequence[str]) -> str:
     """Return names in order, runs of one as `name ×3`."""
-    runs: list[tuple[str, int]] = []
-    for name in names:
-        if runs and runs[-1][0] == name:
-            runs[-1] = (name, runs[-1][1] + 1)
-        else:
-            runs.append((name, 1))
+    runs = [(name, len(list(alike))) for name, alike in groupby(names)]
     kept = [_often(shorten(name, _LETTERS), times) for name, times in runs[:_NAMES]]
     return _joined(kept, len(runs) - len(kept))
 

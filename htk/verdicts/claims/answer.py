@@ -1,11 +1,11 @@
 """A claim's checks as one answer: the verdict, the reasons, and the measurement that decides."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pyarrow as pa
 
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import texts
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
 from htk.base.schema import TEXT, table
@@ -76,13 +76,8 @@ def _unrecorded(speedup: SpeedupClaim) -> ClaimCheck:
 
 
 def _table(rows: Sequence[ClaimCheck]) -> pa.Table:
-    columns = [
-        texts([row.name for row in rows]),
-        texts([row.verdict for row in rows]),
-        pa.array([row.use_pct for row in rows], pa.float64()),
-        texts([row.reason for row in rows]),
-    ]
-    return pa.table(columns, schema=RETURNS)
+    checked = [{"check": row.name} | asdict(row) for row in rows]
+    return pa.Table.from_pylist(checked, schema=RETURNS)
 
 
 def _facts(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import texts
 from htk.base.core.chart import Bar
 from htk.base.core.label import Label
 from htk.base.core.ranges import ValueRange
@@ -137,9 +136,8 @@ def goodput(job: GoodputJob) -> Result:
         low, high = interval(answers[name])
         if high > 0:
             days = None if wall_days is None else wall_days * expected[name]
-            rows.append((words, 100 * expected[name], 100 * low, 100 * high, days))
-    columns = list(zip(*rows, strict=True))
-    arrays = [texts(list(columns[0])), *(pa.array(c, pa.float64()) for c in columns[1:])]
+            shares_pct = 100 * expected[name], 100 * low, 100 * high
+            rows.append(dict(zip(RETURNS.names, (words, *shares_pct, days), strict=True)))
     facts = _facts(job, plan, middle, expected)
     facts |= {f"{name}_90": interval(answers[name]) for name in expected if name not in _PARTS}
     facts["goodput_pct"] = 100 * expected["useful"]
@@ -147,7 +145,7 @@ def goodput(job: GoodputJob) -> Result:
     asked = "run_days" if "run_days" in expected else "useful"
     facts["width_of"] = asked
     facts["width_comes_from"] = shares_of_width(draws, answers[asked])
-    return Result(LABEL, pa.table(arrays, schema=RETURNS), facts)
+    return Result(LABEL, pa.Table.from_pylist(rows, schema=RETURNS), facts)
 
 
 def fewest_spares(job: GoodputJob, middle: Mapping[str, float]) -> int | None:

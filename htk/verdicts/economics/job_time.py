@@ -3,12 +3,12 @@ checkpoints, failures, and what a change of one of them makes of all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import texts
 from htk.base.core.chart import Bar
 from htk.base.core.label import Label
 from htk.base.core.ranges import ValueRange
@@ -111,22 +111,18 @@ def job_time(job: TimedJob, changed: TimedJob | None = None) -> Result:
     expected = _parts(job, middle_of(job.inputs))
     after_answers, after = _after(job, changed, draws, answers, expected)
     width = shares_of_width(draws, answers["whole"] if changed is None else after_answers["whole"])
-    rows = [
-        _row(words, name, expected, answers, after, after_answers, job)
-        for name, words in (_PARTS | {"whole": "the job"}).items()
-        if np.abs(answers[name]).max() > 0 or np.abs(after_answers[name]).max() > 0
-    ]
-    columns = list(zip(*rows, strict=True))
-    arrays = [
-        texts(list(column)) if field.type == TEXT else pa.array(column, field.type)
-        for column, field in zip(columns, RETURNS, strict=True)
-    ]
-    if changed is None:
-        arrays[-3:] = [pa.nulls(len(rows), pa.int64())] * 3
-    facts: dict[str, object] = {
-        "steps": job.steps,
-        "width_comes_from": width,
-    }
+    rows = []
+    for name, words in (_PARTS | {"whole": "the job"}).items():
+        if not np.any(answers[name]) and not np.any(after_answers[name]):
+            continue
+        row = {"part": words} | _times_in_ns("time_ns", expected[name], answers[name])
+        row["share_pct"] = 100 * expected[name] / expected["whole"]
+        if job.price is not None:
+            row["cost"] = job.gpus * job.price * expected[name] / _HOUR
+        if changed is not None:
+            row |= _times_in_ns("changed_time_ns", after[name], after_answers[name])
+        rows.append(row)
+    facts: dict[str, object] = {"steps": job.steps, "width_comes_from": width}
     if job.measured is not None and expected["rest"] < 0:
         facts["note"] = "the parts take longer than the job did: one of them is too long"
     if changed is not None:
@@ -138,7 +134,7 @@ def job_time(job: TimedJob, changed: TimedJob | None = None) -> Result:
             "speedup_of_steps": (expected["tokens"] + expected["padding"])
             / (after["tokens"] + after["padding"]),
         }
-    return Result(LABEL, pa.table(arrays, schema=RETURNS), facts)
+    return Result(LABEL, pa.Table.from_pylist(rows, schema=RETURNS), facts)
 
 
 Draws = Mapping[str, np.ndarray]
@@ -174,22 +170,11 @@ def _after(
     return after, middle
 
 
-def _row(
-    words: str, name: str, expected: Mapping[str, float], answers: Draws,
-    after: Mapping[str, float], after_answers: Draws, job: TimedJob,
-) -> tuple[object, ...]:  # fmt: skip
-    low, high = interval(answers[name])
-    after_low, after_high = interval(after_answers[name])
-    seconds = expected[name]
-    cost = None if job.price is None else job.gpus * job.price * seconds / _HOUR
-    times = (seconds, low, high)
-    changed = (after[name], after_low, after_high)
-    share = 100 * seconds / expected["whole"]
-    return (words, *map(_ns, times), share, cost, *map(_ns, changed))
-
-
-def _ns(seconds: float) -> int:
-    return round(seconds * 1e9)
+def _times_in_ns(column: str, seconds: float, drawn: np.ndarray) -> dict[str, Any]:
+    """Return a time and its 90 % interval, under the names of their columns."""
+    low, high = interval(drawn)
+    names = (column, f"{column}_lo90", f"{column}_hi90")
+    return {name: round(t * 1e9) for name, t in zip(names, (seconds, low, high), strict=True)}
 
 
 def _parts(job: TimedJob, drawn: Mapping[str, float]) -> dict[str, float]:

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import texts
 from htk.base.core.chart import Scatter
 from htk.base.core.label import Label
 from htk.base.core.ranges import ValueRange
@@ -122,12 +121,6 @@ def price_frontier(
     base = _reference(offers, reference, recorded.name)
     likely = _cheapest(offers)
     rows = [_row(offer, base, likely.get(offer.name)) for offer in offers]
-    columns = [
-        texts([str(row[f.name]) for row in rows])
-        if f.type == TEXT
-        else pa.array([row[f.name] for row in rows], f.type)
-        for f in RETURNS
-    ]
     facts: dict[str, object] = {
         "recorded_gpu": recorded.name,
         "currency": prices.currency,
@@ -135,7 +128,7 @@ def price_frontier(
         "power_cap": power_cap,
         "gpus": asked.stage.rates.gpus,
     }
-    return Result(LABEL, pa.table(columns, schema=RETURNS), facts)
+    return Result(LABEL, pa.Table.from_pylist(rows, schema=RETURNS), facts)
 
 
 def _computes_in(device: Gpu, number_format: str | None) -> bool:
@@ -206,9 +199,8 @@ def _cheapest(offers: Sequence[_Offer]) -> dict[str, float]:
 
 
 def _row(offer: _Offer, base: _Offer | None, likely: float | None) -> dict[str, object]:
-    row: dict[str, object] = {f.name: None for f in RETURNS}
     answer, each = offer.answer, offer.tokens_per_s
-    row |= {"gpu": offer.name, "verdict": answer.verdict, "p_cheapest": likely}
+    row: dict[str, object] = {"gpu": offer.name, "verdict": answer.verdict, "p_cheapest": likely}
     row["price_per_hour"] = None if offer.price is None else offer.price.middle
     if not offer.step_ns:
         return row

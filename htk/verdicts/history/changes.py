@@ -13,7 +13,6 @@ import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import texts
 from htk.base.columns.types import Floats, Ints
 from htk.base.core.label import Label
 from htk.base.schema import TEXT, table
@@ -160,24 +159,26 @@ def _between(
 
 def result(changed: Sequence[Change], tried: Sequence[RunSeries]) -> Result:
     """Return the changes as an answer."""
-
-    def named(position: str) -> list[str]:
-        return [c.series.runs[getattr(c, position)].run for c in changed]
-
-    columns = [
-        texts([c.series.name for c in changed]),
-        texts([c.series.metric for c in changed]),
-        texts(named("first")),
-        texts([c.series.runs[c.first].when for c in changed]),
-        texts(named("earliest")),
-        texts(named("latest")),
-        *(pa.array([getattr(c, n) for c in changed], pa.float64()) for n in _NUMBERS),
-        pa.array([100 * c.confidence for c in changed], pa.float64()),
-        *(pa.array([c.counts[side] for c in changed], pa.int32()) for side in (0, 1)),
-    ]
+    rows = [_row(change) for change in changed]
     short = sum(len(each.runs) < LEAST_RUNS for each in tried)
     facts = {"series_tried": len(tried) - short, "series_too_short": short}
-    return Result(LABEL, pa.table(columns, schema=RETURNS), facts)
+    return Result(LABEL, pa.Table.from_pylist(rows, schema=RETURNS), facts)
 
 
-_NUMBERS = ("before", "after", "change_pct")
+def _row(change: Change) -> dict[str, object]:
+    runs = change.series.runs
+    before, after = change.counts
+    return {
+        "series": change.series.name,
+        "metric": change.series.metric,
+        "run": runs[change.first].run,
+        "recorded_at": runs[change.first].when,
+        "earliest_run": runs[change.earliest].run,
+        "latest_run": runs[change.latest].run,
+        "before": change.before,
+        "after": change.after,
+        "change_pct": change.change_pct,
+        "confidence_pct": 100 * change.confidence,
+        "runs_before": before,
+        "runs_after": after,
+    }

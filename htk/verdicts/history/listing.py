@@ -81,16 +81,17 @@ def moment(text: str, now: datetime | None = None) -> str:
 
 def result(history: History, runs: Sequence[KeptRun]) -> Result:
     """Return a row for each of these runs."""
-    columns = [
-        pa.array([run.row[name] for run in runs], RUNS.field(name).type) for name in _OF_A_LIST
-    ]
-    columns += [
-        texts([", ".join(f"{k}={v}" for k, v in run.tags.items()) or None for run in runs]),
-        texts([run.remarks.mark or None for run in runs]),
-        texts([run.remarks.added_at or None for run in runs]),
-    ]
+    rows = [{name: run.row[name] for name in _OF_A_LIST} | _noted(run) for run in runs]
     facts = {"history": history.address, "files_failed": len(history.unread)}
-    return Result(LABEL, pa.table(columns, schema=RETURNS), facts)
+    return Result(LABEL, pa.Table.from_pylist(rows, schema=RETURNS), facts)
+
+
+def _noted(run: KeptRun) -> dict[str, str | None]:
+    return {
+        "tags": ", ".join(f"{k}={v}" for k, v in run.tags.items()) or None,
+        "mark": run.remarks.mark or None,
+        "added_at": run.remarks.added_at or None,
+    }
 
 
 def to_the_minute(answer: Result) -> Result:

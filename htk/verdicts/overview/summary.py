@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from htk.answers.ask import ask
 from htk.answers.output.coverage_text import damage_words
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import codes_of, number, numbers, texts, truths, valid
+from htk.base.columns.arrow import codes_of, numbers, truths, valid
 from htk.base.core.humanize import format_duration, pluralize
 from htk.base.core.label import Label
 from htk.base.errors import MissingTable
@@ -362,31 +362,12 @@ def summary(trace: Trace) -> Result:
 def result(verdict: Verdict) -> Result:
     """Return the verdict as a table, in the shape of every other answer."""
     step = verdict.step_ns
-    rows: list[tuple[str, str, int | None, float | None, str | None, str]] = [
-        ("time", s.name, s.time_ns, s.pct, None, s.analysis) for s in verdict.shares
-    ]
-    rows += [
-        ("cause", c.finding, c.time_ns, c.pct, f"{c.evidence}. Try: {c.advice}", c.analysis)
-        for c in verdict.causes
-    ]
-    rows += [("next", name, None, None, why, name.split()[0]) for name, why in verdict.next]
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 6
-    part, name, ns, pct, text, source = columns
-    shared = np.array([p or 0.0 for p in pct], np.float64)
-    has_share = np.array([p is not None for p in pct], bool)
-    per_step = np.rint(shared / 100 * (step or 0)).astype(np.int64)
-    answer = pa.table(
-        [
-            texts(part),
-            texts(name),
-            number(np.array([n or 0 for n in ns], np.int64), pa.int64(), has_share),
-            number(per_step, pa.int64(), has_share & (step is not None)),
-            number(shared, pa.float64(), has_share),
-            texts(text),
-            texts(source),
-        ],
-        schema=RETURNS,
-    )
+    rows = [_row("time", s.name, s, step) for s in verdict.shares]
+    for cause in verdict.causes:
+        row = _row("cause", cause.finding, cause, step)
+        rows.append(row | {"text": f"{cause.evidence}. Try: {cause.advice}"})
+    for name, why in verdict.next:
+        rows.append({"part": "next", "name": name, "text": why, "analysis": name.split()[0]})
     facts = {
         "verdict": verdict.headline,
         "step_ns": step,
@@ -394,7 +375,16 @@ def result(verdict: Verdict) -> Result:
         "steps": verdict.steps,
         "recorded_window_ns": verdict.window_ns,
     }
+    answer = pa.Table.from_pylist(rows, schema=RETURNS)
     return Result(LABEL, answer, facts | dict(verdict.coverage))
+
+
+def _row(part: str, name: str, timed: Share | FirstCause, step_ns: int | None) -> dict[str, Any]:
+    row = {"part": part, "name": name, "analysis": timed.analysis}
+    if timed.pct is None:
+        return row
+    of_step = None if step_ns is None else round(timed.pct / 100 * step_ns)
+    return row | {"total_ns": timed.time_ns, "step_ns": of_step, "share_pct": timed.pct}
 
 
 LABEL = Label("summary", "Where did the time go, and what should be looked at first?")
