@@ -60,6 +60,11 @@ class Side:
         return self._steps[1]
 
     @cached_property
+    def sample_ns(self) -> Ints:
+        """How long each sample took."""
+        return _step_lengths(self.tables, self.samples)
+
+    @cached_property
     def _steps(self) -> tuple[Ints, list[tuple[int, float, float]]]:
         if not self.with_steps:
             return np.empty((0, 3), np.int64), []

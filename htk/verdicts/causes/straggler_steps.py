@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import boolean, number, numbers, texts, valid
 from htk.base.columns.groups import Groups
+from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Heatmap
@@ -93,23 +94,18 @@ def straggler_steps(
 def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
     """Return the GPU step that each row begins in (NONE: outside all steps)."""
     windows = windows.filter(pa.array(valid(windows["step"])))
-    keys = ("rank", "cycle", "device")
-    own = np.column_stack([calls.rows.rank, *(numbers(calls.table[c], NONE) for c in keys[1:])])
-    theirs = np.column_stack([numbers(windows[c], NONE) for c in keys])
-    lanes = Groups.by_keys(np.concatenate([own, theirs]).astype(np.int64))
-    lane, lane_of_window = lanes.group_ids[: len(own)], lanes.group_ids[len(own) :]
-    begin, end = numbers(windows["start_ns"]), numbers(windows["end_ns"])
-    number_of = numbers(windows["step"], NONE).astype(np.int64)
-    step = np.full(len(own), NONE, np.int64)
-    for k in np.unique(lane_of_window).tolist():  # a device of a rank each
-        steps = np.flatnonzero(lane_of_window == k)
-        steps = steps[np.argsort(begin[steps], kind="stable")]
-        rows = np.flatnonzero((lane == k) & calls.rows.timed)
-        start = calls.rows.start[rows]
-        last = np.searchsorted(begin[steps], start, side="right") - 1
-        inside = (last >= 0) & (start < end[steps[np.maximum(last, 0)]])
-        step[rows[inside]] = number_of[steps[last[inside]]]
-    return step
+    own = (calls.rows.rank, *(numbers(calls.table[c], NONE) for c in ("cycle", "device")))
+    theirs = (numbers(windows[c], NONE) for c in ("rank", "cycle", "device"))
+    keys = [
+        np.append(window, call).astype(np.int64) for window, call in zip(theirs, own, strict=True)
+    ]
+    lane = Groups.by_keys(keys).group_ids
+    begin, end = (numbers(windows[c]) for c in ("start_ns", "end_ns"))
+    start = calls.rows.start
+    last = SegmentTimes(lane[: len(begin)], begin).last(lane[len(begin) :], start)
+    is_inside = (last != NONE) & calls.rows.timed & (start < np.append(end, 0)[last])
+    step = np.append(numbers(windows["step"]), NONE).astype(np.int64)
+    return np.where(is_inside, step[last], NONE)
 
 
 def _costliest(step: Ints, cost: Ints) -> np.ndarray:
@@ -123,7 +119,7 @@ def _costliest(step: Ints, cost: Ints) -> np.ndarray:
 
 
 def _pattern(rank: Ints, cost: Ints, costliest: np.ndarray, hosts: dict[int, str]) -> str:
-    """In words: who holds the others up over the steps."""
+    """Return in words who holds the others up over the steps."""
     total, steps = int(cost.sum()), int(costliest.sum())
     if not total:
         return "nobody is late"

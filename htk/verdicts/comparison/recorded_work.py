@@ -5,6 +5,7 @@ kept twice: as recorded, and as it would be alone (`alone = recorded / (1 + Îº Ï
 `htk.whatif.contention`), so that a rank that waits longer for another is not taken for a slow one.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, numbers, truths
-from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import covered, union, union_lengths
+from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.names.kinds import kind_of
 from htk.quantities.derived.host_states import ALLOCATION, LOADING, call_state, span_state
@@ -23,6 +25,7 @@ from htk.quantities.measures.host_steps import host_steps
 from htk.traces.compare.items import Side, steps_of_events
 
 Tables = Mapping[str, pa.Table]
+_WITH_SPANS = ("cpu_ops", "annotations", "python_calls")
 _KIND_CODES = {"compute": 0, "comm": 1, "memory": 2}
 
 
@@ -73,7 +76,7 @@ def recorded_work(tables: Tables) -> RecordedWork | None:
     return RecordedWork(
         cells.ranks,
         cells.steps,
-        cells.step_ns,
+        cells.added_up(cells.cell_of_sample, side.sample_ns),
         names,
         [kind_of(name, "kernel").family for name in names],
         *kernels,
@@ -85,46 +88,30 @@ def recorded_work(tables: Tables) -> RecordedWork | None:
 
 @dataclass(frozen=True)
 class _Cells:
-    """One cell for each rank and usual step."""
+    """One cell for each rank and usual step that every rank recorded whole."""
 
     side: Side
     ranks: Ints
     steps: Ints  # cycle and number of each
-    step_ns: Floats  # rank, step
+    cell_of_sample: Ints  # NONE: some rank lacks the step
 
     @classmethod
     def of(cls, side: Side) -> "_Cells":
-        samples = side.samples
-        ranks = np.unique(samples[:, 0])
-        steps = Groups.by_keys(samples[:, 1:])
-        common = steps.keys[steps.distinct(samples[:, 0]) == len(ranks)]
-        windows = side.tables["step_windows"]
-        rank, step = numbers(windows["rank"], NONE), numbers(windows["step"], NONE)
-        where = np.column_stack([numbers(windows["cycle"], 0), step]).astype(np.int64)
-        column = row_of(common, where) if len(common) else np.full(len(where), NONE)
-        rows = np.flatnonzero((column != NONE) & truths(windows["complete"]))
-        step_ns = np.zeros((len(ranks), len(common)))
-        length = numbers(windows["end_ns"]) - numbers(windows["start_ns"])
-        cell_of = np.searchsorted(ranks, rank[rows].astype(np.int64)), column[rows]
-        np.maximum.at(step_ns, cell_of, length[rows].astype(np.float64))
-        return cls(side, ranks, common, step_ns)
+        rank = side.samples[:, 0]
+        ranks = np.unique(rank)
+        steps = Groups.by_keys(side.samples[:, 1:])
+        is_common = steps.distinct(rank) == len(ranks)
+        column = np.where(is_common, np.cumsum(is_common) - 1, NONE)[steps.group_ids]
+        cell = np.searchsorted(ranks, rank) * is_common.sum() + column
+        return cls(side, ranks, steps.keys[is_common], np.where(column == NONE, NONE, cell))
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.ranks), len(self.steps)
 
     def of_rows(self, table: pa.Table, step: Ints) -> Ints:
-        """Return the cell of each row of a table, whose steps are given; -1: none."""
-        rank = numbers(table["rank"], NONE).astype(np.int64)
-        cycle = numbers(table["cycle"], 0).astype(np.int64)
-        return self.of_keys(rank, cycle, step.astype(np.int64))
-
-    def of_keys(self, rank: Ints, cycle: Ints, step: Ints) -> Ints:
-        """Return the cell of each rank, cycle and step; -1: none."""
-        column = row_of(self.steps, np.column_stack([cycle, step]))
-        row = np.minimum(np.searchsorted(self.ranks, rank), len(self.ranks) - 1)
-        is_cell = (column != NONE) & (self.ranks[row] == rank)
-        return np.where(is_cell, row * len(self.steps) + column, NONE)
+        """Return the cell of each row of a table, whose steps are given; NONE: none."""
+        return np.append(self.cell_of_sample, NONE)[self.side.sample(table, step)]
 
     def added_up(self, cell: Ints, values: Ints | Floats) -> Floats:
         """Return the sum of each cell."""
@@ -187,39 +174,31 @@ def _allocation(tables: Tables, cells: _Cells) -> Floats:
 
 def _loading(tables: Tables, cells: _Cells) -> Floats:
     """Return the time in which the host loads data, no instant counted twice."""
-    parts = [_loading_spans(tables[n]) for n in ("cpu_ops", "annotations", "python_calls")]
-    rank, cycle, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
-    keys, _ = host_steps(tables["annotations"])
-    step = _steps_at(keys, rank, cycle, start)
-    cell = cells.of_keys(rank, cycle, step)
+    begun, _ = host_steps(tables["annotations"])
+    spans = pa.concat_tables([_loading_spans(tables[name]) for name in _WITH_SPANS])
+    start, end = (numbers(spans[name]) for name in ("start_ns", "end_ns"))
+    cell = cells.of_rows(spans, _steps_at(begun, spans, start))
     used = cell != NONE
-    many = cells.shape[0] * cells.shape[1]
-    total = union_lengths(cell[used], start[used], end[used], many)
+    total = union_lengths(cell[used], start[used], end[used], math.prod(cells.shape))
     return np.asarray(total.reshape(cells.shape), np.float64)
 
 
-def _loading_spans(table: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return rank, cycle, start and end of the spans of a table in which data is loaded."""
+def _loading_spans(table: pa.Table) -> pa.Table:
+    """Return the spans of a table in which data is loaded."""
     chosen = matching(table["name"], lambda name: span_state(name) == LOADING)
     if "on_gpu" in table.column_names:
         chosen &= ~truths(table["on_gpu"])
-    rows = table.filter(pa.array(chosen))
-    who = numbers(rows["rank"], NONE), numbers(rows["cycle"], 0)
-    times = numbers(rows["start_ns"]), numbers(rows["end_ns"])
-    rank, cycle, start, end = (column.astype(np.int64) for column in (*who, *times))
-    return rank, cycle, start, end
+    return table.select(["rank", "cycle", "start_ns", "end_ns"]).filter(pa.array(chosen))
 
 
-def _steps_at(keys: Ints, rank: Ints, cycle: Ints, time: Ints) -> Ints:
-    """Return the step of a rank's host that began last at a time; -1: none."""
-    step = np.full(len(time), NONE, np.int64)
-    for who in np.unique(keys[:, :2], axis=0):  # ranks
-        own = keys[(keys[:, 0] == who[0]) & (keys[:, 1] == who[1])]
-        own = own[np.argsort(own[:, 3], kind="stable")]
-        here = np.flatnonzero((rank == who[0]) & (cycle == who[1]))
-        began = np.searchsorted(own[:, 3], time[here], side="right") - 1
-        step[here] = np.where(began >= 0, own[began, 2], NONE)
-    return step
+def _steps_at(begun: Ints, spans: pa.Table, time: Ints) -> Ints:
+    """Return the step of each span's host that began last at a time; NONE: none. `begun`: rank,
+    cycle, step, start."""
+    whose = numbers(spans["rank"], NONE), numbers(spans["cycle"], 0)
+    keys = np.column_stack(whose).astype(np.int64)
+    host = Groups.by_keys(np.concatenate([begun[:, :2], keys])).group_ids
+    last = SegmentTimes(host[: len(begun)], begun[:, 3]).last(host[len(begun) :], time)
+    return np.append(begun[:, 2], NONE)[last]
 
 
 def _transfers(tables: Tables, cells: _Cells) -> dict[tuple[object, ...], Floats]:
