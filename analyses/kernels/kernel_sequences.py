@@ -13,8 +13,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.core.humanize import shorten
-from htk.base.errors import UsageError
+from htk.base.core.humanize import parse_pattern, shorten
 from htk.base.schema import TEXT, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import CallTree, labels_of
@@ -92,10 +91,7 @@ def kernel_sequences(
 
 
 def _wanted(cpu_ops: pa.Table, match: str | None) -> Mask:
-    try:
-        rule = re.compile(match or "")
-    except re.error as error:
-        raise UsageError(f"match {match!r} is not a regular expression: {error}") from None
+    rule = parse_pattern(match or "", "match")
     return matching(cpu_ops["name"], lambda name: bool(rule.search(name)))
 
 

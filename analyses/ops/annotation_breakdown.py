@@ -12,6 +12,7 @@ from htk.base.columns.intervals import union_lengths
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
+from htk.base.core.humanize import parse_pattern
 from htk.base.core.spread import BY_RANK
 from htk.base.schema import TEXT, table
 from htk.quantities.derived.user_ranges import enclosing
@@ -96,7 +97,7 @@ def annotation_breakdown(
 def _names(annotations: pa.Table, match: str | None) -> tuple[Ints, list[str]]:
     """Return a number for each name that is wanted (NONE: not), and the names."""
     codes, labels = labels_of(annotations["name"])
-    wanted = re.compile(match or "")
+    wanted = parse_pattern(match or "", "match")
     plain = ["ProfilerStep" if _STEP.match(label) else label for label in labels]
     distinct = {label: k for k, label in enumerate(dict.fromkeys(plain))}
     to = [distinct[p] if wanted.search(p) else NONE for p in plain]

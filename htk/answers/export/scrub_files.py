@@ -1,6 +1,5 @@
 """The files of a trace scrubbed into a folder, and checked there."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import pyarrow.compute as pc
 from htk.answers.export.rewrite import Written, write_runs
 from htk.answers.export.scrub import Replacements
 from htk.answers.export.scrub_check import check
+from htk.base.core.humanize import parse_pattern
 from htk.base.core.parser import Source
 from htk.base.errors import UsageError
 from htk.parsers import kineto
@@ -55,10 +55,7 @@ def scrub_files(
 
 
 def _replacements(trace: Trace, keep: str | None) -> Replacements:
-    try:
-        re.compile(keep or "")
-    except re.error as error:
-        raise UsageError(f"--keep {keep}: {error}; expected a regular expression") from None
+    parse_pattern(keep or "", "--keep")
     kernels = trace.tables["kernels"]
     launched = kernels.filter(pc.equal(kernels["activity"], "kernel"))
     return Replacements(

@@ -21,6 +21,7 @@ from htk.base.core.humanize import (
     visible,
 )
 from htk.base.core.label import Label
+from htk.base.core.markdown import escape_markdown, quote_markdown
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import UsageError
 from htk.base.schema import ABSOLUTE_TIMES, doc_of
@@ -353,13 +354,18 @@ def _csv(result: Result, *, raw: bool) -> str:
 
 def _markdown(result: Result, limit: int) -> str:
     columns = text_columns(result, limit)
-    lines = _in_short(result)
-    lines.append("| " + " | ".join(c.heading for c in columns) + " |")
+    lines = [escape_markdown(line) for line in _in_short(result)]
+    lines.append("| " + " | ".join(escape_markdown(c.heading) for c in columns) + " |")
     lines.append("|" + "|".join(" --- " if c.is_text else " ---: " for c in columns) + "|")
-    for row in zip(*(column.cells for column in columns), strict=True):
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
-    lines += ["", *left_out(result, limit, []), *coverage_lines(result.coverage)]
-    return "\n".join(lines) + "\n"
+    cells = [_markdown_cells(column) for column in columns]
+    lines += ["| " + " | ".join(row) + " |" for row in zip(*cells, strict=True)]
+    rest = [*left_out(result, limit, []), *coverage_lines(result.coverage)]
+    return "\n".join([*lines, "", *map(escape_markdown, rest)]) + "\n"
+
+
+def _markdown_cells(column: RenderedColumn) -> list[str]:
+    spell = quote_markdown if column.is_text and not column.is_prose else escape_markdown
+    return [spell(cell) for cell in column.cells]
 
 
 def to_bytes(result: Result, form: str) -> bytes:

@@ -114,6 +114,15 @@ def parse_int_ranges(text: str) -> list[int]:
     return numbers
 
 
+def parse_pattern(text: str, option: str) -> re.Pattern[str]:
+    """Return the regular expression that an option was given."""
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        why = f"{option} {shorten(text)!r} is not a regular expression: {error}"
+        raise UsageError(why) from None
+
+
 def format_int_ranges(values: Sequence[int]) -> str:
     """[0, 1, 2, 5] -> '0..2, 5'."""
     pieces: list[tuple[int, int]] = []

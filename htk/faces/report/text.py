@@ -8,6 +8,7 @@ from htk.answers.output.coverage_text import coverage_lines
 from htk.answers.output.render import to_text
 from htk.answers.output.result import Result
 from htk.base.core.humanize import format_duration
+from htk.base.core.markdown import code_span, escape_markdown
 from htk.faces.report.content import Answered, Report
 
 SCHEMA = "htk.report/1"
@@ -17,7 +18,12 @@ _ROWS = 10
 def markdown(report: Report) -> str:
     """Headline, causes, where the time goes; the rest folded."""
     verdict = report.verdict
-    lines = [f"## {report.title}", "", f"**{verdict.headline}**" + _on(report), ""]
+    lines = [
+        f"## {escape_markdown(report.title)}",
+        "",
+        f"**{escape_markdown(verdict.headline)}**" + _on(report),
+        "",
+    ]
     lines += _shares(report)
     lines += _causes(report)
     lines += _whatifs(report)
@@ -27,17 +33,17 @@ def markdown(report: Report) -> str:
     lines += [
         "",
         *(
-            f"<sub>{line.strip()}</sub>  "
+            f"<sub>{escape_markdown(line.strip())}</sub>  "
             for line in coverage_lines(verdict.coverage, in_words=True)
         ),
     ]
     versions = ", ".join(f"{name} {value}" for name, value in report.versions.items())
-    lines += [f"<sub>`{report.command}` · {report.created} · {versions}</sub>", ""]
+    lines += [f"<sub>{code_span(report.command)} · {report.created} · {versions}</sub>", ""]
     return "\n".join(lines)
 
 
 def _on(report: Report) -> str:
-    return f" · {report.devices}" if report.devices else ""
+    return f" · {escape_markdown(report.devices)}" if report.devices else ""
 
 
 def _shares(report: Report) -> list[str]:
@@ -62,13 +68,15 @@ def _causes(report: Report) -> list[str]:
     for number, cause in enumerate(verdict.causes, 1):
         cost = cause.cost_in_words(verdict.total_ns)
         gain = f" ({cost} of {whose})" if cost else ""
-        lines.append(f"{number}. **{cause.finding}**{gain}: {cause.evidence}. Try: {cause.advice}.")
+        finding = escape_markdown(cause.finding)
+        rest = escape_markdown(f"{cause.evidence}. Try: {cause.advice}.")
+        lines.append(f"{number}. **{finding}**{gain}: {rest}")
     return [*lines, ""] if lines else []
 
 
 def _whatifs(report: Report) -> list[str]:
     if report.whatif.map is None:
-        return [f"What-if map: {report.whatif.why}", ""]
+        return [f"What-if map: {escape_markdown(report.whatif.why)}", ""]
     return [*_details("What if: batch × sharding", report.whatif.map), ""]
 
 

@@ -11,7 +11,8 @@ from htk.base.columns.arrow import codes_of, numbers, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.types import Ints
-from htk.base.errors import MissingTable, UsageError
+from htk.base.core.humanize import parse_pattern
+from htk.base.errors import MissingTable
 from htk.base.names.server_ranges import (
     FORMS,
     RequestSums,
@@ -83,7 +84,7 @@ def _ranges(
     forms = [form_of(name) for name in names.to_pylist()]
     wanted = [*FORMS]
     if match:
-        pattern = _compiled(match)
+        pattern = parse_pattern(match, "--match")
         read = pattern_reader(pattern)
         forms = ["--match" if pattern.match(name) else None for name in names.to_pylist()]
         wanted = ["--match"]
@@ -96,13 +97,6 @@ def _ranges(
         "no ranges round the iterations of a server; vLLM, SGLang, ATOM and TensorRT-LLM write "
         "them, others need record_function and --match"
     )
-
-
-def _compiled(match: str) -> re.Pattern[str]:
-    try:
-        return re.compile(match)
-    except re.error as error:
-        raise UsageError(f"--match is not a regular expression: {error}") from None
 
 
 def pattern_reader(pattern: re.Pattern[str]) -> Callable[[str], ServerRange]:

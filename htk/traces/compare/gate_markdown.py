@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from htk.base.core.humanize import format_change, format_duration, pluralize, shorten
+from htk.base.core.markdown import code_span, escape_markdown
 from htk.traces.compare.baseline import RecordedBaseline
 from htk.traces.compare.regression import Judgement, shown
 
@@ -30,7 +31,7 @@ def markdown(
         headline = f"{len(unsure)} of {len(judged)} limits could not be judged"
     mark = "❌ " if failed else "⚠️ " if unsure else "✅ " if judged else ""
     lines = [f"### {mark}htk {'gate' if judged else 'diff'}: {headline}", ""]
-    lines += [*(f"{_cell(line)}  " for line in facts["in_short"]), ""]
+    lines += [*(f"{escape_markdown(line)}  " for line in facts["in_short"]), ""]
     if judged:
         lines += ["| rule | base | new | change | noise | verdict |"]
         lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
@@ -38,10 +39,14 @@ def markdown(
         change = "–" if j.change is None else shown(j.change, j.rule.unit)
         noise = "–" if j.noise is None else shown(j.noise, j.rule.unit).lstrip("+")
         times = f"{format_duration(j.base_ns)} | {format_duration(j.new_ns)}"
-        lines.append(f"| `{_cell(j.rule.text)}` | {times} | {change} | {noise} | **{j.verdict}** |")
-    lines += ["", *(f"- `{_cell(j.rule.text)}`: {j.reason}" for j in failed + unsure)]
+        lines.append(
+            f"| {code_span(j.rule.text)} | {times} | {change} | {noise} | **{j.verdict}** |"
+        )
+    lines.append("")
+    for j in failed + unsure:
+        lines.append(f"- {code_span(j.rule.text)}: {escape_markdown(j.reason)}")
     lines += ["", *_details(changed)]
-    lines += ["", *(f"- {_cell(note)}" for note in facts.get("notes", []))]
+    lines += ["", *(f"- {escape_markdown(note)}" for note in facts.get("notes", []))]
     who = " · ".join(
         f"{name}: {pluralize(side.steps, 'run' if side.runs else 'step')}, "
         f"{pluralize(len(side.ranks), 'rank')}"
@@ -62,14 +67,9 @@ def _details(changed: pa.Table) -> list[str]:
     for row in rows:
         share = "" if row["diff_pct"] is None else f" ({format_change(row['diff_pct'])})"
         times = f"{format_duration(row['base_ns'])} | {format_duration(row['new_ns'])}"
-        name = _cell(shorten(row["name"], 60))
+        name = code_span(shorten(row["name"], 60))
         lines.append(
-            f"| {row['by']} | `{name}` | {row['change']} | {times} | "
+            f"| {row['by']} | {name} | {row['change']} | {times} | "
             f"{shown(row['diff_ns'], 'ns')}{share} |"
         )
     return [*lines, "", "</details>"]
-
-
-def _cell(text: str) -> str:
-    """Text that cannot leave its cell of a table."""
-    return text.replace("|", "\\|").replace("`", "'").replace("\n", " ")

@@ -108,7 +108,7 @@ def _rank_by_pattern(name: str, pattern: str) -> int | None:
     try:
         match = re.search(pattern, name)
         return int(match[1]) if match else None
-    except (re.error, IndexError, ValueError) as error:
+    except (re.error, IndexError, OverflowError, TypeError, ValueError) as error:
         raise UnknownRank(f"--rank-pattern {pattern!r}: {error}") from None
 
 

@@ -9,8 +9,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from htk.base.core.humanize import format_duration, format_int_ranges, parse_int_ranges
-from htk.base.errors import MissingTable, UsageError
+from htk.base.core.humanize import (
+    format_duration,
+    format_int_ranges,
+    parse_int_ranges,
+    parse_pattern,
+)
+from htk.base.errors import MissingTable
 from htk.base.io.entry import MemoryEntry
 from htk.traces.trace.cut import Chosen, CutRecording
 from htk.traces.trace.file import TraceFile
@@ -73,14 +78,6 @@ def steps_named(steps: Sequence[int] | str, recorded: Callable[[], set[int]]) ->
     return frozenset(sorted(recorded())[: int(match[1])])
 
 
-def pattern(annotation: str) -> re.Pattern[str]:
-    try:
-        return re.compile(annotation)
-    except re.error as error:
-        why = f"annotation {annotation!r} is not a regular expression: {error}"
-        raise UsageError(why) from None
-
-
 def in_words(
     chosen: Selection, ranks: Sequence[int], cycles: Sequence[int], steps: Sequence[int]
 ) -> str:
@@ -131,7 +128,7 @@ class _CutTables(Mapping[str, pa.Table]):
 def cut_of(file: TraceFile, selection: Selection, origin_ns: int) -> CutRecording:
     """Return what a selection leaves of a file; its times count from the origin."""
     annotation = selection.annotation
-    named = None if annotation is None else pattern(annotation)
+    named = None if annotation is None else parse_pattern(annotation, "annotation")
     times = (selection.from_ns, selection.to_ns)
     since = origin_ns - file.shift_ns
     from_ns, to_ns = (None if time is None else since + time for time in times)

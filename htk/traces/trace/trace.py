@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from htk.base.columns.arrow import boolean, numbers, with_column
 from htk.base.columns.concatenate import concatenated
-from htk.base.core.humanize import format_duration
+from htk.base.core.humanize import format_duration, parse_pattern
 from htk.base.core.recording_hints import contents, hint, recipe
 from htk.base.errors import MissingTable, UsageError
 from htk.base.names.server_ranges import is_server_range
@@ -31,7 +31,6 @@ from htk.traces.trace.selection import (
     Selection,
     in_words,
     narrowed,
-    pattern,
     steps_named,
 )
 
@@ -144,7 +143,7 @@ class Trace:
                 "ends before it begins"
             )
         if annotation is not None:
-            pattern(annotation)
+            parse_pattern(annotation, "annotation")
         now = self.selection.as_asked
         chosen = Selection(
             now.ranks if ranks is None else frozenset(ranks),

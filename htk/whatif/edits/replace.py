@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from htk.base.columns.types import Mask
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import parse_pattern, pluralize
 from htk.base.errors import UsageError
 from htk.quantities.graph.replay import critical, replay
 from htk.whatif.amdahl import guard
@@ -81,10 +81,7 @@ def apply(model: StepModel, value: str) -> StepModel:
 
 
 def _named(model: StepModel, pattern: str) -> Mask:
-    try:
-        wanted = re.compile(pattern)
-    except re.error as error:
-        raise UsageError(f"{NAME} {pattern!r}: {error}") from None
+    wanted = parse_pattern(pattern, NAME)
     acts = model.graph.activities
     by_name = np.array([bool(wanted.search(n)) for n in acts.names] + [False])[acts.name]
     chosen = by_name | model.facts.op.where(wanted.search)

@@ -40,17 +40,29 @@ def test_texts_that_a_spreadsheet_would_take_for_formulas(kind: pa.DataType) -> 
     table = pa.table({"name": pa.array(texts).cast(kind), "=cost": numbers})
     heading, *rows = cells(table, raw=False)
     assert heading == ["name", "'=cost"]
-    assert [row[0] for row in rows] == [f"'{text}" for text in FORMULAS] + HARMLESS
+    assert [row[0] for row in rows] == [
+        f"'{text}".replace("\r", " ") for text in FORMULAS
+    ] + HARMLESS
     assert [int(row[1]) for row in rows] == numbers.to_pylist()
     heading, *rows = cells(table, raw=True)
     assert heading == ["name", "=cost"]
     assert [row[0] for row in rows] == texts
 
 
+def test_nothing_steers_a_terminal_unless_raw_is_asked_for() -> None:
+    evil = "a\x1b[2J\x1b]0;owned\x07\u202e\x9b31m\tb\nc"
+    spelled = r"a\x1b[2J\x1b]0;owned\x07\u202e\x9b31m" + "\tb\nc"
+    table = pa.table({f"n{evil}": [evil, None], "list": [[evil], None]})
+    heading, (name, items), (nothing, _) = cells(table, raw=False)
+    assert (heading[0], name, nothing) == (f"n{spelled}", spelled, "")
+    assert "\\u001b[2J" in items and "\x9b" not in items
+    assert cells(table, raw=True)[1][0] == evil
+
+
 def test_nulls_and_nested_values_and_no_rows() -> None:
     table = pa.table({"a": ["=x", None, "y"], "b": [[1], None, []], "c": [["=z"], None, []]})
     assert cells(table, raw=False)[1:] == [
-        ["'=x", "[1]", "['=z']"],
+        ["'=x", "[1]", '["=z"]'],
         ["", "", ""],
         ["y", "[]", "[]"],
     ]

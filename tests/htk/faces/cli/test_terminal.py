@@ -140,8 +140,7 @@ def test_no_command_lets_a_name_steer_a_terminal(
     for name in ("kernel_top", "time_breakdown", "doctor", "summary"):
         ways[name] = [*ways[name], [str(folder), "--format", "md"]]
         ways[name].append([str(folder), "--format", "json"])
-        if terminal:
-            ways[name].append([str(folder), "--format", "csv"])
+        ways[name].append([str(folder), "--format", "csv"])
     for name, commands in ways.items():
         for words in commands:
             monkeypatch.setattr(sys, "stdout", Terminal() if terminal else io.StringIO())
