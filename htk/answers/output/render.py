@@ -73,9 +73,8 @@ def _write_printed(printer: Callable[[IO[str]], None], output: str | None) -> No
 
 def _for_screen(text: str) -> str:
     """Return text as it is for a pipe, for a terminal without what steers it."""
-    if not sys.stdout.isatty():
-        return text
-    return "\n".join(map(visible, text.split("\n")))
+    lines = map(visible, text.split("\n"))
+    return "\n".join(lines) if sys.stdout.isatty() else text
 
 
 def to_text(result: Result, form: str, *, limit: int = 200) -> str:
@@ -86,9 +85,7 @@ def to_text(result: Result, form: str, *, limit: int = 200) -> str:
         return _csv(result, raw=form == RAW_CSV)
     if form == "md":
         return _markdown(result, limit)
-    target = io.StringIO()
-    print_table(result, limit=limit, file=target)
-    return target.getvalue()
+    return "\n".join(_plain_lines(result, limit, text_columns(result, limit))) + "\n"
 
 
 def form_by_name(output: str | None) -> str:
@@ -134,6 +131,7 @@ def _print_fitting(
 ) -> None:
     """Print to a terminal, with the columns that fit."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console(file=target, highlight=False, force_jupyter=False)
@@ -146,7 +144,7 @@ def _print_fitting(
             no_wrap=not column.is_prose,
         )
     for row in zip(*(column.cells for column in shown), strict=True):  # rows for people to read
-        table.add_row(*map(_escape, row))
+        table.add_row(*map(escape, row))
     for line in _in_short(result):
         console.print(line, markup=False, soft_wrap=True)
     console.print(table)
@@ -317,10 +315,6 @@ def _cell(value: object, name: str) -> str:
         text = command_name(value) if name == "analysis" else visible(value)
         return text if name in PROSE else shorten(text, _TEXT_WIDTH)
     return format_value(value, unit_of(name)).removesuffix(" %")  # the heading has it
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", "\\[")
 
 
 def _json(result: Result) -> str:
