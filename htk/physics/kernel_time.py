@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -86,6 +86,62 @@ def estimate_grouped(gpu: Gpu, number_format: str, sizes: Mapping[str, Floats]) 
         ratio * single.best,
         np.full(len(ratio), FORMULA),
     )
+
+
+def time_kernel(
+    gpu: Gpu, op: str, number_format: str, size: float, shape: tuple[float, ...], *,
+    fastest: bool = False,
+) -> float:  # fmt: skip
+    """Return the time of a kernel of this size along what its table keeps for each shape: the
+    typical one, or the fastest library's.
+
+    What was measured falls and leaps here and there, where a library changes its kernel or a time
+    is wrong. Here more takes no less, nor more in proportion, so that neither a longer nor a busier
+    plan is the faster one.
+    """
+    logs, rising = _read_rising(gpu, op, number_format, shape, fastest)
+    asked = math.log(max(size, 1.0))
+    along = float(np.interp(asked, logs, rising))
+    if asked > logs[-1]:
+        ends = _time_by_law(gpu, op, number_format, np.array([size, math.exp(logs[-1])]), shape)
+        along += math.log(ends[0] / ends[1])
+    return math.exp(along)
+
+
+@lru_cache(maxsize=4096)
+def _read_rising(
+    gpu: Gpu, op: str, number_format: str, shape: tuple[float, ...], fastest: bool
+) -> tuple[Floats, Floats]:
+    """Return the logarithms of sizes that a shape was measured at, and of times that rise with
+    them, at most in proportion."""
+    source, kept = _find_source(gpu, op, number_format)
+    table = load_table(source, op, kept)
+    if table is None:
+        raise KeyError(f"{source} has no {kept} of {op}")
+    reading = table.read(np.tile(shape, (len(table.sizes), 1)), table.sizes)
+    times = np.log(_time_by_law(gpu, op, number_format, table.sizes, shape)) + reading.typical
+    if fastest:
+        times += reading.best
+    logs = np.log(table.sizes)
+    return logs, logs - _smooth_rising(logs - _smooth_rising(times))
+
+
+def _smooth_rising(values: Floats) -> Floats:
+    """Return values that never fall: halfway between the most of those before, and the least of
+    those after."""
+    most = np.maximum.accumulate(values)
+    least = np.minimum.accumulate(values[::-1])[::-1]
+    return (most + least) / 2
+
+
+def _time_by_law(
+    gpu: Gpu, op: str, number_format: str, along: Floats, shape: tuple[float, ...]
+) -> Floats:
+    operation = OPERATIONS[op]
+    sizes = {operation.along: along}
+    for name, size in zip(operation.shape, shape, strict=True):
+        sizes[name] = np.full(len(along), size)
+    return LAWS[op](gpu, number_format.partition("/")[0], sizes)
 
 
 def most_ranks(gpu: Gpu, op: str) -> float:

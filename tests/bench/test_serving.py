@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from bench.plans.score import trait_variances
+from bench.serving.given import describe_servers, read_rows, write_page
 from bench.serving.page import checked, misses, page, reach
 from bench.serving.rows import published
 from htk.planning.serving.iteration import IterationWork, ServerCompute
-from htk.planning.serving.steady import SteadyServer
+from htk.planning.serving.steady import Load, SteadyServer
 
 ROOT = Path(__file__).parents[2]
+GIVEN = ROOT.parent / "shared/truth/servers_given.csv.gz"
 ROWS = published()
 
 
@@ -58,3 +60,15 @@ def test_one_row_would_read_weights_faster_than_memory_can() -> None:
     iteration = row.measured_ns / row.load.generated
     read = row.server.weight_bytes / row.server.gpu.memory_gbps
     assert iteration == pytest.approx(20e6, rel=0.02) and read == pytest.approx(23e6, rel=0.03)
+
+
+@pytest.mark.skipif(not GIVEN.exists(), reason="no list of measured servers")
+def test_the_page_of_measured_servers_is_of_their_file() -> None:
+    rows = read_rows(GIVEN)
+    assert (ROOT / "docs/measured_servers.md").read_text(encoding="utf-8") == write_page(rows)
+    given = list(describe_servers(rows))
+    assert len(given) == 1278 and len(rows) == 2253
+    (row,) = [row for row in rows if row["id"] == "kimik2_5_b200_vllm_fp4_agg_8192x1024_c4_cfg636"]
+    (server,) = describe_servers([row])
+    assert server.requests == 4 and server.load == Load(8192, 1024)
+    assert server.token_ns == 1e6 * float(row["silicon_tpot_ms"])

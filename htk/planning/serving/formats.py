@@ -26,7 +26,7 @@ WEIGHTS = {
     "int8": WeightFormat(1, "bf16"),
     "int4": _grouped(128),
     "int4-g32": _grouped(32),
-    "mxfp4": WeightFormat(0.5 + 1 / 32, "bf16"),
+    "mxfp4": WeightFormat(0.5 + 1 / 32, "fp4", 1, 3),
     "nvfp4": WeightFormat(0.5 + 1 / 16, "fp4", 0.5 + 1 / 16, 3),
 }
 _ALSO = {"awq": "int4", "gptq": "int4", "w4a16": "int4", "w8a16": "int8", "fp4": "nvfp4",
@@ -43,6 +43,14 @@ def weight_format(name: str, gpu: Gpu) -> WeightFormat:
     if own.rate != "bf16" and not gpu.has(own.rate):
         return WeightFormat(own.weight_bytes, "bf16")
     return own
+
+
+def measured_format(weights: WeightFormat) -> str:
+    """Return the format of the atlas for products with such weights."""
+    if weights.rate != "bf16":
+        return weights.rate
+    by_bytes = {2: "bf16", 1: "int8_weights", 0.5 + 1 / 32: "fp4_weights"}
+    return by_bytes.get(weights.weight_bytes, "int4_weights")
 
 
 def kv_element_bytes(name: str) -> float:

@@ -1,30 +1,25 @@
 """What one iteration of a server takes: tokens of prompts and requests that are answered together.
 
-Products with weights compute, at a share of the fastest measured product, and read, at what memory
-achieves, which hide each other in part: few tokens wait for weights, many for matrix units.
-Attention of answered requests reads their keys and values; that of prompts is
-FlashAttention's. Tensor parallelism sums activations after attention and after the feed-forward.
+Products with weights take what measured kernels of their size do. Attention of answered requests
+reads their keys and values; that of prompts is FlashAttention's. Tensor parallelism sums
+activations after attention and after the feed-forward.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 
 from htk.physics.collective_latency import hops_ns
-from htk.physics.kernel_time import partly_hidden
+from htk.physics.kernel_time import partly_hidden, time_kernel
 from htk.planning.plan.compute import (
-    GROUPED,
     KERNEL_NS,
     LAUNCH_NS,
     PRODUCTS,
     PlannedProduct,
     StageCompute,
-    achievable,
     flash_share,
-    tile_depth,
 )
 from htk.planning.plan.job import PlannedJob
-from htk.planning.serving.formats import kv_element_bytes
+from htk.planning.serving.formats import kv_element_bytes, measured_format
 from htk.planning.serving.kv_cache import kept_tokens, token_bytes
 from htk.planning.serving.server import Server
 
@@ -32,6 +27,11 @@ from htk.planning.serving.server import Server
 # norm, two products round an activation; and with experts router, choice, sorting, and the sum.
 _KERNELS = {"attention": 5, "dense": 4, "moe": 10, "state_space": 6}
 _EAGER_KERNELS = 2.0
+# Of those, kernels whose measured times hold what is around them: products, and all of experts.
+_MEASURED = {"attention": 2, "dense": 2, "moe": 8, "state_space": 2}
+_SPREAD = "power_law_1.01"  # of tokens over experts, as served text chooses them
+_GATED = 3  # matrices of a measured expert
+_EXPERTS = {"fp8": ("fp8", "fp8_block")}  # formats of their kernels, where engines have more
 _ENDS = 20  # kernels of embedding, last norm, output and sampling
 _RAMP = 512  # tokens at which attention on prompts reaches half of its rate: as in training
 _SHOT_NS = 10_000.0  # an all-reduce in one step, where links join all: engines' own kernel
@@ -104,41 +104,36 @@ class ServerCompute:
 
     @cached_property
     def _shapes(self) -> tuple[PlannedProduct, ...]:
-        return tuple(self._of_a_token.products())
-
-    def _products(self, tokens: float) -> Iterator[PlannedProduct]:
-        """Experts that no token takes are not read: of E that each token takes k of, a share of
-        (1 - k / E) ^ tokens."""
-        model = self.model
-        taken = 1 - (1 - model.active_experts / model.experts) ** tokens
-        for p in self._shapes:
-            if p.grouped:
-                rows = p.rows * tokens / taken
-                yield PlannedProduct(rows, p.inner, p.columns, p.count * taken, grouped=True)
-            else:
-                yield PlannedProduct(p.rows * tokens, p.inner, p.columns, p.count)
+        """Products with weights of all tokens, for one token."""
+        return tuple(p for p in self._of_a_token.products() if not p.grouped)
 
     def _products_ns(self, tokens: float, sampled: float) -> float:
+        """Return the time of all products with weights, as measured kernels take them."""
         if not tokens:
             return 0.0
-        kept, gpu = self.server.format, self.gpu
-        rate = achievable(gpu, kept.rate) * 1e3
-        depth = tile_depth(gpu, rate)
-        total = 0.0
-        for p in self._products(tokens):
-            share = GROUPED if p.grouped else PRODUCTS
-            ns = p.flops / (share * rate) * (1 + depth / p.inner)
-            read = self._moved(p, kept.operand_bytes, kept.weight_bytes) / self.gbps
-            total += partly_hidden(read, ns)
-        output = PlannedProduct(sampled, self.model.hidden, self.model.vocab / self.tensor)
-        half = gpu.achievable_half_tflops * 1e3
-        logits = self._moved(output, 2, 2) / self.gbps
-        return total + partly_hidden(logits, output.flops / (PRODUCTS * half))
+        kept = measured_format(self.server.format)
+        total = self.model.moe_layers * self._experts_ns(kept, tokens)
+        for p in self._shapes:
+            shape = (p.columns, p.inner)
+            total += p.count * time_kernel(self.gpu, "matmul", kept, p.rows * tokens, shape)
+        output = (self.model.vocab / self.tensor, self.model.hidden)
+        return total + time_kernel(self.gpu, "matmul", "bf16", sampled, output)
 
-    @staticmethod
-    def _moved(product: PlannedProduct, operand: float, weight: float) -> float:
-        read = operand * product.rows * product.inner + weight * product.inner * product.columns
-        return product.count * (read + 2 * product.rows * product.columns)
+    def _experts_ns(self, kept: str, tokens: float) -> float:
+        """Return the time of a layer's experts. Libraries lie up to three times apart: an engine
+        takes the fastest one."""
+        model = self.model
+        if not model.moe_layers:
+            return 0.0
+        width = model.expert_input or model.hidden
+        shape = (width, model.ffn, self.tensor, model.active_experts, model.experts, 1)
+        each = min(
+            time_kernel(
+                self.gpu, "experts", f"{number_format}/{_SPREAD}", tokens, shape, fastest=True
+            )
+            for number_format in _EXPERTS.get(kept, (kept,))
+        )
+        return model.ways / _GATED * each
 
     def _memory_ns(self, work: IterationWork) -> float:
         cast = self.server.format.cast_bytes
@@ -222,10 +217,11 @@ class ServerCompute:
             "moe": model.moe_layers, "dense": model.feed_forwards - model.moe_layers,
         }  # fmt: skip
         kernels = float(_ENDS) + sum(_KERNELS[kind] * n for kind, n in counts.items())
+        measured = sum(_MEASURED[kind] * n for kind, n in counts.items())
         if self.server.kernels == "fused":
-            return KERNEL_NS * kernels
+            return KERNEL_NS * (kernels - measured)
         kernels *= _EAGER_KERNELS
-        gaps = KERNEL_NS * kernels
+        gaps = KERNEL_NS * (kernels - measured)
         return gaps + max(LAUNCH_NS * kernels - busy - gaps, 0.0)
 
     def _draft_ns(self, work: IterationWork) -> float:

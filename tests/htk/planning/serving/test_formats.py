@@ -4,7 +4,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.physics.hardware import gpu
-from htk.planning.serving.formats import kv_element_bytes, weight_format
+from htk.planning.serving.formats import kv_element_bytes, measured_format, weight_format
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,20 @@ def test_bits_of_a_weight_with_its_scales(name: str, bits: float) -> None:
 
 
 def test_products_run_in_what_the_gpu_has() -> None:
-    rates = [weight_format("nvfp4", gpu(name)).rate for name in ("b200", "h100")]
-    assert rates == ["fp4", "bf16"]
+    for four in ("nvfp4", "mxfp4"):
+        rates = [weight_format(four, gpu(name)).rate for name in ("b200", "h100")]
+        assert rates == ["fp4", "bf16"]
+
+
+def test_tables_of_products_by_format() -> None:
+    by_gpu = {
+        name: [measured_format(weight_format(kept, gpu(name))) for kept in ("mxfp4", "int8", "awq")]
+        for name in ("b200", "h100")
+    }
+    assert by_gpu == {
+        "b200": ["fp4", "int8_weights", "int4_weights"],
+        "h100": ["fp4_weights", "int8_weights", "int4_weights"],
+    }
 
 
 def test_elements_of_the_cache() -> None:

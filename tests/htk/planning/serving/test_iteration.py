@@ -1,6 +1,5 @@
 """Iterations by hand, and what must grow or fall."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -14,6 +13,7 @@ from htk.planning.serving.server import Server
 H100 = gpu("h100")
 SMALL = Decoder("small", 1, 1024, 8, 8, 4096, 2048, False, biases=False)
 GBPS = 0.8 * 3350  # a large copy, in bytes a ns
+SHAPES = [(1024, 3072), (1024, 1024), (1024, 4096), (4096, 1024), (1024, 2048)]
 
 
 def compute(model: Decoder = SMALL, **options: object) -> ServerCompute:
@@ -21,58 +21,54 @@ def compute(model: Decoder = SMALL, **options: object) -> ServerCompute:
 
 
 def test_a_single_token_waits_for_weights() -> None:
-    """Q, K and V in one product, output, up, down, logits: bytes in and out, and of weights."""
-    shapes = [(1024, 3072), (1024, 1024), (1024, 4096), (4096, 1024), (1024, 2048)]
-    moved = sum(2 * (k + k * n + n) for k, n in shapes)
+    """Q, K and V in one product, output, up, down, logits: bytes of weights, and five starts."""
+    moved = sum(2 * k * n for k, n in SHAPES)
     time = compute().iteration(IterationWork(requests=1, context=100))
-    assert time.products == pytest.approx(moved / GBPS, rel=1e-3)  # computing: little
+    assert moved / 3350 < time.products < moved / GBPS + 5 * 4_000
     keys_and_values = 100 * 2 * 2 * 1024
     assert time.attention == pytest.approx(keys_and_values / GBPS, rel=1e-3)
     assert time.communication == time.draft == 0
-    assert time.gaps == (5 + 4 + 20) * 2_000
+    assert time.gaps == (3 + 2 + 20) * 2_000  # beside products
     assert time.total == pytest.approx(
         time.products + time.attention + time.memory + time.gaps + 500_000
     )
 
 
 def test_many_tokens_wait_for_matrix_units() -> None:
-    rate = 0.92 * 794.5e3
-    depth = 2_000 * 794.5e3 / 132 / (2 * 128 * 256)
-    shapes = [(1024, 3072), (1024, 1024), (1024, 4096), (4096, 1024)]
-    expected = 0.0
-    for k, n in shapes:
-        computing = 2 * 8192 * k * n / rate * (1 + depth / k)
-        reading = 2 * (8192 * k + k * n + 8192 * n) / GBPS
-        assert computing > 1.5 * reading
-        expected += (computing**2 + reading**2) ** 0.5
-    logits = 2 * (1024 + 1024 * 2048 + 2048) / GBPS
+    computing = sum(2 * 8192 * k * n for k, n in SHAPES[:-1])
     time = compute().iteration(IterationWork(prompt_tokens=8192, prompts=1))
-    assert time.products == pytest.approx(expected + logits, rel=1e-4)
+    assert computing / 989e3 < time.products < computing / 500e3
 
 
 def test_narrow_weights_are_read_sooner() -> None:
     work = IterationWork(requests=1, context=100)
-    wide = compute(weights="bf16").iteration(work).products
-    ends = 2 * (1024 + 1024 * 2048 + 2048) / GBPS  # the output stays in 16 bits
-    shapes = [(1024, 3072), (1024, 1024), (1024, 4096), (4096, 1024)]
-    for name, weight, operand in (("fp8", 1, 1), ("int8", 1, 2), ("int4", 0.5 + 2.5 / 128, 2)):
-        moved = sum(operand * k + weight * k * n + 2 * n for k, n in shapes)
-        narrow = compute(weights=name).iteration(work).products
-        assert narrow == pytest.approx(ends + moved / GBPS, rel=1e-3)
-        assert narrow < wide
+    model = decoder("llama3-8b")
+    wide = compute(model).iteration(work).products
+    for name, element in (("fp8", 1), ("int8", 1), ("int4", 0.5)):
+        narrow = compute(model, weights=name).iteration(work).products
+        assert element / 2 * 0.9 * wide < narrow < (element / 2 + 0.35) * wide
 
 
 def test_experts_that_no_token_takes_are_not_read() -> None:
-    """Of 4 experts each token takes 2: one is left out by 2 tokens with probability 1 / 4."""
-    mixed = replace(SMALL, experts=4, active_experts=2)
-    server = compute(mixed)
+    """Of 128 experts a token takes 8; 64 tokens take nearly all, and read them."""
+    model = decoder("qwen3-30b-a3b")
+    one, many = (
+        compute(model).iteration(IterationWork(requests=n, context=9)).products for n in (1, 64)
+    )
+    experts = 2 * 48 * 128 * 3 * 2048 * 768
+    assert one < 0.25 * experts / GBPS
+    assert 0.9 * experts / 3350 < many < 1.5 * experts / GBPS
 
-    def read(tokens: int) -> float:
-        return sum(p.count for p in server._products(tokens) if p.grouped) / 2
 
-    assert [read(n) for n in (1, 2, 3)] == [2.0, 3.0, 3.5]
-    rows = [p for p in server._products(3) if p.grouped]
-    assert sum(p.count * p.rows for p in rows) / 2 == 6.0  # tokens times experts of each
+def test_experts_take_the_fastest_library() -> None:
+    """By blocks or not: weights in eight bits are multiplied sooner than those in sixteen."""
+    model = decoder("qwen3-235b-a22b")
+    work = IterationWork(requests=64, context=9)
+    wide, narrow = (
+        compute(model, tensor_parallel=4, weights=w).iteration(work).products
+        for w in ("bf16", "fp8")
+    )
+    assert narrow < 0.75 * wide
 
 
 def test_latent_attention_reads_one_vector_for_all_heads() -> None:
@@ -135,7 +131,7 @@ def test_sums_over_slow_links_go_round_a_ring() -> None:
 def test_eager_kernels_wait_for_the_host() -> None:
     work = IterationWork(requests=1, context=100)
     fused, eager = (compute(kernels=k).iteration(work) for k in ("fused", "eager"))
-    assert fused.gaps == 29 * 2_000
+    assert fused.gaps == 25 * 2_000
     assert eager.total == pytest.approx(2 * 29 * 6_000 + 500_000)  # nothing else takes as long
 
 
