@@ -85,16 +85,16 @@ class Missed:
     held: bool  # the time of a token, within the interval
 
 
-def judge_server(given: GivenServer) -> Missed:
+def judge_server(measured: GivenServer) -> Missed:
     """Return by how much the plan of a measured server missed."""
-    steady = SteadyServer(given.server, given.load)
-    planned = steady.answering(given.requests)
-    all_at_once, _ = steady.static_ns(given.requests)
+    steady = SteadyServer(measured.server, measured.load)
+    planned = steady.answering(measured.requests)
+    all_at_once, _ = steady.static_ns(measured.requests)
     first = (1 - _TOGETHER) * planned.ttft_ns + _TOGETHER * all_at_once / 2 + _FRONT_NS
-    token = math.log(planned.tpot_ns / given.token_ns)
-    held = abs(token) <= math.log(certainty(given.server).factor(90))
-    model = given.server.model.name
-    return Missed(given.engine, model, math.log(first / given.first_ns), token, held)
+    token = math.log(planned.tpot_ns / measured.token_ns)
+    held = abs(token) <= math.log(certainty(measured.server).factor(90))
+    model = measured.server.model.name
+    return Missed(measured.engine, model, math.log(first / measured.first_ns), token, held)
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -146,7 +146,7 @@ def _is_one_pool(row: Mapping[str, str]) -> bool:
 
 def write_page(rows: list[dict[str, str]]) -> str:
     """Return the page of these rows."""
-    missed = [judge_server(given) for given in describe_servers(rows)]
+    missed = [judge_server(server) for server in describe_servers(rows)]
     kinds = sorted({(miss.engine, miss.model) for miss in missed})
     lines = [_write_line("all", "all", missed)]
     for engine, model in kinds:
