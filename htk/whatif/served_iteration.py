@@ -31,7 +31,12 @@ from htk.quantities.measures.server_iterations import ServerIterations
 
 _BALANCE = 200.0  # tokens at which products in 16 bits take as long as reading, of usual GPUs
 _SHARED = 8  # heads of queries that usually read the same keys and values
-_FORMATS = ((re.compile(r"mxfp4"), "mxfp4"), (re.compile(r"fp8|_f8|e4m3|F8", re.ASCII), "fp8"))
+_FORMATS = (
+    (re.compile(r"mxfp4|mxf4"), "mxfp4"),
+    (re.compile(r"nvfp4|nvf4|e2m1"), "nvfp4"),
+    (re.compile(r"awq|gptq|marlin.*u4|int4|w4a16", re.IGNORECASE), "int4"),
+    (re.compile(r"fp8|_f8|e4m3|F8", re.ASCII), "fp8"),
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class ServedIteration:
     count: int = 1  # iterations of the recording
     answering: int = 1  # of those: that answer requests
     generated: float = 0.0  # tokens of all of them together
-    weights: WeightFormat | None = None  # asked for; None: as recorded
+    weights: WeightFormat | None = None  # of products whose weights were wider; None: as recorded
     read: float = 0.0  # tokens of prompts, of all of them together
     verified: float = 1.0  # tokens computed for each answered request
     accepted: float = 1.0  # of those: that are given to it
@@ -278,6 +283,14 @@ def _format(name: str) -> WeightFormat:
     return WEIGHTS["bf16"]
 
 
+def served_format(iteration: ServedIteration, in_recording: WeightFormat) -> WeightFormat:
+    """Return the format of a product's weights, which asking for a wider one does not change: a
+    checkpoint whose experts are of 4 bits keeps them when the rest becomes FP8."""
+    asked = iteration.weights
+    narrower = asked is not None and asked.weight_bytes < in_recording.weight_bytes
+    return asked if asked is not None and narrower else in_recording
+
+
 def product_ratio(
     formats: list[WeightFormat],
     before: tuple[Bounds, ServedIteration],
@@ -286,8 +299,8 @@ def product_ratio(
     """Return by what each product's time is multiplied."""
     (old, was), (new, now) = before, after
     ratio = {
-        kind: new.products(now.tokens, now.weights or kind)
-        / old.products(was.tokens, was.weights or kind)
+        kind: new.products(now.tokens, served_format(now, kind))
+        / old.products(was.tokens, served_format(was, kind))
         for kind in set(formats)
     }
     return np.array([ratio[kind] for kind in formats], np.float64)

@@ -30,6 +30,7 @@ from htk.whatif.served_iteration import (
     product_ratio,
     recorded,
     recorded_formats,
+    served_format,
 )
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work, inserted
@@ -219,8 +220,11 @@ def _with_weights(model: StepModel, new: ServedIteration, weights: str) -> Serve
     names = [
         name for name, is_product in zip(_kernel_names(model), matrix, strict=True) if is_product
     ]
-    if all(kind == wanted for kind in recorded_formats(names)) and new.weights is None:
-        raise UsageError(f"weights={weights}: those that were recorded are in that format")
+    formats = recorded_formats(names)
+    if all(served_format(new, kind).weight_bytes <= wanted.weight_bytes for kind in formats):
+        raise UsageError(
+            f"weights={weights}: those that were recorded are in that format or a narrower one"
+        )
     return new.changed(lambda i: replace(i, weights=wanted))
 
 
@@ -353,7 +357,10 @@ def _words(now: ServedIteration, new: ServedIteration, balance: float) -> tuple[
         f"reading weights costs products as much as {balance:.0f} tokens do",
     ]
     if new.weights is not None:
-        words.append("weights are of 16 bits now, but where names of kernels say otherwise")
+        words.append(
+            "weights are of 16 bits now, but where names of kernels say otherwise; narrower ones "
+            "than were asked for stay"
+        )
     if now.prompts and now.requests:
         words.append("eight heads of queries share keys and values")
     if new.verified > 1 and new.accepted == 1:

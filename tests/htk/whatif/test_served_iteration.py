@@ -15,6 +15,7 @@ from htk.whatif.served_iteration import (
     of_server,
     recorded,
     recorded_formats,
+    served_format,
 )
 from tests.tables import make
 
@@ -95,6 +96,20 @@ def test_names_of_kernels_tell_formats() -> None:
     names = ["_matmul_ogs_NNT_bf16xbf16xmxfp4_128", "cutlass_fp8_gemm", "ampere_bf16_gemm", None]
     formats = recorded_formats(names)
     assert formats == [WEIGHTS[n] for n in ("mxfp4", "fp8", "bf16", "bf16")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "recorded", "then"),
+    [
+        ("fp8", "bf16", "fp8"),
+        ("fp8", "mxfp4", "mxfp4"),  # experts of 4 bits stay
+        ("int4", "fp8", "int4"),
+        ("bf16", "fp8", "fp8"),
+    ],
+)
+def test_narrower_weights_than_asked_for_stay(asked: str, recorded: str, then: str) -> None:
+    served = ServedIteration(weights=WEIGHTS[asked])
+    assert served_format(served, WEIGHTS[recorded]) == WEIGHTS[then]
 
 
 def test_what_is_asked_grows_by_its_own_factor() -> None:
