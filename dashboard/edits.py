@@ -1,14 +1,16 @@
 """What a visitor may change about a step: the controls, and how the address keeps what they say.
 
-A control's id says which edit it is of. Saved scenarios are in the address too, so that a link
-shares them: `name~batch=2x~sharding=ddp|other~…`.
+A control's id says which edit it is of; those of servers (`serving.requests`) are parts of one,
+`serving=requests=2x,kv=fp8`. Saved scenarios are in the address too, so that a link shares them:
+`name~batch=2x~sharding=ddp|other~…`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import dash_mantine_components as dmc
+import pyarrow as pa
 from dash import dcc, html
 
 from htk.dashboard.components import MADE_ON_OPENING, attributes
@@ -18,6 +20,7 @@ from htk.physics.hardware import catalogue
 from htk.whatif.edits import EDITS
 from htk.whatif.label import SHARDINGS
 from htk.whatif.served_iteration import ServedIteration
+from htk.whatif.server_edits import TRAINING_EDITS
 
 _AS_IS = "as recorded"
 _FACTORS = ("0.25x", "0.5x", "1x", "2x", "4x", "8x", "16x")
@@ -28,6 +31,16 @@ _CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "checkpointing": ("checkpointing", ("on", "off")),
     "precision": ("precision", ("bf16", "fp8", "fp32")),
 }
+_SERVING = "serving"
+_SERVED_SLIDERS = {
+    "serving.requests": "requests at once",
+    "serving.context": "context of each",
+    "serving.prefill": "tokens of prompts",
+}
+_SERVED_CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "serving.weights": ("weights", ("fp8", "int4", "mxfp4", "nvfp4")),
+    "serving.kv": ("KV cache", ("fp8", "fp4")),
+}
 _TEXTS = {"world": ("nodes × GPUs", "4x8"), "replace": ("replace a kernel", "PATTERN=2x")}
 KNOWN = {one.NAME: one.HELP for one in EDITS}
 PRICE = "price"
@@ -36,19 +49,26 @@ Edits = tuple[tuple[str, str], ...]
 
 
 def controls(visit: Visit) -> list[Any]:
-    """Sliders and choices as the address has them, and what saves them."""
-    edits = dict(edits_of(visit.view))
-    sliders = [_slider(name, edits) for name in _SLIDERS]
-    choices = [_choice(name, label, values, edits) for name, (label, values) in _CHOICES.items()]
-    choices.append(_choice("hardware", "hardware", tuple(sorted(catalogue())), edits))
-    texts = [_text(name, label, hint, edits) for name, (label, hint) in _TEXTS.items()]
-    first = {*_SLIDERS, *_CHOICES, *_TEXTS, "hardware"}
-    more = [_text(n, label_of(n), "", edits) for n in KNOWN if n not in first]
-    price = _field(PRICE, visit.option(PRICE, ""), label_of(PRICE))
-    opened = any(name in edits for name in KNOWN if name not in first)
+    """Sliders and choices as the address has them, and what saves them: those that can apply."""
+    edits = _parted(dict(edits_of(visit.view)))
+    tables = _tables_of(visit)
+    served = is_of_server(visit)
+    senseless = {*(TRAINING_EDITS if served else ()), *(_OF_SEVERAL if _is_lone(tables) else ())}
+    offered = [name for name in KNOWN if name not in senseless]
+    sliders = {**(_SERVED_SLIDERS if served else {}), **_SLIDERS}
+    choices = {**(_SERVED_CHOICES if served else {}), **_CHOICES}
+    choices["hardware"] = ("hardware", tuple(sorted(catalogue())))
+    first = [n for n in (*sliders, *choices, *_TEXTS) if n in offered or "." in n]
+    more = [_text(n, label_of(n), "", edits) for n in offered if n not in first]
+    fields = [
+        *(_choice(n, *choices[n], edits) for n in first if n in choices),
+        *(_text(n, *_TEXTS[n], edits) for n in first if n in _TEXTS),
+        _field(PRICE, visit.option(PRICE, ""), label_of(PRICE)),
+    ]
+    opened = any(name in edits for name in offered if name not in first)
     return [
-        *sliders,
-        html.Div([*choices, *texts, price], className="fields"),
+        *(_slider(name, edits) for name in first if name in sliders),
+        html.Div(fields, className="fields"),
         html.Details([html.Summary("more edits"), html.Div(more, className="fields")], open=opened),
         dmc.Group(
             [
@@ -70,6 +90,46 @@ def controls(visit: Visit) -> list[Any]:
             mt="sm",
         ),
     ]
+
+
+def _tables_of(visit: Visit) -> Mapping[str, pa.Table]:
+    trace = visit.runs.trace(visit.view.run)
+    return trace.tables if trace is not None else {}
+
+
+def is_of_server(visit: Visit) -> bool:
+    """Return whether the run marks iterations of a server."""
+    tables = _tables_of(visit)
+    return bool(tables) and bool(tables["server_marks"].num_rows)
+
+
+def _is_lone(tables: Mapping[str, pa.Table]) -> bool:
+    """Return whether nothing is known of other ranks."""
+    return not tables or not tables["collectives"].num_rows
+
+
+def _parted(edits: dict[str, str]) -> dict[str, str]:
+    """Return edits with those of a server apart, as its controls show them; what has none stays."""
+    rest = []
+    parted = dict(edits)
+    for pair in parted.pop(_SERVING, "").split(","):
+        name, _, value = pair.partition("=")
+        control = f"{_SERVING}.{name.strip()}"
+        if control in _SERVED_CHOICES or (control in _SERVED_SLIDERS and value in _FACTORS):
+            parted[control] = value
+        elif pair:
+            rest.append(pair)
+    return {**parted, _SERVING: ",".join(rest)} if rest else parted
+
+
+def _joined(edits: dict[str, str]) -> dict[str, str]:
+    """Return edits with those of a server's controls as one."""
+    prefix = f"{_SERVING}."
+    of_controls = {name: value for name, value in edits.items() if name.startswith(prefix)}
+    pairs = [f"{name.removeprefix(prefix)}={value}" for name, value in of_controls.items() if value]
+    pairs += [edits[_SERVING]] if edits.get(_SERVING) else []
+    others = {name: value for name, value in edits.items() if name not in of_controls}
+    return {**others, _SERVING: ",".join(pairs)} if pairs else others
 
 
 _OF_SEVERAL = ("network", "overlap", "fix_rank", "sharding")
@@ -102,13 +162,12 @@ _ANSWERING = ("requests", "kv", "draft")
 
 def presets(visit: Visit, served: ServedIteration | None) -> list[Any]:
     """Questions that people ask first, as links: those that the recording can answer."""
-    trace = visit.runs.trace(visit.view.run)
-    tables = trace.tables if trace is not None else {}
+    tables = _tables_of(visit)
     sizes = tables["ranks"]["world_size"].to_pylist() if tables else []
     world = max((size for size in sizes if size), default=0)
     doubled = (("Twice the GPUs", "world", str(2 * world)),) if world else ()
     offered = [*PRESETS, *doubled] if served is None else [*_OF_SERVERS]
-    lone = not tables or not tables["collectives"].num_rows
+    lone = _is_lone(tables)
     offered = [
         preset
         for preset in offered
@@ -143,10 +202,10 @@ def _slider(name: str, edits: dict[str, str]) -> Any:
         marks=[{"value": k, "label": label} for k, label in enumerate(_FACTORS)],
         label=None,
         updatemode="mouseup",
-        thumbLabel=_SLIDERS[name],
+        thumbLabel=label_of(name),
         mb=26,
     )
-    return html.Div([html.Div(_SLIDERS[name], className="control-label"), bar])
+    return html.Div([html.Div(label_of(name), className="control-label"), bar])
 
 
 def _choice(name: str, label: str, values: Sequence[str], edits: dict[str, str]) -> Any:
@@ -186,13 +245,15 @@ def label_of(name: str) -> str:
     """Return how a field of an edit is called."""
     if name == PRICE:
         return "price of a GPU-hour"
-    label, _ = _TEXTS.get(name) or _CHOICES.get(name) or (_SLIDERS.get(name, ""), "")
-    return label or name.replace("_", " ")
+    shown = _TEXTS.get(name) or _CHOICES.get(name) or _SERVED_CHOICES.get(name)
+    if shown is not None:
+        return shown[0]
+    return {**_SLIDERS, **_SERVED_SLIDERS}.get(name) or name.replace("_", " ")
 
 
 def _value(name: str, value: Any) -> str:
     """Return what a control says, as the edit is written; empty: as recorded."""
-    if name in _SLIDERS:
+    if name in _SLIDERS or name in _SERVED_SLIDERS:
         text = _FACTORS[value] if isinstance(value, int) and 0 <= value < len(_FACTORS) else "1x"
         if text == "1x":
             return ""
@@ -207,7 +268,8 @@ def edits_of(view: UrlState) -> Edits:
 
 def chosen(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
     """Return what the controls say."""
-    return {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
+    said = {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
+    return _joined(said)
 
 
 def moved(search: str, ids: list[dict[str, str]], values: list[Any], saved: str) -> UrlState:

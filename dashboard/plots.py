@@ -179,10 +179,8 @@ def waterfall(
         totals={"marker": {"color": own["gpu"]}},
         cliponaxis=False,
     )
-    low = min(base, new) - 3 * sum(abs(p) for p in parts) if any(parts) else 0
-    top = max(base, new) + 0.6 * sum(abs(p) for p in parts)
-    room = 0.2 * (top - max(0, low))  # for the number of the longest bar
-    length = {"title": {"text": "ms"}, "range": [max(0, low), top + room]}
+    longest = max(base, new, max(itertools.accumulate(parts, initial=base)))
+    length = {"title": {"text": "ms"}, "range": [0, 1.15 * longest]}  # with room for its number
     rows = {"autorange": "reversed", "automargin": True}
     return framed([bars], dark=dark, xaxis=length, yaxis=rows, showlegend=False)
 

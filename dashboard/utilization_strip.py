@@ -81,7 +81,10 @@ def busy_layers(
     who = np.column_stack([numbers(table[c], -1).astype(np.int64) for c in ("rank", "device")])
     lanes = Groups.by_keys(who)
     gpu, gpus = lanes.group_ids, range(len(lanes))
-    low, high = span or (0, int(end.max()))
+    if span is None:  # of servers, whose captures are left out, from where they serve
+        begins = numbers(ranks["start_ns"])[valid(ranks["start_ns"])] - origin_ns
+        span = (min(begins.tolist(), default=0), int(end.max()))
+    low, high = span
     edges = np.linspace(low, high, slices + 1).astype(np.int64)
     width = np.maximum(np.diff(edges), 1)
     layers = {}

@@ -1,5 +1,6 @@
 """The first screen: how long a step takes, where each rank's time goes, what to change first."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,14 @@ from dash import dcc, html
 from htk.answers.output.figure_colours import classes_of
 from htk.base.columns.arrow import matching, numbers, truths, valid
 from htk.base.columns.groups import Groups
-from htk.base.core.humanize import command_name, format_bytes, format_duration, pluralize, shorten
+from htk.base.core.humanize import (
+    command_name,
+    format_bytes,
+    format_duration,
+    pluralize,
+    sentence,
+    shorten,
+)
 from htk.base.errors import HtkError
 from htk.dashboard import headlines
 from htk.dashboard.cause_cards import card
@@ -28,6 +36,7 @@ from htk.dashboard.components import (
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.rank_bars import rank_bars
+from htk.dashboard.served_parts import iteration_grid, iteration_tile, mfu_of_ranks, parted_headline
 from htk.dashboard.utilization_strip import strip
 from htk.verdicts.overview import summary
 from htk.verdicts.overview.doctor import doctor
@@ -41,8 +50,7 @@ _MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 
 def layout(visit: Visit) -> Any:
     if not _profiled(visit):
-        head = headlines.heading("overview", _RECORDS)
-        return html.Div([head, panel("", "records", 300)])
+        return html.Div([headlines.heading("overview", _RECORDS), panel("", "records", 300)])
     on_gpu = bool(visit.trace.tables["kernels"].num_rows)
     parts = _parts(visit)
     return html.Div(
@@ -88,8 +96,9 @@ def _headline(visit: Visit) -> Any:
     if not _profiled(visit):
         return headlines.answering(_RECORDS, _said)(visit)
     verdict = _verdict(visit)
+    said: list[str] = []
     if verdict.served:
-        first = verdict.headline
+        first, said = parted_headline(verdict.headline)
     elif verdict.step_ns is None:
         first = f"{format_duration(verdict.window_ns)} recorded, no whole steps"
     else:
@@ -97,13 +106,14 @@ def _headline(visit: Visit) -> Any:
     late = _last_to_arrive(visit) if verdict.causes else None
     if late is not None and verdict.causes[0].analysis == "stragglers":
         first += f"; rank {late['rank']} holds the others back"
-    elif verdict.causes:
+    elif verdict.causes and not verdict.served:
         first += f"; {verdict.causes[0].finding}"
     elif verdict.shares and not verdict.served:
         first += "; nothing stands out"
     large = sorted(verdict.visible_shares, key=lambda share: -share.pct)[:4]
     words = ", ".join(f"{share.pct:.1f} % {share.name}" for share in large)
-    lead = [html.P(f"Of the time: {words}.", className="lead")] if words else []
+    said += [f"of the time: {words}"] if words else []
+    lead = [html.P(sentence("; ".join(said)), className="lead")] if said else []
     return html.Div([html.H1(f"{first}."), *lead])
 
 
@@ -128,7 +138,7 @@ def _tiles(visit: Visit) -> Any:
             ("Exposed communication", exposed, "comm", "communication"),
             ("Idle", idle, "idle", "idle"),
         )
-        unit = "a step" if verdict.step_ns else "the recording"
+        unit = "iterations" if verdict.served else "a step" if verdict.step_ns else "the recording"
         tiles += [
             tile(
                 label,
@@ -144,6 +154,8 @@ def _tiles(visit: Visit) -> Any:
 
 
 def _step_tile(visit: Visit, verdict: summary.Verdict) -> Any:
+    if verdict.served:
+        return iteration_tile(visit)
     if verdict.step_ns is None:
         return tile("Recorded", format_duration(verdict.window_ns), "no whole steps")
     on_gpu = bool(verdict.shares) and not verdict.on_host
@@ -179,7 +191,7 @@ def _mfu(visit: Visit) -> Any:
         result = visit.ask("flops")
     except HtkError:
         return None
-    recorded = [r for r in result.table["mfu_pct"].to_pylist() if r is not None]
+    recorded = mfu_of_ranks(result, _verdict(visit))
     if not recorded:
         why = "no peak known for this GPU" if len(result) else "no shapes recorded"
         return tile("MFU", "–", why, visit.view.link("flops"))
@@ -210,12 +222,11 @@ def _late(visit: Visit) -> Any:
     if worst is None:
         return None
     late_in = f", late in {worst['late_in']}" if worst["late_in"] else ""
-    times = pluralize(worst["times_blamed"], "collective")
     others = sum(cause.analysis in ("stragglers", "gpu_speed") for cause in _verdict(visit).causes)
     return tile(
         "Last to arrive",
         f"rank {worst['rank']}",
-        f"in {times}{late_in}",
+        f"in {pluralize(worst['times_blamed'], 'collective')}{late_in}",
         visit.view.link("stragglers"),
         kind="alert" if others else "",
     )
@@ -229,9 +240,8 @@ def _bars(visit: Visit) -> Any:
             *answered(visit, "phase_breakdown"),
         )
     verdict = _verdict(visit)
-    unit = "step" if verdict.step_ns else "recording"
     return section(
-        f"Where a {unit} goes" if unit == "step" else "Where the time goes",
+        "Where a step goes" if verdict.step_ns else "Where the time goes",
         html.P(f"mean over ranks, {format_duration(verdict.total_ns)}", className="hint"),
         *_where(verdict),
         html.H2("Each rank's time"),
@@ -288,14 +298,14 @@ def _causes(visit: Visit) -> Any:
 def _trust(visit: Visit) -> Any:
     """Return what the numbers rest on, in a strip of marks."""
     rows = visit.kept("doctor", lambda: doctor(visit.trace)).to_pylist()
-    wanted = [r for r in rows if _telling(r)]
     marks = [
         html.Span(
             [html.B(_MARKS[r["state"]]), f" {r['item']}: {shorten(r['finding'], 90)}"],
             className=f"mark {r['state']}",
             title=r["finding"] + (f" — {r['advice']}" if r["advice"] else ""),
         )
-        for r in wanted
+        for r in rows
+        if _telling(r)
     ]
     lost = [r["item"].replace("_", " ") for r in rows if r["section"] == "missing"]
     if lost:
@@ -315,27 +325,17 @@ def _telling(row: dict[str, Any]) -> bool:
 
 
 def _steps(visit: Visit) -> Any:
+    if _verdict(visit).served:
+        return section(_title(visit, "iteration_times"), iteration_grid(visit))
     result = visit.ask("step_times")
     return section(
         _title(visit, "step_times"), picture(result, dark=visit.dark), *coverage(result)[1:]
     )
 
 
-def _variance(visit: Visit) -> Any:
-    result = visit.ask("step_variance")
-    heading = _title(visit, "step_variance")
-    if len(result.table["step"].unique()) < 2:
-        text = "One step was recorded: there is no other to compare it with."
-        return section(heading, empty(text))
-    return section(heading, picture(result, dark=visit.dark))
-
-
-def _overlap(visit: Visit) -> Any:
-    result = visit.ask("comm_compute_overlap")
-    heading = _title(visit, "comm_compute_overlap")
-    if not any(row["overlap_ns"] or row["exposed_comm_ns"] for row in result.to_pylist()):
-        return section(heading, empty("No communication ran on these GPUs."))
-    return section(heading, picture(result, dark=visit.dark))
+def _pictured(name: str) -> Callable[[Visit], Any]:
+    """Return the part that draws the answer to a question."""
+    return lambda visit: section(_title(visit, name), picture(visit.ask(name), dark=visit.dark))
 
 
 def _kernels(visit: Visit) -> Any:
@@ -390,8 +390,8 @@ PAGE = Page(
         "trust": _trust,
         "busy": strip,
         "steps": _steps,
-        "variance": _variance,
-        "overlap": _overlap,
+        "variance": _pictured("step_variance"),
+        "overlap": _pictured("comm_compute_overlap"),
         "memory": _memory,
         "kernels": _kernels,
         "operators": _operators,

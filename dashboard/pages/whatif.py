@@ -15,6 +15,7 @@ from htk.dashboard.edits import (
     SAVED,
     chosen,
     controls,
+    is_of_server,
     moved,
     opening,
     plain,
@@ -37,6 +38,9 @@ _QUESTION = "What would a step take if …?"
 
 
 def layout(visit: Visit) -> Any:
+    pictures = [panel("whatif", "bounds", 340)]
+    if not is_of_server(visit):  # which has neither micro-batches nor shards
+        pictures.append(panel("whatif", "map", 340))
     return html.Div(
         [
             headlines.heading("whatif", _QUESTION),
@@ -58,10 +62,7 @@ def layout(visit: Visit) -> Any:
                                 **WAITING,
                             ),
                             html.Div(panel("whatif", "scenarios", 0), id="whatif-scenarios"),
-                            html.Div(
-                                [panel("whatif", "bounds", 340), panel("whatif", "map", 340)],
-                                className="halves",
-                            ),
+                            html.Div(pictures, className="halves"),
                         ]
                     ),
                 ],
@@ -142,8 +143,6 @@ def _bounds(visit: Visit) -> Any:
 
 def _map(visit: Visit) -> Any:
     heading = "Micro-batch × sharding"
-    if untouched(visit).stage.served is not None:
-        return None  # a server has neither
 
     def compute() -> list[dict[str, Any]]:
         asked = untouched(visit).sweep("batch", *BATCHES)

@@ -22,6 +22,7 @@ _INSTEAD = {
     "bucket": "",
     "prefetch_depth": "",
 }
+TRAINING_EDITS = frozenset(_INSTEAD)
 # What can be changed of a server.
 _ACTIONS = (
     ("serving", "requests=2x"),

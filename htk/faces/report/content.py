@@ -1,11 +1,13 @@
 """What a report holds, before it has a form."""
 
 import platform
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
+from typing import Any
 
 from htk.answers.ask import ask
 from htk.answers.output.result import Result
@@ -73,7 +75,8 @@ class Section:
 
 @dataclass(frozen=True)
 class WhatIfs:
-    """What could be won at most, and the map of batch and sharding (a row for each strategy)."""
+    """What could be won at most, of a server by each change; and of training the map of batch and
+    sharding (a row for each strategy)."""
 
     bounds: Result | None
     map: Result | None
@@ -114,7 +117,7 @@ def gathered(trace: Trace, *, title: str, command: str, whatif: bool = True) -> 
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         versions(),
         verdict(trace),
-        _devices(ranks["device_name"].to_pylist()),
+        _devices(ranks.select(["rank", "device_name"]).to_pylist()),
         max((e or s for s, e in spans), default=0) - min((s for s, _ in spans), default=0),
         lanes(trace),
         _whatifs(trace) if whatif else WhatIfs(None, None, "left out, as asked"),
@@ -141,6 +144,8 @@ def _asked(trace: Trace, name: str) -> Answered:
 def _whatifs(trace: Trace) -> WhatIfs:
     try:
         start = WhatIf(trace)
+        if start.stage.served is not None:  # a server has neither micro-batches nor shards
+            return WhatIfs(start.recommend().run(), None)
         bounds = start.run()
         if start.stage.refused:
             return WhatIfs(None, None, str(bounds.coverage["verdict"]))
@@ -157,10 +162,11 @@ def _whatifs(trace: Trace) -> WhatIfs:
     return WhatIfs(bounds, outcome)
 
 
-def _devices(names: Sequence[str | None]) -> str:
-    kinds = sorted({name for name in names if name})
-    counted = [f"{sum(name == kind for name in names)} × {kind}" for kind in kinds]
-    return ", ".join(counted)
+def _devices(files: Sequence[Mapping[str, Any]]) -> str:
+    """Return the GPUs of the ranks, which may have several files each, and how many of a kind."""
+    of_ranks = {(file["rank"], file["device_name"]) for file in files if file["device_name"]}
+    kinds = Counter(kind for _, kind in of_ranks)
+    return ", ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items()))
 
 
 def form_of(form: str | None, output: str | None) -> str:

@@ -161,9 +161,12 @@ def _whatifs(report: Report) -> str:
             f"{whatif.bounds.coverage['step_error_pct']:.2f} % off the recorded step. "
             "Predictions are a model’s, with intervals that its errors give.</p>"
         )
-    drawn = _map(whatif.map) if whatif.map is not None else f"<p>{escape(whatif.why)}</p>"
+    drawn = f"<p>{escape(whatif.why)}</p>" if whatif.why else ""
+    if whatif.map is not None:
+        drawn = _map(whatif.map)
     bounds = _bounds(whatif.bounds) if whatif.bounds is not None else ""
-    split = f'<div class="split even"><div>{drawn}</div><div>{bounds}</div></div>'
+    parts = "".join(f"<div>{part}</div>" for part in (drawn, bounds) if part)
+    split = f'<div class="split even">{parts}</div>'
     return f"{head}{intro}{split}</section>"
 
 

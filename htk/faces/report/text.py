@@ -75,9 +75,12 @@ def _causes(report: Report) -> list[str]:
 
 
 def _whatifs(report: Report) -> list[str]:
-    if report.whatif.map is None:
-        return [f"What-if map: {escape_markdown(report.whatif.why)}", ""]
-    return [*_details("What if: batch × sharding", report.whatif.map), ""]
+    whatif = report.whatif
+    if whatif.map is not None:
+        return [*_details("What if: batch × sharding", whatif.map), ""]
+    if whatif.bounds is not None and not whatif.why:
+        return [*_details("What if: each change alone", whatif.bounds), ""]
+    return [f"What-if map: {escape_markdown(whatif.why)}", ""]
 
 
 def _folded(answered: Answered) -> list[str]:

@@ -25,7 +25,7 @@ EXPOSED_POINTS = 2.0
 START_PCT = 1.0
 OBSERVED_PCT = 80.0
 INDICATIVE_STEP_PCT = 5.0
-_CLOCKS_NS = 1_000_000  # least delay of a launch that no queue explains
+LATE_NS = 1_000_000  # least delay of a launch that no queue explains
 _LINKED = 0.9  # of GPU time
 _RUNS = ("run", "transfer", "call")
 INDICATIVE_EXPOSED_POINTS = 5.0
@@ -234,17 +234,22 @@ def judged(figures: Figures, path: PathEdges, tested: TestedStep) -> Gate:
     )
 
 
+def describe_late_start(least_delay_ns: int) -> str:
+    """Return what it means that no activity starts sooner after its launch."""
+    return (
+        f"no activity starts within {abs(least_delay_ns) / 1e6:.0f} ms of its launch: work before "
+        "them was not recorded, or the clocks of CPU and GPU differ"
+    )
+
+
 def _remarks(figures: Figures, linked: float, step: int | None) -> tuple[str, ...]:
     """Return what is wrong with a recording that is not trusted."""
     remarks = []
     if step is None:
         remarks.append(UNMARKED)
     least = figures.least_delay or 0
-    if abs(least) > _CLOCKS_NS:
-        remarks.append(
-            f"no activity starts within {abs(least) / 1e6:.0f} ms of its launch: the clocks of CPU "
-            "and GPU differ"
-        )
+    if abs(least) > LATE_NS:
+        remarks.append(describe_late_start(least))
     if linked < _LINKED:
         remarks.append(f"launches of only {100 * linked:.0f} % of GPU time were recorded")
     return tuple(remarks)

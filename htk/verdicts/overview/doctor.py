@@ -8,11 +8,12 @@ import pyarrow as pa
 
 from htk.analyses import ANALYSES
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import codes_of, numbers, texts
+from htk.base.columns.arrow import codes_of, numbers, texts, valid
 from htk.base.core.engine import SLOW_READER, core
 from htk.base.core.humanize import command_name, format_bytes, format_duration, pluralize
 from htk.base.core.label import Label
 from htk.base.schema import TABLES, TEXT, table
+from htk.quantities.graph.gate import LATE_NS, describe_late_start
 from htk.traces.trace.coverage import coverage, gpu_coverage
 from htk.traces.trace.trace import Trace
 
@@ -183,7 +184,9 @@ def _links(trace: Trace) -> Iterator[Row]:
 
 
 def _clocks(trace: Trace) -> Iterator[Row]:
-    """Yield how far apart the ranks begin, and where collectives tell, their clocks' offsets."""
+    """Yield how late all GPU work starts, how far apart the ranks begin, and where collectives
+    tell, their clocks' offsets."""
+    yield from _late_starts(trace)
     if len(trace.ranks) < 2:
         return
     starts = numbers(trace.tables["ranks"]["start_ns"].drop_null())  # a log of a job has none
@@ -211,6 +214,20 @@ def _clocks(trace: Trace) -> Iterator[Row]:
     if groups > 1:
         text += f"; {groups} sets of ranks share no collective and cannot be compared"
     yield "clocks", "alignment", "ok" if groups == 1 else "warning", text, None
+
+
+def _late_starts(trace: Trace) -> Iterator[Row]:
+    """Yield ranks of which no GPU activity starts soon after its launch."""
+    kernels, links = trace.tables["kernels"], trace.tables["kernel_links"]
+    rows = np.flatnonzero(valid(links["launch_start_ns"]) & valid(kernels["start_ns"]))
+    delays = numbers(kernels["start_ns"])[rows] - numbers(links["launch_start_ns"])[rows]
+    ranks = numbers(kernels["rank"], -1)[rows]
+    for rank in np.unique(ranks).tolist():
+        least = int(delays[ranks == rank].min())
+        if least > LATE_NS:
+            what = describe_late_start(least)
+            advice = "times on the GPU alone are right; delays and queues of launches may not be"
+            yield "clocks", f"launches of rank {rank}", "note", what, advice
 
 
 def _damage(trace: Trace) -> Iterator[Row]:
