@@ -138,12 +138,11 @@ def _tiles(visit: Visit) -> Any:
             ("Exposed communication", exposed, "comm", "communication"),
             ("Idle", idle, "idle", "idle"),
         )
-        unit = "iterations" if verdict.served else "a step" if verdict.step_ns else "the recording"
         tiles += [
             tile(
                 label,
                 f"{pct:.1f} %",
-                f"{format_duration(pct / 100 * verdict.total_ns)} of {unit}",
+                f"{format_duration(pct / 100 * verdict.total_ns)} of {verdict.whole}",
                 visit.view.link(page),
                 drawn=meter(pct, kind),
             )
@@ -278,7 +277,6 @@ def _causes(visit: Visit) -> Any:
             for name, why in verdict.next
         ]
         return section("What to change first", empty(text), html.Ul(links, className="next"))
-    unit = "a step" if verdict.step_ns else "the recording"
     best = max((c.cost_ns(verdict.total_ns) or 0 for c in verdict.causes), default=0) or 1
     return section(
         "What to change first",
@@ -290,8 +288,8 @@ def _causes(visit: Visit) -> Any:
             ],
             className="links",
         ),
-        note=f"What {unit} gains without each cause, by replay; where nothing can be replayed the "
-        "recorded time that shows it.",
+        note=f"What {verdict.unit} gains without each cause, by replay; where nothing can be "
+        "replayed the recorded time that shows it.",
     )
 
 

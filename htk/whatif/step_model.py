@@ -179,7 +179,8 @@ class StepModel:
     @property
     def replayed_rows(self) -> Ints | None:
         """The rows of `kernels` in the step; None: the recording has no steps, and all is in it."""
-        return None if self.graph.step is None else self.facts.rows
+        cycles = self.facts.tables["rank_windows"]["cycle"].unique()
+        return None if self.graph.step is None and len(cycles) < 2 else self.facts.rows
 
     # Edges that edits change.
 

@@ -25,7 +25,8 @@ def without_unrecorded_waits(
 ) -> tuple[Mapping[str, pa.Table], int]:
     """Return the tables with such waits taken out, and how long those were, in ns; of a server's
     recording of one rank without marked steps."""
-    if tables["step_windows"].num_rows or tables["rank_windows"].num_rows != 1:
+    gpus = tables["rank_windows"].select(["rank", "device"]).to_pylist()
+    if tables["step_windows"].num_rows or len({(gpu["rank"], gpu["device"]) for gpu in gpus}) != 1:
         return tables, 0
     if of_server(tables) is None:
         return tables, 0

@@ -18,7 +18,7 @@ CELLS = 1200
 MOST_LANES = 48
 KINDS = ("compute", "comm", "memory")
 UNRECORDED = -2  # the code of cells that no file of the rank reaches into
-_LEAST_BUSY = 0.001  # of the window; streams that do less are left out
+_LEAST_BUSY = 0.001  # of the busiest stream; those that do less are left out
 _NAME = 56
 
 
@@ -73,7 +73,7 @@ def lanes(trace: Trace) -> LaneCells | None:
     kind_of[code] = kind_codes[kinds[inside]]
     start, end = start[inside], end[inside]
     keys, lane_of_row = np.unique(np.stack(keys_of_row), axis=1, return_inverse=True)
-    chosen = _chosen(lane_of_row.ravel(), start, end, high - low, keys[0])
+    chosen = _chosen(lane_of_row.ravel(), start, end, keys[0])
     drawn = [_cells(start[m], end[m], code[m], low, high) for m in chosen.values()]
     recorded = recorded_spans(trace.tables["ranks"], table)
     lost = [_unrecorded(recorded[int(r), int(d)], low, high) for r, d in keys[:2, [*chosen]].T]
@@ -107,10 +107,10 @@ def _window(trace: Trace) -> tuple[str, int, int]:
     return f"Step {median[1]}", int(start[of_step].min()), int(end[of_step].max())
 
 
-def _chosen(lane_of_row: Ints, start: Ints, end: Ints, length: int, rank: Ints) -> dict[int, Ints]:
+def _chosen(lane_of_row: Ints, start: Ints, end: Ints, rank: Ints) -> dict[int, Ints]:
     """Return the rows of each lane that is drawn: the streams that work, of the first ranks."""
     busy = np.bincount(lane_of_row, end - start)
-    lanes = [k for k in range(len(busy)) if busy[k] >= _LEAST_BUSY * length]
+    lanes = np.flatnonzero(busy >= _LEAST_BUSY * busy.max(initial=0)).tolist()
     ranks = sorted({int(rank[k]) for k in lanes})
     each = max(len(lanes) // max(len(ranks), 1), 1)
     shown = set(ranks[: max(MOST_LANES // each, 1)])

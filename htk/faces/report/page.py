@@ -93,10 +93,9 @@ def _overview(report: Report) -> str:
             f'<tr><td><i class="{kind}"></i></td><td>{escape(share.name)}</td>'
             f"<td>{share.pct:.1f} %</td><td>{format_duration(share.pct / 100 * total_ns)}</td></tr>"
         )
-    unit = "a step" if verdict.step_ns else "the recording"
     return (
         f'<section class="card"><h2>Where the time goes</h2>'
-        f'<p class="doc">{verdict.gpu_note} Of {unit} ({format_duration(total_ns)}), '
+        f'<p class="doc">{verdict.gpu_note} Of {verdict.whole} ({format_duration(total_ns)}), '
         "mean over ranks.</p>"
         f'<div class="stack" role="img" aria-label="Shares of the time">{"".join(bars)}</div>'
         f'<div class="split"><table class="legend">{"".join(legend)}</table>'
@@ -118,10 +117,9 @@ def _causes(report: Report) -> str:
         )
     if not cards:
         return ""
-    whose = "a step" if verdict.step_ns else "the recording"
     note = (
-        f'<p class="doc">What {whose} gains without each cause, by replay, with its 90 % interval; '
-        "where nothing can be replayed the recorded time that shows it.</p>"
+        f'<p class="doc">What {verdict.unit} gains without each cause, by replay, with its 90 % '
+        "interval; where nothing can be replayed the recorded time that shows it.</p>"
     )
     return f'<h2>What to change first</h2>{note}<ol class="causes">{"".join(cards)}</ol>'
 

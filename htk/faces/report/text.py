@@ -63,11 +63,10 @@ def _shares(report: Report) -> list[str]:
 
 def _causes(report: Report) -> list[str]:
     verdict = report.verdict
-    whose = "a step" if verdict.step_ns else "the recording"
     lines = []
     for number, cause in enumerate(verdict.causes, 1):
         cost = cause.cost_in_words(verdict.total_ns)
-        gain = f" ({cost} of {whose})" if cost else ""
+        gain = f" ({cost} of {verdict.unit})" if cost else ""
         finding = escape_markdown(cause.finding)
         rest = escape_markdown(f"{cause.evidence}. Try: {cause.advice}.")
         lines.append(f"{number}. **{finding}**{gain}: {rest}")

@@ -113,6 +113,18 @@ class Verdict:
         return self.step_ns or self.window_ns
 
     @property
+    def unit(self) -> str:
+        """Return what the gains are of, in words."""
+        if self.served:
+            return "an iteration"
+        return "a step" if self.step_ns else "the recording"
+
+    @property
+    def whole(self) -> str:
+        """Return what the total is of, in words."""
+        return "the iterations" if self.served else self.unit
+
+    @property
     def on_host(self) -> bool:
         """Whether steps and shares describe the host, for want of GPU work."""
         return bool(self.gpu_note)
@@ -238,8 +250,8 @@ def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: in
 
 def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
     """Return what NCCL's own records, benchmarks and memory files tell without a profile."""
-    held: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
-    held = [record for record in held if record[0]]
+    counted: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
+    held = [record for record in counted if record[0]]
     died = post_mortem(trace)
     if not held and died is None:
         files = ", ".join(part.file for part in trace.files[:3])
@@ -338,10 +350,8 @@ def _next(
     shares: tuple[Share, ...], causes: tuple[FirstCause, ...], ranks: int, steps: int
 ) -> tuple[tuple[str, str], ...]:
     """Return the what-if of the first cause, the analyses behind all, and what is always wanted."""
-    first = next((c for c in causes if c.edit), None)
-    wanted = {}
-    if first is not None:
-        wanted[f"whatif PATH {first.edit}"] = f"a step without cause {causes.index(first) + 1}"
+    edits = [(number, cause.edit) for number, cause in enumerate(causes, 1) if cause.edit]
+    wanted = {f"whatif PATH {edit}": f"a step without cause {n}" for n, edit in edits[:1]}
     wanted |= {c.analysis: c.finding for c in causes}
     compute = next((s.pct for s in shares if s.name == "compute"), 0.0)
     if compute >= 50:

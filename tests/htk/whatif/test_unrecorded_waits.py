@@ -1,5 +1,6 @@
 """Waits for what was not recorded, taken out of a server's recording."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,21 @@ def test_a_small_server_end_to_end(tmp_path: Path) -> None:
     assert shared_by_two["tokens_per_s_per_gpu"] == pytest.approx(shared_by_two["tokens_per_s"] / 2)
     (moved,) = asked.change("hardware", "h100").run().to_pylist()
     assert moved["tpot_ns"] == pytest.approx(row["tpot_ns"] * 2000 / 3350, rel=0.05)
+
+
+def test_two_recordings_of_an_iteration_tell_what_one_does(tmp_path: Path) -> None:
+    """The second is replayed; tokens a second are of its iteration alone, not of both."""
+    alone = write_server(tmp_path / "alone" / "rank0.json")
+    write_server(tmp_path / "both" / "later.json")
+    earlier = json.loads(alone.read_text())
+    for event in earlier["traceEvents"]:
+        event["ts"] -= 60_000_000
+    (tmp_path / "both" / "earlier.json").write_text(json.dumps(earlier))
+    folders = (alone, tmp_path / "both")
+    rows = [whatif(open_trace(folder)).change("serving", "requests=2x").run() for folder in folders]
+    for column in ("tpot_ns", "tokens_per_s", "measured_step_time_ns"):
+        lone, both = (row.table[column][0].as_py() for row in rows)
+        assert both == pytest.approx(lone, rel=1e-6), column
 
 
 def served(shared: Path, name: str) -> Path:

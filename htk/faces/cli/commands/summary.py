@@ -75,8 +75,7 @@ def _causes(verdict: "Verdict") -> list[str]:
 
     if not verdict.causes:
         return []
-    whose = "a step" if verdict.step_ns else "the recording"
-    lines = [f"First causes (what {whose} gains without each, 90 % interval)"]
+    lines = [f"First causes (what {verdict.unit} gains without each, 90 % interval)"]
     if verdict.served:
         lines = ["What would gain most (of an iteration, for the same tokens; 90 % interval)"]
     for number, cause in enumerate(verdict.causes, 1):

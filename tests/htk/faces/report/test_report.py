@@ -26,6 +26,7 @@ from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.conftest import CHROMIUM, new_tab
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
+from tests.server_recording import write_server
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; set HTK_CHROMIUM")
 EVIL = "</script><img src=x onerror=alert(1)>`|`"
@@ -197,6 +198,21 @@ def test_the_map_of_whatifs(tmp_path: Path) -> None:
     text = page(report)
     assert text.count('<td class="won') + text.count('<td class="lost') > 5
     assert "Best case of each remedy alone" in text
+
+
+def test_a_server_has_its_own_changes_and_one_gpu_for_two_files(tmp_path: Path) -> None:
+    """Two recordings of a rank, a minute apart, are of one GPU."""
+    write_server(tmp_path / "later.json")
+    earlier = json.loads((tmp_path / "later.json").read_text())
+    for event in earlier["traceEvents"]:
+        event["ts"] -= 60_000_000
+    (tmp_path / "earlier.json").write_text(json.dumps(earlier))
+    report = gathered(open_trace(tmp_path), title="server", command="htk report server")
+    assert report.devices == "1 × NVIDIA A100-SXM4-80GB"
+    text = markdown(report)
+    assert "| serving requests=4x |" in text and "What-if map" not in text
+    assert "of an iteration): " in text
+    assert "Batch × sharding" not in page(report)
 
 
 def test_a_recording_without_gpu_work(tmp_path: Path) -> None:
