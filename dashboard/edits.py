@@ -228,7 +228,7 @@ def _text(name: str, label: str, hint: str, edits: dict[str, str]) -> Any:
 
 
 def _field(name: str, value: str, label: str, placeholder: str = "") -> Any:
-    """Return a field of text, and the place where it is said what is wrong with it."""
+    """Return a field of text, and the place where it is by_control what is wrong with it."""
     field = dmc.TextInput(
         id={"type": "edit", "name": name},
         value=value,
@@ -268,8 +268,8 @@ def edits_of(view: UrlState) -> Edits:
 
 def chosen(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
     """Return what the controls say."""
-    said = {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
-    return _joined(said)
+    by_control = {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
+    return _joined(by_control)
 
 
 def moved(search: str, ids: list[dict[str, str]], values: list[Any], saved: str) -> UrlState:

@@ -96,9 +96,9 @@ def _headline(visit: Visit) -> Any:
     if not _profiled(visit):
         return headlines.answering(_RECORDS, _said)(visit)
     verdict = _verdict(visit)
-    said: list[str] = []
+    details: list[str] = []
     if verdict.served:
-        first, said = parted_headline(verdict.headline)
+        first, details = parted_headline(verdict.headline)
     elif verdict.step_ns is None:
         first = f"{format_duration(verdict.window_ns)} recorded, no whole steps"
     else:
@@ -112,8 +112,8 @@ def _headline(visit: Visit) -> Any:
         first += "; nothing stands out"
     large = sorted(verdict.visible_shares, key=lambda share: -share.pct)[:4]
     words = ", ".join(f"{share.pct:.1f} % {share.name}" for share in large)
-    said += [f"of the time: {words}"] if words else []
-    lead = [html.P(sentence("; ".join(said)), className="lead")] if said else []
+    details += [f"of the time: {words}"] if words else []
+    lead = [html.P(sentence("; ".join(details)), className="lead")] if details else []
     return html.Div([html.H1(f"{first}."), *lead])
 
 
