@@ -17,10 +17,12 @@ from htk.traces.trace.coverage import coverage
 from htk.traces.trace.opening import Inputs, open_trace
 from htk.traces.trace.trace import Trace
 from htk.whatif.answer import Answer
+from htk.whatif.composed_edits import composed_edits, fixed_edits
 from htk.whatif.edited_job import edited_job
 from htk.whatif.edits import edit
 from htk.whatif.label import LABEL, TRAFFIC_LABEL
 from htk.whatif.predict import Baseline, apply_edits, baseline, ordered
+from htk.whatif.predictions import note_prediction, read_prediction
 from htk.whatif.rates import MFU
 from htk.whatif.representatives import representatives
 from htk.whatif.server_edits import NOT_TRIED
@@ -84,6 +86,7 @@ class WhatIf:
     wants_advice: bool = False
     others: tuple[tuple[Trace, float | None], ...] = ()
     shared: SharedBaseline = field(default_factory=SharedBaseline, repr=False, compare=False)
+    prior: tuple[tuple[str, str], ...] = ()  # edits of the prediction that this is a what-if of
 
     if not TYPE_CHECKING:  # a type checker knows the methods by name
 
@@ -95,7 +98,14 @@ class WhatIf:
     @property
     def stage(self) -> Baseline:
         """The recorded step, replayed without edits, and whether the replay is faithful."""
+        if not self.prior and (predicted := read_prediction(self.trace)) is not None:
+            raise UsageError(f"{predicted}: ask the recording, or htk whatif of this prediction")
         return self.shared.of(self.trace, self.others)
+
+    @property
+    def all_edits(self) -> tuple[tuple[str, str], ...]:
+        """The edits of the recording: those of a prediction, and these of it."""
+        return composed_edits(self.prior, self.edits) if self.prior else self.edits
 
     def calibrate_with(self, trace: Trace | Inputs, ratio: float | None = None) -> "WhatIf":
         """Return the what-if calibrated with one more recording of the job at another batch.
@@ -250,11 +260,13 @@ class WhatIf:
 
     def answers(self) -> list[Answer]:
         """Return the predictions as objects, one for each combination of edits."""
+        if self.wants_advice and self.prior:
+            raise UsageError("recommendations are of a recording: this is a prediction")
         if self.wants_advice:
             return recommended(self.stage, self.measured_step_ns)
-        if not self.edits and not self.sweeps:
+        if not self.all_edits and not self.sweeps:
             return bounds(self.stage, self.measured_step_ns)
-        return swept(self.stage, self.edits, self.sweeps, self.measured_step_ns)
+        return swept(self.stage, self.edits, self.sweeps, self.measured_step_ns, self.prior)
 
     def run(self) -> Result:
         """Return the predicted step for each combination of edits, with 50 % and 90 % intervals.
@@ -277,7 +289,7 @@ class WhatIf:
             facts["rows"] = rows_are
         answered = any(a.step_ns is not None for a in answers)
         if self.stage.memory is not None and answered:
-            facts["largest_batch_that_fits"] = memory_edge(self.stage, self.edits)
+            facts["largest_batch_that_fits"] = memory_edge(self.stage, self.all_edits)
         table = rows(answers, self.terms)
         if table["mfu_pct"].null_count < table.num_rows:
             facts["mfu"] = MFU
@@ -285,13 +297,15 @@ class WhatIf:
 
     @property
     def _shown(self) -> str | None:
-        """Describe the rows where no edit does."""
+        """Describe the rows where edits do not tell all of them."""
+        if self.prior:
+            return "the prediction's edits are among these; changes are from its recording"
         if self.wants_advice:
             but = ", without what needs all ranks" if self.shared.of_few else ""
             if self.stage.served is not None:
                 but += f"; not tried: {NOT_TRIED}"
             return f"what can be changed, largest gain for its uncertainty first{but}"
-        if self.edits or self.sweeps:
+        if self.all_edits or self.sweeps:
             return None
         but = ", but those that need all ranks" if self.shared.of_few else ""
         return f"what could be won at most, each cause alone{but}"
@@ -304,7 +318,7 @@ class WhatIf:
         True
         """
         self._needs_all("what each rank sends")
-        edits = ordered(self.edits)
+        edits = ordered(self.all_edits)
         edited, job = None, None
         if edits and not self.stage.refused:
             job = edited_job(self.stage.job, edits)
@@ -334,7 +348,9 @@ class WhatIf:
                 "this recording waits for work that was not recorded, which predictions leave out:"
                 " no trace of it can be written"
             )
-        written = write_predicted(self.trace, self.stage, self.edits, Path(folder))
+        edits = ordered(self.all_edits)
+        written = write_predicted(self.trace, self.stage, edits, Path(folder))
+        note_prediction(self.trace, fixed_edits(self.stage.job, edits), Path(folder))
         return [trace_file.file for trace_file in written]
 
 
@@ -348,7 +364,15 @@ def whatif(trace: Trace | Inputs) -> WhatIf:
     >>> htk.whatif("sample").network(bandwidth=2).run().shape[0]
     1
     """
-    return WhatIf(_opened(trace))
+    return start_whatif(_opened(trace))
+
+
+def start_whatif(trace: Trace) -> WhatIf:
+    """Return a what-if of a recording; of a prediction, one of its recording with its edits."""
+    predicted = read_prediction(trace)
+    if predicted is None:
+        return WhatIf(trace)
+    return WhatIf(predicted.open_recording(), prior=predicted.edits)
 
 
 def _opened(trace: Trace | Inputs) -> Trace:

@@ -52,3 +52,10 @@ def on_or_off(value: str, what: str) -> bool:
 def switched_on(value: str, what: str) -> None:
     if value != "on":
         raise UsageError(f"{what} {value!r}: it can only be on")
+
+
+def multiplied(value: str, times: float) -> str:
+    """Return '4x' of '2x' and '128' of '64' for twice as much; of 'global=64' 'global=128'."""
+    name, mark, number = value.rpartition("=")
+    unit = "x" if number.endswith("x") else ""
+    return f"{name}{mark}{factor(number, name or 'value') * times:.12g}{unit}"

@@ -33,6 +33,8 @@ _TIME = re.compile(rb'("ts"\s*:\s*)"?-?[\d.eE+]+"?')
 _LENGTH = re.compile(rb'("dur"\s*:\s*)"?-?[\d.eE+]+"?')
 _ON_THREADS = ("cpu_ops", "launches", "python_calls", "overheads")
 _STREAM = re.compile(rb'("(?:tid|stream)"\s*:\s*)"?\d+"?')
+_DIMS = re.compile(rb'("Input Dims"\s*:\s*)\[[\[\]\d,\s]*\]')
+_RESHAPING = frozenset({"batch", "seq", "tp", "sp", "cp", "ep", "serving", "replace"})
 _NEW_STREAM = 9000  # what an edit adds stands on a stream of its own
 
 
@@ -42,7 +44,9 @@ def write_predicted(
     """Return one file for each rank's file, under the recorded file's name."""
     if start.refused:
         raise UsageError(f"nothing to write: {start.gate.verdict}")
-    edited, after = apply_edits(start, ordered(edits))
+    asked = ordered(edits)
+    edited, after = apply_edits(start, asked)
+    is_reshaped = not _RESHAPING.isdisjoint(name for name, _ in asked)
     graph = start.graph
     cycles = None if graph.cycle is None else [graph.cycle]
     chosen = trace if graph.step is None else trace.sel(steps=[graph.step], cycles=cycles)
@@ -51,6 +55,7 @@ def write_predicted(
     written = []
     for part, name in zip(parts, target_names(parts), strict=True):
         moved = _Moved.of(trace, chosen, part, start, edited, after)
+        moved.is_reshaped = is_reshaped
         target = folder / name
         written.append(write(sources[part.file], target, lambda _, value: value, moved.event))
     return written
@@ -67,6 +72,7 @@ class _Moved:
     restreamed: Mask  # on the new stream from now on
     base_ns: int
     added: list[bytes]
+    is_reshaped: bool = False  # operators work on other shapes than were recorded
 
     @classmethod
     def of(
@@ -104,6 +110,8 @@ class _Moved:
                 text = _LENGTH.sub(rb"\g<1>" + _us(int(self.length[row])), text, count=1)
             if self.restreamed[row]:
                 text = _STREAM.sub(rb"\g<1>" + str(_NEW_STREAM).encode(), text)
+        if self.is_reshaped:
+            text = _DIMS.sub(rb"\g<1>[]", text)
         if self.added:
             text, self.added = b",\n".join([*self.added, text]), []
         return text

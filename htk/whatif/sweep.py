@@ -7,6 +7,7 @@ import numpy as np
 
 from htk.base.errors import UsageError
 from htk.whatif.answer import Answer
+from htk.whatif.composed_edits import composed_edits
 from htk.whatif.edited_job import edited_job
 from htk.whatif.label import SHARDINGS
 from htk.whatif.memory import after
@@ -57,13 +58,17 @@ def swept(
     fixed: Sequence[tuple[str, str]],
     over: Sequence[tuple[str, Sequence[str]]],
     measured_ns: int | None = None,
+    prior: Edits = (),
 ) -> list[Answer]:
-    """Return every combination of the values of one or more edits, edges and knees marked."""
+    """Return every combination of the values of one or more edits, edges and knees marked.
+
+    `prior`: of the prediction that they change.
+    """
     check_once([name for name, _ in (*fixed, *over)])
-    combinations: list[Edits] = [tuple(fixed)]
+    combinations: list[Edits] = [composed_edits(prior, fixed)]
     for name, listed in over:
         values = SHARDINGS if (name, *listed) == ("sharding", "all") else listed
-        combinations = [(*c, (name, value)) for c in combinations for value in values]
+        combinations = [composed_edits(c, [(name, v)]) for c in combinations for v in values]
     if len(combinations) == 1:
         return [predict(start, combinations[0], measured_ns)]
     return marked([tried(start, c, measured_ns) for c in combinations])

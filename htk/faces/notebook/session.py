@@ -70,9 +70,9 @@ class Session(Questions, Trace):
         >>> answer.shape[0]
         1
         """
-        from htk.whatif.api import WhatIf
+        from htk.whatif.api import start_whatif
 
-        return WhatIf(self)
+        return start_whatif(self)
 
     def timeline(self) -> Any:
         """Return a notebook widget: all events on a timeline to zoom and search."""

@@ -127,7 +127,7 @@ def command(
     from htk.faces.cli.commands.common import opened
     from htk.physics.site_rates import NO_SITE
     from htk.planning.sites.own_site import site_in_use
-    from htk.whatif.api import WhatIf
+    from htk.whatif.api import start_whatif
     from htk.whatif.table import Terms
     from htk.whatif.text import show
 
@@ -138,7 +138,10 @@ def command(
     paths, beside = _recordings(paths, others)
     failures = {"--gpu-mtbf": gpu_mtbf, "--restart": restart, "--checkpoint": checkpoint}
     terms = Terms(price, run_tokens, watts, *(_seconds(f, t) for f, t in failures.items()))
-    asked = WhatIf(opened(paths, arguments), fixed, over, anchor, terms, recommend)
+    asked = replace(
+        start_whatif(opened(paths, arguments)),
+        edits=fixed, sweeps=over, measured_step_ns=anchor, terms=terms, wants_advice=recommend,
+    )  # fmt: skip
     if of_few:
         asked = asked.representatives()
     here = site_in_use(site)
