@@ -22,7 +22,8 @@ from bench.reach import measured
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import open_trace
-from htk.whatif.predict import baseline, predict
+from htk.whatif.baseline import baseline
+from htk.whatif.predict import predict
 from htk.whatif.representatives import representatives
 
 _Z90 = 1.645

@@ -16,7 +16,8 @@ from htk.base.errors import HtkError, MissingTable, UnknownFormat, UsageError
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
 from htk.whatif.answer import Answer
-from htk.whatif.predict import Baseline, baseline
+from htk.whatif.baseline import baseline
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.sweep import BOUNDS, tried
 
 EDITS = (

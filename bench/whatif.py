@@ -27,9 +27,12 @@ from bench.repeated_step import repeated
 from htk.quantities.graph.build import READS, build
 from htk.quantities.graph.replay import replay
 from htk.traces.trace.opening import open_trace
+from htk.whatif.baseline import baseline
 from htk.whatif.contention import settled
+from htk.whatif.edited_step import apply_edits
 from htk.whatif.edits import edit
-from htk.whatif.predict import Baseline, apply_edits, baseline, predict
+from htk.whatif.predict import predict
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.sweep import swept
 from htk.whatif.uncertainty import SITE
 

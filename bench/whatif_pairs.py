@@ -23,7 +23,9 @@ from htk.base.errors import UsageError
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.predict import Baseline, baseline, predict
+from htk.whatif.baseline import baseline
+from htk.whatif.predict import predict
+from htk.whatif.recorded_step import Baseline
 
 PAGE = Path(__file__).parents[1] / "docs/whatif_scorecard.md"
 BASE = Config(

@@ -14,8 +14,8 @@ from htk.dashboard import plots
 from htk.planning.plan.search import STRATEGIES
 from htk.quantities.graph.build import Graph
 from htk.whatif.api import WhatIf
+from htk.whatif.edited_step import apply_edits, ordered
 from htk.whatif.label import BATCHES, SHARDINGS
-from htk.whatif.predict import apply_edits, ordered
 from htk.whatif.text import in_words
 
 _KINDS = ("compute", "comm", "memory")  # as the graph numbers them

@@ -17,7 +17,8 @@ from htk.recording.simulate.job import simulate
 from htk.recording.simulate.program import programs
 from htk.recording.simulate.schedule import Schedule
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.predict import Baseline, baseline
+from htk.whatif.baseline import baseline
+from htk.whatif.recorded_step import Baseline
 
 _EFFICIENCY, _NETWORK = 0.15, 0.30
 

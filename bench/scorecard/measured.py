@@ -14,7 +14,8 @@ from bench.scorecard.rows import Pair, Row
 from bench.scorecard.score import Prediction, predicted
 from htk.base.errors import HtkError
 from htk.whatif.edits import EDITS
-from htk.whatif.predict import Baseline, predict
+from htk.whatif.predict import predict
+from htk.whatif.recorded_step import Baseline
 
 _ROUNDS = 4
 _FEW = 50  # pairs of a kind: so many are no sample

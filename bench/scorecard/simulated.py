@@ -17,7 +17,8 @@ from bench.scorecard.score import Prediction, predicted
 from htk.base.errors import HtkError
 from htk.recording.simulate.instructions import Do, RankProgram
 from htk.whatif.edits import EDITS
-from htk.whatif.predict import Baseline, predict
+from htk.whatif.predict import predict
+from htk.whatif.recorded_step import Baseline
 
 MODELS = (
     {"model": "gpt3-126m", "seq": 1024},

@@ -17,13 +17,15 @@ from htk.traces.trace.coverage import coverage
 from htk.traces.trace.opening import Inputs, open_trace
 from htk.traces.trace.trace import Trace
 from htk.whatif.answer import Answer
+from htk.whatif.baseline import baseline
 from htk.whatif.composed_edits import composed_edits, fixed_edits
 from htk.whatif.edited_job import edited_job
+from htk.whatif.edited_step import apply_edits, ordered
 from htk.whatif.edits import edit
 from htk.whatif.label import LABEL, TRAFFIC_LABEL
-from htk.whatif.predict import Baseline, apply_edits, baseline, ordered
 from htk.whatif.predictions import note_prediction, read_prediction
 from htk.whatif.rates import MFU
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.representatives import representatives
 from htk.whatif.server_edits import NOT_TRIED
 from htk.whatif.sweep import bounds, memory_edge, recommended, swept

@@ -16,15 +16,19 @@ def launch_bound(edited: StepModel, here: int) -> bool:
 
 
 def find_host_share(edited: StepModel, here: int) -> float:
-    """Return how much of a slowdown of the host the step follows, from 0 to 1."""
+    """Return how much of a slowdown of the host the step follows, from 0 to 1.
+
+    Time that edits add to the step as a whole is taken to follow as the rest does.
+    """
+    added = sum(edited.added.values())
     on_cpu, slower = edited.graph.rows_of("call", "host_gap", "handover"), edited.weight.copy()
     now = slower[on_cpu]
     slower[on_cpu] = now + np.rint(np.maximum(now, 0) * _SLOWER_HOST).astype(np.int64)
     wraps = edited.wrap_weight.copy()
     between = edited.graph.wraps_into_calls
-    wraps[between] = np.rint(wraps[between] * (1 + _SLOWER_HOST))
+    wraps[between] += np.rint((wraps[between] - added) * _SLOWER_HOST).astype(np.int64)
     moved = replayed_period(edited.graph, slower, wraps) - here
-    return float(np.clip(moved / max(_SLOWER_HOST * here, 1.0), 0.0, 1.0))
+    return float(np.clip(moved / max(_SLOWER_HOST * (here - added), 1.0), 0.0, 1.0))
 
 
 def under_a_wave(edited: StepModel, each: float) -> bool:

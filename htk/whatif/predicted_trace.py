@@ -26,7 +26,8 @@ from htk.quantities.graph.build import Graph
 from htk.quantities.graph.replay import Replay
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.trace import Trace
-from htk.whatif.predict import Baseline, apply_edits, ordered
+from htk.whatif.edited_step import apply_edits, ordered
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
 
 _TIME = re.compile(rb'("ts"\s*:\s*)"?-?[\d.eE+]+"?')

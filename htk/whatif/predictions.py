@@ -33,10 +33,10 @@ class Prediction:
         """Return the recording; raise UsageError where it is not there as it was."""
         names = [name for name, _ in self.files]
         try:
-            found = {name: source.identity for name, source in sources_of(names).items()}
+            now = {name: source.identity for name, source in sources_of(names).items()}
         except TraceError as error:
             raise UsageError(f"{self}, which a what-if needs: {error}") from error
-        if found != dict(self.files):
+        if now != dict(self.files):
             raise UsageError(f"{self}, which has changed since: write the prediction anew")
         return open_trace(names)
 

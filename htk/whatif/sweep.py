@@ -9,9 +9,11 @@ from htk.base.errors import UsageError
 from htk.whatif.answer import Answer
 from htk.whatif.composed_edits import composed_edits
 from htk.whatif.edited_job import edited_job
+from htk.whatif.edited_step import check_once, ordered
 from htk.whatif.label import SHARDINGS
 from htk.whatif.memory import after
-from htk.whatif.predict import INDISTINGUISHABLE, Baseline, check_once, ordered, predict, refused
+from htk.whatif.predict import INDISTINGUISHABLE, predict, refused
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.server_edits import server_actions
 
 Edits = tuple[tuple[str, str], ...]

@@ -34,7 +34,7 @@ from htk.whatif.contention import settled
 from htk.whatif.edit_uncertainty import accumulated
 from htk.whatif.left_out_ranks import follow
 from htk.whatif.missing_ranks import late, prompt
-from htk.whatif.predict import Baseline
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.representatives import representatives
 from htk.whatif.step_model import StepModel, step_model
 from htk.whatif.unrecorded_waits import without_unrecorded_waits

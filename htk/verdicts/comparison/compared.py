@@ -10,7 +10,8 @@ from htk.base.errors import HtkError
 from htk.verdicts.comparison.causes import ChangeCause, changed_work
 from htk.verdicts.comparison.parts import with_parts
 from htk.verdicts.comparison.recorded_work import RecordedWork, recorded_work
-from htk.whatif.predict import Baseline, baseline
+from htk.whatif.baseline import baseline
+from htk.whatif.recorded_step import Baseline
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from htk.quantities.graph.replay import NEVER, replayed_period
 from htk.verdicts.comparison.causes import MORE_NS, SHARE, ChangeCause
 from htk.whatif.contention import settled
 from htk.whatif.data_loading import stalled_ns
-from htk.whatif.predict import Baseline
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
 
 _MOST_OF_IT = 0.5  # of the time of calls: then they did not wait before

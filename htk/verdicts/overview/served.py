@@ -16,7 +16,8 @@ from htk.physics.detected import common_device
 from htk.traces.trace.trace import Trace
 from htk.verdicts.overview.parts import FirstCause
 from htk.whatif.answer import Answer
-from htk.whatif.predict import Baseline, baseline
+from htk.whatif.baseline import baseline
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.sweep import recommended
 
 _MOST_ACTIVITIES = 300_000  # of a recording that is replayed for its summary

@@ -26,8 +26,8 @@ from htk.planning.sites.site import (
     step_factor,
 )
 from htk.traces.trace.trace import Trace
+from htk.whatif.baseline import baseline
 from htk.whatif.network_tiers import link_tier
-from htk.whatif.predict import baseline
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
 

@@ -9,7 +9,8 @@ from typing import Any
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.predict import Baseline, baseline
+from htk.whatif.baseline import baseline
+from htk.whatif.recorded_step import Baseline
 
 JOBS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from htk.whatif.bound_by import launch_bound, under_a_wave
+from htk.whatif.bound_by import find_host_share, launch_bound, under_a_wave
 from tests.htk.whatif.small_step_model import Act, period, small_model
 
 STEP = tuple(Act(f"mm {n}", 100_000, blocks=blocks) for n, blocks in enumerate((0.5, 0.6, 4.0)))
@@ -34,3 +34,14 @@ def test_products_that_do_not_fill_the_gpu_once(each: float, few: bool) -> None:
 
 def test_without_blocks_nothing_is_said() -> None:
     assert not under_a_wave(small_model((Act("mm", 100_000),)), 1.0)
+
+
+@pytest.mark.parametrize("host_ns", [0, 500_000])
+def test_time_that_an_edit_adds_to_the_step_follows_the_host_as_the_rest_does(host_ns: int) -> None:
+    model = small_model(STEP)
+    on_cpu = model.graph.edges("call", "host_gap", "handover")
+    model = replace(model, weight=np.where(on_cpu, host_ns, model.weight))
+    longer = model.add_step_time("micro-batches", 3 * period(model))
+    shares = [find_host_share(m, period(m)) for m in (model, longer)]
+    assert shares[1] == pytest.approx(shares[0], abs=0.02)
+    assert launch_bound(longer, period(longer)) is bool(host_ns)

@@ -6,8 +6,9 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.quantities.graph.build import build
+from htk.whatif.baseline import baseline
 from htk.whatif.curves import Curves, Recorded, curves
-from htk.whatif.predict import baseline, predict
+from htk.whatif.predict import predict
 from htk.whatif.step_model import StepModel, step_model
 from tests.htk.quantities.graph.small_step import step_tables
 

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from htk.base.errors import UsageError
 from htk.faces.cli.commands.whatif import EDIT_HELP
+from htk.whatif.baseline import baseline
 from htk.whatif.edits import EDITS
-from htk.whatif.predict import Baseline, baseline, predict
+from htk.whatif.predict import predict
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.sweep import bounds, swept
 from tests.htk.quantities.graph.small_step import PERIOD, step_tables
 

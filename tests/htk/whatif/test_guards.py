@@ -8,9 +8,10 @@ import pytest
 from htk.physics.detected import detected
 from htk.quantities.graph.replay import NEVER, replay
 from htk.whatif import predict as predicting
+from htk.whatif.baseline import baseline
 from htk.whatif.edits import replace as kernels
 from htk.whatif.guards import RecordedLoad, violated
-from htk.whatif.predict import baseline, predict
+from htk.whatif.predict import predict
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel
 from tests.htk.quantities.graph.small_step import step_tables

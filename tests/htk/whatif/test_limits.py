@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from htk.whatif.limits import step_limits
+from htk.physics.training_job import TrainingJob
+from htk.whatif.limits import step_limits, work_limits
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.answers import answer
 from tests.htk.whatif.small_step_model import Act, small_model
@@ -43,3 +44,29 @@ def test_intervals_end_at_limits_but_hold_the_answer() -> None:
     assert low is not None and high is not None and low < step < high
     assert replace(free, limits=(step - 1, step + 1)).interval(2.0) == (step - 1, step + 1)
     assert replace(free, limits=(step + 9, step - 9)).interval(2.0) == (step, step)
+
+
+JOB = TrainingJob(
+    ranks=8, tensor=1, context=1, micro_batch=4.0, micro_batches=2.0, seq=1024.0, pipeline=1
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "names", "least", "most"),
+    [
+        ({"micro_batch": 8.0}, "batch", 0.99, 2.2),
+        ({"micro_batch": 2.0}, "batch", 0.45, 1.1),
+        ({"seq": 2048.0}, "seq", 0.99, 4.4),
+        ({"tensor": 4}, "tp", 0.225, 1.1),
+        ({"tensor": 2, "micro_batch": 8.0}, "tp batch", 0.45, 2.2),
+        ({"micro_batches": 1.0}, "accumulation", 0.45, 1.1),
+        ({"tensor": 4}, "tp world", 0.0, math.inf),
+        ({"micro_batch": None}, "batch", 0.0, math.inf),
+    ],
+)
+def test_work_bounds_a_step(
+    changed: dict[str, float], names: str, least: float, most: float
+) -> None:
+    """By hand: 0.1 for caches, 0.01 for runs, and three times what is sent."""
+    low, high = work_limits(JOB, replace(JOB, **changed), names.split(), 1000, 20)  # type: ignore[arg-type]
+    assert (low, high) == (pytest.approx(1000 * least), pytest.approx(1000 * most + 60))

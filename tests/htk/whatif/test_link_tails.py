@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from htk.traces.trace.opening import open_trace
+from htk.whatif.baseline import baseline
 from htk.whatif.link_tails import highest, slowest_link
-from htk.whatif.predict import Baseline, baseline, predict
+from htk.whatif.predict import predict
+from htk.whatif.recorded_step import Baseline
 from tests.htk.whatif.simulated_job import step_ns, written
 
 UNEVEN = {"noise": 0.1, "inter_gbps": 25.0, "micro_batch": 2, "steps": 5}

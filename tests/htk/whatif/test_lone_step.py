@@ -13,7 +13,8 @@ from htk.faces.cli.main import run
 from htk.quantities.graph.build import steps_at_hand
 from htk.traces.trace.opening import open_trace
 from htk.whatif.answer import Answer
-from htk.whatif.predict import baseline, predict
+from htk.whatif.baseline import baseline
+from htk.whatif.predict import predict
 from tests.htk.whatif.simulated_job import step_ns, written
 
 JOBS: tuple[dict[str, object], ...] = (

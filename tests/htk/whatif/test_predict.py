@@ -5,7 +5,9 @@ import math
 import pytest
 
 from htk.whatif.answer import Answer
-from htk.whatif.predict import Baseline, baseline, predict
+from htk.whatif.baseline import baseline
+from htk.whatif.predict import predict
+from htk.whatif.recorded_step import Baseline
 from tests.htk.quantities.graph.small_step import step_tables
 
 

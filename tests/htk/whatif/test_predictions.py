@@ -7,7 +7,6 @@ import pytest
 from htk.base.errors import UsageError
 from htk.traces.trace.opening import open_trace
 from htk.whatif.api import WhatIf, whatif
-from htk.whatif.composed_edits import composed_edits
 from tests.htk.whatif.simulated_job import written
 
 JOB = {"nodes": 1, "layers": 2, "micro_batch": 4, "accumulation": 2, "steps": 3, "stacks": False}
@@ -96,10 +95,3 @@ def test_a_recording_that_changed_is_refused(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(UsageError, match="which a what-if needs"):
         whatif(str(tmp_path / "predicted"))
-
-
-def test_edits_that_do_not_compose_are_refused() -> None:
-    with pytest.raises(UsageError, match="give both at once"):
-        composed_edits([("network", "bandwidth=2x")], [("network", "inter_gbps=25")])
-    with pytest.raises(UsageError, match="give a factor"):
-        composed_edits([("pp", "2")], [("accumulation", "8")])

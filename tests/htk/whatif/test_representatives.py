@@ -16,7 +16,8 @@ from htk.quantities.graph.nodes import collective_rows
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
 from htk.whatif.api import whatif
-from htk.whatif.predict import baseline, predict
+from htk.whatif.baseline import baseline
+from htk.whatif.predict import predict
 from htk.whatif.representatives import _Calls, _chosen, _followers, _roles, representatives
 from tests.htk.whatif.seven_ranks import US, write_seven
 from tests.htk.whatif.simulated_job import written

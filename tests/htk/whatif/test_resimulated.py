@@ -15,9 +15,11 @@ from htk.quantities.graph.build import build
 from htk.quantities.graph.exposed import exposed_and_idle
 from htk.recording.simulate.times import Gemm, Times
 from htk.traces.trace.opening import open_trace
+from htk.whatif.baseline import baseline
 from htk.whatif.edit_uncertainty import DISTANCE
 from htk.whatif.edits import batch, seq
-from htk.whatif.predict import Baseline, baseline, predict
+from htk.whatif.predict import predict
+from htk.whatif.recorded_step import Baseline
 from tests.htk.whatif.simulated_job import step_ns, written
 
 # GPUs of unequal speed, two of eight of them recorded.

@@ -8,8 +8,8 @@ import pytest
 
 from htk.base.schema import DERIVED
 from htk.traces.trace.opening import open_trace
+from htk.whatif.baseline import baseline
 from htk.whatif.edits import replace
-from htk.whatif.predict import baseline
 from htk.whatif.rms_norms import rms_norms
 from tests.htk.whatif.small_step_model import Act, KnownFacts, period, small_model
 

@@ -6,8 +6,9 @@ from htk.base.errors import UsageError
 from htk.traces.trace.opening import open_trace
 from htk.whatif import sweep
 from htk.whatif.answer import Answer
-from htk.whatif.predict import Baseline, baseline
+from htk.whatif.baseline import baseline
 from htk.whatif.predict import predict as answered
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.sweep import (
     LAST_LAUNCH_BOUND,
     LAST_THAT_FITS,

@@ -7,8 +7,8 @@ import pytest
 
 from htk.base.columns.coded_texts import CodedTexts
 from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.whatif.baseline import baseline
 from htk.whatif.edits import batch
-from htk.whatif.predict import baseline
 from htk.whatif.tiles import rounds
 from tests.htk.whatif.small_step_model import Act, length, small_model
 

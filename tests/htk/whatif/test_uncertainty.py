@@ -11,7 +11,10 @@ from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import open_trace
 from htk.whatif.answer import Answer
-from htk.whatif.predict import Baseline, apply_edits, baseline, ordered, predict
+from htk.whatif.baseline import baseline
+from htk.whatif.edited_step import apply_edits, ordered
+from htk.whatif.predict import predict
+from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
 from htk.whatif.uncertainty import at_least
 from tests.htk.whatif.small_step_model import Act, comm, small_model

@@ -17,7 +17,8 @@ from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.job import simulate
 from htk.recording.simulate.plants import Plants
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.predict import baseline, predict
+from htk.whatif.baseline import baseline
+from htk.whatif.predict import predict
 from tests.htk.recording.simulate.reading import read
 
 SMALL = Config(

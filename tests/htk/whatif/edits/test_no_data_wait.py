@@ -7,8 +7,9 @@ import pytest
 from htk.base.errors import UsageError
 from htk.recording.simulate.host import SimulatedHost
 from htk.traces.trace.opening import open_trace
+from htk.whatif.baseline import baseline
 from htk.whatif.edits import no_data_wait
-from htk.whatif.predict import baseline, predict
+from htk.whatif.predict import predict
 from tests.htk.whatif.simulated_job import step_ns, written
 from tests.htk.whatif.small_step_model import Act, small_model
 

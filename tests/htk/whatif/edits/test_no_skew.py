@@ -7,8 +7,9 @@ import pytest
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import open_trace
+from htk.whatif.baseline import baseline
 from htk.whatif.edits import network, no_skew
-from htk.whatif.predict import baseline, predict
+from htk.whatif.predict import predict
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 

@@ -1,0 +1,67 @@
+"""Make what answers start from: the steadiest step, replayed, and further recordings beside it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from htk.base.core.humanize import format_duration
+from htk.physics.site_rates import NO_SITE, SiteByGpu
+from htk.quantities.graph.fidelity import gated
+from htk.quantities.graph.gate import UNMARKED
+from htk.whatif.curves import Recorded, curves
+from htk.whatif.edited_step import apply_edits
+from htk.whatif.kept_memory import KeptMemory
+from htk.whatif.recorded_step import Baseline
+from htk.whatif.served_iteration import of_server, refuse_captures
+from htk.whatif.step_model import step_model
+from htk.whatif.unrecorded_waits import without_unrecorded_waits
+
+
+def baseline(
+    tables: Mapping[str, pa.Table],
+    others: Sequence[tuple[Mapping[str, pa.Table], float | None]] = (),
+    site: SiteByGpu = NO_SITE,
+) -> Baseline:
+    """Return the recorded step that answers start from.
+
+    `others`: recordings of the same job at other batches, with those where known; `site`: rates
+    that the site measured of its GPUs.
+    """
+    refuse_captures(tables["annotations"])
+    kept = KeptMemory(tables["kernels"].num_rows)
+    tables, unrecorded_ns = without_unrecorded_waits(tables)
+    graph, replayed, judged = gated(tables)
+    if of_server(tables) is not None:
+        remarks = tuple(remark for remark in judged.remarks if remark != UNMARKED)
+        judged = replace(judged, remarks=remarks)
+    if unrecorded_ns:
+        remark = f"{format_duration(unrecorded_ns)} of waiting for unrecorded work are left out"
+        judged = replace(judged, remarks=(*judged.remarks, remark))
+    model = step_model(tables, graph, site)
+    start = Baseline(tables, model, replayed, judged, None, unrecorded_ns, kept)
+    if not others or start.refused:
+        return start
+    return _calibrated(replace(start, curves=curves(start.model, start.contention, others)))
+
+
+def _calibrated(start: Baseline) -> Baseline:
+    """Return the baseline with how much the fitted step misses of each recorded one."""
+    assert start.curves is not None
+    off = {recording.count: _off(start, recording) for recording in start.curves.counted}
+    start = replace(start, curves=replace(start.curves, off=off))
+    assert start.curves is not None
+    missed = {
+        recording.ratio: _off(start, recording) - start.curves.off_ns(recording.count)
+        for recording in start.curves.recorded
+    }
+    return replace(start, curves=replace(start.curves, missed=missed))
+
+
+def _off(start: Baseline, recording: Recorded) -> float:
+    """Return the step time of a recording less the prediction for its batch and number of
+    micro-batches, in ns."""
+    both = (("batch", recording.ratio), ("accumulation", recording.count))
+    _, replayed = apply_edits(start, tuple((n, f"{times:.9f}x") for n, times in both if times != 1))
+    change = replayed.period_ns - start.replayed.period_ns
+    return float(recording.period_ns - start.step_ns - change)

@@ -1,0 +1,80 @@
+"""The recorded step with edits applied, and its replay."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from htk.base.errors import UsageError
+from htk.quantities.graph.replay import Replay
+from htk.whatif.contention import settled
+from htk.whatif.curves import counted, fitted
+from htk.whatif.edit_uncertainty import accumulated_together, distance
+from htk.whatif.edited_job import with_own_batch
+from htk.whatif.edits import EDITS, REPEATABLE, edit
+from htk.whatif.edits.sharding import strategy
+from htk.whatif.from_one_rank import placed
+from htk.whatif.left_out_ranks import follow
+from htk.whatif.missing_ranks import late, prompt
+from htk.whatif.recorded_step import Baseline
+from htk.whatif.step_model import StepModel
+
+
+def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the edits in the order in which they are applied, with strategies by htk's names."""
+    names = [e.NAME for e in EDITS]
+    for name, _ in edits:
+        edit(name)
+    check_once([name for name, _ in edits])
+    by_our_names = [(n, strategy(v) if n == "sharding" else v) for n, v in edits]
+    return tuple(sorted(by_our_names, key=lambda pair: names.index(pair[0])))
+
+
+def check_once(names: Sequence[str]) -> None:
+    """Refuse an edit that is asked for twice: the second would overrule the first."""
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1 and name not in REPEATABLE:
+            raise UsageError(f"{name} is given {names.count(name)} times; give it once")
+
+
+def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[StepModel, Replay]:
+    """Return the step after the edits, which are in their order, and its replay."""
+    asked = with_own_batch(start.job, asked)
+    model = placed(start.model, dict(asked).get("world", ""))
+    before = edited = prompt(model, start.waits)
+    recorded = np.ones(1) if start.curves is None else start.curves.ratios
+    for name, value in asked:
+        after = edit(name).apply(edited.fresh(), value)
+        if start.curves is not None and start.curves.recorded and name == "batch":
+            after = fitted(after, start.curves, find_micro_batch(start, asked))
+        if start.curves is not None and start.curves.off and name == "accumulation":
+            after = counted(after, start.curves, find_count(start, asked))
+        if name != "seq" or "batch" not in dict(asked):  # else both are one change of tokens
+            before = edited
+        far = distance(before, after, recorded)
+        edited = accumulated_together(before, edited, after, name, far)
+    edited = late(edited, start.model, start.waits)
+    if start.left_out is not None:
+        edited = follow(edited, start.model)
+    if start.waits.any():
+        edited = edited.with_assumption(
+            "ranks are not recorded: in their collectives, time beyond the pace of the fastest "
+            "tenth is taken for waiting; it may be transfer"
+        )
+    return settled(edited, start.contention, start.concurrent_share)
+
+
+def find_micro_batch(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
+    """Return the micro-batch over the recorded one."""
+    value = dict(asked).get("batch")
+    return 1.0 if value is None else edit("batch").apply(start.model, value).activation_scale
+
+
+def find_count(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
+    """Return the number of micro-batches over the recorded one."""
+    values = dict(asked)
+    if "accumulation" not in values or start.curves is None or not start.curves.counted:
+        return 1.0
+    model = start.model
+    if "batch" in values:
+        model = edit("batch").apply(model, values["batch"])
+    return edit("accumulation").apply(model, values["accumulation"]).samples / model.samples
