@@ -166,11 +166,6 @@ class Decoder:
         )
 
     @property
-    def layer_matrices(self) -> int:
-        """Return the matrix parameters of the average layer."""
-        return self.matrices // self.layers
-
-    @property
     def idle_parameters(self) -> int:
         """Return the parameters of the experts that a token does not use."""
         idle = (self.experts - self.active_experts) * self.expert_parameters

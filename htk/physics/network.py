@@ -113,13 +113,6 @@ def usual_adapters(gpu: Gpu | None, node: int) -> float | None:
     return None if gpu is None else 1 / (ACHIEVED * gpu.scale_out_gbps * node)
 
 
-def usual_network(gpu: Gpu, node: int) -> Network:
-    """Return what the catalogue alone tells."""
-    links, adapters = usual_links(gpu.scale_up_gbps), usual_adapters(gpu, node)
-    within, across = LinkTier(LATENCY_NS, links), LinkTier(ACROSS_NS, adapters)
-    return Network(within, across, node, links, adapters)
-
-
 @dataclass(frozen=True)
 class Fabric:
     """A network between nodes, by name: one way, of one GPU's adapter."""

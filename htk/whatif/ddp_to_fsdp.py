@@ -8,6 +8,7 @@ PyTorch's hooks stand; its calls and operators take as long as those of the reco
 Python in a hook is not in it and assumed.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,6 +91,8 @@ class _Rank:
     lane: Ints
     first: int  # number of its first work
     like: int  # a collective of its
+    group: int = 0  # of ranks that it reduces gradients with
+    place: int = 0  # among the recorded ones of them
     works: list[Work] = field(default_factory=list)
     calls: list[tuple[int, float]] = field(default_factory=list)  # that the CPU comes to later
     sent: int = -1  # the last collective of the shard group
@@ -141,7 +144,6 @@ class _Rank:
     ) -> int:
         plan, gather = self.plan, kind == "all_gather"
         part = size / plan.shards
-        rank = int(self.model.graph.activities.rank[self.lane[0]])
         work = Work(
             self.like,
             plan.length(size),
@@ -152,7 +154,7 @@ class _Rank:
             out_bytes=round(size if gather else part),
             group_size=plan.shards,
             per_node=min(plan.shards, plan.node),
-            joined=(len(self.works), rank // plan.shards),
+            joined=(len(self.works), self.group, self.place // plan.shards),
             call=self.call(launched),
             lag=plan.launch - lead,
         )
@@ -161,7 +163,6 @@ class _Rank:
 
     def _summed(self, size: float, after: list[int], rest: int) -> int:
         plan = self.plan
-        rank = int(self.model.graph.activities.rank[self.lane[0]])
         all_reduce = summed(
             self.like,
             plan.summed(size),
@@ -169,7 +170,7 @@ class _Rank:
             size=size / plan.shards,
             ranks=plan.replicas,
             per_node=max(plan.node // plan.shards, 1),
-            joined=(len(self.works), rank % plan.shards),
+            joined=(len(self.works), self.group, self.place % plan.shards),
         )
         self.works.append(all_reduce)
         return self.number - 1
@@ -181,6 +182,7 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     plan, acts = None, model.graph.activities
     many, reduces = len(acts.start), np.flatnonzero(replicating(model))
     firsts, lasts, units = [], [], 0
+    recorded = Counter[int]()
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
         forward = layers(model, lane)
@@ -192,7 +194,9 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
             )
         plan = plan or _planned(model, now, name, shards, lane, forward)
         like = int(reduces[acts.rank[reduces] == rank][0])
-        builder = _Rank(model, plan, lane, many + len(works), like)
+        group = int(model.graph.src[model.run_edge[like]])
+        builder = _Rank(model, plan, lane, many + len(works), like, group, recorded[group])
+        recorded[group] += 1
         _forward(builder, forward)
         _backward(builder, backward)
         firsts.append(builder.first)

@@ -9,7 +9,7 @@ from htk.quantities.graph.replay import Replay
 from htk.whatif.contention import settled
 from htk.whatif.curves import counted, fitted
 from htk.whatif.edit_uncertainty import accumulated_together, distance
-from htk.whatif.edited_job import with_own_batch
+from htk.whatif.edited_job import edited_job, with_own_batch
 from htk.whatif.edits import EDITS, REPEATABLE, edit
 from htk.whatif.edits.sharding import strategy
 from htk.whatif.from_one_rank import placed
@@ -17,6 +17,8 @@ from htk.whatif.left_out_ranks import follow
 from htk.whatif.missing_ranks import late, prompt
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
+
+_OF_SEVERAL = ("sharding", "bucket", "prefetch_depth", "split")
 
 
 def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -42,7 +44,11 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
     model = placed(start.model, dict(asked).get("world", ""))
     before = edited = prompt(model, start.waits)
     recorded = np.ones(1) if start.curves is None else start.curves.ratios
+    is_alone = edited_job(start.job, asked).ranks == 1
     for name, value in asked:
+        if is_alone and name in _OF_SEVERAL:
+            edited = edited.with_assumption(f"{name}: one rank shares nothing")
+            continue
         after = edit(name).apply(edited.fresh(), value)
         if start.curves is not None and start.curves.recorded and name == "batch":
             after = fitted(after, start.curves, find_micro_batch(start, asked))

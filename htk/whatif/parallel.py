@@ -143,6 +143,15 @@ def smaller(facts: StepFacts, chosen: Mask, ways: float) -> StepFacts:
     return replace(facts, in_bytes=into, out_bytes=out)
 
 
+def predict_roughly(model: StepModel, words: str, compute: float = 0.15) -> StepModel:
+    """Return the model with the uncertainty of formulas that stand for another layout.
+
+    `compute`: one sigma of how much that changes.
+    """
+    rough = replace(model, low_confidence=True).with_assumption(words)
+    return rough.with_uncertainty("compute", compute).with_uncertainty("communication", 0.3)
+
+
 def activation_ns(model: StepModel, ranks: int, sent: float) -> float:
     """Return the time of a collective of neighbours in which a rank sends `sent` bytes, in ns."""
     return LATENCY_NS + sent * network(model).pace(ranks, min(ranks, gpus_of_a_node(model)))

@@ -22,6 +22,7 @@ from htk.quantities.graph.replay import NEVER, longest
 from htk.whatif.step_model import StepFacts, StepModel
 
 COMPUTE, COMM = 0, 1
+_OF_EDGES = ("src", "dst", "weight", "kind", "observed")
 _ROOM = 1 << 20  # between the levels of neighbouring nodes
 _PASSES = 2000  # each settles all that is in order; more mean a circle
 
@@ -47,7 +48,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Works:
+class _Columns:
     """Many such activities as columns; `after` and `before` have one row for each dependency."""
 
     like: Ints
@@ -66,7 +67,7 @@ class Works:
     before: tuple[Ints, Ints]
 
     @classmethod
-    def of(cls, works: Sequence[Work]) -> "Works":
+    def of(cls, works: Sequence[Work]) -> "_Columns":
         number = {joined: k for k, joined in enumerate(sorted({w.joined for w in works} - {()}))}
 
         def column(name: str, kind: type = np.int64) -> Any:
@@ -74,7 +75,8 @@ class Works:
 
         def listed(name: str) -> tuple[Ints, Ints]:
             rows = [(k, other) for k, work in enumerate(works) for other in getattr(work, name)]
-            return in_columns(np.array(rows, np.int64).reshape(-1, 2))
+            pairs = np.array(rows, np.int64).reshape(-1, 2)
+            return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
         return cls(
             like=column("like"),
@@ -94,19 +96,12 @@ class Works:
         )
 
 
-def in_columns(pairs: Ints) -> tuple[Ints, Ints]:
-    """Return both columns of pairs, in the order of the first."""
-    pairs = pairs[ordered(pairs[:, 0])]
-    return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
-
-
 def inserted(model: StepModel, works: Sequence[Work]) -> StepModel:
     """Return the model with more activities, numbered behind those that it has."""
-    return inserted_columns(model, Works.of(works)) if works else model
+    return _inserted(model, _Columns.of(works)) if works else model
 
 
-def inserted_columns(model: StepModel, works: Works) -> StepModel:
-    """Do the same of columns."""
+def _inserted(model: StepModel, works: _Columns) -> StepModel:
     graph = model.graph
     many, first = len(works.like), len(graph.time)
     start = np.append(graph.start, first + 2 * np.arange(many))
@@ -137,7 +132,9 @@ def inserted_columns(model: StepModel, works: Works) -> StepModel:
     return enlarged.rewired(numbered, weight, edges, np.full(len(weight), -1))
 
 
-def _edges(graph: Graph, works: Works, nodes: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints, Ints]:
+def _edges(
+    graph: Graph, works: _Columns, nodes: tuple[Ints, Ints]
+) -> tuple[Ints, Ints, Ints, Ints]:
     """Return the edges of new activities, one after the other: tails, heads, weights and kinds.
 
     `nodes`: where each activity starts and ends.
@@ -194,6 +191,15 @@ def linked(
     return model.rewired(numbered, more, edges, np.full(many, -1))
 
 
+def forget_removed(model: StepModel) -> StepModel:
+    """Return the model without the dependencies that edits removed, so that others may lead the
+    other way round."""
+    graph, kept = model.graph, np.flatnonzero(model.weight > NEVER)
+    columns = {name: getattr(graph, name)[kept] for name in _OF_EDGES}
+    none = np.empty(0, np.int64)
+    return model.rewired(replace(graph, **columns), none, kept, none)
+
+
 def parted(model: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
     """Return the model whose chosen parts of collectives wait for no other rank: each is over
     with its own length."""
@@ -233,7 +239,7 @@ def followed(model: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
     return replace(model, graph=grown, wrap_weight=weight)
 
 
-def _ready(end: Ints, works: Works, first: int) -> Ints:
+def _ready(end: Ints, works: _Columns, first: int) -> Ints:
     """Return when all is over that each waits for; `first`: of one that waits for nothing. Later
     ones may wait for earlier ones."""
     waiting, awaited = works.after
@@ -244,7 +250,7 @@ def _ready(end: Ints, works: Works, first: int) -> Ints:
     return over[len(end) :]
 
 
-def _activities(acts: Activities, works: Works, new: Ints) -> Activities:
+def _activities(acts: Activities, works: _Columns, new: Ints) -> Activities:
     like, none = works.like, np.full(len(works.like), -1)
     lane = int(acts.lane.max()) + 1 + acts.rank[like]
     return replace(
@@ -262,7 +268,7 @@ def _activities(acts: Activities, works: Works, new: Ints) -> Activities:
     )
 
 
-def _facts(facts: StepFacts, works: Works) -> StepFacts:
+def _facts(facts: StepFacts, works: _Columns) -> StepFacts:
     like, is_comm = works.like, works.kind == COMM
     named: dict[str | None, Mask] = {
         text: ~is_comm & (works.op.codes == code)

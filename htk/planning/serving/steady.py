@@ -154,21 +154,6 @@ class SteadyServer:
             self.server.kv_bytes(requests, tokens), requests <= self.most_requests, decode,
         )  # fmt: skip
 
-    def static_ns(self, requests: int) -> tuple[float, float]:
-        """Return when a batch that begins together has its first and its last tokens, in ns, as
-        benchmarks without a queue run it."""
-        tokens = requests * self.load.prompt
-        rounds = math.ceil(tokens / self.server.chunk)
-        prompts = requests / rounds
-        work = IterationWork(tokens / rounds, max(prompts, 1.0), self._cached_before(prompts))
-        first = rounds * self.compute.iteration(work).total
-        later = max(self.load.generated - 1, 0) / self.accepted
-        return first, first + later * self.decode(requests).total
-
-    def _cached_before(self, prompts: float) -> float:
-        """Return the tokens of a prompt that earlier chunks have read, on average."""
-        return self.load.prompt * (1 - prompts) / 2 if prompts < 1 else 0.0
-
 
 def waiting_p90_ns(pace: Pace, decode_ns: float, load: float) -> float:
     """Return the wait that nine of ten prompts stay under, of prompts that arrive at random.

@@ -91,7 +91,7 @@ def _split(
     low = int(back[0]) if len(back) else 0
     works: list[Work] = []
     cap = int(model.facts.in_bytes[buckets[1:-1]].min(initial=1 << 62))
-    for number, bucket in enumerate(buckets.tolist()):
+    for bucket in buckets.tolist():
         ready = position.get(waited_for(model, bucket, lane), low)
         bytes_ = int(model.facts.in_bytes[bucket])
         pieces = min(int(bytes_ / size), _MOST_PIECES)
@@ -100,7 +100,8 @@ def _split(
             ends = np.cumsum(acts.length[lane[low : ready + 1]])
             for k in range(1, pieces):
                 end = low + int(np.searchsorted(ends, ends[-1] * k / pieces))
-                joined = () if model.facts.single[bucket] else (number, k)
+                group = int(model.graph.src[model.run_edge[bucket]])  # where its ranks meet
+                joined = () if model.facts.single[bucket] else (group, k)
                 works.append(
                     Work(
                         bucket,

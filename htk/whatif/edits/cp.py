@@ -15,7 +15,16 @@ from htk.whatif.edits import batch
 from htk.whatif.edits.batch import grows
 from htk.whatif.group_kinds import described_as, described_degree
 from htk.whatif.host_cost import unlaunched
-from htk.whatif.parallel import ELEMENT, Sizes, activation_ns, each_layer, pointwise, sizes, split
+from htk.whatif.parallel import (
+    ELEMENT,
+    Sizes,
+    activation_ns,
+    each_layer,
+    pointwise,
+    predict_roughly,
+    sizes,
+    split,
+)
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import rescaled
 
@@ -41,20 +50,16 @@ def apply(model: StepModel, value: str) -> StepModel:
     exposed = max(activation_ns(model, ranks, sent) - forward, 0.0)
     exposed_back = max(activation_ns(model, ranks, 2 * sent) - backward, 0.0)
     changed = each_layer(changed, NAME, [exposed], [exposed_back], ranks)
-    return (
-        replace(
-            changed,
-            samples=model.samples / ranks,
-            activation_scale=model.activation_scale / ranks,
-            low_confidence=True,
-        )
-        .with_uncertainty("compute", 0.15)
-        .with_uncertainty("communication", 0.3)
-        .with_assumption(
-            f"{ranks} ranks share each sequence: {sent / 1e6:.1f} MB sent for a layer forward and "
-            "twice that backward, of which attention hides as much as it lasts; parameters are "
-            "reduced over all ranks as before"
-        )
+    shared = replace(
+        changed,
+        samples=model.samples / ranks,
+        activation_scale=model.activation_scale / ranks,
+    )
+    return predict_roughly(
+        shared,
+        f"{ranks} ranks share each sequence: {sent / 1e6:.1f} MB sent for a layer forward and "
+        "twice that backward, of which attention hides as much as it lasts; parameters are "
+        "reduced over all ranks as before",
     )
 
 
@@ -70,14 +75,10 @@ def _shared_otherwise(model: StepModel, now: int, ranks: int) -> StepModel:
     else:
         moved = (1 - 1 / ranks) / (1 - 1 / now)
         changed = longer.with_lengths(sent, rescaled(model, sent, moved))
-    return (
-        replace(changed, low_confidence=True, assumptions=model.assumptions)
-        .with_uncertainty("compute", 0.15)
-        .with_uncertainty("communication", 0.3)
-        .with_assumption(
-            f"{ranks} ranks share each sequence in place of {now}: each has {now / ranks:.3g} "
-            "times the tokens" + ("" if ranks > 1 else ", and sends no keys and values")
-        )
+    return predict_roughly(
+        replace(changed, assumptions=model.assumptions),
+        f"{ranks} ranks share each sequence in place of {now}: each has {now / ranks:.3g} "
+        "times the tokens" + ("" if ranks > 1 else ", and sends no keys and values"),
     )
 
 

@@ -10,7 +10,7 @@ from htk.whatif.edits.batch import of_activations
 from htk.whatif.parallelism import replicating, shared_tokens
 from htk.whatif.splits import blocking
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import linked
+from htk.whatif.synthetic_ops import forget_removed, linked
 
 NAME = "overlap"
 HELP = (
@@ -122,7 +122,7 @@ def _serial(model: StepModel) -> StepModel:
         return model
     slower, beside = of_transfers(model)
     alone = model.lengths() / (1 + slower * beside)
-    turns = _in_turn(model.with_lengths(model.is_comm, alone))
+    turns = _in_turn(forget_removed(model.with_lengths(model.is_comm, alone)))
     turns = turns.without(turns.graph.edges("capacity"))  # nothing runs beside to make room for
     return (
         turns.with_uncertainty("communication", _TRANSFERS)
@@ -146,13 +146,21 @@ def _contention_sigma(model: StepModel) -> float:
 
 
 def _in_turn(model: StepModel) -> StepModel:
-    """Return the model in which each activity of a device waits for the one launched before it."""
+    """Return the model in which each activity of a device waits for the one launched before it;
+    where edits have one wait for a later one, for the one that begins before it."""
+    try:
+        return _in_order(model, _launched(model))
+    except UsageError:
+        replayed = replay(model.graph, model.weight, model.wrap_weight)
+        return _in_order(model, replayed.time[model.graph.start])
+
+
+def _in_order(model: StepModel, begin: Ints) -> StepModel:
     graph, acts = model.graph, model.graph.activities
-    launched = _launched(model)
     tails, heads = [], []
     for device in np.unique(acts.device).tolist():  # a few
         own = np.flatnonzero((acts.device == device) & (model.is_comm | model.is_compute))
-        own = own[np.lexsort((acts.start[own], launched[own]))]
+        own = own[np.lexsort((graph.start[own], begin[own]))]
         turns = acts.lane[own[1:]] != acts.lane[own[:-1]]
         tails.append(graph.end[own[:-1][turns]])
         heads.append(graph.start[own[1:][turns]])

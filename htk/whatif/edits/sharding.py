@@ -11,11 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.base.columns.coded_texts import CodedTexts
 from htk.base.columns.types import Ints, Mask
 from htk.base.errors import UsageError
 from htk.physics.wire import STRATEGIES
-from htk.whatif.ddp_to_fsdp import OUT, from_replicas
+from htk.whatif.ddp_to_fsdp import OUT, from_replicas, summed
 from htk.whatif.fsdp_to_ddp import to_replicas
 from htk.whatif.fsdp_units import (
     all_next_of,
@@ -31,13 +30,9 @@ from htk.whatif.network_tiers import network
 from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import (
-    COMM,
     COMPUTE,
     Work,
-    Works,
-    in_columns,
     inserted,
-    inserted_columns,
 )
 from htk.whatif.transfers import gpus_of_a_node
 from htk.whatif.zero import STAGES, to_zero
@@ -184,9 +179,9 @@ def _replicated_apart(
     model: StepModel, now: Sharded, shards: int, costs: tuple[float, float], host: float
 ) -> StepModel:
     """Return the model with sums between replicas on a stream of their own, as in FSDP2."""
-    acts, many = model.graph.activities, 0
-    like, joined, calls = ([np.empty(0, np.int64)] for _ in range(3))
-    after, before = ([np.empty((0, 2), np.int64)] for _ in range(2))
+    acts = model.graph.activities
+    works: list[Work] = []
+    calls = [np.empty(0, np.int64)]
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
         reduces = _ordered(model, model.is_collective("reduce_scatter") & (acts.rank == rank))
@@ -195,53 +190,23 @@ def _replicated_apart(
         ready = all_waited_for(model, reduces, lane)
         waits = all_next_of(lane, np.array(ready, np.int64))
         calls.append(np.where(waits >= 0, acts.call[waits], -1))
-        like.append(np.array(reduces, np.int64))
-        joined.append(np.arange(len(reduces)) * shards + rank % shards)
-        own = many + np.arange(len(reduces))
-        many += len(reduces)
-        # Each waits for its reduction and the sum before it, and what is left of the step for all.
-        after += [np.column_stack([own, reduces])]
-        after += [np.column_stack([own[1:], len(acts.start) + own[:-1]])]
         rest = next_of(lane, ready[-1]) if ready[-1] >= 0 else -1
-        if rest not in (-1, ready[-1]):
-            before.append(np.column_stack([own, np.full(len(own), rest)]))
-    later = delayed(model, np.concatenate(calls), host)
-    if not many:
-        return later
-    order = np.concatenate(after), np.concatenate(before)
-    sums = _sums(model, now, shards, np.concatenate(like), np.concatenate(joined), costs, order)
-    return inserted_columns(later, sums)
-
-
-def _sums(
-    model: StepModel,
-    now: Sharded,
-    shards: int,
-    like: Ints,
-    joined: Ints,
-    costs: tuple[float, float],
-    order: tuple[Ints, Ints],
-) -> Works:
-    """Return the all-reduces between replicas of what shard groups reduced."""
-    many, (after, before) = len(like), order
-    size = model.facts.in_bytes[like].astype(np.float64)
-    each = np.rint(size / shards).astype(np.int64)
-    return Works(
-        like=like,
-        length=costs[0] + size * costs[1],
-        kind=np.full(many, COMM),
-        collective=CodedTexts.of(["all_reduce"]).rows(np.zeros(many, np.int64)),
-        in_bytes=each,
-        out_bytes=each,
-        group_size=np.full(many, now.world // shards),
-        per_node=np.full(many, max(gpus_of_a_node(model) // shards, 1)),
-        joined=np.unique(joined, return_inverse=True)[1],
-        op=CodedTexts.of([None]).rows(np.zeros(many, np.int64)),
-        call=np.full(many, -1),
-        lag=np.zeros(many),
-        after=in_columns(after),
-        before=in_columns(before),
-    )
+        before = (rest,) if rest not in (-1, ready[-1]) else ()  # what is left of the step
+        last: tuple[int, ...] = ()  # each sum waits for its reduction and the sum before it
+        for k, reduce in enumerate(reduces):
+            size = float(model.facts.in_bytes[reduce])
+            work = summed(
+                reduce,
+                costs[0] + size * costs[1],
+                ((reduce, *last), before),
+                size=size / shards,
+                ranks=now.world // shards,
+                per_node=max(gpus_of_a_node(model) // shards, 1),
+                joined=(k, rank % shards),
+            )
+            last = (len(acts.start) + len(works),)
+            works.append(work)
+    return inserted(delayed(model, np.concatenate(calls), host), works)
 
 
 def _renamed(model: StepModel, now: Sharded, name: str, shards: int, node: int) -> StepModel:

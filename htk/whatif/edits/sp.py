@@ -14,6 +14,7 @@ from htk.whatif.parallel import (
     activation_ns,
     each_layer,
     pointwise,
+    predict_roughly,
     sizes,
     split,
     tensor_degree,
@@ -26,35 +27,34 @@ HELP = "Sequence parallelism within the tensor-parallel group: on or off. Low co
 
 # Of what is won: layers of 22B on 8 ranks became 3 % faster (Korthikanti et al., 2022), steps of
 # 13B on as many 9 to 13 % (Aleph Alpha's layouts).
-_SHARED = 0.5
+_OF_WON = 0.5
 
 
 def apply(model: StepModel, value: str) -> StepModel:
     is_on, seen = on_or_off(value, NAME), shared_tokens(model)
     if is_on == bool(seen.any()):
         return model.with_assumption(f"sequence parallelism is {value} already")
-    if not is_on:
-        return _undone(model, seen)
+    changed, words = _shared(model) if is_on else _undone(model, seen)
+    return predict_roughly(changed, words, _OF_WON)
+
+
+def _shared(model: StepModel) -> tuple[StepModel, str]:
+    """Return the model whose ranks share norms and residuals, and how."""
     ranks = model.tensor or tensor_degree(model)
     if ranks < 2:
         raise UsageError(f"{NAME} goes with tensor parallelism, which is 1; give tp too")
     of = sizes(model, NAME)
-    unsplit = replace(of, tokens=of.tokens * (ranks if model.tensor else 1))
+    tokens = of.tokens * (ranks if model.tensor else 1)
     changed = split(model, pointwise(model, of) & model.is_compute, ranks)
-    again = 2 * (ranks - 1) / ranks * ELEMENT * unsplit.tokens * unsplit.hidden
+    again = 2 * (ranks - 1) / ranks * ELEMENT * tokens * of.hidden
     changed = each_layer(changed, NAME, [], [activation_ns(model, ranks, again)], ranks)
-    return (
-        replace(changed, low_confidence=True)
-        .with_uncertainty("compute", _SHARED)
-        .with_uncertainty("communication", 0.3)
-        .with_assumption(
-            f"norms and residuals are shared by {ranks} ranks; all-reduces of activations become "
-            "reduce-scatter and all-gather, and the backward pass gathers once more"
-        )
+    return changed, (
+        f"norms and residuals are shared by {ranks} ranks; all-reduces of activations become "
+        "reduce-scatter and all-gather, and the backward pass gathers once more"
     )
 
 
-def _undone(model: StepModel, seen: Mask) -> StepModel:
+def _undone(model: StepModel, seen: Mask) -> tuple[StepModel, str]:
     """Return the model whose norms and residuals every rank computes whole; what it gathers once
     more for the backward pass, it does no longer."""
     ranks, of = tensor_degree(model), sizes(model, NAME)
@@ -64,13 +64,7 @@ def _undone(model: StepModel, seen: Mask) -> StepModel:
     gathers = backward & model.is_collective("all_gather")
     scatters = int((backward & ~gathers).sum())
     kept = min(scatters / max(int(gathers.sum()), 1), 1.0)
-    changed = changed.with_lengths(gathers, kept * model.lengths())
-    return (
-        replace(changed, low_confidence=True)
-        .with_uncertainty("compute", _SHARED)
-        .with_uncertainty("communication", 0.3)
-        .with_assumption(
-            f"each of {ranks} ranks computes norms and residuals whole; a gather and a scatter of "
-            "activations become an all-reduce of as many bytes"
-        )
+    return changed.with_lengths(gathers, kept * model.lengths()), (
+        f"each of {ranks} ranks computes norms and residuals whole; a gather and a scatter of "
+        "activations become an all-reduce of as many bytes"
     )

@@ -16,6 +16,7 @@ from htk.whatif.parallel import (
     fewer_replicas,
     inner_split,
     pointwise,
+    predict_roughly,
     sizes,
     split,
     tensor_degree,
@@ -45,20 +46,16 @@ def apply(model: StepModel, value: str) -> StepModel:
         sent = 2 * (ranks - 1) / ranks * ELEMENT * of.tokens * of.hidden
         each = [activation_ns(model, ranks, sent)] * 2
         changed = each_layer(changed, NAME, each, each, ranks)
-    return (
-        replace(
-            changed,
-            samples=model.samples / ways,
-            activation_scale=model.activation_scale / ways,
-            tensor=ranks,
-            low_confidence=True,
-        )
-        .with_uncertainty("compute", 0.15)
-        .with_uncertainty("communication", 0.3)
-        .with_assumption(
-            f"tensor parallelism {ranks} in place of {now}: "
-            f"{8 * (ranks - 1) / ranks * ELEMENT * of.tokens * of.hidden / 1e6:.0f} MB sent for "
-            "each layer and micro-batch, not hidden; data parallelism shrinks by as much",
-            *(("its groups leave the node",) if ranks > gpus_of_a_node(model) else ()),
-        )
+    fewer = replace(
+        changed,
+        samples=model.samples / ways,
+        activation_scale=model.activation_scale / ways,
+        tensor=ranks,
     )
+    megabytes = 8 * (ranks - 1) / ranks * ELEMENT * of.tokens * of.hidden / 1e6
+    words = (
+        f"tensor parallelism {ranks} in place of {now}: {megabytes:.0f} MB sent for each layer and "
+        "micro-batch, not hidden; data parallelism shrinks by as much"
+    )
+    left = "; its groups leave the node" if ranks > gpus_of_a_node(model) else ""
+    return predict_roughly(fewer, words + left)

@@ -16,7 +16,6 @@ from htk.physics.network import (
     named_network,
     usual_adapters,
     usual_links,
-    usual_network,
 )
 
 # A node of four; 0.01 ns a byte within, 0.02 between nodes with all adapters of a node.
@@ -62,7 +61,7 @@ def test_links_achieve_three_quarters_of_their_rate() -> None:
     assert usual_links(300.0) == pytest.approx(1 / 225)
     assert usual_links(None) is None and usual_adapters(None, 8) is None
     assert usual_adapters(a100, 8) == pytest.approx(1 / (0.75 * 8 * a100.scale_out_gbps))
-    usual = usual_network(a100, 8)
+    usual = described_network(a100, 8)
     assert usual.pace(8, 8) == pytest.approx(1 / (0.75 * a100.scale_up_gbps))
     assert usual.pace(16, 8) == pytest.approx(
         max(1 / (0.75 * 8 * a100.scale_out_gbps), 1 / (0.75 * a100.scale_up_gbps))
@@ -135,4 +134,4 @@ def test_a_network_that_is_described() -> None:
     assert described.beyond == LinkTier(50_000.0, pytest.approx(2 / (0.65 * 50 * 32)))
     assert (described.node, described.pod) == (8, 32)
     usual = described_network(gpu("a100-80gb"), 8)
-    assert usual.beyond is None and usual == usual_network(gpu("a100-80gb"), 8)
+    assert usual.beyond is None

@@ -140,16 +140,6 @@ def test_stages_answer_other_requests_at_the_same_time() -> None:
     assert two.requests_per_s == pytest.approx(2 * one.requests_per_s, rel=0.03)
 
 
-def test_a_batch_that_begins_together() -> None:
-    server = steady(128, 100, chunk=1 << 20)
-    first, last = server.static_ns(16)
-    assert first == server.compute.iteration(IterationWork(16 * 128, 16)).total
-    each = server.compute.iteration(IterationWork(requests=16, context=178)).total
-    assert last - first == pytest.approx(99 * each)
-    halves, _ = steady(128, 100, chunk=1024).static_ns(16)
-    assert halves == pytest.approx(2 * server.compute.iteration(IterationWork(1024, 8)).total)
-
-
 def test_the_wait_of_prompts_that_are_read_one_by_one() -> None:
     """The tail is that of a simulated queue (M/D/1)."""
     generator = np.random.default_rng(7)
