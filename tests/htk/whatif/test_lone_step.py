@@ -82,10 +82,9 @@ def test_intervals_of_a_step_alone_are_wider(tmp_path: Path) -> None:
     assert alone.sigma > 1.5 * of_several.sigma
 
 
-def test_a_predicted_trace_is_read_and_predicts_the_way_back(tmp_path: Path) -> None:
+def test_a_predicted_trace_predicts_the_way_back(tmp_path: Path) -> None:
     asked = htk.whatif("sample")
     asked.batch("2x").write(tmp_path / "predicted")
     back = htk.whatif(str(tmp_path / "predicted")).batch("0.5x").answers()[0]
-    assert back.verdict.startswith("indicative: ")
-    assert back.measured_ns == pytest.approx(asked.batch("2x").answers()[0].step_ns, rel=0.02)
-    assert back.step_ns == pytest.approx(asked.stage.step_ns, rel=0.05)
+    assert back.verdict == "trusted"
+    assert (back.step_ns, back.names) == (asked.stage.step_ns, ())
