@@ -4,16 +4,16 @@ from itertools import product
 
 import pytest
 
-from htk.quantities.measures.link_paces import link_paces
-from htk.quantities.measures.slow_links import Alike, suspected
-from htk.quantities.measures.transfer_times import LinkRates
-from tests.htk.quantities.measures.made_transfers import (
+from bench.links import (
     KIB,
     MIB,
     PER_NODE,
     MadeJob,
     Slow,
-    made_calls,
+    healthy_job,
+    judged,
+    names_slow,
+    slow_job,
 )
 
 BUCKETS = (
@@ -23,11 +23,6 @@ BUCKETS = (
 LARGE = ((25 * MIB, 13 * MIB), (8 * MIB, 64 * MIB), (256 * MIB,))
 MANY = [pytest.param(world, marks=pytest.mark.nightly) for world in (256, 1024)]
 WORLDS = [8, 64, *MANY]
-
-
-def judged(job: MadeJob) -> tuple[list[Alike], float]:
-    calls = made_calls(job)
-    return suspected(link_paces(calls, LinkRates.of(calls, None, None)), calls.hosts.of_rank)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -48,7 +43,7 @@ def test_a_slow_adapter_is_found_among_its_like(world: int, factor: float) -> No
     for seed, buckets in enumerate(LARGE):
         rank = PER_NODE + 2
         classes, nothing = judged(
-            MadeJob(world, "hybrid", buckets, seed, Slow(frozenset({rank}), factor, across=True))
+            MadeJob(world, "hybrid", buckets, seed, Slow(rank, factor, across=True))
         )
         assert nothing < 0.5, (buckets, nothing)
         assert (rank,) in {suspect.ranks for suspect in classes[0].suspects}
@@ -61,8 +56,17 @@ def test_a_slow_gpu_link_is_found_among_nodes(world: int, factor: float) -> None
     for seed, buckets in enumerate(LARGE):
         rank = PER_NODE + 2
         classes, nothing = judged(
-            MadeJob(world, "hybrid", buckets, seed, Slow(frozenset({rank}), factor, across=False))
+            MadeJob(world, "hybrid", buckets, seed, Slow(rank, factor, across=False))
         )
         assert nothing < 0.5, (buckets, nothing)
         assert ("h1",) in {suspect.nodes for suspect in classes[0].suspects}
         assert classes[0].slowdown == pytest.approx(factor, rel=0.15)
+
+
+@pytest.mark.parametrize("world", [8, 16, *MANY])
+def test_random_jobs_are_judged_rightly(world: int) -> None:
+    """Pairs, messages between stages and groups of all sizes; bench/links.py draws more."""
+    for seed in range(15):
+        assert judged(healthy_job(seed, world))[1] >= 0.5, seed
+        slow = slow_job(seed, world)
+        assert names_slow(slow, *judged(slow)), seed
