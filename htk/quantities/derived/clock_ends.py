@@ -14,6 +14,9 @@ _MESSAGES = ("send", "recv", "send_recv")
 _NEAREST = 0.25  # of the messages between two ranks
 _APART_NS = 20_000  # ends of one collective lie no farther apart
 _APART = 5.0  # times the scatter of the others
+_UNSURE_NS = 100_000  # of two processes' times on one clock
+_UNSURE = 1e-4  # the same, of the time between them
+_OFTEN = 0.1  # of a group's matches that cannot be: then none of them is one
 
 
 class EndRows(Protocol):
@@ -23,6 +26,9 @@ class EndRows(Protocol):
     start: Ints
     end: Ints
     timed: Mask
+
+    @property
+    def group(self) -> Ints: ...
 
     def is_type(self, *wanted: str) -> Mask: ...
 
@@ -109,3 +115,40 @@ def contradicted(rows: EndRows, match: Ints, guessed: Mask, certain: CertainEnds
     far = members.max(end) - members.min(end) > max(_APART_NS, _APART * fitted.scatter)
     nothing[chosen] = (comparable & far)[members.group_ids]
     return nothing
+
+
+def impossible(rows: EndRows, match: Ints, host: Ints) -> Mask:
+    """Return the matches in which one ends before another has begun, on the clock of their host.
+
+    `host`: a number for each row (`NONE`: unknown). What a process is off all the time is left out.
+    Of a group with many such matches none is believed: those that overlap do so by chance.
+    """
+    nothing = np.zeros(len(match), bool)
+    checked = (match != NONE) & rows.timed & (host != NONE)
+    checked &= rows.is_type(*SYNCHRONISING, "send", "recv")
+    chosen = np.flatnonzero(checked)
+    late = _apart(rows, match, host, chosen, np.zeros(len(chosen), np.int64)) > _UNSURE_NS
+    if not late.any():
+        return nothing
+    chosen = chosen[np.isin(rows.group[chosen], rows.group[chosen[late]])]
+    lanes = Groups.by_keys([rows.group[chosen], rows.rank[chosen]])
+    ends = Groups.by_keys([match[chosen], host[chosen]])
+    after = rows.end[chosen] - ends.min(rows.end[chosen])[ends.group_ids]
+    usual = lanes.lower_medians(after)[lanes.group_ids].astype(np.int64)
+    groups = Groups.by_keys(rows.group[chosen])
+    lasted = groups.max(rows.end[chosen]) - groups.min(rows.start[chosen])
+    unsure = _UNSURE_NS + _UNSURE * lasted[groups.group_ids]
+    wrong = _apart(rows, match, host, chosen, usual) > unsure
+    often = groups.sum(wrong.astype(np.int64)) > _OFTEN * groups.count
+    refused = np.unique(match[chosen[wrong | often[groups.group_ids]]])
+    return np.isin(match, refused)
+
+
+def _apart(rows: EndRows, match: Ints, host: Ints, chosen: Ints, ahead: Ints) -> Ints:
+    """Return how long before the last of its match has begun one has ended, row by row; a message
+    can be received no earlier, and be sent before anybody waits for it."""
+    start, end = rows.start[chosen] - ahead, rows.end[chosen] - ahead
+    start = np.where(rows.is_type("recv")[chosen], np.iinfo(np.int64).min // 4, start)
+    end = np.where(rows.is_type("send")[chosen], np.iinfo(np.int64).max // 4, end)
+    members = Groups.by_keys([match[chosen], host[chosen]])
+    return np.asarray((members.max(start) - members.min(end))[members.group_ids])

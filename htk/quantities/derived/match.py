@@ -8,7 +8,7 @@ of collectives; Python loops run over groups and ranks, not over collectives.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,11 +32,16 @@ from htk.base.columns.order import ordered
 from htk.base.columns.segments import equal_runs
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.schema.comm import COLLECTIVE_MATCHES
-from htk.quantities.derived.clock_ends import CertainEnds, certain_ends, contradicted
+from htk.quantities.derived.clock_ends import (
+    CertainEnds,
+    certain_ends,
+    contradicted,
+    impossible,
+)
 from htk.quantities.derived.lateness import before_window, lateness, window_starts
 from htk.quantities.derived.match_reasons import SILENT, reasons
 from htk.quantities.derived.messages import Meetings, meetings, peers_of_calls
-from htk.quantities.derived.unnamed_groups import unnamed_groups
+from htk.quantities.derived.unnamed_groups import stream_ordinals, unnamed_groups
 from htk.quantities.derived.unrecorded import (
     depends_on_all,
     recorded_hosts,
@@ -72,6 +77,10 @@ def matches_of(
         certain = certain or certain_ends(rows, np.where(guessed, NONE, matched.match))  # pyright: ignore[reportArgumentType]
         slot[contradicted(rows, matched.match, guessed, certain)] = NONE  # pyright: ignore[reportArgumentType]
         matched = _matched(rows, slot)
+    apart = impossible(rows, matched.match, rows.host)  # pyright: ignore[reportArgumentType]
+    if apart.any():
+        slot[apart] = NONE
+        matched = replace(_matched(rows, slot), apart=apart)
     waited = waits(rows, matched.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
     short = short_of_members(rows, matched.present, ranks)  # pyright: ignore[reportArgumentType]
     lacking = waited.has_wait & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
@@ -147,6 +156,14 @@ class CollectiveRows:
     def share_host(self, rank: int, other: int) -> bool:
         """Return whether two ranks are known to run on one host."""
         return rank in self.host_of and self.host_of[rank] == self.host_of.get(other)
+
+    @property
+    def host(self) -> Ints:
+        """Return a number for the host of each row's rank (`NONE`: unknown)."""
+        numbers_of = {name: k for k, name in enumerate(dict.fromkeys(self.host_of.values()))}
+        ranks, row = np.unique(self.rank, return_inverse=True)
+        hosts = [numbers_of.get(self.host_of.get(rank, ""), NONE) for rank in ranks.tolist()]
+        return np.array(hosts, np.int64)[row.ravel()]
 
     def is_type(self, *wanted: str) -> Mask:
         return np.isin(self.type, [k for k, t in enumerate(self.types) if t in wanted])
@@ -266,12 +283,8 @@ def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None
     chosen = np.flatnonzero(eligible)
     if not len(chosen):
         return
-    same = Groups.by_keys([key[chosen], rows.rank[chosen]]).group_ids
-    order = ordered(same, rows.order[chosen])
-    first = np.append(True, same[order][1:] != same[order][:-1])
-    since = np.arange(len(order)) - np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
-    occurrence = np.empty(len(order), np.int64)
-    occurrence[order] = since
+    same = Groups.by_keys([key[chosen], rows.rank[chosen]])
+    occurrence = same.rank_within(rows.order[chosen])
     slots = Groups.by_keys([key[chosen], occurrence]).group_ids
     slot[chosen] = slots + slot.max() + 1
 
@@ -318,7 +331,7 @@ def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
     unknown = rows.unknown_group[chosen]
     stream = np.full(len(chosen), NONE, np.int64)
     if unknown.any():  # streams of named groups tell nothing of the others
-        stream[unknown] = _stream_ordinals(rows, chosen[unknown])
+        stream[unknown] = stream_ordinals(rows, chosen[unknown])  # pyright: ignore[reportArgumentType]
     library = np.where(unknown, library[chosen], NONE)
     message = rows.is_type(*_MESSAGES)[chosen]
     rank, peer = rows.rank[chosen], rows.peer[chosen]
@@ -331,28 +344,6 @@ def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
     ).group_ids
 
 
-def _stream_ordinals(rows: CollectiveRows, chosen: Ints) -> Ints:
-    """Return each call's stream, by order of first collective if numbers differ between ranks.
-
-    A recording that begins later may see them in another order.
-    """
-    stream = numbers(rows.table["stream"], NONE)[chosen]
-    pairs = Groups.by_keys([rows.rank[chosen], stream])
-    used = Groups.by_keys(pairs.keys[:, 1])
-    if (used.count == len(np.unique(rows.rank[chosen]))).all():
-        return np.asarray(stream, np.int64)
-    owner = np.column_stack([rows.rank[chosen], rows.cycle[chosen], stream])
-    streams = Groups.by_keys(owner)
-    first = streams.min(rows.order[chosen])
-    order = ordered(streams.keys[:, 0], streams.keys[:, 1], first)
-    ranks = streams.keys[order, :2]
-    new = np.append(True, (ranks[1:] != ranks[:-1]).any(axis=1))
-    start = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-    ordinal = np.empty(len(order), np.int64)
-    ordinal[order] = np.arange(len(order)) - start
-    return ordinal[streams.group_ids]
-
-
 @dataclass(frozen=True)
 class FoundMatches:
     """The match of each row, and how many ranks it was found on."""
@@ -360,6 +351,7 @@ class FoundMatches:
     match: Ints  # NONE: unmatched
     present: Ints  # ranks that took part
     too_many: Mask  # more ranks share a slot than their group has: they are no one call
+    apart: Mask  # those of a slot did not run at one time
 
 
 def _matched(rows: CollectiveRows, slot: Ints) -> FoundMatches:
@@ -368,7 +360,7 @@ def _matched(rows: CollectiveRows, slot: Ints) -> FoundMatches:
     match = np.full(rows.length, NONE, np.int64)
     present, met = np.zeros(rows.length, np.int64), rows.meetings.call
     too_many = np.zeros(rows.length, bool)
-    matches = FoundMatches(match, present, too_many)
+    matches = FoundMatches(match, present, too_many, np.zeros(rows.length, bool))
     chosen = np.flatnonzero(slot >= 0)
     if not len(chosen):
         return matches

@@ -11,24 +11,23 @@ from htk.base.columns.types import NONE, Ints, Mask
 from htk.quantities.derived.waits import Waits
 
 SILENT = ("wait", "split", "new_window")  # they move nothing
-LACKING = "ranks of its group are not recorded: known in part"
+ALONE = "a group of one rank"
+LONELY = "no other rank of its group was recorded"
+UNMET = "no counterpart on the other ranks"
+UNKNOWN_PEERS = "which calls its messages meet was not recorded"
+UNTIMED = "not timed"
+WATCHED = "times are those of the watchdog"
+ROOTLESS = "its root is unknown or was not recorded"
+MOVES_NOTHING = "moves nothing"
 UNTOLD = "its group is not recorded: which ranks took part cannot be told"
+LACKING = "ranks of its group are not recorded: known in part"
 INCOMPARABLE = "the clocks of its ranks cannot be compared: they share no collective or message"
 TOO_MANY = "more ranks than its group has made a call like it: whose it is cannot be told"
+APART = "calls that would be one did not run at one time on their host's clock"
 REASONS = (
-    "a group of one rank",
-    "no other rank of its group was recorded",
-    "no counterpart on the other ranks",
-    "which calls its messages meet was not recorded",
-    "not timed",
-    "times are those of the watchdog",
-    "its root is unknown or was not recorded",
-    "moves nothing",
-    UNTOLD,
-    LACKING,
-    INCOMPARABLE,
-    TOO_MANY,
-)
+    ALONE, LONELY, UNMET, UNKNOWN_PEERS, UNTIMED, WATCHED, ROOTLESS, MOVES_NOTHING, UNTOLD, LACKING,
+    INCOMPARABLE, TOO_MANY, APART,
+)  # fmt: skip
 
 
 class MatchedRows(Protocol):
@@ -39,6 +38,9 @@ class MatchedRows(Protocol):
 
     @property
     def too_many(self) -> Mask: ...
+
+    @property
+    def apart(self) -> Mask: ...
 
 
 class ReasonRows(Protocol):
@@ -64,19 +66,21 @@ def reasons(rows: ReasonRows, matches: MatchedRows, waited: Waits, lacking: Mask
     watched = matching(rows.table["timing"], "watchdog".__eq__)
     grouped = rows.is_type("send_recv")
     unmatched = matches.match == NONE
-    cases = [
-        rows.is_type(*SILENT),
-        rows.group_size == 1,
-        matches.too_many,
-        unmatched & lonely,
-        unmatched & grouped,
-        unmatched & (rows.unnamed_group == NONE),
-        unmatched,
-        watched,
-        ~rows.timed,
-        ~waited.has_wait,
-    ]
-    code = np.select([~waited.has_wait & c for c in cases], [7, 0, 11, 1, 3, 8, 2, 5, 4, 6], NONE)
+    cases = {
+        MOVES_NOTHING: rows.is_type(*SILENT),
+        ALONE: rows.group_size == 1,
+        TOO_MANY: matches.too_many,
+        APART: matches.apart,
+        LONELY: unmatched & lonely,
+        UNKNOWN_PEERS: unmatched & grouped,
+        UNTOLD: unmatched & (rows.unnamed_group == NONE),
+        UNMET: unmatched,
+        WATCHED: watched,
+        UNTIMED: ~rows.timed,
+        ROOTLESS: ~waited.has_wait,
+    }
+    codes = [REASONS.index(reason) for reason in cases]
+    code = np.select([~waited.has_wait & c for c in cases.values()], codes, NONE)
     return text(np.where(lacking, REASONS.index(LACKING), code), pa.array(REASONS))
 
 

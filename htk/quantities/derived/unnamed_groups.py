@@ -8,8 +8,10 @@ are put into groups of the recorded size where that tells them apart, and left a
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from htk.base.columns.align import fitting_shifts
+from htk.base.columns.arrow import numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask
@@ -26,7 +28,9 @@ Calls = tuple[Ints, Ints, Ints]  # kind, size, end; in order
 class GuessedRows(Protocol):
     """The columns of collectives that are read here, row by row."""
 
+    table: pa.Table
     rank: Ints
+    cycle: Ints
     type: Ints
     start: Ints
     end: Ints
@@ -125,3 +129,20 @@ def _clusters(apart: Floats, size: int) -> Ints:
         if mutual and apart[np.ix_(members, others)].min() > APART * within:
             number[members] = k + 1
     return number
+
+
+def stream_ordinals(rows: GuessedRows, chosen: Ints) -> Ints:
+    """Return each call's stream, by order of first collective if numbers differ between ranks.
+
+    A recording that begins later may see them in another order.
+    """
+    stream = numbers(rows.table["stream"], NONE)[chosen]
+    pairs = Groups.by_keys([rows.rank[chosen], stream])
+    used = Groups.by_keys(pairs.keys[:, 1])
+    if (used.count == len(np.unique(rows.rank[chosen]))).all():
+        return np.asarray(stream, np.int64)
+    owner = np.column_stack([rows.rank[chosen], rows.cycle[chosen], stream])
+    streams = Groups.by_keys(owner)
+    first = streams.min(rows.order[chosen])
+    ordinal = Groups.by_keys(streams.keys[:, :2]).rank_within(first)
+    return ordinal[streams.group_ids]

@@ -6,9 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.base.schema import DERIVED
+from htk.base.schema import DERIVED, TABLES
 from htk.quantities.derived.clocks import rank_clocks
 from htk.quantities.derived.match import CollectiveRows, collective_matches
+from htk.quantities.derived.match_reasons import APART
 from tests.htk.quantities.derived.collective_rows import (
     NO_RANKS,
     NO_WINDOWS,
@@ -284,3 +285,41 @@ def test_nobody_ends_before_the_last_has_begun() -> None:
     table = collectives(*rows)
     clocks = rank_clocks(table, collective_matches(table, NO_WINDOWS, NO_RANKS), NO_RANKS)
     assert clocks["violations"].to_pylist() == [0, 0, 0]
+
+
+def _two_jobs(seed: int) -> tuple[list[Row], pa.Table]:
+    """Ranks 0 and 1 of one job and 2 and 3 of another, whose groups, numbers and host are equal."""
+    dice = random.Random(seed)
+    rows = []
+    for ranks in ((0, 1), (2, 3)):
+        now = dice.randint(0, 10**8)
+        for seq in range(20):
+            now += dice.randint(10**6, 5 * 10**7)
+            listed = {"group_ranks": "[0,1,2,3]", "group_size": 4, "seq": seq}
+            rows += [call(rank, now - 10_000 * rank, now + 50_000, **listed) for rank in ranks]
+    hosts = [{"rank": rank, "host": "node-0"} for rank in range(4)]
+    return rows, pa.Table.from_pylist(hosts, schema=TABLES["ranks"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_calls_that_cannot_be_one_on_their_hosts_clock_are_none(seed: int) -> None:
+    rows, hosts = _two_jobs(seed)
+    found = collective_matches(collectives(*rows), NO_WINDOWS, hosts).to_pylist()
+    assert {row["match"] for row in found} == {None}
+    assert {row["reason"] for row in found} == {APART}
+    elsewhere = collective_matches(collectives(*rows), NO_WINDOWS, NO_RANKS)
+    assert None not in elsewhere["match"].to_pylist(), "clocks of other hosts may be apart"
+
+
+@pytest.mark.parametrize("ahead", [0, 4_900_000])
+def test_a_process_may_be_ahead_of_its_host_all_the_time(ahead: int) -> None:
+    rows = [
+        call(rank, 10**7 * k + rank * ahead, 10**7 * k + rank * ahead + 40_000 + rank, seq=k)
+        for rank in range(2)
+        for k in range(10)
+    ]
+    hosts = pa.Table.from_pylist(
+        [{"rank": r, "host": "h"} for r in range(2)], schema=TABLES["ranks"]
+    )
+    found = collective_matches(collectives(*rows), NO_WINDOWS, hosts).to_pylist()
+    assert [row["match"] for row in found] == [*range(10)] * 2
