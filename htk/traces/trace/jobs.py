@@ -1,8 +1,8 @@
 """Which files are of one job: two jobs in one folder are two recordings.
 
-A rank runs once in a job at a time, and a job has one world size. Files that contradict this are
-of several jobs. What they say tells which file is whose: the scheduler's job, folders, what names
-begin with, hosts, process ids, world sizes.
+A rank runs once in a job at a time, a job has one world size, and a group is one on all its ranks.
+Files that contradict this are of several jobs. What they say tells which file is whose: the
+scheduler's job, folders, what names begin with, hosts, process ids, world sizes.
 """
 
 import json
@@ -22,6 +22,7 @@ _ONE_WORLD = ("kineto",)  # elsewhere it may be the size of a communicator
 _RANK_WORD = re.compile(r"(?i)(?:global[-_ ]?)?(?<![a-z])rank[-_ =]?\d")
 _BY_TORCH = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.\d{10,}\.pt\.trace\.json")
 _RUN_IDS = ("slurm_job_id", "slurm_array_task_id", "torchrun_id")
+_JOB_NAMES = ("PT_PROFILER_JOB_NAME",)  # of Kineto's versions
 _MIXED = (
     "{} are of one rank and one time, and nothing in the files tells whose the others are; "
     "give the files of one job alone"
@@ -70,11 +71,18 @@ def jobs_of(files: list[RankedFile]) -> dict[str, list[RankedFile]]:
     the only rank are kept, and said; of several ranks the wrong ones would be put together.
     """
     formats = _contradicting_formats(files)
-    own = [k for k, file in enumerate(files) if file.recording.parser in formats]
+    own = [k for k, file in enumerate(files) if file.recording.parser in (formats or _ONE_WORLD)]
     divisions = []
     for labels_of in _LABELS:
-        divisions += [labels for labels in labels_of(files) if _tells_apart(files, own, labels)]
-    if own and not divisions and len({files[k].rank for k in own}) > 1:
+        for labels in labels_of(files):
+            parts = _by_label(files, own, labels)
+            if formats:
+                tells_apart = not any(map(_contradicting_formats, parts))
+            else:
+                tells_apart = _are_strangers(parts, is_scheduled=labels_of is _scheduled_as)
+            if len(parts) > 1 and tells_apart:
+                divisions.append(labels)
+    if formats and not divisions and len({files[k].rank for k in own}) > 1:
         raise TraceError(_MIXED.format(_name_clash([files[k] for k in own])))
     if not divisions:
         return {"": files}
@@ -87,14 +95,40 @@ def jobs_of(files: list[RankedFile]) -> dict[str, list[RankedFile]]:
     }
 
 
-def _tells_apart(files: list[RankedFile], own: list[int], labels: _Labels) -> bool:
-    """Return whether there are several labels, and the files of each may be one job."""
-    by_label: dict[str | None, list[RankedFile]] = defaultdict(list)
+def _by_label(files: list[RankedFile], own: list[int], labels: _Labels) -> list[list[RankedFile]]:
+    """Return the files of each label; none where some have no label."""
+    of_label: dict[str | None, list[RankedFile]] = defaultdict(list)
     for k in own:
-        by_label[labels[k]].append(files[k])
-    if None in by_label or len(by_label) < 2:
+        of_label[labels[k]].append(files[k])
+    return [] if None in of_label else list(of_label.values())
+
+
+def _are_strangers(parts: list[list[RankedFile]], *, is_scheduled: bool) -> bool:
+    """Return whether parts that share no rank are of several jobs: their scheduler says so, or each
+    group with ranks of several parts is unknown to some of those ranks."""
+    ranks = [{file.rank for file in part} for part in parts]
+    recorded = set[int | None]().union(*ranks)
+    if len(recorded) < sum(map(len, ranks)):
         return False
-    return not any(_contradicting_formats(part) for part in by_label.values())
+    if is_scheduled:
+        return True
+    holders: dict[frozenset[int], set[int | None]] = defaultdict(set)
+    for file in (file for part in parts for file in part):
+        for members in _groups_of(file.recording):
+            holders[members].add(file.rank)
+    across = [m for m in holders if sum(not own.isdisjoint(m) for own in ranks) > 1]
+    return bool(across) and not any(members & recorded == holders[members] for members in across)
+
+
+def _groups_of(recording: FileRecording) -> set[frozenset[int]]:
+    """Return the ranks of each process group that a file lists; nothing in it is trusted."""
+    listed = json.loads(str(recording.entry.parsed.facts.get("groups") or "[]"))
+    ranks = [group.get("ranks") for group in listed if isinstance(group, dict)]
+    return {
+        frozenset(rank for rank in members if isinstance(rank, int))
+        for members in ranks
+        if isinstance(members, list)
+    }
 
 
 def _contradicting_formats(files: Sequence[RankedFile]) -> set[str]:
@@ -127,14 +161,21 @@ def _simultaneous(recordings: list[FileRecording]) -> Iterator[tuple[FileRecordi
             yield earlier, later
 
 
-def _run_ids(files: list[RankedFile]) -> list[_Labels]:
-    """Return what schedulers and the request of a trace call the run that each file is of."""
-    texts = [f.recording.entry.parsed.facts.get("environment") for f in files]
-    environments = [json.loads(str(text)) if text else {} for text in texts]
-    requests = [f.recording.entry.parsed.facts.get("trace_id") for f in files]
-    of_requests = [None if request is None else str(request) for request in requests]
-    runs = [[environment.get(name) for environment in environments] for name in _RUN_IDS]
-    return [*runs, *_unless_of_each(files, of_requests)]
+def _scheduled_as(files: list[RankedFile]) -> list[_Labels]:
+    """Return what schedulers, and who profiles a job, call the run that each file is of."""
+    runs = []
+    for fact, names in (("environment", _RUN_IDS), ("versions", _JOB_NAMES)):
+        texts = [file.recording.entry.parsed.facts.get(fact) for file in files]
+        listed = [json.loads(str(text)) if text else {} for text in texts]
+        runs += [[of_file.get(name) for of_file in listed] for name in names]
+    return runs
+
+
+def _requests(files: list[RankedFile]) -> list[_Labels]:
+    """Return the request for a trace that each file answers."""
+    requests = [file.recording.entry.parsed.facts.get("trace_id") for file in files]
+    labels = [None if request is None else str(request) for request in requests]
+    return _unless_of_each(files, labels)
 
 
 def _unless_of_each(files: list[RankedFile], labels: _Labels) -> list[_Labels]:
@@ -200,5 +241,5 @@ def _worlds(files: list[RankedFile]) -> list[_Labels]:
 
 # The first that tells jobs apart counts, and among all the one that makes the fewest of them.
 _LABELS: tuple[Callable[[list[RankedFile]], list[_Labels]], ...] = (
-    _run_ids, _folders, _beginnings, _hosts, _process_ids, _worlds,
+    _scheduled_as, _requests, _folders, _beginnings, _hosts, _process_ids, _worlds,
 )  # fmt: skip

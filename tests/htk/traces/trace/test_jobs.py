@@ -1,5 +1,6 @@
 """Two jobs whose files lie in one folder: told apart, named, and never one recording."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,42 @@ def test_jobs_of_other_sizes_are_two_though_they_share_no_rank(tmp_path: Path) -
     with pytest.raises(TraceError, match=r"2 jobs: world-2 .* world-8"):
         _open(tmp_path)
     assert _operators(_open(tmp_path, "world-8")) == [(5, "large")]
+
+
+def test_jobs_without_a_rank_in_common_are_told_by_their_groups(tmp_path: Path) -> None:
+    """Rank 0 has a group with rank 1, of which rank 1's file does not know; so on."""
+    for rank, letter in enumerate("ABAB"):
+        own = of_rank(rank, 4)
+        own["distributedInfo"] |= {"pg_config": [{"pg_name": "1", "ranks": [rank, rank + 1]}]}
+        write(tmp_path / f"job{letter}_rank{rank}.json", op("x", 5, 10), **own)
+    with pytest.raises(TraceError, match=r"2 jobs: jobA \(2 files.*jobB \(2 files"):
+        _open(tmp_path)
+    assert _open(tmp_path, "jobB").ranks == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "environment", [{"htk_environment": {"slurm_job_id": "7"}}, {"PT_PROFILER_JOB_NAME": "7"}]
+)
+def test_jobs_without_a_rank_in_common_are_told_by_their_scheduler(
+    tmp_path: Path, environment: dict[str, object]
+) -> None:
+    for rank, letter in enumerate("AB"):
+        text = json.dumps(environment).replace("7", f"7{letter}")
+        write(tmp_path / f"rank{rank}.json", op("x", 5, 10), **of_rank(rank, 2), **json.loads(text))
+    with pytest.raises(TraceError, match=r"2 jobs: 7A \(1 file.*7B \(1 file"):
+        _open(tmp_path)
+
+
+def test_hosts_and_names_of_one_job_make_it_no_two(tmp_path: Path) -> None:
+    """Two nodes with names and folders of their own, whose ranks know their common group."""
+    for rank, letter in enumerate("AABB"):
+        listed = [{"pg_name": "1", "pg_size": 4, "ranks": [0, 1, 2, 3]}]
+        own = of_rank(rank, 4)
+        own["distributedInfo"] |= {"pg_config": listed}
+        folder = tmp_path / f"node{letter}"
+        folder.mkdir(exist_ok=True)
+        write(folder / f"{letter}_rank{rank}.json", op("x", 5, 10), **own, host_name=letter)
+    assert _open(tmp_path).ranks == [0, 1, 2, 3]
 
 
 def test_jobs_that_nothing_tells_apart_are_refused(tmp_path: Path) -> None:
