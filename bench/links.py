@@ -73,8 +73,8 @@ class MadeJob:
             yield from (((rank, rank + apart), ("send",)) for rank in ranks[:-apart])
         else:
             yield from ((tuple(ranks[k : k + PER_NODE]), _SHARDED) for k in ranks[::PER_NODE])
-            places = [tuple(ranks[place::PER_NODE]) for place in range(PER_NODE)]
-            yield from ((place, ("all_reduce",)) for place in places if len(place) > 1)
+            rails = [tuple(ranks[gpu::PER_NODE]) for gpu in range(PER_NODE)]
+            yield from ((rail, ("all_reduce",)) for rail in rails if len(rail) > 1)
 
 
 class _Clock:

@@ -281,7 +281,7 @@ def _room(columns: list[RenderedColumn]) -> int:
 
 
 def left_out(result: Result, limit: int, columns: list[RenderedColumn]) -> list[str]:
-    lines = [] if result.table.num_rows else ["nothing found"]
+    lines = [] if result.table.num_rows else [str(result.coverage.get("verdict", "nothing found"))]
     if result.table.num_rows > limit:
         more = result.table.num_rows - limit
         lines.append(f"… {more:,} more rows (--limit, or --format csv or json for all)")

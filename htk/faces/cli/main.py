@@ -35,7 +35,8 @@ class LazyGroup(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0].replace("_", "-"), self.list_commands(ctx), 3)
-            hint = f"did you mean {', '.join(near)}?" if near else "htk --help lists them"
+            search = f"htk help {args[0]} finds it in commands, questions and columns"
+            hint = f"did you mean {', '.join(near)}?" if near else search
             hint = _SAID_OTHERWISE.get(args[0], hint)
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx) from error
 

@@ -27,9 +27,6 @@ class EndRows(Protocol):
     end: Ints
     timed: Mask
 
-    @property
-    def group(self) -> Ints: ...
-
     def is_type(self, *wanted: str) -> Mask: ...
 
 
@@ -117,11 +114,11 @@ def contradicted(rows: EndRows, match: Ints, guessed: Mask, certain: CertainEnds
     return nothing
 
 
-def impossible(rows: EndRows, match: Ints, host: Ints) -> Mask:
+def impossible(rows: EndRows, match: Ints, group: Ints, host: Ints) -> Mask:
     """Return the matches in which one ends before another has begun, on the clock of their host.
 
-    `host`: a number for each row (`NONE`: unknown). What a process is off all the time is left out.
-    Of a group with many such matches none is believed: those that overlap do so by chance.
+    `group`, `host`: a number for each row (`NONE`: unknown). What a process is off all the time is
+    left out. Of a group with many such matches none is believed: some overlap by chance.
     """
     nothing = np.zeros(len(match), bool)
     checked = (match != NONE) & rows.timed & (host != NONE)
@@ -130,12 +127,12 @@ def impossible(rows: EndRows, match: Ints, host: Ints) -> Mask:
     late = _apart(rows, match, host, chosen, np.zeros(len(chosen), np.int64)) > _UNSURE_NS
     if not late.any():
         return nothing
-    chosen = chosen[np.isin(rows.group[chosen], rows.group[chosen[late]])]
-    lanes = Groups.by_keys([rows.group[chosen], rows.rank[chosen]])
+    chosen = chosen[np.isin(group[chosen], rows.group[chosen[late]])]
+    lanes = Groups.by_keys([group[chosen], rows.rank[chosen]])
     ends = Groups.by_keys([match[chosen], host[chosen]])
     after = rows.end[chosen] - ends.min(rows.end[chosen])[ends.group_ids]
     usual = lanes.lower_medians(after)[lanes.group_ids].astype(np.int64)
-    groups = Groups.by_keys(rows.group[chosen])
+    groups = Groups.by_keys(group[chosen])
     lasted = groups.max(rows.end[chosen]) - groups.min(rows.start[chosen])
     unsure = _UNSURE_NS + _UNSURE * lasted[groups.group_ids]
     wrong = _apart(rows, match, host, chosen, usual) > unsure

@@ -77,7 +77,7 @@ def matches_of(
         certain = certain or certain_ends(rows, np.where(guessed, NONE, matched.match))  # pyright: ignore[reportArgumentType]
         slot[contradicted(rows, matched.match, guessed, certain)] = NONE  # pyright: ignore[reportArgumentType]
         matched = _matched(rows, slot)
-    apart = impossible(rows, matched.match, rows.host)  # pyright: ignore[reportArgumentType]
+    apart = impossible(rows, matched.match, rows.group, rows.host)  # pyright: ignore[reportArgumentType]
     if apart.any():
         slot[apart] = NONE
         matched = replace(_matched(rows, slot), apart=apart)

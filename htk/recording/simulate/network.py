@@ -5,7 +5,11 @@ shared out to channels, which share the links, and go over them in chunks. A rin
 (all_reduce twice that), so its latency grows with the ranks; a tree goes up and down a chain in
 each node and a binary tree of nodes, so its latency grows with the logarithm of the nodes, and a
 chunk has to be small for the first to be through early. A protocol trades bandwidth for the latency
-of a step. All constants are drawn from the seed round those that NCCL's tuning tables give.
+of a step. Latencies are drawn from the seed round those of NCCL's tuning tables
+(`src/graph/tuning.cc` of NVIDIA/nccl: a step of LL, LL128, Simple in µs is 0.6, 1.25 to 1.9, 3.4 to
+4 over NVLink, 2.7, 4, 14 of a ring between nodes). Chunks are of its buffers of eight steps
+(`src/init.cc`, `src/include/device.h` and `collectives.h`): LL has half of 512 threads' 8 lines of
+16 bytes, LL128 15/16 of 640 threads' 120 words, Simple four steps of 512 KiB, passed on by two.
 """
 
 from dataclasses import dataclass
@@ -64,7 +68,7 @@ class ClusterNetwork:
         self._protocols = (
             _Protocol("LL", 1.0, rng.uniform(0.25, 0.40), 32 << 10, 8, 1, 128),
             _Protocol(
-                "LL128", rng.uniform(1.6, 2.0), rng.uniform(0.80, 0.92), 576 << 10, 8, 1, 1 << 10
+                "LL128", rng.uniform(1.6, 2.0), rng.uniform(0.80, 0.92), 576_000, 8, 1, 1 << 10
             ),
             _Protocol("Simple", rng.uniform(3.5, 5.0), 1.0, 2 << 20, 2, 2, 32 << 10),
         )

@@ -18,10 +18,6 @@ class Rows:
     timed: Mask
     types: tuple[str, ...]
 
-    @property
-    def group(self) -> Ints:
-        return np.zeros(len(self.rank), np.int64)
-
     def is_type(self, *wanted: str) -> Mask:
         return np.array([t in wanted for t in self.types], bool)
 
