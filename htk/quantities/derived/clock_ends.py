@@ -127,7 +127,7 @@ def impossible(rows: EndRows, match: Ints, group: Ints, host: Ints) -> Mask:
     late = _apart(rows, match, host, chosen, np.zeros(len(chosen), np.int64)) > _UNSURE_NS
     if not late.any():
         return nothing
-    chosen = chosen[np.isin(group[chosen], rows.group[chosen[late]])]
+    chosen = chosen[np.isin(group[chosen], group[chosen[late]])]
     lanes = Groups.by_keys([group[chosen], rows.rank[chosen]])
     ends = Groups.by_keys([match[chosen], host[chosen]])
     after = rows.end[chosen] - ends.min(rows.end[chosen])[ends.group_ids]

@@ -1,6 +1,5 @@
 """What a rank does between two collectives of a group, and how that exceeds the fastest rank's."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,35 +32,18 @@ class OwnTime:
         start, end = numbers(activities["start_ns"]), numbers(activities["end_ns"])
         kinds = [matching(activities["kind"], kind.__eq__) for kind in KINDS]
         parts = np.zeros((len(self.start), 4), np.int64)
-        for own, rows in self._by_lane(lanes_of(activities)):
+        follows = np.flatnonzero(self.has_previous)
+        own_of, rows_of = rows_by_number(self.lane[follows]), rows_by_number(lanes_of(activities))
+        for device in np.unique(self.lane).tolist():
+            own, rows = follows[own_of(device)], rows_of(device)
             taken = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
             for k, kind in enumerate(kinds):  # what runs beside an earlier kind is that kind's
                 chosen = rows[kind[rows]]
                 alone = subtract(union(start[chosen], end[chosen]), taken)
-                parts[own, k] = self._covered(alone, own)
+                parts[own, k] = covered(alone, self.end[own]) - covered(alone, self.start[own])
                 taken = union(*(np.concatenate(pair) for pair in zip(taken, alone, strict=True)))
             parts[own, 3] = self.end[own] - self.start[own] - parts[own, :3].sum(axis=1)
         return parts
-
-    def spent_in(self, spans: pa.Table, sets: Sequence[Mask]) -> Ints:
-        """Return the time of each that rows of `spans` cover; a column for each set of rows."""
-        start, end = numbers(spans["start_ns"]), numbers(spans["end_ns"])
-        spent = np.zeros((len(self.start), len(sets)), np.int64)
-        for own, rows in self._by_lane(lanes_of(spans)):
-            for k, chosen in enumerate(sets):
-                of_set = rows[chosen[rows]]
-                spent[own, k] = self._covered(union(start[of_set], end[of_set]), own)
-        return spent
-
-    def _covered(self, spans: Spans, own: Ints) -> Ints:
-        return covered(spans, self.end[own]) - covered(spans, self.start[own])
-
-    def _by_lane(self, lane: Ints) -> Sequence[tuple[Ints, Ints]]:
-        """Return the own times of each device of each rank, and the rows of a table on it."""
-        own = np.flatnonzero(self.has_previous)
-        own_of, rows_of = rows_by_number(self.lane[own]), rows_by_number(lane)
-        devices = np.unique(self.lane).tolist()
-        return [(own[own_of(device)], rows_of(device)) for device in devices]
 
 
 def own_times(collectives: pa.Table, activities: pa.Table) -> pa.Table:

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints
 from htk.physics.latency_bandwidth import Segment, fit, predicted_us
 from htk.quantities.measures.complete_collectives import CompleteCollectives
 from htk.quantities.measures.transfer_times import LinkRates, TransferTimes
-from htk.quantities.measures.transfers import FAST, of_benchmarks
+from htk.quantities.measures.transfers import of_benchmarks
 
 BASELINES = ("benchmark", "like calls", "other sizes", "link rates")
 BENCHMARK, LIKE_CALLS, OTHER_SIZES, LINK_RATES = range(len(BASELINES))
@@ -34,7 +33,7 @@ class TransferBaseline:
     expected_ns: Floats
     basis: Ints  # number of BASELINES, NONE: none
     with_themselves: int  # collectives compared with those of their own group alone
-    sigma_ns: Floats  # standard deviation of what is expected that the clocks leave
+    sigma_ns: Floats  # what clocks leave uncertain in those that it is made of, on average
 
 
 def baseline_of(
@@ -46,7 +45,7 @@ def baseline_of(
     usual = TransferTimes(collectives, rates)
     makers: dict[int, Callable[[], Floats]] = {
         BENCHMARK: lambda: _by_benchmarks(collectives, bench_points),
-        LIKE_CALLS: lambda: _by_like_calls(collectives),
+        LIKE_CALLS: lambda: _by_like_calls(usual),
         OTHER_SIZES: lambda: _by_other_sizes(usual),
         LINK_RATES: lambda: usual.expected_ns,
     }
@@ -54,41 +53,19 @@ def baseline_of(
         times = makers[number]()
         new = np.isnan(expected) & ~np.isnan(times)
         expected[new], basis[new] = times[new], number
-    alone = _with_themselves(collectives, basis)
-    return TransferBaseline(expected, basis, alone, _sigma(collectives, basis))
-
-
-def _with_themselves(collectives: CompleteCollectives, basis: Ints) -> int:
-    """Return how many collectives have a baseline that is made of their own group's alone."""
-    count = 0
-    for number, keys in ((LIKE_CALLS, _sized(collectives)), (OTHER_SIZES, collectives.like)):
-        alike = Groups.by_keys(keys)
-        alone = (alike.distinct(collectives.group) == 1)[alike.group_ids]
-        count += int((alone & (basis == number)).sum())
-    return count
-
-
-def _sigma(collectives: CompleteCollectives, basis: Ints) -> Floats:
-    """Return that of the collectives of the trace that a baseline is made of, on average."""
-    sigma = np.zeros(len(collectives))
-    for number, keys in ((LIKE_CALLS, _sized(collectives)), (OTHER_SIZES, collectives.like)):
-        alike = Groups.by_keys(keys)
+    alone, sigma = 0, np.zeros(len(collectives))
+    for number, alike in ((LIKE_CALLS, usual.sized), (OTHER_SIZES, usual.kinds)):
+        rests_on = basis == number
+        of_one_group = (alike.distinct(collectives.group) == 1)[alike.group_ids]
+        alone += int((of_one_group & rests_on).sum())
         total = np.bincount(alike.group_ids, collectives.sigma_ns, len(alike))
-        chosen = basis == number
-        sigma[chosen] = (total / np.maximum(alike.count, 1))[alike.group_ids[chosen]]
-    return sigma
+        sigma[rests_on] = (total / np.maximum(alike.count, 1))[alike.group_ids[rests_on]]
+    return TransferBaseline(expected, basis, alone, sigma)
 
 
-def _sized(collectives: CompleteCollectives) -> Ints:
-    return np.column_stack([collectives.like, collectives.moved.astype(np.int64)])
-
-
-def _by_like_calls(collectives: CompleteCollectives) -> Floats:
-    alike = Groups.by_keys(_sized(collectives))
-    if not len(alike):
-        return np.full(len(collectives), np.nan)
-    fast = alike.quantiles(collectives.time_ns, [FAST])[0]
-    return np.asarray(np.where(alike.count >= _ALIKE, fast, np.nan)[alike.group_ids])
+def _by_like_calls(times: TransferTimes) -> Floats:
+    are_many = (times.sized.count >= _ALIKE)[times.sized.group_ids]
+    return np.asarray(np.where(are_many, times.fast_ns, np.nan))
 
 
 def _by_other_sizes(times: TransferTimes) -> Floats:
