@@ -12,7 +12,7 @@ MEASURE := PYTHONPATH=. $(BIN)/python bench
 MUTANTS ?= 40
 SECONDS_OF_FUZZING ?= 30
 
-NIGHTLY := tests properties truth fuzz mutation kills soak licences oldest newest
+NIGHTLY := tests properties truth fuzz mutation kills counts options soak licences oldest newest
 
 .PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint types menu mutation fuzz bench docs clean
 
@@ -47,6 +47,12 @@ nightly-mutation: $(VENV)/.dev  # other small mistakes each time
 
 nightly-kills: $(VENV)/.dev  # readers killed while they write into one cache
 	$(MEASURE)/kills.py -o bench/quality/kills.json
+
+nightly-counts: $(VENV)/.dev  # every integer of every sample, absurd
+	PYTHONPATH=. $(BIN)/python -m bench.hostile_counts --all
+
+nightly-options: $(VENV)/.dev  # random options of every command
+	PYTHONPATH=. $(BIN)/python -m bench.option_fuzz --runs 5000
 
 nightly-soak: $(VENV)/.dev  # both servers under twenty clients for half an hour
 	$(MEASURE)/soak.py -o bench/quality/soak.json

@@ -1,10 +1,10 @@
 """What does a number that a file states cost, when it is absurd?
 
-    python bench/hostile_counts.py [--seed N] [--cases 200] [-v]
+    python -m bench.hostile_counts [--seed N] [--cases 200 | --all] [-v]
 
 In a copy of a shipped sample, one integer (every kind of field: JSON keys, words of log lines, keys
-of pickles, columns of SQLite) becomes 0, -1, 2**28, 2**31, 2**63 - 1 or 10**300, in one place or
-all.
+of pickles, columns of SQLite and Parquet, fields of protobufs) becomes 0, -1, 2**28, 2**31,
+2**63 - 1 or 10**300, in one place or all; with --all, each integer of each sample becomes each.
 A process of its own then opens the file and asks for the summary, the kernels, the hang and the
 communication, with 500 MB and 10 seconds of CPU time more than an empty one. Whatever ends it, an
 internal error included, is listed; exit code 1.
@@ -28,13 +28,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+from pyarrow import parquet as pq
+
+from bench.protobuf import decode_message, encode_message
+
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 VALUES = (0, -1, 2**28, 2**31, 2**63 - 1, 10**300)  # the third fits where 32 bits are kept
 MOST_BYTES = 500 << 20
 MOST_SECONDS = 10
 LARGEST = 200_000  # of a sample: a megabyte of text is the limit of the promise
 _WHOLE = re.compile(rb"(?<![\w.+-])-?\d+(?![\w.])")
-_LEFT_OUT = (".py", ".md", ".parquet", ".pb")
+_LEFT_OUT = (".py", ".md")
+_PROTOBUFS = (".pb", ".pftrace")
 
 
 class Case(NamedTuple):
@@ -73,10 +79,22 @@ def draw_cases(seed: int, count: int) -> list[Case]:
     return cases
 
 
+def list_cases() -> Iterator[Case]:
+    """Yield each value for each kind of field of each sample, everywhere in it."""
+    for file in list_samples():
+        for field in sorted(fields_of(file)):
+            for value in VALUES:
+                yield Case(file, field, value, True)
+
+
 def fields_of(file: Path) -> set[str]:
     """Return the names of the integers in a sample."""
     if is_sqlite(file):
         return set(_sqlite_columns(file))
+    if file.suffix == ".parquet":
+        return {f.name for f in pq.read_schema(file) if pa.types.is_integer(f.type)}
+    if file.suffix in _PROTOBUFS:
+        return {path for path, _ in walk_integers(decode_message(file.read_bytes()))}
     if file.suffix == ".pickle":
         return {key for key, _ in walk_integers(pickle.loads(file.read_bytes()))}
     text = read_text(file)
@@ -123,6 +141,12 @@ def write_case(case: Case, folder: Path) -> Path:
         value = pickle.loads(case.file.read_bytes())
         _set_integers(value, case)
         target.write_bytes(pickle.dumps(value, protocol=2))
+    elif case.file.suffix in _PROTOBUFS:
+        fields = decode_message(case.file.read_bytes())
+        _set_integers(fields, case)
+        target.write_bytes(encode_message(fields))
+    elif case.file.suffix == ".parquet":
+        _write_parquet(case, target)
     else:
         text = _replaced_text(case)
         target.write_bytes(gzip.compress(text) if case.file.suffix == ".gz" else text)
@@ -157,6 +181,16 @@ def _write_sqlite(case: Case, target: Path) -> None:
     where = "" if case.everywhere else f" where rowid = (select min(rowid) from '{table}')"
     with sqlite3.connect(target) as database:
         database.execute(f"update or ignore '{table}' set '{column}' = ?{where}", (number,))
+
+
+def _write_parquet(case: Case, target: Path) -> None:
+    table = pq.read_table(case.file)
+    index = table.column_names.index(case.field)
+    number = min(case.value, 2**63 - 1)
+    column = table.column(index).cast(pa.int64()).to_pylist()
+    rows = len(column) if case.everywhere else 1
+    column = pa.array([number] * rows + column[rows:], pa.int64())
+    pq.write_table(table.set_column(index, case.field, column), target)
 
 
 def ask_questions(path: Path) -> None:
@@ -249,16 +283,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("-v", "--verbose", action="store_true", help="name every case")
+    parser.add_argument("--all", action="store_true", help="every field and value")
     arguments = parser.parse_args()
     import_everything()
+    cases = list(list_cases()) if arguments.all else draw_cases(arguments.seed, arguments.cases)
     bad = 0
-    for case in draw_cases(arguments.seed, arguments.cases):
+    for case in cases:
         outcome = run_case(case)
         bad += bool(outcome.why)
         if outcome.why or arguments.verbose:
             where = f"{case.file.relative_to(SAMPLES)} {case.field} = {case.value:.3g}"
             print(where, "everywhere" if case.everywhere else "", outcome.why or "ok")
-    print(f"seed {arguments.seed}: {bad} of {arguments.cases} cases cost too much, or end badly")
+    print(f"seed {arguments.seed}: {bad} of {len(cases)} cases cost too much, or end badly")
     return 1 if bad else 0
 
 

@@ -2,11 +2,14 @@
 
 import hmac
 import ipaddress
+import logging
+import traceback
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from dash import Dash
 from flask import Response, redirect, request
+from werkzeug.exceptions import HTTPException
 
 _PLAIN = "text/plain"
 _LONGEST_PATH = 2000
@@ -44,6 +47,16 @@ def protect(app: Dash, token: str | None) -> None:
             return Response("no page has such an address", 400, mimetype=_PLAIN)
         return None
 
+    @server.errorhandler(Exception)
+    def refuse(error: Exception) -> Any:
+        """What fails before it reaches a page is no request of our pages."""
+        if isinstance(error, HTTPException):
+            return error
+        if not _reached_page(error):
+            return Response("no page asks for this", 400, mimetype=_PLAIN)
+        logging.getLogger("htk").error("internal error at %s", request.path, exc_info=error)
+        return Response("internal error; the log of the dashboard has more", 500, mimetype=_PLAIN)
+
     @server.after_request
     def headers(response: Response) -> Response:
         hashes = " ".join(app.csp_hashes())
@@ -56,6 +69,12 @@ def protect(app: Dash, token: str | None) -> None:
         response.headers["X-Frame-Options"] = "DENY"
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
+
+
+def _reached_page(error: Exception) -> bool:
+    """Return whether an exception is of our code, not of the server's or Dash's reading."""
+    modules = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(name.startswith("htk.") and name != __name__ for name in modules)
 
 
 def is_loopback(host: str) -> bool:

@@ -257,8 +257,9 @@ def test_an_edit_is_added_as_its_page_says(copy: Path) -> None:
 
 def test_every_promise_of_security_names_tests_that_are_there() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    promises = [line for line in text.splitlines() if line.startswith("| ") and "`tests/" in line]
-    assert len(promises) > 10
+    table = text.partition("| promise | held by |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    promises = table.splitlines()
+    assert len(promises) > 10 and all("`: `test_" in promise for promise in promises)
     for promise in promises:
         for file, names in re.findall(r"`(tests/[\w/.]+)`: ((?:`\w+`(?:, )?)+)", promise):
             source = (ROOT / file).read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """Values of options, checked alike for Python, SQL and agents, as the command line does."""
 
+import math
 import operator
 import types
 import typing
@@ -8,7 +9,10 @@ from numbers import Real
 from typing import Any
 
 from htk.base.core.analysis import Analysis, Option
+from htk.base.core.humanize import shorten
 from htk.base.errors import UsageError
+
+_MOST = 2**53  # beyond, neither floats nor JavaScript count each
 
 
 def checked_options(analysis: Analysis[...], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,9 +45,9 @@ def _checked(option: Option, kind: Any, value: Any) -> Any:
     if kind is int:
         return _whole(option, value)
     if kind is float:
-        if isinstance(value, Real) and not isinstance(value, bool):
+        if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
-        raise _wrong(option, value, "a number")
+        raise _wrong(option, value, "a finite number")
     if kind is str and not isinstance(value, str):
         raise _wrong(option, value, "a text")
     return value
@@ -73,6 +77,8 @@ def _whole(option: Option, value: Any) -> int:
         raise _wrong(option, value, "a whole number")
     if number < 0 <= (option.default or 0):
         raise UsageError(f"{option.name}={value!r} must be ≥ 0")
+    if abs(number) > _MOST:
+        raise _wrong(option, shorten(str(value)), f"a number of at most {_MOST:,}")
     return number
 
 

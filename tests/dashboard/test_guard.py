@@ -77,6 +77,55 @@ def test_errors_are_plain_text(tmp_path: Path) -> None:
     assert client(tmp_path, token="secret").get("/").mimetype == "text/plain"
 
 
+MALFORMED: list[Any] = [
+    7, "x", [], [1], {}, {"output": 1}, {"output": None}, {"output": []}, {"output": "x.y"},
+    {"output": "..x.y..", "outputs": 3, "inputs": "x"}, {"inputs": [{}]}, {"changedPropIds": 7},
+    {"output": "page.children", "inputs": 7}, {"output": "page.children", "inputs": [[[]]]},
+    {"output": "page.children", "outputs": [], "inputs": [], "state": {}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", MALFORMED, ids=str)
+def test_callbacks_of_no_page_are_refused_in_a_line(
+    tmp_path: Path, body: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    visitor = client(tmp_path)
+    answer = visitor.post("/_dash-update-component", json=body)
+    assert (answer.status_code, answer.mimetype) == (400, "text/plain")
+    assert not caplog.text
+
+
+def test_every_callback_without_its_inputs_is_refused_in_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path / "t.json", kernel("gemm", 1, 2), **of_rank(0))
+    app = create_app(Runs(trace=open_trace(path, OpenOptions(cache=False))))
+    visitor = app.server.test_client()
+    visitor.get("/_dash-dependencies")  # callbacks are registered by the first request
+    bodies = [{"output": output, "outputs": [], "inputs": []} for output in app.callback_map]
+    answers = [visitor.post("/_dash-update-component", json=body) for body in bodies]
+    assert len(answers) > 10
+    assert {answer.status_code for answer in answers} <= {200, 204, 400}
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "_dash-component-suites/dash/../x",
+        "_dash-component-suites/x/y.js",
+        "_dash-layout/%ff",
+        "%c0",
+    ],
+)
+def test_addresses_of_no_page_are_refused_in_a_line(
+    tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = client(tmp_path).get(f"/{path}")
+    assert answer.status_code in (200, 400, 404) and not caplog.text
+    assert client(tmp_path).post("/_dash-update-component", data=b"{").status_code in (400, 415)
+
+
 @pytest.mark.parametrize("path", ["\0", "a" * 100_000, "~nobody-here/x", "/" + "b/" * 5000])
 def test_what_is_no_path_is_refused(tmp_path: Path, path: str) -> None:
     runs = Runs([tmp_path])

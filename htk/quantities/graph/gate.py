@@ -211,7 +211,8 @@ class TestedStep:
 
 def judged(figures: Figures, path: PathEdges, tested: TestedStep) -> Gate:
     """Return all five tests; `path`: the critical one."""
-    period, steps, low = tested.period_ns, tested.steps, tested.window[0]
+    steps, low = tested.steps, tested.window[0]
+    period = max(tested.period_ns, 1)  # a damaged step may have no length
     periods = np.array([steps.periods[k] for k in steps.numbers[1:] or steps.numbers], np.float64)
     cv = 100 * float(periods.std() / periods.mean()) if len(periods) > 1 else 0.0
     devices = max(figures.devices, 1)
@@ -220,7 +221,7 @@ def judged(figures: Figures, path: PathEdges, tested: TestedStep) -> Gate:
     neighbour, held = held_out(steps, tested.step), None
     if neighbour is not None and figures.held_out_end is not None:
         other = steps.periods[neighbour]
-        held = 100 * abs(figures.held_out_end - low - other) / other
+        held = 100 * abs(figures.held_out_end - low - other) / max(other, 1)
     return Gate(
         step_error_pct=100 * abs(figures.end - low - period) / period,
         exposed_error_points=100 * exposed_off / period,

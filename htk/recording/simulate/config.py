@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from htk.base.core.parser import MOST_RANKS
 from htk.base.errors import UsageError
 from htk.physics.decoder import Decoder
 from htk.physics.hardware import Gpu, gpu
@@ -19,6 +20,8 @@ _COUNTS = (
     *("tensor_parallel", "pipeline_parallel", "virtual_stages"),
     *("context_parallel", "expert_parallel"),
 )  # at least 1
+
+_MOST_PASSES = 100_000_000  # through a layer, each of some kB
 
 # Tiles of matrix products, and their rates relative to the best.
 TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.82), (64, 64, 0.66))
@@ -274,12 +277,13 @@ def checked(config: Config) -> Config:
         there = ", ".join(EXCHANGES)
         raise UsageError(f"no context_exchange {config.context_exchange!r}; there are {there}")
     for name in _COUNTS:
-        if getattr(config, name) < 1:
-            raise UsageError(f"{name} is {getattr(config, name)}, not at least 1")
+        if not 1 <= getattr(config, name) <= MOST_RANKS:
+            raise UsageError(f"{name} is {getattr(config, name)}, not 1 to {MOST_RANKS:,}")
     if config.first_step < 0:
         raise UsageError(f"first_step is {config.first_step}, not at least 0")
     if config.starts_up and (config.stagger_us or config.carry_in):
         raise UsageError("nothing runs before step 0: no stagger_us and no carry_in with it")
+    _check_size(config)
     _check_layout(config)
     _check_server(config)
     for name, plants in config.planted.items():
@@ -288,6 +292,18 @@ def checked(config: Config) -> Config:
         raise UsageError(f"ranks to write must be of 0 to {config.ranks - 1}, and one at least")
     _fits(config)
     return config
+
+
+def _check_size(config: Config) -> None:
+    """Raise UsageError for a job whose traces no disk would hold."""
+    if config.ranks > MOST_RANKS:
+        raise UsageError(f"a job of {config.ranks:,} ranks; at most {MOST_RANKS:,} are simulated")
+    passes = config.steps * config.accumulation * config.decoder.layers * len(config.written)
+    if passes > _MOST_PASSES:
+        raise UsageError(
+            f"{passes:,} passes through layers would be written, at most {_MOST_PASSES:,}; record "
+            "fewer steps, or fewer ranks (--ranks-only)"
+        )
 
 
 def _check_layout(config: Config) -> None:

@@ -1,11 +1,11 @@
 """A job's options from a TOML file."""
 
 import textwrap
-import tomllib
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from htk.base.core.user_toml import read_toml
 from htk.base.errors import UsageError
 from htk.recording.simulate.config import Config, checked
 
@@ -14,10 +14,7 @@ _LARGEST = 1e15  # of any number of a job
 
 def from_toml(path: Path, **overrides: Any) -> Config:
     """Return a configuration from a file; what is given besides wins."""
-    try:
-        read = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as why:
-        raise UsageError(f"{path} is not a readable TOML file: {why}") from None
+    read = read_toml(path, "a simulated job")
     options = {f.name for f in fields(Config)}
     strange = sorted(read.keys() - options)
     if strange:

@@ -24,6 +24,7 @@ def trace() -> Session:
         ({"n": 2.5}, "n=2.5 is not a whole number"),
         ({"n": True}, "n=True is not a whole number"),
         ({"n": -1}, "n=-1 must be ≥ 0"),
+        ({"n": 2**63}, "is not a number of at most 9,007,199,254,740,992"),
         ({"per": "rnk"}, "per='rnk': did you mean 'rank'?"),
         ({"sort_by": "zzz"}, "sort_by='zzz': it is one of "),
         ({"sort_by": 3}, "sort_by=3: it is one of "),
@@ -43,7 +44,7 @@ def test_what_is_right_is_taken(trace: Session) -> None:
         "min_pct": 1.0,
         "depth": None,
     }
-    with pytest.raises(UsageError, match="min_pct='a lot' is not a number"):
+    with pytest.raises(UsageError, match="min_pct='a lot' is not a finite number"):
         trace.op_tree(min_pct="a lot")
     with pytest.raises(UsageError, match="n=-2 must be ≥ 0"):
         trace.sql("from kernel_top(n := -2)")

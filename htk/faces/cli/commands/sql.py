@@ -76,8 +76,8 @@ def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...],
             if script == "-":
                 return paths, sys.stdin.read()
             return paths, Path(script).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{script}: {error.strerror}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{script}: not readable as a query ({error})") from None
     before, last = paths[:-1], "".join(paths[-1:])
     one_word = before and re.fullmatch(r"\.?\w+", last) and last != "sample"
     if not (one_word or re.search(r"\s", last)) or _exists(last):
