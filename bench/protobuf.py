@@ -10,28 +10,28 @@ Message = list[dict[str, Any]]
 def decode_message(data: bytes, above: str = "") -> Message:
     """Return the fields of a message; what cannot be one within it stays bytes."""
     fields: Message = []
-    at = 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
+    offset = 0
+    while offset < len(data):
+        tag, offset = _read_varint(data, offset)
         path = f"{above}{tag >> 3}"
         if tag & 7 == VARINT:
-            value, at = _read_varint(data, at)
+            value, offset = _read_varint(data, offset)
             fields.append({path: value})
         elif tag & 7 == BYTES:
-            size, at = _read_varint(data, at)
-            fields.append({path: _decode_bytes(_take(data, at, size), f"{path}.")})
-            at += size
+            size, offset = _read_varint(data, offset)
+            fields.append({path: _decode_bytes(_take(data, offset, size), f"{path}.")})
+            offset += size
         elif tag & 7 in (FIXED64, FIXED32):
             size = 8 if tag & 7 == FIXED64 else 4
-            fields.append({f"{path}:{tag & 7}": _take(data, at, size)})
-            at += size
+            fields.append({f"{path}:{tag & 7}": _take(data, offset, size)})
+            offset += size
         else:
             raise ValueError(f"wire type {tag & 7}")
     return fields
 
 
 def encode_message(fields: Message) -> bytes:
-    """Return the message of these fields; integers are written in 64 bits at most."""
+    """Return the message of these fields; integers are written in 64 bits offset most."""
     parts = []
     for field in fields:
         ((path, value),) = field.items()
@@ -55,23 +55,23 @@ def _decode_bytes(data: bytes, above: str) -> bytes | Message:
     return fields if encode_message(fields) == data else data
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[at]
+        byte = data[offset]
         value |= (byte & 127) << shift
-        at += 1
+        offset += 1
         shift += 7
         if byte < 128:
-            return value, at
+            return value, offset
         if shift > 63:
             raise ValueError("a varint of more than ten bytes")
 
 
-def _take(data: bytes, at: int, size: int) -> bytes:
-    if at + size > len(data):
+def _take(data: bytes, offset: int, size: int) -> bytes:
+    if offset + size > len(data):
         raise ValueError("cut")
-    return data[at : at + size]
+    return data[offset : offset + size]
 
 
 def _varint(value: int) -> bytes:

@@ -17,6 +17,7 @@ from typing import IO, Any
 from htk.answers.ask import ask
 from htk.answers.output.result import Result
 from htk.base.errors import HtkError, UnknownRank, UsageError
+from htk.base.io.sources import locate_within
 from htk.dashboard.following import Followed, News
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.run_name import names_in_short
@@ -256,41 +257,32 @@ class Runs:
     def path_of(self, key: str) -> Inputs:
         """Return where a run lies; refused outside the allowed folders, links followed first.
         Files below it that lead out are refused when they are opened."""
-        try:
-            return self._path_of(key)
-        except (OSError, ValueError):  # overlong names, say
-            raise UsageError(f"{key[:80]!r} is not a path that can be opened") from None
-
-    def _path_of(self, key: str) -> Inputs:
         if key == "sample":
             return SAMPLE
         name, _, rest = key.partition("/")
         root = self._uploads.folder if name == _UPLOAD else self.roots.get(name)
-        if root is None or "\0" in key:
-            raise UsageError(f"{key!r} lies in no folder that this dashboard may read")
-        root = root.resolve()
-        path = (root / rest).resolve()
-        if not path.is_relative_to(root) or (name == _UPLOAD and path == root):
-            raise UsageError(f"{key!r} leads out of the folders that this dashboard may read")
-        if not path.exists():
-            gone = "this upload is not kept any more: upload it again"
-            raise UsageError(gone if name == _UPLOAD else f"{key!r} does not exist (any more)")
-        return path
+        if root is None:
+            raise UsageError(f"{key[:80]!r} lies in no folder that this dashboard may read")
+        path = locate_within(root / rest, [root])
+        if path is not None and (name != _UPLOAD or path != root.resolve()):
+            return path
+        if name == _UPLOAD:
+            raise UsageError("this upload is not kept any more: upload it again")
+        raise UsageError(
+            f"{key[:80]!r} is gone, or leads out of the folders that this dashboard may read"
+        )
 
     def key_of(self, text: str) -> str:
         """Return the key of a path that a person typed: absolute, or from an allowed folder."""
         typed = _expanded(text)
         for name, root in self.roots.items():
-            base = root.resolve()
-            try:
-                path = (typed if typed.is_absolute() else base / typed).resolve()
-                exists = path.is_relative_to(base) and path.exists()
-            except (OSError, ValueError):  # overlong names, NUL
-                raise UsageError(f"{text[:80]!r} is not a path that can be opened") from None
-            if exists:
-                return "/".join([name, *path.relative_to(base).parts])
+            path = locate_within(root / typed, [root])  # an absolute one stays as it is
+            if path is not None:
+                return "/".join([name, *path.relative_to(root.resolve()).parts])
         allowed = ", ".join(map(str, self.roots.values())) or "none"
-        raise UsageError(f"{text!r} is not in the folders that this dashboard may read: {allowed}")
+        raise UsageError(
+            f"{text[:80]!r} is not in the folders that this dashboard may read: {allowed}"
+        )
 
     def listed(self) -> list[ListedRun]:
         """Return the folders that hold files like traces, newest first; of a folder whose files

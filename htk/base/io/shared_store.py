@@ -8,6 +8,7 @@ machine; others may have written it, so its seal and its tables are checked firs
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -48,7 +49,7 @@ class SharedStore:
         if is_url(address):
             if not _STORES.match(address):
                 return None
-        elif not (Path(address) / MARK).is_file():
+        elif not os.path.isfile(os.path.join(address, MARK)):  # False for what is no path
             return None
         store = cls(address)
         return store if store._folder.exists(MARK) else None

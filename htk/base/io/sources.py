@@ -58,11 +58,21 @@ def resolve(inputs: str | Path | Sequence[str | Path], within: Sequence[Path] = 
     names = list(dict.fromkeys(map(str, listed)))
     sources: dict[str, Source] = {}
     for name in names:
-        for source in _named(name, tuple(folder.resolve() for folder in within)):
+        for source in _named(name, tuple(within)):
             sources.setdefault(source.identity or f"{name}|{source.name}", source)
     if not sources:
         raise TraceError(f"{', '.join(names) or 'no path'}: no file that may be a trace")
     return [replace(s, open=partial(guarded, s.name, s.open)) for s in sources.values()]
+
+
+def locate_within(path: Path, folders: Sequence[Path]) -> Path | None:
+    """Return the real path of what exists below a folder, links followed first; None: it lies
+    elsewhere, or there is no such path."""
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):  # nothing, loops of links, overlong names, NUL
+        return None
+    return real if any(real.is_relative_to(folder.resolve()) for folder in folders) else None
 
 
 def head(source: Source) -> Head:
@@ -116,6 +126,8 @@ def _named(name: str, within: tuple[Path, ...]) -> list[Source]:
         return _local(name, Path(name).expanduser(), within)
     except OSError as error:
         raise TraceError(f"{name}: {reason(error)}") from error
+    except RuntimeError:  # ~somebody without a home, or links in a circle
+        raise TraceError(f"{name}: no such file or folder") from None
 
 
 def _local(name: str, path: Path, within: tuple[Path, ...]) -> list[Source]:
@@ -175,8 +187,8 @@ def _members(source: Source) -> list[Source]:
 
 
 def _file(path: Path, within: tuple[Path, ...]) -> Source:
-    resolved = path.resolve()
-    if within and not any(resolved.is_relative_to(folder) for folder in within):
+    resolved = locate_within(path, within) if within else path.resolve()
+    if resolved is None:
         return broken(printable(path), "leads out of the folders that may be read")
     facts = resolved.stat()
     changed = f"{facts.st_mtime_ns}|{facts.st_ctime_ns}"  # the second cannot be set back

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from htk.base.core.humanize import parse_int_ranges
 from htk.base.errors import UsageError
-from htk.base.io.sources import resolve
+from htk.base.io.sources import locate_within, resolve
 from htk.traces.trace.opening import SAMPLE, OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 
@@ -70,11 +70,11 @@ class Traces:
         named = Path(path)
         candidates = [named] if named.is_absolute() else [root / named for root in self.roots]
         for candidate in candidates:
-            real = candidate.resolve()
-            if real.exists() and any(real.is_relative_to(root) for root in self.roots):
+            real = locate_within(candidate, self.roots)
+            if real is not None:
                 return real
         roots = ", ".join(map(str, self.roots))
-        raise UsageError(f"{path}: no such file or folder below {roots}, or 'sample'")
+        raise UsageError(f"{path[:80]}: no such file or folder below {roots}, or 'sample'")
 
     def listed(self, most: int) -> list[str]:
         """Return the first files and folders below the roots, as `select` takes them."""
