@@ -73,6 +73,8 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "accumulation": ("Micro-batches per step", 1),
     "active_experts": ("Experts per token", None),
     "align": ("Align the clocks of all ranks", True),
+    "name": ("Only GPU activities whose name matches", None),
+    "streams": ("Only GPU activities of these streams, e.g. 7,20..23", None),
     "annotation": ("Only inside user ranges whose name matches", None),
     "attention": ("flash, or materialised", "flash"),
     "base_ranks": ("Ranks of the base recording", None),

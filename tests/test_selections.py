@@ -5,9 +5,12 @@ other ranks tell of a rank chosen alone, which its own file does not hold.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,7 +20,7 @@ from htk.answers.ask import ask
 from htk.answers.export.rewrite import kineto_parts, sources_of, write
 from htk.answers.export.trim import target_names, trimmed_file
 from htk.answers.table import tables_read
-from htk.base.errors import HtkError
+from htk.base.errors import HtkError, UsageError
 from htk.base.schema import DERIVED, TABLES
 from htk.quantities.derived.registry import OVER_RANKS
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -33,7 +36,11 @@ SHARED = {  # of an H100, of eight A100s, of whole microseconds, of graphs, of A
     "no calls of the host": "hta/mtia_inference_trace",
     "compiled": "tracelens/b200/eager_trace.json.gz",
 }
-KINDS = ("step", "steps", "apart", "step and times", "times", "from", "to", "range", "ranks")
+KINDS = (
+    *("step", "steps", "apart", "step and times", "times", "from", "to", "range", "ranks"),
+    *("name", "streams", "name and times"),
+)
+BY_ACTIVITY = {"kernel_top", "kernel_families", "kernel_occupancy", "memory_bandwidth", "gpu_speed"}
 Choice = dict[str, Any]
 
 
@@ -58,6 +65,13 @@ def choices(trace: Trace) -> dict[str, Choice]:
     if named:
         name = "backward" if "backward" in named else re.escape(named[len(named) // 2])
         found["range"] = {"annotation": name}
+    kernels = trace.tables["kernels"]
+    if kernels.num_rows:
+        (commonest, _), *_ = Counter(kernels["name"].to_pylist()).most_common()
+        streams = [stream for stream in kernels["stream"].to_pylist() if stream is not None]
+        found["name"] = {"name": re.escape(commonest[:12])}
+        found["streams"] = {"streams": [max(streams)]}
+        found["name and times"] = {**found["name"], **found["to"]}
     if len(trace.ranks) > 1:
         found["ranks"] = {"ranks": trace.ranks[:1]}
     return found
@@ -96,9 +110,15 @@ def unlike(narrow: Trace, cut: Trace, *, one_rank: bool) -> list[str]:
     found = [q for q in asked if answer(narrow, q) != answer(cut, q)]
     skipped = {"ranks", *(OVER_RANKS if one_rank else ())}
     for name in {**TABLES, **DERIVED}.keys() - skipped:
-        rows = [without_places(trace.tables[name].to_pylist()) for trace in (narrow, cut)]
-        found += [f"table {name}"] if rows[0] != rows[1] else []
+        found += [] if rows_of(narrow, name) == rows_of(cut, name) else [f"table {name}"]
     return found
+
+
+def rows_of(trace: Trace, table: str) -> str | list[Mapping[str, Any]]:
+    try:
+        return without_places(trace.tables[table].to_pylist())
+    except UsageError:  # cannot be narrowed so
+        return "refused"
 
 
 def hold_to_trims(inputs: str | Path, kind: str, folder: Path) -> None:
@@ -109,12 +129,25 @@ def hold_to_trims(inputs: str | Path, kind: str, folder: Path) -> None:
     narrow = whole.sel(**choice)
     cut = trimmed(narrow, inputs, folder / "trimmed")
     assert unlike(narrow, cut, one_rank="ranks" in choice) == []
+    if narrow.selection.chooses_activities and narrow.tables["kernels"].num_rows:
+        answered = {q for q in ANALYSES if answer(narrow, q) != "refused"}
+        assert answered <= BY_ACTIVITY
+        assert {"kernel_top", "kernel_families"} <= answered
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("recording", SHIPPED)
 def test_selections_of_shipped_recordings(recording: str, kind: str, tmp_path: Path) -> None:
     hold_to_trims(SHIPPED[recording], kind, tmp_path)
+
+
+@pytest.mark.parametrize("turn", range(2))
+def test_some_selections_of_public_recordings(turn: int, shared: Path, tmp_path: Path) -> None:
+    """Other ones each day; all of them nightly."""
+    pairs = [(recording, kind) for recording in SHARED for kind in KINDS]
+    today = date.today().toordinal()
+    recording, kind = Random(today).sample(pairs, 2)[turn]
+    hold_to_trims(shared / "traces" / SHARED[recording], kind, tmp_path)
 
 
 @pytest.mark.nightly

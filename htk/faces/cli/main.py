@@ -152,17 +152,19 @@ def _our_fault(error: Exception) -> int:
 def analysis_command(name: str) -> click.Command:
     """Return the command of an analysis: its question, its options, and the common ones."""
     from htk.analyses import find
-    from htk.faces.cli.commands.common import run_analysis, trace_options, working_options
+    from htk.faces.cli.commands import common
+    from htk.traces.trace.cut import OF_ACTIVITIES
 
     analysis = find(name)
     own = [_flag(option) for option in analysis.options.values()]
 
     def answer(paths: tuple[str, ...], **arguments: Any) -> None:
-        run_analysis(analysis, paths, arguments)
+        common.run_analysis(analysis, paths, arguments)
 
-    command = click.command(command_name(name), help=analysis.doc)(
-        trace_options(working_options(answer))
-    )
+    function = common.working_options(answer)
+    if OF_ACTIVITIES.issuperset(analysis.reads):
+        function = common.activity_options(function)
+    command = click.command(command_name(name), help=analysis.doc)(common.trace_options(function))
     if name == "recommendations":
         own.append(click.Option(["--against"], metavar="PATH", help=_AGAINST))
     command.params = (

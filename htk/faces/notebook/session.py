@@ -195,6 +195,8 @@ class Session(Questions, Trace):
         to_ns: int | None = None,
         annotation: str | None = None,
         cycles: int | str | Sequence[int] | None = None,
+        name: str | None = None,
+        streams: int | str | Sequence[int] | None = None,
     ) -> Self:
         """Return the same recording narrowed to a selection; nothing is computed until it is asked.
 
@@ -205,6 +207,8 @@ class Session(Questions, Trace):
             to_ns: end of that window.
             annotation: a regular expression that names of user ranges are searched for.
             cycles: of several recordings of a rank these, from 0, in the same forms as ranks.
+            name: a regular expression that names of GPU activities are searched for.
+            streams: streams of GPU activities, in the same forms as ranks.
 
         >>> import htk
         >>> one = htk.open("sample").sel(ranks=0, steps="10..11")
@@ -218,6 +222,8 @@ class Session(Questions, Trace):
             to_ns=to_ns,
             annotation=annotation,
             cycles=_listed(cycles),
+            name=name,
+            streams=_listed(streams),
         )
 
     if not TYPE_CHECKING:  # a type checker knows the methods by name, and finds misspelt ones

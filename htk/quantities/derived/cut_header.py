@@ -12,6 +12,7 @@ from htk.base.schema import CUT_WINDOWS, PASSING, TABLES
 
 KEY = "htk_cut"
 RECORDED = "recorded_tables"  # the fact that names the tables of which the whole recording has rows
+BY_ACTIVITY = "activities_chosen"  # the fact that GPU activities were chosen by name or stream
 _FARTHEST_NS = 1 << 62  # what is farther is no time
 _TABLES = {
     "cut_windows": without(CUT_WINDOWS, "rank", "cycle"),
@@ -55,6 +56,8 @@ def _header(cut: Mapping[str, Any]) -> CutHeader:
         time = cut["facts"].get(name)
         if isinstance(time, int) and abs(time) < _FARTHEST_NS:
             facts[name] = time
+    if cut["facts"].get(BY_ACTIVITY):
+        facts[BY_ACTIVITY] = True
     return CutHeader({name: _table(cut[name], schema) for name, schema in _TABLES.items()}, facts)
 
 

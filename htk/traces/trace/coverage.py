@@ -36,6 +36,8 @@ def coverage(
         "to_ns": trace.selection.to_ns,
         "annotation": trace.selection.annotation,
         "cycles": sorted(trace.selection.cycles) if trace.selection.cycles is not None else None,
+        "name": trace.selection.name,
+        "streams": sorted(trace.selection.streams) if trace.selection.streams is not None else None,
     }
     narrowed = {k: v for k, v in chosen.items() if v is not None}
     facts["origin_ns"] = trace.origin_ns

@@ -40,7 +40,7 @@ from htk.quantities.derived.cut_calls import (
     host_spans,
     recorded_by,
 )
-from htk.quantities.derived.cut_header import RECORDED
+from htk.quantities.derived.cut_header import BY_ACTIVITY, RECORDED
 from htk.quantities.derived.links import steps_of
 from htk.quantities.derived.user_ranges import UserRanges
 from htk.quantities.measures.user_ranges import held_by
@@ -59,6 +59,11 @@ CUT = frozenset(
 UNPLACED = frozenset(
     {"comm_counts", "comm_notes", "link_samples", "proxy_steps", "python_stacks"}
 )  # fmt: skip
+# What a choice of GPU activities by name or stream narrows, or leaves as it is; all else tells of
+# the host, or of a GPU's time as a whole, and is refused.
+OF_ACTIVITIES = (TABLES.keys() - CUT - UNPLACED) | {
+    "kernels", "kernel_links", "kernel_totals", "gpu_work",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,13 @@ class Chosen:
     to_ns: int | None
     ranges: re.Pattern[str] | None  # which user ranges, by name
     keeps_captures: bool = False  # what a server captured before it serves tells shapes
+    names: re.Pattern[str] | None = None  # of GPU activities
+    streams: frozenset[int] | None = None
+
+    @property
+    def chooses_activities(self) -> bool:
+        """Whether GPU activities are chosen by what they are, and not by when."""
+        return self.names is not None or self.streams is not None
 
     @property
     def time(self) -> Spans:
@@ -171,6 +183,11 @@ class CutRecording:
             ranges = self.read("annotations")
             held = self.read("annotation_links")
             kept &= held_by(self._ranges, ranges, held, links, kernels)
+        if self.chosen.names is not None:
+            wanted = self.chosen.names
+            kept &= matching(kernels["name"], lambda name: bool(wanted.search(name)))
+        if self.chosen.streams is not None:
+            kept &= np.isin(numbers(kernels["stream"], NONE), list(self.chosen.streams))
         return kept
 
     def _collectives(self, collectives: pa.Table) -> Mask:
@@ -241,7 +258,10 @@ class CutRecording:
 
     @cached_property
     def _passing(self) -> pa.Table:
-        """GPU activities that others launched, in the windows and beside them."""
+        """GPU activities that others launched, in the windows and beside them; of a choice by
+        what they are, of which no time table is made, none."""
+        if self.chosen.chooses_activities:
+            return without(PASSING, "rank", "cycle").empty_table()
         activities = self.read("activities")
         chosen = np.zeros(activities.num_rows, bool)
         chosen[: len(self._kernels)] = self._kernels
@@ -269,17 +289,20 @@ class CutRecording:
         """What is known of the recording that is left: from when to when it would be, of the host,
         and the GPU's until it is done, and of what it would hold more, were it whole."""
         names = self.facts.get(RECORDED) or [n for n in TABLES if self.read(n).num_rows]
+        told = {RECORDED: names}
+        if self.chosen.chooses_activities or self.facts.get(BY_ACTIVITY):
+            told[BY_ACTIVITY] = True
         low, high = (
             None if (fact := self.facts.get(name)) is None else int(str(fact))
             for name in ("start_ns", "end_ns")
         )
         spans = self.spans.any_thread
         if low is None or high is None or not len(spans.start):
-            return {RECORDED: names}
+            return told
         begin = max(low, int(spans.start[0]))
         ends = numbers(self.read("kernels")["end_ns"])[self._kernels]
         finish = max(min(high, int(spans.end[-1])), int(ends.max(initial=begin)))
-        return {RECORDED: names, "start_ns": begin, "end_ns": finish}
+        return {**told, "start_ns": begin, "end_ns": finish}
 
 
 _ROWS: Mapping[str, Callable[[CutRecording, pa.Table], Mask]] = {

@@ -15,9 +15,11 @@ from htk.base.core.humanize import (
     parse_int_ranges,
     parse_pattern,
 )
-from htk.base.errors import MissingTable
+from htk.base.core.recording_hints import contents
+from htk.base.errors import MissingTable, UsageError
 from htk.base.io.entry import MemoryEntry
-from htk.traces.trace.cut import Chosen, CutRecording
+from htk.quantities.derived.cut_header import BY_ACTIVITY
+from htk.traces.trace.cut import OF_ACTIVITIES, UNPLACED, Chosen, CutRecording
 from htk.traces.trace.file import TraceFile
 
 
@@ -31,6 +33,8 @@ class Selection:
     to_ns: int | None = None
     annotation: str | None = None
     cycles: frozenset[int] | None = None
+    name: str | None = None  # of GPU activities, a regular expression
+    streams: frozenset[int] | None = None
     since_serving: bool = False  # from_ns is where a server begins to serve, which nobody asked for
 
     @property
@@ -59,7 +63,13 @@ class Selection:
     @property
     def narrows(self) -> bool:
         """Whether the selection leaves out part of a recording."""
-        return any(x is not None for x in (self.steps, self.from_ns, self.to_ns, self.annotation))
+        of_times = (self.steps, self.from_ns, self.to_ns, self.annotation)
+        return self.chooses_activities or any(choice is not None for choice in of_times)
+
+    @property
+    def chooses_activities(self) -> bool:
+        """Whether GPU activities are chosen by what they are, and not by when."""
+        return self.name is not None or self.streams is not None
 
 
 EVERYTHING = Selection()
@@ -97,7 +107,29 @@ def in_words(
         words.append(f"times up to {format_duration(chosen.to_ns)}")
     if chosen.annotation is not None:
         words.append(f"user ranges called {chosen.annotation!r}")
+    if chosen.name is not None:
+        words.append(f"GPU activities called {chosen.name!r}")
+    if chosen.streams is not None:
+        words.append(f"streams {format_int_ranges(list(chosen.streams))}")
     return ", ".join(words)
+
+
+def refuse_uncut(
+    name: str, chosen: Selection, files: Sequence[TraceFile], in_words: Callable[[], str]
+) -> None:
+    """Refuse to narrow a table that a choice leaves whole, or that does not say when it was."""
+    if chosen.narrows and name in UNPLACED and any(file.entry.rows(name) for file in files):
+        raise UsageError(
+            f"{contents(name)} cannot be narrowed to {in_words()}: "
+            "they do not say when they were within the recording"
+        )
+    trimmed = (file.entry.parsed.facts for file in files)
+    by_activity = chosen.chooses_activities or any(BY_ACTIVITY in told for told in trimmed)
+    if by_activity and name not in OF_ACTIVITIES:
+        raise UsageError(
+            f"only questions about kernels, e.g. kernel-top, can be narrowed to chosen activities "
+            f"({in_words() or 'htk trim chose them'}): not those about the host or idle time"
+        )
 
 
 class _CutTables(Mapping[str, pa.Table]):
@@ -127,12 +159,22 @@ class _CutTables(Mapping[str, pa.Table]):
 
 def cut_of(file: TraceFile, selection: Selection, origin_ns: int) -> CutRecording:
     """Return what a selection leaves of a file; its times count from the origin."""
-    annotation = selection.annotation
-    named = None if annotation is None else parse_pattern(annotation, "annotation")
+    ranges, name = (
+        None if text is None else parse_pattern(text, option)
+        for option, text in (("annotation", selection.annotation), ("name", selection.name))
+    )
     times = (selection.from_ns, selection.to_ns)
     since = origin_ns - file.shift_ns
     from_ns, to_ns = (None if time is None else since + time for time in times)
-    chosen = Chosen(selection.steps, from_ns, to_ns, named, selection.since_serving)
+    chosen = Chosen(
+        selection.steps,
+        from_ns,
+        to_ns,
+        ranges,
+        keeps_captures=selection.since_serving,
+        names=name,
+        streams=selection.streams,
+    )
     return CutRecording(file.own_or_empty, file.entry.parsed.facts, chosen)
 
 

@@ -21,7 +21,6 @@ from htk.base.names.server_ranges import is_server_range
 from htk.base.schema import ABSOLUTE_TIMES, DERIVED, TABLES
 from htk.base.spread.workplace import Workplace
 from htk.quantities.derived import registry
-from htk.traces.trace.cut import UNPLACED
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.joined import JoinedTables, are_small
 from htk.traces.trace.joining import rows_before, rows_of_all
@@ -31,6 +30,7 @@ from htk.traces.trace.selection import (
     Selection,
     in_words,
     narrowed,
+    refuse_uncut,
     steps_named,
 )
 
@@ -131,6 +131,8 @@ class Trace:
         to_ns: int | None = None,
         annotation: str | None = None,
         cycles: Sequence[int] | None = None,
+        name: str | None = None,
+        streams: Sequence[int] | None = None,
     ) -> Self:
         """Return the same trace, narrowed; nothing is computed until a table is asked for.
 
@@ -142,8 +144,9 @@ class Trace:
                 f"from {format_duration(from_ns)} to {format_duration(to_ns)}: "
                 "ends before it begins"
             )
-        if annotation is not None:
-            parse_pattern(annotation, "annotation")
+        for option, text in (("annotation", annotation), ("name", name)):
+            if text is not None:
+                parse_pattern(text, option)
         now = self.selection.as_asked
         chosen = Selection(
             now.ranks if ranks is None else frozenset(ranks),
@@ -152,6 +155,8 @@ class Trace:
             now.to_ns if to_ns is None else to_ns,
             now.annotation if annotation is None else annotation,
             now.cycles if cycles is None else frozenset(cycles),
+            now.name if name is None else name,
+            now.streams if streams is None else frozenset(streams),
         )
         narrowed = self.under(chosen)
         if ranks is not None or cycles is not None:
@@ -324,7 +329,7 @@ class Trace:
         return Trace(own, self.selection, began_ns=self.origin_ns)
 
     def _make(self, name: str) -> pa.Table:
-        self._refuse_unplaced(name)
+        refuse_uncut(name, self.selection, self.selected_files, self._chosen)
         if name == "op_links" and self.selection.since_serving:
             serves = self.origin_ns + (self.selection.from_ns or 0)
             begun = numbers(self.tables["cpu_ops"]["start_ns"]) >= serves
@@ -334,15 +339,6 @@ class Trace:
         if self._everyone is not self:
             return self._everyone.tables[name]
         return self._kept(name, lambda: self._joined_table(name))
-
-    def _refuse_unplaced(self, name: str) -> None:
-        """Refuse to narrow what does not say where in the recording it belongs."""
-        is_uncut = name in UNPLACED and self.selection.narrows
-        if is_uncut and any(file.entry.rows(name) for file in self.selected_files):
-            raise UsageError(
-                f"{contents(name)} cannot be narrowed to {self._chosen()}: "
-                "they do not say when they were within the recording"
-            )
 
     def _kept(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         """Return a table of all files as the cache has it, else as it is made."""

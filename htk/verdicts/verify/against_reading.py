@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from htk.base.core.humanize import command_name
 from htk.base.schema import TABLES as VOCABULARY
 from htk.verdicts.verify.check import Check
 from htk.verdicts.verify.reading import TABLES
-from htk.verdicts.verify.subject import Rows, Subject, keyed
+from htk.verdicts.verify.subject import Rows, Second, Subject, answer_of, keyed
 from htk.verdicts.verify.tally import NotApplicable, Tally
 from htk.verdicts.verify.totals import Facts
 
@@ -113,7 +115,8 @@ def checks() -> list[Check]:
         shown = ", ".join(value.removesuffix("_ns") for value in compared.values)
         what = f"{command_name(compared.analysis)} against the second reading: {shown}"
         listed.append(Check(name, what, partial(_compare, compared)))
-    return listed
+    what = "all of these of a step and of a time alone, against the second reading of that part"
+    return [*listed, Check("selections", what, _compare_narrowed)]
 
 
 def _events(subject: Subject, tally: Tally) -> None:
@@ -132,27 +135,58 @@ def _events(subject: Subject, tally: Tally) -> None:
 def _compare(compared: Compared, subject: Subject, tally: Tally) -> None:
     second = subject.second
     tally.left_out += second.left_out
-    by_rank = compared.keys[0] == "rank"
-    if second.left_out and not by_rank:
+    if second.left_out and compared.keys[0] != "rank":
         raise NotApplicable("; ".join(second.left_out))
+    before = tally.compared
     table = subject.answer_or_none(compared.analysis, **dict(compared.options))
+    _compare_rows(compared, table, second.facts, second, tally, compared.analysis)
+    if tally.compared == before:
+        raise NotApplicable("nothing of the kind was recorded")
+
+
+def _compare_narrowed(subject: Subject, tally: Tally) -> None:
+    second = subject.second
+    tally.left_out += second.left_out
+    for choice, facts in second.narrowed:
+        selected = subject.trace.sel(**choice.options)
+        for compared in COMPARED.values():
+            if second.left_out and compared.keys[0] != "rank":
+                continue
+            try:
+                table = answer_of(selected, compared.analysis, **dict(compared.options))
+            except NotApplicable:
+                table = None
+            what = f"{compared.analysis} {choice.label}"
+            _compare_rows(compared, table, facts, second, tally, what)
+    if not tally.compared:
+        raise NotApplicable("neither steps nor GPU activities to choose were recorded")
+
+
+def _compare_rows(
+    compared: Compared,
+    table: pa.Table | None,
+    facts: Facts,
+    second: Second,
+    tally: Tally,
+    what: str,
+) -> None:
+    """Compare an answer with the facts that it should give, of ranks that were read."""
     answered: Rows = {} if table is None else keyed(table, compared.keys, compared.values)
-    expected = _expected(second.facts, compared)
+    with_gpu = frozenset(key[0] for key in second.facts["kernels"])
+    expected = _expected(facts, compared, with_gpu)
     if compared.analysis == "op_breakdown":
         answered = _outside_as_one(answered)
         if table is None:  # not asked where there are no operators
             expected = {key: row for key, row in expected.items() if key[1] is not None}
-    if by_rank:
+    if compared.keys[0] == "rank":
         answered = {key: row for key, row in answered.items() if key[0] in second.ranks}
         expected = {key: row for key, row in expected.items() if key[0] in second.ranks}
-    if not answered and not expected:
-        raise NotApplicable("nothing of the kind was recorded")
-    tally.rows(compared.analysis, answered, expected)
+    tally.rows(what, answered, expected)
 
 
-def _expected(facts: Facts, compared: Compared) -> Rows:
+def _expected(facts: Facts, compared: Compared, with_gpu: frozenset[int | None]) -> Rows:
+    """Return the rows that an answer should have; without GPU work its columns are null."""
     rows = facts[compared.facts]
-    with_gpu = {key[0] for key in facts["kernels"]}
     by_rank = compared.keys[0] == "rank"
 
     def value(key: tuple[Any, ...], name: str, number: int | None) -> int | None:

@@ -17,6 +17,7 @@ from htk.base.errors import MissingTable
 from htk.base.io.sources import resolve
 from htk.traces.trace.opening import Inputs, OpenOptions, open_trace, with_sample
 from htk.traces.trace.trace import Trace
+from htk.verdicts.verify.narrowed import Choice, choices, facts_of
 from htk.verdicts.verify.reading import read
 from htk.verdicts.verify.tally import NotApplicable
 from htk.verdicts.verify.totals import Facts, File, merge
@@ -35,6 +36,7 @@ class Second:
     ranks: frozenset[int | None]  # whose every file was read
     read_bytes: int
     left_out: tuple[str, ...]  # files that were not, and why
+    narrowed: tuple[tuple[Choice, Facts], ...]  # the same of what selections leave
 
 
 @dataclass
@@ -101,6 +103,7 @@ class Subject:
         if not self.profiles:
             raise NotApplicable("no profiler trace: only those are read a second time")
         facts: Facts = {}
+        narrowed: list[tuple[Choice, Facts]] = [(choice, {}) for choice in choices(self.trace)]
         left_out: list[str] = []
         lost: set[int | None] = set()
         read_bytes = 0
@@ -120,7 +123,10 @@ class Subject:
                     raise NotApplicable(f"{row['file']} is damaged: {damage}")
                 recording = read(source, self.largest_bytes)
                 read_bytes += recording.read_bytes
-                merge(facts, File(recording, row["rank"], kinds, row["cycle"]).facts())
+                file = File(recording, row["rank"], kinds, row["cycle"])
+                merge(facts, file.facts())
+                for choice, left in narrowed:
+                    merge(left, facts_of(file, choice))
             except NotApplicable as reason:
                 if str(reason) not in left_out:  # once a file, however many cycles it holds
                     left_out.append(str(reason))
@@ -128,7 +134,7 @@ class Subject:
         ranks = frozenset(row["rank"] for row in self.profiles) - lost
         if not ranks:
             raise NotApplicable("; ".join(left_out[:3]))
-        return Second(facts, ranks, read_bytes, tuple(left_out))
+        return Second(facts, ranks, read_bytes, tuple(left_out), tuple(narrowed))
 
     def _impossible(self, file: str) -> str:
         """Return what the file holds that cannot be: mended here, not in a second reading."""

@@ -14,6 +14,7 @@ from htk.verdicts.verify.spans import Intervals, Nesting, common, covered, union
 
 Key = tuple[Any, ...]
 Row = dict[str, int | None]
+Window = tuple[int | None, int | None, int, int]  # of a device, its step, start and end
 Facts = dict[str, dict[Key, Row]]  # by what they are about, a row for each key
 
 _LEAST, _MOST = ("duration_ns_min",), ("duration_ns_max", "cpu_ns_max")
@@ -59,9 +60,9 @@ class File:
             "events": self._events(),
             "kernels": self._kernels(),
             "copies": self._copies(),
-            "time": dict(self._times(self._windows())),
-            "steps": dict(self._times(self._step_windows())),
-            "step_times": self._step_times(),
+            "time": dict(self.times(self.windows())),
+            "steps": dict(self.times(self.step_windows())),
+            "step_times": self.step_times(self.step_windows()),
             "launches": self._launches(lambda call, launched: call.name),
             "launches by kernel": self._launches(lambda call, launched: _first_of(launched)),
             "launches by operator": self._launches(
@@ -146,15 +147,15 @@ class File:
         total = sum(s.length for s in moved)
         return {(self.rank,): {"count": len(moved), "total_ns": total}} if moved else {}
 
-    def _windows(self) -> Iterator[tuple[int | None, int | None, int, int]]:
+    def windows(self) -> Iterator[Window]:
         for device in {s.device for s in self.gpu}:
             spans = [s for s in self.gpu if s.device == device]
             yield device, None, min(s.start for s in spans), max(s.end for s in spans)
 
-    def _step_windows(self) -> Iterator[tuple[int | None, int | None, int, int]]:
+    def step_windows(self) -> Iterator[Window]:
         """A step ends with the last end of what it launched, and begins where the last ended."""
-        launched = [self._step_at(moment) for moment in self.moments]
-        for device, _, start, end in self._windows():
+        launched = [self.step_at(moment) for moment in self.moments]
+        for device, _, start, end in self.windows():
             ends: dict[int, int] = {}
             for span, step in zip(self.gpu, launched, strict=True):
                 if span.device == device and step is not None:
@@ -167,16 +168,14 @@ class File:
             if ends and begin < end:
                 yield device, None, begin, end
 
-    def _step_at(self, time: int | None) -> int | None:
+    def step_at(self, time: int | None) -> int | None:
         if time is None:
             return None
         index = bisect_right(self.steps, time, key=attrgetter("start")) - 1
         step = self.steps[index] if index >= 0 else None
         return step.step if step is not None and time < step.end else None
 
-    def _times(
-        self, windows: Iterable[tuple[int | None, int | None, int, int]]
-    ) -> Iterator[tuple[Key, Row]]:
+    def times(self, windows: Iterable[Window]) -> Iterator[tuple[Key, Row]]:
         unions: dict[int | None, dict[str, Intervals]] = {}
         for device, step, start, end in windows:
             if device not in unions:
@@ -207,12 +206,12 @@ class File:
         unions["overlap"] = common(unions["compute"], unions["comm"])
         return unions
 
-    def _step_times(self) -> dict[Key, Row]:
+    def step_times(self, windows: Iterable[Window]) -> dict[Key, Row]:
         host = {s.step: s for s in reversed(self.steps)}
         rows: dict[Key, Row] = {}
-        for device, step, start, end in self._step_windows():
+        for device, step, start, end in windows:
             if step is not None:
-                cpu = host[step].length
+                cpu = host[step].length if step in host else None
                 row: Row = {"start_ns": start, "cpu_ns": cpu, "gpu_period_ns": end - start}
                 rows[self.rank, device, self.cycle, step] = row
         for number, span in host.items():
@@ -286,7 +285,7 @@ class File:
         for thread, moment in zip(self.threads, self.moments, strict=True):
             holding = [] if moment is None else ranges.holding(thread, moment)
             names = {span.name for span in holding}
-            yield names | ({"ProfilerStep"} if self._step_at(moment) is not None else set())
+            yield names | ({"ProfilerStep"} if self.step_at(moment) is not None else set())
 
     def _functions(self) -> dict[Key, Row]:
         spans = self.recording.spans["python_calls"]

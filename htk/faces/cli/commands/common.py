@@ -133,6 +133,10 @@ _NARROWING = (
         "--annotation", metavar="REGEX", help="Only inside user ranges whose name matches."
     ),
 )
+_CHOOSING_ACTIVITIES = (
+    click.option("--name", metavar="REGEX", help="Only GPU activities whose name matches."),
+    click.option("--streams", help="Only GPU activities of these streams, e.g. 7,20..23."),
+)
 
 
 def raw_option() -> Callable[..., Any]:
@@ -209,6 +213,11 @@ def parsing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _OPENING[1:])
 
 
+def activity_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return how to choose GPU activities, for what speaks of nothing else."""
+    return _decorated(function, _CHOOSING_ACTIVITIES)
+
+
 def narrowing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _NARROWING)
 
@@ -256,15 +265,20 @@ def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
     for name, why in trace.failed:
         line = f"htk: left out {name}: {why.removeprefix(f'{name}: ')}"
         say(line)
-    ranks, steps, cycles = (arguments.get(name) for name in ("ranks", "steps", "cycles"))
+    ranks, cycles, streams = (
+        None if (text := arguments.get(name)) is None else parse_int_ranges(text)
+        for name in ("ranks", "cycles", "streams")
+    )
     from_, to = arguments.get("from_"), arguments.get("to")
     chosen = trace.sel(
-        ranks=None if ranks is None else parse_int_ranges(ranks),
-        steps=steps,
+        ranks=ranks,
+        steps=arguments.get("steps"),
         from_ns=None if from_ is None else parse_duration(from_),
         to_ns=None if to is None else parse_duration(to),
         annotation=arguments.get("annotation"),
-        cycles=None if cycles is None else parse_int_ranges(cycles),
+        cycles=cycles,
+        name=arguments.get("name"),
+        streams=streams,
     )
     chosen.check_selection()
     return chosen

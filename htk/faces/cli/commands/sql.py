@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from htk.base.errors import HtkError, UsageError
-from htk.faces.cli.commands.common import say, trace_options
+from htk.faces.cli.commands.common import activity_options, say, trace_options
 
 _HELP = """.tables         what can be read
 .columns NAME   its columns and what they mean
@@ -31,6 +31,7 @@ Anything else is SQL and ends with ;"""
 @click.option("--seconds", default=60.0, show_default=True, help="Time limit of the query.")
 @click.option("--memory", default="4GB", show_default=True, help="Memory limit of the query.")
 @trace_options
+@activity_options
 def command(
     paths: tuple[str, ...],
     script: str | None,

@@ -6,7 +6,12 @@ from typing import Any
 import click
 
 from htk.base.core.humanize import format_bytes
-from htk.faces.cli.commands.common import narrowing_options, opening_options, say
+from htk.faces.cli.commands.common import (
+    activity_options,
+    narrowing_options,
+    opening_options,
+    say,
+)
 from htk.faces.cli.commands.options import folder_option
 from htk.quantities.derived.cut_header import KEY
 
@@ -14,9 +19,10 @@ from htk.quantities.derived.cut_header import KEY
 @click.command("trim")
 @opening_options
 @narrowing_options
+@activity_options
 @folder_option
 def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
-    """Write smaller traces: chosen ranks, steps, times or ranges, events as they were recorded.
+    """Write smaller traces: of chosen ranks, steps, times, ranges, GPU activities, as recorded.
 
     htk trim runs/ --steps 3..4 --ranks 0,1 -o ticket/
     """

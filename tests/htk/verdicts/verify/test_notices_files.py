@@ -13,6 +13,7 @@ import pytest
 from htk.answers.export import merged
 from htk.base.io.table_file import read_tables, write_tables
 from htk.faces.cli.main import run
+from htk.traces.trace import cut
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.verdicts.verify.outcome import DIFFERS, NOT_APPLICABLE, OK, all_checks, outcomes
 from htk.verdicts.verify.subject import Subject
@@ -71,6 +72,14 @@ def test_a_lost_row_is_noticed(ranks: Path, cache: Path) -> None:
     rewrite(cache, "launches", lambda table: table.slice(0, table.num_rows - 1))
     noticed = ("events", "cache")
     assert states(Subject(str(ranks)), *noticed) == dict.fromkeys(noticed, DIFFERS)
+
+
+def test_a_selection_that_keeps_too_much_is_noticed(
+    ranks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert states(Subject(ranks), "selections") == {"selections": OK}
+    monkeypatch.setattr(cut, "are_within", lambda time, spans: np.ones(len(time), bool))
+    assert states(Subject(ranks), "selections") == {"selections": DIFFERS}
 
 
 def test_an_engine_of_its_own_mind_is_noticed(ranks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
