@@ -179,7 +179,7 @@ OTHER_OPTION_NAMES = {
     "gpu_name": "gpu", "gpu_type": "gpu", "device_name": "gpu", "parts": "slices",
     "points": "slices", "order_by": "sort_by", "rank_by": "sort_by", "split": "by",
     "group_by": "by", "link_gbps": "intra_gbps", "nic_gbps": "inter_gbps", "tokens": "run_tokens",
-    "keep_arguments": "keep_unknown_arguments", "streams": "by", "token_count": "run_tokens",
+    "keep_arguments": "keep_unknown_arguments", "token_count": "run_tokens",
     "tp_size": "tensor_parallel", "batch_size": "micro_batch", "seq_len": "seq",
     "begin": "from_", "start": "from_", "end": "to", "until": "to",
 }  # fmt: skip

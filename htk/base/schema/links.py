@@ -270,4 +270,5 @@ STEP_MARKS = table(
     step=(INT32, "k of ProfilerStep#k."),
     start_ns=(INT64, "Start, absolute."),
     end_ns=(INT64, "End, absolute."),
+    complete=(BOOL, "False for a step that a selection holds a part of."),
 )

@@ -218,7 +218,7 @@ PARSE_ISSUES = table(
 CUT_WINDOWS = table(
     rank=(INT32, "Global rank."),
     cycle=(INT32, "Profiling cycle."),
-    of=(TEXT, "host, recording or steps: whose time it is; extent: of all that is left."),
+    of=(TEXT, "host, recording, steps or host steps that were cut: whose time it is."),
     **_THREAD,
     device=(INT32, "GPU index within the process; null for the host."),
     step=(INT32, "GPU step; null for other windows."),

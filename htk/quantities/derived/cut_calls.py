@@ -23,6 +23,7 @@ from htk.base.schema import INT64
 
 CALLS = ("cpu_ops", "launches", "python_calls", "overheads")
 HOST, RECORDING, STEPS = ("host", "recording", "steps")
+CUT_STEPS = "host steps"  # that were left in part
 
 _NOWHERE = union(np.empty(0, np.int64), np.empty(0, np.int64))
 Thread = tuple[str | None, str | None]  # its process, and its name there

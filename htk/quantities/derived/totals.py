@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import boolean, codes_of, matching, number, numbers, text, truths, valid
-from htk.base.columns.groups import Groups
+from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.types import NONE, Ints
 from htk.base.names.server_ranges import is_capture_range, is_server_range
 from htk.base.schema import FLOAT64, INT64
@@ -24,6 +24,7 @@ from htk.base.schema.links import (
     SERVER_MARKS,
     STEP_MARKS,
 )
+from htk.quantities.derived.cut_calls import CUT_STEPS, windows_of
 
 _WHO = ("rank", "cycle")
 _TEXTS = ("kind", "activity", "family", "name", "grid", "block")
@@ -109,11 +110,15 @@ def memory_extents(memory: pa.Table) -> pa.Table:
     return total_table(MEMORY_EXTENTS, columns)
 
 
-def step_marks(annotations: pa.Table) -> pa.Table:
-    """Return the annotations that are steps, in their order."""
+def step_marks(annotations: pa.Table, cut_windows: pa.Table) -> pa.Table:
+    """Return the annotations that are steps, in their order, and which of them are whole."""
     marks = annotations.filter(pa.array(valid(annotations["step"])))
     held = [name for name in STEP_MARKS.names if name in annotations.column_names]
-    return total_table(STEP_MARKS, {name: marks[name] for name in held})
+    of_step = [name for name in (*_WHO, "step") if name in held]
+    cut, own = windows_of(cut_windows, CUT_STEPS), held_numbers(marks, *of_step)
+    row = row_of([*held_numbers(cut, *of_step).values()], [*own.values()])
+    columns = {name: marks[name] for name in held} | {"complete": boolean(row == NONE)}
+    return total_table(STEP_MARKS, columns)
 
 
 def server_marks(annotations: pa.Table) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, numbers, truths, valid
+from htk.base.columns.arrow import boolean, numbers, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
 
@@ -23,14 +23,15 @@ class HostSteps(NamedTuple):
     complete: Mask
 
 
-def host_steps(annotations: pa.Table) -> HostSteps:
-    """Steps in order of time; a last one less than half as long as the others is a piece. The steps
-    alone of the annotations, `step_marks`, will do."""
-    on_host = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
-    keys = step_keys(annotations.filter(boolean(on_host)))
-    keys = keys[np.argsort(keys[:, 3], kind="stable")]
-    keys = keys[Groups.by_keys(keys[:, :3]).first_row]
-    return HostSteps(keys, ~_pieces(keys))
+def host_steps(step_marks: pa.Table) -> HostSteps:
+    """Steps in order of time; a piece is one that was cut, and a last one less than half as long
+    as the others."""
+    on_host = step_marks.filter(boolean(~truths(step_marks["on_gpu"])))
+    keys = step_keys(on_host)
+    order = np.argsort(keys[:, 3], kind="stable")
+    order = order[Groups.by_keys(keys[order, :3]).first_row]
+    keys = keys[order]
+    return HostSteps(keys, truths(on_host["complete"])[order] & ~_pieces(keys))
 
 
 def step_keys(table: pa.Table) -> Ints:

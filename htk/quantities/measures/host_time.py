@@ -34,18 +34,22 @@ class HostTime(NamedTuple):
 
 
 def host_time(
-    cpu_ops: pa.Table, op_links: pa.Table, op_passes: pa.Table, annotations: pa.Table
+    cpu_ops: pa.Table,
+    op_links: pa.Table,
+    op_passes: pa.Table,
+    annotations: pa.Table,
+    step_marks: pa.Table,
 ) -> HostTime:
     """Return the time of each phase, no instant of a rank counted twice, and of the window."""
     keys, start, end = host_phase_spans(cpu_ops, op_links, op_passes, annotations)
-    steps, complete = host_steps(annotations)
+    steps, complete = host_steps(step_marks)
     steps = steps[complete]
     if len(steps):
         of_step = row_of(steps[:, :3], keys[:, [0, 3, 1]])  # rank, cycle, step
         chosen = (keys[:, 1] != NO_STEP) & (of_step >= 0)
         window = int((steps[:, 4] - steps[:, 3]).sum())
     else:
-        chosen, window = np.ones(len(keys), bool), host_extent(cpu_ops, annotations)
+        chosen, window = np.ones(len(keys), bool), host_extent(cpu_ops, step_marks)
     keys, start, end = keys[chosen], start[chosen], end[chosen]
     rank = Groups.by_keys(keys[:, 0]).group_ids if len(keys) else keys[:, 0]
     many = int(rank.max(initial=-1)) + 1

@@ -226,7 +226,7 @@ def _complete_steps(tables: Tables) -> Ints:
         cut = Groups.by_keys(_distinct(windows, is_step & ~is_whole)[:, 1:])
         common = uncut[row_of(cut.keys, uncut[:, 1:]) == NONE]
         return common if len(common) else uncut
-    keys, complete = host_steps(tables["annotations"])
+    keys, complete = host_steps(tables["step_marks"])
     steps = keys[complete, :3]
     if not tables["cpu_ops"].num_rows:
         return steps
@@ -240,7 +240,7 @@ def _step_lengths(tables: Tables, steps: Ints) -> Ints:
     """Return how long each of some steps of a rank took: on the GPU, else on the host."""
     windows = tables["step_windows"]
     if not windows.num_rows:
-        keys, _ = host_steps(tables["annotations"])
+        keys, _ = host_steps(tables["step_marks"])
         row = row_of(keys[:, :3], steps)
         return np.asarray(keys[row, 4] - keys[row, 3])
     keys = np.column_stack([*_who(windows), numbers(windows["step"], NONE).astype(np.int64)])

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    boolean,
     build,
     codes_of,
     matching,
@@ -31,14 +32,17 @@ from htk.base.columns.types import NO_TIME, NONE, Mask
 from htk.base.schema import CUT_WINDOWS, PASSING, TABLES
 from htk.quantities.derived.cut_calls import (
     CALLS,
+    CUT_STEPS,
     HOST,
     RECORDING,
     STEPS,
     HostSpans,
+    are_whole,
     are_within,
     cut_calls,
     host_spans,
     recorded_by,
+    windows_of,
 )
 from htk.quantities.derived.cut_header import BY_ACTIVITY, RECORDED
 from htk.quantities.derived.links import steps_of
@@ -271,11 +275,26 @@ class CutRecording:
 
     @cached_property
     def _windows(self) -> pa.Table:
-        parts = [*self._host_windows()]
+        parts = [*self._host_windows(), self._cut_steps]
         for of, windows in ((RECORDING, self._gpu.of_recording), (STEPS, self._gpu.of_steps)):
             columns = dict(zip(windows.column_names, windows.columns, strict=True))
             parts.append(_windows(of, windows.num_rows, columns))
         return pa.concat_tables(parts).unify_dictionaries()
+
+    @property
+    def _cut_steps(self) -> pa.Table:
+        """The steps of the host of which this cut, or one before it, left a part."""
+        annotations = self.read("annotations")
+        steps = annotations.filter(
+            boolean(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
+        )
+        cut = self._overlapping(steps) & ~are_whole(steps, self.spans)
+        earlier = windows_of(self.read("cut_windows"), CUT_STEPS)
+        cut |= np.isin(numbers(steps["step"], NONE), numbers(earlier["step"], NONE))
+        rows = steps.filter(pa.array(cut))
+        left = {name: rows[name] for name in ("step", "start_ns", "end_ns")}
+        complete = boolean(np.zeros(rows.num_rows, bool))
+        return _windows(CUT_STEPS, rows.num_rows, {**left, "complete": complete})
 
     def _host_windows(self) -> Iterator[pa.Table]:
         named = {(None, None): self.spans.others, **self.spans.of_thread}
@@ -289,20 +308,20 @@ class CutRecording:
         """What is known of the recording that is left: from when to when it would be, of the host,
         and the GPU's until it is done, and of what it would hold more, were it whole."""
         names = self.facts.get(RECORDED) or [n for n in TABLES if self.read(n).num_rows]
-        told = {RECORDED: names}
+        facts = {RECORDED: names}
         if self.chosen.chooses_activities or self.facts.get(BY_ACTIVITY):
-            told[BY_ACTIVITY] = True
+            facts[BY_ACTIVITY] = True
         low, high = (
             None if (fact := self.facts.get(name)) is None else int(str(fact))
             for name in ("start_ns", "end_ns")
         )
         spans = self.spans.any_thread
         if low is None or high is None or not len(spans.start):
-            return told
+            return facts
         begin = max(low, int(spans.start[0]))
         ends = numbers(self.read("kernels")["end_ns"])[self._kernels]
         finish = max(min(high, int(spans.end[-1])), int(ends.max(initial=begin)))
-        return {**told, "start_ns": begin, "end_ns": finish}
+        return {**facts, "start_ns": begin, "end_ns": finish}
 
 
 _ROWS: Mapping[str, Callable[[CutRecording, pa.Table], Mask]] = {

@@ -124,7 +124,7 @@ def refuse_uncut(
             "they do not say when they were within the recording"
         )
     trimmed = (file.entry.parsed.facts for file in files)
-    by_activity = chosen.chooses_activities or any(BY_ACTIVITY in told for told in trimmed)
+    by_activity = chosen.chooses_activities or any(BY_ACTIVITY in facts for facts in trimmed)
     if by_activity and name not in OF_ACTIVITIES:
         raise UsageError(
             f"only questions about kernels, e.g. kernel-top, can be narrowed to chosen activities "

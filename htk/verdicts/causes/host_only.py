@@ -39,9 +39,8 @@ _READS_BACK = (
 
 def find_host_causes(recorded: CauseEvidence) -> tuple[list[Cause], int]:
     """Return the causes, with times of all ranks together, and the time that they are of."""
-    spent = host_time(
-        recorded["cpu_ops"], recorded["op_links"], recorded["op_passes"], recorded["annotations"]
-    )
+    names = ("cpu_ops", "op_links", "op_passes", "annotations", "step_marks")
+    spent = host_time(*(recorded[name] for name in names))
     causes: list[Cause] = []
     left = spent.window_ns
     for cause in _listed(recorded, spent):

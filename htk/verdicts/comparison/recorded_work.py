@@ -174,7 +174,7 @@ def _allocation(tables: Tables, cells: _Cells) -> Floats:
 
 def _loading(tables: Tables, cells: _Cells) -> Floats:
     """Return the time in which the host loads data, no instant counted twice."""
-    begun, _ = host_steps(tables["annotations"])
+    begun, _ = host_steps(tables["step_marks"])
     spans = pa.concat_tables([_loading_spans(tables[name]) for name in _WITH_SPANS])
     start, end = (numbers(spans[name]) for name in ("start_ns", "end_ns"))
     cell = cells.of_rows(spans, _steps_at(begun, spans, start))

@@ -25,7 +25,7 @@ class HostVerdict(NamedTuple):
 def host_time(trace: Trace) -> HostVerdict:
     """Divide the complete steps on the host, or without steps all that was recorded."""
     ranks = max(len(trace.ranks), 1)
-    names = ("cpu_ops", "op_links", "op_passes", "annotations")
+    names = ("cpu_ops", "op_links", "op_passes", "annotations", "step_marks")
     window, phases = measure.host_time(*(trace.tables[name] for name in names))
     shares = tuple(
         Share(name, ns // ranks, 100.0 * ns / window, "phase_breakdown")

@@ -65,3 +65,10 @@ def test_the_host_s_time_is_not_the_step_time(shared: Path) -> None:
 def test_a_window_without_steps_does_not_say_that_none_was_recorded() -> None:
     with pytest.raises(MissingTable, match=r"^nothing within times from 5.00 s on$"):
         ask(open_trace("sample").sel(from_ns=5 * 10**9), "step_times")
+
+
+def test_a_step_of_the_host_that_a_window_cuts_is_not_complete() -> None:
+    trace = open_trace(Path(__file__).parents[3] / "sample_traces/recorded/transformer")
+    for end_ms, complete in ((150, {3: True, 4: False}), (300, {3: True, 4: True})):
+        rows = ask(trace.sel(to_ns=end_ms * 1_000_000), "step_times").to_pylist()
+        assert {row["step"]: row["complete"] for row in rows} == complete

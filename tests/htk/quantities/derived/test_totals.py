@@ -139,8 +139,9 @@ def test_the_most_memory_of_each_device_and_the_steps_among_annotations() -> Non
             "rank": 2,
         },
     ]
-    marks = step_marks(make("annotations", ranges))
+    cut = {"of": "host steps", "rank": 0, "cycle": 0, "step": 4, "start_ns": 5, "end_ns": 9}
+    marks = step_marks(make("annotations", ranges), make("cut_windows", [cut]))
     assert [tuple(row.values()) for row in marks.to_pylist()] == [
-        (0, 0, False, 4, 5, 9),
-        (2, 0, True, 4, 7, 12),
+        (0, 0, False, 4, 5, 9, False),
+        (2, 0, True, 4, 7, 12, True),
     ]

@@ -1,5 +1,7 @@
 """Steps on the host, and the piece that a profiler's end leaves of the last."""
 
+from htk.base.schema import CUT_WINDOWS
+from htk.quantities.derived.totals import step_marks
 from htk.quantities.measures.host_steps import host_steps
 from tests.tables import make
 
@@ -10,7 +12,7 @@ def steps(*spans: tuple[int, int, int], rank: int = 0, cycle: int = 0) -> list[d
 
 
 def complete(rows: list[dict[str, object]]) -> dict[tuple[int, ...], bool]:
-    found = host_steps(make("annotations", rows))
+    found = host_steps(step_marks(make("annotations", rows), CUT_WINDOWS.empty_table()))
     keys = [tuple(key) for key in found.keys[:, :3].tolist()]
     return dict(zip(keys, found.complete.tolist(), strict=True))
 
