@@ -91,6 +91,7 @@ def _kernels(filled: WindowedSpans, activities: pa.Table, reference: int) -> _Pa
     """
     count = len(filled.length)
     not_comm = ~kinds_of(activities, filled.row).equals("comm")
+    not_comm &= filled.length[filled.window] > 0  # a step may take no time, and so hold nothing
     name = codes_of(activities["name"])[0][filled.row[not_comm]].astype(np.int64)
     groups = Groups.by_keys(np.stack([filled.window[not_comm], name], axis=1))
     total = groups.sum((filled.end - filled.start)[not_comm])

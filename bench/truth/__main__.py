@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from bench.truth.compare import differences
+from bench.truth.compare import differences, selected_differences
 from bench.truth.made import make_recording
 
 
@@ -25,8 +25,10 @@ def main() -> int:
         for seed in range(arguments.first, arguments.first + arguments.seeds):
             path = Path(folder) / f"{seed}.json"
             values, differing = differences(make_recording(seed, path), path)
+            selected, of_selections = selected_differences(path)
             path.unlink()
-            compared += values
+            compared += values + selected
+            differing += of_selections
             different += bool(differing)
             by_question.update(line.partition(":")[0].partition(" (")[0] for line in differing)
             for line in differing:

@@ -1,18 +1,21 @@
 """Ask htk about a recording, and compare each cell with what is expected."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.truth.expected import gpu, host, idle, other, work
+from bench.truth.expected import gpu, host, idle, other, steps, work
 from bench.truth.expected.sums import Row, Rows
 from bench.truth.model import Recording
 from htk.answers.ask import ask
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
+from htk.verdicts.verify.against_reading import checks
+from htk.verdicts.verify.outcome import outcomes
+from htk.verdicts.verify.subject import Subject
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ def _questions() -> Iterator[Question]:
             "short_kernels", key, lambda r, by=by: host.short_kernels(r, by), (("by", by), *_ALL)
         )
     yield Question("step_times", _STEP, gpu.step_times)
+    yield Question("step_variance", _STEP, steps.step_variance)
+    yield Question("memory_replay", ("rank", "device", "case"), other.memory_replay)
     yield Question("memory_bandwidth", ("rank", "direction", "memory"), gpu.memory_bandwidth)
     yield Question(
         "kernel_occupancy",
@@ -106,6 +111,7 @@ def differences(recording: Recording, path: Path) -> tuple[int, list[str]]:
     """Return how many values were compared, and those that differ."""
     trace = open_trace([path])
     compared, differing = 0, []
+    whole, usual = steps.whole_steps(recording), steps.among_ranks(recording)
     for question in QUESTIONS:
         expected = question.expected(recording)
         answered = _answered(trace, question)
@@ -115,7 +121,8 @@ def differences(recording: Recording, path: Path) -> tuple[int, list[str]]:
                 side = "answered" if key in answered else "missing"
                 differing.append(f"{question.label}: row {key} is {side}")
                 continue
-            for name, value in expected[key].items():
+            more = _of_every_question(question, answered[key], whole, usual)
+            for name, value in {**more, **expected[key]}.items():
                 compared += 1
                 if not recording.activities and name in _OF_GPU:
                     value = None  # not recorded, which is not 0
@@ -126,13 +133,40 @@ def differences(recording: Recording, path: Path) -> tuple[int, list[str]]:
     return compared, differing
 
 
+def selected_differences(path: Path) -> tuple[int, list[str]]:
+    """Return the same of answers of a step and of a time alone, by the second reading."""
+    (check,) = (check for check in checks() if check.name == "selections")
+    (outcome,) = outcomes(Subject(str(path)), [check])
+    tally = outcome.tally
+    return tally.compared, [f"selections: {outcome.finding}"] if tally.different else []
+
+
+def _of_every_question(
+    question: Question, row: Row, whole: Mapping[Any, bool], usual: Mapping[Any, Row]
+) -> Row:
+    """Return what columns of one name hold in every answer."""
+    where = row.get("device"), row.get("step")
+    of_step = row.get("step") is not None
+    said: Row = {"cycle": 0 if of_step or question.name.startswith("memory_") else None}
+    # What is left behind the last step is no whole one; a step without GPU work is the host's.
+    parts = ("per", "step") in question.options and not of_step
+    said["complete"] = whole.get(where, not parts)
+    said |= usual.get(where, {"skew_ns": None, "over_usual_ns": None})
+    said |= dict.fromkeys(("by", "category", "python_frames"))
+    said |= {"types": None} if question.name == "op_breakdown" else {}
+    return {name: value for name, value in said.items() if name in row}
+
+
 def _answered(trace: Trace, question: Question) -> Rows:
     try:
         table = ask(trace, question.name, **dict(question.options)).table
     except MissingTable:
         return {}
     rows: Rows = {}
+    paths = {row.get("id"): row.get("path") for row in table.to_pylist()}
     for row in table.to_pylist():
+        if "parent" in row:  # numbers of rows are no more than that
+            row["parent"] = paths.get(row["parent"])
         key = tuple(row[name] for name in question.keys)
         if question.name == "kernel_kinds" and row["rank"] is None:
             continue

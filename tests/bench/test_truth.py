@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.truth.compare import QUESTIONS, differences
+from bench.truth.compare import QUESTIONS, differences, selected_differences
 from bench.truth.made import make_recording
 from htk.verdicts.verify.outcome import DIFFERS, outcomes
 from htk.verdicts.verify.subject import Subject
@@ -23,6 +23,7 @@ def test_random_recordings_are_answered_rightly(
     compared, different = differences(make_recording(seed, path), path)
     assert different == []
     assert compared > 20
+    assert selected_differences(path)[1] == []
 
 
 @pytest.mark.parametrize("seed", [1, 5, 6, 18])

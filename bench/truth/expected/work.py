@@ -38,6 +38,11 @@ def _flops(product: Span) -> int:
     return int(2 * rows * inner * columns)
 
 
+def _bytes(product: Span) -> int:
+    rows, inner, columns = product.facts["shapes"]
+    return int(4 * (rows * inner + inner * columns + rows * columns))
+
+
 def matrix_calls(recording: Recording) -> Rows:
     bearers = _bearers(recording)
     all_time = sum(a.length for a in recording.activities)
@@ -93,10 +98,18 @@ def flops(recording: Recording, per: str) -> Rows:
         own = [a for a in recording.activities if inside(a)]
         products = [product for product, activity in begun.items() if inside(activity)]
         work, device_ns = sum(map(_flops, products)), sum(a.length for a in own)
-        share = 100 * work / (end - begin) / 1e3 / PEAK_TFLOPS if end > begin and work else None
+        moved = sum(map(_bytes, products))
+        length = end - begin
+        rate = work / length / 1e3 if length else None
+        share = 100 * rate / PEAK_TFLOPS if rate else None
+        shown = None if share is None or share > 100 else share
         answers[0, device, step] = {
-            **{"window_ns": end - begin, "device_ns": device_ns},
-            **{"model_flops": work, "hardware_flops": work},
-            **({"mfu_pct": share if share is None or share <= 100 else None} if work else {}),
+            **{"window_ns": length, "device_ns": device_ns},
+            "modelled_pct": percent(sum(a.length for a in own if a in bearers), device_ns),
+            **{"model_flops": work, "hardware_flops": work, "modelled_bytes": moved},
+            "matrix_pct": 100.0 if work else None,
+            **{"achieved_tflops": rate, "achieved_tbps": moved / length / 1e3 if length else None},
+            **{"dtype": "fp32" if work else None, "peak_tflops": PEAK_TFLOPS if work else None},
+            **{"mfu_pct": shown, "hfu_pct": shown},
         }
     return answers

@@ -101,9 +101,10 @@ class Clipped(NamedTuple):
 
 
 def clip(start: Ints, end: Ints, window_start: Ints, window_end: Ints) -> Clipped:
-    """Cut spans to windows that are in order and do not overlap; a span may meet several."""
+    """Cut spans to windows that are in order and do not overlap; a span may meet several. One
+    without length lies where it begins."""
     first = np.searchsorted(window_end, start, side="right")
-    last = np.searchsorted(window_start, end, side="left")
+    last = np.searchsorted(window_start, np.maximum(end, start + 1), side="left")
     count = np.maximum(last - first, 0)
     row, offset = repeated(count)
     window = first[row] + offset

@@ -53,20 +53,16 @@ class HostSpans:
         where it begins."""
         start, end = numbers(calls["start_ns"]), numbers(calls["end_ns"])
         if not self.of_thread:
-            return _cut(start, end, self.others)
+            return clip(start, end, self.others.start, self.others.end)
         threads = Threads()
         thread = threads.of(calls)
-        parts = [_cut(start[:0], end[:0], _NOWHERE)]
+        parts = [clip(start[:0], end[:0], _NOWHERE.start, _NOWHERE.end)]
         for k, name in enumerate(threads.names):
             rows = np.flatnonzero(thread == k)
-            part = _cut(start[rows], end[rows], self.of_thread.get(name, self.others))
+            spans = self.of_thread.get(name, self.others)
+            part = clip(start[rows], end[rows], spans.start, spans.end)
             parts.append(part._replace(row=rows[part.row]))
         return Clipped(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _cut(start: Ints, end: Ints, spans: Spans) -> Clipped:
-    part = clip(start, np.maximum(end, start + 1), spans.start, spans.end)
-    return part._replace(end=np.minimum(part.end, np.maximum(end[part.row], part.start)))
 
 
 def are_within(time: Ints, spans: Spans) -> Mask:
