@@ -69,7 +69,7 @@ def _collectives(trace: Trace) -> str:
     spent = int(union_lengths(rank.group_ids, start, end, len(rank)).sum())
     extent = ("rank", "cycle", "start_ns", "end_ns")  # collectives go on where no operator runs
     spans = pa.concat_tables([trace.tables["cpu_ops"].select(extent), rows.select(extent)])
-    total = measure.host_extent(spans, trace.tables["annotations"])
+    total = measure.host_extent(spans, trace.tables["step_marks"])
     share = 100.0 * spent / max(total, 1)
     named = f"collectives ({', '.join(libraries)})" if libraries else "collectives"
     return f"{named} run in {share:.0f} % of the time"
