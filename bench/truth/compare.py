@@ -111,7 +111,7 @@ def differences(recording: Recording, path: Path) -> tuple[int, list[str]]:
     """Return how many values were compared, and those that differ."""
     trace = open_trace([path])
     compared, differing = 0, []
-    whole, usual = steps.whole_steps(recording), steps.among_ranks(recording)
+    complete, usual = steps.whole_steps(recording), steps.among_ranks(recording)
     for question in QUESTIONS:
         expected = question.expected(recording)
         answered = _answered(trace, question)
@@ -121,7 +121,7 @@ def differences(recording: Recording, path: Path) -> tuple[int, list[str]]:
                 side = "answered" if key in answered else "missing"
                 differing.append(f"{question.label}: row {key} is {side}")
                 continue
-            more = _of_every_question(question, answered[key], whole, usual)
+            more = _of_every_question(question, answered[key], complete, usual)
             for name, value in {**more, **expected[key]}.items():
                 compared += 1
                 if not recording.activities and name in _OF_GPU:
@@ -142,19 +142,19 @@ def selected_differences(path: Path) -> tuple[int, list[str]]:
 
 
 def _of_every_question(
-    question: Question, row: Row, whole: Mapping[Any, bool], usual: Mapping[Any, Row]
+    question: Question, row: Row, complete: Mapping[Any, bool], usual: Mapping[Any, Row]
 ) -> Row:
     """Return what columns of one name hold in every answer."""
     where = row.get("device"), row.get("step")
     of_step = row.get("step") is not None
-    said: Row = {"cycle": 0 if of_step or question.name.startswith("memory_") else None}
+    columns: Row = {"cycle": 0 if of_step or question.name.startswith("memory_") else None}
     # What is left behind the last step is no whole one; a step without GPU work is the host's.
     parts = ("per", "step") in question.options and not of_step
-    said["complete"] = whole.get(where, not parts)
-    said |= usual.get(where, {"skew_ns": None, "over_usual_ns": None})
-    said |= dict.fromkeys(("by", "category", "python_frames"))
-    said |= {"types": None} if question.name == "op_breakdown" else {}
-    return {name: value for name, value in said.items() if name in row}
+    columns["complete"] = complete.get(where, not parts)
+    columns |= usual.get(where, {"skew_ns": None, "over_usual_ns": None})
+    columns |= dict.fromkeys(("by", "category", "python_frames"))
+    columns |= {"types": None} if question.name == "op_breakdown" else {}
+    return {name: value for name, value in columns.items() if name in row}
 
 
 def _answered(trace: Trace, question: Question) -> Rows:

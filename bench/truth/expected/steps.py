@@ -26,14 +26,14 @@ def whole_steps(recording: Recording) -> dict[tuple[int | None, int | None], boo
     host = _on_host(recording)
     on_host = [end - start for _, start, end in host]
     cut = host[-1][0] if len(host) > 1 and 2 * on_host[-1] < median(on_host[:-1]) else None
-    whole: dict[tuple[int | None, int | None], bool] = {(None, k): k != cut for k, *_ in host}
+    complete: dict[tuple[int | None, int | None], bool] = {(None, k): k != cut for k, *_ in host}
     for device, windows in group(of_steps(recording), lambda window: window[0]).items():
         waits = [_wait(recording, window) for window in windows]
         lengths = [end - begin for _, _, begin, end in windows]
         lacks = len(windows) > 2 and waits[0] < min(waits[1:]) - _HEAD * median(lengths[1:])
         for k, (_, step, _, _) in enumerate(windows):
-            whole[device, step] = step != cut and not (lacks and k == 0)
-    return whole
+            complete[device, step] = step != cut and not (lacks and k == 0)
+    return complete
 
 
 def _wait(recording: Recording, window: Window) -> int:
@@ -44,11 +44,11 @@ def _wait(recording: Recording, window: Window) -> int:
 
 def among_ranks(recording: Recording) -> dict[tuple[int | None, int | None], Row]:
     """Return how much longer a step is than the shortest, and than the median, of its GPUs."""
-    whole = whole_steps(recording)
+    complete = whole_steps(recording)
     windows: list[Any] = of_steps(recording)
     if not windows:
         windows = [(None, *step) for step in _on_host(recording)]
-    windows = [window for window in windows if whole[window[:2]]]
+    windows = [window for window in windows if complete[window[:2]]]
     rows: dict[tuple[int | None, int | None], Row] = {}
     for alike in group(windows, lambda window: window[1]).values():
         lengths = [end - begin for *_, begin, end in alike]
@@ -63,11 +63,9 @@ def among_ranks(recording: Recording) -> dict[tuple[int | None, int | None], Row
 
 def step_variance(recording: Recording) -> Rows:
     """Against the whole step of median length, the lower of two, and of those alike the first."""
-    windows, whole = (
-        sorted(of_steps(recording), key=lambda window: window[0]),
-        whole_steps(recording),
-    )
-    compared = [window for window in windows if whole[window[:2]]] or windows
+    windows = sorted(of_steps(recording), key=lambda window: window[0])
+    complete = whole_steps(recording)
+    compared = [window for window in windows if complete[window[:2]]] or windows
     if not windows:
         return {}
     in_order = sorted(compared, key=lambda window: window[3] - window[2])

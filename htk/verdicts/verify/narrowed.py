@@ -34,7 +34,8 @@ class Choice:
         """Return when the host is looked at."""
         if self.steps is None:
             return [self.time]
-        return union((step.start, step.end) for step in file.steps if step.step in self.steps)
+        own = [step for step in file.steps if step.step in self.steps]
+        return union((step.start, step.end) for step in own if step.length)
 
     def windows(self, windows: Iterable[Window]) -> Iterator[Window]:
         """Return what is left of GPU windows, of steps or of times."""
