@@ -67,7 +67,8 @@ def stub() -> str:
 
 def _spelled(hint: Any) -> str:
     """Return a type as source."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    inner = typing.get_args(hint)
     if origin is typing.Literal:
         return f"Literal[{', '.join(map(repr, inner))}]"
     if origin in (typing.Union, types.UnionType):

@@ -12,6 +12,7 @@ from htk.answers.output.tokens import FONT, MONO, css_classes, css_variables
 from htk.base.core.defer_imports import spare_pandas
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import HtkError
+from htk.base.mappings import Fields
 from htk.dashboard import compressed, derived, filters, start
 from htk.dashboard.components import attributes, problem, safely
 from htk.dashboard.files import add_routes as add_file_routes
@@ -237,7 +238,8 @@ def _changed(view: UrlState, trigger: dict[str, str], value: Any) -> UrlState:
         )
     if trigger["type"] == "by-rank":
         return view.with_filters(ranks=str(value["points"][0]["customdata"]))
-    column, cell = value.get("colId"), value.get("value")
+    column = value.get("colId")
+    cell = value.get("value")
     target = {"rank": "ranks", "step": "steps", **dict.fromkeys(NAMED, "name")}.get(column)
     return view.with_filters(**{target: str(cell)}) if target and cell is not None else view
 
@@ -257,7 +259,7 @@ def _tables(app: Dash, runs: Runs) -> None:
         State("address", "search"),
         prevent_initial_call=True,
     )
-    def group(by: str | None, asked: dict[str, Any], search: str) -> Any:
+    def group(by: str | None, asked: Fields, search: str) -> Any:
         visit = Visit(runs, UrlState.of("", search))
         result = answer(visit, asked["analysis"], asked["options"])
         table = grouped(result.table, by) if by else result.table
@@ -300,7 +302,7 @@ def _follow(app: Dash, runs: Runs) -> None:
         State("address", "search"),
         prevent_initial_call=True,
     )
-    def look(_ticks: int, shown: dict[str, Any] | None, search: str) -> Any:
+    def look(_ticks: int, shown: Fields | None, search: str) -> Any:
         key = UrlState.of("", search).run
         try:
             news = runs.follow(key)

@@ -6,6 +6,7 @@ from typing import Any
 from dash import dcc, html
 
 from htk.base.core.humanize import format_duration, sentence
+from htk.base.mappings import Fields
 from htk.dashboard.components import meter
 from htk.dashboard.example_ranges import Instance, instance, link
 from htk.dashboard.page import Visit
@@ -50,16 +51,17 @@ def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
     )
 
 
-def _finding(visit: Visit, finding: str) -> dict[str, Any]:
+def _finding(visit: Visit, finding: str) -> Fields:
     """Return the row of a recommendation; bare where there is none of it."""
     rows = visit.ask("recommendations").to_pylist()
     return next((r for r in rows if r["finding"] == finding), {"start_ns": None})
 
 
-def _costliest(visit: Visit, row: dict[str, Any]) -> Instance | None:
+def _costliest(visit: Visit, row: Fields) -> Instance | None:
     """Return where the costliest instance of a finding is; None where that is not told."""
     if row["start_ns"] is None or row["end_ns"] is None:
         return None
-    origin, rank = visit.trace.origin_ns, row["rank"]
+    origin = visit.trace.origin_ns
+    rank = row["rank"]
     what = "The costliest instance" + (f" (rank {rank})" if rank is not None else "")
     return Instance(what, row["start_ns"] - origin, row["end_ns"] - origin, rank)

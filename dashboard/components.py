@@ -16,6 +16,7 @@ from htk.answers.output.result import Result
 from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.core.analysis import Option
 from htk.base.errors import HtkError, MissingTable
+from htk.base.mappings import Fields
 from htk.dashboard.page import Visit
 from htk.dashboard.url_state import shown
 
@@ -32,7 +33,7 @@ def problem(text: str, title: str = "No answer") -> Any:
     return html.Div([html.B(title), html.P(text)], className="problem", role="alert")
 
 
-def attributes(**values: str) -> dict[str, Any]:
+def attributes(**values: str) -> Fields:
     """Return keyword arguments as attributes: aria_label=… becomes aria-label."""
     return {name.replace("_", "-"): value for name, value in values.items()}
 
@@ -104,7 +105,8 @@ def spark(values: Sequence[float], *, dark: bool) -> Any:
     if len(values) < 2:
         return None
     colour = (DARK if dark else LIGHT)["accent"].replace("#", "%23")
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     span = (high - low) or 1.0
     x = [4 + 152 * k / (len(values) - 1) for k in range(len(values))]
     y = [22 - 18 * (v - low) / span if high > low else 13 for v in values]
@@ -126,7 +128,7 @@ def control(option: Option, value: Any) -> Any:
         choices = [str(c) for c in typing.get_args(literals[0])]
     if option.type is bool:
         choices = ["true", "false"]
-    words: dict[str, Any] = {"label": option.name.replace("_", " "), "description": option.doc}
+    words: Fields = {"label": option.name.replace("_", " "), "description": option.doc}
     if option.type is bool or literals:
         return select(option.name, choices, shown(value), clearable=optional, **words)
     control_id = {"type": "option", "name": option.name}
@@ -140,7 +142,7 @@ def _is_literal(kind: Any) -> bool:
 def select(name: str, choices: list[str], value: str, **more: Any) -> Any:
     """Return a choice that the address keeps."""
     control_id = {"type": "option", "name": name}
-    shared: dict[str, Any] = {"w": 220, "allowDeselect": False, "label": name, **more}
+    shared: Fields = {"w": 220, "allowDeselect": False, "label": name, **more}
     shared["comboboxProps"] = MADE_ON_OPENING
     return dmc.Select(id=control_id, data=choices, value=value or None, **shared)
 

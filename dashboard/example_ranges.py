@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers
+from htk.base.columns.arrow import matching, numbers, read_times
 from htk.base.columns.intervals import union
 from htk.base.errors import HtkError
 from htk.dashboard.page import Visit
@@ -25,7 +25,8 @@ class Instance:
 def link(visit: Visit, example: Instance) -> str:
     """Return the timeline there, with a margin on both sides."""
     margin = max((example.to_ns - example.from_ns) // 4, 1000)
-    low, high = max(example.from_ns - margin, 0), example.to_ns + margin
+    low = max(example.from_ns - margin, 0)
+    high = example.to_ns + margin
     whose = {} if example.rank is None else {"ranks": str(example.rank)}
     times = {"from": f"{low / 1e6:.6f}ms", "to": f"{high / 1e6:.6f}ms"}
     return visit.view.link("timeline", **times, **whose)
@@ -98,8 +99,9 @@ def gap(visit: Visit) -> Instance | None:
 def gaps(visit: Visit, most: int) -> list[Instance]:
     """Return the longest times that a GPU stood still between activities."""
     table = visit.trace.tables["activities"]
-    rank, device = numbers(table["rank"], -1), numbers(table["device"], -1)
-    start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+    rank = numbers(table["rank"], -1)
+    device = numbers(table["device"], -1)
+    start, end = read_times(table)
     low, high = _window(visit)
     instances: list[Instance] = []
     for who in np.unique(np.stack([rank, device], 1), axis=0).tolist():  # a few GPUs
@@ -138,13 +140,14 @@ def _longest(table: pa.Table, column: str) -> dict[str, int] | None:
 
 
 def _span(visit: Visit, table: pa.Table, chosen: np.ndarray, what: str) -> Instance | None:
-    start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+    start, end = read_times(table)
     low, high = _window(visit)
     chosen = chosen & (end > low) & (start < high)
     if not chosen.any():
         return None
     index = int(np.argmax(np.where(chosen, end - start, -1)))
-    origin, rank = visit.trace.origin_ns, int(numbers(table["rank"], -1)[index])
+    origin = visit.trace.origin_ns
+    rank = int(numbers(table["rank"], -1)[index])
     what = f"{what} (rank {rank})"
     return Instance(what, int(start[index]) - origin, int(end[index]) - origin, rank)
 

@@ -1,7 +1,6 @@
 """Files that come and go: answers exported, traces uploaded."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from flask import Response, request
@@ -10,6 +9,7 @@ from htk.analyses import ANALYSES, find
 from htk.answers.output.render import to_bytes
 from htk.answers.output.result import Result
 from htk.base.errors import HtkError, UnknownAnalysis, UsageError
+from htk.base.mappings import Facts
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import answer
 from htk.dashboard.run_name import run_name
@@ -30,7 +30,7 @@ def add_routes(server: Any, runs: Runs) -> None:
         if form not in _KINDS:
             return Response("no such export", 404, mimetype=_PLAIN)
         view = UrlState.of(name, request.query_string.decode())
-        options: Mapping[str, Any] = view.options
+        options: Facts = view.options
         try:
             if name in ANALYSES:
                 options = view.values(find(name).options)

@@ -81,7 +81,8 @@ def _choices(visit: Visit, trace: Trace) -> tuple[list[int], list[int], list[int
     """Return the ranks, cycles, steps and length of the whole recording."""
 
     def read() -> tuple[list[int], list[int], list[int], int]:
-        windows, ranks = trace.tables["step_windows"], trace.tables["ranks"]
+        windows = trace.tables["step_windows"]
+        ranks = trace.tables["ranks"]
         steps = sorted({s for s in windows["step"].unique().to_pylist() if s is not None})
         ends = [end for end in ranks["end_ns"].to_pylist() if end is not None]
         length_ns = max([end - trace.origin_ns for end in ends], default=0)
@@ -200,7 +201,8 @@ def changed(view: UrlState, name: str, value: Any, longest_ms: float | None = No
         )
     if name == "time":
         low, high = value
-        span, step = _span(view, round((longest_ms or 0) * 1e6)), (longest_ms or 0) * _STEP
+        span = _span(view, round((longest_ms or 0) * 1e6))
+        step = (longest_ms or 0) * _STEP
         if max(abs(low - span[0]), abs(high - span[1])) <= 2 * step:
             return view  # the browser rounds what it is given, which is no choice of anybody
         return view.with_filters(from_=time_text(low) if low > 0 else "", to=time_text(high))

@@ -52,7 +52,8 @@ class Followed:
         with self._lock:
             if self._reading or now == self._read:
                 return self._news
-            rested, self._last = now == self._last, now
+            rested = now == self._last
+            self._last = now
             if not rested:
                 self._news = News(self._news.version, "files are being written …")
                 return self._news
@@ -69,6 +70,7 @@ class Followed:
             problem = read_anew()
         finally:
             with self._lock:
-                self._read, self._reading = states, False
+                self._read = states
+                self._reading = False
                 text = f"not read: {problem}" if problem else f"{len(states)} files"
                 self._news = News(self._news.version + (not problem), text)

@@ -6,6 +6,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from htk.base.errors import HtkError
+from htk.base.mappings import Fields
 from htk.dashboard import derived
 from htk.dashboard.components import attributes
 from htk.dashboard.page import WAITING, Page, Visit
@@ -101,7 +102,8 @@ def _content() -> Any:
 
 def menu(visit: Visit) -> list[Any]:
     """Return the links to the pages that the recording can fill, and to every question."""
-    view, trace = visit.view, visit.runs.trace(visit.view.run)
+    view = visit.view
+    trace = visit.runs.trace(visit.view.run)
     entries: list[Any] = []
     for group in GROUPS:
         pages = [p for p in composed().values() if p.group == group and _fits(p, trace, visit.runs)]
@@ -174,7 +176,7 @@ def _short(text: str) -> str:
     return text.partition(":")[0].partition(",")[0]
 
 
-_ITEMS: dict[str, Any] = {
+_ITEMS: Fields = {
     "ranks": lambda text: "1 rank" if text == "the only one" else _short(text),
     "GPU time linked to launches": lambda text: f"{_short(text)} of GPU time linked",
     "alignment": lambda text: "clocks: " + _short(text),

@@ -1,6 +1,6 @@
 """Tables of a page: they sort, filter, group, export and lead to the timeline."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dash_ag_grid as dag
@@ -12,6 +12,7 @@ from dash import dcc, html
 from htk.answers.output.render import CHANGES, PROSE
 from htk.answers.output.result import Result
 from htk.base.core.humanize import shorten
+from htk.base.mappings import Facts, Fields
 from htk.base.schema import ABSOLUTE_TIMES, doc_of
 from htk.base.schema.columns import headings, unit_of
 from htk.dashboard.components import MADE_ON_OPENING, attributes, coverage, empty, picture
@@ -53,7 +54,7 @@ def answered(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list
 def grid(
     result: Result,
     visit: Visit,
-    asked: Mapping[str, Any],
+    asked: Facts,
     *,
     rows: int = 18,
     key: str = "",
@@ -138,7 +139,7 @@ def grid(
     )
 
 
-def exports(name: str, view: UrlState, asked: Mapping[str, Any], key: str) -> list[Any]:
+def exports(name: str, view: UrlState, asked: Facts, key: str) -> list[Any]:
     """Return the links to the answer as a file: with the rows that are seen, in their order."""
     options = {k: shown(v) for k, v in asked.items() if v is not None}
     search = UrlState(name, view.filters, options, view.run).search()
@@ -161,7 +162,7 @@ def rows_and_columns(
     sort: Sequence[tuple[str, bool]] = (),
     *,
     spans: bool = True,
-) -> dict[str, Any]:
+) -> Fields:
     """Return a table for AG Grid. Times count from `origin`, so that the browser can hold them."""
     some = table.slice(0, ROWS).to_pylist()
     times = [name for name in ABSOLUTE_TIMES if name in table.column_names]
@@ -185,7 +186,7 @@ def rows_and_columns(
     return {"rowData": some, "columnDefs": columns}
 
 
-def _add_short(rows: list[dict[str, Any]], name: str) -> None:
+def _add_short(rows: list[Fields], name: str) -> None:
     """Add to rows with a long name how it is shown: its telling parts, as plots have it."""
     for row in rows:  # JSON wants rows
         text = row[name]
@@ -193,7 +194,7 @@ def _add_short(rows: list[dict[str, Any]], name: str) -> None:
             row[f"{_SHORT}{name}"] = short
 
 
-def _to_timeline(name: str) -> dict[str, Any]:
+def _to_timeline(name: str) -> Fields:
     """Return a column that leads from a row to its longest instance."""
     return {
         "colId": "timeline",
@@ -228,7 +229,7 @@ def _usual(column: pa.ChunkedArray, name: str) -> bool:
     return name in _USUAL and pc.unique(column).to_pylist() == [_USUAL[name]]
 
 
-def _column(table: pa.Table, field: pa.Field, heading: str) -> dict[str, Any]:
+def _column(table: pa.Table, field: pa.Field, heading: str) -> Fields:
     column = table[field.name]
     unit = unit_of(field.name)
     shape = {"ns": "htkTime", "bytes": "htkSize", "%": "htkShare"}.get(unit, "htkPlain")

@@ -110,13 +110,17 @@ def of_operators(visit: Visit) -> _Sentences | None:
     on_gpu = [r for r in rows if r["device_time_pct"]]
     if on_gpu:
         on_gpu.sort(key=lambda r: -r["device_time_pct"])
-        row, time, share = on_gpu[0], "GPU time", f"{on_gpu[0]['device_time_pct']:.1f} %"
+        row = on_gpu[0]
+        time = "GPU time"
+        share = f"{on_gpu[0]['device_time_pct']:.1f} %"
         then = [f"{shorten(r['op'], 40)} {r['device_time_pct']:.1f} %" for r in on_gpu[1:4]]
     else:
         rows = sorted((r for r in rows if r["cpu_self_ns"]), key=lambda r: -r["cpu_self_ns"])
         if not rows:
             return None
-        row, time, share = rows[0], "CPU time", format_duration(rows[0]["cpu_self_ns"])
+        row = rows[0]
+        time = "CPU time"
+        share = format_duration(rows[0]["cpu_self_ns"])
         then = [f"{shorten(r['op'], 40)} {format_duration(r['cpu_self_ns'])}" for r in rows[1:4]]
     calls = pluralize(row["count"], "call")
     first = f"{shorten(row['op'], _OF_A_NAME)} takes {share} of {time} by itself, in {calls}"
@@ -202,7 +206,8 @@ def of_idle(visit: Visit) -> _Sentences | None:
     if not longest:
         return first, ""
     gap = longest[0]
-    length, begun = format_duration(gap.to_ns - gap.from_ns), format_duration(gap.from_ns)
+    length = format_duration(gap.to_ns - gap.from_ns)
+    begun = format_duration(gap.from_ns)
     return first, f"The longest gap: {length} on rank {gap.rank}, {begun} into the recording"
 
 

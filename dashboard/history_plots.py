@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from htk.answers.output.figure_frame import framed
+from htk.base.mappings import Fields
 from htk.dashboard.plots import palette
 from htk.verdicts.history.archive import KeptRun
 from htk.verdicts.history.changes import METRICS, Change, RunSeries
@@ -100,7 +101,7 @@ def _level(
     positions: Sequence[str],
     scale: _Scale,
     colour: str,
-) -> dict[str, Any]:
+) -> Fields:
     """Return the mean between two changes, as a line."""
     low = changes[k - 1].first if k else 0
     high = changes[k].first if k < len(changes) else len(series.values)

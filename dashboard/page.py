@@ -12,6 +12,7 @@ from dash.development.base_component import Component
 
 from htk.analyses import find
 from htk.answers.output.result import Result
+from htk.base.mappings import Fields
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.traces.trace.trace import Trace
@@ -19,7 +20,7 @@ from htk.traces.trace.trace import Trace
 # Columns that a name filter looks at: what people call the rows by.
 NAMED = ("name", "op", "function", "module", "path", "launched_by", "kernel_sequence")
 # While something is fetched: three dots over the old picture, which stays.
-WAITING: dict[str, Any] = {
+WAITING: Fields = {
     "type": "dot",
     "color": "#737373",
     "overlay_style": {"visibility": "visible", "opacity": 0.5},

@@ -32,7 +32,8 @@ from htk.planning.plan.step import Plan
 from htk.planning.plan.table import MFU
 from htk.planning.sites.own_site import SiteInUse, planner, site_in_use
 
-LAYOUT, AGAINST = "layout", "against"
+LAYOUT = "layout"
+AGAINST = "against"
 PICTURE = {"type": "plan-picture", "name": "pareto"}
 TABLE = SEARCH_LABEL.name
 _MOST_DRAWN = 800  # layouts that are drawn, and what of the front comes after
@@ -103,13 +104,15 @@ _SEARCHES: SingleFlightCache[SearchedPlan] = SingleFlightCache(12)
 
 def searched(options: Mapping[str, str]) -> SearchedPlan:
     """Return the layouts for an address, searched once for a site's file as it is."""
-    request, here = read_request(options), site_in_use()
+    request = read_request(options)
+    here = site_in_use()
     state = None if here is None else (str(here.path), here.path.stat().st_mtime_ns)
     return _SEARCHES.get((request, state), lambda: _search(request, here))
 
 
 def _search(request: PlanRequest, here: SiteInUse | None) -> SearchedPlan:
-    batch, planned = request.batch or usual_batch(request.jobs[0]), planner(here)
+    batch = request.batch or usual_batch(request.jobs[0])
+    planned = planner(here)
     try:
         answer = joined([search(job, batch, planned) for job in request.jobs])
     except UsageError:
@@ -127,7 +130,9 @@ def _search(request: PlanRequest, here: SiteInUse | None) -> SearchedPlan:
 def _some(plans: Sequence[Plan], most: int) -> tuple[Plan, ...]:
     """Return the fastest layouts of each number of GPUs, and those of the front that are not slow
     beside them."""
-    front, best, count = _front(plans), dict[int, float](), Counter[int]()
+    front = _front(plans)
+    best = dict[int, float]()
+    count = Counter[int]()
     kept = []
     for order, planned in enumerate(plans):
         ranks = planned.job.ranks
@@ -188,7 +193,8 @@ def _drawn(plan: SearchedPlan) -> str:
 
 
 def _lead(plan: SearchedPlan) -> str:
-    best, job = plan.answer.plans[0], plan.answer.plans[0].job
+    best = plan.answer.plans[0]
+    job = plan.answer.plans[0].job
     low, high = best.interval(90)
     near = sum(p.step_ns <= (1 + APART) * best.step_ns for p in plan.answer.plans)
     cannot = (
@@ -357,7 +363,8 @@ def _ledger(planned: Plan) -> Any:
 
 
 def _rests_on(planned: Plan, site: Path | None) -> list[Any]:
-    certainty, model = planned.certainty, planned.job.model
+    certainty = planned.certainty
+    model = planned.job.model
     size = f"{model.name}, {model.parameters / 1e9:,.2f} billion parameters"
     if model.active_parameters != model.parameters:
         size += f", {model.active_parameters / 1e9:,.2f} of them active"

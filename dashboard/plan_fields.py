@@ -12,6 +12,7 @@ from typing import Any
 import dash_mantine_components as dmc
 
 from htk.base.errors import UsageError
+from htk.base.mappings import Facts, Fields
 from htk.dashboard.components import MADE_ON_OPENING
 from htk.physics.hardware import catalogue, gpu
 from htk.physics.memory import OPTIMIZERS
@@ -74,8 +75,9 @@ def inputs(options: Mapping[str, str]) -> list[Any]:
 
 
 def _input(name: str, options: Mapping[str, str], wrong: str | None) -> Any:
-    field, value = FIELDS[name], options.get(name, FIELDS[name].default)
-    shared: dict[str, Any] = {
+    field = FIELDS[name]
+    value = options.get(name, FIELDS[name].default)
+    shared: Fields = {
         "id": {"type": "plan-field", "name": name},
         "label": field.label,
         "value": value,
@@ -122,9 +124,11 @@ def read_request(options: Mapping[str, str]) -> PlanRequest:
     return PlanRequest(jobs, read["batch"])
 
 
-def _misfits(read: Mapping[str, Any]) -> dict[str, str]:
+def _misfits(read: Facts) -> dict[str, str]:
     """Return what does not go together."""
-    wrong, device, node = {}, read["gpu"], read["node"]
+    wrong = {}
+    device = read["gpu"]
+    node = read["node"]
     uneven = [count for count in read["gpus"] if count > node and count % node]
     if uneven:
         wrong["gpus"] = f"{uneven[0]} is no multiple of the {node} GPUs of a node"
@@ -137,8 +141,9 @@ def _misfits(read: Mapping[str, Any]) -> dict[str, str]:
     return wrong
 
 
-def _job(read: Mapping[str, Any], count: int) -> PlannedJob:
-    device, per_node = read["gpu"], min(read["node"], count)
+def _job(read: Facts, count: int) -> PlannedJob:
+    device = read["gpu"]
+    per_node = min(read["node"], count)
     if read["memory"] is not None:
         device = device.limited_to(read["memory"])
     between, joined = read["network"]

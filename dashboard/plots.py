@@ -146,7 +146,8 @@ def _on(fill: str) -> str:
 
 
 def _tree_colour(row: dict[str, Any], dark: bool) -> str:
-    name, own = row["op"], palette(dark)
+    name = row["op"]
+    own = palette(dark)
     if any(w in name for w in ("nccl", "c10d", "comms", "all_reduce", "gather", "scatter")):
         return own["comm"]
     if "copy" in name or "memcpy" in name.lower():

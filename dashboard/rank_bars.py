@@ -19,7 +19,8 @@ def rank_bars(visit: Visit) -> Any:
 
 
 def _bar(visit: Visit, bars: Shares, number: int) -> Any:
-    pieces, texts = [], []
+    pieces = []
+    texts = []
     kinds = classes_of([layer.name for layer in bars.layers])
     for layer, kind in zip(bars.layers, kinds, strict=True):
         share = layer.values[number]

@@ -50,7 +50,8 @@ class OpenJob(Progress):
         self.ended = threading.Event()
 
     def start(self, files: int, stored_bytes: int) -> None:
-        self.files, self.total = files, stored_bytes
+        self.files = files
+        self.total = stored_bytes
 
     def advance(self, stored_bytes: int) -> None:
         if self.cancelled:

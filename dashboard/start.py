@@ -57,9 +57,11 @@ def _reading(key: str, title: str) -> Any:
 def _failed(key: str, job: OpenJob) -> Any:
     """Return a run that could not be read, and what next."""
     if job.cancelled:
-        text, title = "You cancelled it; nothing was kept.", "Not read"
+        text = "You cancelled it; nothing was kept."
+        title = "Not read"
     else:
-        text, title = without_commands(job.error or ""), "This run cannot be read"
+        text = without_commands(job.error or "")
+        title = "This run cannot be read"
     again = html.A("Try again", href=f"/?run={key}", className="export")
     other = dcc.Link("Choose another run", href="/runs", className="export")
     return html.Div([problem(text, title), dmc.Group([other, again], mt="sm")], className="start")

@@ -6,17 +6,19 @@ Filters are those of the browser's grid, and mean here what they mean there.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from htk.base.mappings import Facts, Fields
 from htk.base.schema import ABSOLUTE_TIMES, STRING, unit_of
 from htk.dashboard.url_state import UrlState
 
-_MOST_SORTED, _MOST_CONDITIONS = 4, 20
+_MOST_SORTED = 4
+_MOST_CONDITIONS = 20
 _Compared = Callable[[Any, Any], Any]
 _NUMBERS: dict[str, _Compared] = {
     "equals": pc.equal,
@@ -41,7 +43,7 @@ class TableView:
 
     group: str = ""
     sort: tuple[tuple[str, bool], ...] = ()  # columns, and whether the largest come first
-    where: Mapping[str, Any] = field(default_factory=dict)  # the grid's filters, by column
+    where: Facts = field(default_factory=dict)  # the grid's filters, by column
 
     @classmethod
     def of(cls, view: UrlState, key: str) -> "TableView":
@@ -100,7 +102,7 @@ def _adds(field: pa.Field) -> bool:
     return unit_of(name) in ("ns", "bytes") or name in ("count", "kernels", "collectives")
 
 
-def _conditions(model: Any) -> list[dict[str, Any]]:
+def _conditions(model: Any) -> list[Fields]:
     """Return the single conditions of a column's filter; none where it is not one of ours."""
     if not isinstance(model, dict) or model.get("filterType") not in ("text", "number"):
         return []
@@ -114,7 +116,8 @@ def _is_whole(condition: Any, kind: str) -> bool:
     """Return whether a condition says what is compared with what."""
     if not isinstance(condition, dict):
         return False
-    way, value = condition.get("type"), condition.get("filter")
+    way = condition.get("type")
+    value = condition.get("filter")
     if way in ("blank", "notBlank"):
         return True
     if kind == "text":
@@ -128,7 +131,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_for(column: pa.DataType, model: Mapping[str, Any]) -> bool:
+def _is_for(column: pa.DataType, model: Facts) -> bool:
     numeric = pa.types.is_integer(column) or pa.types.is_floating(column)
     return bool(numeric == (model["filterType"] == "number"))
 
@@ -145,7 +148,7 @@ def _order(column: pa.ChunkedArray, descending: bool) -> Any:
     return pc.sort_indices(keys, sort_keys=[("recorded", way), ("value", way)])
 
 
-def _matching(column: pa.ChunkedArray, model: Mapping[str, Any], shift: int) -> Any:
+def _matching(column: pa.ChunkedArray, model: Facts, shift: int) -> Any:
     masks = [
         _met(column, condition, model["filterType"], shift) for condition in _conditions(model)
     ]
@@ -156,10 +159,11 @@ def _matching(column: pa.ChunkedArray, model: Mapping[str, Any], shift: int) -> 
     return mask
 
 
-def _met(column: pa.ChunkedArray, condition: Mapping[str, Any], kind: str, shift: int) -> Any:
+def _met(column: pa.ChunkedArray, condition: Facts, kind: str, shift: int) -> Any:
     """Return which values meet a condition; what was not recorded meets none but `blank`, and the
     negated ones of texts."""
-    way, value = str(condition["type"]), condition.get("filter")
+    way = str(condition["type"])
+    value = condition.get("filter")
     if way in ("blank", "notBlank"):
         blank = pc.is_null(column)
         if kind == "text":
@@ -173,7 +177,8 @@ def _met(column: pa.ChunkedArray, condition: Mapping[str, Any], kind: str, shift
         met = pc.fill_null(compare(lower, str(value).lower()), False)
         return pc.invert(met) if way in _NEGATED else met
     if way == "inRange":  # neither end belongs to it
-        low, high = _shifted(value, shift), _shifted(condition["filterTo"], shift)
+        low = _shifted(value, shift)
+        high = _shifted(condition["filterTo"], shift)
         met = pc.and_(pc.greater(column, low), pc.less(column, high))
     else:
         met = _NUMBERS[way](column, _shifted(value, shift))

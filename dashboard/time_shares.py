@@ -66,7 +66,8 @@ def _with_unrecorded(visit: Visit, recorded: Shares) -> Shares:
         replace(f, values=[*f.values, *[0.0] * lost], texts=[*f.texts, *[""] * lost])
         for f in recorded.layers
     ]
-    values, texts = [0.0] * count + [100.0] * lost, [""] * count + ["no file of this rank"] * lost
+    values = [0.0] * count + [100.0] * lost
+    texts = [""] * count + ["no file of this rank"] * lost
     layers.append(Layer("unrecorded", "unrecorded", values, texts))
     labels = [*recorded.labels, *(f"rank {rank}" for rank in absent)]
     return Shares([*recorded.ranks, *absent], labels, layers)

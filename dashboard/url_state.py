@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlencode
 from htk.base.core.analysis import Option
 from htk.base.core.humanize import parse_duration, parse_int_ranges
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.traces.trace.selection import Selection
 
 FILTERS = ("ranks", "cycles", "steps", "from", "to", "name", "annotation")
@@ -67,7 +68,10 @@ class UrlState:
     def selection(self) -> Selection:
         """The part of the trace that the filters leave."""
         get = self.filters.get
-        ranks, steps, start, end = get("ranks"), get("steps"), get("from"), get("to")
+        ranks = get("ranks")
+        steps = get("steps")
+        start = get("from")
+        end = get("to")
         cycles = get("cycles")
         return Selection(
             frozenset(parse_int_ranges(ranks)) if ranks else None,
@@ -78,7 +82,7 @@ class UrlState:
             frozenset(parse_int_ranges(cycles)) if cycles else None,
         )
 
-    def values(self, options: dict[str, Option]) -> dict[str, Any]:
+    def values(self, options: dict[str, Option]) -> Fields:
         """Return the options that the address gives, in their types."""
         return {
             name: _typed(option, self.options[name])

@@ -8,6 +8,7 @@ from dash import html
 
 from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import HtkError, UsageError
+from htk.base.mappings import Fields
 from htk.dashboard import whatif_plots
 from htk.dashboard.components import empty, plot, problem, section, tile
 from htk.dashboard.edits import PRICE, Edits, edits_of, label_of
@@ -46,22 +47,23 @@ def edited(visit: Visit, edits: Edits) -> WhatIf:
     return asked
 
 
-def prediction(visit: Visit, edits: Edits) -> dict[str, Any]:
+def prediction(visit: Visit, edits: Edits) -> Fields:
     """Return the row that predicts the edited step, made once."""
     key = ("whatif", edits, visit.option(PRICE, ""))
 
-    def compute() -> dict[str, Any]:
-        row: dict[str, Any] = edited(visit, edits).run().to_pylist()[0]
+    def compute() -> Fields:
+        row: Fields = edited(visit, edits).run().to_pylist()[0]
         return row
 
-    row: dict[str, Any] = visit.runs.kept(visit.view.run, Selection(), key, compute)
+    row: Fields = visit.runs.kept(visit.view.run, Selection(), key, compute)
     return row
 
 
 def field_errors(visit: Visit) -> dict[str, str]:
     """Return what is wrong with fields of the address, by their names; found once, and only where
     all of them together have no answer."""
-    edits, price = edits_of(visit.view), visit.option(PRICE, "")
+    edits = edits_of(visit.view)
+    price = visit.option(PRICE, "")
 
     def compute() -> dict[str, str]:
         wrong_fields = {}
@@ -146,7 +148,7 @@ def strips(visit: Visit) -> Any:
     return section("Measured and predicted step", plot(fig, "two steps", None, 260), note=note)
 
 
-def _tiles(row: dict[str, Any]) -> list[Any]:
+def _tiles(row: Fields) -> list[Any]:
     low, high = (format_duration(row[f"step_time_ns_{end}90"]) for end in ("lo", "hi"))
     band = f"{low} to {high} (90 %)"
     naive = f"in proportion: {format_duration(row['naive_linear_ns'])}"
@@ -171,7 +173,7 @@ def _tiles(row: dict[str, Any]) -> list[Any]:
     return shown
 
 
-def _words(row: dict[str, Any]) -> list[Any]:
+def _words(row: Fields) -> list[Any]:
     sigmas = json.loads(row["sigma_by_source"])
     parts = ", ".join(f"{k} {v:.1f} %" for k, v in sorted(sigmas.items(), key=lambda d: -d[1]) if v)
     lines = [

@@ -11,11 +11,11 @@ which is torch's own verdict in tables, and `tcpstore_*.txt`.
 
 import json
 import re
-from typing import Any
 
 from htk.base.core.humanize import pluralize
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Fields
 from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,
@@ -33,7 +33,8 @@ from htk.parsers.common.recorder_records import rows_of
 NAME = "debug_server"
 
 _MARK = re.compile(rb"(?:^|\n)\s{0,99}(?:=== |<h2>)Rank \d{1,6}: https?://[^\s<]{1,1024}/handler/")
-_COUNTERS, _HEALTH = "wait_counter_values", "c10d_health_check"
+_COUNTERS = "wait_counter_values"
+_HEALTH = "c10d_health_check"
 _RECORDERS = ("fr_trace_json", "dump_nccl_trace_json", "torchcomms_fr_trace_json")
 _NOTHING = "nothing"  # where a rank did not answer
 _JSON = (_COUNTERS, _HEALTH, *_RECORDERS)
@@ -57,13 +58,14 @@ class _Reader:
         self._handler = ""
         self._text: list[str] = []
         self._size = 0
-        self._notes: list[dict[str, Any]] = []
-        self._tables: dict[str, list[dict[str, Any]]] = {"collectives": [], "comm_groups": []}
+        self._notes: list[Fields] = []
+        self._tables: dict[str, list[Fields]] = {"collectives": [], "comm_groups": []}
 
     def read(self, line: LogLine) -> str | None:
         if match := SECTION.match(line.text):
             self._close()
-            self._begin, self._handler = line, match["handler"]
+            self._begin = line
+            self._handler = match["handler"]
             return READ
         if self._begin is None or line.rank is None:
             is_page = self._begin is not None and line.text.lstrip().startswith("<")
@@ -85,7 +87,8 @@ class _Reader:
         """Read the part that ends here."""
         text = "\n".join(self._text).strip()
         is_whole = self._size <= _MOST_TEXT
-        self._text, self._size = [], 0
+        self._text = []
+        self._size = 0
         if self._begin is None or not text:
             return
         try:
@@ -139,7 +142,7 @@ class _Reader:
         return LogPart({**self._tables, "comm_notes": self._notes})
 
 
-def _waits_in_words(counters: dict[str, Any]) -> str:
+def _waits_in_words(counters: Fields) -> str:
     """Return the waits of torch's own that a rank is in, or that it is in none."""
     waits = []
     for name, counter in counters.items():

@@ -9,11 +9,10 @@ are scalars. Collectives name their process group; the groups stand in a node of
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Facts, Fields
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
@@ -47,8 +46,8 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         issues.add("truncated", f"truncated or damaged after complete nodes: {error}")
         document = salvaged_json(text, "nodes", ("pid", "schema"))
     content = document if isinstance(document, dict) else {}
-    rows: list[dict[str, Any]] = []
-    groups: list[dict[str, Any]] = []
+    rows: list[Fields] = []
+    groups: list[Fields] = []
     for node in list_of(content.get("nodes")):
         if not isinstance(node, dict):
             issues.add("broken_node", f"not an object: {str(node)[:80]}")
@@ -72,7 +71,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed(tables, facts=facts)
 
 
-def _row(node: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _row(node: Facts) -> list[Fields]:
     attributes = {
         a["name"]: a.get("value")
         for a in list_of(node.get("attrs"))
@@ -95,7 +94,7 @@ def _row(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _inputs(node: Mapping[str, Any]) -> dict[str, Any]:
+def _inputs(node: Facts) -> Fields:
     """Return the shapes, types, strides and values of the inputs, as the profiler writes them."""
     nested = node.get("inputs")
     if isinstance(nested, dict):
@@ -144,7 +143,7 @@ def _value(value: object, kind: str) -> str:
     return str(value) if abs(value) < 2**64 else ""
 
 
-def _collective(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _collective(attributes: Facts) -> Fields:
     """Return what a node of a collective says of it and of its process group."""
     if "pg_name" not in attributes and "collective_name" not in attributes:
         return {}
@@ -170,7 +169,7 @@ def _split(value: object) -> str | None:
     return compact_json(numbers) if numbers and None not in numbers else None
 
 
-def _groups(node: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _groups(node: Facts) -> list[Fields]:
     """Return the process groups of the run; one without ranks has all of them."""
     nested = node.get("inputs")
     values = list_of(nested.get("values") if isinstance(nested, dict) else nested)

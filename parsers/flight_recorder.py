@@ -10,10 +10,10 @@ Not read: thread names.
 
 import re
 import reprlib
-from collections.abc import Mapping
 from typing import Any
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.mappings import Facts, Fields
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
@@ -70,7 +70,7 @@ def _major(version: str) -> int | None:
     return whole_number(version.partition(".")[0])
 
 
-def _states(dump: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _states(dump: Facts) -> list[Fields]:
     """Return what the communication library adds of its own communicators (NCCLX, ROCm builds)."""
     states = dump.get("nccl_comm_state")
     return [
@@ -89,14 +89,13 @@ def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value[:LONGEST_TEXT]
     short = reprlib.Repr()
-    short.maxlevel, short.maxstring = 2, 200
+    short.maxlevel = 2
+    short.maxstring = 200
     short.maxdict = short.maxlist = short.maxtuple = 20
     return short.repr(value)
 
 
-def _facts(
-    dump: Mapping[str, Any], version: str, rows: list[dict[str, Any]], issues: Issues
-) -> dict[str, object]:
+def _facts(dump: Facts, version: str, rows: list[Fields], issues: Issues) -> dict[str, object]:
     times = [r[k] for r in rows for k in ("enqueue_ns", "start_ns", "end_ns") if r[k]]
     library = dump.get("comm_lib_version", dump.get("nccl_version"))
     versions = {"flight_recorder": version, "nccl_version": library}

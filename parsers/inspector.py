@@ -9,11 +9,12 @@ measured. Records that a JSON tool printed anew, over several lines or as a list
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.io.decompress import open_stream
+from htk.base.mappings import Facts, Fields
 from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, UNKNOWN, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine, read_lines
@@ -47,10 +48,10 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 class _Reader:
     def __init__(self, _file: str, issues: Issues) -> None:
         self._issues = issues
-        self._calls: list[dict[str, Any]] = []
-        self._channels: list[dict[str, Any]] = []
-        self._groups: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._metadata: Mapping[str, Any] = {}
+        self._calls: list[Fields] = []
+        self._channels: list[Fields] = []
+        self._groups: dict[tuple[Any, ...], Fields] = {}
+        self._metadata: Facts = {}
 
     def read(self, line: LogLine) -> str | None:
         try:
@@ -107,7 +108,7 @@ def _is_printed_anew(source: Source) -> bool:
     return first[:1] == b"[" or _MEMBER.search(first) is None
 
 
-def _call(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _call(record: Facts) -> tuple[Fields, list[Fields]]:
     """Return a row of `collectives`, and of `comm_channels` where the line is a verbose one."""
     header = record["header"]
     sort = "p2p" if "p2p_perf" in record else "coll"
@@ -145,7 +146,7 @@ def _call(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any
     return call, channels
 
 
-def _channels(traced: Any) -> list[dict[str, Any]]:
+def _channels(traced: Any) -> list[Fields]:
     events = traced.get("kernel_events") if isinstance(traced, dict) else None
     return [
         {
@@ -159,7 +160,7 @@ def _channels(traced: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _known(channels: list[dict[str, Any]], column: str) -> list[int]:
+def _known(channels: list[Fields], column: str) -> list[int]:
     return [c[column] for c in channels if c[column]]
 
 
@@ -169,7 +170,7 @@ def _ns(micros: Any) -> int | None:
     return value * 1000 if value else None
 
 
-def _group(call: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, Any]:
+def _group(call: Facts, header: Facts) -> Fields:
     return {
         "source": NAME,
         "group": call["group"],

@@ -8,9 +8,9 @@ size bucket (geometric for bandwidth, arithmetic for time) and becomes a row of 
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.mappings import Fields
 from htk.base.names.collectives import collective_type
 from htk.parsers.common.exposition import sample
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
@@ -81,7 +81,7 @@ def _kind(labels: Mapping[str, str]) -> str:
     return collective_type(labels.get("collective") or labels.get("p2p_operation") or "")
 
 
-def _point(labels: Mapping[str, str], values: Mapping[str, float]) -> dict[str, Any]:
+def _point(labels: Mapping[str, str], values: Mapping[str, float]) -> Fields:
     algorithm, _, protocol = labels.get("algo_proto", "").rpartition("_")
     return {
         "source": NAME,
@@ -95,8 +95,9 @@ def _point(labels: Mapping[str, str], values: Mapping[str, float]) -> dict[str, 
     }
 
 
-def _call(labels: Mapping[str, str], values: Mapping[str, float]) -> dict[str, Any]:
-    kind, size = _kind(labels), _bytes(labels.get("message_size", ""))
+def _call(labels: Mapping[str, str], values: Mapping[str, float]) -> Fields:
+    kind = _kind(labels)
+    size = _bytes(labels.get("message_size", ""))
     ranks = whole_number(labels.get("nranks"))
     micros = values.get("time_us")
     identity = labels.get("comm_id", "")

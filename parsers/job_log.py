@@ -9,10 +9,10 @@ therefore read too, as the last of all formats; one without any known line is no
 """
 
 import re
-from typing import Any
 
 from htk.base.core.parser import HEAD_BYTES, Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace, UnknownFormat
+from htk.base.mappings import Fields
 from htk.parsers.common.line_formats import (
     READ,
     LineFormat,
@@ -74,7 +74,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 class _Reader:
     def __init__(self, _file: str, issues: Issues) -> None:
         self._issues = issues
-        self._notes: list[dict[str, Any]] = []
+        self._notes: list[Fields] = []
         self._rank_of_process: dict[str, int] = {}
         self._reported: dict[str, int] = {}  # the rank that torchrun reports of, by writer
 

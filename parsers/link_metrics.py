@@ -9,9 +9,9 @@ dumped from Prometheus; other metrics in the file are counted and left out.
 
 import re
 from collections import Counter
-from typing import Any
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.mappings import Fields
 from htk.parsers.common.exposition import Sample, sample
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine
@@ -24,7 +24,8 @@ _SNIFF = re.compile(
     rb"(?:DCGM_FI_(?:PROF|DEV)_\w{1,99}|node_(?:infiniband|network)_\w{1,99})[{\x22 ]",
     re.MULTILINE,
 )
-SENT, RECEIVED = "sent", "received"
+SENT = "sent"
+RECEIVED = "received"
 _RATES = {
     "DCGM_FI_PROF_NVLINK_TX_BYTES": ("nvlink", SENT),
     "DCGM_FI_PROF_NVLINK_RX_BYTES": ("nvlink", RECEIVED),
@@ -64,7 +65,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 class _Reader:
     def __init__(self, _file: str, issues: Issues) -> None:
         self._issues = issues
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Fields] = []
         self._samples = 0
         self._unread: Counter[str] = Counter()
 
@@ -96,7 +97,7 @@ class _Reader:
         return LogPart({"link_samples": self._rows}, {"host": host, "events": self._samples})
 
 
-def _row(read: Sample) -> dict[str, Any] | None:
+def _row(read: Sample) -> Fields | None:
     is_rate = read.name in _RATES
     link, direction = (_RATES if is_rate else _TOTALS).get(read.name, (None, None))
     port = _port(read)

@@ -9,11 +9,12 @@ What was held before the history began is told by the end: held at the end less 
 added. Times are microseconds of the host's clock; snapshots without history hold none.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Facts, Fields
 from htk.parsers.common.log_records import (
     Issues,
     read_whole,
@@ -49,7 +50,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     segments = [_segment(s, issues) for s in _dicts(snapshot, "segments", issues)]
     traces = _listed(snapshot, "device_traces", issues)
     devices = {s.device for s in segments}
-    rows: list[dict[str, Any]] = []
+    rows: list[Fields] = []
     if len(traces) > _MOST_DEVICES or len(devices) > _MOST_DEVICES:
         raise MalformedTrace(
             f"{source.name}: a memory snapshot of more than {_MOST_DEVICES} devices"
@@ -80,7 +81,7 @@ class _Segment(NamedTuple):
     allocated_bytes: int
 
 
-def _segment(segment: Mapping[str, Any], issues: Issues) -> _Segment:
+def _segment(segment: Facts, issues: Issues) -> _Segment:
     """Read a segment; what in it is of another type than it should be counts as an issue."""
     device = whole_number(segment.get("device"))
     if device is None or not 0 <= device < _MOST_DEVICES:
@@ -92,7 +93,7 @@ def _segment(segment: Mapping[str, Any], issues: Issues) -> _Segment:
     return _Segment(device, _bytes(segment, "total_size", issues), allocated)
 
 
-def _bytes(holder: Mapping[str, Any], key: str, issues: Issues) -> int:
+def _bytes(holder: Facts, key: str, issues: Issues) -> int:
     size = whole_number(holder.get(key))
     if size is None or abs(size) >= _MOST_BYTES:
         issues.add("mistyped_value", f"{key}: {_type_of(holder, key)}")
@@ -102,7 +103,7 @@ def _bytes(holder: Mapping[str, Any], key: str, issues: Issues) -> int:
 
 def _history(
     device: int, segments: list[_Segment], trace: list[Any], issues: Issues
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Fields]:
     """The events of a device in order; first what it held before, or all that it holds."""
     events = [e for e in trace if isinstance(e, dict) and _is_event(e)]
     if len(events) < len(trace):
@@ -137,23 +138,24 @@ def _history(
         }
 
 
-def _grown(event: Mapping[str, Any]) -> int:
+def _grown(event: Facts) -> int:
     sign = {"alloc": 1, "free_completed": -1}.get(event.get("action", ""), 0)
     return sign * _size(event)
 
 
-def _reserved(event: Mapping[str, Any]) -> int:
+def _reserved(event: Facts) -> int:
     sign = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
     return sign.get(event.get("action", ""), 0) * _size(event)
 
 
-def _is_event(event: Mapping[str, Any]) -> bool:
-    size, micros = whole_number(event.get("size")), whole_number(event.get("time_us"))
+def _is_event(event: Facts) -> bool:
+    size = whole_number(event.get("size"))
+    micros = whole_number(event.get("time_us"))
     complete = isinstance(event.get("action"), str) and size is not None and micros is not None
     return complete and abs(size or 0) < _MOST_BYTES and abs(micros or 0) < _FURTHEST_US
 
 
-def _time(event: Mapping[str, Any]) -> int:
+def _time(event: Facts) -> int:
     return (whole_number(event.get("time_us")) or 0) * 1000
 
 
@@ -162,7 +164,7 @@ def _address(value: Any) -> str | None:
     return str(value) if isinstance(value, int) and abs(value) < 1 << 64 else None
 
 
-def _size(block: Mapping[str, Any]) -> int:
+def _size(block: Facts) -> int:
     size = whole_number(block.get("size")) or 0
     return size if abs(size) < _MOST_BYTES else 0
 
@@ -177,12 +179,13 @@ def _stack(frames: Any) -> str | None:
             break
         file = frame.get("filename") if isinstance(frame, dict) else None
         if isinstance(file, str) and file.endswith(".py"):
-            line, function = whole_number(frame.get("line")), text_or_none(frame.get("name"))
+            line = whole_number(frame.get("line"))
+            function = text_or_none(frame.get("name"))
             lines.append(f"{file[-_TEXT:]}({line}): {(function or '')[:_TEXT]}")
     return ";".join(lines) or None
 
 
-def _unpickled(data: bytes, name: str) -> dict[str, Any]:
+def _unpickled(data: bytes, name: str) -> Fields:
     try:
         snapshot = load_plain(data)
     except MemoryError:
@@ -198,12 +201,12 @@ def _unpickled(data: bytes, name: str) -> dict[str, Any]:
     return snapshot
 
 
-def _type_of(holder: Mapping[str, Any], key: str) -> str:
+def _type_of(holder: Facts, key: str) -> str:
     """Name the type: the text of a value may have no end (lists that hold one another)."""
     return f"{type(holder.get(key)).__name__}, or beyond what it can be"
 
 
-def _listed(holder: Mapping[str, Any], key: str, issues: Issues) -> list[Any]:
+def _listed(holder: Facts, key: str, issues: Issues) -> list[Any]:
     items = holder.get(key, [])
     if isinstance(items, list):
         return items
@@ -211,7 +214,7 @@ def _listed(holder: Mapping[str, Any], key: str, issues: Issues) -> list[Any]:
     return []
 
 
-def _dicts(holder: Mapping[str, Any], key: str, issues: Issues) -> list[dict[str, Any]]:
+def _dicts(holder: Facts, key: str, issues: Issues) -> list[Fields]:
     items = _listed(holder, key, issues)
     dicts = [item for item in items if isinstance(item, dict)]
     if len(dicts) < len(items):

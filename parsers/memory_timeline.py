@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import build, constant_text, number, text, without
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
@@ -49,8 +50,10 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         times, sizes, categories = read(_rows(data, issues), issues)
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError):
         raise MalformedTrace(f"{source.name}: truncated or damaged memory timeline") from None
-    order = np.argsort(times, kind="stable")
-    times, sizes, categories = times[order], sizes[order], categories[order]
+    order = ordered(times)
+    times = times[order]
+    sizes = sizes[order]
+    categories = categories[order]
     length = len(times)
     columns = {
         "event": number(np.arange(length), INT64),

@@ -12,7 +12,6 @@ fits: `inferred_columns` says so.
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
+from htk.base.mappings import Facts, Fields
 from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import (
     READ,
@@ -111,16 +111,17 @@ class _Run:
     hosts: set[str] = field(default_factory=set)
     device: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
-    points: list[dict[str, Any]] = field(default_factory=list)
+    points: list[Fields] = field(default_factory=list)
 
     def facts(self) -> dict[str, object]:
         """Return what it says of the machine."""
         versions = compact_json(self.versions) if self.versions else None
         return {"versions": versions, "device_name": self.device, "events": len(self.points)}
 
-    def add(self, common: Mapping[str, Any], half: Mapping[str, Any]) -> None:
+    def add(self, common: Facts, half: Facts) -> None:
         """A point, where it was timed at all."""
-        size, time = common["size_bytes"], half.get("time_us")
+        size = common["size_bytes"]
+        time = half.get("time_us")
         if not time or time <= 0 or not size:
             return
         moved = size
@@ -178,7 +179,7 @@ _TRAITS = {
 _ROUNDING_GBPS = 0.006  # half of the last digit printed, and a little for what it is computed from
 
 
-def _types_that_fit(point: Mapping[str, Any], points: list[dict[str, Any]]) -> list[str]:
+def _types_that_fit(point: Facts, points: list[Fields]) -> list[str]:
     """Return the collectives whose factor and columns agree with a row of the table."""
     ratio = point["busbw_gbps"] / point["algbw_gbps"]
     error = ratio * _ROUNDING_GBPS / point["busbw_gbps"]
@@ -211,7 +212,8 @@ class _Table:
         self._begun = self.has_ended = False
 
     def read(self, line: LogLine) -> str | None:
-        text, run = line.text[:_LONGEST_LINE], self.run
+        text = line.text[:_LONGEST_LINE]
+        run = self.run
         if self._begun and (match := _ROW.match(text)):
             return READ if _text_row(run, match, text, line.offset, self._issues) else UNKNOWN
         if match := _STARTING.match(text):
@@ -253,7 +255,8 @@ class _Reader:
     """Keeps a table for each writer that a launcher's tags tell apart."""
 
     def __init__(self, file_name: str, issues: Issues) -> None:
-        self._kind, self._issues = _kind_of_file(file_name), issues
+        self._kind = _kind_of_file(file_name)
+        self._issues = issues
         self._tables: dict[tuple[str, int | None], _Table] = {}
         self._unused = _Table(self._kind, issues)
 
@@ -268,7 +271,7 @@ class _Reader:
 
     def finish(self) -> LogPart:
         facts: dict[str, object] = {}
-        points: list[dict[str, Any]] = []
+        points: list[Fields] = []
         for table in self._tables.values():
             table.finish()
             points += table.run.points
@@ -308,7 +311,7 @@ def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: I
     }
     for half_number, cells in enumerate((rest[:width], rest[width:])):
         time = _number(cells[0])
-        half: dict[str, Any] = {"in_place": half_number == 1, "time_us": time}
+        half: Fields = {"in_place": half_number == 1, "time_us": time}
         wrong = _number(cells[3])
         half |= {"wrong": None if wrong is None else int(wrong), "busbw_gbps": _number(cells[2])}
         if width == 8:
@@ -352,7 +355,7 @@ def _read_json(source: Source, issues: Issues, options: ParseOptions) -> _Run:
     return run
 
 
-def _head(run: _Run, report: Mapping[str, Any]) -> None:
+def _head(run: _Run, report: Facts) -> None:
     config = report.get("config")
     devices = config.get("devices") if isinstance(config, dict) else None
     listed = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
@@ -364,7 +367,7 @@ def _head(run: _Run, report: Mapping[str, Any]) -> None:
             run.versions[name] = str(report[key])
 
 
-def _json_row(run: _Run, result: Mapping[str, Any]) -> None:
+def _json_row(run: _Run, result: Facts) -> None:
     common = {
         "size_bytes": whole_number(result.get("size")),
         "count": whole_number(result.get("count")),

@@ -8,13 +8,14 @@ the whole job or one rank.
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace, UnknownFormat
+from htk.base.mappings import Facts, Fields
 from htk.parsers.common.log_lines import read_lines
 from htk.parsers.common.log_records import Issues, read_whole
 from htk.parsers.common.operation_columns import (
@@ -61,9 +62,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed({"job_operations": table, "parse_issues": issues.table()}, facts=facts)
 
 
-def _joined(
-    name: str, parts: Iterator[Mapping[str, Any]], issues: Issues, time_unit: str | None
-) -> pa.Table:
+def _joined(name: str, parts: Iterator[Facts], issues: Issues, time_unit: str | None) -> pa.Table:
     """Return the rows of all parts; what is made of one goes before the next is read. A unit that
     the numbers of the first tell holds for all."""
     tables: list[pa.Table] = []
@@ -78,7 +77,7 @@ def _joined(
     return pa.concat_tables(tables).unify_dictionaries() if len(tables) > 1 else tables[0]
 
 
-def _parquet_in_place(source: Source) -> Iterator[Mapping[str, Any]] | None:
+def _parquet_in_place(source: Source) -> Iterator[Facts] | None:
     """Only the columns that are needed, where the file can be read at any place; else None."""
     file = source.open()
     if not file.seekable() or file.read(len(_PARQUET)) != _PARQUET:
@@ -89,12 +88,12 @@ def _parquet_in_place(source: Source) -> Iterator[Mapping[str, Any]] | None:
     return _closing(file, _parquet(source.name, pa.PythonFile(file, mode="r"), size))
 
 
-def _closing(file: Any, parts: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _closing(file: Any, parts: Iterator[Facts]) -> Iterator[Facts]:
     with file:
         yield from parts
 
 
-def _parquet(name: str, file: pa.NativeFile, size: int) -> Iterator[Mapping[str, Any]]:
+def _parquet(name: str, file: pa.NativeFile, size: int) -> Iterator[Facts]:
     """Yield the columns that are needed, some rows at a time."""
     from pyarrow import parquet
 
@@ -126,7 +125,7 @@ def _valid_text(data: bytes) -> bytes:
     return data.lstrip(b"\xef\xbb\xbf \r\n\t")
 
 
-def _csv(name: str, data: bytes, issues: Issues) -> Mapping[str, Any]:
+def _csv(name: str, data: bytes, issues: Issues) -> Facts:
     from pyarrow import csv
 
     def bad(row: csv.InvalidRow) -> str:
@@ -143,7 +142,7 @@ def _csv(name: str, data: bytes, issues: Issues) -> Mapping[str, Any]:
     return {c: table[c] for c in wanted(table.column_names)}
 
 
-def _json_lines(name: str, data: bytes, issues: Issues) -> Mapping[str, Any]:
+def _json_lines(name: str, data: bytes, issues: Issues) -> Facts:
     from pyarrow import json as arrow_json
 
     try:
@@ -163,7 +162,7 @@ def _column(values: list[Any]) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
-def _whole_lines(data: bytes, issues: Issues) -> Iterator[dict[str, Any]]:
+def _whole_lines(data: bytes, issues: Issues) -> Iterator[Fields]:
     for line in read_lines(Source(NAME, lambda: io.BytesIO(data)), issues):
         row = _object(line.text)
         if row is not None:
@@ -172,7 +171,7 @@ def _whole_lines(data: bytes, issues: Issues) -> Iterator[dict[str, Any]]:
             issues.add("broken_row", "a line that is not a JSON object", line.offset)
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _object(text: str) -> Fields | None:
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):

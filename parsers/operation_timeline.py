@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Fields
 from htk.base.schema.operation_types import ROW_TYPES, operation_type
 from htk.parsers.common.log_records import Issues, list_of, read_json, salvaged_json, whole_number
 from htk.parsers.common.operation_columns import operations_table
@@ -47,7 +48,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed({"job_operations": table, "parse_issues": issues.table()}, facts=facts)
 
 
-def _events(data: bytes, issues: Issues) -> list[dict[str, Any]]:
+def _events(data: bytes, issues: Issues) -> list[Fields]:
     text = data.decode("utf8", "replace")
     try:
         parsed = json.loads(text)
@@ -58,7 +59,7 @@ def _events(data: bytes, issues: Issues) -> list[dict[str, Any]]:
     return [event for event in list_of(listed) if isinstance(event, dict)]
 
 
-def _named(events: list[dict[str, Any]]) -> tuple[dict[Any, int], dict[Any, int], set[Any]]:
+def _named(events: list[Fields]) -> tuple[dict[Any, int], dict[Any, int], set[Any]]:
     """Stage of each thread, replica of each process, and threads of other tensor ranks."""
     stages: dict[Any, int] = {}
     replicas: dict[Any, int] = {}
@@ -68,7 +69,8 @@ def _named(events: list[dict[str, Any]]) -> tuple[dict[Any, int], dict[Any, int]
         name = arguments.get("name") if isinstance(arguments, dict) else None
         if event.get("ph") != "M" or not isinstance(name, str):
             continue
-        stage, replica = _STAGE.search(name), _REPLICA.search(name)
+        stage = _STAGE.search(name)
+        replica = _REPLICA.search(name)
         thread = _thread(event)
         if event.get("name") == "thread_name" and stage:
             stages[thread] = int(stage[1])
@@ -80,8 +82,8 @@ def _named(events: list[dict[str, Any]]) -> tuple[dict[Any, int], dict[Any, int]
 
 
 def _row(
-    event: dict[str, Any], stages: dict[Any, int], replicas: dict[Any, int], others: set[Any]
-) -> dict[str, Any] | None:
+    event: Fields, stages: dict[Any, int], replicas: dict[Any, int], others: set[Any]
+) -> Fields | None:
     arguments = event.get("args")
     if event.get("ph") != "X" or not isinstance(arguments, dict):
         return None
@@ -101,7 +103,7 @@ def _row(
     }
 
 
-def _thread(event: dict[str, Any]) -> tuple[int | str | None, int | str | None]:
+def _thread(event: Fields) -> tuple[int | str | None, int | str | None]:
     """Process and thread; what is not a number or text is none."""
     pid, tid = (
         number if isinstance(number := event.get(key), int | str) else None

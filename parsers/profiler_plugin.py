@@ -9,12 +9,12 @@ clock on channels is.
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.mappings import Facts, Fields
 from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, SKIPPED, UNKNOWN, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine
@@ -85,7 +85,7 @@ class _Node:
     category: str
     name: str
     identity: Any
-    args: Mapping[str, Any]
+    args: Facts
     start: Decimal
     end: Decimal | None = None
     children: list["_Node"] = field(default_factory=list)
@@ -98,8 +98,9 @@ class _Tree:
         self.nodes: list[_Node] = []
         self.open: list[_Node] = []
 
-    def take(self, event: Mapping[str, Any]) -> bool:
-        category, name = str(event.get("cat")), str(event.get("name"))
+    def take(self, event: Facts) -> bool:
+        category = str(event.get("cat"))
+        name = str(event.get("name"))
         time: Any = event.get("ts")
         is_time = isinstance(time, Decimal | int) and -_FURTHEST_US < time < _FURTHEST_US
         moment = Decimal(time) if is_time else Decimal(0)
@@ -122,9 +123,9 @@ class _Tree:
 class _Rows:
     """Rows of the vocabulary from the tree."""
 
-    def __init__(self, own: Mapping[str, Any]) -> None:
+    def __init__(self, own: Facts) -> None:
         self._own = own
-        self.tables: dict[str, list[dict[str, Any]]] = {
+        self.tables: dict[str, list[Fields]] = {
             "collectives": [],
             "comm_channels": [],
             "proxy_steps": [],
@@ -132,16 +133,14 @@ class _Rows:
 
     def read(self, roots: list[_Node]) -> None:
         """Nodes and what they hold, in order: hostile ones nest deeper than calls may."""
-        todo: list[tuple[_Node, Mapping[str, Any], _Node | None]] = []
+        todo: list[tuple[_Node, Facts, _Node | None]] = []
         todo += [(node, {}, None) for node in reversed(roots)]
         while todo:
             node, call, around = todo.pop()
             call = self._read(node, call, around)
             todo += [(child, call, node) for child in reversed(node.children)]
 
-    def _read(
-        self, node: _Node, call: Mapping[str, Any], around: _Node | None
-    ) -> Mapping[str, Any]:
+    def _read(self, node: _Node, call: Facts, around: _Node | None) -> Facts:
         """A node; `call` is the collective round it, `around` the parent. Returns the collective
         round what it holds."""
         if node.category in _CALLS:
@@ -157,7 +156,7 @@ class _Rows:
             self.tables["proxy_steps"].append(self._step(node, call, around))
         return call
 
-    def _call(self, node: _Node, around: _Node | None) -> dict[str, Any]:
+    def _call(self, node: _Node, around: _Node | None) -> Fields:
         args = node.args
         kind = collective_type(node.name)
         api = around.args if around is not None and around.category.endswith("_API") else {}
@@ -188,7 +187,7 @@ class _Rows:
             "timing": "gpu" if clocks or gpu_us else "cpu",
         }
 
-    def _channel(self, node: _Node, call: Mapping[str, Any]) -> dict[str, Any]:
+    def _channel(self, node: _Node, call: Facts) -> Fields:
         clock = _clock(node)
         return {
             **self._own,
@@ -199,7 +198,7 @@ class _Rows:
             "timing": "gpu",
         }
 
-    def _step(self, node: _Node, call: Mapping[str, Any], around: _Node | None) -> dict[str, Any]:
+    def _step(self, node: _Node, call: Facts, around: _Node | None) -> Fields:
         outer = around.args if around is not None and around.category == "PROXY" else {}
         return {
             **self._own,

@@ -8,10 +8,10 @@ The rank is that before a line, or that in the file's name.
 """
 
 import re
-from typing import Any
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.io.sources import rank_from_name
+from htk.base.mappings import Fields
 from htk.parsers.common.line_formats import (
     READ,
     SKIPPED,
@@ -59,7 +59,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 class _Stack:
     """One thread's frames while they are read."""
 
-    def __init__(self, row: dict[str, Any], kind: str) -> None:
+    def __init__(self, row: Fields, kind: str) -> None:
         self.row = row
         self.kind = kind  # spy, fault, traceback
         self.frames: list[str] = []
@@ -73,10 +73,11 @@ class _Reader:
         self._open: dict[tuple[str, int | None], _Stack] = {}
         self._processes: dict[tuple[str, int | None], str] = {}
         self._fatal: dict[tuple[str, int | None], str] = {}
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Fields] = []
 
     def read(self, line: LogLine) -> str | None:
-        writer, text = (line.origin, line.rank), line.text
+        writer = (line.origin, line.rank)
+        text = line.text
         stack = self._open.get(writer)
         if stack is not None:
             reading = self._continue(stack, text, writer)

@@ -8,13 +8,14 @@ tell a slow rank from one that stands still.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from htk.base.core.humanize import pluralize
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
+from htk.base.mappings import Facts, Fields
 from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import (
     READ,
@@ -80,13 +81,13 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed(tables, facts=facts)
 
 
-def _hash(communicator: Mapping[str, Any]) -> int | None:
+def _hash(communicator: Facts) -> int | None:
     text = communicator.get("hash")
     readable = isinstance(text, str) and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", text)
     return int(str(text), 16) if readable else None
 
 
-def _group(communicator: Mapping[str, Any]) -> dict[str, Any]:
+def _group(communicator: Facts) -> Fields:
     hosts = {
         text_or_none(rank.get("host"))
         for key in ("ranks", "missing_ranks")
@@ -101,7 +102,7 @@ def _group(communicator: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _counts(communicator: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _counts(communicator: Facts) -> Iterator[Fields]:
     """A row for each rank and type that it has used; one without a type where it has used none."""
     common = {
         "source": NAME,
@@ -172,8 +173,8 @@ class _Block:
         self.hash = int(text, 16)
         self.kind = kind
         self.type: str | None = None  # whose counts differ
-        self.said: dict[str, Any] = {}  # of the ranks that follow
-        self.counts: dict[int, dict[str, Any]] = {}  # by rank
+        self.said: Fields = {}  # of the ranks that follow
+        self.counts: dict[int, Fields] = {}  # by rank
         self.several: dict[int, int] = {}  # ranks by count
 
 
@@ -185,8 +186,8 @@ class _Reader:
         self._block: _Block | None = None
         self._heading: str | None = None
         self._in_report = False
-        self._rows: list[dict[str, Any]] = []
-        self._groups: dict[int, dict[str, Any]] = {}
+        self._rows: list[Fields] = []
+        self._groups: dict[int, Fields] = {}
         self._table_rows: list[re.Match[str]] = []
         self._told: set[str] = set()  # groups of which more is told than their row
 
@@ -215,7 +216,8 @@ class _Reader:
         self._close()
         if text == "Job summary" or not self._in_report:
             self._sizes = {}
-        self._in_report, self._heading = True, None
+        self._in_report = True
+        self._heading = None
 
     def _detail(self, text: str) -> bool:
         block = self._block
@@ -259,7 +261,7 @@ class _Reader:
         else:
             self._rows.append(row)
 
-    def _row(self, block: _Block | None) -> dict[str, Any]:
+    def _row(self, block: _Block | None) -> Fields:
         size = self._sizes.get(block.number) if block else None
         return {
             "source": NAME,
@@ -282,7 +284,8 @@ class _Reader:
                 row = self._row(block) | {"comm_rank": rank, "count": count, "type": block.type}
                 block.counts[rank] = row
         self._rows += [block.counts[rank] for rank in sorted(block.counts)]
-        block.counts, block.several = {}, {}
+        block.counts = {}
+        block.several = {}
 
     def _close(self) -> None:
         self._finish_type()
@@ -305,14 +308,17 @@ class _Reader:
         return LogPart({"comm_counts": self._rows, "comm_groups": groups, "comm_notes": notes})
 
 
-def _group_of_row(row: re.Match[str]) -> dict[str, Any]:
+def _group_of_row(row: re.Match[str]) -> Fields:
     """Return the group that a row of the table tells of: without a hash, which it does not show."""
     return {"source": NAME, "group_size": int(row[4]), "nodes": int(row[3])}
 
 
-def _note_of_row(row: re.Match[str]) -> dict[str, Any]:
+def _note_of_row(row: re.Match[str]) -> Fields:
     """Return in words what a row of the table says of its communicators."""
-    count, ranks, status, errors = int(row[2]), int(row[4]), row[5], row[6]
+    count = int(row[2])
+    ranks = int(row[4])
+    status = row[5]
+    errors = row[6]
     state = "all ranks have launched equally many collectives" if errors == "OK" else errors
     words = (
         f"RAS: {pluralize(count, 'communicator')} of {ranks:,} ranks, {status.lower()}: {state}."
@@ -323,7 +329,7 @@ def _note_of_row(row: re.Match[str]) -> dict[str, Any]:
 _MOST_RANKS = 1 << 20
 
 
-def _said(match: re.Match[str], first: int) -> dict[str, Any]:
+def _said(match: re.Match[str], first: int) -> Fields:
     """Return what a line says of a rank or of several: a count, a status or an error."""
     count, none, status, error = match.groups()[first - 1 : first + 3]
     if count or none:

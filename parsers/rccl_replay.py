@@ -9,9 +9,9 @@ import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.mappings import Facts, Fields
 from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine
@@ -38,8 +38,8 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 class _Reader:
     def __init__(self, _file: str, issues: Issues) -> None:
         self._issues = issues
-        self._comms: dict[str, dict[str, Any]] = {}
-        self._calls: list[dict[str, Any]] = []
+        self._comms: dict[str, Fields] = {}
+        self._calls: list[Fields] = []
         self._facts: dict[str, str] = {}
         self._depth = 0  # of braces: those of the file, and of a group of calls
 
@@ -78,7 +78,7 @@ class _Reader:
         return LogPart(tables, self._facts | {"events": len(self._calls)})
 
 
-def _comm(arguments: Mapping[str, str]) -> dict[str, Any]:
+def _comm(arguments: Mapping[str, str]) -> Fields:
     identity = arguments["uniqueID"].strip()
     return {
         "comm_hash": int(identity[:40]) % 2**64 if identity.isdigit() else None,
@@ -91,8 +91,8 @@ def _call(
     name: str,
     arguments: Mapping[str, str],
     context: Mapping[str, str],
-    comms: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any]:
+    comms: Mapping[str, Facts],
+) -> Fields:
     kind = collective_type(name)
     comm = comms.get(arguments.get("comm", ""), {})
     ranks = whole_number(arguments.get("nranks")) or comm.get("group_size")

@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import number, numbers, text, valid
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, fill_none, take_or
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Facts, Fields
 from htk.base.schema import INT64, STRING
 from htk.parsers.common.log_records import Issues, compact_json, whole_number
 from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, named, one_process
@@ -155,8 +156,9 @@ class _Set:
 
     def _copies(self, rows: pa.Table) -> GpuWork:
         """Return a copy belongs to the GPU that it reaches, else to the one that it leaves."""
-        to, source = self._device(rows["dst_agent_id"]), self._device(rows["src_agent_id"])
-        nothing = np.full(len(rows), -1, np.int64)
+        to = self._device(rows["dst_agent_id"])
+        source = self._device(rows["src_agent_id"])
+        nothing = fill_none(len(rows))
         return GpuWork(
             named(numbers(rows["name_id"], -1), self.strings),
             *self._common(rows),
@@ -171,11 +173,11 @@ class _Set:
     def _calls(self, rows: pa.Table) -> ApiCalls:
         """Regions; what roctx marked stands in the event, under `message`."""
         event = self._event_place(rows)
-        category = np.append(numbers(self.events["category_id"], -1), -1)[event]
+        category = take_or(numbers(self.events["category_id"], -1), event)
         function = named(numbers(rows["name_id"], -1), self.strings)
         messages = self.events["extdata"].combine_chunks().dictionary_encode()
         marks = [_message(value) for value in messages.dictionary.to_pylist()]
-        codes = np.append(numbers(messages.indices, -1), -1)[event]
+        codes = take_or(numbers(messages.indices, -1), event)
         message = text(codes, pa.array([k or "" for k in marks], STRING)).cast(STRING)
         is_marked = pa.compute.not_equal(message, "")
         name = pa.compute.if_else(is_marked, message, function.cast(STRING))
@@ -188,7 +190,7 @@ class _Set:
 
     def _common(self, rows: pa.Table) -> tuple[Ints, Ints, Ints]:
         """Start, end, and the id that a call shares with what it launched."""
-        stack = np.append(numbers(self.events["stack_id"], 0), 0)[self._event_place(rows)]
+        stack = take_or(numbers(self.events["stack_id"], 0), self._event_place(rows), 0)
         return numbers(rows["start"]), numbers(rows["end"]), stack
 
     def _event_place(self, rows: pa.Table) -> Ints:
@@ -204,7 +206,7 @@ class _Set:
         return _looked_up(gpus, numbers(agent, -1))
 
     @property
-    def _gpus(self) -> list[dict[str, Any]]:
+    def _gpus(self) -> list[Fields]:
         return [row for row in self.agents.to_pylist() if row["type"] == "GPU"]
 
     def _facts(self, process: Mapping[str, object]) -> tuple[int | None, dict[str, object]]:
@@ -234,7 +236,7 @@ def _with_track(rows: pa.Table, tracks: pa.Table) -> pa.Table:
     row_of_track = look_up(ids, np.arange(len(ids)), numbers(rows["track_id"], -2))
     for name in _TRACK:
         if name in rows.column_names:
-            of_track = np.append(numbers(tracks[name], -1), -1)[row_of_track]
+            of_track = take_or(numbers(tracks[name], -1), row_of_track)
             has_own = valid(rows[name])
             value = np.where(has_own, numbers(rows[name], -1), of_track)
             column = number(value, INT64, has_own | (of_track >= 0))
@@ -246,15 +248,17 @@ def _of(rows: pa.Table, owner: int) -> pa.Table:
     return rows.filter(pa.array(numbers(rows["pid"], -1) == owner))
 
 
-def _registers(symbol: Mapping[str, Any]) -> int:
+def _registers(symbol: Facts) -> int:
     """Return the vector registers of a kernel, of both sorts; -1: not recorded."""
-    own, accumulated = symbol["arch_vgpr_count"], symbol["accum_vgpr_count"]
+    own = symbol["arch_vgpr_count"]
+    accumulated = symbol["accum_vgpr_count"]
     return -1 if own is None or accumulated is None else int(own + accumulated)
 
 
 def _stream(rows: pa.Table) -> Ints:
     """Return the HIP stream, else the queue of the GPU."""
-    stream, queue = rows["stream_id"], rows["queue_id"]
+    stream = rows["stream_id"]
+    queue = rows["queue_id"]
     return np.where(valid(stream), numbers(stream, -1), numbers(queue, -1))
 
 

@@ -16,6 +16,7 @@ from htk.base.columns.arrow import texts
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Facts
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
@@ -148,7 +149,7 @@ def _decoded(data: bytes, name: str, issues: Issues) -> list[_Process]:
     return processes
 
 
-def _lenient(process: Mapping[str, Any], issues: Issues) -> _Process:
+def _lenient(process: Facts, issues: Issues) -> _Process:
     held = process.get("buffer_records")
     records = _Records()
     for sort, kind in _SORTS.items():
@@ -322,7 +323,7 @@ def _agents(listed: Any) -> dict[int, int]:
     return indices
 
 
-def _facts(metadata: Mapping[str, Any], agents: Any) -> dict[str, object]:
+def _facts(metadata: Facts, agents: Any) -> dict[str, object]:
     gpus = [a for a in agents or [] if isinstance(a, dict) and a.get("type") == _GPU]
     node = metadata.get("node") if isinstance(metadata.get("node"), dict) else {}
     properties = [

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from htk.base.columns.arrow import texts
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, fill_none
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, read_whole
@@ -32,7 +32,8 @@ _CLEARED, _BEGIN = 1, 1  # of sequence_flags; of TrackEvent.type
 _CATEGORY_ID, _ANNOTATION, _TYPE, _NAME_ID, _CATEGORY, _NAME = 3, 4, 9, 10, 22, 23
 _KEY_ID, _UINT, _INT, _TEXT, _KEY, _TEXT_ID = 1, 3, 4, 6, 10, 17
 _CATEGORIES, _NAMES, _KEYS, _TEXTS = 1, 2, 3, 29  # tables of interned text
-_PROCESS, _THREAD = 3, 4
+_PROCESS = 3
+_THREAD = 4
 _LAST_MARKER_KIND = 9  # of the calls of roctx; ranges have a later one
 _DOMAINS = {
     "hip_api": "HIP_RUNTIME_API",
@@ -92,7 +93,8 @@ class _Reader:
             self.issues.add("truncated", "the file ends within a packet")
 
     def _packet(self, packet: Field) -> None:
-        sequence, flags = 0, 0
+        sequence = 0
+        flags = 0
         parts: dict[int, Field] = {}
         for part in fields(self.data, packet.start, packet.end):
             if part.number == _SEQUENCE and part.kind == VARINT:
@@ -115,7 +117,8 @@ class _Reader:
         for entry in fields(self.data, interned.start, interned.end):
             if entry.kind != BYTES or entry.number not in text:
                 continue
-            number, name = 0, ""
+            number = 0
+            name = ""
             for part in fields(self.data, entry.start, entry.end):
                 if part.number == 1 and part.kind == VARINT:
                     number = part.value
@@ -222,8 +225,9 @@ def _timed(events: Sequence[_Event], sort: str, issues: Issues) -> Iterator[_Eve
 
 
 def _kernels(events: Sequence[_Event]) -> GpuWork:
-    own, accumulated = _numbers(events, "VGPR_Count"), _numbers(events, "Accum_VGPR_Count")
-    unknown = np.full(len(events), -1, np.int64)
+    own = _numbers(events, "VGPR_Count")
+    accumulated = _numbers(events, "Accum_VGPR_Count")
+    unknown = fill_none(len(events))
     return GpuWork(
         texts([kernel_name(event.name) for event in events]),
         *_common(events),
@@ -238,7 +242,7 @@ def _kernels(events: Sequence[_Event]) -> GpuWork:
 
 def _copies(events: Sequence[_Event], gpus: set[str]) -> GpuWork:
     """Return a copy belongs to the GPU that it reaches, else to the one that it leaves."""
-    unknown = np.full(len(events), -1, np.int64)
+    unknown = fill_none(len(events))
     return GpuWork(
         texts([event.name for event in events]),
         *_common(events),

@@ -17,6 +17,7 @@ import re
 from typing import Any
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.mappings import Fields
 from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import (
     READ,
@@ -73,10 +74,10 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 class _Reader:
     def __init__(self, _file: str, issues: Issues) -> None:
         self._issues = issues
-        self._calls: dict[tuple[Any, ...], dict[str, Any]] = {}  # by rank, number and what it was
-        self._states: dict[tuple[Any, ...], dict[str, Any]] = {}  # by rank and group
-        self._notes: list[dict[str, Any]] = []
-        self._stacks: dict[str, tuple[dict[str, Any], list[str]]] = {}
+        self._calls: dict[tuple[Any, ...], Fields] = {}  # by rank, number and what it was
+        self._states: dict[tuple[Any, ...], Fields] = {}  # by rank and group
+        self._notes: list[Fields] = []
+        self._stacks: dict[str, tuple[Fields, list[str]]] = {}
 
     def read(self, line: LogLine) -> str | None:
         text = line.text
@@ -159,9 +160,7 @@ class _Reader:
         if failed := _FAILED.search(text):
             self._name_group(int(failed[1] or failed[2]), rank, within, who)
 
-    def _name_group(
-        self, seq: int, rank: int | None, within: int | None, who: dict[str, Any]
-    ) -> None:
+    def _name_group(self, seq: int, rank: int | None, within: int | None, who: Fields) -> None:
         """Note the group of the call that timed out last: its own line does not say."""
         for call in reversed(self._calls.values()):
             same = call["rank"] == rank if rank is not None else call["comm_rank"] == within
@@ -169,7 +168,7 @@ class _Reader:
                 call |= {k: v for k, v in who.items() if v is not None}
                 return
 
-    def _last_of(self, rank: int | None) -> dict[str, Any]:
+    def _last_of(self, rank: int | None) -> Fields:
         calls = reversed(self._calls.values())
         return next((c for c in calls if c["rank"] == rank), [*self._calls.values()][-1])
 
@@ -204,7 +203,7 @@ class _Reader:
         }
         return LogPart(tables)
 
-    def _placed(self) -> list[dict[str, Any]]:
+    def _placed(self) -> list[Fields]:
         """Return the calls, each once: an exception repeats its text without the rank before it.
 
         Where no line has one before it and no group is told, the text's rank is the global one.
@@ -227,13 +226,14 @@ def _enqueued(ended_ns: int | None, ran_ms: str | None) -> int | None:
     return None if ended_ns is None or ran_ms is None else ended_ns - int(ran_ms) * 10**6
 
 
-def _said_again(call: dict[str, Any]) -> tuple[Any, ...]:
+def _said_again(call: Fields) -> tuple[Any, ...]:
     return call["comm_rank"], call["seq"], call["raw_name"], call["in_elements"]
 
 
 def _is_default(group: re.Match[str]) -> bool:
     """Return whether it is the group of all ranks: those in it are those of the job."""
-    name, description = group[2] or group[1], group[3]
+    name = group[2] or group[1]
+    description = group[3]
     return description == _DEFAULT or (name == "0" and not description)
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import number, numbers, valid
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -92,7 +93,7 @@ def alltoall_balance(
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
     uneven = [numbers(answer[f"{way}_imbalance"], 0.0) for way in ("send", "receive")]
     worst = np.maximum(np.maximum(*uneven), np.nan_to_num(peers))
-    order = np.argsort(-worst, kind="stable")
+    order = ordered(-worst)
     sizes = size_facts(calls, rows, required=False)
     shown = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(shown, **sizes, **clock_facts(align))
@@ -100,7 +101,7 @@ def alltoall_balance(
 
 def _heaviest(groups: Groups, values: Ints, rank: Ints) -> Ints:
     """Return the rank with the largest value; of several the lowest."""
-    order = np.lexsort((-rank, values, groups.group_ids))
+    order = ordered(groups.group_ids, values, -rank)
     return rank[order][np.cumsum(groups.count) - 1] if len(rank) else rank
 
 

@@ -1,12 +1,13 @@
 """Sizes of collectives against their speed."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Scatter
+from htk.base.mappings import Fields
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.latency_bandwidth import Segment, fit, predicted_us
 from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts, size_facts
@@ -56,7 +57,7 @@ def bucket_study(
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     size_facts(calls)
     measured = {(t.type, t.ranks): t for t in of_benchmarks(bench_points) if not t.in_place}
-    rows: list[dict[str, Any]] = []
+    rows: list[Fields] = []
     for own in of_trace(calls):
         model = measured.get((own.type, own.ranks), own)
         curve = fit(model.moved, model.time_us, 1 if model is own else 3)
@@ -66,7 +67,7 @@ def bucket_study(
     return with_coverage(answer, **match_facts(calls, align))
 
 
-def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[dict[str, Any]]:
+def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[Fields]:
     exponent = np.log2(np.maximum(own.size, 1)).astype(int)
     ratio = float(own.moved[0] / own.size[0])
     last = curve[-1]

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import number, text, texts
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.segments import repeated
-from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, STRING, TEXT, table
@@ -170,7 +171,7 @@ def _by_node(complete: CompleteCollectives) -> _Parts:
 def _by_rail(complete: CompleteCollectives) -> _Parts:
     """Return the collectives across nodes whose members all have one index within their nodes."""
     index = complete.calls.hosts.index_within
-    rail = np.full(len(complete.members), NONE, np.int64)
+    rail = fill_none(len(complete.members))
     for k, members in enumerate(complete.members):  # a few groups
         seen = {index.get(rank, NONE) for rank in members}
         if len(complete.nodes[k]) > 1 and len(seen) == 1:
@@ -227,7 +228,7 @@ def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _P
     }
     empty = pa.table([pa.nulls(len(groups), f.type) for f in RETURNS], schema=RETURNS)
     arrays = [columns.get(f.name, empty[f.name]) for f in RETURNS]
-    order = np.argsort(expected - span, kind="stable")
+    order = ordered(expected - span)
     return pa.table(arrays, schema=RETURNS).take(pa.array(order))
 
 
@@ -261,7 +262,8 @@ def _names(
     complete: CompleteCollectives, groups: Groups, first: Ints, wanted: tuple[str, ...]
 ) -> dict[str, pa.Array]:
     """Return what a row stands for, from its first collective."""
-    calls, row = complete.calls, complete.row[first]
+    calls = complete.calls
+    row = complete.row[first]
     group = complete.group[first]
     rows = pa.array(row)
     key = groups.keys[:, 0]
@@ -294,7 +296,7 @@ def _last_start(complete: CompleteCollectives) -> Ints:
     start = calls.rows.start + calls.correction
     matched = np.flatnonzero(calls.match != NONE)
     by_match = Groups.by_keys(calls.match[matched])
-    latest = np.full(calls.rows.length, NONE, np.int64)
+    latest = fill_none(calls.rows.length)
     latest[matched] = by_match.max(start[matched])[by_match.group_ids]
     return np.asarray(latest[complete.row])
 

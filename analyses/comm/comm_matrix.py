@@ -12,6 +12,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Heatmap
+from htk.base.mappings import Fields
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.match import CollectiveRows
 from htk.quantities.derived.messages import one_row_a_message
@@ -80,12 +81,15 @@ def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) 
     out. Messages of one call move at the same time: each takes its time."""
     table, call = one_row_a_message(calls.table)
     rows = CollectiveRows(table)
-    sends, met = rows.is_type("send"), calls.has_partner[call]
+    sends = rows.is_type("send")
+    met = calls.has_partner[call]
     wanted = sends | (rows.is_type("recv") & ~met)
     size = np.maximum(numbers(table["in_bytes"], -1), numbers(table["out_bytes"], -1))
     good = wanted & (rows.peer >= 0) & (size >= 0)
     own = np.flatnonzero(good)
-    rank, peer, out = rows.rank[own], rows.peer[own], sends[own]
+    rank = rows.rank[own]
+    peer = rows.peer[own]
+    out = sends[own]
     pairs = Groups.by_keys([np.where(out, rank, peer), np.where(out, peer, rank)])
     sums = (
         pairs.count,
@@ -114,11 +118,13 @@ def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]])
     spent, unknown = (alike.sum(v[rows]) for v in (calls.waits.transfer, calls.undetermined))
     left_out = 0
     for k, first in enumerate(rows[alike.first_row].tolist()):
-        sent, members = calls.sent(first), _members(calls, first)
+        sent = calls.sent(first)
+        members = _members(calls, first)
         if sent is None or members is None or len(sent) != len(members):
             left_out += int(alike.count[k])
             continue
-        rank, total_sent = int(calls.rows.rank[first]), max(sum(sent), 1)
+        rank = int(calls.rows.rank[first])
+        total_sent = max(sum(sent), 1)
         for peer, part in zip(members, sent, strict=True):
             if peer == rank:
                 continue
@@ -139,9 +145,7 @@ def _members(calls: CollectiveCalls, row: int) -> tuple[int, ...] | None:
     return tuple(range(size)) if everyone else recorded
 
 
-def _per_rank(
-    totals: dict[tuple[int, int], list[int]], hosts: dict[int, str]
-) -> list[dict[str, Any]]:
+def _per_rank(totals: dict[tuple[int, int], list[int]], hosts: dict[int, str]) -> list[Fields]:
     return [
         {"from_rank": a, "to_rank": b, "from_node": hosts.get(a), "to_node": hosts.get(b)}
         | _measures(total)
@@ -149,9 +153,7 @@ def _per_rank(
     ]
 
 
-def _per_node(
-    totals: dict[tuple[int, int], list[int]], hosts: dict[int, str]
-) -> list[dict[str, Any]]:
+def _per_node(totals: dict[tuple[int, int], list[int]], hosts: dict[int, str]) -> list[Fields]:
     nodes: dict[Pair, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for (a, b), total in totals.items():
         for k, value in enumerate(total):
@@ -160,7 +162,7 @@ def _per_node(
     return [{"from_node": a, "to_node": b} | _measures(total) for (a, b), total in ordered]
 
 
-def _measures(total: list[int]) -> dict[str, Any]:
+def _measures(total: list[int]) -> Fields:
     count, size, time, undetermined = total
     return {
         "transfers": count,

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from htk.base.columns.arrow import boolean, codes_of, matching, number, text, truths
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -151,7 +152,7 @@ def _answer(calls: CollectiveCalls, records: pa.Table, steps: ProxySteps, by: st
     arrays = [columns.get(f.name, pa.nulls(len(rows), f.type)) for f in RETURNS]
     answer = pa.table(arrays, schema=RETURNS)
     outside = rows.sum(spent.open_ns - spent.part_ns[:, PARTS.index("gpu_wait")])
-    return answer.take(pa.array(np.argsort(-outside, kind="stable")))
+    return answer.take(pa.array(ordered(-outside)))
 
 
 def _global_peers(calls: CollectiveCalls, steps: ProxySteps) -> Ints:
@@ -182,7 +183,8 @@ def _names(
 
 def _times(calls: CollectiveCalls, call: Ints, rows: Groups) -> dict[str, pa.Array]:
     """Return what the recording of the GPU says of the calls of each row."""
-    timed, has_wait = calls.rows.timed[call], calls.waits.has_wait[call]
+    timed = calls.rows.timed[call]
+    has_wait = calls.waits.has_wait[call]
     start = calls.rows.start[call] + calls.correction[call]
     duration = np.where(timed, calls.rows.end[call] - calls.rows.start[call], 0)
     every = rows.min(timed.astype(np.int64)) > 0

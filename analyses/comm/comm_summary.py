@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, number, numbers, text, valid
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -134,7 +135,7 @@ def comm_summary(
         **_speeds(calls, groups, size * factor, _limits(calls, groups, intra_gbps, inter_gbps)),
     }
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
-    order = np.argsort(-sums["comm_ns"], kind="stable")
+    order = ordered(-sums["comm_ns"])
     return with_coverage(answer.take(pa.array(order)), **match_facts(calls, align))
 
 

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import boolean, number, numbers, truths
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, fill_none, take_or
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
@@ -64,14 +65,14 @@ def late_arrivals(
     members = Groups.by_keys(calls.match[chosen])
     first = chosen[members.first_row]
     wait = calls.waits.wait[chosen]
-    straggler = np.full(len(members), -1, np.int64)
+    straggler = fill_none(len(members))
     blames = blame(calls, own_times)
     blamed = (blames.late & blames.on_all_ranks)[chosen]
     straggler[members.group_ids[blamed]] = chosen[blamed]
     rank = np.append(calls.rows.rank, -1)
-    who = rank[np.append(blames.cause, -1)[straggler]]
-    late = np.where(np.append(blames.held_up, False)[straggler], rank[straggler], -1)
-    by = np.append(numbers(calls.matches["lateness_ns"], -1), -1)[straggler]
+    who = rank[take_or(blames.cause, straggler)]
+    late = np.where(take_or(blames.held_up, straggler, False), rank[straggler], -1)
+    by = take_or(numbers(calls.matches["lateness_ns"], -1), straggler)
     last, span = calls.waits.last_rank[first], calls.waits.span[first]
     total = members.sum(wait)
     aligned = calls.rows.start + calls.correction
@@ -98,12 +99,12 @@ def late_arrivals(
         "before_window": boolean(truths(calls.matches["before_window"])[first]),
     }
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
-    order = np.argsort(-numbers(answer["wait_total_ns"]), kind="stable")
+    order = ordered(-numbers(answer["wait_total_ns"]))
     answer = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(answer, **clock_facts(align))
 
 
 def _largest(members: Groups, rows: Ints, values: Ints) -> Ints:
     """Return the row with the largest value of each group."""
-    order = np.lexsort((values, members.group_ids))
+    order = ordered(members.group_ids, values)
     return rows[order][np.cumsum(members.count) - 1] if len(rows) else rows

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, number, numbers, text
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Line
@@ -118,7 +119,8 @@ class _Rows:
 
     @classmethod
     def of(cls, samples: pa.Table, intervals: CountedIntervals, by: str) -> "_Rows":
-        codes, names = {}, {}
+        codes = {}
+        names = {}
         for name in ("host", "link", "direction", "port"):
             column, listed = codes_of(samples[name])
             codes[name] = column.astype(np.int64)[intervals.sample]
@@ -191,9 +193,7 @@ def _answer(rows: _Rows, calls: CollectiveCalls, by: str, begin: int, finish: in
         "collectives_pct": number(np.nan_to_num(share), FLOAT64, has & (rows.counted > 0)),
     }
     answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
-    order = np.lexsort(
-        (rows.device, rows.port, rows.start_ns, rows.direction, rows.link, rows.host)
-    )
+    order = ordered(rows.host, rows.link, rows.direction, rows.start_ns, rows.port, rows.device)
     return answer.take(pa.array(order))
 
 
@@ -216,7 +216,8 @@ def _moved(rows: _Rows, calls: CollectiveCalls, rank: Ints, by: str) -> Floats:
     start = end - np.where(
         calls.waits.has_wait, calls.waits.transfer, calls.rows.end - calls.rows.start
     )
-    links, directions = rows.names["link"], rows.names["direction"]
+    links = rows.names["link"]
+    directions = rows.names["direction"]
     moved = np.full(len(rows), np.nan)
     hosts = {r: _short(host) for r, host in calls.hosts.of_rank.items()}
     kinds = Groups.by_keys([rows.host, rows.link, rows.direction, rank])

@@ -36,7 +36,8 @@ def slowdown_by_stage(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tab
     """
     question = Question.of(job_operations, job_layouts)
     job = question.job
-    steps, ideal = steps_by_stage(job), job.ideal_steps
+    steps = steps_by_stage(job)
+    ideal = job.ideal_steps
     sums = np.sum(job.of_blocks(_Passes(len(job.stages))), axis=0)
     means = sums[..., 0] / sums[..., 1]
     compute = means.sum(axis=1)

@@ -71,7 +71,8 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
 
 def _sums(block: Block) -> dict[int, Ints]:
     """Return, by label, how many operations, their own time, launch delay and wait for others."""
-    late, labels = block.delay, labels_of(block.program)
+    late = block.delay
+    labels = labels_of(block.program)
     sums = {}
     for label in np.unique(labels).tolist():
         own = block.own[labels == label]

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import number
+from htk.base.columns.order import ordered
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Heatmap
 from htk.base.schema import FLOAT64, INT32, INT64, table
@@ -41,7 +42,7 @@ def slowdown_by_worker(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Ta
     job, causes = question.job, Causes(question.job)
     ideal = job.ideal_steps
     steps = steps_by_worker(job)
-    relative = (steps / ideal).reshape(-1, len(ideal))[:, np.argsort(job.steps, kind="stable")]
+    relative = (steps / ideal).reshape(-1, len(ideal))[:, ordered(job.steps)]
     top = np.where(relative.max(axis=0) >= _NOTABLE, relative.argmax(axis=0), -1)
     shape = (len(job.replicas), len(job.stages))
     spread = np.broadcast_to
@@ -62,7 +63,7 @@ def slowdown_by_worker(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Ta
         for f in RETURNS
     ]
     table_ = pa.table(arrays, schema=RETURNS)
-    worst = np.lexsort((np.arange(job.rank.size), -columns["slowdown"].ravel()))
+    worst = ordered(-columns["slowdown"].ravel(), np.arange(job.rank.size))
     return question.covered(table_.take(pa.array(worst)))
 
 

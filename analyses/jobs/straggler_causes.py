@@ -111,7 +111,8 @@ def _worker(causes: Causes) -> _Cause:
 
 
 def _stage_split(causes: Causes) -> _Cause:
-    job, share = causes.job, causes.last_stage_share
+    job = causes.job
+    share = causes.last_stage_share
     slowest = int(np.argmax(causes.by_stage))
     return _Cause(
         "stage_split",

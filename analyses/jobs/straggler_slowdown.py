@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import number
+from htk.base.columns.order import ordered
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Line
 from htk.base.schema import FLOAT64, INT32, table
@@ -45,7 +46,7 @@ def straggler_slowdown(
     recorded, replayed, ideal = (
         np.append(times.mean(), times) for times in (job.recorded, job.replayed, job.ideal_steps)
     )
-    order = np.append(0, 1 + np.argsort(job.steps, kind="stable"))
+    order = np.append(0, 1 + ordered(job.steps))
     count = np.append(len(job.steps), np.ones(len(job.steps)))
     excess = replayed - ideal
     columns = {

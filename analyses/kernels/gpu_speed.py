@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers
+from htk.base.columns.arrow import codes_of, matching, number, numbers, read_lengths
 from htk.base.columns.groups import Groups, quotient
-from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, table
@@ -54,7 +54,7 @@ def gpu_speed(
     embedding, varlen attention) blur it.
     """
     rows = np.flatnonzero(matching(kernels["kind"], "compute".__eq__))
-    length = (numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]))[rows]
+    length = read_lengths(kernels)[rows]
     who = np.column_stack([numbers(kernels[c], NONE).astype(np.int64)[rows] for c in _WHO])
     gpu = Groups.by_keys(who)
     usual, has_usual = _usual(kernels, rows, length, gpu.group_ids, min_count)
@@ -108,7 +108,7 @@ def _when(
     per: Per, kernels: pa.Table, kernel_links: pa.Table, rows: Ints, gpu: Ints, slices: int
 ) -> tuple[Ints, Ints]:
     """Return cycle and step, and the part of the window, as far as asked for."""
-    nothing = np.full(len(rows), NONE, np.int64)
+    nothing = fill_none(len(rows))
     anytime = np.column_stack([nothing, nothing])
     if per == "rank" or not len(rows):
         return anytime, nothing

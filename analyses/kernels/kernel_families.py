@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import alphabetical, codes_of, number, numbers, text
+from htk.base.columns.arrow import alphabetical, codes_of, number, numbers, read_lengths, text
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis
@@ -43,7 +43,7 @@ _MATRIX = ("gemm", "attention", "convolution", "moe")
 def _by_name(kernels: pa.Table, kernel_links: pa.Table, *, per: Pool) -> pa.Table:
     """Return count and time of each name of each group: of any ranks, to be added up."""
     columns = {c: codes_of(kernels[c]) for c in ("family", "kind", "name")}
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    length = read_lengths(kernels)
     who = pooled(per, kernels, kernel_links["step"])
     tensor_core = _tensor_core(kernels)
     codes = [codes for codes, _ in columns.values()]
@@ -136,7 +136,8 @@ def _tensor_core(kernels: pa.Table) -> Ints:
     name, names = codes_of(kernels["name"])
     activity, activities = codes_of(kernels["activity"])
     pairs = Groups.by_keys([name, activity])
-    labels, acts = names.to_pylist(), activities.to_pylist()
+    labels = names.to_pylist()
+    acts = activities.to_pylist()
     tensor_core = []
     for a, b in pairs.keys.tolist():  # a distinct name each
         uses = kind_of(labels[a], acts[b]).tensor_core if a >= 0 and b >= 0 else None

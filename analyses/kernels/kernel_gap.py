@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, number, texts
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT64, STRING, TEXT, table
@@ -73,7 +74,7 @@ def kernel_gap(
     device = common_device(ranks)
     gpu = None if device is None else device.gpu
     measured = measure_costs(gpu, work.costs)
-    is_answered = np.append(np.isfinite(measured.expected), False)[work.kind] & work.modelled
+    is_answered = take_or(np.isfinite(measured.expected), work.kind, False) & work.modelled
     rows = np.flatnonzero(is_answered)
     calls = Groups.by_keys([work.row[rows], work.replay[rows]])
     first = rows[calls.first_row]
@@ -92,7 +93,7 @@ def kernel_gap(
     if by == "module":
         paths = texts([[*names, None][code] for code in groups.keys[:, 0].tolist()])
         answer = answer.set_column(0, RETURNS.field("module"), paths)
-    order = np.argsort(-answer["gap_ns"].to_numpy(), kind="stable")
+    order = ordered(-answer["gap_ns"].to_numpy())
     shown = answer.take(pa.array(order[:n] if n else order))
     sums = {name: float(np.sum(answer[name].to_numpy())) for name in ("device_ns", "gap_ns")}
     return with_coverage(

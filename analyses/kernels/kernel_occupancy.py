@@ -2,17 +2,26 @@
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import alphabetical, codes_of, number, numbers, text, valid
+from htk.base.columns.arrow import (
+    alphabetical,
+    codes_of,
+    number,
+    numbers,
+    read_lengths,
+    text,
+    valid,
+)
 from htk.base.columns.groups import Groups, quotient
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
+from htk.base.mappings import Fields
 from htk.base.schema import BOOL, FLOAT64, INT64, TEXT, table
 from htk.physics.occupancy import Multiprocessor
 from htk.quantities.measures.breakdown import percent
@@ -90,7 +99,7 @@ def kernel_occupancy(
     places = resident * sms
     has_waves = (places > 0) & ~persistent
     waves = np.divide(count, places, out=np.zeros(len(count)), where=has_waves)
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    length = read_lengths(kernels)
     total = groups.sum(length[rows])
     per_sm = quotient(count, sms)
     recorded, has = _mean(groups, numbers(kernels["blocks_per_sm"], -1.0)[rows])
@@ -165,7 +174,7 @@ def _gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
     return np.array(of_group, np.int64)[who.group_ids], [*models]
 
 
-def _listed(text_: str | None) -> list[dict[str, Any]]:
+def _listed(text_: str | None) -> list[Fields]:
     try:
         listed = json.loads(text_ or "[]")
     except ValueError:
@@ -173,7 +182,7 @@ def _listed(text_: str | None) -> list[dict[str, Any]]:
     return [g for g in listed if isinstance(g, dict)] if isinstance(listed, list) else []
 
 
-def _gpu(properties: dict[str, Any]) -> _Gpu:
+def _gpu(properties: Fields) -> _Gpu:
     units = properties.get("numSms")
     is_counted = isinstance(units, int) and units > 0
     return _Gpu(int(units or 0) if is_counted else 0, Multiprocessor.of(properties))

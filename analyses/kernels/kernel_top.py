@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, number, numbers, texts
+from htk.base.columns.arrow import codes_of, number, read_lengths, texts
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
@@ -61,14 +62,14 @@ def kernel_top(
     that launched the kernels.
     """
     names, dictionary = _in_order(*codes_of(kernels["name"]))
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    length = read_lengths(kernels)
     pools = Groups.by_keys(pooled(per, kernels, kernel_links["step"]))
     pool = pools.keys
     kept = _others(names, pools.group_ids, length, n, sort_by)
     groups = Groups.by_keys([pools.group_ids, kept])
     pool_of, name = groups.keys[:, 0], groups.keys[:, 1]
     total, count = groups.sum(length), groups.count
-    rows = np.lexsort((-_measure(groups, length, sort_by), name < 0, pool_of))
+    rows = ordered(pool_of, name < 0, -_measure(groups, length, sort_by))
     pool_total = np.bincount(pool_of, total, minlength=len(pool)).astype(np.int64)
     running = Groups.by_keys(pool_of[rows]).running(total[rows])
     kinds = _labels(kernels, groups, name, dictionary)
@@ -98,7 +99,7 @@ def kernel_top(
 
 def _in_order(codes: NDArray[np.int32], dictionary: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     """Return the names coded in alphabetical order, in which ties come, whatever was read first."""
-    order = np.argsort(np.array(dictionary.to_pylist(), object), kind="stable")
+    order = ordered(np.array(dictionary.to_pylist(), object))
     codes_in_order = np.empty(len(order) + 1, np.int32)
     codes_in_order[order], codes_in_order[-1] = np.arange(len(order)), -1
     return codes_in_order[codes], dictionary.take(number(order, INT64))

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import number, numbers, texts
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -102,7 +103,7 @@ def launch_stats(
         ],
         schema=RETURNS,
     )
-    order = np.lexsort((-groups.count, groups.keys[:, 0]))
+    order = ordered(groups.keys[:, 0], -groups.count)
     of_rank = groups.keys[order, 0]
     row_of_rank = np.arange(len(order)) - np.searchsorted(of_rank, of_rank)
     shown = order[row_of_rank < n] if n else order

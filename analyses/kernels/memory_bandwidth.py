@@ -5,9 +5,10 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, texts, valid
+from htk.base.columns.arrow import codes_of, number, numbers, read_times, texts, valid
 from htk.base.columns.groups import Groups, quotient
 from htk.base.columns.intervals import union_lengths
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
@@ -53,7 +54,7 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     way = np.array([ways.index(t) for t in directions], np.int64)[name[rows]]
     rank = numbers(kernels["rank"], -1).astype(np.int64)[rows]
     groups = Groups.by_keys([rank, way])
-    start, end = numbers(kernels["start_ns"])[rows], numbers(kernels["end_ns"])[rows]
+    start, end = read_times(kernels, rows)
     size, has_size = _sizes(kernels, rows, end - start)
     moved = groups.sum(np.where(has_size, size, 0))
     measured = union_lengths(
@@ -63,7 +64,7 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     speed = quotient(size, end - start)
     timed, large = has_size & (end > start), has_size & (end > start) & (size >= _LARGE)
     k = groups.keys
-    order = np.lexsort((-groups.sum(end - start), k[:, 0]))
+    order = ordered(k[:, 0], -groups.sum(end - start))
     table = pa.table(
         [
             number(k[:, 0], INT32, k[:, 0] >= 0),
@@ -106,7 +107,8 @@ def _sizes(kernels: pa.Table, rows: Ints, length: Ints) -> tuple[Ints, Mask]:
 def _quantile(groups: Groups, chosen: Mask, values: Ints | Floats, share: float) -> pa.Array:
     """Return a quantile over the chosen rows of each group; null where there are none."""
     some = Groups.by_keys(groups.group_ids[chosen])
-    quantiles, has_value = np.zeros(len(groups)), np.zeros(len(groups), bool)
+    quantiles = np.zeros(len(groups))
+    has_value = np.zeros(len(groups), bool)
     filled = some.keys[:, 0]
     (quantiles[filled],) = some.quantiles(values[chosen], (share,))
     has_value[filled] = True

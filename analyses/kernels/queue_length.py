@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers
+from htk.base.columns.arrow import codes_of, number, numbers, read_lengths
 from htk.base.columns.groups import Groups, quotient
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
@@ -110,7 +110,7 @@ def _blocked(
     at_launch = depth[: len(waiting.row)]
     call_row = numbers(kernel_links["launch_row"], NONE)[waiting.row]
     name = codes_of(launches["name"])[0][call_row].astype(np.int64)
-    call = (numbers(launches["end_ns"]) - numbers(launches["start_ns"]))[call_row]
+    call = read_lengths(launches)[call_row]
     group = groups.group_ids
     kinds = Groups.by_keys([group, name])
     (median,) = kinds.quantiles(call, (0.5,))

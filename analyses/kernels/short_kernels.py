@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, texts
+from htk.base.columns.arrow import matching, number, numbers, read_times, texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, union
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -74,7 +75,7 @@ def short_kernels(
     groups = Groups.by_keys(code[short])
     names = [labels[k] or None for k in groups.keys[:, 0].tolist()] if len(groups) else []
     table = study.rows(groups, short, limit, None, None, names)
-    order = np.lexsort((-numbers(table["total_ns"]), -numbers(table["count"])))
+    order = ordered(-numbers(table["count"]), -numbers(table["total_ns"]))
     shown = order[:n] if n else order
     return with_coverage(table.take(pa.array(shown)), rows_left_out=len(order) - len(shown))
 
@@ -84,7 +85,7 @@ class _Study:
 
     def __init__(self, kernels: pa.Table, kernel_links: pa.Table) -> None:
         self.row = np.flatnonzero(matching(kernels["activity"], "kernel".__eq__))
-        start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+        start, end = read_times(kernels)
         self.length = (end - start)[self.row]
         launch = numbers(kernel_links["launch_row"], NONE)
         call = numbers(kernel_links["launch_end_ns"]) - numbers(kernel_links["launch_start_ns"])
@@ -147,7 +148,7 @@ def _idle_before(kernels: pa.Table, start: Ints, end: Ints) -> Ints:
     idle = np.zeros(len(start), np.int64)
     who = np.column_stack([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
     devices = Groups.by_keys(who)
-    order = np.argsort(devices.group_ids, kind="stable")
+    order = ordered(devices.group_ids)
     for rows in np.split(order, np.cumsum(devices.count)[:-1] if len(devices) else []):
         busy: Spans = union(start[rows], end[rows])
         if len(busy.start) < 2:

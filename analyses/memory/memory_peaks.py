@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import boolean, codes_of, number, texts, valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
@@ -117,7 +118,8 @@ def _of_categories(categories: Categories) -> _Labels:
 
 
 def _of_holders(use: MemoryUse, cpu_ops: pa.Table) -> _Labels:
-    stacks, categories = use.table["call_stack"], use.table["category"]
+    stacks = use.table["call_stack"]
+    categories = use.table["category"]
     if valid(stacks).any():
         code, names = labels_of(stacks)
         frames = [name.partition(";")[0] or NOWHERE for name in names]
@@ -143,12 +145,14 @@ class _Peak:
             sums, blocks = _sums(label.code[alive], use.size[alive], len(label.names))
         else:
             sums, _ = _sums(label.code[before], use.size[before], len(label.names))
-            blocks = np.full(len(sums), NONE, np.int64)
-        order = np.argsort(-sums, kind="stable")
+            blocks = fill_none(len(sums))
+        order = ordered(-sums)
         order = order[sums[order] > 0]
-        shown, rest = order[: n or None], order[n or len(order) :]
+        shown = order[: n or None]
+        rest = order[n or len(order) :]
         self.names = [label.names[k] for k in shown.tolist()]
-        held, many = sums[shown].tolist(), blocks[shown].tolist()
+        held = sums[shown].tolist()
+        many = blocks[shown].tolist()
         if len(rest):
             self.names.append("others")
             held.append(int(sums[rest].sum()))

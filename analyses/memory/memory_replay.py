@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of, texts, valid
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -239,7 +240,8 @@ class _Events:
         gives them, joined where one block spans several."""
         if self.addresses is None:
             return None
-        size, start = np.abs(self.size), self.addresses[self.block]
+        size = np.abs(self.size)
+        start = self.addresses[self.block]
         segments: Segments = []
         for is_small in (True, False):
             chosen = (size <= SMALL) == is_small
@@ -253,9 +255,12 @@ def _segments(start: Ints, size: Ints) -> list[tuple[int, int]]:
 
     One that holds requests below 10 MiB alone is of 20 MiB, of which all may not have been seen.
     """
-    low, high = start // _PIECE * _PIECE, -(-(start + size) // _PIECE) * _PIECE
-    order = np.argsort(low, kind="stable")
-    low, reach, size = low[order], np.maximum.accumulate(high[order]), size[order]
+    low = start // _PIECE * _PIECE
+    high = -(-(start + size) // _PIECE) * _PIECE
+    order = ordered(low)
+    low = low[order]
+    reach = np.maximum.accumulate(high[order])
+    size = size[order]
     begins = np.flatnonzero(np.append(True, low[1:] >= reach[:-1]))
     largest = np.maximum.reduceat(size, begins).tolist()
     ends = np.append(begins[1:], len(low)) - 1
@@ -275,7 +280,8 @@ Figures = tuple[int, int, float | None, int | None, int | None, int, int]
 
 def _recorded(use: MemoryUse, device: int, failed: int) -> Figures:
     here = np.flatnonzero(use.devices.group_ids == device)
-    allocated, reserved = use.allocated[here], use.reserved[here]
+    allocated = use.allocated[here]
+    reserved = use.reserved[here]
     blocks = int(((use.size > 0) & valid(use.table["address"]))[here].sum())
     most = int(reserved.max())
     if most <= 0:
@@ -309,8 +315,10 @@ def _before(events: _Events, size: Ints, segments: Segments | None) -> Before:
     """Return what was there before: what is freed later, and the rest as one block."""
     keys, first = np.unique(events.block, return_index=True)
     was_there = events.size[first] < 0
-    keys, first = keys[was_there], first[was_there]
-    recorded, amount = -events.size[first], size[first]
+    keys = keys[was_there]
+    first = first[was_there]
+    recorded = -events.size[first]
+    amount = size[first]
     rest = max(events.before - int(recorded.sum()), 0)
     address = np.zeros(len(keys), np.int64)
     if segments is not None and events.addresses is not None:

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import boolean, number, text
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Line
 from htk.base.core.spread import ByRank
@@ -58,7 +59,7 @@ def memory_timeline(
     """
     use = MemoryUse.of(memory)
     kind, allocated = use.devices.group_ids, use.allocated
-    chosen, names, inferred = np.full(len(kind), NONE, np.int64), [""], False
+    chosen, names, inferred = fill_none(len(kind)), [""], False
     if by == "category":
         categories = Categories.of(use, cpu_ops, op_links, op_passes, annotations)
         chosen, names, inferred = categories.code, categories.names, categories.inferred
@@ -93,7 +94,7 @@ def _slice(use: MemoryUse, slices: int) -> Ints:
 def _highest_and_last(slices: Groups, values: Ints) -> Ints:
     """Rows with the first of the largest values of each group, and its last row, in order."""
     row = np.arange(len(values))
-    order = np.lexsort((row, -values, slices.group_ids))
+    order = ordered(slices.group_ids, -values, row)
     first = np.searchsorted(slices.group_ids[order], np.arange(len(slices)))
     highest = order[first]
     last = slices.max(row)

@@ -6,9 +6,9 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, texts, truths
+from htk.base.columns.arrow import matching, number, numbers, read_lengths, texts, truths
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
@@ -86,7 +86,7 @@ def flops(
     columns, sums = summed(
         per,
         (windows := chosen_windows(per, rank_windows, step_windows)),
-        {"window": numbers(windows["end_ns"]) - numbers(windows["start_ns"])},
+        {"window": read_lengths(windows)},
     )
     keys = np.column_stack([_key(columns[c]) for c in ("rank", "device", "cycle", "step")])
     answer_row = _places(keys, kernels, kernel_links, per)
@@ -198,7 +198,7 @@ def _key(column: pa.Array) -> Ints:
 def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> Ints:
     """Row of the answer of each activity, or NONE."""
     rank, device = (numbers(kernels[c], NONE).astype(np.int64) for c in ("rank", "device"))
-    step = np.full(len(rank), NONE, np.int64)
+    step = fill_none(len(rank))
     if per == "step":
         step = numbers(kernel_links["step"], NONE).astype(np.int64)
     cycle = np.where(step == NONE, NONE, numbers(kernels["cycle"], 0))

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, number, texts
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -126,7 +127,7 @@ def matrix_calls(
         texts(_kernel_names(groups, kernels["name"], rows, work.length)),
     ]
     answer = pa.table(columns, schema=RETURNS)
-    order = np.argsort(-time, kind="stable")
+    order = ordered(-time)
     shown = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(
         shown,
@@ -195,7 +196,7 @@ def _kernel_names(
     codes, dictionary = codes_of(names)
     pairs = Groups.by_keys([groups.group_ids, codes[rows]])
     time = pairs.sum(length[rows])
-    order = np.lexsort((-time, pairs.keys[:, 0]))
+    order = ordered(pairs.keys[:, 0], -time)
     listed: list[list[str]] = [[] for _ in range(len(groups))]
     for pair in order.tolist():  # a distinct kernel of a shape each
         group, code = pairs.keys[pair].tolist()

@@ -5,8 +5,18 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, texts, truths, valid
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.arrow import (
+    codes_of,
+    matching,
+    number,
+    numbers,
+    read_lengths,
+    texts,
+    truths,
+    valid,
+)
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
@@ -73,8 +83,8 @@ def module_breakdown(
     of_operator, of_kernel = operators.among(names), launched.among(names)
     kept = truths(op_links["selected"])
     op = numbers(kernel_links["op_row"], NONE)
-    backward = np.append(valid(op_links["forward_row"]), False)[op]
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    backward = take_or(valid(op_links["forward_row"]), op, False)
+    length = read_lengths(kernels)
 
     def direct(module: Ints, values: Ints) -> Ints:
         total = np.zeros(len(names) + 1, np.int64)  # the last entry for no module
@@ -90,7 +100,7 @@ def module_breakdown(
         "device_self_ns": own,
         "backward_device_ns": _with_inner(direct(of_kernel, backward * length), above),
     }
-    order = np.lexsort((-columns["operators_cpu_ns"], -columns["device_total_ns"]))
+    order = ordered(-columns["device_total_ns"], -columns["operators_cpu_ns"])
     many = _with_inner(direct(of_kernel, np.ones(len(length), np.int64)), above)
     order = order[(order != len(names)) | bool(columns["operators"][-1] or many[-1])]
     shown = order[:n] if n else order
@@ -136,7 +146,8 @@ def _with_inner(own: Ints, above: Ints) -> Ints:
     reached = np.arange(len(above))
     while len(reached):  # as often as modules are deep
         inner = holder != NONE
-        reached, holder = reached[inner], holder[inner]
+        reached = reached[inner]
+        holder = holder[inner]
         np.add.at(total, holder, own[reached])
         holder = above[holder]
     return total
@@ -144,13 +155,14 @@ def _with_inner(own: Ints, above: Ints) -> Ints:
 
 def _calls(names: list[str], python_calls: pa.Table, python_links: pa.Table) -> tuple[Ints, Ints]:
     """Return how often each module was called, and for how long."""
-    count, inside = np.zeros(len(names) + 1, np.int64), np.zeros(len(names) + 1, np.int64)
+    count = np.zeros(len(names) + 1, np.int64)
+    inside = np.zeros(len(names) + 1, np.int64)
     module, paths = codes_of(python_links["module"])
     own = matching(python_calls["name"], lambda name: name.startswith(MODULE))
     code_of = {name: k for k, name in enumerate(names)}
     module_of = np.array([code_of.get(p, NONE) for p in paths.to_pylist()] + [NONE], np.int64)
     rows = np.flatnonzero(own & (module_of[module] != NONE))
-    length = numbers(python_calls["end_ns"]) - numbers(python_calls["start_ns"])
+    length = read_lengths(python_calls)
     np.add.at(count, module_of[module[rows]], 1)
     np.add.at(inside, module_of[module[rows]], length[rows])
     return count, inside

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of, number, numbers, texts, truths, valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
@@ -121,7 +121,7 @@ _BEFORE_SHARE = ("count", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "dev
 def _sums(
     tree: CallTree, times: DeviceTimes, groups: Groups, kept: Ints | slice
 ) -> dict[str, Ints]:
-    key = np.full(len(tree.parent), NONE, np.int64)
+    key = fill_none(len(tree.parent))
     key[kept] = groups.group_ids
     once = tree.outermost(key)[kept]
 
@@ -184,7 +184,7 @@ def _python_stacks(
     name, names = functions_of(python_calls["name"])
     paths = Paths.of(CallTree.of(python_calls, python_links), name)
     row = numbers(op_callers["python_row"], NONE)
-    path = np.append(paths.of_row, NONE)[row]
+    path = take_or(paths.of_row, row)
     return path, lambda rows: [paths.text(k, names) or None for k in path[rows].tolist()]
 
 
@@ -206,7 +206,8 @@ def _without_operator(
     rows: list[dict[str, object]] = []
     for why, lost in without_operator(kernel_links, times, selected):
         groups = Groups.by_keys(who[lost])
-        device, kernels = groups.sum(times.length[lost]), groups.count
+        device = groups.sum(times.length[lost])
+        kernels = groups.count
         for k, keys in enumerate(groups.keys.tolist()):
             rank, cycle, step = (key if key >= 0 else None for key in keys)
             row = {

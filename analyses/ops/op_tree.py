@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import number, numbers, texts, truths
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
@@ -72,10 +73,10 @@ def op_tree(
     worth &= sums["total_count"] > 0
     if depth is not None:
         worth &= paths.depth < depth
-    rank_of = np.full(len(paths.above), NONE, np.int64)
+    rank_of = fill_none(len(paths.above))
     rank_of[paths.of_row] = rank if per == "rank" else NONE
     order = _from_the_top(paths, np.flatnonzero(worth), sums, rank_of)
-    position = np.full(len(paths.above) + 1, NONE, np.int64)
+    position = fill_none(len(paths.above) + 1)
     position[order] = np.arange(len(order))
     parent = position[paths.above[order]]
     answer = pa.table(
@@ -107,7 +108,8 @@ def _sums(tree: CallTree, times: DeviceTimes, paths: Paths, chosen: Mask) -> dic
 
     count = of_path(np.ones(len(tree.parent), np.int64))
     inner = paths.above != NONE
-    device, kernels = of_path(times.own), of_path(times.kernels)
+    device = of_path(times.own)
+    kernels = of_path(times.kernels)
     return {
         "count": count,
         "total_count": paths.subtree(count),
@@ -122,7 +124,7 @@ def _sums(tree: CallTree, times: DeviceTimes, paths: Paths, chosen: Mask) -> dic
 
 def _from_the_top(paths: Paths, kept: Ints, sums: dict[str, Ints], rank: Ints) -> Ints:
     """Kept paths, callers before callees, of siblings the costliest first."""
-    cost = np.lexsort((sums["cpu_total_ns"][kept], sums["device_total_ns"][kept], -rank[kept]))
+    cost = ordered(-rank[kept], sums["device_total_ns"][kept], sums["cpu_total_ns"][kept])
     below: dict[int, list[int]] = {}
     for path in kept[cost].tolist():  # distinct paths; the costliest comes last: it is popped first
         below.setdefault(int(paths.above[path]), []).append(path)

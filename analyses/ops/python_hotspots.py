@@ -5,7 +5,8 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, texts
+from htk.base.columns.arrow import number, read_lengths, texts
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -59,12 +60,12 @@ def python_hotspots(
     once = tree.outermost(groups.group_ids)
     caller = python_of_kernels(kernel_links, launch_callers, op_callers)
     has_caller = caller != NONE
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    length = read_lengths(kernels)
     device = np.zeros(python_calls.num_rows, np.int64)
     np.add.at(device, caller[has_caller], length[has_caller])
     own = tree.self_time
     python = groups.sum(spent.own)
-    order = np.lexsort((-groups.sum(own), -python))
+    order = ordered(-python, -groups.sum(own))
     shown = order[:n] if n else order
     columns = [
         groups.count,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, text, valid
+from htk.base.columns.arrow import codes_of, matching, number, numbers, read_lengths, text, valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
@@ -70,7 +70,7 @@ def compile_graph_coverage(
     how = _how(kernels, kernel_links, cpu_ops, op_links, annotations)
     rank = numbers(kernels["rank"], NONE).astype(np.int64)
     groups = Groups.by_keys([rank, how])
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    length = read_lengths(kernels)
     time = groups.sum(length)
     ranks = groups.keys[:, 0]
     of_rank = Groups.by_keys(ranks)
@@ -106,8 +106,8 @@ def _how(
     row = numbers(kernel_links["op_row"], NONE)
     range_ = numbers(kernel_links["annotation_row"], NONE)
     ranges = matching(annotations["name"], _is_compiled)
-    compiled = np.append(_inside(cpu_ops, op_links), False)[row]
-    compiled |= np.append(ranges, False)[range_]
+    compiled = take_or(_inside(cpu_ops, op_links), row, False)
+    compiled |= take_or(ranges, range_, False)
     compiled |= matching(kernels["name"], lambda name: name.startswith("triton_"))
     return np.where(graph, 0, np.where(compiled, 1, np.where(row != NONE, 2, 3)))
 
@@ -151,7 +151,7 @@ def _regions(cpu_ops: pa.Table, annotations: pa.Table) -> dict[int, _Regions]:
             r is not None or _COMPILING.match(n) for r, n in zip(region, labels, strict=True)
         ]
         rows = np.flatnonzero(np.array([*is_compiling, False], bool)[codes])
-        length = numbers(table_["end_ns"]) - numbers(table_["start_ns"])
+        length = read_lengths(table_)
         groups = Groups.by_keys(np.column_stack([numbers(table_["rank"], NONE), codes])[rows])
         sums = zip(groups.count.tolist(), groups.sum(length[rows]).tolist(), strict=True)
         for (rank, code), (count, spent) in zip(groups.keys.tolist(), sums, strict=True):
@@ -160,6 +160,7 @@ def _regions(cpu_ops: pa.Table, annotations: pa.Table) -> dict[int, _Regions]:
                 own.compile_ns += spent
                 continue
             own.entered += count
-            frame, version = int(match[1]), int(match[2])
+            frame = int(match[1])
+            version = int(match[2])
             own.latest[frame] = max(own.latest.get(frame, 0), version)
     return regions

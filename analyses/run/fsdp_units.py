@@ -6,9 +6,10 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, text, texts
+from htk.base.columns.arrow import codes_of, matching, number, numbers, read_times, text, texts
 from htk.base.columns.groups import Groups, event_keys, hosts, row_of
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Scatter
 from htk.base.core.spread import ByRank
@@ -80,7 +81,7 @@ def fsdp_units(
                 "kernels",
             )
         raise MissingTable("no all-gathers and reduce-scatters of one group: no FSDP seen")
-    start, end = numbers(source["start_ns"]), numbers(source["end_ns"])
+    start, end = read_times(source)
     step = kernel_links["step"].take(pa.array(kernel))
     in_step, group = pooled("step", source, step), _group_size(source)
     gather = matching(source["type"], "all_gather".__eq__)
@@ -146,21 +147,21 @@ def _copies(kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table) -> Int
     """Return the kernels that copy gathered parameters out."""
     named = matching(cpu_ops["name"], lambda name: any(c in name for c in _COPY_OUT))
     row = numbers(kernel_links["op_row"], NONE)
-    return np.flatnonzero(np.append(named, False)[row])
+    return np.flatnonzero(take_or(named, row, False))
 
 
 def _copy_outs(
     host: Ints, gather: Mask, start: Ints, end: Ints, kernels: pa.Table, copies: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """Lead, length of the copy-out, gathers ahead; NONE where copy-outs cannot be matched."""
-    lead, copied, ahead = (np.full(len(host), NONE, np.int64) for _ in range(3))
-    begun, ended = numbers(kernels["start_ns"])[copies], numbers(kernels["end_ns"])[copies]
+    lead, copied, ahead = (fill_none(len(host)) for _ in range(3))
+    begun, ended = read_times(kernels, copies)
     owner = hosts(kernels)[copies]
     for recording in np.unique(host).tolist():  # cycles of ranks
         gathers = np.flatnonzero((host == recording) & gather)
-        gathers = gathers[np.argsort(start[gathers], kind="stable")]
+        gathers = gathers[ordered(start[gathers])]
         theirs = np.flatnonzero(owner == recording)
-        theirs = theirs[np.argsort(begun[theirs], kind="stable")]
+        theirs = theirs[ordered(begun[theirs])]
         if len(gathers) != len(theirs):
             continue
         lead[gathers] = np.maximum(begun[theirs] - end[gathers], 0)
@@ -182,7 +183,7 @@ def _last_reduction(in_step: Ints, gather: Mask, end: Ints) -> Mask:
 
 def _units(annotations: pa.Table, kernel_links: pa.Table, kernel: Ints) -> list[str | None]:
     """Names in the ranges round the launches; FSDP's hold NCCL's, so those round them count too."""
-    start, end = numbers(annotations["start_ns"]), numbers(annotations["end_ns"])
+    start, end = read_times(annotations)
     ours = np.flatnonzero(matching(annotations["name"], lambda n: _UNIT.match(n) is not None))
     rank = numbers(annotations["rank"], NONE)
     inner = numbers(kernel_links["annotation_row"], NONE)[kernel]

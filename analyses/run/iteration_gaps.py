@@ -30,7 +30,8 @@ RETURNS = table(
     elapsed_pct=(FLOAT64, "Share of the time from the first iteration's start to the end."),
 )
 
-_BETWEEN, _WITHIN = "between iterations", "within iterations"
+_BETWEEN = "between iterations"
+_WITHIN = "within iterations"
 _MODEL = "model"  # keeps the cause that the host's state tells
 # What a server's host does, by names of functions of vLLM, SGLang and TensorRT-LLM; the first that
 # fits names the time, since a scheduler's loop lies round everything.

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, number, numbers, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
@@ -110,7 +110,8 @@ def _on_every_rank(call: Ints, rank: Ints) -> Mask:
 
     A rank whose file was cut received no fewer tokens.
     """
-    calls, layers = Groups.by_keys(call), Groups.by_keys(call[:, :2])
+    calls = Groups.by_keys(call)
+    layers = Groups.by_keys(call[:, :2])
     members = layers.distinct(rank)[layers.group_ids]
     common = calls.distinct(rank)[calls.group_ids] == members
     return common if common.any() else np.ones(len(rank), bool)
@@ -119,7 +120,7 @@ def _on_every_rank(call: Ints, rank: Ints) -> Mask:
 def _steps(table_: pa.Table, rows: Ints, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
     """Cycle, and step that launched each, by its kernel; NONE for what has none."""
     kernel = row_of(event_keys(kernels), event_keys(table_)[rows])
-    step = np.append(numbers(kernel_links["step"], NONE), NONE)[kernel]
+    step = take_or(numbers(kernel_links["step"], NONE), kernel)
     return np.column_stack([numbers(table_["cycle"], 0)[rows], step]).astype(np.int64)
 
 

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, text, valid
+from htk.base.columns.arrow import codes_of, matching, number, numbers, read_times, text, valid
 from htk.base.columns.intervals import clip, union_lengths
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -121,17 +122,21 @@ def _stages(p2p: pa.Table) -> dict[int, int]:
 
 def _edges(windows: pa.Table, kernels: pa.Table, compute: Mask, back: Mask) -> Ints:
     """Start of each window, first backward, last forward, last backward, end."""
-    start, end = numbers(windows["start_ns"]), numbers(windows["end_ns"])
-    first, last_forward, last = end.copy(), start.copy(), start.copy()
-    begin, finish = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
-    owner, stage = _ranks(kernels), _ranks(windows)
+    start, end = read_times(windows)
+    first = end.copy()
+    last_forward = start.copy()
+    last = start.copy()
+    begin, finish = read_times(kernels)
+    owner = _ranks(kernels)
+    stage = _ranks(windows)
     for rank in np.unique(stage).tolist():
         of_rank = np.flatnonzero(compute & (owner == rank))
-        of_rank = of_rank[np.argsort(begin[of_rank], kind="stable")]
+        of_rank = of_rank[ordered(begin[of_rank])]
         for k in np.flatnonzero(stage == rank).tolist():  # its steps
             low, high = np.searchsorted(begin[of_rank], [start[k], end[k]])
             inside = of_rank[low:high]
-            backward, forward = inside[back[inside]], inside[~back[inside]]
+            backward = inside[back[inside]]
+            forward = inside[~back[inside]]
             if not len(backward):
                 continue
             first[k] = begin[backward].min()
@@ -148,8 +153,9 @@ def _covered(edges: Ints, windows: pa.Table, rank: Ints, spans: tuple[Ints, Ints
     stage = _ranks(windows)
     for own_rank in np.unique(stage).tolist():  # ranks
         rows = np.flatnonzero(stage == own_rank)
-        rows = rows[np.argsort(edges[rows, 0], kind="stable")]
-        low, high = edges[rows, :-1].ravel(), edges[rows, 1:].ravel()
+        rows = rows[ordered(edges[rows, 0])]
+        low = edges[rows, :-1].ravel()
+        high = edges[rows, 1:].ravel()
         of_rank = rank == own_rank
         pieces = clip(spans[0][of_rank], spans[1][of_rank], low, high)
         length = union_lengths(pieces.window, pieces.start, pieces.end, len(low))

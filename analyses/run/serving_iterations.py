@@ -6,9 +6,9 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, texts
+from htk.base.columns.arrow import matching, number, numbers, read_times, texts
 from htk.base.columns.intervals import union_lengths
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.types import Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.names.server_ranges import ServerRange
@@ -106,14 +106,14 @@ def _shared_model(
 
     def busy(chosen: Mask) -> Ints:
         rows = np.flatnonzero(chosen & (iteration >= 0))
-        begin, end = (numbers(kernels[name])[rows] for name in ("start_ns", "end_ns"))
+        begin, end = read_times(kernels, rows)
         return union_lengths(iteration[rows], begin, end, length)
 
     computes, comm = (matching(kernels["kind"], kind.__eq__) for kind in ("compute", "comm"))
     of_kernel = collective_rows(
         {"kernels": kernels, "collectives": collectives}, np.arange(kernels.num_rows)
     )
-    waited = np.append(numbers(shares["exposed_wait_ns"], 0), 0)[of_kernel]
+    waited = take_or(numbers(shares["exposed_wait_ns"], 0), of_kernel, 0)
     timed = (of_kernel >= 0) & (iteration >= 0)
     waits = np.bincount(iteration[timed], waited[timed], length).astype(np.int64)
     has_waits = np.bincount(iteration[timed], minlength=length) > 0
@@ -146,7 +146,7 @@ def _unrecorded_waits(idle_causes: pa.Table, rank: Ints, start: Ints, end: Ints)
     rows = np.flatnonzero(suspected)
     waited = np.zeros(len(start), np.int64)
     idle_rank = _ranks(idle_causes)[rows]
-    idle_start, idle_end = (numbers(idle_causes[c])[rows] for c in ("start_ns", "end_ns"))
+    idle_start, idle_end = read_times(idle_causes, rows)
     for k in range(len(rows)):  # such waits are few
         own = rank == idle_rank[k]
         shared = np.minimum(end, idle_end[k]) - np.maximum(start, idle_start[k])

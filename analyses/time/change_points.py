@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, number, numbers, texts, truths, valid
+from htk.base.columns.arrow import codes_of, number, numbers, read_lengths, texts, truths, valid
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.types import NONE, Floats, Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Floats, Ints, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.errors import MissingTable
 from htk.base.schema import FLOAT64, INT32, TEXT, table
@@ -64,14 +65,15 @@ def change_points(
     shifted = _shifted(series, series.time.mean(axis=1), np.full(tried, NONE), np.arange(tried))
     if len(series.ranks) > 1:
         open_ = np.flatnonzero(~np.isin(np.arange(tried), shifted["name"]))
-        code, rank = np.repeat(open_, len(series.ranks)), np.tile(series.ranks, len(open_))
+        code = np.repeat(open_, len(series.ranks))
+        rank = np.tile(series.ranks, len(open_))
         alone = series.time[open_].reshape(len(code), len(series.steps))
         each = _shifted(series, alone, rank, code)
         shifted = {k: np.append(v, each[k]) for k, v in shifted.items()}
     change = shifted["after"] - shifted["before"]
     share = 100 * change / np.maximum(shifted["before"], 1e-9)
     kept = np.abs(share) >= min_pct
-    order = np.flatnonzero(kept)[np.argsort(-np.abs(change[kept]), kind="stable")]
+    order = np.flatnonzero(kept)[ordered(-np.abs(change[kept]))]
     facts = {"steps": len(series.steps), "tried": tried}
     return with_coverage(_table(series, shifted, share, order), **facts)
 
@@ -90,7 +92,7 @@ def _series(kernels: pa.Table, links: pa.Table, windows: pa.Table) -> _Series:
     names, code, lengths = _names(kernels)
     own_rank, own_where = _rank_and_step(kernels, links["step"])
     name = np.append(code, np.full(len(rank), len(names)))
-    span = numbers(windows["end_ns"]) - numbers(windows["start_ns"])
+    span = read_lengths(windows)
     step = row_of(common, np.concatenate([own_where, where]))
     used = (step != NONE) & (name >= 0)
     position = np.searchsorted(ranks, np.append(own_rank, rank))
@@ -108,10 +110,10 @@ def _series(kernels: pa.Table, links: pa.Table, windows: pa.Table) -> _Series:
 def _names(kernels: pa.Table) -> tuple[list[str], Ints, Ints]:
     """Names that take some time, the code of each activity (-1: another) and its length."""
     code, dictionary = codes_of(kernels["name"])
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    length = read_lengths(kernels)
     total = np.bincount(code[code >= 0], length[code >= 0], minlength=len(dictionary))
     kept = np.flatnonzero(total > _LEAST_SHARE * total.sum())
-    new = np.full(len(dictionary) + 1, NONE, np.int64)
+    new = fill_none(len(dictionary) + 1)
     new[kept] = np.arange(len(kept))
     return dictionary.take(pa.array(kept)).to_pylist(), new[code], length
 
@@ -129,7 +131,8 @@ def _shifted(series: _Series, time: Floats, rank: Ints, name: Ints) -> dict[str,
     falls, level = shared(shift.p, FALSE_ALARMS)
     rows = np.flatnonzero(falls)
     adjusted = shift.p[rows] * FALSE_ALARMS / level[rows]
-    before, after = shift.before[rows], shift.after[rows]
+    before = shift.before[rows]
+    after = shift.after[rows]
     rank = _carried(series, name[rows], rank[rows], shift.split[rows], before, after)
     return {
         "name": name[rows],
@@ -150,7 +153,8 @@ def _carried(
     """Name the one rank that a shift of the mean comes from, and put its own times there."""
     rank = rank.copy()
     for row in np.flatnonzero(rank == NONE).tolist():  # a few shifts
-        time, cut = series.time[name[row]], int(split[row])
+        time = series.time[name[row]]
+        cut = int(split[row])
         own = time[:, :cut].mean(axis=1), time[:, cut:].mean(axis=1)
         change = own[1] - own[0]
         most = int(np.argmax(np.abs(change)))

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import alphabetical, codes_of, number, numbers, text
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, take_or
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
@@ -125,7 +125,7 @@ def _split(
     group, groups = codes_of(collectives["group"])
     members, listed = codes_of(collectives["group_ranks"])
     kind, types = codes_of(collectives["type"])
-    group, members, kind = (np.append(codes, -1)[of] for codes in (group, members, kind))
+    group, members, kind = (take_or(codes, of) for codes in (group, members, kind))
     event = numbers(activities["event"])[row]
     step = numbers(windows["step"], -1)[window]
     rank = numbers(windows["rank"], -1)[window].astype(np.int64)

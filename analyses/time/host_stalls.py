@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, number, numbers, texts
 from htk.base.columns.groups import Groups, unpaired
-from htk.base.columns.types import Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, fill_none, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import INT32, INT64, TEXT, table
@@ -34,7 +35,8 @@ RETURNS = table(
 )
 
 _ITEM = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|nonzero)$")
-_OF_ITEM, _OF_COPY = 14, 15
+_OF_ITEM = 14
+_OF_COPY = 15
 _LABELS = CAUSES | {_OF_ITEM: ".item", _OF_COPY: "copy that blocks"}
 
 
@@ -64,12 +66,12 @@ def host_stalls(
     recorded = any(t.num_rows for t in (launches, cpu_ops, annotations, python_calls))
     shown, caused = _costs(Stalls.of(stalls), idle_causes)
     paths, labels = _paths(cpu_ops, op_links, np.unique(shown.op[shown.op >= 0]))
-    path = np.append(paths, -1)[shown.op]
+    path = take_or(paths, shown.op)
     cause = _cause(shown, cpu_ops)
     keys = np.stack([unpaired(shown.host)[0], cause, shown.name, path], axis=1)
     groups = Groups.by_keys(keys.astype(np.int64))
     idle, lasted = groups.sum(caused), groups.sum(shown.end - shown.start)
-    order = np.lexsort((-lasted, -idle))[: n or None]
+    order = ordered(-idle, -lasted)[: n or None]
     rank, cause, name, path = groups.keys[order].reshape(-1, 4).T
     table = pa.table(
         [
@@ -113,7 +115,7 @@ def _paths(cpu_ops: pa.Table, op_links: pa.Table, wanted: Ints) -> tuple[Ints, d
     parent = numbers(op_links["parent_row"], -1)
     depth = numbers(op_links["depth"]).astype(np.int64)
     codes, dictionary = codes_of(cpu_ops["name"])
-    path = np.full(cpu_ops.num_rows, -1, np.int64)
+    path = fill_none(cpu_ops.num_rows)
     rows = needed = wanted
     while len(rows):  # as often as operators are nested
         rows = np.unique(parent[rows])
@@ -123,7 +125,7 @@ def _paths(cpu_ops: pa.Table, op_links: pa.Table, wanted: Ints) -> tuple[Ints, d
     labels: dict[int, str] = {}
     for level in np.unique(depth[needed]).tolist():
         of_level = needed[depth[needed] == level]
-        above = np.append(path, -1)[parent[of_level]]
+        above = take_or(path, parent[of_level])
         groups = Groups.by_keys(np.stack([above, codes[of_level].astype(np.int64)], axis=1))
         first = len(labels)
         for k, (outer, name) in enumerate(groups.keys.tolist()):  # distinct chains

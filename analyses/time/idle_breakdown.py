@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, numbers, text, truths, valid
+from htk.base.columns.arrow import boolean, number, numbers, read_times, text, truths, valid
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NO_TIME, Ints
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -96,7 +97,10 @@ def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array
     window = Groups.by_keys(keys[:, :5])
     share = window.sum(idle)[window.group_ids] if len(window) else idle
     order = np.lexsort((-idle, *keys[:, :5].T[::-1]))
-    keys, idle, count, complete = keys[order], idle[order], count[order], complete[order]
+    keys = keys[order]
+    idle = idle[order]
+    count = count[order]
+    complete = complete[order]
     columns = [
         number(keys[:, 0], INT32, keys[:, 0] >= 0),
         number(keys[:, 1], INT32, keys[:, 1] >= 0),
@@ -129,9 +133,9 @@ def _like_hta(kernels: pa.Table) -> pa.Table:
     """Return the gaps between neighbours of a stream, which may be negative where they overlap."""
     rank = numbers(kernels["rank"], -1).astype(np.int64)
     stream = numbers(kernels["stream"], -1)
-    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    start, end = read_times(kernels)
     launch = numbers(kernels["launch_start_ns"], NO_TIME)
-    order = np.lexsort((start, stream, rank))
+    order = ordered(rank, stream, start)
     rank, stream, start, end, launch = (a[order] for a in (rank, stream, start, end, launch))
     after = np.append(False, (rank[1:] == rank[:-1]) & (stream[1:] == stream[:-1]))[: len(rank)]
     before = np.append(0, end[:-1])[: len(end)]

@@ -68,7 +68,9 @@ def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
     """Return the sums over ranks: of everything, or of each step."""
     keys = np.stack([numbers(who[name], -1) for name in ("cycle", "step")], axis=1)
     unique, step_of_row = np.unique(keys, axis=0, return_inverse=True)
-    cycles, steps, step_of_row = unique[:, 0], unique[:, 1], step_of_row.ravel()
+    cycles = unique[:, 0]
+    steps = unique[:, 1]
+    step_of_row = step_of_row.ravel()
     total = np.zeros((len(steps), len(_CLASSES)), np.int64)
     np.add.at(total, step_of_row, times)
     complete = np.ones(len(steps), bool)

@@ -5,7 +5,15 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, codes_of, matching, number, numbers, text, valid
+from htk.base.columns.arrow import (
+    boolean,
+    codes_of,
+    matching,
+    number,
+    read_times,
+    text,
+    valid,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.types import NONE, Ints
@@ -74,7 +82,7 @@ def phase_breakdown(
     groups = Groups.by_keys(_by_cycle(np.concatenate([gpu, host])))
     count = len(groups)
     of_gpu, of_host = groups.group_ids[: len(gpu)], groups.group_ids[len(gpu) :]
-    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    start, end = read_times(kernels)
     device_busy_ns = union_lengths(of_gpu, start, end, count)
     device_ns = np.bincount(of_gpu, end - start, minlength=count)[:count].astype(np.int64)
     many = np.bincount(of_gpu, minlength=count)[:count]

@@ -5,6 +5,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import boolean, number, numbers, truths, valid
 from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Line
@@ -82,12 +83,13 @@ def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
         "over_usual_ns": number(length - median, INT64, comparable),
     }
     table = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
-    return table.take(number(np.lexsort((device, who[:, 2], who[:, 1], who[:, 0])), INT64))
+    return table.take(number(ordered(who[:, 0], who[:, 1], who[:, 2], device), INT64))
 
 
 def _over_ranks(step: Ints, length: Ints, complete: Mask) -> tuple[Ints, Ints]:
     """Shortest and median of each row's cycle and step, over the ranks that recorded it whole."""
-    lowest, median = length.copy(), length.copy()
+    lowest = length.copy()
+    median = length.copy()
     rows = np.flatnonzero(complete)
     if len(rows):
         steps = Groups.by_keys(step[rows])

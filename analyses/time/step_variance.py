@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import boolean, codes_of, number, truths, valid
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -53,10 +54,12 @@ def step_variance(activities: pa.Table, step_windows: pa.Table) -> pa.Table:
     times = times_within(activities, filled)
     complete = truths(windows["complete"])
     reference = _median(times.total, complete)
-    exposed, idle = times.exposed("comm", "compute", "memory"), times.idle
+    exposed = times.exposed("comm", "compute", "memory")
+    idle = times.idle
     excess = _less(times.total, reference)
     parts = _kernels(filled, activities, reference)
-    wait, host = _less(exposed, reference), _less(idle, reference)
+    wait = _less(exposed, reference)
+    host = _less(idle, reference)
     overlap = excess - parts.speed - parts.work - wait - host
     median = np.full(len(excess), times.total[reference] if len(excess) else 0)
     columns = [windows[c] for c in ("rank", "device", "cycle", "step")] + [boolean(complete)]
@@ -75,7 +78,7 @@ def _reference(windows: pa.Table, row: int) -> dict[str, object]:
 def _median(length: Ints, complete: np.ndarray) -> int:
     """Return the row of median length among complete steps."""
     rows = np.flatnonzero(complete) if complete.any() else np.arange(len(length))
-    order = rows[np.argsort(length[rows], kind="stable")]
+    order = rows[ordered(length[rows])]
     return int(order[(len(order) - 1) // 2]) if len(order) else 0
 
 
@@ -96,9 +99,11 @@ def _kernels(filled: WindowedSpans, activities: pa.Table, reference: int) -> _Pa
     groups = Groups.by_keys(np.stack([filled.window[not_comm], name], axis=1))
     total = groups.sum((filled.end - filled.start)[not_comm])
     many = groups.count
-    window, code = groups.keys[:, 0], groups.keys[:, 1]
+    window = groups.keys[:, 0]
+    code = groups.keys[:, 1]
     codes = int(code.max(initial=0)) + 1
-    base_total, base_many = np.zeros(codes, np.int64), np.zeros(codes, np.int64)
+    base_total = np.zeros(codes, np.int64)
+    base_many = np.zeros(codes, np.int64)
     in_base = window == reference
     base_total[code[in_base]], base_many[code[in_base]] = total[in_base], many[in_base]
     both = base_many[code] > 0

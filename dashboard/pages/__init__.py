@@ -2,14 +2,13 @@
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from htk.analyses import ANALYSES
 from htk.answers.output.result import Result
 from htk.base.errors import UnknownAnalysis
+from htk.base.mappings import Facts
 from htk.dashboard.page import Page, Visit
 from htk.dashboard.url_state import shown
 
@@ -28,7 +27,7 @@ def needs_no_run(path: str) -> bool:
     return page is not None and not page.needs_run
 
 
-def answer(visit: Visit, name: str, options: Mapping[str, Any]) -> Result:
+def answer(visit: Visit, name: str, options: Facts) -> Result:
     """Return an analysis, or what a page answers by itself under options of its own."""
     if name in ANALYSES:
         return visit.ask(name, **options)

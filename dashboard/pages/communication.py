@@ -8,6 +8,7 @@ from dash import html
 from htk.answers.output.figure_colours import colour_of
 from htk.answers.output.figure_frame import framed
 from htk.base.columns.arrow import numbers
+from htk.base.columns.order import ordered
 from htk.base.core.humanize import format_bytes, pluralize
 from htk.dashboard import hang_panels, headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select
@@ -97,7 +98,7 @@ def _waits(visit: Visit) -> Any:
     begin = np.full(len(shown), np.iinfo(np.int64).max)
     np.minimum.at(begin, column, start)
     worst = np.sort(np.argsort(-np.nansum(cells, axis=0))[:_MOST_COLUMNS])
-    worst = worst[np.argsort(begin[worst], kind="stable")]
+    worst = worst[ordered(begin[worst])]
     kinds = dict(zip(numbers(table["match"], -1).tolist(), table["type"].to_pylist(), strict=True))
     texts = [f"{kinds[int(m)]} {m}" for m in shown[worst].tolist()]
     fig = plots.heat(

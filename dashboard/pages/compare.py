@@ -16,6 +16,7 @@ from htk.base.core.humanize import (
     parse_int_ranges,
 )
 from htk.base.errors import HtkError, UsageError
+from htk.base.mappings import Fields
 from htk.dashboard import headlines, plots, start
 from htk.dashboard.components import attributes, empty, plot, problem, section, select
 from htk.dashboard.grids import grid
@@ -92,7 +93,8 @@ def layout(visit: Visit) -> Any:
 
 def _picker(visit: Visit) -> list[Any]:
     """Return the choice of further runs, where there are any."""
-    own, chosen = visit.option("with", _SAME), _more(visit)
+    own = visit.option("with", _SAME)
+    chosen = _more(visit)
     others = [run for run in _others(visit) if run not in (_SAME, own, *chosen)]
     if own == _SAME or not (others or chosen):
         return []
@@ -189,7 +191,8 @@ def _only(ranks: str) -> dict[str, str]:
 
 def _sides(visit: Visit) -> tuple[Trace, Trace]:
     key = _key(visit.option("with", _SAME))
-    base, new = visit.option("base", ""), visit.option("new", "")
+    base = visit.option("base", "")
+    new = visit.option("new", "")
     other = visit.trace if key is None else visit.runs.narrowed(key, visit.view.selection)
     chosen = []
     for trace, ranks in ((visit.trace, base), (other, new)):
@@ -223,10 +226,12 @@ def _change(visit: Visit) -> tuple[str, str] | None:
     total = rows.pop("total", None)
     if total is None:
         return None
-    per, change = _per(result), total["diff_ns"]
+    per = _per(result)
+    change = total["diff_ns"]
     if not change:
         return f"Both take the same time, {per}", ""
-    length, word = format_duration(abs(round(change))), "longer" if change > 0 else "shorter"
+    length = format_duration(abs(round(change)))
+    word = "longer" if change > 0 else "shorter"
     share = "" if total["diff_pct"] is None else f" ({format_change(total['diff_pct'])})"
     first = f"The new one is {length} {word}{share}, {per}"
     if total["significant"] is False:
@@ -236,7 +241,7 @@ def _change(visit: Visit) -> tuple[str, str] | None:
     return first, ", ".join(words).capitalize()
 
 
-def _size(row: dict[str, Any]) -> float:
+def _size(row: Fields) -> float:
     return abs(float(row["diff_ns"]))
 
 

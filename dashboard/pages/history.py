@@ -11,6 +11,7 @@ from htk.answers.output.result import Result
 from htk.base.core.analysis import coverage_of
 from htk.base.core.humanize import format_duration, pluralize
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.dashboard.components import empty, plot, section, select, tile
 from htk.dashboard.grids import grid
 from htk.dashboard.history_plots import HEADINGS, over_runs
@@ -173,7 +174,7 @@ def _controls(shown: _Shown) -> Any:
     runs = [_label(run) for run in reversed(shown.own)]
     chosen = [shown.chosen(name) for name in ("base", "new")]
     base, new = ("" if run is None else _label(run) for run in chosen)
-    wide: dict[str, Any] = {"searchable": True, "clearable": True, "allowDeselect": True, "w": 230}
+    wide: Fields = {"searchable": True, "clearable": True, "allowDeselect": True, "w": 230}
     return html.Div(
         [
             select("series", shown.kinds, shown.kind, label="runs of one kind", w=380),
@@ -200,7 +201,8 @@ def _pictures(shown: _Shown) -> list[Any]:
 
 
 def _compared(shown: _Shown) -> Any:
-    base, new = shown.chosen("base"), shown.chosen("new")
+    base = shown.chosen("base")
+    new = shown.chosen("new")
     if base is None or new is None:
         text = "Click two runs, in a picture or in the table, to see what differs between them."
         return section("Two runs", empty(text))
@@ -266,7 +268,8 @@ def _register(app: Dash, runs: Runs) -> None:
         run = _clicked(shown, ctx.triggered_id, value)
         if run is None:
             return no_update
-        base, new = shown.chosen("base"), shown.chosen("new")
+        base = shown.chosen("base")
+        new = shown.chosen("new")
         pair = (
             [run, None]
             if base is None or new is not None

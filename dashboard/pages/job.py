@@ -5,6 +5,7 @@ from typing import Any
 from dash import html
 
 from htk.base.core.humanize import format_duration
+from htk.base.mappings import Fields
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, tile
 from htk.dashboard.grids import answered, grid
@@ -54,7 +55,7 @@ def _tiles(visit: Visit) -> Any:
     return html.Div([*lead, tiles])
 
 
-def _slowdown(visit: Visit) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _slowdown(visit: Visit) -> tuple[Fields, Fields | None]:
     """Return how much slower the job is, and the likely cause, where one is."""
     job = visit.ask("straggler_slowdown").table.slice(0, 1).to_pylist()[0]
     causes = visit.ask("straggler_causes").to_pylist()

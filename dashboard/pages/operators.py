@@ -4,6 +4,7 @@ from typing import Any
 
 from dash import html
 
+from htk.base.mappings import Fields
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, plot, section, select
 from htk.dashboard.grids import answered, grid
@@ -44,7 +45,8 @@ def _tree(visit: Visit) -> Any:
     value = _VALUES.get(words, "device_total_ns")
     rows = _whole(result.to_pylist(), value)
     if not rows and value == "device_total_ns":
-        value, words = "cpu_total_ns", "CPU time (no GPU time was recorded)"
+        value = "cpu_total_ns"
+        words = "CPU time (no GPU time was recorded)"
         rows = _whole(result.to_pylist(), value)
     heading = f"Call tree by {words}"
     if not rows:
@@ -56,9 +58,9 @@ def _tree(visit: Visit) -> Any:
     )
 
 
-def _whole(rows: list[dict[str, Any]], value: str) -> list[dict[str, Any]]:
+def _whole(rows: list[Fields], value: str) -> list[Fields]:
     """Return the rows with time whose callers are there too; no callee longer than its caller."""
-    kept: dict[int, dict[str, Any]] = {}
+    kept: dict[int, Fields] = {}
     left: dict[int | None, int] = {}
     for row in rows:  # callers stand before callees
         parent = row["parent"]

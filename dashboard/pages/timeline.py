@@ -4,6 +4,7 @@ from typing import Any
 
 from dash import html
 
+from htk.base.mappings import Fields
 from htk.dashboard import headlines
 from htk.dashboard.page import Page, Visit
 
@@ -12,7 +13,7 @@ _QUESTION = "What ran when?"
 
 def layout(visit: Visit) -> Any:
     chosen = visit.view.selection
-    facts: dict[str, Any] = {
+    facts: Fields = {
         "data-query": visit.view.search() or "?",
         "data-from": "" if chosen.from_ns is None else str(chosen.from_ns),
         "data-to": "" if chosen.to_ns is None else str(chosen.to_ns),

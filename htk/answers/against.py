@@ -75,7 +75,8 @@ def _table(rows: list[dict[str, float]], steps: float, window: int, schema: pa.S
 
 
 def _evidence(row: dict[str, float]) -> str:
-    was, now = row["base_ns"], row["new_ns"]
+    was = row["base_ns"]
+    now = row["new_ns"]
     ratio = f" ({now / was:.2f}x)" if was else ""
     calls = f"{row['base_count']:.0f} → {row['new_count']:.0f} calls"
     return (

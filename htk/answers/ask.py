@@ -1,6 +1,5 @@
 """Answer one question about a trace, with the coverage the answer rests on."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from htk.answers.output.result import Result
 from htk.answers.table import TablesOf, table_of_answer, tables_read
 from htk.base.core.analysis import coverage_of
 from htk.base.errors import MissingTable
+from htk.base.mappings import Facts
 from htk.base.spread.workplace import Errand, answering
 from htk.traces.trace.coverage import coverage
 from htk.traces.trace.trace import Trace
@@ -35,7 +35,7 @@ def ask(trace: Trace, name: str, **options: Any) -> Result:
     trace.check_selection()
     if options.get("per") == "step" and not trace.has_steps:
         raise trace.with_recipe(MissingTable("no steps were recorded", "step_windows"))
-    gpu: Mapping[str, Any] | None = None
+    gpu: Facts | None = None
 
     def answer() -> pa.Table:
         nonlocal gpu

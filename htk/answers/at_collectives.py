@@ -9,7 +9,7 @@ round to round; a machine that has not made one makes it again.
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate, pairwise
@@ -24,6 +24,7 @@ from htk.base.columns.types import Ints
 from htk.base.io.sealed_object import KEY_BYTES, keep, kept
 from htk.base.io.store import Store
 from htk.base.io.temporary import temporary_folder, temporary_name
+from htk.base.mappings import NamedTables
 from htk.base.spread.mapper import every_result
 from htk.base.spread.memory import release
 from htk.quantities.graph.build import READS, refuse_other_clocks, steps_at_hand
@@ -84,7 +85,7 @@ class _Ranks:
 
     trace: Trace
     match: pa.Array  # of each of their collectives
-    windows: Mapping[str, pa.Table]
+    windows: NamedTables
 
     @contextmanager
     def tables(self) -> Iterator[dict[str, pa.Table]]:
@@ -100,9 +101,7 @@ class _Ranks:
             release()
 
 
-def _with_matches(
-    trace: Trace, parts: Sequence[Trace], windows: Mapping[str, pa.Table]
-) -> list[_Ranks]:
+def _with_matches(trace: Trace, parts: Sequence[Trace], windows: NamedTables) -> list[_Ranks]:
     match = trace.tables["collective_matches"]["match"]
     calls = [sum(file.table("collectives").num_rows for file in part.files) for part in parts]
     bounds = pairwise([0, *accumulate(calls)])

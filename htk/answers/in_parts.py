@@ -8,7 +8,6 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from htk.answers.table import table_of_answer, tables_read
 from htk.base.core.analysis import COVERAGE, Analysis, coverage_of
 from htk.base.core.spread import AtCollectives, ByKey, ByRank
 from htk.base.errors import MissingTable
+from htk.base.mappings import Facts
 from htk.base.spread.mapper import every_result
 from htk.base.spread.memory import release
 from htk.quantities.derived.registry import base_tables
@@ -35,7 +35,7 @@ class InParts:
     """An answer put together, and the coverage of its GPU work where it speaks of that."""
 
     table: pa.Table
-    gpu: Mapping[str, Any] | None
+    gpu: Facts | None
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _Job:
     """What a worker does with some ranks."""
 
     name: str
-    options: Mapping[str, Any]
+    options: Facts
 
     def __call__(self, part: Trace) -> "_Part":
         chosen = find(self.name)
@@ -66,7 +66,7 @@ class _Part:
     counts: Mapping[str, int] | None
 
 
-def in_parts(trace: Trace, chosen: Analysis[...], options: Mapping[str, Any]) -> InParts | None:
+def in_parts(trace: Trace, chosen: Analysis[...], options: Facts) -> InParts | None:
     """Return the answer, made of some ranks at a time; None where it has to be made whole, or is
     small enough for that."""
     spread = chosen.spread(options)
@@ -97,7 +97,7 @@ def in_parts(trace: Trace, chosen: Analysis[...], options: Mapping[str, Any]) ->
     return InParts(_joined(tables, facts), gpu)
 
 
-def _joined(tables: Sequence[pa.Table], facts: Mapping[str, Any]) -> pa.Table:
+def _joined(tables: Sequence[pa.Table], facts: Facts) -> pa.Table:
     """Return the rows one after the other, each text with one code."""
     joined = pa.concat_tables(tables).unify_dictionaries()
     return joined.replace_schema_metadata({COVERAGE: json.dumps(facts).encode()})
@@ -129,7 +129,8 @@ def _batches(trace: Trace, chosen: Analysis[...]) -> Iterator[Trace]:
     for files, size in zip(ranks, sizes, strict=True):
         if batch and filled + size > limit:
             yield trace.part(batch)
-            batch, filled = [], 0
+            batch = []
+            filled = 0
         batch += files
         filled += size
     yield trace.part(batch)

@@ -6,12 +6,12 @@ few tables for each recording. What they are kept under follows from the files' 
 code between tables and answers.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import pyarrow as pa
 
 from htk.base.core.analysis import Analysis
+from htk.base.mappings import Facts
 from htk.traces.trace.selection import EVERYTHING
 from htk.traces.trace.trace import Trace
 
@@ -19,7 +19,7 @@ _OWN = "htk."  # of a plug-in the code is not known
 
 
 def kept_answer(
-    trace: Trace, chosen: Analysis[...], options: Mapping[str, Any], make: Callable[[], pa.Table]
+    trace: Trace, chosen: Analysis[...], options: Facts, make: Callable[[], pa.Table]
 ) -> pa.Table:
     """Return the answer as it was kept, else as it is made, which is kept."""
     joined = trace.joined

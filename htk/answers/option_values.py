@@ -4,18 +4,19 @@ import math
 import operator
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
 from htk.base.core.analysis import Analysis, Option
 from htk.base.core.humanize import shorten
 from htk.base.errors import UsageError
+from htk.base.mappings import Facts, Fields
 
 _MOST = 2**53  # beyond, neither floats nor JavaScript count each
 
 
-def checked_options(analysis: Analysis[...], options: Mapping[str, Any]) -> dict[str, Any]:
+def checked_options(analysis: Analysis[...], options: Facts) -> Fields:
     """Return options with values of their types; UsageError names the one that is wrong."""
     for unknown in sorted(set(options) - set(analysis.options)):
         near = nearest_word(unknown, analysis.options)
@@ -28,7 +29,8 @@ def checked_options(analysis: Analysis[...], options: Mapping[str, Any]) -> dict
 
 
 def _checked(option: Option, kind: Any, value: Any) -> Any:
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    inner = typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in inner:
             return None

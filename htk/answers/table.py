@@ -1,6 +1,5 @@
 """An analysis's table from the tables of a trace, and which tables those are."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from htk.analyses import find
 from htk.base.core.analysis import Analysis
 from htk.base.core.spread import ByKey
 from htk.base.errors import MissingTable
+from htk.base.mappings import Facts
 from htk.base.schema import DERIVED, INT32, TABLES
 from htk.quantities.derived.cut_header import RECORDED
 from htk.traces.trace.joined import are_small
@@ -33,7 +33,7 @@ class TablesOf:
 
 
 def table_of_answer(
-    trace: Trace, chosen: Analysis[...], options: Mapping[str, Any], *, in_part: bool = False
+    trace: Trace, chosen: Analysis[...], options: Facts, *, in_part: bool = False
 ) -> pa.Table:
     """Return an analysis's answer; `in_part`: of some ranks, not finished if by key."""
     for name in chosen.needs:

@@ -114,7 +114,8 @@ def kernels_with_annotations(
         return None
     gpu = frames.of(rank).copy()
     innermost = np.full(len(gpu), -1, object)
-    start, end = gpu["start_ns"].to_numpy(), gpu["end_ns"].to_numpy()
+    start = gpu["start_ns"].to_numpy()
+    end = gpu["end_ns"].to_numpy()
     where = gpu[["pid", "tid"]].to_numpy()
     for row in ranges.sort_values("dur", ascending=False).itertuples():  # few, the innermost last
         inside = (start < row.end_ns) & (end > row.start_ns)
@@ -133,7 +134,8 @@ def idle(
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Gaps of each stream: the host was late, kernels followed closely, or something else."""
     gpu = frames.of(rank)
-    rows, described = [], []
+    rows = []
+    described = []
     for stream in list(streams) if streams else gpu["stream"].unique().tolist():
         on_stream = gpu[gpu["stream"] == stream]
         gap = on_stream["ts"] - (on_stream["ts"] + on_stream["dur"]).cummax().shift(1)

@@ -76,7 +76,8 @@ def _step_around(frames: Frames, rank: int, frame: pd.DataFrame) -> np.ndarray:
 def _partners(file: TraceFile, frame: pd.DataFrame) -> np.ndarray:
     """Return the other end of each launch: -1 without a correlation, 0 without a partner."""
     partners = pd.Series(np.where(frame["correlation"] > 0, 0, -1), frame.index)
-    kernels, links = file.table("kernels"), file.table("kernel_links")
+    kernels = file.table("kernels")
+    links = file.table("kernel_links")
     launched = links["launch_row"].is_valid()
     gpu = numbers(kernels["event"].filter(launched)) - file.first_event
     calls = file.table("launches")["event"].take(

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, truths, valid
+from htk.base.columns.arrow import numbers, read_lengths, read_times, truths, valid
 from htk.base.columns.intervals import Spans, union
 from htk.base.core.extras import require
 from htk.base.errors import UnknownRank
@@ -53,7 +53,8 @@ class Frames:
     def gpu(self) -> dict[int, pd.DataFrame]:
         """Kernels, copies and sets of each rank, by start."""
         tables = self.trace.tables
-        kernels, links = tables["kernels"], tables["kernel_links"]
+        kernels = tables["kernels"]
+        links = tables["kernel_links"]
         rows = kernels.append_column("row", pa.array(np.arange(kernels.num_rows)))
         if self.include_last_step:
             kept = rows.filter(kernels["stream"].is_valid())
@@ -72,12 +73,10 @@ class Frames:
 
     def _frame(self, kept: pa.Table, rank: int) -> pd.DataFrame:
         activities = kept.filter(pa.array(numbers(kept["rank"], -1) == rank)).sort_by("start_ns")
-        start, end = numbers(activities["start_ns"]), numbers(activities["end_ns"])
+        start, end = read_times(activities)
         launched = valid(activities["launch_start_ns"])
-        launch, called = (
-            numbers(activities["launch_start_ns"]),
-            numbers(activities["launch_end_ns"]),
-        )
+        launch = numbers(activities["launch_start_ns"])
+        called = numbers(activities["launch_end_ns"])
         frame = pd.DataFrame(
             {
                 "index": numbers(activities["event"]),
@@ -116,7 +115,7 @@ class Frames:
                 "name": pd.Series(rows["name"].to_pylist(), dtype=object),
                 "step": numbers(rows["step"], -1),
                 "ts": self.microseconds(numbers(rows["start_ns"])),
-                "dur": (numbers(rows["end_ns"]) - numbers(rows["start_ns"])) / 1000,
+                "dur": read_lengths(rows) / 1000,
                 "pid": numbers(rows["device"], -1),
                 "tid": numbers(rows["stream"], -1),
                 "start_ns": numbers(rows["start_ns"]),

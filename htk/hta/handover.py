@@ -43,6 +43,8 @@ def hta_trace(frames: Frames) -> Any:
     files = frames.trace.selected_files
     trace.trace_path = ""
     trace.trace_files = {file.rank or 0: file.file for file in files}
-    trace.symbol_table, trace.meta_data = symbols, {}
-    trace.min_ts, trace.is_parsed = 0, True
+    trace.symbol_table = symbols
+    trace.meta_data = {}
+    trace.min_ts = 0
+    trace.is_parsed = True
     return trace

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from htk.answers.export.rewrite import write
-from htk.base.columns.arrow import matching, numbers
+from htk.base.columns.arrow import matching, numbers, read_lengths
 from htk.base.errors import MissingTable, UsageError
 from htk.base.io.sources import resolve
 from htk.hta.frames import Frames
@@ -48,7 +48,8 @@ class Operators:
 
     def __init__(self, frames: Frames) -> None:
         self._tables = frames.trace.tables
-        ops, links = self._tables["cpu_ops"], self._tables["op_links"]
+        ops = self._tables["cpu_ops"]
+        links = self._tables["op_links"]
         self.names = ops["name"]
         self.start = numbers(ops["start_ns"])
         self.time = numbers(ops["end_ns"]) - self.start
@@ -68,7 +69,8 @@ class Operators:
     def above(self, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Return the innermost wanted operator at or above each (-1: none)."""
         above = rows.copy()
-        wanted, parent = np.append(wanted, False), np.append(self.parent, -1)
+        wanted = np.append(wanted, False)
+        parent = np.append(self.parent, -1)
         while len(climb := np.flatnonzero((above >= 0) & ~wanted[above])):
             above[climb] = parent[above[climb]]  # a level of the call tree at a time
         return above
@@ -143,7 +145,8 @@ def _mark(
 
 def aten_delays(frames: Frames, rank: int, sort_by: Sequence[str]) -> pd.DataFrame:
     """Return the kernels of each ATen operator's calls, and the delays to the first of them."""
-    gpu, ops = frames.of(rank), Operators(frames)
+    gpu = frames.of(rank)
+    ops = Operators(frames)
     gpu = gpu[gpu["launch_ts"].notna()].sort_values("launch_ts", kind="stable")
     row = ops.above(gpu["op_row"].to_numpy(), ops.aten)
     gpu, row = gpu[row >= 0], row[row >= 0]
@@ -215,7 +218,7 @@ def counters(frames: Frames, rank: int) -> pd.DataFrame | None:
             "name": rows["name"].to_pylist(),
             "cat": rows["category"].to_pylist(),
             "ts": frames.microseconds(numbers(rows["start_ns"])),
-            "dur": (numbers(rows["end_ns"]) - numbers(rows["start_ns"])) / 1000,
+            "dur": read_lengths(rows) / 1000,
         }
     )
     values = pd.DataFrame([json.loads(text or "{}") for text in rows["arguments"].to_pylist()])

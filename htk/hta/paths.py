@@ -1,7 +1,7 @@
 """HTA's critical path, from htk's execution graph: of one GPU step, as recorded."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ import pandas as pd
 import pyarrow as pa
 
 from htk.answers.export.overlay import write_overlays
-from htk.base.columns.arrow import matching, numbers, truths
+from htk.base.columns.arrow import matching, numbers, read_times, truths
 from htk.base.columns.intervals import covered, union
 from htk.base.errors import HtkError
+from htk.base.mappings import NamedTables
 from htk.hta.frames import Frames
 from htk.quantities.graph.critical_path import path_events
 
@@ -106,12 +107,11 @@ def critical_path(
     return CriticalPath(rank, step, path, names, loading), True
 
 
-def _in_ranges(
-    path: pa.Table, tables: Mapping[str, pa.Table], patterns: Sequence[str]
-) -> np.ndarray:
+def _in_ranges(path: pa.Table, tables: NamedTables, patterns: Sequence[str]) -> np.ndarray:
     """Return which pieces lie at least half in operators or ranges of the CPU with such names."""
-    start, end = numbers(path["start_ns"]), numbers(path["end_ns"])
-    starts, ends = [], []
+    start, end = read_times(path)
+    starts = []
+    ends = []
     for name in ("cpu_ops", "annotations") if patterns else ():
         table = tables[name]
         named = matching(table["name"], lambda text: any(re.search(p, text) for p in patterns))

@@ -100,7 +100,8 @@ class TraceDiff:
         use_short_name: bool = False,
     ) -> pd.DataFrame:
         """Return counts and durations of both traces by name, and what changed."""
-        first, second = _labeled(control, "Control"), _labeled(test, "Test")
+        first = _labeled(control, "Control")
+        second = _labeled(test, "Test")
         after = second.label if second.label != first.label else f"{second.label}_test"
         by = "short_name" if use_short_name else "name"
         columns: dict[str, pd.Series] = {}

@@ -44,7 +44,9 @@ class _Base:
     """The event at a step's start, and when it was."""
 
     def __init__(self, event: Any, before: "_Base | None", ns: int | None) -> None:
-        self.event, self._before, self._ns = event, before, ns
+        self.event = event
+        self._before = before
+        self._ns = ns
 
     def ns(self) -> int | None:
         if self._ns is None and self._before is not None and self.event.query():

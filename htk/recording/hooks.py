@@ -47,22 +47,27 @@ class _Passes:
         require("torch", "a recording")
         import torch
 
-        self._log, self._model, self._torch = log, model, torch
-        self._step, self._batch = -1, -1
+        self._log = log
+        self._model = model
+        self._torch = torch
+        self._step = -1
+        self._batch = -1
         self._began: Any = None
 
     def forward_begins(self, *_: Any) -> None:
         if not self._torch.is_grad_enabled():  # an evaluation is no part of a step
             return
         if self._step != self._log.steps:
-            self._step, self._batch = self._log.steps, -1
+            self._step = self._log.steps
+            self._batch = -1
         self._batch += 1
         self._began = self._log.clock.mark()
 
     def forward_ends(self, module: Any, inputs: Any, output: Any) -> None:
         if self._began is None:
             return
-        log, batch = self._log, self._batch
+        log = self._log
+        batch = self._batch
         log.add("forward_compute", self._began, log.clock.mark(), batch, None)
         self._began = None
         first = next((t for t in _tensors(output) if t.requires_grad), None)
@@ -76,7 +81,8 @@ class _Passes:
         that is queued from the end of the backward comes after that: between them the reductions
         were exposed.
         """
-        log, queue = self._log, self._torch.autograd.Variable._execution_engine.queue_callback
+        log = self._log
+        queue = self._torch.autograd.Variable._execution_engine.queue_callback
         began = log.clock.mark()
 
         def ended() -> None:
@@ -111,7 +117,8 @@ class LoggingTimers:
     """Megatron's timers; those of operations log what they time."""
 
     def __init__(self, timers: Any, log: Log) -> None:
-        self._timers, self._log = timers, log
+        self._timers = timers
+        self._log = log
         self._wrapped: dict[str, _Timer] = {}
         self.count: Counter[str] = Counter()
         self.step = -1
@@ -135,7 +142,9 @@ class _Timer:
 
     def __init__(self, timers: LoggingTimers, log: Log, type_: str) -> None:
         self.timer: Any = None
-        self._timers, self._log, self._type = timers, log, type_
+        self._timers = timers
+        self._log = log
+        self._type = type_
         self._began: Any = None
 
     def start(self, *args: Any, **options: Any) -> None:
@@ -150,7 +159,8 @@ class _Timer:
         self.timer.stop(*args, **options)
 
     def _place(self) -> tuple[int | None, int | None]:
-        timers, log = self._timers, self._log
+        timers = self._timers
+        log = self._log
         if timers.step != log.steps:
             timers.step = log.steps
             timers.count.clear()

@@ -17,7 +17,8 @@ class TransformersCapture(TrainerCallback):
     """
 
     def __init__(self, folder: str | Path, **options: Any) -> None:
-        self._folder, self._options = folder, options
+        self._folder = folder
+        self._options = options
         self._opened = ExitStack()
         self.recording: Any = None
 

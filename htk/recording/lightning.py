@@ -13,8 +13,10 @@ class LightningCapture(Callback):
     """Record optimizer steps of `Trainer.fit`; options are those of `htk.capture`."""
 
     def __init__(self, folder: str | Path, **options: Any) -> None:
-        self._folder, self._options = folder, options
-        self._opened, self._step = ExitStack(), 0
+        self._folder = folder
+        self._options = options
+        self._opened = ExitStack()
+        self._step = 0
         self.recording: Any = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -75,7 +75,10 @@ class Operation:
     def __init__(
         self, log: "OperationLog", type_: str, micro_batch: int | None, chunk: int | None
     ) -> None:
-        self._log, self._type, self._micro_batch, self._chunk = log, type_, micro_batch, chunk
+        self._log = log
+        self._type = type_
+        self._micro_batch = micro_batch
+        self._chunk = chunk
 
     def __enter__(self) -> None:
         self._began = self._log.clock.mark()
@@ -99,12 +102,15 @@ class OperationLog:
         keep: int = 16,
         first_step: int = 0,
     ) -> None:
-        self.folder, self.worker, self.clock = folder, worker, clock
+        self.folder = folder
+        self.worker = worker
+        self.clock = clock
         self.steps = first_step
         self.recorded = worker.tp_rank == 0  # ranks that share each layer run in step
         self.paths: list[Path] = []
         self.dropped = 0
-        self._rotate_bytes, self._keep = rotate_mib << 20, keep
+        self._rotate_bytes = rotate_mib << 20
+        self._keep = keep
         self._pending: deque[tuple[Any, ...]] = deque()
         self._flushed = time.perf_counter_ns()
         self._file: BinaryIO | None = None
@@ -180,10 +186,13 @@ class OperationLog:
         return LoggingTimers(timers, self) if self.recorded else timers
 
     def _lines(self) -> list[str]:
-        pending, when, lines = self._pending, self.clock.when, []
+        pending = self._pending
+        when = self.clock.when
+        lines = []
         while pending:  # a few hundred rows a step: about a microsecond each
             type_, began, ended, micro_batch, chunk, step = pending[0]
-            start, end = when(began), when(ended)
+            start = when(began)
+            end = when(ended)
             if start is None or end is None:
                 break
             pending.popleft()

@@ -78,7 +78,8 @@ class TriggeredRecording(Recording):
     def end(self) -> None:
         """Stop the profiler, and write the file if that has not been done."""
         if self._profiler is not None:
-            profiler, self._profiler = self._profiler, None
+            profiler = self._profiler
+            self._profiler = None
             profiler.stop()
 
     def _start_if(self, reason: str | None) -> None:

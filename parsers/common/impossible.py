@@ -4,25 +4,34 @@ Where the truth can be told it is mended (what is recorded twice, a clock that r
 activity that lasts over those which follow on its stream); else it is kept and named.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, with_column
+from htk.base.columns.arrow import (
+    codes_of,
+    matching,
+    number,
+    numbers,
+    read_lengths,
+    read_times,
+    with_column,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads, running_max
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.humanize import format_duration
+from htk.base.mappings import NamedTables
 from htk.base.schema import INT64
 
 _FAR_NS = 60_000_000_000
 _TICK_NS = 1000  # stamps of whole microseconds may overlap by one
 _FEWEST, _CLOCK_PCT = 3, 2  # activities, and of the launched ones, are early if the clock is wrong
 # Bytes in a ns, far above what any link to a host and any memory reached when this was written.
-_HOST_RATE, _MEMORY_RATE = 1000, 20_000
+_HOST_RATE = 1000
+_MEMORY_RATE = 20_000
 
 
 class Impossible(NamedTuple):
@@ -35,7 +44,7 @@ class Impossible(NamedTuple):
 
 
 def mend_impossible(
-    tables: Mapping[str, pa.Table],
+    tables: NamedTables,
 ) -> tuple[dict[str, pa.Table], list[Impossible]]:
     """Return the tables of a recording without what cannot be, and what was found."""
     mended = dict(tables)
@@ -63,7 +72,8 @@ def _stream_order(kernels: pa.Table) -> tuple[Ints, Mask]:
     Activities of one graph run beside each other, whatever their stream; what has no length
     stands anywhere.
     """
-    graph, stream = numbers(kernels["graph_id"]), numbers(kernels["stream"], NONE)
+    graph = numbers(kernels["graph_id"])
+    stream = numbers(kernels["stream"], NONE)
     has_length = numbers(kernels["end_ns"]) > numbers(kernels["start_ns"])
     rows = np.flatnonzero((graph <= 0) & (stream >= 0) & has_length)
     names = ("device", "context", "stream", "start_ns", "end_ns", "correlation")
@@ -123,7 +133,7 @@ class _Launches(NamedTuple):
     first_ns: Ints  # when the first of its calls begins
 
     @classmethod
-    def of(cls, tables: Mapping[str, pa.Table]) -> "_Launches | None":
+    def of(cls, tables: NamedTables) -> "_Launches | None":
         launches = tables.get("launches")
         if launches is None or not launches.num_rows:
             return None
@@ -205,7 +215,7 @@ def _cut_overruns(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     order, first = _stream_order(kernels)
     if not len(order):
         return
-    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    start, end = read_times(kernels)
     # The earliest end of what follows: a running minimum from the stream's end.
     last = np.append(first[1:], True)[::-1]
     earliest = -running_max(last, -end[order][::-1])[::-1]
@@ -214,7 +224,8 @@ def _cut_overruns(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     overlong = np.flatnonzero(follows & (end[order] > next_end + _TICK_NS))
     if not len(overlong):
         return
-    rows, following = order[overlong], order[overlong + 1]
+    rows = order[overlong]
+    following = order[overlong + 1]
     cut = end.copy()
     cut[rows] = np.maximum(start[rows], start[following])
     over = format_duration(int((end - cut).sum()))
@@ -225,7 +236,7 @@ def _cut_overruns(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
 
 def _name_fast_copies(kernels: pa.Table, seen: list[Impossible]) -> None:
     size = numbers(kernels["size_bytes"])
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"]) + _TICK_NS
+    length = read_lengths(kernels) + _TICK_NS
     with_host = matching(kernels["name"], lambda name: "HtoD" in name or "DtoH" in name)
     rate = np.where(with_host, _HOST_RATE, _MEMORY_RATE)
     fast = np.flatnonzero(size > rate * length)

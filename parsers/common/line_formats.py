@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Facts, Fields
 from htk.parsers.common.log_lines import LONGEST_LOG_LINE, LogLine, read_lines, without_prefixes
 from htk.parsers.common.log_records import Issues, RowBuffer, compact_json, table_of
 
@@ -31,8 +32,8 @@ UNKNOWN = "unknown"
 class LogPart:
     """What one format's lines hold."""
 
-    tables: Mapping[str, list[dict[str, Any]] | RowBuffer]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, list[Fields] | RowBuffer]
+    facts: Facts = field(default_factory=dict)
 
 
 class LineReader(Protocol):
@@ -148,7 +149,7 @@ def _ask(readers: Mapping[str, LineReader], line: LogLine) -> tuple[str | None, 
 
 def _tables(
     parts: Mapping[str, LogPart], counts: Counter[tuple[str | None, str]], issues: Issues
-) -> dict[str, Any]:
+) -> Fields:
     lines = [
         {"source": name, "reading": reading, "lines": count}
         for (name, reading), count in counts.items()

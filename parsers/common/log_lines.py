@@ -104,7 +104,10 @@ def _byte_lines(
 
     A progress bar begins its line anew: each is a line, unless it is empty.
     """
-    offset, size, begin, may_be_blank = 0, 0, b"", True
+    offset = 0
+    size = 0
+    begin = b""
+    may_be_blank = True
     while block := stream.read(_BLOCK):
         report_progress(progress, stream)
         start = 0
@@ -114,7 +117,10 @@ def _byte_lines(
             ends = end[0] != b"\r"
             if size or (ends and may_be_blank):
                 yield offset, begin, size
-            offset, size, begin, may_be_blank = offset + size + len(end[0]), 0, b"", ends
+            offset = offset + size + len(end[0])
+            size = 0
+            begin = b""
+            may_be_blank = ends
             start = end.end()
         begin += block[start : start + longest - len(begin)]
         size += len(block) - start
@@ -162,15 +168,21 @@ def unprefixed(offset: int, text: str, hint: YearHint | None = None) -> LogLine:
     """Take off what launchers, containers and schedulers put before a line."""
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
-    origin, rank, begin, stamp = "", None, 0, ""
+    origin = ""
+    rank = None
+    begin = 0
+    stamp = ""
     for _ in range(_MOST_PREFIXES):
         if match := _TIME.match(text, begin):
-            begin, stamp = match.end(), match[0]
+            begin = match.end()
+            stamp = match[0]
         elif match := _RANKED.match(text, begin):
             rank = int(next(group for group in match.groups() if group))
-            origin, begin = origin + ("" if match[2] else match[0].rstrip()), match.end()
+            origin = origin + ("" if match[2] else match[0].rstrip())
+            begin = match.end()
         elif match := _TAGGED.match(text, begin):
-            origin, begin = origin + match[0].rstrip(), match.end()
+            origin = origin + match[0].rstrip()
+            begin = match.end()
         else:
             break
     if match := STAMP.match(text, begin):  # the program's own is nearer than a collector's

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from htk.base.columns.arrow import texts, without
 from htk.base.core.parser import Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import Stream, open_stream
+from htk.base.mappings import Facts, Fields
 from htk.base.schema import PARSE_ISSUES, TABLES, TEXT
 
 _BLOCK = 1 << 20
@@ -48,7 +49,7 @@ class Issues:
         return pa.Table.from_pylist(rows, schema=schema)
 
 
-def table_of(name: str, rows: Sequence[Mapping[str, Any]], *, of_one_rank: bool) -> pa.Table:
+def table_of(name: str, rows: Sequence[Facts], *, of_one_rank: bool) -> pa.Table:
     """Return rows as a table of the vocabulary; `of_one_rank`: all of the file's, so no `rank`.
 
     The file is known to whoever opened it.
@@ -70,22 +71,22 @@ class RowBuffer:
     def __init__(self, name: str) -> None:
         self._name = name
         self._columns: list[pa.Table] = []
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Fields] = []
 
-    def append(self, row: dict[str, Any]) -> None:
+    def append(self, row: Fields) -> None:
         self._rows.append(row)
         if len(self._rows) >= 2 * _LATEST_ROWS:
             self._columns.append(self._table(self._rows[:_LATEST_ROWS]))
             del self._rows[:_LATEST_ROWS]
 
-    def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
+    def _table(self, rows: list[Fields]) -> pa.Table:
         return table_of(self._name, rows, of_one_rank=False)
 
     def table(self) -> pa.Table:
         return pa.concat_tables([*self._columns, self._table(self._rows)])
 
 
-def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+def _table(rows: Sequence[Facts], schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         values = [row.get(field.name) for row in rows]
@@ -93,7 +94,7 @@ def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _fitting(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
+def _fitting(row: Facts, schema: pa.Schema) -> Fields:
     """Return the values of a row that their columns can hold."""
     return {f.name: row[f.name] for f in schema if f.name in row and _fits(row[f.name], f.type)}
 
@@ -145,11 +146,11 @@ def refuse_costly_json(name: str, data: bytes) -> None:
         )
 
 
-def salvaged_json(text: str, listed: str, others: Sequence[str]) -> dict[str, Any]:
+def salvaged_json(text: str, listed: str, others: Sequence[str]) -> Fields:
     """Return the complete objects of one list in truncated JSON (a member, or the whole document),
     and other members."""
     decoder = json.JSONDecoder(strict=False)
-    salvaged: dict[str, Any] = {listed: []}
+    salvaged: Fields = {listed: []}
     for key in others:
         match = re.search(rf'"{key}"\s*:\s*', text)
         value, _ = _next_value(decoder, text, match.end()) if match else (None, -1)

@@ -51,7 +51,8 @@ def time_ns(text: str, hint: YearHint | None = None) -> int | None:
     match = STAMP.match(text)
     if match is None:
         return None
-    month, day = int(match[2]), int(match[3])
+    month = int(match[2])
+    day = int(match[3])
     year = int(match[1]) if match[1] else hint.year_of(month, day) if hint else None
     if year is None:
         return None

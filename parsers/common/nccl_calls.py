@@ -1,13 +1,12 @@
 """What an NCCL call moves and between whom, from the arguments that it was given."""
 
-from typing import Any
-
+from htk.base.mappings import Fields
 from htk.base.names.collectives import NCCL_DTYPES, dtype_bytes
 
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
-def ends(kind: str, rank: int | None) -> dict[str, Any]:
+def ends(kind: str, rank: int | None) -> Fields:
     """Return what NCCL calls root is the root of a rooted call, and the peer of a message."""
     return {
         "root": rank if kind in _ROOTED else None,
@@ -30,7 +29,7 @@ def bytes_of_rank(kind: str, size: int | None, ranks: int | None) -> dict[str, i
     return {"in_bytes": into, "out_bytes": out}
 
 
-def sizes(kind: str, count: int | None, dtype: str | None, ranks: int | None) -> dict[str, Any]:
+def sizes(kind: str, count: int | None, dtype: str | None, ranks: int | None) -> Fields:
     """Return the elements and bytes in and out, as columns of `collectives`.
 
     NCCL's count is per rank in all_gather (sent), reduce_scatter (received), gather and scatter,

@@ -12,10 +12,18 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import constant_text, matching, numbers, texts, truths, valid
+from htk.base.columns.arrow import (
+    constant_text,
+    matching,
+    numbers,
+    read_times,
+    texts,
+    truths,
+    valid,
+)
 from htk.base.columns.nesting import Int32, Nested, Threads
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.names.collectives import annotated, collective_type, comm_rule
 from htk.base.schema import INT32, INT64
 from htk.parsers.common.nccl_calls import bytes_of_rank, ends
@@ -30,7 +38,8 @@ _MOVES = re.compile(
     r"|Gather|Scatter)$"
 )
 _PREFIX = re.compile(r"^p?nccl")
-_START, _END = "ncclGroupStart", "ncclGroupEnd"
+_START = "ncclGroupStart"
+_END = "ncclGroupEnd"
 _MESSAGES = {"send", "recv"}
 _UNKNOWN = ("unknown", "coalesced")
 
@@ -50,14 +59,13 @@ class NcclCalls:
     def of(cls, calls: pa.Table, threads: Threads) -> "NcclCalls":
         thread = threads.of(calls).astype(np.int64)
         order = ordered(thread, numbers(calls["start_ns"]))
-        calls, thread = calls.take(pa.array(order)), thread[order]
+        calls = calls.take(pa.array(order))
+        thread = thread[order]
         opens = matching(calls["name"], _START.__eq__)
         closes = matching(calls["name"], _END.__eq__)
         moves = matching(calls["name"], lambda name: _MOVES.match(name) is not None)
         group = _groups(thread, opens, closes)
-        return cls(
-            calls, thread, numbers(calls["start_ns"]), numbers(calls["end_ns"]), group, moves
-        )
+        return cls(calls, thread, *read_times(calls), group, moves)
 
     @cached_property
     def nested(self) -> Nested:
@@ -87,20 +95,24 @@ class NcclCalls:
 
     @cached_property
     def _by_group(self) -> tuple[Ints, Ints]:
-        order = np.argsort(self.group, kind="stable")
+        order = ordered(self.group)
         return self.group[order], order
 
 
 def _groups(thread: Ints, opens: Mask, closes: Mask) -> Ints:
     """Return the outermost group of each call. An end without its start (cut off by the recording's
     begin) ends a group that holds nothing else."""
-    group = np.full(len(thread), NONE, np.int64)
-    number_of, depth, on = 0, 0, NONE
+    group = fill_none(len(thread))
+    number_of = 0
+    depth = 0
+    on = NONE
     for k, (own, opening, closing) in enumerate(  # what is open depends on all that came before
         zip(thread.tolist(), opens.tolist(), closes.tolist(), strict=True)
     ):
         if own != on:
-            number_of, depth, on = number_of + 1, 0, own
+            number_of = number_of + 1
+            depth = 0
+            on = own
         depth += opening
         if depth or closing:
             group[k] = number_of
@@ -118,8 +130,8 @@ def collectives(
     threads = Threads()
     ranges = NcclCalls.of(calls, threads)
     launch = _launches(gpu, launches)
-    thread = np.append(threads.of(launches), np.int32(NONE))[launch]
-    moment = np.append(numbers(launches["start_ns"]), NONE)[launch]
+    thread = take_or(threads.of(launches), launch, np.int32(NONE))
+    moment = take_or(numbers(launches["start_ns"]), launch)
     call = np.where(launch == NONE, NONE, ranges.nested.around(thread, moment))
     named = _range_types(annotations, threads, thread, moment, launch)
     rows = _described(gpu, ranges, call, named)
@@ -144,7 +156,7 @@ def _range_types(
     )
     if not len(ranges):
         return [None] * len(launch)
-    start, end = numbers(ranges["start_ns"]), numbers(ranges["end_ns"])
+    start, end = read_times(ranges)
     around = Nested(threads.of(ranges), start, end).around(thread, moment)
     rules = [annotated(name) for name in ranges["name"].to_pylist()]
     types = [*(rule.collective if rule else None for rule in rules), None]

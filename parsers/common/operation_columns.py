@@ -5,7 +5,6 @@ Columns are told by name, whatever the logger calls them; a unit is told by the 
 them tells, the file is refused with the line that says how to name the columns.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import mapped, number, numbers, valid
 from htk.base.errors import MalformedTrace, UsageError
+from htk.base.mappings import Facts
 from htk.base.schema import FLOAT64, INT32, INT64, TABLES, TEXT
 from htk.base.schema.operation_types import operation_type
 from htk.parsers.common.log_records import Issues
@@ -75,7 +75,7 @@ def wanted(columns: list[str]) -> list[str]:
     return list(roles.values())
 
 
-def unit_of_start(name: str, columns: Mapping[str, Any], time_unit: str | None) -> str | None:
+def unit_of_start(name: str, columns: Facts, time_unit: str | None) -> str | None:
     """Return the unit of starts where none is asked for and their name states none."""
     for column, values in columns.items():
         role_unit = role_of(column)
@@ -86,7 +86,7 @@ def unit_of_start(name: str, columns: Mapping[str, Any], time_unit: str | None) 
 
 
 def operations_table(
-    name: str, columns: Mapping[str, Any], issues: Issues, time_unit: str | None = None
+    name: str, columns: Facts, issues: Issues, time_unit: str | None = None
 ) -> pa.Table:
     """The recorded columns as `job_operations`; rows that cannot be are left out and counted.
 
@@ -149,7 +149,8 @@ def _moments(
     """Return a column of times in ns, their unit, and which rows have one."""
     values, unit = column
     if pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type):
-        unit, values = values.type.unit, values.cast(INT64)
+        unit = values.type.unit
+        values = values.cast(INT64)
     has_time = valid(values)
     if pa.types.is_integer(values.type):
         integral = numbers(values).astype(np.int64)

@@ -7,10 +7,10 @@ walked opcode by opcode, and the whole entries are kept.
 import itertools
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Facts, Fields
 from htk.parsers.common.log_records import Issues, refuse_costly_json, salvaged_json, whole_number
 from htk.parsers.common.safe_pickle import PlainUnpickler, RefusedPickle, left_over, load_plain
 
@@ -19,7 +19,7 @@ _MOST_ENTRIES = 1 << 18  # its ring holds 2,000 unless set otherwise
 LONGEST_TEXT = 4096
 
 
-def load_dump(data: bytes, name: str, issues: Issues) -> Mapping[str, Any]:
+def load_dump(data: bytes, name: str, issues: Issues) -> Facts:
     if data[:1] == b"\x80":
         dump = _unpickled(data, name, issues)
     else:
@@ -70,10 +70,10 @@ def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
         return dump
 
 
-def _salvaged(data: bytes) -> dict[str, Any]:
+def _salvaged(data: bytes) -> Fields:
     """Return what a cut pickle holds: its whole entries, and the members before them."""
     left = left_over(data)
-    dump: dict[str, Any] = {}
+    dump: Fields = {}
     for key, value in itertools.pairwise(left):
         if key in ("version", "pg_config", "pg_status", "comm_lib_version", "nccl_version"):
             dump.setdefault(key, value)
@@ -99,7 +99,7 @@ def _decoded(text: str, name: str, issues: Issues) -> Any:
         return dump
 
 
-def entries_of(dump: Mapping[str, Any], issues: Issues) -> list[dict[str, Any]]:
+def entries_of(dump: Facts, issues: Issues) -> list[Fields]:
     """The records of collectives, each once: a pickle can name one object a million times."""
     listed = list_of(dump.get("entries"))
     entries = list({id(e): e for e in listed if is_entry(e)}.values())

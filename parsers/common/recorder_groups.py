@@ -1,8 +1,8 @@
 """The process groups that a dump names."""
 
-from collections.abc import Mapping
 from typing import Any
 
+from htk.base.mappings import Facts, Fields
 from htk.parsers.common.log_records import compact_json, text_or_none, whole_number
 from htk.parsers.common.recorder_dump import NAME, text_of
 
@@ -10,7 +10,7 @@ from htk.parsers.common.recorder_dump import NAME, text_of
 class ProcessGroups:
     """The process groups of a dump. Schema 1 names them by number."""
 
-    def __init__(self, dump: Mapping[str, Any], entries: list[dict[str, Any]]) -> None:
+    def __init__(self, dump: Facts, entries: list[Fields]) -> None:
         config = dump.get("pg_config")
         self._groups = {
             name: _group(name, value)
@@ -23,7 +23,7 @@ class ProcessGroups:
             name, description = _process_group(entry)
             self._groups.setdefault(name, _group(name, {"desc": description}))
 
-    def of(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+    def of(self, entry: Facts) -> Fields:
         return self._groups[name_of_group(entry)]
 
     @property
@@ -35,7 +35,7 @@ class ProcessGroups:
         ]
         return max(sizes, default=0) or None
 
-    def rows(self, status: Any) -> list[dict[str, Any]]:
+    def rows(self, status: Any) -> list[Fields]:
         groups = {  # the list of ranks is for peers; the column holds it as text
             name: {key: value for key, value in group.items() if key != "ranks"}
             for name, group in self._groups.items()
@@ -50,7 +50,7 @@ class ProcessGroups:
         return list(groups.values())
 
 
-def _unnamed(config: Any, entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _unnamed(config: Any, entries: list[Fields]) -> dict[str, Fields]:
     """Return the default group of a dump whose groups are configured without a name, as gloo's are.
 
     The members of the group configured last stand under the one empty key: they are those of the
@@ -67,18 +67,18 @@ def _unnamed(config: Any, entries: list[dict[str, Any]]) -> dict[str, dict[str, 
     return {name: group} if everyone and description == "default_pg" else {}
 
 
-def _process_group(entry: Mapping[str, Any]) -> tuple[str, str | None]:
+def _process_group(entry: Facts) -> tuple[str, str | None]:
     pair = entry.get("process_group")
     if isinstance(pair, tuple | list) and len(pair) == 2:
         return text_of(pair[0]) or "", text_or_none(pair[1])
     return text_of(entry.get("pg_id")) or "", None
 
 
-def name_of_group(entry: Mapping[str, Any]) -> str:
+def name_of_group(entry: Facts) -> str:
     return _process_group(entry)[0]
 
 
-def _group(name: str, value: Any) -> dict[str, Any]:
+def _group(name: str, value: Any) -> Fields:
     members = value if isinstance(value, dict) else {"ranks": value}
     ranks = _ranks(members.get("ranks"))
     return {

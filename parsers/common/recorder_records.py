@@ -1,9 +1,9 @@
 """Rows of `collectives`: one for each record of a dump."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
+from htk.base.mappings import Facts, Fields
 from htk.base.names.collectives import collective_type, dtype_bytes
 from htk.parsers.common.log_records import (
     Issues,
@@ -20,7 +20,7 @@ _FURTHEST_NS = 1 << 61
 _ABSENT_TIMES = (None, 0)  # JSON dumps write 0
 
 
-def _time(entry: Mapping[str, Any], key: str, unit_ns: int = 1) -> int | None:
+def _time(entry: Facts, key: str, unit_ns: int = 1) -> int | None:
     """Return a time in ns. Raises for one that no clock shows."""
     value = whole_number(entry.get(key))
     if value is not None and abs(value) * unit_ns >= _FURTHEST_NS:
@@ -28,10 +28,9 @@ def _time(entry: Mapping[str, Any], key: str, unit_ns: int = 1) -> int | None:
     return None if value is None else value * unit_ns
 
 
-def rows_of(
-    entries: list[dict[str, Any]], groups: ProcessGroups, issues: Issues
-) -> list[dict[str, Any]]:
-    rows, kept = [], []
+def rows_of(entries: list[Fields], groups: ProcessGroups, issues: Issues) -> list[Fields]:
+    rows = []
+    kept = []
     for entry in entries:  # some thousand at most
         try:
             rows.append(_row(entry, groups))
@@ -45,7 +44,7 @@ def rows_of(
 _PEER = re.compile(r"(?<!\d)(\d{1,9})\s{0,9}(->|<-)\s{0,9}(\d{1,9})")
 
 
-def _row(entry: Mapping[str, Any], groups: ProcessGroups) -> dict[str, Any]:
+def _row(entry: Facts, groups: ProcessGroups) -> Fields:
     name = entry["profiling_name"]
     group = groups.of(entry)
     is_p2p = bool(entry.get("is_p2p")) or _PEER.search(name) is not None
@@ -78,8 +77,8 @@ def _duration(millis: Any) -> int | None:
     return round(millis * 1e6) if is_number and abs(millis) < 1e12 else None
 
 
-def _tensors(entry: Mapping[str, Any]) -> dict[str, Any]:
-    columns: dict[str, Any] = {}
+def _tensors(entry: Facts) -> Fields:
+    columns: Fields = {}
     for side, prefix in (("input", "in"), ("output", "out")):
         shapes = _shapes(entry.get(f"{side}_sizes"))
         dtypes = [text_of(d) or "" for d in list_of(entry.get(f"{side}_dtypes"))[:_MOST_TENSORS]]
@@ -116,26 +115,27 @@ def _product(shape: list[int]) -> int:
     return min(total, 2**62)
 
 
-def _peers(name: str, ranks: list[int] | None) -> dict[str, Any]:
+def _peers(name: str, ranks: list[int] | None) -> Fields:
     """send 0->1 and recv 0<-1 name ranks of the group, one's own first."""
     match = _PEER.search(name)
     if match is None:
         return {}
-    own, peer = int(match[1]), int(match[3])
+    own = int(match[1])
+    peer = int(match[3])
     return {"comm_rank": own, "peer": ranks[peer] if ranks and peer < len(ranks) else None}
 
 
-def _created(entry: Mapping[str, Any]) -> int | None:
+def _created(entry: Facts) -> int | None:
     ns = _time(entry, "time_created_ns")
     return ns if ns is not None else _time(entry, "time_created_us", 1000)
 
 
-def _noticed(entry: Mapping[str, Any], what: str) -> int | None:
+def _noticed(entry: Facts, what: str) -> int | None:
     key = f"time_discovered_{what}_ns"
     return None if entry.get(key) in _ABSENT_TIMES else _time(entry, key)
 
 
-def _timeout(entry: Mapping[str, Any]) -> int | None:
+def _timeout(entry: Facts) -> int | None:
     ms = whole_number(entry.get("timeout_ms"))
     return ms * 1_000_000 if ms is not None and 0 < ms < 2**41 else None
 
@@ -151,9 +151,9 @@ def _frames(frames: Any) -> str | None:
     return "\n".join(lines) or None
 
 
-def _close_groups(rows: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
+def _close_groups(rows: list[Fields], entries: list[Fields]) -> None:
     """Members of a coalesced group have no events of their own: the closing entry tells."""
-    open_members: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    open_members: dict[tuple[Any, ...], list[Fields]] = {}
     for row, entry in zip(rows, entries, strict=True):  # in the order recorded
         key = (text_of(entry.get("pg_id")), row["seq_kind"], row["seq"])
         if not row["raw_name"].endswith("coalesced") or list_of(entry.get("input_sizes")):

@@ -73,7 +73,8 @@ class _Check:
     """Follows the opcodes, most of them in long runs, and builds nothing."""
 
     def __init__(self, data: bytes, find_class: Callable[[str, str], Any]) -> None:
-        self._data, self._find_class = data, find_class
+        self._data = data
+        self._find_class = find_class
         self._run, self._token = _plain_run(len(data) >> 16, data[1:2] >= b"\x04")
         self._spans: list[tuple[int, int]] = []  # of runs
         self._stops: list[int] = []  # between one run and the next
@@ -82,7 +83,8 @@ class _Check:
 
     def run(self) -> None:
         """Refuse a pickle that would allocate or compute more than its size accounts for."""
-        data, position = self._data, 0
+        data = self._data
+        position = 0
         while True:
             if match := self._run.match(data, position):
                 self._spans.append(match.span())
@@ -119,7 +121,8 @@ class _Check:
 
     def _shared_tuple(self, position: int) -> None:
         """Note the memo slot of a tuple; one that may hold such a tuple asks for a walk."""
-        code, argument = self._data[position : position + 1], self._data[position + 1 :][:4]
+        code = self._data[position : position + 1]
+        argument = self._data[position + 1 :][:4]
         size = {b"\x85": 1, b"\x86": 2, b"\x87": 3}.get(self._data[position - 1 : position], 0)
         if code not in (_BINPUT, _LONG_BINPUT) or not self._is_flat(size):
             self._must_walk = True
@@ -165,7 +168,8 @@ class _Check:
         end = self._data.find(b"\n", first + 1)
         if first < 0 or end < 0:
             raise EOFError("pickle data was truncated")
-        module, name = self._data[position + 1 : first], self._data[first + 1 : end]
+        module = self._data[position + 1 : first]
+        name = self._data[first + 1 : end]
         self._find_class(module.decode("utf8", "replace"), name.decode("utf8", "replace"))
         return end + 1
 
@@ -200,7 +204,8 @@ def _plain_run(blocks: int, numbered: bool) -> tuple[re.Pattern[bytes], re.Patte
     choices += [b"\x8a" + bytes([n]) + b".{%d}" % n for n in (8, 7, 5, 6)]  # times, addresses
     if numbered:  # two numbers, as of the pools of a memory snapshot
         choices.insert(0, b"(?:K.){2}\x86\x94")
-    third, fourth = min(blocks, 255), min(blocks >> 8, 127)
+    third = min(blocks, 255)
+    fourth = min(blocks >> 8, 127)
     slot = b"r..[\\x00-\\x%02x]\\x00" % third if not fourth else b"r...[\\x00-\\x%02x]" % fourth
     either = b"|".join([*choices, slot])
     return re.compile(b"(?:" + either + b")*+", re.DOTALL), re.compile(either, re.DOTALL)

@@ -16,12 +16,15 @@ from htk.base.columns.arrow import (
     constant_text,
     number,
     numbers,
+    read_times,
     text,
     texts,
     without,
 )
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.parser import Parsed
+from htk.base.mappings import Facts, Fields, NamedTables
 from htk.base.names.kinds import kind_of
 from htk.base.schema import INT32, INT64, STRING, TEXT
 from htk.parsers.common.impossible import mend_impossible
@@ -42,7 +45,7 @@ _CATEGORIES = {  # as Kineto calls them, so that recordings of both can be compa
 _GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
-def table(name: str, columns: Mapping[str, Any], length: int) -> pa.Table:
+def table(name: str, columns: Facts, length: int) -> pa.Table:
     """Return a table of one process: the given columns, the others null."""
     return build(without(vocabulary.TABLES[name], "rank", "cycle"), columns, length)
 
@@ -51,7 +54,7 @@ def empty(name: str) -> pa.Table:
     return without(vocabulary.TABLES[name], "rank", "cycle").empty_table()
 
 
-def kinds_of(codes: NDArray[np.int32], names: pa.Array, activity: NDArray[Any]) -> dict[str, Any]:
+def kinds_of(codes: NDArray[np.int32], names: pa.Array, activity: NDArray[Any]) -> Fields:
     """Kind and family of each activity (0 kernel, 1 copy, 2 set), asked once for a name."""
     pair = codes.astype(np.int64) * len(ACTIVITIES) + activity
     distinct, inverse = np.unique(pair, return_inverse=True)
@@ -140,7 +143,8 @@ def optional(values: Ints, present: Mask, kind: pa.DataType | None = None) -> pa
 
 def timed(start: pa.ChunkedArray, end: pa.ChunkedArray, what: str, issues: Issues) -> Mask:
     """Return the rows whose times can be used; the others are counted."""
-    low, high = numbers(start, FARTHEST_NS + 1), numbers(end, FARTHEST_NS + 1)
+    low = numbers(start, FARTHEST_NS + 1)
+    high = numbers(end, FARTHEST_NS + 1)
     far = (np.abs(low) > FARTHEST_NS) | (np.abs(high) > FARTHEST_NS)
     backward = ~far & (high < low)
     if far.any():
@@ -152,14 +156,14 @@ def timed(start: pa.ChunkedArray, end: pa.ChunkedArray, what: str, issues: Issue
 
 
 def recording(
-    tables: Mapping[str, pa.Table], facts: Mapping[str, object], rank: int | None, issues: Issues
+    tables: NamedTables, facts: Mapping[str, object], rank: int | None, issues: Issues
 ) -> Parsed:
     """Return one process: its events numbered in order of time, and when it was recorded."""
     numbered, impossible = mend_impossible(_numbered(tables))
     for seen in impossible:
         issues.add(seen.kind, seen.text, count=seen.times)
     events = numbered["events"]
-    start, end = numbers(events["start_ns"]), numbers(events["end_ns"])
+    start, end = read_times(events)
     extent = {
         "start_ns": int(start.min()) if len(start) else None,
         "end_ns": int(end.max()) if len(end) else None,
@@ -173,11 +177,11 @@ def recording(
     )
 
 
-def _numbered(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+def _numbered(tables: NamedTables) -> dict[str, pa.Table]:
     """The tables in order of time with their `event` columns, and the table of all events."""
     spans = {n: t for n, t in tables.items() if n in (*_CATEGORIES, "kernels", "launches")}
     starts = [numbers(t["start_ns"]) for t in spans.values()]
-    order = np.argsort(np.concatenate(starts), kind="stable") if starts else np.empty(0, np.int64)
+    order = ordered(np.concatenate(starts)) if starts else np.empty(0, np.int64)
     event = np.empty(len(order), np.int64)
     event[order] = np.arange(len(order))
     numbered = dict(tables)

@@ -46,7 +46,9 @@ class Database:
         self, name: str, connection: sqlite3.Connection, size: int, issues: Issues
     ) -> None:
         self.name = name
-        self._connection, self._size, self._issues = connection, size, issues
+        self._connection = connection
+        self._size = size
+        self._issues = issues
         self.columns: Mapping[str, tuple[str, ...]] = self._stored_columns()
 
     def __contains__(self, table: str) -> bool:

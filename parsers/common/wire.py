@@ -7,7 +7,10 @@ beyond the end cuts the message there.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5
+VARINT = 0
+EIGHT_BYTES = 1
+BYTES = 2
+FOUR_BYTES = 5
 _LONGEST_VARINT = 10
 _WIDTHS = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
 
@@ -44,7 +47,8 @@ def fields(data: bytes, position: int, end: int) -> Iterator[Field]:
     """The fields of a message; raises Cut where it breaks off."""
     while position < end:
         tag, position = varint(data, position, end)
-        number, kind = tag >> 3, tag & 7
+        number = tag >> 3
+        kind = tag & 7
         if kind == VARINT:
             value, stop = varint(data, position, end)
             yield Field(number, kind, value, position, stop)

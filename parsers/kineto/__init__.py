@@ -7,7 +7,7 @@ Not read: the viewer's own metadata events (names and order of rows).
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from htk.base.core.engine import engine
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
+from htk.base.mappings import NamedTables
 from htk.base.schema import INT64, PARSE_ISSUES
 from htk.parsers.common.impossible import Impossible, mend_impossible
 from htk.parsers.kineto import facts as header_facts
@@ -141,7 +142,7 @@ def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
     }
 
 
-def _cycle_end(parsed: Mapping[str, pa.Table], next_ns: int) -> int:
+def _cycle_end(parsed: NamedTables, next_ns: int) -> int:
     """Return when a cycle's recording ends: where the next begins, or with its last GPU work."""
     ends = parsed["kernels"]["end_ns"]
     return max(next_ns, int(ends.to_numpy().max())) if len(ends) else next_ns

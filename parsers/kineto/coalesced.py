@@ -8,7 +8,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.types import NONE
+from htk.base.columns.types import fill_none
 from htk.base.names.collectives import dtype_bytes
 from htk.parsers.kineto.metadata import either, texts_at
 from htk.parsers.kineto.pairing import PairedRows, Seen
@@ -20,7 +20,7 @@ Messages = list[tuple[str, int | None, int | None]]  # send or recv, the peer, b
 
 def first_members(pairs: PairedRows, seen: Seen, length: int) -> Rows:
     """Return the arguments of the first member of each coalesced call; NONE: of no such call."""
-    first = np.full(length, NONE, np.int64)
+    first = fill_none(length)
     if pairs.members:
         rows = [row for row, _ in pairs.members]
         records = seen.records.event[[members[0] for _, members in pairs.members]]
@@ -38,8 +38,10 @@ def messages_of(pairs: PairedRows, seen: Seen) -> list[Messages]:
     rows = facts.rows(seen.records.event)
     kinds = texts_at(facts.type, rows)
     groups = texts_at(facts.table["pg_ranks"], rows)
-    peer, stated = either(facts, rows, "dst_rank", "src_rank"), either(facts, rows, "rank")
-    elements, dtype = either(facts, rows, "in_nelems"), texts_at(facts.table["dtype"], rows)
+    peer = either(facts, rows, "dst_rank", "src_rank")
+    stated = either(facts, rows, "rank")
+    elements = either(facts, rows, "in_nelems")
+    dtype = texts_at(facts.table["dtype"], rows)
     for row, members in pairs.members:
         if all(kinds[m] in ("send", "recv") for m in members.tolist()):
             messages[row] = [

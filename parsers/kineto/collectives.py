@@ -19,13 +19,15 @@ from htk.base.columns.arrow import (
     mapped,
     number,
     numbers,
+    read_times,
     text,
     texts,
     truths,
     valid,
     without,
 )
-from htk.base.columns.types import NONE, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Mask, fill_none, take_or
 from htk.base.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
 from htk.base.schema import INT32, INT64, TABLES
 from htk.parsers.common.log_records import compact_json
@@ -69,8 +71,8 @@ def _steps(annotations: pa.Table, enqueued: Rows) -> pa.Array:
     marks = annotations.filter(
         pa.array(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
     )
-    start, end = numbers(marks["start_ns"]), numbers(marks["end_ns"])
-    order = np.argsort(start, kind="stable")
+    start, end = read_times(marks)
+    order = ordered(start)
     if not len(order):
         return pa.nulls(len(enqueued), INT32)
     nth = order[np.maximum(np.searchsorted(start[order], enqueued, "right") - 1, 0)]
@@ -81,7 +83,7 @@ def _steps(annotations: pa.Table, enqueued: Rows) -> pa.Array:
 def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> pa.Table:
     length = len(pairs.gpu)
     gpu, ranges, facts = seen.gpu, seen.ranges, seen.facts
-    record_event = np.append(seen.records.event, NONE)[pairs.record]
+    record_event = take_or(seen.records.event, pairs.record)
     of_record = facts.rows(record_event)
     source = np.where(pairs.own != NONE, pairs.own, of_record)
     source = np.where(facts.named(source), source, NONE)
@@ -137,7 +139,9 @@ class _Names:
         stated = texts_at(seen.facts.type, source)
         coll = texts_at(seen.facts.table["coll"], source)
         calling = mapped(taken(seen.ops.table["name"], pairs.op), collective_type).to_pylist()
-        types, raws, libraries = [], [], []
+        types = []
+        raws = []
+        libraries = []
         for name, call, kind, record, op in zip(kernel, ranged, stated, coll, calling, strict=True):
             rule = comm_rule(name) if name else None
             by_range = annotated(call) if call else None
@@ -179,7 +183,7 @@ class _Sizes:
         """Fill in what the shapes tell of rows whose arguments do not tell it."""
         facts = seen.facts
         shaped = [
-            facts.rows(np.append(calls.event, NONE)[rows])
+            facts.rows(take_or(calls.event, rows))
             for calls, rows in (
                 (seen.ranges, pairs.range),
                 (seen.records, pairs.record),
@@ -212,10 +216,12 @@ class _Sizes:
             self.guessed[row] = True
             moves_messages = called <= {"send", "recv"}
             if len(distinct) == 1:
-                sends, receives = members, members
+                sends = members
+                receives = members
                 if moves_messages:  # both sizes of a message are of the same bytes
                     is_send = np.array([kinds[m] == "send" for m in members.tolist()])
-                    sends, receives = members[is_send], members[~is_send]
+                    sends = members[is_send]
+                    receives = members[~is_send]
                 self.into[row] = int(np.maximum(into[sends], 0).sum())
                 self.out[row] = int(np.maximum(out[receives], 0).sum())
                 self.dtype[row] = distinct.pop()
@@ -277,9 +283,9 @@ def _special_ranks(
     facts = seen.facts
     own = either(facts, of_record, "rank")
     peer = either(facts, source, "dst_rank", "src_rank")
-    of_op = facts.rows(np.append(seen.ops.event, NONE)[pairs.op])
+    of_op = facts.rows(take_or(seen.ops.event, pairs.op))
     concrete, members = texts_at(facts.table["concrete"], of_op), group_ranks.to_pylist()
-    root = np.full(len(types), -1, np.int64)
+    root = fill_none(len(types))
     for row, kind in enumerate(types):
         position = _PLACE.get(kind)
         if position is None:
@@ -311,8 +317,8 @@ def _times(
     on_cpu &= np.array([x in CPU_LIBRARIES for x in library], bool)
     columns = {}
     for name, of_ranges in (("start_ns", ranges.nested.start), ("end_ns", ranges.nested.end)):
-        times = np.where(on_gpu, np.append(numbers(gpu[name]), -1)[pairs.gpu], -1)
-        times = np.where(on_cpu, np.append(of_ranges, -1)[pairs.range], times)
+        times = np.where(on_gpu, take_or(numbers(gpu[name]), pairs.gpu), -1)
+        times = np.where(on_cpu, take_or(of_ranges, pairs.range), times)
         columns[name] = _optional(times)
     kind = np.where(on_gpu, 0, np.where(on_cpu, 1, 2))
     columns["timing"] = text(kind, pa.array(["gpu", "cpu", "none"]))
@@ -320,9 +326,9 @@ def _times(
 
 
 def _event(pairs: PairedRows, seen: Seen) -> Rows:
-    event = np.append(numbers(seen.gpu["event"]), NONE)[pairs.gpu]
-    event = np.where(event == NONE, np.append(seen.ranges.event, NONE)[pairs.range], event)
-    return np.where(event == NONE, np.append(seen.records.event, NONE)[pairs.record], event)
+    event = take_or(numbers(seen.gpu["event"]), pairs.gpu)
+    event = np.where(event == NONE, take_or(seen.ranges.event, pairs.range), event)
+    return np.where(event == NONE, take_or(seen.records.event, pairs.record), event)
 
 
 def _coalesced_name(pairs: PairedRows, ranges: PairedCalls) -> pa.Array:

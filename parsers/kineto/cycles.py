@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.parsers.kineto.processes import Process, chosen
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted
@@ -83,7 +83,8 @@ def _skips(raw: RawEvents, events: Sorted, steps: tuple[Ints, Ints, Ints]) -> In
     skips = np.flatnonzero(np.diff(number) > 1)
     if not len(skips):
         return start[:0]
-    before, after = np.maximum.accumulate(end)[skips], start[skips + 1]
+    before = np.maximum.accumulate(end)[skips]
+    after = start[skips + 1]
     times = [Columns(raw, events.of[name], 0) for name in _HOST]
     begun = np.sort(np.concatenate([c.values("ts")[0][c.values("ts")[1]] for c in times]))
     between = np.searchsorted(begun, after) - np.searchsorted(begun, before + _ROUNDING_NS)
@@ -143,7 +144,8 @@ class _Owners:
         to_gpu = _is_any(*columns.codes("cat"), LAUNCH_FLOWS) & has_id
         begins = to_gpu & _is_any(*columns.codes("ph"), ("s",))
         ids = np.column_stack([np.where(is_number, numbers, NONE), spelled])
-        key, time = Groups.by_keys(ids).group_ids, columns.values("ts")[0]
+        key = Groups.by_keys(ids).group_ids
+        time = columns.values("ts")[0]
         earlier = _Earlier(columns.rows[begins], SegmentTimes(key[begins], time[begins]))
         source = earlier.rows_of(key, to_gpu & ~begins, time)
         owner[columns.rows] = np.where(source == NONE, owner[columns.rows], owner[source])
@@ -171,6 +173,6 @@ class _Earlier:
     def rows_of(self, keys: Ints, usable: Mask, time: Ints) -> Ints:
         """Return the raw row of each usable key that is the last at or before its time."""
         if not len(self.rows):
-            return np.full(len(keys), NONE, np.int64)
+            return fill_none(len(keys))
         position = self.times.last(keys, time)
-        return np.where(usable & (position != NONE), np.append(self.rows, NONE)[position], NONE)
+        return np.where(usable & (position != NONE), take_or(self.rows, position), NONE)

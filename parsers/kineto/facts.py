@@ -1,8 +1,6 @@
 """What a Kineto file says of itself: who recorded it, on what, and with which options."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from htk.base.mappings import Facts
 from htk.base.schema.environment_facts import ENVIRONMENT_KEY
 from htk.parsers.common.environment import listed_environment
 from htk.parsers.common.log_records import compact_json
@@ -27,7 +25,7 @@ VERSIONS = (
 )
 
 
-def facts(header: Mapping[str, Any]) -> dict[str, object]:
+def facts(header: Facts) -> dict[str, object]:
     """Columns of table `ranks`, from the keys beside traceEvents. Nothing in it is trusted."""
     job = _mapping(header.get("distributedInfo"))
     devices = header.get("deviceProperties")
@@ -52,11 +50,11 @@ def facts(header: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def rank(header: Mapping[str, Any]) -> int | None:
+def rank(header: Facts) -> int | None:
     return integer(_mapping(header.get("distributedInfo")).get("rank"))
 
 
-def base_ns(header: Mapping[str, Any]) -> int:
+def base_ns(header: Facts) -> int:
     """Return what all times are relative to; 0 before April 2024, when times were absolute."""
     return integer(header.get("baseTimeNanoseconds")) or 0
 
@@ -72,7 +70,7 @@ def integer(value: object) -> int | None:
     return None
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> Facts:
     return value if isinstance(value, dict) else {}
 
 

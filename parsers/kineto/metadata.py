@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers
-from htk.base.columns.types import NONE, Mask
+from htk.base.columns.types import NONE, Mask, fill_none, take_or
 from htk.base.names.collectives import annotated, collective_type
 from htk.base.schema import INT64
 from htk.parsers.kineto.raw import TYPES, RawEvents
@@ -95,13 +95,14 @@ class Metadata:
         self._event = numbers(table["event"])
         self.type = mapped(table["coll"], collective_type)
         codes, names = codes_of(self.type)
-        self._type_codes, self._types = codes, names.to_pylist()
+        self._type_codes = codes
+        self._types = names.to_pylist()
         self._numbers: dict[str, Rows] = {}
 
     def rows(self, events: Rows) -> Rows:
         """Row of each event (NONE: it has no collective arguments)."""
         if not len(self._event):
-            return np.full(len(events), NONE, np.int64)
+            return fill_none(len(events))
         position = np.minimum(np.searchsorted(self._event, events), len(self._event) - 1)
         return np.where(self._event[position] == events, position, NONE)
 
@@ -113,12 +114,12 @@ class Metadata:
 
     def named(self, rows: Rows) -> Mask:
         """Return which rows name a collective."""
-        named: Mask = (rows != NONE) & (np.append(self._type_codes, -1)[rows] != -1)
+        named: Mask = (rows != NONE) & (take_or(self._type_codes, rows) != -1)
         return named
 
     def is_type(self, rows: Rows, *wanted: str) -> Mask:
         chosen = [k for k, name in enumerate(self._types) if name in wanted]
-        is_wanted: Mask = (rows != NONE) & np.isin(np.append(self._type_codes, -1)[rows], chosen)
+        is_wanted: Mask = (rows != NONE) & np.isin(take_or(self._type_codes, rows), chosen)
         return is_wanted
 
 
@@ -148,4 +149,4 @@ def texts_at(column: pa.ChunkedArray, rows: Rows) -> list[str | None]:
     if len(dictionary) > len(rows):
         return taken(column, rows).to_pylist()  # type: ignore[no-any-return]
     names = [*dictionary.to_pylist(), None]
-    return [names[code] for code in np.append(codes, -1)[rows].tolist()]
+    return [names[code] for code in take_or(codes, rows).tolist()]

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import matching, numbers, truths, valid
+from htk.base.columns.arrow import matching, numbers, read_times, truths, valid
 from htk.base.columns.nesting import Nested, Threads
-from htk.base.columns.types import NONE, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Mask, fill_none, take_or
 from htk.base.names.collectives import annotated, collective_type
 from htk.parsers.kineto.metadata import RECORD, Metadata, is_operator
 from htk.quantities.derived.links import look_up
@@ -39,7 +40,7 @@ class PairedCalls:
     @classmethod
     def of(cls, table: pa.Table, threads: Threads, wanted: Callable[[str], bool]) -> "PairedCalls":
         calls = table.select(_CALL).filter(pa.array(matching(table["name"], wanted)))
-        start, end = numbers(calls["start_ns"]), numbers(calls["end_ns"])
+        start, end = read_times(calls)
         return cls(calls, Nested(threads.of(calls), start, end))
 
     @property
@@ -103,8 +104,8 @@ def paired(seen: Seen, launches: pa.Table) -> PairedRows:
 
 def _on_gpu(seen: Seen, launches: pa.Table) -> PairedRows:
     launch = _look_up(launches["correlation"], seen.gpu["correlation"])
-    thread = np.append(seen.threads.of(launches), np.int32(-1))[launch]
-    moment = np.append(numbers(launches["start_ns"]), -1)[launch]
+    thread = take_or(seen.threads.of(launches), launch, np.int32(-1))
+    moment = take_or(numbers(launches["start_ns"]), launch)
     around = [
         np.where(launch == NONE, NONE, calls.nested.around(thread, moment))
         for calls in (seen.records, seen.ops, seen.ranges)
@@ -134,23 +135,25 @@ def _coalesced(
     may last until the call's results are let go, beyond the next such call.
     """
     is_closing = _closes(seen)
-    closing = (range_ != NONE) & np.append(is_closing, False)[range_] & (own == NONE)
+    closing = (range_ != NONE) & take_or(is_closing, range_, False) & (own == NONE)
     if not closing.any():
         return ()
-    records, ranges = seen.records.nested, seen.ranges.nested
+    records = seen.records.nested
+    ranges = seen.ranges.nested
     idle = _moving(seen)
     idle[record[(record != NONE) & ~closing]] = False
     members = []
     for row in np.flatnonzero(closing).tolist():  # one coalesced call after the other
         closing_range = range_[row]
-        start, thread = ranges.start[closing_range], ranges.thread[closing_range]
+        start = ranges.start[closing_range]
+        thread = ranges.thread[closing_range]
         earlier = is_closing & (ranges.thread == thread) & (ranges.start < start)
         inside = idle & (records.thread == thread)
         inside &= records.start >= ranges.start[earlier].max(initial=0)
         inside &= records.start <= launched[row]
         if inside.any():
             rows = np.flatnonzero(inside)
-            members.append((row, rows[np.argsort(records.start[rows], kind="stable")]))
+            members.append((row, rows[ordered(records.start[rows])]))
     return tuple(members)
 
 
@@ -167,7 +170,9 @@ def _moving(seen: Seen) -> Mask:
 
 def _on_cpu(seen: Seen, gpu: PairedRows) -> PairedRows:
     """Return the collectives of CPU libraries, and calls whose kernel was not recorded."""
-    ranges, records, ops = seen.ranges.nested, seen.records.nested, seen.ops.nested
+    ranges = seen.ranges.nested
+    records = seen.records.nested
+    ops = seen.ops.nested
     within = records.around(ranges.thread, ranges.start)
     free = ~np.isin(np.arange(len(within)), gpu.range)
     free &= ~np.isin(within, gpu.record) | (within == NONE)
@@ -178,12 +183,12 @@ def _on_cpu(seen: Seen, gpu: PairedRows) -> PairedRows:
     for _, rows in gpu.members:
         left[rows] = False
     rest = np.flatnonzero(left)
-    none = np.full(len(lone) + len(rest), NONE, np.int64)
+    none = fill_none(len(lone) + len(rest))
     enqueued = np.concatenate([ranges.start[lone], records.start[rest]])
     threads = np.concatenate([ranges.thread[lone], records.thread[rest]]).astype(np.int32)
     around = ops.around(threads, enqueued)
     around[: len(lone)] = _by_order(around[: len(lone)], lone, seen)
-    of_range = np.concatenate([lone, np.full(len(rest), NONE, np.int64)])
+    of_range = np.concatenate([lone, fill_none(len(rest))])
     return PairedRows(none, none, np.concatenate([within[lone], rest]), around, of_range, enqueued)
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, TypeGuard
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import number, texts, without
 from htk.base.columns.types import NONE
+from htk.base.mappings import Facts, Fields
 from htk.base.names.collectives import ranks_in_name
 from htk.base.schema import INT32, TABLES
 from htk.parsers.common.log_records import compact_json
@@ -21,7 +22,7 @@ _MOST_RANKS = 1_000_000  # more is damage
 _COLUMNS = without(TABLES["comm_groups"], "rank", "cycle")
 
 
-def comm_groups(header: Mapping[str, Any]) -> pa.Table:
+def comm_groups(header: Facts) -> pa.Table:
     """Process groups, from distributedInfo. Nothing in it is trusted."""
     job = header.get("distributedInfo")
     listed = job.get("pg_config") if isinstance(job, dict) else None
@@ -30,7 +31,7 @@ def comm_groups(header: Mapping[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_COLUMNS)
 
 
-def _group(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _group(entry: Facts) -> Fields:
     ranks = entry.get("ranks")
     if isinstance(ranks, list) and _are_whole(ranks):
         listed: str | None = _compact(tuple(ranks))

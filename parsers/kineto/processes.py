@@ -6,14 +6,14 @@ recording per process. htk's own files say which processes are which rank's (`ht
 the ids tell.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none
+from htk.base.mappings import Facts
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted
 
@@ -26,7 +26,7 @@ class Process:
     """The rows of one process, and what the file says of it."""
 
     events: Sorted
-    header: Mapping[str, Any]
+    header: Facts
 
 
 def processes(raw: RawEvents, events: Sorted) -> list[Process]:
@@ -46,7 +46,7 @@ def processes(raw: RawEvents, events: Sorted) -> list[Process]:
             for k in range(count)]  # fmt: skip
 
 
-def chosen(events: Sorted, is_own: Mask, header: Mapping[str, Any]) -> Process:
+def chosen(events: Sorted, is_own: Mask, header: Facts) -> Process:
     """Return the process, or the part of one, whose raw rows are marked."""
     rows = {name: table[is_own[table]] for name, table in events.of.items()}
     losses = {name: getattr(events, name) for name in ("untimed", "strays")}
@@ -61,12 +61,12 @@ def chosen(events: Sorted, is_own: Mask, header: Mapping[str, Any]) -> Process:
     )
 
 
-def _listed(header: Mapping[str, Any]) -> list[tuple[frozenset[str], Mapping[str, Any]]]:
+def _listed(header: Facts) -> list[tuple[frozenset[str], Facts]]:
     """Return what htk wrote of the processes it put together; nothing in it is trusted."""
     listed = header.get(KEY)
     if not isinstance(listed, list) or not 1 < len(listed) <= _MOST:
         return []
-    ranks: list[tuple[frozenset[str], Mapping[str, Any]]] = []
+    ranks: list[tuple[frozenset[str], Facts]] = []
     for entry in listed:
         if not isinstance(entry, dict) or not isinstance(entry.get("processes"), list):
             return []
@@ -87,7 +87,7 @@ def _by_ids(raw: RawEvents, events: Sorted) -> Ints:
     Rows of a GPU are listed under a process number of their own: they go with the process whose
     calls precede most of them, and of equals with the one at the same place.
     """
-    owner = np.full(raw.rows, NONE, np.int64)
+    owner = fill_none(raw.rows)
     launches, kernels = events.of["launches"], events.of["kernels"]
     pid, names = _pids(raw, launches)
     ids, there = Columns(raw, launches, 0).values("correlation")
@@ -110,7 +110,7 @@ def _by_ids(raw: RawEvents, events: Sorted) -> Ints:
             hit = last != NONE
             fit.append((int(hit.sum()), k == position))
         if gpu_names[g] in number:
-            return np.full(raw.rows, NONE, np.int64)  # the GPU's rows are no process of their own
+            return fill_none(raw.rows)  # the GPU's rows are no process of their own
         number[gpu_names[g]] = fit.index(max(fit))
     if len(set(number.values()) & {number[gpu_names[g]] for g in np.unique(gpu).tolist()}) < 2:
         return owner  # one process did all the GPU's work
@@ -120,6 +120,6 @@ def _by_ids(raw: RawEvents, events: Sorted) -> Ints:
 
 def _share_ids(pid: Ints, ids: Ints) -> bool:
     """Return whether an id is used by calls of more than one process."""
-    order = np.lexsort((pid, ids))
+    order = ordered(ids, pid)
     same = (ids[order][1:] == ids[order][:-1]) & (pid[order][1:] != pid[order][:-1])
     return bool(same.any())

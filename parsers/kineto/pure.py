@@ -205,7 +205,8 @@ class _Document:
             else:
                 self.resync = True  # damage before has unbalanced the brackets
             return offset + 1
-        start, end = offset, scan.key_end(text, offset)
+        start = offset
+        end = scan.key_end(text, offset)
         key = text[start:end]
         offset = scan.value_start(text, end)
         if text[offset] == ord("[") and not self.events_seen and scan.plain(key) == "traceEvents":

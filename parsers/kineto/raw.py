@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.base.mappings import Fields
 from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.kineto.columns import COLUMNS
 
@@ -52,7 +53,7 @@ class RawEvents:
     """The events of one file, in file order; a column holds only the rows that have it."""
 
     rows: int
-    header: dict[str, Any]  # the outer object without its events
+    header: Fields  # the outer object without its events
     issues: list[Issue]  # what many share is one issue with its count
     truncated: bool
     events_seen: bool  # the file has a list of events, were it an empty one
@@ -155,12 +156,12 @@ def all_issues(
     return issues
 
 
-def parse_header(entries: Iterable[tuple[int, bytes, bytes]]) -> tuple[dict[str, Any], list[Issue]]:
+def parse_header(entries: Iterable[tuple[int, bytes, bytes]]) -> tuple[Fields, list[Issue]]:
     """Return the members of the outer object, the last of a repeated key, and issues.
 
     `entries`: offset, key and value of each.
     """
-    header: dict[str, Any] = {}
+    header: Fields = {}
     issues: list[Issue] = []
     for offset, key, value in entries:
         name = _decoded(key)

@@ -91,7 +91,8 @@ def members(text: bytes, offset: int, inner: str | None = None) -> tuple[list[Me
     if text[offset] == ord("}"):
         return parsed, offset + 1
     while True:
-        start, end = offset, key_end(text, offset)
+        start = offset
+        end = key_end(text, offset)
         key = text[start:end]
         offset = value_start(text, end)
         if text[offset] == ord("{") and inner is not None and plain(key) == inner:

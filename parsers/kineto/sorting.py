@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of, constant_text, number, text, valid
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Mask
 from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.kineto.raw import TYPES, RawEvents
@@ -91,7 +92,7 @@ def _strays(raw: RawEvents, rows: Rows, base_ns: int) -> Rows:
     ):
         return rows[:0]
     damaged = (times > FARTHEST_NS - base_ns) | (times < -FARTHEST_NS - base_ns)
-    order = np.argsort(times, kind="stable")
+    order = ordered(times)
     # Neighbours' distance as an unsigned number: it may exceed what an int64 holds.
     apart = times[order][1:].astype(np.uint64) - times[order][:-1].astype(np.uint64)
     cluster = np.append(0, np.cumsum(apart > np.uint64(DAY_NS)))
@@ -192,7 +193,8 @@ class Columns:
         position = self._position[rows]
         is_chosen = position >= 0
         if not is_chosen.all():
-            position, values = position[is_chosen], values[is_chosen]
+            position = position[is_chosen]
+            values = values[is_chosen]
         if len(position) == self.length:  # every row has it, in order
             return values, np.ones(self.length, bool)
         out = np.full(self.length, fill, values.dtype)

@@ -253,7 +253,9 @@ class Builder:
 
     def _parse_nanos(self, i: int) -> None:
         pending = self._nanos[i]
-        first, count, lines = pending.first, pending.rows, bytes(pending.lines)
+        first = pending.first
+        count = pending.rows
+        lines = bytes(pending.lines)
         self._nanos[i] = _Pending(first + count)
         try:
             values, valid = _parse_lines(lines, count)
@@ -380,7 +382,8 @@ def _parse_lines(lines: bytes, count: int) -> tuple[NDArray[np.int64], NDArray[n
     column = table["x"].combine_chunks()
     words = np.frombuffer(column.buffers()[1], np.int64)  # low and high half of each
     first = 2 * column.offset
-    low, high = words[first : first + 2 * count : 2], words[first + 1 : first + 2 * count : 2]
+    low = words[first : first + 2 * count : 2]
+    high = words[first + 1 : first + 2 * count : 2]
     valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
     fits = (low >> 63) == high
     if len(low) < count or not (fits if valid is None else fits[valid]).all():

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from htk.base import schema as vocabulary
 from htk.base.columns.arrow import boolean, build, codes_of, matching, number, text, texts, without
+from htk.base.columns.types import take_or
 from htk.base.schema import FLOAT64, INT32, INT64
 from htk.parsers.common.span_tables import kinds_of
 from htk.parsers.kineto.raw import RawEvents
@@ -122,7 +123,8 @@ def _device(columns: Columns) -> dict[str, pa.Array]:
         values, there = columns.values(argument)
         if not there.all():
             instead, is_integer = columns.integers_of_text(fallback)
-            values, there = np.where(there, values, instead), there | is_integer
+            values = np.where(there, values, instead)
+            there = there | is_integer
         there = there & (values >= 0) & (values < 0xFFFFFFFF)  # -1, also as uint32: none
         filled[name] = number(np.where(there, values, 0), kind, there)
     return filled
@@ -235,7 +237,7 @@ def _flows(columns: Columns) -> pa.Table:
     return _table(
         "flows",
         columns,
-        category=text(np.append(known_codes, np.int32(-1))[codes], known_names),
+        category=text(take_or(known_codes, codes, np.int32(-1)), known_names),
         flow=columns.number("id"),
         flow_text=columns.text("id_text"),
         is_start=boolean(matching(columns.text("ph", compact=False), "s".__eq__)),
@@ -264,7 +266,9 @@ def _counters(columns: Columns) -> pa.Table:
     """A row for each series of each counter event; their names are free, so they are JSON."""
     codes, dictionary = columns.codes("args_rest")
     decoded = [_series(value) for value in dictionary.to_pylist()] + [{}]
-    rows, series, values = [], [], []
+    rows = []
+    series = []
+    values = []
     for row, code in enumerate(codes.tolist()):  # a counter may have any number of series
         for name, value in decoded[code].items():
             rows.append(row)

@@ -84,7 +84,10 @@ class _Walk:
         run: Run | None = None,
         added: bytes = b"",
     ) -> None:
-        self._write, self._entry, self._event, self._events = write, entry, event, run
+        self._write = write
+        self._entry = entry
+        self._event = event
+        self._events = run
         self._added = added
         self._blocks: list[bytes] = []  # not looked at yet
         self._length = 0
@@ -115,12 +118,14 @@ class _Walk:
         return self._copied
 
     def _run(self) -> None:
-        text, offset = b"".join(self._blocks), 0
+        text = b"".join(self._blocks)
+        offset = 0
         tried = self._events is None
         while not self._done:
             try:
                 if not tried and self._step == self._one_event and not self._resync:
-                    offset, tried = self._run_of_events(text, offset), True
+                    offset = self._run_of_events(text, offset)
+                    tried = True
                 offset = self._step(text, offset)
             except scan.NeedMore:
                 if len(text) - offset <= _LONGEST:
@@ -129,7 +134,8 @@ class _Walk:
             except scan.Broken:
                 offset = self._lost(offset)
         self._before = scan.last_solid(text, offset, self._before)
-        self._blocks, self._length = [text[offset:]], len(text) - offset
+        self._blocks = [text[offset:]]
+        self._length = len(text) - offset
         # What is long is not looked at block by block.
         self._enough = max(2 * self._length, self._least)
 
@@ -152,7 +158,8 @@ class _Walk:
             key_start = scan.find_header_key(text, offset)
             if key_start is None:
                 raise scan.NeedMore
-            offset, self._resync = key_start, False
+            offset = key_start
+            self._resync = False
         offset = scan.skip_space(text, offset)
         if text[offset] == ord(","):
             return offset + 1

@@ -100,7 +100,8 @@ class _Reader:
         thread: str = "",
     ) -> Message:
         device = int(match["dev"]) if match["dev"] else None
-        time, level = time_ns(match["time"] or ""), match["level"]
+        time = time_ns(match["time"] or "")
+        level = match["level"]
         text = text[:_LONGEST_MESSAGE]
         return Message(host, process, thread, device, level, text, line.offset, time, line.time_ns)
 

@@ -2,8 +2,8 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
+from htk.base.mappings import Fields
 from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, SKIPPED
 from htk.parsers.common.log_records import Issues, RowBuffer
@@ -67,7 +67,7 @@ class NcclLog:
     comms: dict[tuple[str, str, str], _Comm] = field(default_factory=dict)
     latest: dict[tuple[str, str, str], _Comm] = field(default_factory=dict)  # by thread
     all_comms: list[_Comm] = field(default_factory=list)
-    last_call: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    last_call: dict[tuple[str, str, str], Fields] = field(default_factory=dict)
     orders: ChannelOrders = field(default_factory=ChannelOrders)
     tuning_tables: tuning.TuningTables = field(default_factory=tuning.TuningTables)
     tables: dict[str, RowBuffer] = field(
@@ -128,7 +128,7 @@ class NcclLog:
             return self._table(message)
         return READ
 
-    def _who(self, message: Message, comm: _Comm | None) -> dict[str, Any]:
+    def _who(self, message: Message, comm: _Comm | None) -> Fields:
         return {
             "source": NAME,
             "comm_hash": comm.hash if comm else None,
@@ -153,7 +153,8 @@ class NcclLog:
         )
 
     def _init(self, message: Message, match: re.Match[str]) -> None:
-        address, parent = (*message.process, match[1]), match[5]
+        address = (*message.process, match[1])
+        parent = match[5]
         comm = self.comms.get(address)
         if comm is None or (match[9] == "START" and comm.rank != int(match[2])):
             above = self.comms.get((*message.process, parent)) if parent else None
@@ -184,7 +185,7 @@ class NcclLog:
         if comm is not None:
             comm.timed = True
 
-    def _init_row(self, message: Message, comm: _Comm | None) -> dict[str, Any]:
+    def _init_row(self, message: Message, comm: _Comm | None) -> Fields:
         return {
             **self._who(message, comm),
             "group_size": comm.size if comm else None,
@@ -203,7 +204,7 @@ class NcclLog:
             self.tables["comm_transports"].append(self._of_comm(message, comm) | hop)
         return hops is not None
 
-    def _of_comm(self, message: Message, comm: _Comm | None) -> dict[str, Any]:
+    def _of_comm(self, message: Message, comm: _Comm | None) -> Fields:
         return {**self._who(message, comm), "group": comm.group if comm else None}
 
     def _transport(self, message: Message, match: re.Match[str]) -> None:
@@ -219,7 +220,8 @@ class NcclLog:
 
     def _call(self, message: Message, match: re.Match[str]) -> None:
         comm = self.comms.get((*message.process, match[9]))
-        kind, ranks = collective_type(match[1]), int(match[10])
+        kind = collective_type(match[1])
+        ranks = int(match[10])
         row = {
             **self._who(message, comm),
             "rank": int(match[12]) if match[12] else None,
@@ -256,7 +258,7 @@ class NcclLog:
 
     def finish(self) -> None:
         """A row for each communicator, whatever number of its ranks wrote to this log."""
-        seen: dict[tuple[int | None, str | None, int], dict[str, Any]] = {}
+        seen: dict[tuple[int | None, str | None, int], Fields] = {}
         for comm in self.all_comms:
             row = seen.setdefault(
                 (comm.hash, comm.group, comm.size),

@@ -2,8 +2,8 @@
 
 import re
 from collections import defaultdict
-from typing import Any
 
+from htk.base.mappings import Fields
 from htk.parsers.nccl_debug.message import Message
 
 Hop = tuple[int, int]
@@ -19,7 +19,7 @@ class ChannelOrders:
     def __init__(self) -> None:
         self._parts: dict[tuple[tuple[str, str], int], list[int]] = defaultdict(list)
 
-    def read(self, message: Message, ranks: int) -> list[dict[str, Any]] | None:
+    def read(self, message: Message, ranks: int) -> list[Fields] | None:
         """Return the hops that a line tells of; None: it is not such a line."""
         text = message.text.strip()
         if match := _RING_OF_ALL.match(text):
@@ -39,7 +39,7 @@ class ChannelOrders:
 
     def _ring(
         self, process: tuple[str, str], channel: int, order: list[int], ranks: int
-    ) -> list[dict[str, Any]]:
+    ) -> list[Fields]:
         """A ring of many ranks takes several lines."""
         part = self._parts[process, channel]
         part += order
@@ -51,7 +51,7 @@ class ChannelOrders:
         return _rows("RING", channel, set(zip(part, [*part[1:], part[0]], strict=True)))
 
 
-def _rows(algorithm: str, channel: int, hops: set[Hop]) -> list[dict[str, Any]]:
+def _rows(algorithm: str, channel: int, hops: set[Hop]) -> list[Fields]:
     return [
         {"algorithm": algorithm, "channel": channel, "from_rank": sender, "to_rank": receiver}
         for sender, receiver in sorted(hops)

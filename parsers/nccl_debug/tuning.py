@@ -1,8 +1,8 @@
 """What NCCL chose: algorithm, protocol and channels of a call, and its tuning table."""
 
 import re
-from typing import Any
 
+from htk.base.mappings import Fields
 from htk.base.names.collectives import NCCL_ALGORITHMS, NCCL_PROTOCOLS, collective_type
 from htk.parsers.nccl_debug.message import Message
 
@@ -20,9 +20,10 @@ _TABLE_ROW = re.compile(
 _CELL = re.compile(r"([\d.]{1,20})/\s{0,20}([\d.]{1,20})")
 
 
-def choice(text: str, match: re.Match[str]) -> dict[str, Any]:
+def choice(text: str, match: re.Match[str]) -> Fields:
     """Return the row of a line that says what a call was given."""
-    lanes, predicted = _LANES.search(text), _PREDICTED.search(text)
+    lanes = _LANES.search(text)
+    predicted = _PREDICTED.search(text)
     return {
         "type": collective_type(match[1]) if match[1] else None,
         "size_bytes": int(match[2]),
@@ -33,7 +34,7 @@ def choice(text: str, match: re.Match[str]) -> dict[str, Any]:
     }
 
 
-def special(match: re.Match[str]) -> dict[str, Any]:
+def special(match: re.Match[str]) -> Fields:
     """Return the row of a call that takes a symmetric kernel or the copy engines."""
     return {
         "type": collective_type(match[1]),
@@ -43,7 +44,7 @@ def special(match: re.Match[str]) -> dict[str, Any]:
     }
 
 
-def is_for(call: dict[str, Any], row: dict[str, Any]) -> bool:
+def is_for(call: Fields, row: Fields) -> bool:
     """Return whether a choice is that call's: some log bytes of the input, some of the output."""
     if row["type"] is not None and row["type"] != call["type"]:
         return False
@@ -57,7 +58,7 @@ class TuningTables:
     def __init__(self) -> None:
         self._heads: dict[tuple[str, str], dict[str, list[str]]] = {}
 
-    def read(self, message: Message) -> list[dict[str, Any]] | None:
+    def read(self, message: Message) -> list[Fields] | None:
         """Return the rows of a line of the table; None for a line that is not of it."""
         head = _TABLE_HEAD.match(message.text)
         heads = self._heads.setdefault(message.process, {})

@@ -56,7 +56,8 @@ class Ranges:
             parts = parts.combine_chunks()
         raw, seq, op, sizes = (parts.field(name) for name in ("name", "seq", "op", "sizes"))
         name = raw.dictionary_encode().cast(TEXT)
-        sequence, operator_id = _whole(seq), _whole(op)
+        sequence = _whole(seq)
+        operator_id = _whole(op)
         written = (sequence >= 0) | (operator_id >= 0)
         is_operator = written & ~matching(name, _is_range)
         return cls(rows, report, name, sequence, operator_id, sizes, is_operator)
@@ -69,8 +70,10 @@ class Ranges:
         """Operators; a backward one names the thread that made most forward ones, since NVTX
         tells by the sequence number alone which belong together."""
         chosen = np.flatnonzero(self.is_operator)
-        rows, name = self.rows.where(chosen), self.name.take(pa.array(chosen))
-        sequence, ids = self.sequence[chosen], self.operator_id[chosen]
+        rows = self.rows.where(chosen)
+        name = self.name.take(pa.array(chosen))
+        sequence = self.sequence[chosen]
+        ids = self.operator_id[chosen]
         backward = matching(name, lambda n: _BACKWARD.search(n) is not None) & (sequence >= 0)
         thread = numbers(rows.table["globalTid"], 0) & 0xFFFFFF
         forward = thread[(sequence >= 0) & ~backward]
@@ -95,7 +98,8 @@ class Ranges:
     def annotations(self) -> pa.Table:
         """Return the ranges that are no operators; NCCL's own calls are among them."""
         chosen = np.flatnonzero(~self.is_operator)
-        rows, name = self.rows.where(chosen), self.name.take(pa.array(chosen))
+        rows = self.rows.where(chosen)
+        name = self.name.take(pa.array(chosen))
         steps = step_numbers(name, rows.end - rows.start)
         return table(
             "annotations",
@@ -119,7 +123,8 @@ class Ranges:
 
 def _texts(report: NsightReport, rows: ReportRows) -> pa.ChunkedArray:
     """Return the text of each range: its own, else the registered one."""
-    own, codes = rows.table["text"], report.strings.codes(rows.table["textId"])
+    own = rows.table["text"]
+    codes = report.strings.codes(rows.table["textId"])
     registered = (
         report.strings.values.take(pa.array(np.maximum(codes, 0), mask=codes < 0))
         if len(report.strings.values)

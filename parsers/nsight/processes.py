@@ -79,7 +79,8 @@ class Launcher:
     def of(cls, machine: Machine) -> "Launcher":
         line = machine.command
         if any(_LAUNCHERS.search(word.rsplit("/", 1)[-1]) for word in line[:4]):
-            nodes, per_node = _option(line, "nnodes"), _option(line, "nproc[-_]per[-_]node")
+            nodes = _option(line, "nnodes")
+            per_node = _option(line, "nproc[-_]per[-_]node")
             node = _option(line, "node[-_]rank")
             if node is None and nodes == 1:
                 node = 0

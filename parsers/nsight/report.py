@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, text, valid
-from htk.base.columns.types import Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, fill_none
 from htk.base.schema import INT64, STRING
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.span_tables import timed
@@ -72,7 +73,7 @@ class Strings:
     def of(cls, database: Database) -> "Strings":
         table = database.read("StringIds", {"id": INT64, "value": STRING})
         ids = numbers(table["id"], -1)
-        order = np.argsort(ids, kind="stable")
+        order = ordered(ids)
         values = table["value"].combine_chunks().take(pa.array(order))
         return cls(ids[order], values.fill_null(""))
 
@@ -80,7 +81,7 @@ class Strings:
         """Return the place of each text (-1: none)."""
         wanted = numbers(ids, -1)
         if not len(self.ids):
-            return np.full(len(wanted), -1, np.int64)
+            return fill_none(len(wanted))
         position = np.minimum(np.searchsorted(self.ids, wanted), len(self.ids) - 1)
         return np.where((self.ids[position] == wanted) & valid(ids), position, -1)
 
@@ -189,7 +190,8 @@ def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
     if not still_open.any():
         return ranges
     issues.add("open_range", "NVTX range without an end", count=int(still_open.sum()))
-    start, end = numbers(ranges["start"]), numbers(ranges["end"])
+    start = numbers(ranges["start"])
+    end = numbers(ranges["end"])
     last = max(int(end.max()), int(start.max()))
     position = ranges.schema.get_field_index("end")
     return ranges.set_column(position, "end", pa.array(np.where(still_open, last, end)))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers, text, valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, fill_none, take_or
 from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.common.span_tables import (
     activities,
@@ -62,7 +62,7 @@ class Devices:
 
     def of_context(self, context: Ints, otherwise: Ints) -> Ints:
         position = look_up(self.contexts, np.arange(len(self.contexts)), context)
-        return np.where(position >= 0, np.append(self.devices, -1)[position], otherwise)
+        return np.where(position >= 0, take_or(self.devices, position), otherwise)
 
 
 def kernels(report: NsightReport) -> pa.Table:
@@ -75,7 +75,7 @@ def kernels(report: NsightReport) -> pa.Table:
 def _kernels(report: NsightReport, rows: ReportRows) -> pa.Table:
     """A kernel is called by its demangled name, else the short one."""
     strings = report.strings
-    codes = np.full(len(rows), -1, np.int64)
+    codes = fill_none(len(rows))
     for name in ("demangledName", "shortName", "mangledName"):
         codes = np.where(codes < 0, strings.codes(rows.table[name]), codes)
     axes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
@@ -205,13 +205,14 @@ def _recorded_events(report: NsightReport, rows: ReportRows) -> dict[str, pa.Arr
         for t in (events, rows.table)
     ]
     number_of = Groups.by_keys(np.concatenate(keys)).group_ids
-    of_event, of_wait = number_of[: len(events)], number_of[len(events) :]
+    of_event = number_of[: len(events)]
+    of_wait = number_of[len(events) :]
     distinct, first, count = np.unique(of_event, return_index=True, return_counts=True)
     once = (count == 1) & (keys[0][first, 1] > 0) if len(events) else np.empty(0, bool)
     event_row = look_up(distinct[once], first[once], of_wait)
     columns = {}
     for column, source in (("wait_stream", "streamId"), ("wait_correlation", "correlationId")):
-        values = np.append(numbers(events[source], -1), -1)[event_row]
+        values = take_or(numbers(events[source], -1), event_row)
         columns[column] = optional(values, (event_row >= 0) & (values >= 0))
     return columns
 

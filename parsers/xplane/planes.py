@@ -110,7 +110,9 @@ def _read_plane(data: bytes, field: Field, space: Space, issues: Issues) -> None
 
 
 def _plane(data: bytes, field: Field) -> _Plane:
-    name, lines, stats = "", [], []
+    name = ""
+    lines = []
+    stats = []
     events: dict[int, str] = {}
     facts: dict[int, str] = {}
     for part in fields(data, field.start, field.end):
@@ -132,7 +134,9 @@ def _plane(data: bytes, field: Field) -> _Plane:
 
 def _named(data: bytes, entry: Field) -> dict[int, str]:
     """Return an entry of a table: its number and name (the one to be shown, if there is one)."""
-    key, name, shown = 0, "", ""
+    key = 0
+    name = ""
+    shown = ""
     for part in fields(data, entry.start, entry.end):
         if part.number == 1:
             key = part.value
@@ -147,7 +151,10 @@ def _named(data: bytes, entry: Field) -> dict[int, str]:
 
 def _read_line(data: bytes, line: Field, plane: _Plane, device: int, space: Space) -> None:
     """Read events of a thread or a stream; those of a GPU's other lines are derived from these."""
-    name, shown, began, events = "", "", 0, []
+    name = ""
+    shown = ""
+    began = 0
+    events = []
     for part in fields(data, line.start, line.end):
         if part.number == 2 and part.kind == BYTES:
             name = _text(data, part)
@@ -175,7 +182,10 @@ _Raw = tuple[PlaneEvent, dict[str, object]]
 
 def _event(data: bytes, field: Field, plane: _Plane, began: int) -> _Raw | None:
     """Return an event with the facts that are read of it; a mark (without a length) is none."""
-    kind, offset, duration, stats = 0, 0, 0, []
+    kind = 0
+    offset = 0
+    duration = 0
+    stats = []
     for part in fields(data, field.start, field.end):
         if part.number == 1:
             kind = part.value
@@ -185,7 +195,8 @@ def _event(data: bytes, field: Field, plane: _Plane, began: int) -> _Raw | None:
             duration = signed(part.value)
         elif part.number == 4 and part.kind == BYTES:
             stats.append(part)
-    start, end = began + offset // 1000, began + (offset + duration) // 1000
+    start = began + offset // 1000
+    end = began + (offset + duration) // 1000
     if duration <= 0 or abs(start) > FARTHEST_NS or abs(end) > FARTHEST_NS:
         return None
     facts = {}
@@ -220,7 +231,8 @@ def _on_gpu(raw: _Raw, device: int, stream: int) -> PlaneEvent:
 
 def _on_host(event: PlaneEvent, thread: str, facts: Mapping[str, object], space: Space) -> None:
     event = replace(event, thread=thread)
-    step, correlation = _whole(facts.get("step_num")), _whole(facts.get("correlation_id"))
+    step = _whole(facts.get("step_num"))
+    correlation = _whole(facts.get("correlation_id"))
     if event.name.startswith("$"):
         space.python.append(replace(event, name=event.name[1:]))
     elif step >= 0:
@@ -233,7 +245,8 @@ def _on_host(event: PlaneEvent, thread: str, facts: Mapping[str, object], space:
 
 def _copy_name(name: str, details: str) -> str:
     """Return a copy's name as Kineto writes it, where the profile tells enough."""
-    direction, ends = _DIRECTION.match(name), _COPY.search(details)
+    direction = _DIRECTION.match(name)
+    ends = _COPY.search(details)
     if not direction:
         return name
     source, target = (e.capitalize() for e in ends.groups()) if ends else ("Unknown", "Unknown")
@@ -246,7 +259,8 @@ def _details(facts: Mapping[str, object]) -> str:
 
 def _stat(data: bytes, field: Field, names: Mapping[int, str]) -> tuple[str, object]:
     """Return a fact by its name: a number, a text, or a text that the table of names holds."""
-    name, value = "", None
+    name = ""
+    value = None
     for part in fields(data, field.start, field.end):
         if part.number == 1:
             name = names.get(part.value, "")

@@ -1,6 +1,6 @@
 """Tables on disk as a dataset partitioned by rank, which any tool can read, and read back."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ from htk.base.columns.csv_text import write_csv
 from htk.base.core.parser import Parsed
 from htk.base.io.entry import MemoryEntry
 from htk.base.io.temporary import temporary_name
+from htk.base.mappings import NamedTables
 from htk.base.schema import TABLES
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.trace import Trace
@@ -92,11 +93,13 @@ def read_dataset(folder: Path) -> Trace:
     return Trace(tuple(ordered))
 
 
-class _Stored(Mapping[str, pa.Table]):
+class _Stored(NamedTables):
     """Tables of one rank and cycle of a dataset, each read when it is asked for."""
 
     def __init__(self, folder: Path, rank: int | None, cycle: int) -> None:
-        self._folder, self._rank, self._cycle = folder, rank, cycle
+        self._folder = folder
+        self._rank = rank
+        self._cycle = cycle
         self._read: dict[str, pa.Table] = {}
 
     def __getitem__(self, name: str) -> pa.Table:

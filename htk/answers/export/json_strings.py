@@ -105,7 +105,8 @@ def joined(text: bytes, cuts: Codes, added: pa.BinaryArray, numbers: Codes) -> b
     compiled: Any = core() if engine() == "compiled" else None
     if compiled is not None:
         offsets, data = added.buffers()[1:]
-        begin, end = added.offset, added.offset + len(added) + 1
+        begin = added.offset
+        end = added.offset + len(added) + 1
         within = np.frombuffer(offsets, np.int32)[begin:end] if offsets else np.zeros(1, np.int32)
         new: bytes = compiled.join(text, cuts, data or b"", within, numbers)
         return new

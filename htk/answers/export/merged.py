@@ -277,7 +277,8 @@ def _told_apart(ranks: list[_Rank], origin_ns: int) -> bytes:
     listed = []
     for rank in ranks:
         facts = rank.part.entry.parsed.facts
-        groups, devices = facts.get("groups"), facts.get("device_properties")
+        groups = facts.get("groups")
+        devices = facts.get("device_properties")
         job = {
             "rank": rank.part.rank,
             "world_size": facts.get("world_size"),

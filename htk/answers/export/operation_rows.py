@@ -18,9 +18,10 @@ import pyarrow as pa
 from htk.answers.export.pipeline_rows import CUTTING, pipeline_rows
 from htk.answers.export.reductions import reductions_of_gradients, types_of_reductions
 from htk.answers.export.worker_groups import WorkerGroups
-from htk.base.columns.arrow import matching, number, numbers, text
+from htk.base.columns.arrow import matching, number, numbers, read_times, text
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import MissingTable
 from htk.base.names.phases import BACKWARD, FORWARD, OPTIMIZER
@@ -71,7 +72,7 @@ def cut_operations(trace: Trace) -> pa.Table:
             "no step has forward and backward kernels; record CPU and GPU activities and call "
             "profiler.step() after each iteration"
         )
-    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    start, end = read_times(kernels)
     if comm.is_sharded:
         compute &= _on_main_stream(kernels, compute, end - start)
     shift = corrections(trace.tables["rank_clocks"], rank, start)
@@ -113,9 +114,7 @@ class _Collectives:
     def of(cls, trace: Trace, phase: Ints, step: Ints) -> "_Collectives":
         kernels = trace.tables["kernels"]
         table, _ = one_row_a_message(trace.tables["collectives"])
-        kernel = np.append(np.arange(len(phase)), NONE)[
-            row_of(event_keys(kernels), event_keys(table))
-        ]
+        kernel = take_or(np.arange(len(phase)), row_of(event_keys(kernels), event_keys(table)))
         launched = kernel != NONE
         in_forward = launched & (phase[kernel] == FORWARD)
         after_backward = launched & _behind_backward(trace, phase, step)[kernel]
@@ -146,12 +145,10 @@ class _Collectives:
 def _behind_backward(trace: Trace, phase: Ints, step: Ints) -> Mask:
     """Return which kernels were launched behind a computation of a backward, not of a forward."""
     kernels = trace.tables["kernels"]
-    rank, launched = (
-        numbers(kernels["rank"], -1),
-        numbers(trace.tables["kernel_links"]["launch_start_ns"], _NEVER),
-    )
+    rank = numbers(kernels["rank"], -1)
+    launched = numbers(trace.tables["kernel_links"]["launch_start_ns"], _NEVER)
     passes = matching(kernels["kind"], "compute".__eq__) & np.isin(phase, [FORWARD, BACKWARD])
-    order = np.lexsort((launched, step, rank))
+    order = ordered(rank, step, launched)
     last = np.maximum.accumulate(np.where(passes[order], np.arange(len(order)), 0))
     before = order[last]
     behind = np.empty(len(order), bool)
@@ -165,7 +162,7 @@ def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:
     streams = Groups.by_keys([numbers(kernels[name], -1) for name in ("rank", "device", "stream")])
     time = streams.sum(np.where(compute, duration, 0))
     rank = streams.keys[:, 0]
-    order = np.lexsort((-time, rank))
+    order = ordered(rank, -time)
     main = order[np.append(True, np.diff(rank[order]) != 0)]
     return np.isin(streams.group_ids, main)
 
@@ -186,9 +183,12 @@ class _Runs:
     """Neighbouring kernels of one rank, step and phase, in the order of their launches."""
 
     def __init__(self, order: Ints, starts: Ints, type_: Ints, batch: Ints, piece: Ints) -> None:
-        self._order, self._starts = order, starts
+        self._order = order
+        self._starts = starts
         self.first = order[starts]
-        self.type, self.batch, self.piece = type_, batch, piece
+        self.type = type_
+        self.batch = batch
+        self.piece = piece
 
     def over(self, values: Ints, reduce: np.ufunc) -> Ints:
         """Return the least or greatest value of each run."""
@@ -211,7 +211,7 @@ def _runs(
     others passes."""
     rows = np.append(np.flatnonzero(chosen), cuts)
     is_cut = np.append(np.zeros(len(rows) - len(cuts), bool), np.ones(len(cuts), bool))
-    merged = np.lexsort((launched[rows], step[rows], rank[rows]))
+    merged = ordered(rank[rows], step[rows], launched[rows])
     order, passed = rows[merged], np.cumsum(is_cut[merged])
     order, passed = order[~is_cut[merged]], passed[~is_cut[merged]]
     keys = np.stack([rank[order], step[order], phase[order], passed, copies[order]])
@@ -222,7 +222,7 @@ def _runs(
     first = passes[starts]  # of its pass
     position = np.arange(len(starts))
     piece = position - np.maximum.accumulate(np.where(first, position, 0))
-    batch = np.full(len(starts), -1, np.int64)
+    batch = fill_none(len(starts))
     fresh = np.append(True, (np.diff(of_rank) != 0) | (np.diff(of_step) != 0))
     for code in (_TYPE[FORWARD], _TYPE[BACKWARD]):
         begins = (type_ == code) & first

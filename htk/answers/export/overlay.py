@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from htk.answers.export.microseconds import as_microseconds
 from htk.answers.export.rewrite import quickly_packed
-from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths
 from htk.base.errors import TraceError
 from htk.base.io.decompress import open_stream
 from htk.base.io.sources import resolve
@@ -61,9 +61,10 @@ def _of(path: pa.Table, rank: int | None, cycle: int) -> pa.Table:
 def drawn(path: pa.Table, trace: Trace, base_ns: int, process: str | int = PROCESS) -> list[str]:
     """Return a slice for each piece that takes time, and an arrow to it from the one before."""
     order = {"ph": "M", "name": "process_sort_index", "pid": process, "args": _FIRST}
-    lengths = numbers(path["end_ns"]) - numbers(path["start_ns"])
+    lengths = read_lengths(path)
     pieces = np.flatnonzero(lengths)
-    path, lengths = path.take(pa.array(pieces)), lengths[pieces]
+    path = path.take(pa.array(pieces))
+    lengths = lengths[pieces]
     starts = as_microseconds(numbers(path["start_ns"]) - base_ns)
     inside = path["inside"].combine_chunks()
     track = pc.if_else(inside, _quoted(path["table"], _TRACKS), json.dumps(_BETWEEN))

@@ -9,10 +9,10 @@ import mimetypes
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from htk.base.core.extras import install
 from htk.base.errors import MissingPackage, UsageError
+from htk.base.mappings import Fields
 
 # The UI compiles WebAssembly and styles itself; it has no business outside of this server.
 _POLICY = (
@@ -51,11 +51,11 @@ def ui_folder() -> Path:
     )
 
 
-def application(ui: Path, trace: Path) -> Callable[[dict[str, Any], Start], Iterable[bytes]]:
+def application(ui: Path, trace: Path) -> Callable[[Fields, Start], Iterable[bytes]]:
     """A WSGI application that serves the UI and the trace, to this machine's browser alone."""
     root = ui.resolve()
 
-    def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+    def answer(environ: Fields, start: Start) -> Iterable[bytes]:
         path = str(environ.get("PATH_INFO", "/"))
         host = str(environ.get("HTTP_HOST", "")).rsplit(":", 1)[0]
         if environ["REQUEST_METHOD"] != "GET" or host not in _LOCAL:

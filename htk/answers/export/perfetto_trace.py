@@ -28,7 +28,8 @@ _SEQUENCE = 1
 _PACKET, _TIME, _SEQUENCE_ID, _FLAGS, _EVENT, _INTERNED, _DESCRIPTOR = 1, 8, 10, 13, 11, 12, 60
 _CLEARED, _NEEDED = 1, 2  # of sequence_flags
 _BEGIN, _END = 1, 2  # of TrackEvent.type
-_FLOW, _FLOW_END = 47, 48
+_FLOW = 47
+_FLOW_END = 48
 
 
 @dataclass
@@ -200,7 +201,8 @@ def _lines(slices: _Slices) -> Iterator[list[int]]:
     lines: list[list[int]] = []
     open_until: list[list[int]] = []
     for row in order:  # what is open depends on all that came before
-        start, end = slices.start[row], slices.end[row]
+        start = slices.start[row]
+        end = slices.end[row]
         line = next((k for k, ends in enumerate(open_until) if _fits(ends, start, end)), None)
         if line is None:
             line = len(lines)

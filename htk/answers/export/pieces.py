@@ -149,7 +149,8 @@ def cut(text: bytes, starts: Positions, ends: Positions) -> pa.Array:
     """Return what stands from each start to its end; the spans are in order."""
     cuts = np.empty(2 * len(starts) + 2, np.int32)
     cuts[0], cuts[-1] = 0, len(text)
-    cuts[1:-1:2], cuts[2:-1:2] = starts, ends
+    cuts[1:-1:2] = starts
+    cuts[2:-1:2] = ends
     pieces = between(text, cuts)
     return pieces.take(pa.array(np.arange(1, len(pieces), 2, dtype=np.int32)))
 

@@ -9,11 +9,13 @@ is refused.
 import numpy as np
 
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.errors import MissingTable
 from htk.base.schema.operation_types import CALLS, CODES, ROW_TYPES
 
-_FORWARD, _BACKWARD = CODES["forward_compute"], CODES["backward_compute"]
+_FORWARD = CODES["forward_compute"]
+_BACKWARD = CODES["backward_compute"]
 _CLIP = CODES["clip_grads"]
 _GATHER = CODES["params_all_gather"]
 _REDUCTIONS = (CODES["grads_all_reduce"], CODES["grads_reduce_scatter"])
@@ -31,7 +33,7 @@ Columns = dict[str, Ints]
 def pipeline_rows(columns: Columns, stages: int, *, is_interleaved: bool) -> Columns:
     """Return the rows that a pipeline's schedule has, or refuse them; `launched` says when the
     host launched each."""
-    order = np.lexsort((columns["launched"], columns["step"], columns["rank"]))
+    order = ordered(columns["rank"], columns["step"], columns["launched"])
     rows = {name: values[order] for name, values in columns.items()}
     steps = Groups.by_keys([rows["rank"], rows["step"]])
     _refuse_between_micro_batches(rows, steps)
@@ -78,7 +80,8 @@ def _number_chunks(rows: Columns, stages: int, chunks: int) -> None:
 
 def _match_messages(rows: Columns, steps: Groups, stages: int, chunks: int) -> None:
     """The n-th message is of the n-th pass that has one: it gets the chunk, unless it cannot be."""
-    position, last = rows["chunk"] * stages + rows["stage"], chunks * stages - 1
+    position = rows["chunk"] * stages + rows["stage"]
+    last = chunks * stages - 1
     passes = _counts(steps, _of(rows, "forward", "compute"))
     _expect(rows, steps, _of(rows, "backward", "compute"), passes, "backwards", passes)
     for way in ("forward", "backward"):
@@ -146,7 +149,8 @@ _EXPECTED = (
 
 def _refuse_between_micro_batches(rows: Columns, steps: Groups) -> None:
     """Gradients are reduced with the last backward; parameters gathered with the first forward."""
-    launched, batch = rows["launched"], rows["micro_batch"]
+    launched = rows["launched"]
+    batch = rows["micro_batch"]
     never = np.iinfo(np.int64).max
     backward = _of(rows, "backward", "compute")
     last = steps.max(np.where(backward, launched, np.iinfo(np.int64).min))[steps.group_ids]

@@ -18,10 +18,12 @@ from htk.traces.trace.trace import Trace
 
 FEW_ELEMENTS = 16  # a loss or a norm, neither activations nor gradients
 _GRADIENTS = (CODES["grads_all_reduce"], CODES["grads_reduce_scatter"])
-_CLIP, _OPTIMIZER = CODES["clip_grads"], CODES["optimizer"]
+_CLIP = CODES["clip_grads"]
+_OPTIMIZER = CODES["optimizer"]
 _BACKWARD = CODES["backward_compute"]
 _DEEPEST = 64  # operators round a launch; more is damage
-_OTHER_NODE, _ACCUMULATES = 1, 2
+_OTHER_NODE = 1
+_ACCUMULATES = 2
 
 
 def types_of_reductions(
@@ -51,7 +53,8 @@ def _nodes(trace: Trace, kernel: Ints) -> Ints:
     sort_of = np.array([*sorts, 0], np.int64)[codes]
     parent = numbers(trace.tables["op_links"]["parent_row"], NONE)
     op = numbers(trace.tables["kernel_links"]["op_row"], NONE)[kernel]
-    sort_of, parent = np.append(sort_of, 0), np.append(parent, NONE)
+    sort_of = np.append(sort_of, 0)
+    parent = np.append(parent, NONE)
     sort = sort_of[op]
     for _ in range(_DEEPEST):
         if (op == NONE).all():
@@ -65,10 +68,15 @@ def reductions_of_gradients(columns: dict[str, Ints]) -> dict[str, Ints]:
     """Return rows without reductions before the first backward or behind the optimizer, and with
     one row a step for those of the norm; what the optimizer computes before them is no row."""
     of = Groups.by_keys([columns["rank"], columns["step"]])
-    rows, ids, launched, type_ = dict(columns), of.group_ids, columns["launched"], columns["type"]
-    low, never = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    rows = dict(columns)
+    ids = of.group_ids
+    launched = columns["launched"]
+    type_ = columns["type"]
+    low = np.iinfo(np.int64).min
+    never = np.iinfo(np.int64).max
     last_optimizer = of.max(np.where(type_ == _OPTIMIZER, launched, low))[ids]
-    is_backward, clip = type_ == _BACKWARD, type_ == _CLIP
+    is_backward = type_ == _BACKWARD
+    clip = type_ == _CLIP
     first_backward = of.min(np.where(is_backward, launched, never))[ids]
     last_backward = of.max(np.where(is_backward, launched, low))[ids]
     others = (clip | np.isin(type_, _GRADIENTS)) & (launched < first_backward)

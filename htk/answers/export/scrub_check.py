@@ -33,7 +33,8 @@ class Leak(HtkError):
 
 def check(files: Iterable[Path], removed: Collection[str]) -> None:
     """Raise Leak if any file holds a text that should be gone."""
-    strings, numbers = set[str](), set[str]()
+    strings = set[str]()
+    numbers = set[str]()
     for file in files:
         _collect(file, strings, numbers)
     gone = {text for text in removed if text and not is_replacement(text)}
@@ -67,7 +68,8 @@ def _lines(stream: Stream) -> Iterator[bytes]:
             blocks.append(block)
             continue
         yield b"".join((*blocks, block[:end]))
-        blocks, length = [block[end:]], len(block) - end
+        blocks = [block[end:]]
+        length = len(block) - end
     yield b"".join(blocks)
 
 

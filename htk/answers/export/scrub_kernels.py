@@ -36,7 +36,8 @@ COMM_STEMS = (
 @cache
 def kernel_stem(name: str) -> str:
     """Return a name that tells the same kind and family of kernel, and no more."""
-    target, comm = kind_of(name, "kernel"), comm_rule(name)
+    target = kind_of(name, "kernel")
+    comm = comm_rule(name)
     if comm is not None:
         fitting = (stem for stem in COMM_STEMS if comm_rule(f"{stem}_1") == comm)
         return next(fitting, "ncclDevKernel_Generic")

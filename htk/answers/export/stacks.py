@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from htk.answers.export.rewrite import part_of
-from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, read_times
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested, Threads
-from htk.base.columns.types import NONE
+from htk.base.columns.types import NONE, take_or
 from htk.base.errors import MissingTable
 from htk.quantities.measures.call_tree import (
     CallTree,
@@ -116,12 +116,13 @@ def write_speedscope(trace: Trace, folder: Path) -> list[tuple[Path, int]]:
 
 def _of_rank(trace: Trace, rank: int) -> RankStacks:
     tables = trace.tables
-    python, ops = tables["python_calls"], tables["cpu_ops"]
+    python = tables["python_calls"]
+    ops = tables["cpu_ops"]
     calls = pa.concat_tables(
         [t.select(["name", "process", "thread", "start_ns", "end_ns"]) for t in (python, ops)]
     ).unify_dictionaries()
     threads = Threads().of(calls)
-    start, end = numbers(calls["start_ns"]), numbers(calls["end_ns"])
+    start, end = read_times(calls)
     nested = Nested(threads, start, end)
     tree = CallTree(
         nested.parent, nested.depth.astype(np.int64), threads.astype(np.int64), start, end
@@ -141,13 +142,12 @@ def _cpu(tree: CallTree, paths: Paths, texts: list[tuple[str, ...]]) -> list[Sta
 def _gpu(trace: Trace, paths: Paths, texts: list[tuple[str, ...]], before: int) -> list[Stack]:
     """Kernels below the path of the operator that launched them; `before`: rows of other calls."""
     tables = trace.tables
-    kernels, links = tables["kernels"], tables["kernel_links"]
+    kernels = tables["kernels"]
+    links = tables["kernel_links"]
     ops = tables["cpu_ops"].num_rows
     times = DeviceTimes.of(ops, kernels, links, tables["op_links"])
     above = [*texts]
-    path_of_kernel = np.where(
-        times.row == NONE, NONE, np.append(paths.of_row, NONE)[times.row + before]
-    )
+    path_of_kernel = np.where(times.row == NONE, NONE, take_or(paths.of_row, times.row + before))
     for why, rows in without_operator(links, times, np.ones(ops, bool)):
         path_of_kernel[rows] = len(above)
         above.append((why,))

@@ -47,7 +47,8 @@ def _cuts(trace: Trace, name: str) -> list[CutRecording]:
     parts = [part for part in trace.files if part.file == name]
     _refuse_other_steps(trace, parts)
     parts.sort(key=lambda part: (part.entry.parsed.facts.get("process") or 0, part.cycle))
-    selection, origin = trace.selection, trace.origin_ns
+    selection = trace.selection
+    origin = trace.origin_ns
     return [
         cut_of(part, selection, origin) if trace.is_chosen(part) else nothing_of(part)
         for part in parts

@@ -10,10 +10,11 @@ from htk.base.core.humanize import (
     pluralize,
     visible,
 )
+from htk.base.mappings import Facts
 from htk.base.schema.columns import heading_of, unit_of
 
 
-def coverage_lines(coverage: Mapping[str, Any], *, in_words: bool = False) -> list[str]:
+def coverage_lines(coverage: Facts, *, in_words: bool = False) -> list[str]:
     """Return what the numbers rest on, in a line or two; the names of an analysis's own facts are
     those of the machine formats, or `in_words`."""
     name_of = _in_words if in_words else str
@@ -66,7 +67,7 @@ def _in_words(name: str) -> str:
     return " ".join("%" if word == "pct" else word for word in words)
 
 
-def _losses(coverage: Mapping[str, Any]) -> list[str]:
+def _losses(coverage: Facts) -> list[str]:
     """Return what files lost, and what of them was left out or is told apart."""
     issues = coverage.get("issues") or {}
     parts = _in_their_words(issues, _NAMED_LOSSES)
@@ -78,7 +79,7 @@ def _losses(coverage: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def damage_words(coverage: Mapping[str, Any]) -> str:
+def damage_words(coverage: Facts) -> str:
     """Return what a recording holds that cannot be, or nothing."""
     return ", ".join(_in_their_words(coverage.get("issues") or {}, _IMPOSSIBLE))
 
@@ -88,7 +89,7 @@ def _in_their_words(issues: Mapping[str, int], kinds: Iterable[str]) -> list[str
     return [f"{pluralize(count, what)} {fate}" for count, what, fate in losses]
 
 
-def _clocks(coverage: Mapping[str, Any]) -> list[str]:
+def _clocks(coverage: Facts) -> list[str]:
     """Return whether ranks were put on one clock, and what that leaves."""
     word = coverage.get("clock_alignment")
     if word is None or not (coverage.get("clock_offset_max_ns") or word == "off"):

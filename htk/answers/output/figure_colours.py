@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from htk.answers.output.tokens import DARK, LIGHT, PALEST, blended, series_colour
+from htk.base.mappings import Fields
 
 
 def heat_scale(*, dark: bool) -> list[list[Any]]:
@@ -111,14 +112,15 @@ def classes_of(names: Sequence[str]) -> list[str]:
 
 def colour_of(name: str, palette: dict[str, str], number: int = 0) -> str:
     """Return the colour that a name keeps, that of what it means, else one of a fixed order."""
-    dark, number_kept = palette is DARK, place_of(name)
+    dark = palette is DARK
+    number_kept = place_of(name)
     if number_kept is not None:
         return series_colour(number_kept, dark=dark)
     meaning = meaning_of(name)
     return palette[meaning] if meaning else series_colour(number, dark=dark)
 
 
-def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -> dict[str, Any]:
+def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -> Fields:
     """Return a bar's fill: waiting is striped, the unrecorded a hatched outline, nothing else.
 
     `again` counts series of the same colour before it: each is paler.
@@ -127,7 +129,7 @@ def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -
         line = {"width": 1, "color": palette["idle"]}
         return {"color": palette["unrecorded"], "pattern": hatch(palette), "line": line}
     keep = max(1 - _SHADE * again, _LEAST_COLOUR)
-    marker: dict[str, Any] = {
+    marker: Fields = {
         "color": blended(colour, palette["panel"], keep),
         "line": {"width": 0},
     }
@@ -136,7 +138,7 @@ def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -
     return marker
 
 
-def hatch(palette: dict[str, str]) -> dict[str, Any]:
+def hatch(palette: dict[str, str]) -> Fields:
     """Return the pattern of what was not recorded."""
     return {"shape": "/", "fgcolor": palette["idle"], "size": 6, "solidity": 0.3}
 

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from htk.answers.output.tokens import DARK, FONT, LIGHT
+from htk.base.mappings import Fields
 
 # What plotly's own template says of pictures that none of ours is, which it would send with each.
 _OTHER_SPACES = ("polar", "ternary", "scene", "geo", "mapbox")
@@ -24,7 +25,7 @@ def framed(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
 
 
 @cache
-def _template(dark: bool, types: frozenset[str]) -> dict[str, Any]:
+def _template(dark: bool, types: frozenset[str]) -> Fields:
     """Return plotly's template as far as traces of these types look at it, with our own axes."""
     import plotly.io as pio
 
@@ -36,7 +37,7 @@ def _template(dark: bool, types: frozenset[str]) -> dict[str, Any]:
     return {"layout": layout, "data": data}
 
 
-def _axes(dark: bool) -> dict[str, Any]:
+def _axes(dark: bool) -> Fields:
     own = DARK if dark else LIGHT
     axis = {
         "gridcolor": own["line"],
@@ -51,7 +52,7 @@ def _axes(dark: bool) -> dict[str, Any]:
     return {"xaxis": axis, "yaxis": {**axis, **apart}}
 
 
-def _layout(dark: bool) -> dict[str, Any]:
+def _layout(dark: bool) -> Fields:
     own = DARK if dark else LIGHT
     return {
         "margin": {"l": 56, "r": 16, "t": 30, "b": 40},

@@ -259,7 +259,8 @@ def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]
     import plotly.graph_objects as go
 
     cells = scaled(table, chart.value, range(table.num_rows))
-    x, y = categories(table, chart.x), categories(table, chart.y)
+    x = categories(table, chart.x)
+    y = categories(table, chart.y)
     return [
         go.Heatmap(
             x=x,

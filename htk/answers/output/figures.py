@@ -21,6 +21,7 @@ from htk.answers.output.figure_text import with_plain_names
 from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
 from htk.base.core.extras import require
+from htk.base.mappings import Fields
 from htk.base.schema import FLOAT64
 
 _MOST_POINTS = 2000
@@ -128,7 +129,7 @@ def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
         axis(tickmode="array", tickvals=order)
 
 
-def _cells(table: pa.Table, column: str) -> dict[str, Any]:
+def _cells(table: pa.Table, column: str) -> Fields:
     """Return how cells stand along an axis: each value once, numbers in their order."""
     names = categories(table, column)
     if pa.types.is_integer(table.schema.field(column).type):

@@ -20,7 +20,8 @@ _PLAIN = "font:13px/1.5 system-ui,sans-serif;max-width:900px"  # of a card witho
 
 def to_html(result: Result) -> str:
     """For a notebook: the question, the table, what it rests on. Every text is escaped."""
-    style, script = asset("table.css"), asset("table.js")
+    style = asset("table.css")
+    script = asset("table.js")
     return (
         f"<style>{style}</style><p><b>{escape(result.analysis.question)}</b></p>"
         + table(result)
@@ -134,7 +135,8 @@ def _heading(column: RenderedColumn) -> str:
 
 
 def _cell(column: RenderedColumn, k: int) -> str:
-    value, text = column.values[k], escape(column.cells[k])
+    value = column.values[k]
+    text = escape(column.cells[k])
     if column.shares:
         share = column.shares[k]
         amount = text.removesuffix(share).rstrip()

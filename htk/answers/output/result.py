@@ -1,6 +1,6 @@
 """An answer: a table, the question it answers, and what it rests on."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from htk.base.columns.arrow import plain_text
 from htk.base.core.extras import require
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
+from htk.base.mappings import Facts, Fields
 from htk.base.schema import BOOL, INT32, INT64, SCHEMA_VERSION, STRING, doc_of, unit_of
 
 _FACES: dict[str, Callable[[], Callable[..., Any]]] = {}
@@ -41,7 +42,7 @@ class Result:
 
     analysis: Label
     table: pa.Table
-    coverage: Mapping[str, Any] = field(default_factory=dict)
+    coverage: Facts = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -77,7 +78,7 @@ class Result:
             raise KeyError(f"{self.analysis.name} has no column {name!r}{hint}")
         return self.table[name]
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Fields]:
         """Yield the rows, each a dict by column name."""
         for batch in self.table.to_batches():
             yield from batch.to_pylist()
@@ -118,14 +119,14 @@ class Result:
 
         return polars.from_arrow(plain_text(self.table))  # no text function takes a categorical
 
-    def to_pylist(self) -> list[dict[str, Any]]:
+    def to_pylist(self) -> list[Fields]:
         """Return the rows, each a dict by column name; a value that was not recorded is None.
 
         >>> import htk
         >>> [row["rank"] for row in htk.open("sample").time_breakdown().to_pylist()]
         [0, 1]
         """
-        rows: list[dict[str, Any]] = self.table.to_pylist()
+        rows: list[Fields] = self.table.to_pylist()
         return rows
 
     def plot(self, *, dark: bool = False) -> Any:
@@ -146,7 +147,7 @@ class Result:
         """Return the rows that have a start and an end on a timeline, a notebook widget."""
         return face("timeline")(self)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Fields:
         """Return one object of plain values: analysis, columns, rows and coverage.
 
         >>> import htk

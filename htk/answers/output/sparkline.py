@@ -7,7 +7,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 def sparkline(values: Sequence[float]) -> str:
     """Return a bar for each value, from the least to the largest of them."""
-    low, high = min(values, default=0.0), max(values, default=0.0)
+    low = min(values, default=0.0)
+    high = max(values, default=0.0)
     if high <= low:
         return _BARS[3] * len(values)
     return "".join(_BARS[round((v - low) / (high - low) * (len(_BARS) - 1))] for v in values)

@@ -158,7 +158,8 @@ def band_of(curves: Sequence[Curve]) -> list[Floats]:
 
 def _medians(rows: Floats) -> Floats:
     """Return the median of each column, of what it has: nan where that is nothing."""
-    ordered, count = np.sort(rows, axis=0), (~np.isnan(rows)).sum(axis=0)
+    ordered = np.sort(rows, axis=0)
+    count = (~np.isnan(rows)).sum(axis=0)
     low, high = (
         np.take_along_axis(ordered, np.maximum(k, 0)[None], axis=0)[0]
         for k in ((count - 1) // 2, count // 2)

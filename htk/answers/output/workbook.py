@@ -111,7 +111,8 @@ def _sheet_names(names: Sequence[str]) -> list[str]:
     taken = {"contents"}
     unique = []
     for name in names:
-        short, number = name[:_NAME_LENGTH], 1
+        short = name[:_NAME_LENGTH]
+        number = 1
         while short.lower() in taken:
             number += 1
             short = f"{name[: _NAME_LENGTH - 4]} {number}"

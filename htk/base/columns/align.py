@@ -10,7 +10,7 @@ walked side by side, and where they part a short look ahead finds where they mee
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, fill_none
 
 Calls = tuple[Ints, Ints, Ints]  # kind, size, time
 
@@ -135,8 +135,10 @@ def _distance(base: Calls, other: Calls, shift: int) -> float:
 
 
 def _same(base: Calls, other: Calls, i: Ints, j: Ints) -> NDArray[np.bool_]:
-    kind, size = base[0][i], base[1][i]
-    kinds, sizes = other[0][j], other[1][j]
+    kind = base[0][i]
+    size = base[1][i]
+    kinds = other[0][j]
+    sizes = other[1][j]
     alike: NDArray[np.bool_] = (kind == kinds) | (kind == NONE) | (kinds == NONE)
     alike &= (size == sizes) | (size == NONE) | (sizes == NONE)
     return alike
@@ -148,27 +150,31 @@ def _agree(base: Calls, other: Calls, i: int, j: int, count: int) -> NDArray[np.
 
 def _walk(base: Calls, other: Calls) -> Ints:
     """Side by side from the start; what does not meet again within the look-ahead is skipped."""
-    places = np.full(len(other[0]), NONE, np.int64)
+    places = fill_none(len(other[0]))
     i = j = 0
     while i < len(base[0]) and j < len(other[0]):  # once for each place where they part
         run = _agreeing_run(base, other, i, j)
         places[j : j + run] = np.arange(i, i + run)
-        i, j = i + run, j + run
+        i = i + run
+        j = j + run
         skipped = _meeting(base, other, i, j)
-        i, j = i + skipped[0], j + skipped[1]
+        i = i + skipped[0]
+        j = j + skipped[1]
     return places
 
 
 def _agreeing_run(base: Calls, other: Calls, i: int, j: int) -> int:
     """Return how many calls agree from here on."""
-    run, step = 0, 64
+    run = 0
+    step = 64
     left = min(len(base[0]) - i, len(other[0]) - j)
     while run < left:
         count = min(step, left - run)
         agree = _agree(base, other, i + run, j + run, count)
         if not agree.all():
             return run + int(np.argmin(agree))
-        run, step = run + count, step * 2
+        run = run + count
+        step = step * 2
     return run
 
 
@@ -176,7 +182,8 @@ def _meeting(base: Calls, other: Calls, i: int, j: int) -> tuple[int, int]:
     """Return how many calls of each to skip until they agree again; one of each if they do not."""
     for total in range(1, _LOOK_AHEAD):
         for skip in range(total + 1):
-            a, b = i + skip, j + total - skip
+            a = i + skip
+            b = j + total - skip
             count = min(_AGREEING, len(base[0]) - a, len(other[0]) - b)
             if count > 0 and _agree(base, other, a, b, count).all():
                 return skip, total - skip

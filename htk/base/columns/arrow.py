@@ -1,13 +1,15 @@
 """NumPy in, Arrow out, and back: without copies where it can be, and without importing pandas."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, Mask, take_or
+from htk.base.mappings import Facts
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, STRING, TEXT
 
 NUMPY_OF = {
@@ -91,6 +93,21 @@ def numbers(column: pa.Array | pa.ChunkedArray, null: int | float = 0) -> NDArra
     return np.where(_flags(array), values, np.array(null, dtype))
 
 
+def read_times(
+    table: pa.Table, rows: Ints | Mask | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return when each row of a table begins and ends; of some rows, if they are given."""
+    start = numbers(table["start_ns"])
+    end = numbers(table["end_ns"])
+    return (start, end) if rows is None else (start[rows], end[rows])
+
+
+def read_lengths(table: pa.Table) -> NDArray[Any]:
+    """Return how long each row of a table takes."""
+    length: NDArray[Any] = numbers(table["end_ns"]) - numbers(table["start_ns"])
+    return length
+
+
 def valid(column: pa.Array | pa.ChunkedArray) -> Mask:
     """Return which rows hold a value."""
     if not column.null_count:
@@ -124,10 +141,10 @@ def mapped(column: pa.Array | pa.ChunkedArray, to: Callable[[str], str | None]) 
     codes, dictionary = codes_of(column)
     mapped_texts = texts([to(value) for value in dictionary.to_pylist()])
     new, values = codes_of(mapped_texts)
-    return text(np.append(new, np.int32(-1))[codes], values)
+    return text(take_or(new, codes, np.int32(-1)), values)
 
 
-def build(schema: pa.Schema, columns: Mapping[str, Any], length: int) -> pa.Table:
+def build(schema: pa.Schema, columns: Facts, length: int) -> pa.Table:
     """Return a table of the schema from the given columns; the others are null."""
     arrays = [
         columns[field.name] if field.name in columns else nulls(field.type, length)
@@ -160,7 +177,8 @@ def _flags(array: pa.Array) -> Mask:
     if marks is None:  # of the type of nothing but nulls
         return np.zeros(len(array), bool)
     bits = np.frombuffer(marks, np.uint8)
-    first, stop = array.offset, array.offset + len(array)
+    first = array.offset
+    stop = array.offset + len(array)
     bits = bits[first // 8 : -(-stop // 8)]
     flags = np.unpackbits(bits, bitorder="little")[first % 8 : first % 8 + len(array)]
     return flags.view(bool)
@@ -177,7 +195,7 @@ def _bits(flags: Mask | None) -> pa.Buffer | None:
 def alphabetical(codes: Ints | NDArray[np.int32], names: pa.Array) -> Ints:
     """Return the place of each text among all in alphabetical order, whatever was read first; -1
     without one."""
-    order = np.argsort(np.array(names.to_pylist(), object), kind="stable")
+    order = ordered(np.array(names.to_pylist(), object))
     places = np.empty(len(order) + 1, np.int64)
     places[order], places[-1] = np.arange(len(order)), -1
     return places[codes]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of
 from htk.base.columns.groups import Groups, numbered
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.types import Ints, Mask, take_or
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -33,7 +33,7 @@ class CodedTexts(Sequence[str | None]):
     def taken(cls, column: pa.Array | pa.ChunkedArray, rows: Ints) -> "CodedTexts":
         """Return the texts of these rows of a column; of row -1 none."""
         codes, dictionary = codes_of(column)
-        chosen = np.append(codes, -1)[rows].astype(np.int64)
+        chosen = take_or(codes, rows).astype(np.int64)
         used, new = numbered(chosen)
         texts = [*dictionary.take(pa.array(used[used >= 0])).to_pylist()]
         return cls(new, tuple([None] * (len(used) - len(texts)) + texts))

@@ -71,7 +71,8 @@ def _texts(parts: Sequence[pa.ChunkedArray]) -> pa.Array:
     coded = [codes_of(part) for part in parts]
     dictionary = _all_texts([texts for _, texts in coded])
     codes = np.empty(sum(map(len, parts)), np.int32)
-    first, before = 0, None
+    first = 0
+    before = None
     code_in_all = np.empty(0, np.int32)
     for own, texts in coded:
         if before is None or not texts.equals(before):  # those of neighbours are mostly the same

@@ -29,7 +29,8 @@ class Groups:
     @classmethod
     def by_keys(cls, keys: Keys) -> "Groups":
         """Group rows by their keys."""
-        columns, rows = _columns(keys), len(keys if isinstance(keys, np.ndarray) else keys[0])
+        columns = _columns(keys)
+        rows = len(keys if isinstance(keys, np.ndarray) else keys[0])
         if not rows:
             none = np.empty(0, np.int64)
             return cls(np.empty((0, len(columns)), np.int64), none, none)
@@ -189,14 +190,17 @@ def _columns(keys: Keys) -> list[Ints]:
 def _flat(columns: Sequence[Ints], rows: int) -> tuple[Ints, int]:
     """Return one number for each row that sorts as its columns do, the first before the others;
     and how many such numbers there may be, from 0."""
-    flat, width = np.zeros(rows, np.int64), 1
+    flat = np.zeros(rows, np.int64)
+    width = 1
     for column in columns:
-        low, high = int(column.min()), int(column.max())
+        low = int(column.min())
+        high = int(column.max())
         if width * (high - low + 1) >= _WIDEST:  # the numbers in use, not the range that they span
             distinct, flat = _numbered_below(width, flat)
             width = len(distinct)
             distinct, column = numbered(column)
-            low, high = 0, len(distinct) - 1
+            low = 0
+            high = len(distinct) - 1
         if high > low:
             flat *= high - low + 1
             flat += column

@@ -13,7 +13,7 @@ import numpy as np
 
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads, repeated, running_max
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, take_or
 
 
 class Spans(NamedTuple):
@@ -39,12 +39,14 @@ def union(start: Ints, end: Ints) -> Spans:
     """Return disjoint spans in order that cover the same points; empty spans cover none."""
     some = end > start
     if not some.all():
-        start, end = start[some], end[some]
+        start = start[some]
+        end = end[some]
     if not len(start):
         return Spans(np.empty(0, np.int64), np.empty(0, np.int64))
     if (start[1:] < start[:-1]).any():
         order = ordered(start)
-        start, end = start[order], end[order]
+        start = start[order]
+        end = end[order]
     reach = np.maximum.accumulate(end)
     first = np.empty(len(start), bool)
     first[0] = True
@@ -65,8 +67,9 @@ def sweep(sets: Sequence[Spans]) -> Sweep:
         np.array([way for bit, _ in held for way in (bit, -bit)], np.int64),
         [len(spans.start) for _, spans in held for _ in range(2)],
     )
-    order = np.argsort(edges, kind="stable")
-    edges, on = edges[order], np.cumsum(change[order])
+    order = ordered(edges)
+    edges = edges[order]
+    on = np.cumsum(change[order])
     real = (edges[1:] > edges[:-1]) & (on[:-1] > 0)
     return Sweep(edges[:-1][real], edges[1:][real], on[:-1][real])
 
@@ -151,18 +154,22 @@ def covered(spans: Spans, times: Ints) -> Ints:
     """Return how much of disjoint, ordered spans lies before each time."""
     length = np.append(0, np.cumsum(spans.end - spans.start))
     begun = np.searchsorted(spans.start, times, side="right")
-    last = np.append(spans.end, 0)[begun - 1]
+    last = take_or(spans.end, begun - 1, 0)
     return np.asarray(length[begun] - np.where(begun > 0, np.maximum(last - times, 0), 0))
 
 
 def union_lengths(group: Ints, start: Ints, end: Ints, groups: int) -> Ints:
     """Return the length of the union of each group's spans; `group` is the group of each span."""
     some = end > start
-    group, start, end = group[some], start[some], end[some]
+    group = group[some]
+    start = start[some]
+    end = end[some]
     if not len(start):
         return np.zeros(groups, np.int64)
     order = ordered(group, start)
-    group, start, end = group[order], start[order], end[order]
+    group = group[order]
+    start = start[order]
+    end = end[order]
     new = heads(group)
     reach = running_max(new, end)
     begins = np.flatnonzero(new | np.append(True, start[1:] > reach[:-1]))

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, numbers, read_times
 from htk.base.columns.groups import numbered
 from htk.base.columns.order import are_ordered, ordered
 from htk.base.columns.segments import SegmentTimes, heads
-from htk.base.columns.types import NONE
+from htk.base.columns.types import NONE, fill_none, take_or
 from htk.base.core.engine import core, engine
 
 Int32 = NDArray[np.int32]
@@ -47,8 +47,10 @@ class Threads:
         process, processes = codes_of(table["process"])
         thread, threads = codes_of(table["thread"])
         if rows is not None:
-            process, thread = process[rows], thread[rows]
-        process_names, thread_names = [*processes.to_pylist(), None], [*threads.to_pylist(), None]
+            process = process[rows]
+            thread = thread[rows]
+        process_names = [*processes.to_pylist(), None]
+        thread_names = [*threads.to_pylist(), None]
         width = len(thread_names)
         pairs = (process.astype(np.int64) + 1) * width + (thread + 1)  # in the order of both codes
         distinct, pair_ids = numbered(pairs)
@@ -112,7 +114,7 @@ class Nested:
         """Row round each row, or NONE."""
         if self.known_parent is not None:
             return self.known_parent
-        parents = np.append(self.order, NONE)[self._nest[0]]
+        parents = take_or(self.order, self._nest[0])
         out = np.empty(len(self.order), np.int64)
         out[self.order] = parents
         return out
@@ -126,7 +128,7 @@ class Nested:
     def around(self, thread: NDArray[np.integer], start: Rows) -> Rows:
         """Innermost row that is open on that thread at that time, or NONE."""
         if not len(self.order):
-            return np.full(len(start), NONE, np.int64)
+            return fill_none(len(start))
         innermost = SegmentTimes(self.thread, self.start, self.order).last(thread, start)
         closed = np.flatnonzero((innermost != NONE) & (self.end[innermost] <= start))
         for _ in range(_CLIMB):
@@ -146,7 +148,7 @@ class Nested:
         ends = np.append(2 * self.end, halves)
         began = np.append(self._began, np.zeros(len(start), np.int64))
         o = ordered(threads, starts, began, -ends)
-        parents = np.append(o, NONE)[nest(_counted(threads[o]), starts[o], ends[o])[0]]
+        parents = take_or(o, nest(_counted(threads[o]), starts[o], ends[o])[0])
         innermost = np.empty(len(o), np.int64)
         innermost[o] = parents
         return innermost[len(self.thread) :]
@@ -189,10 +191,12 @@ def nested(
 ) -> Nested:
     """Return the spans of a table, or those of some of its rows."""
     counted = "python_id" if "python_id" in table.column_names else "external_id"
-    start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+    start, end = read_times(table)
     ids = numbers(table[counted], NONE)
     if rows is not None:
-        start, end, ids = start[rows], end[rows], ids[rows]
+        start = start[rows]
+        end = end[rows]
+        ids = ids[rows]
     return Nested(threads.of(table, rows), start, end, known_parent, ids)
 
 

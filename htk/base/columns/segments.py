@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, take_or
 
 _ROOM = float(1 << 62)  # sums of time on one axis stay below it
 _FEW = 512  # segments that are searched one after the other; more are searched all at once
@@ -55,7 +55,8 @@ class SegmentTimes:
         self.time = time[self.order]
         ids = segment[self.order].astype(np.int64, copy=False)
         starts = np.flatnonzero(heads(ids))
-        self._ids, self._starts = ids[starts], np.append(starts, len(ids))
+        self._ids = ids[starts]
+        self._starts = np.append(starts, len(ids))
 
     def count_until(self, segment: NDArray[np.integer], time: Ints) -> tuple[Ints, Ints]:
         """Return where each segment begins in `order`, and where its rows after the time begin.
@@ -63,7 +64,7 @@ class SegmentTimes:
         Both are equal where a segment has no rows, or none at or before the time.
         """
         index = np.searchsorted(self._ids, segment)
-        exists = np.append(self._ids, 0)[index] == segment
+        exists = take_or(self._ids, index, 0) == segment
         exists &= index < len(self._ids)
         begin = self._starts[index]
         end = np.where(exists, np.append(self._starts, self._starts[-1])[index + 1], begin)
@@ -83,12 +84,12 @@ class SegmentTimes:
     def last(self, segment: NDArray[np.integer], time: Ints) -> Ints:
         """Return the row of the segment that is the last at or before each time, or NONE."""
         begin, after = self.count_until(segment, time)
-        return np.where(after > begin, np.append(self.order, NONE)[after - 1], NONE)
+        return np.where(after > begin, take_or(self.order, after - 1), NONE)
 
     def next_time(self, segment: NDArray[np.integer], time: Ints, never: int) -> Ints:
         """Return the first time of the segment after each time, or `never`."""
         index = np.searchsorted(self._ids, segment)
-        exists = np.append(self._ids, 0)[index] == segment
+        exists = take_or(self._ids, index, 0) == segment
         exists &= index < len(self._ids)
         end = np.append(self._starts, self._starts[-1])[index + 1]
         after = self.count_until(segment, time)[1]
@@ -97,7 +98,8 @@ class SegmentTimes:
 
 def _bisect(times: Ints, begin: Ints, end: Ints, wanted: Ints) -> Ints:
     """Return, for each wanted time, how far times[begin:end] are at or before it."""
-    low, high = begin.copy(), end.copy()
+    low = begin.copy()
+    high = end.copy()
     padded = np.append(times, 0)
     while (open_ := low < high).any():
         middle = (low + high) >> 1

@@ -22,6 +22,7 @@ from htk.base.core.chart import Chart
 from htk.base.core.label import Label
 from htk.base.core.spread import WHOLE, SpreadLabel
 from htk.base.errors import SchemaMismatch
+from htk.base.mappings import Facts, Fields
 
 P = ParamSpec("P")
 COVERAGE = b"coverage"
@@ -54,7 +55,7 @@ class Analysis(Generic[P]):
         filled = self.filled(options)
         return next((spread for spread in self.spreads if spread.holds(filled)), WHOLE)
 
-    def filled(self, options: Mapping[str, object]) -> dict[str, Any]:
+    def filled(self, options: Mapping[str, object]) -> Fields:
         """Return all options, those not named at their defaults."""
         return {name: options.get(name, option.default) for name, option in self.options.items()}
 
@@ -142,9 +143,9 @@ def with_coverage(table: pa.Table, **facts: object) -> pa.Table:
     return table.replace_schema_metadata(metadata)
 
 
-def coverage_of(table: pa.Table) -> Mapping[str, Any]:
+def coverage_of(table: pa.Table) -> Facts:
     """Return the facts that `with_coverage` put there."""
-    facts: dict[str, Any] = json.loads((table.schema.metadata or {}).get(COVERAGE, b"{}"))
+    facts: Fields = json.loads((table.schema.metadata or {}).get(COVERAGE, b"{}"))
     return facts
 
 

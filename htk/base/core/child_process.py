@@ -51,7 +51,8 @@ def may_fork() -> bool:
 
 def main(function: str) -> None:
     """Serve the process that started this one, over standard input and output."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
     _run(function, requests, answers)
 
 

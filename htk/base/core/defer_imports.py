@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from htk.base.mappings import Fields
+
 
 class _NotYet:
     """Finds neither pandas nor dateutil."""
@@ -77,7 +79,7 @@ def spare_pandas() -> None:
         sys.meta_path.remove(blocker)
 
 
-class _NoDocs(dict[str, Any]):
+class _NoDocs(Fields):
     """What pyarrow takes from the documentation of its options: nothing."""
 
     def __init__(self, text: str) -> None:

@@ -7,6 +7,8 @@ from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
+from htk.base.mappings import NamedTables
+
 HEAD_BYTES = 64 * 1024
 
 
@@ -59,7 +61,7 @@ class Parsed:
     they share its number, `process` in their facts.
     """
 
-    tables: Mapping[str, pa.Table]
+    tables: NamedTables
     rank: int | None = None
     world_size: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)  # columns of `ranks` that it knows

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from htk.base.mappings import Facts, Fields
+
 Word = Literal["by_rank", "by_key", "by_group", "at_collectives", "two_rounds", "whole"]
-Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,12 @@ class ByRank(SpreadLabel):
     totals: tuple[str, ...] = field(default=(), kw_only=True)
     shares: Mapping[str, tuple[str, str]] = field(default_factory=dict, kw_only=True)
 
-    def merged_facts(self, parts: Sequence[Facts]) -> dict[str, Any] | None:
+    def merged_facts(self, parts: Sequence[Facts]) -> Fields | None:
         """Return the facts of the whole; None where those of the parts do not merge."""
         names = dict.fromkeys(name for facts in parts for name in facts)
         if any(name not in facts for facts in parts for name in names):
             return None
-        merged: dict[str, Any] = {}
+        merged: Fields = {}
         for name in names:
             values = [facts[name] for facts in parts]
             if name in self.totals:

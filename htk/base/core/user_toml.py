@@ -2,14 +2,14 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 
 _MOST_BYTES = 1 << 20
 
 
-def read_toml(path: Path, purpose: str) -> dict[str, Any]:
+def read_toml(path: Path, purpose: str) -> Fields:
     """Return what a file holds; `purpose` is what it should be, such as "a list of GPUs"."""
     try:
         with path.open("rb") as file:

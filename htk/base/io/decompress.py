@@ -180,7 +180,8 @@ class _Gzip(Stream):
                 return data
         while not self._left and (part := next(self._saved, None)) is not None:
             self._left = part
-        data, self._left = self._left[:size], self._left[size:]
+        data = self._left[:size]
+        self._left = self._left[size:]
         return data
 
     def _new_decoder(self) -> Any:
@@ -217,7 +218,8 @@ class _Gzip(Stream):
         self._ended = True
         offset = self.source.offset
         if "checksum" in why:
-            self.damage, self.damage_kind = _CHECKSUM.format(offset=offset), "wrong_checksum"
+            self.damage = _CHECKSUM.format(offset=offset)
+            self.damage_kind = "wrong_checksum"
         else:
             self.damage = f"gzip data is damaged near stored byte {offset:,} ({why})"
         if self.source.again():
@@ -243,7 +245,8 @@ class _Zstd(Stream):
         except self._error as error:
             offset = self.source.offset
             if "checksum" in str(error):
-                self.damage, self.damage_kind = _CHECKSUM.format(offset=offset), "wrong_checksum"
+                self.damage = _CHECKSUM.format(offset=offset)
+                self.damage_kind = "wrong_checksum"
                 return b""
             self.damage = f"zstd data is damaged near stored byte {offset:,} ({error})"
             return b""

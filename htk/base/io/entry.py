@@ -2,14 +2,15 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from htk.base.core.parser import Parsed
 from htk.base.io.table_file import StoredTables, TableFolder
+from htk.base.mappings import Facts, NamedTables
 
 PARSED = "parsed"  # the file of the tables that the parser made
 _DERIVED = "derived-"
@@ -22,7 +23,7 @@ class Entry(Protocol):
     def parsed(self) -> Parsed: ...
 
     @property
-    def tables(self) -> Mapping[str, pa.Table]: ...
+    def tables(self) -> NamedTables: ...
 
     def size_bytes(self, name: str) -> int:
         """Return about how large a parsed table is, without reading it; 0: there is none."""
@@ -87,7 +88,7 @@ class MemoryEntry:
     def release_parsed(self) -> None: ...
 
 
-class _Mapped(Mapping[str, pa.Table]):
+class _Mapped(NamedTables):
     """Tables of a file, each read when first asked for."""
 
     def __init__(self, stored: StoredTables) -> None:
@@ -123,7 +124,7 @@ class _Mapped(Mapping[str, pa.Table]):
 class StoredEntry:
     """Tables on disk."""
 
-    def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, meta: Facts) -> None:
         self._folder = TableFolder(folder, folder.name)
         self._meta = meta
         self._stored = self._folder.read(PARSED)

@@ -4,11 +4,10 @@ compressed, of folders as the cache has them. Nothing in it is believed before i
 import re
 import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,6 +17,7 @@ from htk.base.io.entry import PARSED
 from htk.base.io.raw_files import reason
 from htk.base.io.store import META, give_entry, meta_of
 from htk.base.io.table_file import ENDING, MOST_COMPRESSED, SELDOM_READ, StoredTables, read_tables
+from htk.base.mappings import Facts
 from htk.base.schema import DERIVED, TABLES
 
 _MEMBER = re.compile(r"([0-9a-f]{40})(-\d{1,6})?/([\w-]{1,100}\.arrow|meta\.json)")
@@ -94,7 +94,7 @@ def parsed_entry(packed: Path, key: str, target: Path) -> tuple[str, Parsed]:
     return str(metas[0]["source"]), replace(first, others=tuple(others))
 
 
-def _parsed(folder: Path, meta: Mapping[str, Any]) -> Parsed:
+def _parsed(folder: Path, meta: Facts) -> Parsed:
     stored = read_tables(folder / f"{PARSED}{ENDING}", folder.name, PARSED + ENDING, thorough=False)
     tables = {name: stored[name] for name in stored.index}
     return Parsed(tables, meta["rank"], meta["world_size"], meta["facts"], parser=meta["parser"])
@@ -116,7 +116,8 @@ def _check(folder: Path) -> None:
 
 def _check_size(stored: StoredTables, name: str) -> None:
     """Refuse a table that takes more memory than htk would have compressed, before it is read."""
-    most, unpacked = MOST_COMPRESSED if name in SELDOM_READ else 0, 0
+    most = MOST_COMPRESSED if name in SELDOM_READ else 0
+    unpacked = 0
     reader = pa.BufferReader(stored.stream(name))
     for message in pa.ipc.MessageReader.open_stream(reader):
         unpacked += _compressed_bytes(message.metadata.to_pybytes(), message.body)
@@ -153,7 +154,8 @@ class _FlatTable:
     """A table of a FlatBuffer: where each of its fields lies."""
 
     def __init__(self, content: bytes, start: int) -> None:
-        self._content, self._start = content, start
+        self._content = content
+        self._start = start
         (back,) = struct.unpack_from("<i", content, start)
         self._fields = start - back
         (self._size,) = struct.unpack_from("<H", content, self._fields)

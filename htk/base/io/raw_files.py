@@ -43,7 +43,8 @@ def reason(error: BaseException) -> str:
 
 class _Guarded(io.RawIOBase):
     def __init__(self, name: str, file: BinaryIO) -> None:
-        self._name, self._file = name, file
+        self._name = name
+        self._file = file
 
     def readable(self) -> bool:
         return True
@@ -83,7 +84,10 @@ class Part(io.RawIOBase):
     """A stretch of a file that nobody else reads, as a file."""
 
     def __init__(self, file: BinaryIO, offset: int, size: int) -> None:
-        self._file, self._offset, self._size, self._place = file, offset, size, 0
+        self._file = file
+        self._offset = offset
+        self._size = size
+        self._place = 0
 
     def readable(self) -> bool:
         return True
@@ -143,7 +147,8 @@ class _At(io.RawIOBase):
     """Reads by position, so that several may read one file."""
 
     def __init__(self, spool: Spool) -> None:
-        self._spool, self._place = spool, 0
+        self._spool = spool
+        self._place = 0
 
     def readable(self) -> bool:
         return True

@@ -1,7 +1,7 @@
 """URLs that fsspec opens: s3://, gs://, http://, memory:// and whatever else is installed."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from typing import Any, BinaryIO, cast
@@ -12,6 +12,7 @@ from htk.base.core.humanize import format_bytes
 from htk.base.core.parser import Source
 from htk.base.errors import MissingPackage, TraceError
 from htk.base.io.raw_files import broken, reason
+from htk.base.mappings import Facts
 
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
@@ -25,8 +26,6 @@ MOST_STORED_BYTES = 1 << 40  # of one file: limits of time and memory follow fro
 # What stores call the mark that changes with a file's content, the surest first.
 _MARKS = ("ETag", "etag", "md5Hash", "Content-MD5", "Digest")
 _TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated")
-
-Facts = Mapping[str, Any]
 
 
 def is_url(name: str) -> bool:
@@ -93,7 +92,8 @@ def _why(error: BaseException) -> str:
 
 def _source(system: Any, path: str, facts: Facts) -> Source:
     address = str(system.unstrip_protocol(path))
-    name, size = _shown(address), facts.get("size")
+    name = _shown(address)
+    size = facts.get("size")
     if isinstance(size, int) and not 0 <= size <= MOST_STORED_BYTES:
         most = format_bytes(MOST_STORED_BYTES)
         return broken(name, f"{size:,} bytes are declared; a file of up to {most} is read")

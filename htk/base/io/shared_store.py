@@ -137,7 +137,8 @@ class SharedStore:
     def seals(self, store: Store) -> dict[str, str]:
         """Return the keys of the files whose entries this code made, and what is wrong with each
         entry: nothing where it is as it was sealed."""
-        key, wrong = self._written_with(), {}
+        key = self._written_with()
+        wrong = {}
         for name in self.names():
             wrong[name] = ""
             try:

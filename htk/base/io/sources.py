@@ -78,7 +78,8 @@ def locate_within(path: Path, folders: Sequence[Path]) -> Path | None:
 def head(source: Source) -> Head:
     """Return the first bytes of a source, decompressed; blanks before them are passed over."""
     with source.open() as file, open_stream(file) as stream:
-        data, skipped = stream.read(HEAD_BYTES), 0
+        data = stream.read(HEAD_BYTES)
+        skipped = 0
         while len(data) == HEAD_BYTES and not data.strip() and skipped < _MOST_BLANKS:
             skipped += len(data)
             data = stream.read(HEAD_BYTES)

@@ -13,11 +13,10 @@ import shutil
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -37,6 +36,7 @@ from htk.base.io.temporary import (
     temporary_name,
 )
 from htk.base.io.unknown_files import UnknownFiles
+from htk.base.mappings import Facts, Fields
 
 DEFAULT_LIMIT_BYTES = 20 << 30
 META = "meta.json"
@@ -150,7 +150,8 @@ class Store:
                 meta = json.loads((folder / META).read_text())
                 used = (folder / META).stat().st_mtime
                 size = _size(folder)
-                source, created = meta["source"], meta["created"]
+                source = meta["source"]
+                created = meta["created"]
                 is_joined = bool(meta.get("joined"))
                 entries.append(ListedEntry(source, size, created, used, folder, is_joined))
             except (OSError, ValueError, KeyError, TypeError):
@@ -160,7 +161,8 @@ class Store:
     def verify(self) -> tuple[int, Sequence[str]]:
         """Read every entry whole. Returns how many are as written, and what the others were made
         of: those are removed, so that the next look makes them anew."""
-        intact, damaged = 0, []
+        intact = 0
+        damaged = []
         for folder in list(self._folders()):
             try:
                 _meta(folder)
@@ -188,7 +190,7 @@ class Store:
             if not folder.name.startswith(TEMPORARY) and (folder / META).is_file():
                 yield folder
 
-    def _fill(self, folder: Path, key: str, parsed: Parsed, facts: Mapping[str, Any]) -> None:
+    def _fill(self, folder: Path, key: str, parsed: Parsed, facts: Facts) -> None:
         TableFolder(folder, key).write(PARSED, parsed.tables)
         meta = {
             **facts,
@@ -266,11 +268,11 @@ def _limit() -> int:
     return int(setting)
 
 
-def _meta(folder: Path) -> dict[str, Any]:
+def _meta(folder: Path) -> Fields:
     return meta_of((folder / META).read_bytes(), folder.name)
 
 
-def meta_of(content: bytes, key: str) -> dict[str, Any]:
+def meta_of(content: bytes, key: str) -> Fields:
     """Return what an entry says of itself; ValueError if that is not what was written."""
     meta = json.loads(content)
     if not isinstance(meta, dict) or "checksum" not in meta:
@@ -288,7 +290,7 @@ def give_entry(folder: Path, key: str) -> None:
     _write_meta(folder, meta)
 
 
-def _write_meta(folder: Path, meta: Mapping[str, Any]) -> None:
+def _write_meta(folder: Path, meta: Facts) -> None:
     sealed = dict(meta) | {"checksum": _meta_checksum(meta)}
     (folder / META).write_text(json.dumps(sealed))
 
@@ -301,7 +303,7 @@ def _source(folder: Path) -> str:
         return folder.name
 
 
-def _meta_checksum(meta: Mapping[str, Any]) -> int:
+def _meta_checksum(meta: Facts) -> int:
     return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
 
 

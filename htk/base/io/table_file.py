@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from htk.base.io.null_columns import with_nulls, without_nulls
 from htk.base.io.temporary import TEMPORARY, boot_id, temporary_name
+from htk.base.mappings import NamedTables
 
 # What it is, whose, the length of all before the seal, that of the index, and a checksum of both.
 _SEAL = struct.Struct("<8s16sQQI")
@@ -29,7 +30,8 @@ _IN_MEMORY = 4 << 20  # small tables go to the file in one piece, a larger one b
 # Every event of a trace lies in a table of its kind, too; what asks for all of them takes longer
 # than to decompress them. A large table stays mapped: decompressed, it would take memory.
 SELDOM_READ = ("events",)
-_LEAST_COMPRESSED, MOST_COMPRESSED = 64 << 10, 64 << 20
+_LEAST_COMPRESSED = 64 << 10
+MOST_COMPRESSED = 64 << 20
 _RENAMED = 3  # of the facts of a file, those that a new name does not change
 _ALIGNMENT = 64  # of buffers in memory, as Arrow recommends
 
@@ -118,11 +120,12 @@ class _Summed:
 
     def pour(self) -> None:
         """Write the small pieces: a hundred of them in one."""
-        content, self._small = self._small.getvalue(), pa.BufferOutputStream()
+        content = self._small.getvalue()
+        self._small = pa.BufferOutputStream()
         self.write(content)
 
 
-def write_tables(path: Path, tables: Mapping[str, pa.Table], key: str, file_name: str) -> None:
+def write_tables(path: Path, tables: NamedTables, key: str, file_name: str) -> None:
     """Write tables, their index and the seal, of a file that will be called `file_name`."""
     with path.open("wb") as file:
         content = _Summed(file)
@@ -178,7 +181,8 @@ class TableFolder:
     """
 
     def __init__(self, folder: Path, key: str) -> None:
-        self.folder, self._key = folder, key
+        self.folder = folder
+        self._key = key
         self._checked = _noted(folder / _CHECKED)
 
     def holds(self, file: str) -> bool:
@@ -195,7 +199,7 @@ class TableFolder:
             self._note(file, changed)
         return tables
 
-    def write(self, file: str, tables: Mapping[str, pa.Table]) -> None:
+    def write(self, file: str, tables: NamedTables) -> None:
         """Keep tables in a file; it appears whole or not at all."""
         path = self.folder / f"{file}{ENDING}"
         temporary = self.folder / temporary_name()
@@ -227,7 +231,8 @@ def _noted(path: Path) -> dict[str, list[str]]:
         lines = path.read_text("ascii").splitlines()
     except (OSError, ValueError):
         return {}
-    boot, noted = boot_id(), [line.split(" ") for line in lines]
+    boot = boot_id()
+    noted = [line.split(" ") for line in lines]
     return {words[1]: words[2:] for words in noted if len(words) > 2 and words[0] == boot}
 
 

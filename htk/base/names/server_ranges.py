@@ -72,7 +72,8 @@ class ServerRange:
     @property
     def traits(self) -> tuple[str, ...]:
         """What is out of the ordinary, in a word each."""
-        prompts, answers = self.prompts, self.answers
+        prompts = self.prompts
+        answers = self.answers
         return tuple(
             word
             for word, is_so in (
@@ -148,12 +149,14 @@ def _read_vllm(match: re.Match[str]) -> ServerRange:
 def _vllm_side(counts: Mapping[str, int], name: str) -> RequestSums:
     tokens = counts.get(f"{name}_tokens", counts.get(f"{name}_plain"))
     products = counts.get(f"{name}_products", counts.get(f"{name}_plain_products"))
-    keys, squares = counts.get(f"{name}_keys"), counts.get(f"{name}_squares")
+    keys = counts.get(f"{name}_keys")
+    squares = counts.get(f"{name}_squares")
     return RequestSums(counts[f"{name}_requests"], tokens, keys, squares, products)
 
 
 def _read_counts(match: re.Match[str]) -> ServerRange:
-    new, cached = int(match["new"]), int(match["cached"])
+    new = int(match["new"])
+    cached = int(match["cached"])
     return ServerRange(phase_of(new, cached), RequestSums(new), RequestSums(cached))
 
 
@@ -194,7 +197,8 @@ def _sglang_side(
 
 def _read_atom(match: re.Match[str]) -> ServerRange:
     facts, most = _facts_of(match["facts"])
-    batch, tokens = facts.get("bs"), facts.get("tok")
+    batch = facts.get("bs")
+    tokens = facts.get("tok")
     sums = (facts.get("sk"), facts.get("sqsq"), facts.get("sqsk"))
     if match["mode"] == "prefill":
         return ServerRange(PREFILL, RequestSums(batch, tokens, *sums), NOBODY, most)
@@ -208,7 +212,8 @@ def _read_atom(match: re.Match[str]) -> ServerRange:
 
 
 def _read_tensorrt(match: re.Match[str]) -> ServerRange:
-    read, answered = int(match["prompts"]), int(match["answers"])
+    read = int(match["prompts"])
+    answered = int(match["answers"])
     tokens = match["tokens"]
     prompts = RequestSums(read, int(tokens)) if tokens else RequestSums(read, None if read else 0)
     return ServerRange(phase_of(read, answered), prompts, RequestSums(answered))

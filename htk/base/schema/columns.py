@@ -47,7 +47,8 @@ def heading_of(name: str) -> str:
     if measured["quantity"] == "duration" and measured["statistic"]:  # of what the row names
         return measured["statistic"]
     sign = "%" if measured["unit"] == "_pct" else ""
-    quantity, statistic = measured["quantity"].replace("_", " "), measured["statistic"] or ""
+    quantity = measured["quantity"].replace("_", " ")
+    statistic = measured["statistic"] or ""
     words = " ".join(word for word in (quantity, sign) if word)
     if statistic.startswith(("lo", "hi")):
         end = "low" if statistic.startswith("lo") else "high"

@@ -7,6 +7,7 @@ from typing import Any
 
 from htk.base.core.extras import require
 from htk.base.errors import AnalysisError
+from htk.base.mappings import Fields
 from htk.base.spread.mapper import TRIES, Answer, Item, Lost, in_order
 
 _LOCAL_STORE_BYTES = 256 << 20  # results are tables of answers, and keys
@@ -90,7 +91,7 @@ def _listed(results: list[Answer] | Lost) -> list[Answer | Lost]:
     return [results] if isinstance(results, Lost) else [*results]
 
 
-def _cluster(workers: int | None) -> dict[str, Any]:
+def _cluster(workers: int | None) -> Fields:
     """Return how to reach a cluster, or how to start one here."""
     address = os.environ.get("RAY_ADDRESS")
     if address:

@@ -41,13 +41,16 @@ def answered(argv: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
         return 0
     if not _answers(argv[0]):
         return run(argv)
-    output, errors = _Copied(sys.stdout), _Copied(sys.stderr)
-    sys.stdout, sys.stderr = cast(TextIO, output), cast(TextIO, errors)
+    output = _Copied(sys.stdout)
+    errors = _Copied(sys.stderr)
+    sys.stdout = cast(TextIO, output)
+    sys.stderr = cast(TextIO, errors)
     try:
         code = run(argv)
         complete = code == 0 and cast(Any, sys.stdout) is output and not errors.parts
     finally:
-        sys.stdout, sys.stderr = output.stream, errors.stream
+        sys.stdout = output.stream
+        sys.stderr = errors.stream
     if complete and key(argv, stamps) == name:
         keep(name, "".join(output.parts))
     return code

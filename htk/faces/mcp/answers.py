@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from htk.answers.output.result import Result
+from htk.base.mappings import Fields
 
 MOST_CHARACTERS = 60_000
 _MOST_TEXT = 400  # of one value
@@ -26,7 +27,7 @@ def bounded(result: Result, rows: int) -> str:
     return text
 
 
-def _text(document: dict[str, Any], result: Result) -> str:
+def _text(document: Fields, result: Result) -> str:
     left_out = len(result) - len(document["rows"])
     facts = document | ({"rows_left_out": left_out} if left_out else {})
     return json.dumps(facts, separators=(",", ":"), default=str, ensure_ascii=False)

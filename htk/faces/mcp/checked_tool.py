@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from htk.answers.option_values import nearest_word
 from htk.base.errors import HtkError
+from htk.base.mappings import Fields
 from htk.verdicts.query.worker import cancelled
 
 
@@ -30,7 +31,7 @@ class CheckedTool(Tool):
         tool.parameters["additionalProperties"] = False
         return tool
 
-    async def run(self, arguments: dict[str, Any], *more: Any, **options: Any) -> Any:
+    async def run(self, arguments: Fields, *more: Any, **options: Any) -> Any:
         """Return the answer; ToolError names the argument that is wrong."""
         _refuse_unknown(self.name, arguments, self.parameters["properties"])
         try:

@@ -8,6 +8,7 @@ from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
 from htk.answers.output.result import Result
 from htk.base.core.analysis import Option
+from htk.base.mappings import Fields
 from htk.faces.mcp.answers import bounded
 from htk.faces.mcp.traces import Traces
 from htk.verdicts.comparison.differences import differences
@@ -25,7 +26,7 @@ Cycles = Annotated[
 ]
 
 Job = Annotated[str | None, "Which of several jobs whose files lie together, by its name."]
-_CHOOSING: dict[str, Any] = {"ranks": Ranks, "steps": Steps, "cycles": Cycles, "job": Job}
+_CHOOSING: Fields = {"ranks": Ranks, "steps": Steps, "cycles": Cycles, "job": Job}
 
 
 def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
@@ -154,7 +155,7 @@ def _plan(model: str, gpu: str, cluster: Mapping[str, int | float | str | bool])
     for name in cluster:
         if name not in allowed:
             raise UsageError(f"a plan has no {name!r}; it has {', '.join(sorted(allowed))}")
-    chosen: dict[str, Any] = {**_PLANNED, **cluster}
+    chosen: Fields = {**_PLANNED, **cluster}
     job = PlannedJob(decoder(model), of_catalogue(gpu), **chosen)
     jobs = [job] if "strategy" in cluster else strategies(job)
     return bounded(Result(LABEL, plan_table([plan(j) for j in jobs]), {"mfu": MFU}), 50)

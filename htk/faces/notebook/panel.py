@@ -8,6 +8,7 @@ from htk.answers.output.tokens import LIGHT
 from htk.base.core.extras import require
 from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import HtkError
+from htk.base.mappings import Fields
 from htk.traces.trace.trace import Trace
 from htk.whatif.api import WhatIf
 from htk.whatif.label import SHARDINGS
@@ -82,10 +83,11 @@ def prediction(start: WhatIf, edits: list[tuple[str, str]]) -> str:
     return _box(_step(row), "; ".join(notes), _waterfall(row))
 
 
-def _step(row: dict[str, Any]) -> str:
+def _step(row: Fields) -> str:
     change = row["change_pct"]
     lines = [f"<b>{format_duration(row['step_time_ns'])}</b> a step, {change:+.1f} %"]
-    low, high = row["step_time_ns_lo90"], row["step_time_ns_hi90"]
+    low = row["step_time_ns_lo90"]
+    high = row["step_time_ns_hi90"]
     lines.append(f"nine of ten: {format_duration(low)} to {format_duration(high)}")
     if row["time_per_sample_change_pct"] is not None:
         lines.append(f"{row['time_per_sample_change_pct']:+.1f} % for a sample")
@@ -97,7 +99,7 @@ def _step(row: dict[str, Any]) -> str:
     return "<br>".join(lines)
 
 
-def _waterfall(row: dict[str, Any]) -> str:
+def _waterfall(row: Fields) -> str:
     """Return the change by cause: bars to the left win, to the right lose."""
     causes = {k: v for k, v in json.loads(row["waterfall"]).items() if isinstance(v, int | float)}
     most = max((abs(v) for v in causes.values()), default=0)
@@ -116,7 +118,7 @@ def _waterfall(row: dict[str, Any]) -> str:
     return f"<table>{''.join(lines)}</table>"
 
 
-def _best_cases(rows: list[dict[str, Any]]) -> str:
+def _best_cases(rows: list[Fields]) -> str:
     """Return what each remedy saves of a step at best, as bars with their 90 % intervals."""
     predicted = [row for row in rows if row["step_time_ns"] is not None]
     predicted.sort(key=lambda row: row["step_time_ns"])

@@ -87,7 +87,8 @@ def _steps(trace: Trace) -> str:
 
 def _span(trace: Trace) -> str:
     rows = trace.tables["ranks"]
-    start, end = rows["start_ns"], rows["end_ns"]
+    start = rows["start_ns"]
+    end = rows["end_ns"]
     if not valid(start).any() or not valid(end).any():
         return "–"
     low = int(numbers(start)[valid(start)].min())

@@ -6,6 +6,7 @@ from typing import Any
 from htk.answers.output.result import Result
 from htk.base.core.extras import require
 from htk.base.errors import HtkError, UsageError
+from htk.base.mappings import Fields
 from htk.traces.timeline.answers import TraceTimeline
 from htk.traces.timeline.page import COMPONENT, script, style
 from htk.traces.timeline.rows import RowsTimeline
@@ -18,7 +19,7 @@ def timeline(make: Callable[[bool], TraceTimeline]) -> Any:
     require("notebook", "a timeline in a notebook")
     import anywidget
 
-    kinds: dict[str, Any] = {
+    kinds: Fields = {
         "_esm": script(*_PARTS) + "\nexport default { render: htkTimeline.widget };\n",
         "_css": style(),
         "__repr__": lambda _: "timeline: run the cell to see it",
@@ -26,7 +27,7 @@ def timeline(make: Callable[[bool], TraceTimeline]) -> Any:
     widget = type("TimelineWidget", (anywidget.AnyWidget,), kinds)()
     asked = WidgetServer(make)
 
-    def answer(_: Any, message: dict[str, Any], _buffers: Any) -> None:
+    def answer(_: Any, message: Fields, _buffers: Any) -> None:
         head, buffers = asked.answer(message)
         widget.send(head, buffers)
 
@@ -47,9 +48,9 @@ class WidgetServer:
         self._make = make
         self._timelines: dict[bool, TraceTimeline] = {}
 
-    def answer(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+    def answer(self, message: Fields) -> tuple[Fields, list[bytes]]:
         """Return the head and the buffers of the answer; an error is said in the head."""
-        head: dict[str, Any] = {"id": message.get("id")}
+        head: Fields = {"id": message.get("id")}
         query = message.get("given")
         try:
             if not isinstance(query, dict):

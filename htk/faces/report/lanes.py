@@ -2,15 +2,16 @@
 
 from base64 import b64encode
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers, truths, valid
+from htk.base.columns.arrow import codes_of, numbers, read_times, truths, valid
 from htk.base.columns.intervals import Spans
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask
 from htk.base.core.humanize import shorten
+from htk.base.mappings import Fields
 from htk.quantities.derived.recorded_spans import recorded_spans
 from htk.traces.trace.trace import Trace
 
@@ -36,7 +37,7 @@ class LaneCells:
     busy: NDArray[np.uint8]  # lanes × cells, 255: all the time
     left_out: int
 
-    def packed(self) -> dict[str, Any]:
+    def packed(self) -> Fields:
         """For the script that draws it."""
         return {
             "title": self.title,
@@ -58,7 +59,7 @@ def lanes(trace: Trace) -> LaneCells | None:
     if not table.num_rows:
         return None
     title, low, high = _window(trace)
-    start, end = numbers(table["start_ns"]), numbers(table["end_ns"])
+    start, end = read_times(table)
     inside = np.flatnonzero((start < high) & (end > low))
     keys_of_row = [
         numbers(table[c], -1).astype(np.int64)[inside] for c in ("rank", "device", "stream")
@@ -97,12 +98,13 @@ def _window(trace: Trace) -> tuple[str, int, int]:
     complete = np.flatnonzero(valid(steps["step"]) & truths(steps["complete"]))
     if not len(complete):
         windows = trace.tables["rank_windows"]
-        low, high = int(numbers(windows["start_ns"]).min()), int(numbers(windows["end_ns"]).max())
+        low = int(numbers(windows["start_ns"]).min())
+        high = int(numbers(windows["end_ns"]).max())
         return "The whole recording", low, high
     step = np.stack([numbers(steps[c])[complete] for c in ("cycle", "step")], axis=1)
-    start, end = numbers(steps["start_ns"])[complete], numbers(steps["end_ns"])[complete]
+    start, end = read_times(steps, complete)
     length = end - start
-    median = step[np.argsort(length, kind="stable")][len(length) // 2]
+    median = step[ordered(length)][len(length) // 2]
     of_step = (step == median).all(axis=1)
     return f"Step {median[1]}", int(start[of_step].min()), int(end[of_step].max())
 
@@ -124,9 +126,12 @@ def _cells(
 ) -> tuple[Ints, NDArray[np.uint8]]:
     """Return what runs in the middle of each cell, and how much of it is filled."""
     edges = low + (np.arange(2 * CELLS + 1) * (high - low)) // (2 * CELLS)
-    middle, edge = edges[1::2], edges[::2]
-    order = np.argsort(start, kind="stable")
-    start, end, code = start[order], np.sort(end), code[order]
+    middle = edges[1::2]
+    edge = edges[::2]
+    order = ordered(start)
+    start = start[order]
+    end = np.sort(end)
+    code = code[order]
     own_end = end if len(end) < 2 else np.maximum.accumulate(end)
     latest = np.searchsorted(start, middle, side="right") - 1
     runs = (latest >= 0) & (middle < own_end[np.maximum(latest, 0)])

@@ -47,7 +47,8 @@ def page(report: Report) -> str:
 
 def _colours() -> str:
     """Return the colours and type that all faces share, light and dark."""
-    light, dark = css_variables(dark=False), css_variables(dark=True)
+    light = css_variables(dark=False)
+    dark = css_variables(dark=True)
     return (
         f":root {{ --font: {FONT}; --mono: {MONO}; {light} }}"
         f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}{css_classes()}"
@@ -82,7 +83,8 @@ def _overview(report: Report) -> str:
         return ""
     if not verdict.visible_shares:
         return '<section class="card"><p>No GPU work was recorded.</p></section>'
-    bars, legend = [], []
+    bars = []
+    legend = []
     kinds = classes_of([share.name for share in verdict.visible_shares])
     for share, kind in zip(verdict.visible_shares, kinds, strict=True):
         label = f"{share.name}: {share.pct:.1f} %, {format_duration(share.pct / 100 * total_ns)}"
@@ -187,7 +189,8 @@ def _map(result: Result) -> str:
 
 
 def _map_cell(row: dict[str, object]) -> str:
-    change, verdict = row["time_per_sample_change_pct"], str(row["verdict"])
+    change = row["time_per_sample_change_pct"]
+    verdict = str(row["verdict"])
     if not isinstance(change, float):
         return f'<td class="none" title="{escape(verdict)}">–</td>'
     strength = min(abs(change) / _GAIN_OF_FULL_COLOUR, 1.0) * 75
@@ -199,7 +202,8 @@ def _map_cell(row: dict[str, object]) -> str:
         below.append(f"{row['tokens_per_s']:,.0f}/s")
     if isinstance(row["peak_memory_bytes"], int):
         below.append(format_bytes(row["peak_memory_bytes"]))
-    lo, hi = row["step_time_ns_lo90"], row["step_time_ns_hi90"]
+    lo = row["step_time_ns_lo90"]
+    hi = row["step_time_ns_hi90"]
     notes = [f"{row['whatif']}", verdict]
     if isinstance(lo, int) and isinstance(hi, int):
         notes.insert(1, f"step {format_duration(lo)} to {format_duration(hi)} in nine of ten cases")

@@ -28,7 +28,8 @@ def printed(html: str, output: Path) -> None:
     """Print a page to a file."""
     browser = chromium()
     with tempfile.TemporaryDirectory() as folder:
-        page, pdf = Path(folder) / "report.html", Path(folder) / "report.pdf"
+        page = Path(folder) / "report.html"
+        pdf = Path(folder) / "report.pdf"
         page.write_text(html, encoding="utf-8")
         command = [
             browser,

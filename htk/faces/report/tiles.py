@@ -61,7 +61,8 @@ def _of_job(report: Report) -> list[tuple[str, str, str, str]]:
     result = _result(report, "straggler_slowdown")
     if result is None:
         return []
-    job, facts = result.table.slice(0, 1).to_pylist()[0], result.coverage
+    job = result.table.slice(0, 1).to_pylist()[0]
+    facts = result.coverage
     recorded, excess = (format_duration(int(job[c] * 1e6)) for c in ("recorded_ms", "excess_ms"))
     workers = f"{facts['dp_size']} × {facts['pp_size']}"
     return [

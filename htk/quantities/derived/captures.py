@@ -17,7 +17,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import FILE, files_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, fill_none
 
 _NODE = re.compile(r"Launch\w*Kernel|Mem(cpy|set)\w*Async")
 
@@ -27,7 +27,7 @@ def captured_ops(
 ) -> tuple[Ints, Ints]:
     """For each activity of a replay the operator that launched it in the capture, and the call
     that replays it; NONE for all others."""
-    op = np.full(kernels.num_rows, NONE, np.int64)
+    op = fill_none(kernels.num_rows)
     call = op.copy()
     captures = _captures(launches)
     if not captures:
@@ -47,7 +47,8 @@ def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
         return {}
     ends = matching(launches["name"], lambda n: "EndCapture" in n)
     nodes = matching(launches["name"], lambda n: bool(_NODE.search(n)))
-    rank, cycle = _column(launches, "rank"), _column(launches, "cycle")
+    rank = _column(launches, "rank")
+    cycle = _column(launches, "cycle")
     threads = [codes_of(launches[c])[0].astype(np.int64) for c in ("process", "thread")]
     lane = Groups.by_keys([rank, cycle, *threads]).group_ids
     order = ordered(lane, numbers(launches["start_ns"]))
@@ -76,7 +77,8 @@ def _replays(
     call = numbers(kernel_links["launch_row"], NONE)[rows]
     called = numbers(launches["start_ns"])[call]
     order = ordered(called, call, numbers(kernels["start_ns"])[rows])
-    rows, call = rows[order], call[order]
+    rows = rows[order]
+    call = call[order]
     rank = _column(kernels, "rank")
     by_rank: dict[int, list[tuple[int, Ints]]] = {}
     for replay in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(call)) + 1):  # replays

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 
 FLOOR_NS = 1000.0  # ends agree no better than this
@@ -46,7 +47,8 @@ class Ends:
     @cached_property
     def member_sets(self) -> Ints:
         """A number for each collective: equal where the same processes took part."""
-        numbered, sets = np.empty(len(self.count), np.int64), 0
+        numbered = np.empty(len(self.count), np.int64)
+        sets = 0
         for size in np.unique(self.count).tolist():  # a few sizes of groups
             same = np.flatnonzero(self.count == size)
             members = self.process[self.first[same][:, None] + np.arange(size)]
@@ -150,7 +152,8 @@ def _weighted(fitted: Fit, ends: Ends) -> Fit:
 def _middles(ends: Ends, fitted: Fit, common: Floats) -> Floats:
     """Return the middle of what each component recorded, for each of its clocks."""
     lead = fitted.lead[fitted.clock[ends.process[ends.first]]]
-    low, high = np.full(len(fitted.lead), np.inf), np.full(len(fitted.lead), -np.inf)
+    low = np.full(len(fitted.lead), np.inf)
+    high = np.full(len(fitted.lead), -np.inf)
     np.minimum.at(low, lead, common)
     np.maximum.at(high, lead, common)
     seen = low <= high
@@ -190,7 +193,7 @@ class Blocks:
         sets = np.repeat(np.arange(len(size)), size)
         whose = np.empty(len(sets), np.int64)
         whose[position] = clock[ends.process]
-        order = np.lexsort((whose, sets))  # several processes of a set may share a clock
+        order = ordered(sets, whose)  # several processes of a set may share a clock
         new = np.append(True, np.diff(sets[order]) != 0) | np.append(
             True, np.diff(whose[order]) != 0
         )
@@ -281,7 +284,8 @@ def conjugate_gradients(
 ) -> Floats:
     """Solve a symmetric positive semidefinite system, scaled by its diagonal."""
     scale = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
-    solution, left = np.zeros_like(right), balanced(right)
+    solution = np.zeros_like(right)
+    left = balanced(right)
     direction = scaled = scale * left
     enough = max(_PRECISION_NS, relative * float(np.abs(scaled).max(initial=0.0)))
     power = float((left * scaled).sum())
@@ -295,6 +299,7 @@ def conjugate_gradients(
         solution = solution + power / curvature * direction
         left = balanced(left - power / curvature * image)
         scaled = scale * left
-        before, power = power, float((left * scaled).sum())
+        before = power
+        power = float((left * scaled).sum())
         direction = scaled + power / before * direction
     return solution

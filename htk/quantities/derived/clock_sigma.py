@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.quantities.derived.clock_fit import FLOOR_NS, PRIOR_DRIFT, Blocks, Ends, Fit
 
@@ -82,7 +83,8 @@ class _Noise:
     """The scatter of the ends: by collective and clock, beyond what the fit explains."""
 
     def __init__(self, ends: Ends, fitted: Fit) -> None:
-        self.ends, self.fitted = ends, fitted
+        self.ends = ends
+        self.fitted = fitted
         self.blocks = Blocks.of(ends, fitted.clock, fitted.lead)
         self.clock = fitted.clock[ends.process]
         self.off = fitted.off_common(ends)
@@ -92,8 +94,9 @@ class _Noise:
     @cached_property
     def cluster(self) -> Ints:
         """The cluster of each row: one collective and clock, which the blocks' entry names."""
-        entry, collective = self.blocks.row_entry, self.ends.collective
-        order = np.lexsort((entry, collective))
+        entry = self.blocks.row_entry
+        collective = self.ends.collective
+        order = ordered(collective, entry)
         new = np.append(True, np.diff(collective[order]) != 0)
         new |= np.append(True, np.diff(entry[order]) != 0)
         cluster = np.empty(len(order), np.int64)
@@ -155,10 +158,13 @@ class _Noise:
         """The number of calls in a row that err alike and count as one observation: 1 + 2 Σ of
         their correlations."""
         chosen = np.flatnonzero(self._useful)
-        order = chosen[np.lexsort((self.since[self._collective[chosen]], self._entry[chosen]))]
+        order = chosen[ordered(self._entry[chosen], self.since[self._collective[chosen]])]
         scaled = (self._residual * self._weight / np.sqrt(self._variance))[order]
-        entry, power = self._entry[order], float((scaled**2).mean()) if len(order) else 0.0
-        least, total, longest = 1 / np.sqrt(max(self._observations, 1.0)), 1.0, 0
+        entry = self._entry[order]
+        power = float((scaled**2).mean()) if len(order) else 0.0
+        least = 1 / np.sqrt(max(self._observations, 1.0))
+        total = 1.0
+        longest = 0
         if len(order):
             longest = int(np.bincount(entry).max()) // 2
         for lag in range(1, longest + 1):  # until nothing is left, after a few
@@ -191,7 +197,8 @@ class _Noise:
     @cached_property
     def _within(self) -> float:
         """The variance of ends of one collective on one clock: those of another scatter no less."""
-        off, rows = self.off - self._mean[self.cluster], self._rows[self.cluster]
+        off = self.off - self._mean[self.cluster]
+        rows = self._rows[self.cluster]
         several = rows > 1
         weight = (self.fitted.weight[self.ends.collective][several]) ** 2
         square = weight * off[several] ** 2 * rows[several] / (rows[several] - 1)
@@ -226,7 +233,7 @@ class _Noise:
             return 0.0
         sets = self.ends.member_sets[self.ends.collective[several]]
         process = self.ends.process[several]
-        order = np.lexsort((process, sets))
+        order = ordered(sets, process)
         new = np.append(True, np.diff(sets[order]) != 0) | np.append(
             True, np.diff(process[order]) != 0
         )

@@ -39,10 +39,8 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.T
         profiled.any() and not profiled.all()
     ):  # other records may count ranks within a communicator, on other clocks
         kineto_rows = pa.array(profiled)
-        collectives, collective_matches = (
-            collectives.filter(kineto_rows),
-            collective_matches.filter(kineto_rows),
-        )
+        collectives = collectives.filter(kineto_rows)
+        collective_matches = collective_matches.filter(kineto_rows)
     rows = CollectiveRows(collectives)
     present = np.unique(rows.rank[rows.rank >= 0])
     match = numbers(collective_matches["match"], NONE)
@@ -157,7 +155,8 @@ class _Comparable:
         comparable = np.ones(len(match), bool)
         chosen = np.flatnonzero(match != NONE)
         members = Groups.by_keys(match[chosen])
-        host, lead = self.host[chosen], self.lead[chosen]
+        host = self.host[chosen]
+        lead = self.lead[chosen]
         unknown = (members.min(host) == NONE) & self.nothing_compared
         same = _equal(members, host) & (host != NONE)
         same |= _equal(members, lead) & (lead != NONE)
@@ -213,7 +212,8 @@ def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[In
     as recorded, what the fit says that they are off comes on top. One clock leaves none.
     """
     places = _ClockRows(clocks, rows.rank)
-    sigma, has_sigma = np.zeros(rows.length), np.zeros(rows.length, bool)
+    sigma = np.zeros(rows.length)
+    has_sigma = np.zeros(rows.length, bool)
     chosen = np.flatnonzero(match != NONE)
     if not len(chosen):
         return sigma.astype(np.int64), has_sigma
@@ -280,7 +280,8 @@ def _shared_clocks(ends: Ends, fitted: Fit, hosts: list[str | None]) -> Ints:
 
 def _width(groups: Groups, values: Floats) -> Floats:
     """Return the largest less the smallest value of each group."""
-    low, high = np.full(len(groups), np.inf), np.full(len(groups), -np.inf)
+    low = np.full(len(groups), np.inf)
+    high = np.full(len(groups), -np.inf)
     np.minimum.at(low, groups.group_ids, values)
     np.maximum.at(high, groups.group_ids, values)
     width: Floats = high - low

@@ -13,16 +13,19 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import build, matching, number, numbers, truths, with_column
+from htk.base.columns.arrow import build, matching, number, numbers, read_times, truths, with_column
 from htk.base.columns.groups import row_of
 from htk.base.columns.intervals import Clipped, Spans, clip, intersect, union
 from htk.base.columns.nesting import Threads
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.mappings import NamedTables
 from htk.base.schema import INT64
 
 CALLS = ("cpu_ops", "launches", "python_calls", "overheads")
-HOST, RECORDING, STEPS = ("host", "recording", "steps")
+HOST = "host"
+RECORDING = "recording"
+STEPS = "steps"
 CUT_STEPS = "host steps"  # that were left in part
 
 _NOWHERE = union(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -51,7 +54,7 @@ class HostSpans:
     def pieces(self, calls: pa.Table) -> Clipped:
         """Return the parts of calls that lie in the spans of their thread; one of no length lies
         where it begins."""
-        start, end = numbers(calls["start_ns"]), numbers(calls["end_ns"])
+        start, end = read_times(calls)
         if not self.of_thread:
             return clip(start, end, self.others.start, self.others.end)
         threads = Threads()
@@ -76,9 +79,12 @@ def cut_calls(calls: pa.Table, spans: HostSpans, uncut: Mask | None = None) -> p
     """Return calls cut to spans, a row for each span that one lies in, in order of time; rows that
     are `uncut` stay as they are."""
     part = spans.pieces(calls)
-    row, start, end = part.row, part.start, part.end
+    row = part.row
+    start = part.start
+    end = part.end
     if uncut is not None:
-        cut, kept = ~uncut[row], np.flatnonzero(uncut)
+        cut = ~uncut[row]
+        kept = np.flatnonzero(uncut)
         row = np.append(row[cut], kept)
         start = np.append(start[cut], numbers(calls["start_ns"])[kept])
         end = np.append(end[cut], numbers(calls["end_ns"])[kept])
@@ -117,7 +123,7 @@ def recorded_by(
     return by_operator, kept
 
 
-def cut_tables(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+def cut_tables(tables: NamedTables) -> dict[str, pa.Table]:
     """Return the tables of a trimmed file, which holds whole events, with its calls cut."""
     spans = host_spans(tables["cut_windows"])
     cut = {name: cut_calls(tables[name], spans) for name in CALLS}

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, valid
+from htk.base.columns.arrow import codes_of, numbers, read_times, valid
 from htk.base.columns.groups import Groups, hosts
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.quantities.derived.host_states import (
     ALLOCATION,
     COMPILATION,
@@ -90,7 +90,7 @@ def explained(stalls: Stalls, pieces: pa.Table) -> Explained:
     call explains what follows until the next launch arrives, but no more than it blocked in all:
     without it the host would have been so much earlier. The rest is what the host did then.
     """
-    start, end = (numbers(pieces[c]) for c in ("start_ns", "end_ns"))
+    start, end = read_times(pieces)
     host = hosts(pieces)
     codes, causes = codes_of(pieces["cause"])
     state = np.array([*(_state_of(c) for c in causes.to_pylist()), -1], np.int64)[codes]
@@ -111,10 +111,11 @@ def explained(stalls: Stalls, pieces: pa.Table) -> Explained:
 def _within_block(stalls: Stalls, pieces: pa.Table, drained: Ints, idle: Ints, after: Mask) -> Ints:
     """Return how much of each piece the call explains in which its gap began: what it blocked, less
     what was idle meanwhile, spent on the pieces in order of time."""
-    host, device = hosts(pieces), numbers(pieces["device"], NONE).astype(np.int64)
-    start, end = (numbers(pieces[c]) for c in ("start_ns", "end_ns"))
+    host = hosts(pieces)
+    device = numbers(pieces["device"], NONE).astype(np.int64)
+    start, end = read_times(pieces)
     gap = Groups.by_keys(np.stack([host, device, numbers(pieces["gap_start_ns"])], axis=1))
-    blocked = np.append(stalls.end - stalls.start, 0)[drained]
+    blocked = take_or(stalls.end - stalls.start, drained, 0)
     left = np.maximum(blocked - gap.sum(idle)[gap.group_ids], 0)
     order = ordered(gap.group_ids, start)
     length = np.where(after, end - start, 0)[order]
@@ -141,7 +142,7 @@ def _during(stalls: Stalls, host: Ints, state: Ints, start: Ints, end: Ints) -> 
     lane = Groups.by_keys(both).group_ids
     count = len(stalls.start)
     if not count:
-        return np.full(len(start), NONE, np.int64)
+        return fill_none(len(start))
     begun = SegmentTimes(lane[:count], stalls.start).last(lane[count:], end - 1)
     under_way = (begun != NONE) & (state >= 0) & (stalls.end[begun] >= start)
     return np.where(under_way, begun, NONE)

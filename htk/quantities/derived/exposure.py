@@ -7,7 +7,7 @@ whole. A nanosecond is never split: what a division leaves over goes to the firs
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, valid
+from htk.base.columns.arrow import matching, number, numbers, read_times, valid
 from htk.base.columns.groups import Groups, rows_by_number
 from htk.base.columns.intervals import Spans, clip, subtract, union
 from htk.base.columns.order import ordered
@@ -44,7 +44,8 @@ def shares_of(rows: CollectiveRows, matches: pa.Table, activities: pa.Table) -> 
     A group of one rank has nobody to wait for: all of it is transfer.
     """
     timed = np.flatnonzero(rows.timed)
-    start, end = rows.start[timed], rows.end[timed]
+    start = rows.start[timed]
+    end = rows.end[timed]
     wait, transfer = (numbers(matches[c], NONE)[timed] for c in ("wait_ns", "transfer_ns"))
     alone = rows.group_size[timed] == 1
     wait = np.where(alone, 0, wait)
@@ -55,7 +56,8 @@ def shares_of(rows: CollectiveRows, matches: pa.Table, activities: pa.Table) -> 
     lane = lanes_of(rows.table)
     lane[:, 0] = rows.rank
     lane = np.tile(lane[timed], (3, 1))
-    begin, finish = np.concatenate(edges[:3]), np.concatenate(edges[1:])
+    begin = np.concatenate(edges[:3])
+    finish = np.concatenate(edges[1:])
     finish = np.where(np.tile(on_gpu(rows)[timed], 3), finish, begin)
     return comm_shares(activities, lane, begin, finish).reshape(3, len(timed), 2)
 
@@ -73,10 +75,12 @@ def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Int
     """
     shares = np.zeros((len(start), 2), np.int64)
     compute = np.flatnonzero(matching(activities["kind"], "compute".__eq__))
-    begin, finish = (numbers(activities[c])[compute] for c in ("start_ns", "end_ns"))
+    begin, finish = read_times(activities, compute)
     lanes = Groups.by_keys(np.concatenate([lane, lanes_of(activities)[compute]])).group_ids
-    ours, theirs = lanes[: len(lane)], lanes[len(lane) :]
-    own_rows, busy_rows = rows_by_number(ours), rows_by_number(theirs)
+    ours = lanes[: len(lane)]
+    theirs = lanes[len(lane) :]
+    own_rows = rows_by_number(ours)
+    busy_rows = rows_by_number(theirs)
     for lane_id in np.unique(ours).tolist():  # one device after the other
         spans = own_rows(lane_id)
         spans = spans[end[spans] > start[spans]]
@@ -113,12 +117,14 @@ def _split(row: Ints, start: Ints, end: Ints, length: int) -> Ints:
     if not len(row):
         return total
     edges = np.unique(np.concatenate([start, end]))
-    first, last = np.searchsorted(edges, start), np.searchsorted(edges, end)
+    first = np.searchsorted(edges, start)
+    last = np.searchsorted(edges, end)
     count = last - first
     owner, nth = repeated(count)
     segment = first[owner] + nth
     order = ordered(segment, row[owner])
-    owner, segment = owner[order], segment[order]
+    owner = owner[order]
+    segment = segment[order]
     active = np.bincount(segment, minlength=len(edges))[segment]
     new = np.append(True, segment[1:] != segment[:-1])
     rank_in_segment = np.arange(len(segment)) - np.maximum.accumulate(

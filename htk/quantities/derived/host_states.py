@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, truths, valid
+from htk.base.columns.arrow import codes_of, numbers, read_lengths, read_times, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, sweep, union
 from htk.base.columns.nesting import FILE, Threads, files_of
@@ -101,7 +101,7 @@ def call_states(launches: pa.Table, kernels: pa.Table, kernel_links: pa.Table) -
     rows = np.flatnonzero(may_begin[codes])
     if not len(rows):
         return state
-    length = numbers(launches["end_ns"]) - numbers(launches["start_ns"])
+    length = read_lengths(launches)
     first = rows[_first_calls(launches, rows)]
     least = np.where(state[first] == ALLOCATION, _CONTEXT_NS, _FIRST_LAUNCH_NS)
     state[first[length[first] >= least]] = START_UP
@@ -118,7 +118,7 @@ def _first_launches(
     for name in ("rank", "cycle", FILE):  # which the tables of one file lack
         if name in kernels.column_names:
             columns.append(numbers(kernels[name], NONE)[linked].astype(np.int64))
-    begin, end = (numbers(launches[column]) for column in ("start_ns", "end_ns"))
+    begin, end = read_times(launches)
     order = ordered(begin[row[linked]])
     named = Groups.by_keys([column[order] for column in columns])
     first = row[linked[order[named.first_row]]]

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import build, matching, number, numbers, text, truths
+from htk.base.columns.arrow import build, matching, number, numbers, read_times, text, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, clip
 from htk.base.columns.nesting import FILE, Threads, files_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads, repeated, running_max
-from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, fill_none
 from htk.base.schema import INT32, INT64
 from htk.quantities.derived.cut_calls import with_passing
 from htk.quantities.derived.host_states import PYTHON, STATES, SYNC, HostStates, call_states
@@ -45,7 +45,8 @@ BLOCKED_NS = 200_000  # no call takes that long to return from a GPU that is don
 COPY_NS_PER_BYTE = 1.0  # the host fills staging buffers for pageable memory at above 1 GB/s
 # Gaps that are only the tick of the clock. ROCm queues back-to-back kernels exactly 1 ns apart;
 # NVIDIA's clock ticks every 32 ns from Hopper on.
-FLOOR_ROCM_NS, FLOOR_CUDA_NS = 1, 32
+FLOOR_ROCM_NS = 1
+FLOOR_CUDA_NS = 32
 LIMITS = {  # as answers tell them
     "latency_at_most_ns": LATENCY_NS,
     "blocking_beyond_ns": BLOCKED_NS,
@@ -125,8 +126,9 @@ def _with_unlinked(kernel_links: pa.Table, rows: int) -> pa.Table:
 def _gaps_of(kernels: pa.Table) -> _Gaps:
     device = numbers(kernels["device"], NONE).astype(np.int64)
     stream = numbers(kernels["stream"], NONE)
-    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
-    file, nobody = files_of(kernels), np.full(len(device), NONE, np.int64)
+    start, end = read_times(kernels)
+    file = files_of(kernels)
+    nobody = fill_none(len(device))
     of_devices = _gaps_in(np.stack([file, device, nobody], axis=1), start, end)
     return of_devices.joined(_gaps_in(np.stack([file, device, stream], axis=1), start, end))
 
@@ -169,7 +171,7 @@ def _turns(gaps: _Gaps, kernels: pa.Table, kernel_links: pa.Table) -> _Turns:
 
 def _ends_before(kernels: pa.Table) -> Ints:
     """Return when the stream of each activity was done with what started before it."""
-    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    start, end = read_times(kernels)
     columns = [files_of(kernels), *(numbers(kernels[c], NONE) for c in ("device", "stream"))]
     stream = Groups.by_keys(columns).group_ids
     order = ordered(stream, start)
@@ -194,7 +196,7 @@ def _pieces(
     another from its end.
     """
     linked = launch >= 0
-    call, done = (numbers(launches[c])[launch[linked]] for c in ("start_ns", "end_ns"))
+    call, done = read_times(launches, launch[linked])
     start, end = gaps.start[linked], gaps.end[linked]
     sent = np.where(end - call <= LATENCY_NS, call, done)
     on_its_way = np.zeros(len(linked), bool)
@@ -229,7 +231,7 @@ def _pieces(
 
 def _one_of_each_file(threads: Ints, file_of_thread: Ints) -> Iterator[Ints]:
     """Yield the first thread of each file, then the second: there are few that launch."""
-    threads = threads[np.argsort(file_of_thread[threads], kind="stable")]
+    threads = threads[ordered(file_of_thread[threads])]
     first = np.flatnonzero(heads(file_of_thread[threads]))
     turn = repeated(np.diff(np.append(first, len(threads))))[1]
     for k in range(turn.max(initial=-1) + 1):
@@ -274,7 +276,7 @@ def _waits_for_events(
     lane, on = _lanes(kernels, syncs)
     called = matching(syncs["name"], lambda n: "Stream Wait" in n)
     waited = matching(syncs["name"], "event_wait".__eq__)
-    start, end = numbers(syncs["start_ns"]), numbers(syncs["end_ns"])
+    start, end = read_times(syncs)
     queued = _after(lane, launch, on[called], start[called]) & (launch > NO_TIME)
     queued |= _after(lane, numbers(kernels["start_ns"]), on[waited], end[waited])
     return np.where(is_recorded, queued, waits)
@@ -304,7 +306,8 @@ def _table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
     by_file = (gaps.file[pieces.gap],) if of_files else ()
     order = ordered(*by_file, pieces.gap, pieces.start)
     gap = pieces.gap[order]
-    device, stream = gaps.device[gap], gaps.stream[gap]
+    device = gaps.device[gap]
+    stream = gaps.stream[gap]
     columns = {
         "device": number(device, INT32, device >= 0),
         "stream": number(stream, INT64, stream >= 0),

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import boolean, codes_of, matching, number, numbers, text, truths
 from htk.base.columns.groups import Groups, hosts
+from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.schema import INT64
 from htk.base.schema.links import IDLE_COSTS, IDLE_TIMES
 from htk.quantities.derived.explained_idle import Stalls, device_pieces, explained
@@ -63,7 +64,7 @@ def idle_costs(
     cut = cut_to_windows(pieces, rank_windows)
     length = cut.end - cut.start
     stall, explained_ns = explained(blocking, pieces)
-    blocks = np.append(blocking.state == SYNC, False)[stall]
+    blocks = take_or(blocking.state == SYNC, stall, False)
     suspected = matching(pieces["cause"], "unrecorded_gpu_work_suspected".__eq__)
     blocked = np.minimum(np.where(blocks & ~suspected, explained_ns, 0)[cut.row], length)
     code, causes = codes_of(pieces["cause"])
@@ -106,7 +107,7 @@ def cause_numbers(cause: pa.ChunkedArray) -> Ints:
 
 def _steps_of(pieces: pa.Table, steps: pa.Table) -> Ints:
     """Return the GPU step that each piece begins in."""
-    step = np.full(pieces.num_rows, NONE, np.int64)
+    step = fill_none(pieces.num_rows)
     cut = cut_to_windows(pieces, steps)
     step[cut.row[::-1]] = numbers(steps["step"], NONE).astype(np.int64)[cut.window[::-1]]
     return step
@@ -117,11 +118,11 @@ def _while_freeing(stalls: Stalls, host: Ints, start: Ints, end: Ints) -> Mask:
     frees = np.array([bool(n and n.startswith(_FREE)) for n in stalls.names], bool)
     calls = np.flatnonzero(frees[stalls.name] & (stalls.state == ALLOCATION))
     last = SegmentTimes(stalls.host[calls], stalls.start[calls]).last(host, end - 1)
-    return np.asarray((last != NONE) & (np.append(stalls.end[calls], 0)[last] > start))
+    return np.asarray((last != NONE) & (take_or(stalls.end[calls], last, 0) > start))
 
 
 def _first_longest(groups: Groups, length: Ints) -> Ints:
     """Return the row of the longest of each group, of several the first."""
-    order = np.lexsort((np.arange(len(length)), -length, groups.group_ids))
+    order = ordered(groups.group_ids, -length, np.arange(len(length)))
     longest: Ints = order[np.cumsum(groups.count) - groups.count]
     return longest

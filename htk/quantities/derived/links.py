@@ -14,6 +14,7 @@ from htk.base.columns.arrow import (
     nulls,
     number,
     numbers,
+    read_times,
     text,
     truths,
     valid,
@@ -22,7 +23,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested, Rows, Threads, files_of, nested
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads, repeated, running_max
-from htk.base.columns.types import NO_TIME, NONE
+from htk.base.columns.types import NO_TIME, NONE, fill_none, take_or
 from htk.base.schema import DERIVED, INT32, INT64
 from htk.quantities.derived.user_ranges import UserRanges
 
@@ -39,15 +40,15 @@ def kernel_links(
     threads = Threads()
     ops = nested(cpu_ops, threads, known_parent=numbers(op_links["parent_row"], NONE))
     launch_thread = threads.of(launches)
-    launch_start, launch_end = numbers(launches["start_ns"]), numbers(launches["end_ns"])
+    launch_start, launch_end = read_times(launches)
     launch = _launch_of(kernels, launches)
     linked = launch != NONE
-    op = np.full(len(kernels), NONE, np.int64)
+    op = fill_none(len(kernels))
     around = _operators_of_calls(launches, cpu_ops, ops, launch_thread)
     op[linked] = around[launch[linked]]
     by_nesting = op != NONE
     named = _op_by_external_id(kernels, cpu_ops)
-    named[np.append(ops.start, NO_TIME)[named] > numbers(kernels["start_ns"])] = NONE
+    named[take_or(ops.start, named, NO_TIME) > numbers(kernels["start_ns"])] = NONE
     by_id = ~by_nesting & _fill(op, ~by_nesting, named)
     moment, thread = _moment(
         launch, launch_start, launch_thread, cpu_ops, op, ops.thread.astype(np.int32)
@@ -55,15 +56,15 @@ def kernel_links(
     by_flow = np.zeros(len(kernels), bool)
     if (moment == NONE).any() and len(flows):
         by_flow = _follow_flows(kernels, flows, threads, ops, moment, thread, op)
-    graph = np.append(matching(launches["name"], lambda n: "GraphLaunch" in n), False)[launch]
+    graph = take_or(matching(launches["name"], lambda n: "GraphLaunch" in n), launch, False)
     how = np.select([~linked, graph], [NONE, 1], 0)
     op_how = np.select([by_nesting, by_id, by_flow & (op != NONE)], [0, 1, 2], NONE)
     return pa.table(
         [
             _row(launch),
             text(how, pa.array(["correlation", "graph"])),
-            number(np.append(launch_start, 0)[launch], INT64, linked),
-            number(np.append(launch_end, 0)[launch], INT64, linked),
+            number(take_or(launch_start, launch, 0), INT64, linked),
+            number(take_or(launch_end, launch, 0), INT64, linked),
             _row(op),
             text(op_how, pa.array(["nesting", "external_id", "flow"])),
             _step_column(_steps_at(annotations, moment)),
@@ -130,14 +131,14 @@ def _launch_of(kernels: pa.Table, launches: pa.Table) -> Rows:
     wanted = numbers(kernels["correlation"])
     calls = SegmentTimes(ids[usable], numbers(launches["start_ns"])[usable])
     last = calls.last(wanted, numbers(kernels["start_ns"]))
-    return np.where(wanted > 0, np.append(usable, NONE)[last], NONE)
+    return np.where(wanted > 0, take_or(usable, last), NONE)
 
 
 def _is_ambiguous(kernels: pa.Table, launches: pa.Table) -> NDArray[np.bool_]:
     """Return which activities have the id of several calls that are not inside one another."""
     ids = numbers(launches["correlation"])
     rows = np.flatnonzero(valid(launches["correlation"]) & (ids > 0))
-    start, end = numbers(launches["start_ns"]), numbers(launches["end_ns"])
+    start, end = read_times(launches)
     rows = rows[ordered(ids[rows], start[rows], -end[rows])]
     reach = running_max(heads(ids[rows]), end[rows])
     apart = (ids[rows][1:] == ids[rows][:-1]) & (start[rows][1:] >= reach[:-1])
@@ -156,8 +157,8 @@ def _operators_of_calls(
     around = ops.around(thread, time)
     named = _op_by_external_id(launches, cpu_ops)
     start = np.append(ops.start, NO_TIME)
-    end = np.append(ops.end, NO_TIME)[named]
-    is_open = (np.append(ops.thread, NONE)[named] == thread) & (start[named] <= time)
+    end = take_or(ops.end, named, NO_TIME)
+    is_open = (take_or(ops.thread, named) == thread) & (start[named] <= time)
     is_open &= (named != NONE) & (time <= end)
     return np.where(is_open & ((start[around] == time) | (end == time)), named, around)
 
@@ -174,10 +175,11 @@ def _op_by_external_id(rows: pa.Table, cpu_ops: pa.Table) -> Rows:
 def look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
     """Return the row of the last equal key, or `NONE`."""
     if not len(keys):
-        return np.full(len(wanted), NONE, np.int64)
+        return fill_none(len(wanted))
     if (keys[1:] < keys[:-1]).any():
         order = ordered(keys)
-        keys, rows = keys[order], rows[order]
+        keys = keys[order]
+        rows = rows[order]
     position = np.searchsorted(keys, wanted, side="right") - 1
     hit = (position >= 0) & (keys[np.maximum(position, 0)] == wanted)
     return np.where(hit, rows[np.maximum(position, 0)], NONE)
@@ -200,11 +202,11 @@ def _moment(
 ) -> tuple[Rows, NDArray[np.int32]]:
     """Return when and on which thread each activity was launched: its call, else its operator."""
     op_start = np.append(numbers(cpu_ops["start_ns"]), NONE)
-    moment = np.where(launch != NONE, np.append(launch_start, NONE)[launch], op_start[op])
+    moment = np.where(launch != NONE, take_or(launch_start, launch), op_start[op])
     thread = np.where(
         launch != NONE,
-        np.append(launch_thread, np.int32(NONE))[launch],
-        np.append(op_thread, np.int32(NONE))[op],
+        take_or(launch_thread, launch, np.int32(NONE)),
+        take_or(op_thread, op, np.int32(NONE)),
     )
     return moment, thread.astype(np.int32)
 
@@ -250,7 +252,8 @@ def _carry_in(
     stream_ids = Groups.by_keys(streams).group_ids
     first = np.full(int(stream_ids.max(initial=-1)) + 1, never, np.int64)
     np.minimum.at(first, stream_ids[linked], start[linked])
-    ids, launched_in = numbers(launches["correlation"]), files_of(launches)
+    ids = numbers(launches["correlation"])
+    launched_in = files_of(launches)
     first_id = np.full(int(max(file.max(initial=0), launched_in.max())) + 1, never, np.int64)
     np.minimum.at(first_id, launched_in[ids > 0], ids[ids > 0])
     first_id[first_id == never] = 0
@@ -265,9 +268,11 @@ def steps_of(annotations: pa.Table) -> tuple[NDArray[np.int32], Rows, Rows]:
     """Return the ProfilerSteps of the CPU in order of time: number, start, end."""
     rows = np.flatnonzero(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
     step = numbers(annotations["step"])[rows]
-    start, end = numbers(annotations["start_ns"])[rows], numbers(annotations["end_ns"])[rows]
+    start, end = read_times(annotations, rows)
     order = ordered(start, end)
-    step, start, end = step[order], start[order], end[order]
+    step = step[order]
+    start = start[order]
+    end = end[order]
     first = np.append(True, step[1:] != step[:-1]) if len(step) else np.empty(0, bool)
     return step[first], start[first], end[first]
 
@@ -291,14 +296,15 @@ def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
     """
     sequence = numbers(cpu_ops["sequence"], NONE)
     forward_thread = numbers(cpu_ops["forward_thread"])
-    forward = np.full(len(cpu_ops), NONE, np.int64)
+    forward = fill_none(len(cpu_ops))
     how = np.full(len(cpu_ops), NONE, np.int32)
     is_forward = (sequence >= 0) & (forward_thread <= 0)
     ahead = ops.order[is_forward[ops.order]]
     behind = np.flatnonzero((sequence >= 0) & (forward_thread > 0))
     wanting, forward_ops = _made_before(ahead, behind, sequence, ops)
     good = _of_best_thread(forward_thread[wanting], ops.thread[forward_ops])
-    forward[wanting[good]], how[wanting[good]] = forward_ops[good], 0
+    forward[wanting[good]] = forward_ops[good]
+    how[wanting[good]] = 0
     _inherit(forward, how, ops)
     return forward, how
 
@@ -311,7 +317,8 @@ def _made_before(ahead: Rows, behind: Rows, sequence: Rows, ops: Nested) -> tupl
     ahead = ahead[np.append(last[1:], True)[: len(ahead)]]
     first, stop = (np.searchsorted(sequence[ahead], sequence[behind], s) for s in ("left", "right"))
     row, nth = repeated(stop - first)
-    wanting, forward_ops = behind[row], ahead[first[row] + nth]
+    wanting = behind[row]
+    forward_ops = ahead[first[row] + nth]
     before = ops.start[forward_ops] <= ops.start[wanting]  # in whole microseconds both at once
     return wanting[before], forward_ops[before]
 

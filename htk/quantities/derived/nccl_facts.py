@@ -10,9 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import boolean, build, codes_of, number, numbers, text, texts, valid
+from htk.base.columns.arrow import (
+    boolean,
+    build,
+    codes_of,
+    number,
+    numbers,
+    read_lengths,
+    text,
+    texts,
+    valid,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.schema import INT64
 from htk.base.schema.comm import COLLECTIVE_FACTS
 from htk.quantities.derived.match import CollectiveRows
@@ -45,7 +55,7 @@ def collective_facts(
     if not sources:
         return build(COLLECTIVE_FACTS, {}, collectives.num_rows)
     rows = CollectiveRows(collectives)
-    joined = _Joined(RecordPairs.none(rows.length), np.full(rows.length, NONE, np.int64))
+    joined = _Joined(RecordPairs.none(rows.length), fill_none(rows.length))
     match = numbers(collective_matches["match"], NONE)
     ours = sides(rows, PROFILER)
     for source in sources:
@@ -95,14 +105,14 @@ def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Tab
     has_facts = joined.source != NONE
     source = number(np.maximum(joined.source, 0), INT64, has_facts)
     low, high = _channel_times(collectives, channels)
-    low, high = (np.append(x, NONE)[pairs.row] for x in (low, high))
+    low, high = (take_or(x, pairs.row) for x in (low, high))
     names, listed = codes_of(collectives["source"])
     has_record = pairs.row != NONE
     columns = {
         "joined_by": text(pairs.by, pa.array(BY)),
         "guessed": boolean(pairs.guessed, has_record),
         "comm_guessed": boolean(pairs.comm_guessed, has_record),
-        "facts_from": text(np.append(names, -1)[joined.source], listed),
+        "facts_from": text(take_or(names, joined.source), listed),
         "channel_ns_min": number(low, INT64, low >= 0),
         "channel_ns_max": number(high, INT64, high >= 0),
     }
@@ -122,7 +132,7 @@ def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Tab
 def _channel_times(collectives: pa.Table, channels: pa.Table) -> tuple[Ints, Ints]:
     """Shortest and longest channel of each call (NONE: not recorded)."""
     length = collectives.num_rows
-    empty = np.full(length, NONE, np.int64)
+    empty = fill_none(length)
     timed = valid(channels["start_ns"]) & valid(channels["end_ns"])
     channels = channels.filter(pa.array(timed))
     if not channels.num_rows:
@@ -136,12 +146,13 @@ def _channel_times(collectives: pa.Table, channels: pa.Table) -> tuple[Ints, Int
     source, _ = codes_of(both["source"])
     kind, _ = codes_of(both["type"])
     hashed = np.unique(numbers(both["comm_hash"], 0), return_inverse=True)[1].ravel()
-    rank, seq = numbers(both["comm_rank"], NONE), numbers(both["seq"], NONE)
+    rank = numbers(both["comm_rank"], NONE)
+    seq = numbers(both["seq"], NONE)
     key = np.column_stack([source, hashed, rank, kind, seq]).astype(np.int64)
     groups = Groups.by_keys(key)
-    took = numbers(channels["end_ns"]) - numbers(channels["start_ns"])
+    took = read_lengths(channels)
     low = np.full(len(groups), np.iinfo(np.int64).max)
-    high = np.full(len(groups), NONE, np.int64)
+    high = fill_none(len(groups))
     np.minimum.at(low, groups.group_ids[length:], took)
     np.maximum.at(high, groups.group_ids[length:], took)
     low = np.where(high == NONE, NONE, low)

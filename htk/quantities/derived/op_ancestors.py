@@ -8,7 +8,7 @@ from htk.base.columns.arrow import codes_of, number, numbers, text, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested, Rows, Threads, nested
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE
+from htk.base.columns.types import NONE, fill_none, take_or
 from htk.base.schema import INT32, INT64, STRING
 from htk.base.schema.links import LAUNCH_CALLERS, OP_CALLERS, PYTHON_LINKS
 
@@ -21,7 +21,7 @@ def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) ->
     calls = nested(python_calls, threads)
     caller = calls.around(threads.of(cpu_ops), numbers(cpu_ops["start_ns"]))
     path, paths = module_paths(python_calls, calls)
-    module = np.append(path, NONE)[caller]
+    module = take_or(path, caller)
     by_python = module != NONE
     recorded, recorded_paths = codes_of(cpu_ops["module_hierarchy"])
     by_hierarchy = recorded != NONE
@@ -45,7 +45,7 @@ def launch_callers(launches: pa.Table, python_calls: pa.Table) -> pa.Table:
     calls = nested(python_calls, threads)
     caller = calls.around(threads.of(launches), numbers(launches["start_ns"]))
     path, paths = module_paths(python_calls, calls)
-    module = np.append(path, NONE)[caller]
+    module = take_or(path, caller)
     return pa.table(
         [number(caller, INT64, caller != NONE), text(module, paths)], schema=LAUNCH_CALLERS
     )
@@ -74,7 +74,7 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
     codes, names = codes_of(python_calls["name"])
     labels = names.to_pylist()
     is_module = np.array([n.startswith(MODULE) for n in labels] + [False], bool)[codes]
-    path = np.full(len(codes) + 1, NONE, np.int64)  # the last one for no caller
+    path = fill_none(len(codes) + 1)  # the last one for no caller
     path_codes: dict[tuple[int, int], int] = {}
     paths: list[str] = []
     depth = calls.depth

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers
+from htk.base.columns.arrow import matching, number, numbers, read_times
 from htk.base.columns.groups import Groups, paired, rows_by_number
 from htk.base.columns.intervals import Spans, covered, subtract, union
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.schema import INT64
 from htk.base.schema.links import OWN_TIMES
 from htk.quantities.derived.match import CollectiveRows
@@ -29,13 +29,15 @@ class OwnTime:
 
     def parts(self, activities: pa.Table) -> Ints:
         """Return compute, other communication, other copies, and idle time of each, in ns."""
-        start, end = numbers(activities["start_ns"]), numbers(activities["end_ns"])
+        start, end = read_times(activities)
         kinds = [matching(activities["kind"], kind.__eq__) for kind in KINDS]
         parts = np.zeros((len(self.start), 4), np.int64)
         follows = np.flatnonzero(self.has_previous)
-        own_of, rows_of = rows_by_number(self.lane[follows]), rows_by_number(lanes_of(activities))
+        own_of = rows_by_number(self.lane[follows])
+        rows_of = rows_by_number(lanes_of(activities))
         for device in np.unique(self.lane).tolist():
-            own, rows = follows[own_of(device)], rows_of(device)
+            own = follows[own_of(device)]
+            rows = rows_of(device)
             taken = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
             for k, kind in enumerate(kinds):  # what runs beside an earlier kind is that kind's
                 chosen = rows[kind[rows]]
@@ -86,7 +88,7 @@ def own_time(rows: CollectiveRows, collectives: pa.Table) -> OwnTime:
 
 def fastest_member(own: OwnTime, match: Ints, matched: Mask) -> Ints:
     """Return the row of the same collective with the least own time (NONE: not known)."""
-    fastest = np.full(len(match), NONE, np.int64)
+    fastest = fill_none(len(match))
     chosen = np.flatnonzero(matched & own.has_previous)
     if len(chosen):
         members = Groups.by_keys(match[chosen])

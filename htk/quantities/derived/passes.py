@@ -25,7 +25,7 @@ from htk.base.columns.arrow import boolean, codes_of, matching, numbers, text, t
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.nesting import Int32, Threads, files_of
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.names.phases import (
     BACKWARD,
     ENGINE,
@@ -67,7 +67,8 @@ def op_passes(
 
     def decide(source: int, value: Ints) -> None:
         new = (basis == NONE) & (value != OTHER)
-        phase[new], basis[new] = value[new], source
+        phase[new] = value[new]
+        basis[new] = source
 
     decide(_SEQUENCE, _made_nodes(cpu_ops, op_links, calls, backward))
     decide(_RANGE, _of_ranges(annotations, annotation_links, op_links, cpu_ops))
@@ -96,12 +97,12 @@ def kernel_passes(
     """
     captured, _ = captured_ops(kernels, kernel_links, launches, launch_links)
     op = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
-    phase = np.append(_codes(op_passes["phase"], PHASES), OTHER)[op]
-    basis = np.append(_codes(op_passes["basis"], BASES), NONE)[op]
-    again = np.append(truths(op_passes["recomputed"]), False)[op]
+    phase = take_or(_codes(op_passes["phase"], PHASES), op, OTHER)
+    basis = take_or(_codes(op_passes["basis"], BASES), op)
+    again = take_or(truths(op_passes["recomputed"]), op, False)
     launch = numbers(kernel_links["launch_row"], NONE)
     outside = op == NONE
-    on_engine = outside & np.append(_launched_by_engine(launches, cpu_ops, op_links), False)[launch]
+    on_engine = outside & take_or(_launched_by_engine(launches, cpu_ops, op_links), launch, False)
     phase[on_engine], basis[on_engine] = BACKWARD, _THREAD
     ranged = _of_ranges(annotations, annotation_links, kernel_links, kernels)
     named = outside & ~on_engine & (ranged != OTHER)
@@ -256,14 +257,14 @@ def _launched_before_backward(
         return np.zeros(len(launch), bool)
     backward = matching(op_passes["phase"], "backward".__eq__)
     process, of_launch = _numbered_alike(cpu_ops["process"], launches["process"])
-    process_of = np.append(of_launch, NONE)[launch]
+    process_of = take_or(of_launch, launch)
     trained = np.isin(process_of, np.unique(process[backward]))
     steps = [process, numbers(op_links["step"], NONE).astype(np.int64)]
     of_step = Groups.by_keys([column[backward] for column in steps])
     last = of_step.max(numbers(cpu_ops["start_ns"])[backward])
     wanted = [process_of, numbers(kernel_links["step"], NONE).astype(np.int64)]
     step = row_of(of_step.keys, np.column_stack(wanted))
-    before = (step != NONE) & (numbers(kernel_links["launch_start_ns"]) < np.append(last, 0)[step])
+    before = (step != NONE) & (numbers(kernel_links["launch_start_ns"]) < take_or(last, step, 0))
     return np.where(trained, before, np.isin(process_of, np.unique(process)))
 
 
@@ -281,11 +282,12 @@ def _recomputed(cpu_ops: pa.Table, threads: Int32, calls: _Calls, backward: Mask
     again. That is recomputed where it repeats a run of the forward pass, or where a checkpoint's
     node evaluates it; a gradient that is itself differentiated (create_graph) repeats nothing.
     """
-    sequence, names = numbers(cpu_ops["sequence"], NONE), cpu_ops["name"]
+    sequence = numbers(cpu_ops["sequence"], NONE)
+    names = cpu_ops["name"]
     numbered = (sequence >= 0) & (numbers(cpu_ops["forward_thread"]) == 0)
     numbered &= backward & ~matching(names, is_gradient)
     checkpoint = matching(names, lambda name: "CheckpointFunctionBackward" in name)
-    in_checkpoint = np.append(checkpoint, False)[calls.parent]
+    in_checkpoint = take_or(checkpoint, calls.parent, False)
     file = files_of(cpu_ops)
     without_numbers = np.bincount(file, sequence >= 0)[file] == 0  # of a profiler that records none
     again = without_numbers & in_checkpoint & backward & ~matching(names, is_gradient)

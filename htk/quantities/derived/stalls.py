@@ -8,7 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, text, truths
+from htk.base.columns.arrow import (
+    codes_of,
+    matching,
+    number,
+    numbers,
+    read_lengths,
+    read_times,
+    text,
+    truths,
+)
 from htk.base.columns.nesting import FILE, files_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads, running_max
@@ -78,7 +87,7 @@ def stalls(
         np.concatenate(column) for column in zip(*(part[:-1] for part in parts), strict=True)
     )
     kept = _outermost(state, start, end)
-    kept = kept[np.argsort(start[kept], kind="stable")]
+    kept = kept[ordered(start[kept])]
     columns = {
         "cause": text(state[kept], pa.array(STATES)),
         "name": pa.concat_arrays([part.name for part in parts])
@@ -95,7 +104,7 @@ def stalls(
 
 def _calls(state: Ints, launches: pa.Table, launch_links: pa.Table) -> _Stalls:
     """Return the calls that block, allocate or load code."""
-    length = numbers(launches["end_ns"]) - numbers(launches["start_ns"])
+    length = read_lengths(launches)
     quick = matching(launches["name"], lambda n: "Memcpy" in n and "Async" in n)
     chosen = _WAITS[state] & ~(quick & (length < _LONG_COPY_NS))
     rows = np.flatnonzero(chosen)
@@ -104,7 +113,7 @@ def _calls(state: Ints, launches: pa.Table, launch_links: pa.Table) -> _Stalls:
 
 def _long_operators(cpu_ops: pa.Table, op_links: pa.Table) -> _Stalls:
     """Outermost operators that keep the host longer than any launch takes."""
-    length = numbers(cpu_ops["end_ns"]) - numbers(cpu_ops["start_ns"])
+    length = read_lengths(cpu_ops)
     rows = np.flatnonzero((numbers(op_links["depth"], 0) == 0) & (length >= LONG_NS))
     return _picked(cpu_ops, rows, np.full(len(rows), OPERATOR), np.full(len(rows), NONE))
 
@@ -119,7 +128,7 @@ def _spans(spans: pa.Table, rule: Callable[[str], int], chosen: Mask) -> _Stalls
 def _picked(spans: pa.Table, rows: Ints, state: Ints, op: Ints) -> _Stalls:
     if not len(rows):
         return _NOTHING
-    start, end = (numbers(spans[c])[rows] for c in ("start_ns", "end_ns"))
+    start, end = read_times(spans, rows)
     codes, names = codes_of(spans["name"])
     own = codes[rows]
     taken = names.take(number(own, INT32, own >= 0))

@@ -47,7 +47,8 @@ _READ = (
     *("name", "category", "on_gpu", "is_start", "event", "size_bytes"),
     *("launch_by", "carry_in", "depth"),  # of links
 )
-_LARGEST_STEP, _LARGEST = 1 << 31, 1 << 62
+_LARGEST_STEP = 1 << 31
+_LARGEST = 1 << 62
 Read = Callable[[str], pa.Table]  # a table of one file, as parsed or as it was made of that
 
 
@@ -140,7 +141,8 @@ class _Laid:
         return self._tables[name]
 
     def _laid(self, name: str) -> pa.Table:
-        parts, cuts = self._parts[name], self._cuts[name]
+        parts = self._parts[name]
+        cuts = self._cuts[name]
         file = np.repeat(np.arange(self._count), np.diff(cuts))
         columns: dict[str, pa.Array | pa.ChunkedArray] = {FILE: number(file, INT64)}
         for field in parts[0].schema:
@@ -182,7 +184,8 @@ class _Laid:
             of_all = of_all.drop_columns([FILE])
         file = np.repeat(np.arange(self._count), np.diff(cuts))
         for index, field in enumerate(of_all.schema):
-            column, added = of_all.column(index), self._added(_declared(name, field))
+            column = of_all.column(index)
+            added = self._added(_declared(name, field))
             if field.name == "thread_index":
                 added = _least(numbers(column), cuts)
             if added is not None and len(file):

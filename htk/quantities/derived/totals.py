@@ -136,8 +136,10 @@ def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
     """Return how much GPU work each recording holds, and how much of it is linked."""
     recordings = Groups.by_keys(list(_who(kernels).values()) or [np.zeros(kernels.num_rows, int)])
     length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
-    linked, carried = valid(kernel_links["launch_row"]), truths(kernel_links["carry_in"])
-    lost, ambiguous = ~linked & ~carried, truths(kernel_links["ambiguous"])
+    linked = valid(kernel_links["launch_row"])
+    carried = truths(kernel_links["carry_in"])
+    lost = ~linked & ~carried
+    ambiguous = truths(kernel_links["ambiguous"])
     sums = {
         "gpu_activities": recordings.count,
         "total_ns": recordings.sum(length),

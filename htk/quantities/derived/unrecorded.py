@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 from htk.physics.bandwidth import traffic
 from htk.physics.link_rates import scale_up_gbps
 from htk.quantities.derived.waits import WaitRows, Waits, global_root
@@ -75,7 +75,7 @@ def with_undetermined(
     codes = Groups.by_keys([group, rows.type, *size])
     seen = Groups.by_keys(codes.group_ids[complete])
     if len(seen):
-        fast = np.full(len(codes), NONE, np.int64)
+        fast = fill_none(len(codes))
         fast[seen.keys.ravel()] = seen.min(waited.transfer[complete])
         fastest = fast[codes.group_ids]
         pace = np.where(fastest >= 0, fastest, pace)
@@ -100,7 +100,7 @@ def least_transfer_ns(rows: MemberRows, ranks: pa.Table) -> Floats:
         return np.zeros(len(rows.rank))
     size = np.where(rows.group_size > 0, rows.group_size, 2)
     into, out = (numbers(rows.table[c], NONE).astype(np.int64) for c in ("in_bytes", "out_bytes"))
-    kept = np.full(len(size), NONE, np.int64)
+    kept = fill_none(len(size))
     moved, factor = traffic(rows.type, rows.types, into, out, size, kept)
     sent = np.nan_to_num(moved * np.minimum(factor, 1.0))
     return np.where(valid(rows.table["in_split"]), 0.0, sent / rate)

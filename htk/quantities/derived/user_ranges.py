@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, truths, valid
+from htk.base.columns.arrow import matching, number, numbers, read_times, truths, valid
 from htk.base.columns.intervals import Spans, union
 from htk.base.columns.nesting import Int32, Nested, Rows, Threads, nested
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
-from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, fill_none, take_or
 from htk.base.names.phases import is_gradient
 from htk.base.schema import DERIVED, INT64
 
@@ -42,7 +42,7 @@ def enclosing(
                     ^ in Y alone
     """
     parent = numbers(annotation_links["parent_row"], NONE)
-    start, end = numbers(annotations["start_ns"]), numbers(annotations["end_ns"])
+    start, end = read_times(annotations)
     ranges = numbers(links["annotation_row"], NONE)
     held = np.flatnonzero(ranges != NONE)
     ranges = ranges[held]
@@ -54,7 +54,9 @@ def enclosing(
         yield held[is_open], ranges[is_open]
         ranges = parent[ranges]
         inside = ranges != NONE
-        held, ranges, moment = held[inside], ranges[inside], moment[inside]
+        held = held[inside]
+        ranges = ranges[inside]
+        moment = moment[inside]
 
 
 class UserRanges:
@@ -76,7 +78,7 @@ class UserRanges:
         inner = self._ranges.around(thread, time)
         lost = np.flatnonzero((inner == NONE) & self._works_for_main(thread))
         inner[lost] = self._of_main(thread[lost], time[lost])
-        return np.append(self._rows, NONE)[inner]
+        return take_or(self._rows, inner)
 
     @property
     def parent(self) -> Ints:
@@ -86,8 +88,8 @@ class UserRanges:
         thread = ranges.thread.astype(np.int32)
         outer = np.flatnonzero((above == NONE) & self._works_for_main(thread))
         above[outer] = self._of_main(thread[outer], ranges.start[outer])
-        parent = np.full(self._length, NONE, np.int64)
-        parent[self._rows] = np.append(self._rows, NONE)[above]
+        parent = fill_none(self._length)
+        parent[self._rows] = take_or(self._rows, above)
         return parent
 
     def held(self, wanted: Mask) -> dict[int, Spans]:
@@ -114,10 +116,10 @@ class UserRanges:
 
     def _main_of(self, thread: Int32) -> Int32:
         """Return the main thread of each thread's file; NONE for no thread."""
-        file = np.append(self._threads.file, NONE)[thread]
+        file = take_or(self._threads.file, thread)
         recorded = (file >= 0) & (file < len(self._main))
         return np.where(
-            recorded, np.append(self._main, np.int32(NONE))[np.where(recorded, file, -1)], NONE
+            recorded, take_or(self._main, np.where(recorded, file, -1), np.int32(NONE)), NONE
         )
 
     def _works_for_main(self, thread: Int32) -> np.ndarray:

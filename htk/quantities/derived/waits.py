@@ -13,7 +13,7 @@ import numpy as np
 
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.quantities.derived.messages import Meetings
 
 _PAIR = 2  # calls of which each meets the other alone
@@ -53,7 +53,7 @@ def waits(rows: WaitRows, match: Ints, start: Ints, end: Ints) -> Waits:
     """Wait and transfer of matched, timed rows, from times on one clock."""
     length = len(match)
     common = np.full(length, NEVER, np.int64)
-    span, last = (np.full(length, NONE, np.int64) for _ in range(2))
+    span, last = (fill_none(length) for _ in range(2))
     chosen = np.flatnonzero((match != NONE) & rows.timed)
     members = Groups.by_keys(match[chosen])
     latest = members.max(start[chosen])[members.group_ids]
@@ -63,7 +63,9 @@ def waits(rows: WaitRows, match: Ints, start: Ints, end: Ints) -> Waits:
     has_wait = common != NEVER
     has_wait[chosen] &= (members.count > 1)[members.group_ids]
     calls, latest, last_of_calls = _of_messages(rows, start)
-    has_wait[calls], common[calls], last[calls] = True, latest, last_of_calls
+    has_wait[calls] = True
+    common[calls] = latest
+    last[calls] = last_of_calls
     alone = calls[members_of(match, calls) != _PAIR]  # others begin when these do not
     span[alone] = end[alone] - common[alone]
     common = np.where(has_wait, common, start)
@@ -75,8 +77,12 @@ def waits(rows: WaitRows, match: Ints, start: Ints, end: Ints) -> Waits:
 
 def without_waits(waited: Waits, calls: Ints) -> Waits:
     """Return the waits, unknown for some calls."""
-    has_wait, span, last = waited.has_wait.copy(), waited.span.copy(), waited.last_rank.copy()
-    has_wait[calls], span[calls], last[calls] = False, NONE, NONE
+    has_wait = waited.has_wait.copy()
+    span = waited.span.copy()
+    last = waited.last_rank.copy()
+    has_wait[calls] = False
+    span[calls] = NONE
+    last[calls] = NONE
     return replace(waited, has_wait=has_wait, span=span, last_rank=last)
 
 
@@ -85,7 +91,8 @@ def _of_messages(rows: WaitRows, start: Ints) -> tuple[Ints, Ints, Ints]:
     that it meets, and the rank that began last of them."""
     met = rows.meetings
     timed = rows.timed[met.call] & rows.timed[met.other]
-    call, other = met.call[timed], met.other[timed]
+    call = met.call[timed]
+    other = met.other[timed]
     pairs = Groups.by_keys(call)
     calls = pairs.keys.ravel()
     latest = np.maximum(pairs.max(start[other]), start[calls])

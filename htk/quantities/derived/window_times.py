@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers
+from htk.base.columns.arrow import number, numbers, read_times
 from htk.base.columns.intervals import Spans, sweep
 from htk.base.columns.types import Ints
 from htk.base.schema import INT64
@@ -32,7 +32,7 @@ class KindTimes:
     @classmethod
     def of(cls, window_times: pa.Table) -> "KindTimes":
         """Return what a table of windows holds."""
-        start, end = (numbers(window_times[name]) for name in ("start_ns", "end_ns"))
+        start, end = read_times(window_times)
         times = np.zeros((window_times.num_rows, 1 << len(KINDS)), np.int64)
         for on, name in enumerate(RUNNING, 1):
             times[:, on] = numbers(window_times[name])

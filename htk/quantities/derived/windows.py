@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import boolean, codes_of, number, numbers, without
+from htk.base.columns.arrow import boolean, codes_of, number, numbers, read_times, without
 from htk.base.columns.groups import Groups, numbered, rows_by_number
 from htk.base.columns.intervals import Clipped, ConcatenatedTimeline, Spans, clip, union
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.schema import INT32, INT64
 from htk.base.schema.links import ACTIVITIES, WINDOWS
 from htk.quantities.derived.cut_calls import RECORDING, STEPS, windows_of, with_passing
@@ -38,9 +39,7 @@ def rank_windows(kernels: pa.Table, cut_windows: pa.Table) -> pa.Table:
         return windows_of(cut_windows, RECORDING).select(_OWN_WINDOWS)
     device, start, end = _spans(kernels)
     lows, highs, devices = _extent(device, start, end)
-    return _windows(
-        devices, np.full(len(devices), -1, np.int64), lows, highs, np.ones(len(devices), bool)
-    )
+    return _windows(devices, fill_none(len(devices)), lows, highs, np.ones(len(devices), bool))
 
 
 def step_windows(
@@ -117,7 +116,8 @@ def _without_heads(
     head = np.maximum(first - steps[:, 2], 0)
     if (~anew).sum() < _FEWEST_STEPS:
         return rows
-    others, length = head[~anew], np.median((steps[:, 3] - steps[:, 2])[~anew])
+    others = head[~anew]
+    length = np.median((steps[:, 3] - steps[:, 2])[~anew])
     unlike = steps[anew & (head < others.min() - _HEAD * length), 1].tolist()
     return [(*row[:4], row[4] and row[1] not in unlike) for row in rows]
 
@@ -179,7 +179,7 @@ class WindowedSpans:
 
 def fill(activities: pa.Table, windows: pa.Table) -> WindowedSpans:
     """Cut activities to the windows of their rank, cycle and device."""
-    from_, to = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+    from_, to = read_times(windows)
     cut = cut_to_windows(activities, windows)
     axis = ConcatenatedTimeline.of(from_, to)
     return WindowedSpans(
@@ -194,14 +194,19 @@ def fill(activities: pa.Table, windows: pa.Table) -> WindowedSpans:
 
 def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
     """Parts of spans that lie in windows of their rank, cycle and device."""
-    start, end = numbers(spans["start_ns"]), numbers(spans["end_ns"])
-    from_, to = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+    start, end = read_times(spans)
+    from_, to = read_times(windows)
     lane, window_lane = _lanes(spans, windows)
-    rows, places, starts, ends = [], [], [], []
-    spans_of, windows_of = rows_by_number(lane), rows_by_number(window_lane)
+    rows = []
+    places = []
+    starts = []
+    ends = []
+    spans_of = rows_by_number(lane)
+    windows_of = rows_by_number(window_lane)
     for lane_id in numbered(window_lane)[0].tolist():  # one device of one rank after the other
-        lane_spans, lane_windows = spans_of(lane_id), windows_of(lane_id)
-        lane_windows = lane_windows[np.argsort(from_[lane_windows], kind="stable")]
+        lane_spans = spans_of(lane_id)
+        lane_windows = windows_of(lane_id)
+        lane_windows = lane_windows[ordered(from_[lane_windows])]
         cut = clip(start[lane_spans], end[lane_spans], from_[lane_windows], to[lane_windows])
         rows.append(lane_spans[cut.row])
         places.append(lane_windows[cut.window])

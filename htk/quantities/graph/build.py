@@ -9,7 +9,6 @@ Edges that lead into the next step (a thread goes on, a stream goes on) are kept
 the step repeats itself until its period is steady.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -21,9 +20,10 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import number, numbers, with_column
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.types import Ints, Mask, fill_none
 from htk.base.core.humanize import format_duration
 from htk.base.errors import MissingTable
+from htk.base.mappings import NamedTables
 from htk.base.schema import INT64
 from htk.quantities.derived.clocks import corrections
 from htk.quantities.graph.edges import KINDS, Edges, edges_of
@@ -101,7 +101,7 @@ class Graph:
     @cached_property
     def run_edge(self) -> Ints:
         """The edge that holds each activity's length; -1: none."""
-        edge = np.full(len(self.time), -1, np.int64)
+        edge = fill_none(len(self.time))
         own = np.flatnonzero(self.edges("run", "transfer"))
         edge[self.dst[own]] = own
         return _kept(edge[self.end])
@@ -189,7 +189,7 @@ READS = (
 )
 
 
-def steps_at_hand(tables: Mapping[str, pa.Table]) -> Steps:
+def steps_at_hand(tables: NamedTables) -> Steps:
     """Return the whole steps, the same on all ranks, and how long each took; of the whole job,
     where tables hold some of its ranks."""
     left_out = left_out_of(tables)
@@ -203,7 +203,8 @@ _WINDOWS = ("step_windows", "rank_windows")
 
 def _shifted(windows: pa.Table, clocks: pa.Table) -> pa.Table:
     """Return windows as the graph has times: on one clock, where ranks could be put on one."""
-    rank, start = numbers(windows["rank"], -1).astype(np.int64), numbers(windows["start_ns"])
+    rank = numbers(windows["rank"], -1).astype(np.int64)
+    start = numbers(windows["start_ns"])
     shift = corrections(clocks, rank, start)
     for name in ("start_ns", "end_ns"):
         moved = number(numbers(windows[name]) + shift, INT64)
@@ -223,13 +224,13 @@ class StepEvents:
     calls: LaunchCalls
 
 
-def build(tables: Mapping[str, pa.Table], step: int | None = None) -> Graph:
+def build(tables: NamedTables, step: int | None = None) -> Graph:
     """Return the graph of a step; without a number that of the steadiest."""
     return build_of(tables, events_to_replay(tables, step))[0]
 
 
 def build_of(
-    tables: Mapping[str, pa.Table], events: StepEvents, pooled: Pooled = ALL_AT_HAND
+    tables: NamedTables, events: StepEvents, pooled: Pooled = ALL_AT_HAND
 ) -> tuple[Graph, Ints]:
     """Return the graph of a step's parts, and the match of each of its collectives."""
     edges = edges_of(tables, events.activities, events.calls, events.origin, pooled)
@@ -239,7 +240,7 @@ def build_of(
     return replace(graph, is_lone=is_lone, cycle=cycle), edges.join_match
 
 
-def events_to_replay(tables: Mapping[str, pa.Table], step: int | None) -> StepEvents:
+def events_to_replay(tables: NamedTables, step: int | None) -> StepEvents:
     if not tables["kernels"].num_rows or not tables["launches"].num_rows:
         raise MissingTable(
             "the execution graph needs both sides of a step, CPU calls and GPU activities; record "
@@ -254,9 +255,7 @@ def events_to_replay(tables: Mapping[str, pa.Table], step: int | None) -> StepEv
     return events
 
 
-def step_events(
-    tables: Mapping[str, pa.Table], steps: Steps, chosen: int | None, origin: int
-) -> StepEvents:
+def step_events(tables: NamedTables, steps: Steps, chosen: int | None, origin: int) -> StepEvents:
     """Return the activities and calls of a step."""
     cycle = steps.cycle_for(chosen)
     calls = calls_of(tables, chosen, origin, cycle)
@@ -264,7 +263,7 @@ def step_events(
     return StepEvents(chosen, cycle, origin, steps.window(chosen, origin), activities, calls)
 
 
-def repeated(tables: Mapping[str, pa.Table], events: StepEvents, edges: Edges) -> bool:
+def repeated(tables: NamedTables, events: StepEvents, edges: Edges) -> bool:
     """Repeat the step if it was recorded alone; return whether it was."""
     if events.step is None:
         return False
@@ -280,7 +279,8 @@ def begins_of(activities: Activities) -> tuple[Ints, Ints]:
 
 def refuse_other_clocks(ranks: Ints, begin: Ints) -> None:
     """Refuse ranks of which nothing tells what ran at the same time."""
-    first, last = int(begin.argmin()), int(begin.argmax())
+    first = int(begin.argmin())
+    last = int(begin.argmax())
     apart = int(begin[last]) - int(begin[first])
     if apart > _DAY_NS:
         raise MissingTable(
@@ -292,7 +292,8 @@ def refuse_other_clocks(ranks: Ints, begin: Ints) -> None:
 
 def node_times(events: StepEvents, edges: Edges) -> Ints:
     """Return when each node came."""
-    activities, calls = events.activities, events.calls
+    activities = events.activities
+    calls = events.calls
     return np.concatenate(
         [activities.start, activities.end, calls.start, calls.end, edges.join_time]
     )
@@ -301,8 +302,11 @@ def node_times(events: StepEvents, edges: Edges) -> Ints:
 def node_order(events: StepEvents, edges: Edges) -> Ints:
     """Return the order of nodes of one time: activities, each with its start first, then arrivals,
     then calls."""
-    n, c, joins = len(events.activities.start), len(events.calls.start), len(edges.join_time)
-    activities, calls = 2 * np.arange(n), 2 * np.arange(c) + 2 * n + joins
+    n = len(events.activities.start)
+    c = len(events.calls.start)
+    joins = len(edges.join_time)
+    activities = 2 * np.arange(n)
+    calls = 2 * np.arange(c) + 2 * n + joins
     return np.concatenate([activities, activities + 1, calls, calls + 1, np.arange(joins) + 2 * n])
 
 

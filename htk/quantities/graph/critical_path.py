@@ -1,15 +1,14 @@
 """Where the critical path of a step runs: its pieces, on the rows of the tables they lie in."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import boolean, number, numbers, text
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.types import Ints, Mask, take_or
+from htk.base.mappings import Facts, NamedTables
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
 from htk.quantities.derived.clocks import corrections
 from htk.quantities.graph.build import Graph, build
@@ -52,7 +51,7 @@ PATH = table(
 _TABLES = ("kernels", "launches")
 
 
-def path_events(tables: Mapping[str, pa.Table], step: int | None = None) -> pa.Table:
+def path_events(tables: NamedTables, step: int | None = None) -> pa.Table:
     """The pieces of a step's critical path, first to last; without a number of the steadiest.
 
     `tables` are those of `htk.quantities.graph.build.READS`. Times are as recorded, not as
@@ -147,7 +146,8 @@ class PathPieces:
 
     @classmethod
     def of(cls, graph: Graph, path: Ints) -> "PathPieces":
-        acts, calls = graph.activities, graph.calls
+        acts = graph.activities
+        calls = graph.calls
         of_act, of_call = np.full((2, len(graph.time)), -1, np.int64)
         of_act[graph.start] = of_act[graph.end] = np.arange(len(acts.row))
         of_call[graph.call_start] = of_call[graph.call_end] = np.arange(len(calls.row))
@@ -155,24 +155,27 @@ class PathPieces:
         # Where the ranks of a collective meet there is no event: then it is the one that arrives.
         meets = (of_act[head] < 0) & (of_call[head] < 0)
         node = np.where(meets, graph.src[path], head)
-        act, call = of_act[node], of_call[node]
+        act = of_act[node]
+        call = of_call[node]
         is_call = act < 0
-        runs = np.append(acts.kind, 0)[act]
+        runs = take_or(acts.kind, act, 0)
         what = np.array([_WHATS.index(WHAT[k]) for k in KINDS], np.int64)[graph.kind[path]]
         what = np.where(graph.kind[path] == KINDS.index("run"), runs, what)
         return cls(
             is_call,
             np.where(is_call, call, act),
-            np.where(is_call, np.append(calls.row, -1)[call], np.append(acts.row, -1)[act]),
-            np.where(is_call, np.append(calls.rank, -1)[call], np.append(acts.rank, -1)[act]),
+            np.where(is_call, take_or(calls.row, call), take_or(acts.row, act)),
+            np.where(is_call, take_or(calls.rank, call), take_or(acts.rank, act)),
             what,
             np.isin(graph.kind[path], [KINDS.index(k) for k in _INSIDE]),
         )
 
     def names(self, graph: Graph) -> NDArray[np.str_]:
-        acts, calls = graph.activities, graph.calls
+        acts = graph.activities
+        calls = graph.calls
         names = np.array([*acts.names, *calls.names, ""], np.str_)
-        act, call = np.append(acts.name, -1), np.append(calls.name, -1)
+        act = np.append(acts.name, -1)
+        call = np.append(calls.name, -1)
         other = call[np.where(self.of_call, self.position, -1)] + len(acts.names)
         return names[np.where(self.of_call, other, act[np.where(self.of_call, -1, self.position)])]
 
@@ -183,7 +186,7 @@ class StepPath:
 
     edges: PathEdges
     events: PathEvents
-    facts: Mapping[str, Any]  # of the coverage
+    facts: Facts  # of the coverage
 
 
 def _came_from(pieces: PathPieces) -> Ints:
@@ -191,12 +194,12 @@ def _came_from(pieces: PathPieces) -> Ints:
     return np.append(-1, before[:-1])[: len(before)]
 
 
-def event_numbers(tables: Mapping[str, pa.Table]) -> tuple[Ints, Ints]:
+def event_numbers(tables: NamedTables) -> tuple[Ints, Ints]:
     """Return the row in its rank's trace of each row of `kernels`, and of `launches`."""
     return numbers(tables["kernels"]["event"], -1), numbers(tables["launches"]["event"], -1)
 
 
-def of_tables(tables: Mapping[str, pa.Table], pieces: PathPieces, column: str) -> Ints:
+def of_tables(tables: NamedTables, pieces: PathPieces, column: str) -> Ints:
     """Return a column of the tables, for the event of each piece."""
     values = np.empty(len(pieces.row), np.int64)
     for from_table, name in ((pieces.of_call, "launches"), (~pieces.of_call, "kernels")):

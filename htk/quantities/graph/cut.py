@@ -67,17 +67,22 @@ def _without_meeting(graph: Graph, meets: Mask, weights: Weights) -> Ints:
 
 def _between(graph: Graph, meets: Mask, weight: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the ways between collectives, past nodes that wait for one node alone."""
-    src, dst = graph.src, graph.dst
-    from_one, to_one = np.where(meets, 0, NEVER), np.where(meets, 0, NEVER)
+    src = graph.src
+    dst = graph.dst
+    from_one = np.where(meets, 0, NEVER)
+    to_one = np.where(meets, 0, NEVER)
     nothing = np.zeros(len(src), np.int64)
     longest(from_one, src, dst, nothing)
     back = ordered(-src)
     longest(to_one, dst[back], src[back], nothing)
     alive = (from_one[src] == 0) & (to_one[dst] == 0)
-    src, dst, length = src[alive], dst[alive], weight[alive]
+    src = src[alive]
+    dst = dst[alive]
+    length = weight[alive]
     while True:
         into = np.bincount(dst, minlength=len(meets))
-        root, behind = np.arange(len(meets)), np.zeros(len(meets), np.int64)
+        root = np.arange(len(meets))
+        behind = np.zeros(len(meets), np.int64)
         alone = (into[dst] == 1) & ~meets[dst]
         if not alone.any():
             return src, dst, length
@@ -87,7 +92,8 @@ def _between(graph: Graph, meets: Mask, weight: Ints) -> tuple[Ints, Ints, Ints]
         tail = root[src[~alone]]
         length = (behind[src] + length)[~alone]
         ways = Groups.by_keys([tail, dst[~alone]])  # of several ways between two the longest
-        (src, dst), length = ways.keys.T, ways.max(length)
+        (src, dst) = ways.keys.T
+        length = ways.max(length)
 
 
 def begins_of_collectives(parts: Sequence[Ways], meetings: Told) -> Ints:

@@ -4,15 +4,14 @@ Nodes are numbered here as activity starts, activity ends, call starts, call end
 `htk.quantities.graph.build` numbers them anew.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.types import NO_TIME, Ints, Mask
+from htk.base.columns.types import NO_TIME, Ints, Mask, fill_none, take_or
+from htk.base.mappings import NamedTables
 from htk.quantities.derived.messages import peers_of_calls
 from htk.quantities.graph.handovers import handovers
 from htk.quantities.graph.left_out import left_out_of
@@ -124,7 +123,7 @@ class Edges:
 
 
 def edges_of(
-    tables: Mapping[str, pa.Table],
+    tables: NamedTables,
     activities: Activities,
     calls: LaunchCalls,
     origin: int,
@@ -149,7 +148,7 @@ def edges_of(
 
 
 def lengths_of(
-    tables: Mapping[str, pa.Table],
+    tables: NamedTables,
     activities: Activities,
     calls: LaunchCalls,
     origin: int,
@@ -174,9 +173,7 @@ def _runs(edges: Edges, activities: Activities, joined: Mask) -> None:
     edges.add("run", edges.start(alone), edges.end(alone), activities.length[alone], True)
 
 
-def _collectives(
-    edges: Edges, tables: Mapping[str, pa.Table], activities: Activities, origin: int
-) -> Mask:
+def _collectives(edges: Edges, tables: NamedTables, activities: Activities, origin: int) -> Mask:
     """Members of a collective end when its transfer is done, which begins with the last arrival."""
     joined = np.zeros(len(activities.start), bool)
     collectives, matches = tables["collectives"], tables["collective_matches"]
@@ -210,7 +207,7 @@ def _collectives(
 
 
 def _followers(
-    tables: Mapping[str, pa.Table], activities: Activities, member: Ints, match: Ints, origin: int
+    tables: NamedTables, activities: Activities, member: Ints, match: Ints, origin: int
 ) -> tuple[Ints, Ints]:
     """Return whether ranks that are left out follow each member, and how long after it the last of
     them arrived, in ns."""
@@ -230,7 +227,7 @@ def _streams(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     here = here[activities.lane[here] == activities.lane[here - 1]]
     before = here - 1
     gap = activities.start[here] - activities.end[before]
-    launched = np.append(calls.start, NO_TIME)[activities.call[here]]
+    launched = take_or(calls.start, activities.call[here], NO_TIME)
     ready = (activities.call[here] < 0) | (launched < activities.end[before])
     cheap = gap[(gap >= 0) & ready & (gap <= QUEUED_GAP_NS)]
     least = edges.pooled.low("gap of a stream", cheap)
@@ -243,7 +240,8 @@ def _streams(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     edges.add("stream", edges.start(before[beside]), edges.start(here[beside]), lead[beside], True)
     firsts, lasts = ends_of_lanes(activities.lane)
     has_previous = activities.before[firsts] >= 0
-    firsts, lasts = firsts[has_previous], lasts[has_previous]
+    firsts = firsts[has_previous]
+    lasts = lasts[has_previous]
     seen = activities.before[firsts]
     close = np.clip(activities.start[firsts] - seen, 0, least)
     edges.wrap(edges.end(lasts), edges.start(firsts), close, seen)
@@ -268,7 +266,7 @@ def _launches(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
 
 def _queue(
     edges: Edges,
-    tables: Mapping[str, pa.Table],
+    tables: NamedTables,
     activities: Activities,
     calls: LaunchCalls,
     origin: int,
@@ -278,7 +276,7 @@ def _queue(
     Return which calls were held up so.
     """
     held = np.zeros(len(calls.start), bool)
-    node = np.full(tables["kernels"].num_rows, -1, np.int64)
+    node = fill_none(tables["kernels"].num_rows)
     node[activities.row] = np.arange(len(activities.row))
     for queue in once(tables, "queues", lambda: full_queues(tables)):
         ours = np.flatnonzero(node[queue.kernels] >= 0)
@@ -317,7 +315,8 @@ def _room(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     ready = np.full(edges.activities, np.iinfo(np.int64).min)
     for src, dst, weight, _, _ in edges.parts:
         into = np.flatnonzero(dst < edges.activities)  # starts of activities
-        heads, lasts = dst[into], time[src[into]] + weight[into]
+        heads = dst[into]
+        lasts = time[src[into]] + weight[into]
         upward = lasts <= time[heads]
         np.maximum.at(ready, heads[upward], lasts[upward])
     ended, running = waits_for_room(activities, calls, ready)
@@ -338,7 +337,7 @@ def _syncs(edges: Edges, activities: Activities, calls: LaunchCalls) -> Ints:
 
 
 def _threads(
-    edges: Edges, tables: Mapping[str, pa.Table], calls: LaunchCalls, unblocked: Ints, held: Mask
+    edges: Edges, tables: NamedTables, calls: LaunchCalls, unblocked: Ints, held: Mask
 ) -> int:
     """Calls of a thread follow each other after the time that the CPU needed between them."""
     every = np.arange(len(calls.start))

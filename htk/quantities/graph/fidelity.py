@@ -4,12 +4,9 @@ Where the graph alone does not replay the step, delays that nothing recorded exp
 they were (`unexplained`); then the answer is never better than indicative.
 """
 
-from collections.abc import Mapping
-
-import pyarrow as pa
-
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import numbers, read_lengths
 from htk.base.columns.types import Ints
+from htk.base.mappings import NamedTables
 from htk.quantities.graph.build import Graph, build, steps_at_hand
 from htk.quantities.graph.critical_path import PathEdges, PathEvents, StepPath, event_numbers
 from htk.quantities.graph.gate import Figures, Gate, TestedStep, judged
@@ -20,14 +17,14 @@ from htk.quantities.graph.step_lengths import step_lengths
 from htk.quantities.graph.unexplained import keep_unexplained
 
 
-def gate(tables: Mapping[str, pa.Table], graph: Graph, replayed: Replay) -> Gate:
+def gate(tables: NamedTables, graph: Graph, replayed: Replay) -> Gate:
     """Return all five tests."""
     figures, subject = _tested(tables, graph, replayed.time)
     path = PathEdges.of(graph, critical(graph, replayed.time), replayed.time)
     return judged(figures, path, subject)
 
 
-def step_path(tables: Mapping[str, pa.Table], step: int | None = None) -> StepPath:
+def step_path(tables: NamedTables, step: int | None = None) -> StepPath:
     """Return the critical path of a step; without a number of the steadiest."""
     graph = build(tables, step)
     time = once(graph, graph.weight, graph.wrap_weight, graph.wrap_seen)
@@ -38,9 +35,10 @@ def step_path(tables: Mapping[str, pa.Table], step: int | None = None) -> StepPa
     return StepPath(edges, events, subject.facts(figures, edges))
 
 
-def _tested(tables: Mapping[str, pa.Table], graph: Graph, time: Ints) -> tuple[Figures, TestedStep]:
+def _tested(tables: NamedTables, graph: Graph, time: Ints) -> tuple[Figures, TestedStep]:
     """Return what a graph of all ranks is tested on, and the step that it is of."""
-    steps, held_out_end = steps_at_hand(tables), None
+    steps = steps_at_hand(tables)
+    held_out_end = None
     neighbour = held_out(steps, graph.step)
     if neighbour is not None:
         weights = with_durations(graph, step_lengths(tables, neighbour))
@@ -49,15 +47,16 @@ def _tested(tables: Mapping[str, pa.Table], graph: Graph, time: Ints) -> tuple[F
     return figures, TestedStep(steps, graph.step, graph.cycle, graph.window)
 
 
-def linked_time(tables: Mapping[str, pa.Table]) -> tuple[int, int]:
+def linked_time(tables: NamedTables) -> tuple[int, int]:
     """Return the GPU time, and that of activities whose launches were recorded."""
-    kernels, links = tables["kernels"], tables["kernel_links"]
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    kernels = tables["kernels"]
+    links = tables["kernel_links"]
+    length = read_lengths(kernels)
     linked_ns = int(length[numbers(links["launch_row"], -1) >= 0].sum())
     return int(length.sum()), linked_ns
 
 
-def gated(tables: Mapping[str, pa.Table]) -> tuple[Graph, Replay, Gate]:
+def gated(tables: NamedTables) -> tuple[Graph, Replay, Gate]:
     """Return the steadiest step, replayed and judged."""
     tables = SharedTables(tables)  # both graphs read the same
     graph = build(tables)

@@ -211,14 +211,16 @@ class TestedStep:
 
 def judged(figures: Figures, path: PathEdges, tested: TestedStep) -> Gate:
     """Return all five tests; `path`: the critical one."""
-    steps, low = tested.steps, tested.window[0]
+    steps = tested.steps
+    low = tested.window[0]
     period = max(tested.period_ns, 1)  # a damaged step may have no length
     periods = np.array([steps.periods[k] for k in steps.numbers[1:] or steps.numbers], np.float64)
     cv = 100 * float(periods.std() / periods.mean()) if len(periods) > 1 else 0.0
     devices = max(figures.devices, 1)
     exposed_off = abs(figures.exposed_again / devices - figures.exposed_seen / devices)
     linked = figures.linked_ns / max(figures.gpu_ns, 1)
-    neighbour, held = held_out(steps, tested.step), None
+    neighbour = held_out(steps, tested.step)
+    held = None
     if neighbour is not None and figures.held_out_end is not None:
         other = steps.periods[neighbour]
         held = 100 * abs(figures.held_out_end - low - other) / max(other, 1)

@@ -5,15 +5,14 @@ the other thread are tied to forward ones, as autograd's are.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints, Mask
+from htk.base.mappings import NamedTables
 from htk.quantities.graph.nodes import LaunchCalls
 from htk.quantities.graph.shared_tables import once
 
@@ -59,7 +58,7 @@ class _Threads:
         return inside[self.calls.end[inside] <= again]
 
 
-def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
+def handovers(tables: NamedTables, calls: LaunchCalls) -> Handovers:
     """Return a thread pauses while another works: it started that one and waits for its end.
 
     Main and autograd threads in backward; observed where the other thread runs operators that
@@ -94,7 +93,7 @@ def handovers(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> Handovers:
     )
 
 
-def _backward_threads(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> dict[int, list[int]]:
+def _backward_threads(tables: NamedTables, calls: LaunchCalls) -> dict[int, list[int]]:
     """Lanes of the calls, by rank, whose threads run backward operators."""
     wanted = once(tables, "backward threads", lambda: _of_backward(tables))
     launches = tables["launches"]
@@ -108,9 +107,10 @@ def _backward_threads(tables: Mapping[str, pa.Table], calls: LaunchCalls) -> dic
     return dict(lanes)
 
 
-def _of_backward(tables: Mapping[str, pa.Table]) -> set[tuple[int, str]]:
+def _of_backward(tables: NamedTables) -> set[tuple[int, str]]:
     """Return rank and name of each thread that runs backward operators."""
-    ops, links = tables["cpu_ops"], tables["op_links"]
+    ops = tables["cpu_ops"]
+    links = tables["op_links"]
     tied = valid(links["forward_row"])
     op_thread, op_names = codes_of(ops["thread"])
     op_rank = numbers(ops["rank"], -1)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, fill_none
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.nodes import Steps
 from htk.quantities.graph.step_lengths import StepLengths
@@ -45,7 +45,8 @@ def _with_begins(graph: Graph, other: StepLengths) -> tuple[Ints, Ints]:
     other step, of ranks into whose steps as many edges lead."""
     own, theirs = (_nth_of_ranks(step, step.wrap_dst) for step in (graph, other))
     here, there = _paired(own, theirs)
-    weight, seen = graph.wrap_weight.copy(), graph.wrap_seen.copy()
+    weight = graph.wrap_weight.copy()
+    seen = graph.wrap_seen.copy()
     weight[here] = other.wrap_weight[there]
     seen[here] = other.wrap_seen[there] + graph.window[0] - other.window[0]
     return weight, seen
@@ -55,7 +56,7 @@ def _ranks_of_nodes(step: Graph | StepLengths) -> Ints:
     """Return the rank whose work each node is of; -1: ranks meet there."""
     nodes = step.start, step.end, step.call_start, step.call_end
     most = max(int(some.max(initial=-1)) for some in (*nodes, step.dst))
-    rank = np.full(most + 1, -1, np.int64)
+    rank = fill_none(most + 1)
     rank[step.start] = rank[step.end] = step.activities.rank
     rank[step.call_start] = rank[step.call_end] = step.calls.rank
     return rank
@@ -70,8 +71,9 @@ def _nth_of_ranks(step: Graph | StepLengths, nodes: Ints) -> Ints:
 
 def _with_room(weight: Ints, graph: Graph) -> Ints:
     """Return weights whose waits for a running kernel scale with its new length."""
-    runs, room = np.flatnonzero(graph.edges("run")), np.flatnonzero(graph.edges("capacity"))
-    run_of = np.full(len(graph.time), -1, np.int64)
+    runs = np.flatnonzero(graph.edges("run"))
+    room = np.flatnonzero(graph.edges("capacity"))
+    run_of = fill_none(len(graph.time))
     run_of[graph.src[runs]] = runs
     beside = room[run_of[graph.src[room]] >= 0]  # those that hang on a start
     run = run_of[graph.src[beside]]
@@ -89,27 +91,30 @@ def _copy(
     others: Ints,
 ) -> None:
     """Copy weights of the edges of these kinds into nodes of the one, from those of the other."""
-    into = np.full(len(graph.time), -1, np.int64)
-    from_ = np.full(int(other.dst.max(initial=int(others.max(initial=-1)))) + 1, -1, np.int64)
-    own, theirs = np.flatnonzero(graph.edges(*kinds)), np.flatnonzero(other.edges(*kinds))
+    into = fill_none(len(graph.time))
+    from_ = fill_none(int(other.dst.max(initial=int(others.max(initial=-1)))) + 1)
+    own = np.flatnonzero(graph.edges(*kinds))
+    theirs = np.flatnonzero(other.edges(*kinds))
     into[graph.dst[own]] = own
     from_[other.dst[theirs]] = theirs
-    a, b = into[heads], from_[others]
+    a = into[heads]
+    b = from_[others]
     in_both = (a >= 0) & (b >= 0)
     weight[a[in_both]] = other.weight[b[in_both]]
 
 
 def _copy_arrivals(weight: Ints, graph: Graph, other: StepLengths, here: Ints, there: Ints) -> None:
     """Copy how long after each activity the last of those came that follow its rank."""
-    behind = np.full(len(other.activities.start), -1, np.int64)
+    behind = fill_none(len(other.activities.start))
     arrive = np.flatnonzero(other.edges("arrive"))
-    of_start = np.full(int(other.start.max(initial=-1)) + 1, -1, np.int64)
+    of_start = fill_none(int(other.start.max(initial=-1)) + 1)
     of_start[other.start] = np.arange(len(other.start))
     behind[of_start[other.src[arrive]]] = other.weight[arrive]
-    own = np.full(len(graph.time), -1, np.int64)
+    own = fill_none(len(graph.time))
     arrive = np.flatnonzero(graph.edges("arrive"))
     own[graph.src[arrive]] = arrive
-    edge, length = own[graph.start[here]], behind[there]
+    edge = own[graph.start[here]]
+    length = behind[there]
     in_both = (edge >= 0) & (length >= 0)
     weight[edge[in_both]] = length[in_both]
 
@@ -122,7 +127,7 @@ def _keys(lane: Ints, name: Ints) -> Ints:
 def _paired(own: Ints, theirs: Ints) -> tuple[Ints, Ints]:
     """Return the rows with the same key."""
     both = Groups.by_keys(np.concatenate([own, theirs]))
-    row_of_key = np.full(len(both), -1, np.int64)
+    row_of_key = fill_none(len(both))
     row_of_key[both.group_ids[len(own) :]] = np.arange(len(theirs))
     partner = row_of_key[both.group_ids[: len(own)]]
     return np.flatnonzero(partner >= 0), partner[partner >= 0]

@@ -8,14 +8,14 @@ it holds what the follower was late by then, however it had become late, and doe
 collectives. Who came before its leader is not waited for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.groups import row_of
-from htk.base.columns.types import NO_TIME, Ints
+from htk.base.columns.types import NO_TIME, Ints, take_or
+from htk.base.mappings import NamedTables
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,18 @@ class LeftOut:
     leader: Ints  # a rank of the graph
     arrived_ns: Ints  # the latest of those that follow it, on aligned clocks
     ranks: int  # of the whole job, with those of the graph
-    windows: Mapping[str, pa.Table]  # steps and recordings of all ranks, and their clocks
+    windows: NamedTables  # steps and recordings of all ranks, and their clocks
 
     def latest(self, match: Ints, rank: Ints) -> Ints:
         """Return the latest arrival of those that follow each member; NO_TIME: nobody does."""
         row = row_of([self.match, self.leader], [match, rank])
-        return np.append(self.arrived_ns, NO_TIME)[row]
+        return take_or(self.arrived_ns, row, NO_TIME)
 
 
-class RepresentedTables(Mapping[str, pa.Table]):
+class RepresentedTables(NamedTables):
     """The tables of some ranks, and what is known of those that they represent, if of any."""
 
-    def __init__(self, tables: Mapping[str, pa.Table], left_out: LeftOut | None) -> None:
+    def __init__(self, tables: NamedTables, left_out: LeftOut | None) -> None:
         self._tables = tables
         self.left_out = left_out
 
@@ -51,7 +51,7 @@ class RepresentedTables(Mapping[str, pa.Table]):
         return len(self._tables)
 
 
-def left_out_of(tables: Mapping[str, pa.Table]) -> LeftOut | None:
+def left_out_of(tables: NamedTables) -> LeftOut | None:
     """Return the ranks that tables leave out; None: they hold all that was recorded."""
     left_out: LeftOut | None = getattr(tables, "left_out", None)
     return left_out

@@ -9,7 +9,7 @@ the last, is shorter than: it lacks the time before the first launch.
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, truths
+from htk.base.columns.arrow import numbers, read_lengths, truths
 from htk.base.columns.types import Ints
 from htk.quantities.graph.edges import Edges
 from htk.quantities.graph.nodes import Activities, LaunchCalls, ends_of_lanes
@@ -29,7 +29,8 @@ def repeat_lone_step(
     handed = edges.dst[edges.kind_is("handover")] - edges.call_start(np.zeros(1, np.int64))[0]
     first, last = ends_of_lanes(calls.lane)
     own = ~np.isin(first, handed)
-    first, last = first[own], last[own]
+    first = first[own]
+    last = last[own]
     span = calls.end[last] - calls.start[first]
     rest = np.maximum(_lengths(annotations, *step, calls.rank[first]) - span, 0)
     edges.wrap(edges.call_end(last), edges.call_start(first), rest, calls.start[first] - rest)
@@ -46,6 +47,6 @@ def _lengths(annotations: pa.Table, step: int, cycle: int | None, ranks: Ints) -
     if cycle is not None:
         of_step &= numbers(annotations["cycle"], 0) == cycle
     rank = numbers(annotations["rank"], -1)[of_step]
-    length = (numbers(annotations["end_ns"]) - numbers(annotations["start_ns"]))[of_step]
+    length = read_lengths(annotations)[of_step]
     longest = [int(length[rank == r].max(initial=0)) for r in ranks.tolist()]  # a few threads
     return np.array(longest, np.int64)

@@ -1,7 +1,6 @@
 """What a step is made of: its GPU activities and the CPU calls that matter, lane by lane."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -9,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, matching, numbers, truths, valid
+from htk.base.columns.arrow import codes_of, matching, numbers, read_times, truths, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.types import Ints, Mask, fill_none, take_or
 from htk.base.errors import MissingTable
+from htk.base.mappings import NamedTables
 from htk.quantities.derived.clocks import corrections
 from htk.quantities.graph.shared_tables import once
 
@@ -66,12 +66,16 @@ class Steps:
 
 def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
     is_complete = truths(step_windows["complete"]) & (numbers(step_windows["step"], -1) >= 0)
-    rank, cycle = numbers(step_windows["rank"], -1), numbers(step_windows["cycle"], 0)
+    rank = numbers(step_windows["rank"], -1)
+    cycle = numbers(step_windows["cycle"], 0)
     step = numbers(step_windows["step"], -1)
     recording, longest = _longest(rank_windows)
-    low, high = numbers(step_windows["start_ns"]), numbers(step_windows["end_ns"])
+    low, high = read_times(step_windows)
     ranks = len(np.unique(numbers(rank_windows["rank"], -1)))
-    complete_steps, lows, highs, cycle_of = [], {}, {}, {}
+    complete_steps = []
+    lows = {}
+    highs = {}
+    cycle_of = {}
     for k in np.unique(step[is_complete]).tolist():  # a few steps
         of_step = is_complete & (step == k)
         if _is_repeated(rank[of_step], cycle[of_step]):
@@ -94,7 +98,7 @@ def _cycle_of_all(rank: Ints, cycle: Ints, preferred: int) -> int:
     cycles = Groups.by_keys(cycle.astype(np.int64))
     of_cycle = cycles.keys[:, 0]
     ranks = cycles.distinct(rank.astype(np.int64))
-    return int(of_cycle[np.lexsort((of_cycle, of_cycle == preferred, ranks))[-1]])
+    return int(of_cycle[ordered(ranks, of_cycle == preferred, of_cycle)[-1]])
 
 
 def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
@@ -103,7 +107,7 @@ def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
     if not rank_windows.num_rows:
         raise MissingTable("no GPU work runs in the time that is looked at")
     cycles = Groups.by_keys(numbers(rank_windows["cycle"]).astype(np.int64)[:, None])
-    low, high = numbers(rank_windows["start_ns"]), numbers(rank_windows["end_ns"])
+    low, high = read_times(rank_windows)
     most = int(cycles.sum(high - low).argmax())
     in_cycle = cycles.group_ids == most
     return (int(low[in_cycle].min()), int(high[in_cycle].max())), int(cycles.keys[most, 0])
@@ -139,7 +143,7 @@ class Activities:
             if busy:
                 on_lane = (self.lane == lanes[int(np.argmax(busy))]) & (self.rank == rank)
                 rows = np.flatnonzero(on_lane)
-                rows = rows[np.argsort(self.start[rows], kind="stable")]
+                rows = rows[ordered(self.start[rows])]
             rows.flags.writeable = False
             self._compute_lanes[rank] = rows
         return self._compute_lanes[rank]
@@ -151,7 +155,7 @@ class Activities:
     @cached_property
     def of_devices(self) -> list[tuple[Ints, Ints, Ints]]:
         """Return the rows of each device: those that compute, those that communicate, others."""
-        order = np.argsort(self.device, kind="stable")
+        order = ordered(self.device)
         begins = np.flatnonzero(np.diff(self.device[order])) + 1
         of_device = np.split(order, begins) if len(order) else []
         kind = self.kind
@@ -181,10 +185,11 @@ class LaunchCalls:
 
 
 def calls_of(
-    tables: Mapping[str, pa.Table], step: Which, origin: int, cycle: int | None = None
+    tables: NamedTables, step: Which, origin: int, cycle: int | None = None
 ) -> LaunchCalls:
     """Return the calls of a step or of several, of a cycle, or of all."""
-    launches, links = tables["launches"], tables["launch_links"]
+    launches = tables["launches"]
+    links = tables["launch_links"]
     every, ends = once(tables, "calls", lambda: _all_calls(tables, origin))
     ours = _chosen(launches, links, step, cycle)[every.row]
     return LaunchCalls(
@@ -200,13 +205,14 @@ def calls_of(
     )
 
 
-def _all_calls(tables: Mapping[str, pa.Table], origin: int) -> tuple[LaunchCalls, Ints]:
+def _all_calls(tables: NamedTables, origin: int) -> tuple[LaunchCalls, Ints]:
     """Return the calls of the whole recording, and their ends as recorded."""
-    launches, links = tables["launches"], tables["launch_links"]
+    launches = tables["launches"]
+    links = tables["launch_links"]
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
     matters |= numbers(links["kernels"]) > 0
     rank = numbers(launches["rank"], -1).astype(np.int64)
-    began, ended = numbers(launches["start_ns"]), numbers(launches["end_ns"])
+    began, ended = read_times(launches)
     clocks = tables["rank_clocks"]
     start = began - origin + corrections(clocks, rank, began)
     # By itself: clocks drift while a call blocks, and the next one would begin inside of it.
@@ -224,22 +230,23 @@ def _all_calls(tables: Mapping[str, pa.Table], origin: int) -> tuple[LaunchCalls
         names[rows].astype(np.int64),
         dictionary.to_pylist(),
         numbers(launches["correlation"], -1)[rows],
-        np.full(len(rows), -1, np.int64),
+        fill_none(len(rows)),
     )
     return every, end[rows]
 
 
 def activities_of(
-    tables: Mapping[str, pa.Table],
+    tables: NamedTables,
     calls: LaunchCalls,
     step: Which,
     origin: int,
     cycle: int | None = None,
 ) -> Activities:
-    kernels, links = tables["kernels"], tables["kernel_links"]
+    kernels = tables["kernels"]
+    links = tables["kernel_links"]
     every, ends = once(tables, "activities", lambda: _all_activities(tables, origin))
     ours = _chosen(kernels, links, step, cycle)[every.row] & (every.call >= 0)
-    where = np.full(tables["launches"].num_rows + 1, -1, np.int64)
+    where = fill_none(tables["launches"].num_rows + 1)
     where[calls.row] = np.arange(len(calls.row))
     return Activities(
         every.row[ours],
@@ -256,10 +263,11 @@ def activities_of(
     )
 
 
-def _all_activities(tables: Mapping[str, pa.Table], origin: int) -> tuple[Activities, Ints]:
+def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints]:
     """Return the activities of the whole recording, and their ends as recorded; their calls are
     rows of `launches`."""
-    kernels, links = tables["kernels"], tables["kernel_links"]
+    kernels = tables["kernels"]
+    links = tables["kernel_links"]
     rank = numbers(kernels["rank"], -1).astype(np.int64)
     shift = corrections(tables["rank_clocks"], rank, numbers(kernels["start_ns"]))
     start = numbers(kernels["start_ns"]) - origin + shift
@@ -282,7 +290,7 @@ def _all_activities(tables: Mapping[str, pa.Table], origin: int) -> tuple[Activi
         dictionary.to_pylist(),
         to_kind[kinds[rows]],
         numbers(links["launch_row"], -1)[rows],
-        np.full(len(rows), -1, np.int64),
+        fill_none(len(rows)),
     )
     return every, end[rows]
 
@@ -300,7 +308,7 @@ def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
     """For the chosen rows, ordered by lane: the last end on their lane before the first chosen."""
     chosen = np.flatnonzero(ours)
     lanes, first = np.unique(lane[chosen], return_index=True)
-    last_end = np.full(len(chosen), -1, np.int64)
+    last_end = fill_none(len(chosen))
     over = np.append(first, len(chosen))[1:]
     begins = np.searchsorted(lane, lanes)
     for low, high, begin in zip(first.tolist(), over.tolist(), begins.tolist(), strict=True):
@@ -321,7 +329,7 @@ def _threads_by_first_row(launches: pa.Table, rank: Ints) -> Ints:
     names = [codes_of(launches[name])[0] for name in ("process", "thread")]
     threads = Groups.by_keys([rank, *names])
     code = np.empty(len(threads), np.int64)
-    code[np.lexsort((threads.first_row, threads.keys[:, 0]))] = np.arange(len(threads))
+    code[ordered(threads.keys[:, 0], threads.first_row)] = np.arange(len(threads))
     return code[threads.group_ids]
 
 
@@ -330,9 +338,10 @@ def _lane(*columns: NDArray[np.integer]) -> Ints:
     return Groups.by_keys(columns).group_ids
 
 
-def collective_rows(tables: Mapping[str, pa.Table], rows: Ints) -> Ints:
+def collective_rows(tables: NamedTables, rows: Ints) -> Ints:
     """Row of `collectives` for each activity; -1: none."""
-    kernels, comm = tables["kernels"], tables["collectives"]
+    kernels = tables["kernels"]
+    comm = tables["collectives"]
     linked = np.flatnonzero(valid(comm["event"]))
     positions = row_of(event_keys(comm)[linked], event_keys(kernels)[rows])
-    return np.append(linked, -1)[positions]
+    return take_or(linked, positions)

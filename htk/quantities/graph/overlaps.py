@@ -51,10 +51,8 @@ def beside(time: Ints, own: Nodes, others: Nodes) -> Floats:
 
 def beside_pure(time: Ints, own: Nodes, others: Nodes) -> Floats:
     """Do the same with NumPy alone."""
-    running, start, end = (
-        union(time[others.start], time[others.end]),
-        time[own.start],
-        time[own.end],
-    )
+    running = union(time[others.start], time[others.end])
+    start = time[own.start]
+    end = time[own.end]
     inside = covered(running, end) - covered(running, start)
     return np.asarray(inside / np.maximum(end - start, 1))

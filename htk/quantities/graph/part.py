@@ -7,13 +7,13 @@ graph (`part_of`), cut down to what leads from one collective to the next
 (`replayed`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from htk.base.columns.types import Ints, Mask
+from htk.base.mappings import NamedTables
 from htk.quantities.graph.build import Graph, begins_of, build_of, repeated, step_events
 from htk.quantities.graph.critical_path import PathEdges, PathEvents, event_numbers
 from htk.quantities.graph.edges import Edges, edges_of, lengths_of
@@ -54,7 +54,7 @@ class HeardOfStep:
     calls: int
 
 
-def heard(tables: Mapping[str, pa.Table], of_all: StepOfAll) -> list[HeardOfStep]:
+def heard(tables: NamedTables, of_all: StepOfAll) -> list[HeardOfStep]:
     """Return what some ranks tell of the step, and of the one that it is tested with."""
     tables = SharedTables(tables)
     by_step = [_heard(tables, of_all, of_all.step, edges_of)]
@@ -64,7 +64,7 @@ def heard(tables: Mapping[str, pa.Table], of_all: StepOfAll) -> list[HeardOfStep
 
 
 def _heard(
-    tables: Mapping[str, pa.Table],
+    tables: NamedTables,
     of_all: StepOfAll,
     step: int | None,
     find: Callable[..., Edges],
@@ -96,7 +96,7 @@ class GraphPart:
     linked: tuple[int, int]  # see `linked_time`
 
 
-def part_of(tables: Mapping[str, pa.Table], of_all: StepOfAll, pooled: Sequence[Told]) -> GraphPart:
+def part_of(tables: NamedTables, of_all: StepOfAll, pooled: Sequence[Told]) -> GraphPart:
     """Return the graph of some ranks; `pooled`: what all parts told, for each of the two steps."""
     tables = SharedTables(tables)
     events = step_events(tables, of_all.steps, of_all.step, of_all.origin)
@@ -126,7 +126,8 @@ class Replayed:
 
 def replayed(part: GraphPart, began: Ints) -> Replayed:
     """Replay a part, of which each collective begins when told."""
-    graph, time = part.graph, _times(part, part.weights[0], began)
+    graph = part.graph
+    time = _times(part, part.weights[0], began)
     return Replayed(part, time, edges_waited_for(time, graph.src, graph.dst, graph.weight))
 
 
@@ -147,7 +148,8 @@ class PartReplay:
 def replay_part(part: GraphPart, began: Sequence[Ints]) -> PartReplay:
     """Return what a part's replay tells; `began`: when collectives begin with each of its
     weights."""
-    graph, state = part.graph, replayed(part, began[0])
+    graph = part.graph
+    state = replayed(part, began[0])
     held_out_end = None
     if len(began) > 1:
         held_out_end = last_end(graph, _times(part, part.weights[1], began[1]))
@@ -161,7 +163,8 @@ def replay_part(part: GraphPart, began: Sequence[Ints]) -> PartReplay:
 
 def _collectives_before(state: Replayed) -> Ints:
     """Return the collective that the path to each node comes from; NOWHERE: none."""
-    graph, edge = state.part.graph, state.waited_for
+    graph = state.part.graph
+    edge = state.waited_for
     before = np.arange(len(edge))
     led = edge >= 0
     led[graph.joins] = False
@@ -178,13 +181,15 @@ def legs(
 ) -> list[tuple[PathEdges, PathEvents]]:
     """Return the legs of a path that end with the arrival at these collectives, each back to the
     one before; None: with the last end."""
-    graph, state = part.graph, replayed(part, began)
+    graph = part.graph
+    state = replayed(part, began)
     node_of = dict(zip(part.match.tolist(), graph.joins.tolist(), strict=True))
     meets: Mask = np.zeros(len(state.time), bool)
     meets[graph.joins] = True
     in_order = []
     for match in matches:
-        path, node = [], state.last if match is None else node_of[match]
+        path = []
+        node = state.last if match is None else node_of[match]
         while (edge := int(state.waited_for[node])) >= 0:  # as many as the leg is long
             path.append(edge)
             node = int(graph.src[edge])

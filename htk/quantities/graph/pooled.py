@@ -118,7 +118,8 @@ class Heard(Pooled):
         return own
 
     def meets(self, match: Ints, members: Ints) -> Mask:
-        self.match, self.members = match, members
+        self.match = match
+        self.members = members
         return np.ones(len(match), bool)  # so that all arrivals are told
 
     def arrived(self, match: Ints, last: Ints) -> Ints:

@@ -1,14 +1,13 @@
 """Queues of launches that fill, as the recording shows them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, truths
 from htk.base.columns.groups import paired
 from htk.base.columns.types import NO_TIME, Ints, Mask
+from htk.base.mappings import NamedTables
 
 FULL_QUEUE = 512  # no queue shorter than this has been seen to fill
 _HELD = 10  # times as long as a short launch takes one that waits for room in the queue
@@ -25,12 +24,14 @@ class FullQueue:
     blocked: Mask  # launches that were held up
 
 
-def full_queues(tables: Mapping[str, pa.Table]) -> list[FullQueue]:
+def full_queues(tables: NamedTables) -> list[FullQueue]:
     """Return the queues that fill."""
-    kernels, links = tables["kernels"], tables["kernel_links"]
+    kernels = tables["kernels"]
+    links = tables["kernel_links"]
     rank = numbers(kernels["rank"], -1).astype(np.int64)
     lane = paired(rank, numbers(kernels["device"], -1))
-    start, end = numbers(kernels["start_ns"]), numbers(links["launch_end_ns"], NO_TIME)
+    start = numbers(kernels["start_ns"])
+    end = numbers(links["launch_end_ns"], NO_TIME)
     issued = numbers(links["launch_start_ns"], NO_TIME)
     is_recorded = issued > NO_TIME
     # What was launched before the recording stands in the queue all the same, ahead of the rest.

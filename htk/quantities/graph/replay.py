@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, fill_none
 from htk.quantities.graph.build import Graph
 
 NEVER = -(1 << 62)  # the weight of an edge that an edit removed
@@ -123,7 +123,9 @@ def repeated_pure(
         once(graph, weight, wraps, seen, again)
         seen = again[graph.wrap_src]
         end = int(again[graph.end].max())
-        before, period, last = period, end - last, end
+        before = period
+        period = end - last
+        last = end
         if abs(period - before) <= _STEADY * max(period, 1):
             break
     return first_end, period, last
@@ -186,7 +188,9 @@ def critical(graph: Graph, time: Ints, weight: Ints | None = None) -> Ints:
 
 def critical_pure(time: Ints, src: Ints, dst: Ints, weight: Ints, node: int) -> Ints:
     """Do the same in Python, from a node."""
-    path, edge_into, tail_of = [], edges_waited_for(time, src, dst, weight).data, src.data
+    path = []
+    edge_into = edges_waited_for(time, src, dst, weight).data
+    tail_of = src.data
     while (edge := edge_into[node]) >= 0:  # as many as the path is long
         path.append(edge)
         node = tail_of[edge]
@@ -201,6 +205,6 @@ def last_end(graph: Graph, time: Ints) -> int:
 def edges_waited_for(time: Ints, src: Ints, dst: Ints, weight: Ints) -> Ints:
     """Return the edge that each node waits for, of several the first; -1: none."""
     tight = np.flatnonzero(time[src] + weight == time[dst])
-    edge = np.full(len(time), -1, np.int64)
+    edge = fill_none(len(time))
     edge[dst[tight[::-1]]] = tight[::-1]
     return edge

@@ -1,10 +1,9 @@
 """What several graphs of one recording share, made once."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable
+from typing import TypeVar, cast
 
-import pyarrow as pa
-
+from htk.base.mappings import Fields, NamedTables
 from htk.quantities.graph.left_out import RepresentedTables, left_out_of
 
 _T = TypeVar("_T")
@@ -13,9 +12,9 @@ _T = TypeVar("_T")
 class SharedTables(RepresentedTables):
     """The tables of a recording, and what was found in them whatever the step."""
 
-    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+    def __init__(self, tables: NamedTables) -> None:
         super().__init__(tables, left_out_of(tables))
-        self._found: dict[str, Any] = {}
+        self._found: Fields = {}
 
     def once(self, what: str, find: Callable[[], _T]) -> _T:
         if what not in self._found:
@@ -23,6 +22,6 @@ class SharedTables(RepresentedTables):
         return cast("_T", self._found[what])
 
 
-def once(tables: Mapping[str, pa.Table], what: str, find: Callable[[], _T]) -> _T:
+def once(tables: NamedTables, what: str, find: Callable[[], _T]) -> _T:
     """Return what the recording alone tells; who asks must not write to it."""
     return tables.once(what, find) if isinstance(tables, SharedTables) else find()

@@ -6,7 +6,8 @@ kernel of another stream that ended just then, else the one that was running.
 
 import numpy as np
 
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, Mask, take_or
 from htk.quantities.graph.nodes import Activities, LaunchCalls
 from htk.quantities.graph.waits import Wait
 
@@ -20,7 +21,7 @@ def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> t
     `ready`: when each activity could have started, as far as other edges tell. Only what was
     launched earlier is waited for: that something later ran first is an accident of this step.
     """
-    launched = np.append(calls.start, 0)[activities.call]
+    launched = take_or(calls.start, activities.call, 0)
     launched = np.where(activities.call >= 0, launched, activities.start)
     late = (activities.kind == 0) & (activities.start - ready > _UNEXPLAINED_NS)
     late &= ready > np.iinfo(np.int64).min
@@ -28,7 +29,7 @@ def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> t
     running: list[tuple[int, int, int, bool]] = []
     for device in np.unique(activities.device[late]).tolist():  # a few
         on_device = np.flatnonzero(activities.device == device)
-        on_device = on_device[np.argsort(activities.end[on_device], kind="stable")]
+        on_device = on_device[ordered(activities.end[on_device])]
         ends = activities.end[on_device]
         for row in np.flatnonzero(late & (activities.device == device)).tolist():  # a few
             start = int(activities.start[row])

@@ -1,12 +1,11 @@
 """What everything in a step took, in a fraction of the time that its graph needs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from htk.base.columns.types import Ints, Mask
+from htk.base.mappings import NamedTables
 from htk.quantities.graph.build import (
     StepEvents,
     events_to_replay,
@@ -49,19 +48,21 @@ class StepLengths:
         return np.array([kind in kinds for kind in KINDS])[self.kind]
 
 
-def step_lengths(tables: Mapping[str, pa.Table], step: int) -> StepLengths:
+def step_lengths(tables: NamedTables, step: int) -> StepLengths:
     """Return what `build` finds of a step's lengths, in a fraction of its time."""
     return step_lengths_of(tables, events_to_replay(tables, step))
 
 
 def step_lengths_of(
-    tables: Mapping[str, pa.Table], events: StepEvents, pooled: Pooled = ALL_AT_HAND
+    tables: NamedTables, events: StepEvents, pooled: Pooled = ALL_AT_HAND
 ) -> StepLengths:
     """Return the lengths of a step's events."""
     edges = lengths_of(tables, events.activities, events.calls, events.origin, pooled)
     repeated(tables, events, edges)
-    src, dst = edges.src, edges.dst
-    time, tie_order = node_times(events, edges), node_order(events, edges)
+    src = edges.src
+    dst = edges.dst
+    time = node_times(events, edges)
+    tie_order = node_order(events, edges)
     began, ended = time[src], time[dst]
     forward, ties = began < ended, np.flatnonzero(began == ended)
     forward[ties] = tie_order[src[ties]] < tie_order[dst[ties]]

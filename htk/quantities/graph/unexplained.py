@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, fill_none
 from htk.quantities.graph.build import Graph
 
 _UNEXPLAINED_NS = 20_000
@@ -19,14 +19,15 @@ _OF_STEP = 0.01  # of a step so short that this is less
 
 def keep_unexplained(graph: Graph) -> Graph:
     """Return the graph with such delays on its launches; `unexplained` holds them, edge by edge."""
-    launch = np.full(len(graph.time), -1, np.int64)
+    launch = fill_none(len(graph.time))
     edges = np.flatnonzero(graph.edges("launch"))
     launch[graph.dst[edges]] = edges
     late = graph.time - _ready(graph)
     least = min(_UNEXPLAINED_NS, _OF_STEP * graph.period_ns)
     heads = graph.start[(late[graph.start] > least) & (launch[graph.start] >= 0)]
     own = launch[heads]
-    weight, observed = graph.weight.copy(), graph.observed.copy()
+    weight = graph.weight.copy()
+    observed = graph.observed.copy()
     unexplained = np.zeros(len(weight), np.int64)
     unexplained[own] = late[heads]
     weight[own] = graph.time[heads] - graph.time[graph.src[own]]

@@ -5,7 +5,6 @@ began, and then marked as inferred.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,9 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, valid
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, Mask, fill_none, take_or
+from htk.base.mappings import NamedTables
 from htk.quantities.graph.nodes import (
     FREES,
     SYNCHRONISES,
@@ -50,7 +51,7 @@ class Wait:
 
 
 def waits_for_events(
-    tables: Mapping[str, pa.Table],
+    tables: NamedTables,
     activities: Activities,
     calls: LaunchCalls,
     origin: int,
@@ -76,7 +77,7 @@ def waits_for_events(
 
 
 def _believed(
-    tables: Mapping[str, pa.Table],
+    tables: NamedTables,
     launched: "_Launched",
     recorded: Ints,
     origin: int,
@@ -119,7 +120,7 @@ class _Launched:
     def of(cls, activities: Activities, calls: LaunchCalls) -> "_Launched":
         linked = np.flatnonzero(activities.call >= 0)
         issued = calls.start[activities.call[linked]]
-        order = np.argsort(issued, kind="stable")
+        order = ordered(issued)
         return cls(activities, calls, linked[order], issued[order], {}, {})
 
     def guesses(self, recorded: Ints) -> tuple[Ints, Mask]:
@@ -127,7 +128,8 @@ class _Launched:
         waits = np.flatnonzero(self.calls.named(_WAIT_EVENT))
         waits = waits[~np.isin(waits, recorded)]
         target = self._next_of_thread(waits)
-        waits, target = waits[target >= 0], target[target >= 0]
+        waits = waits[target >= 0]
+        target = target[target >= 0]
         source, choices = self._ended_last(waits, target)
         some = source >= 0
         return np.column_stack([source, target])[some], choices[some] == 1
@@ -135,7 +137,7 @@ class _Launched:
     def _next_of_thread(self, waits: Ints) -> Ints:
         """Return the first activity the same thread launches soon after each call (-1: none): other
         ranks launch meanwhile."""
-        target = np.full(len(waits), -1, np.int64)
+        target = fill_none(len(waits))
         thread = self.calls.lane[self.activities.call[self.order]]
         rank = self.activities.rank[self.order]
         for lane in np.unique(self.calls.lane[waits]).tolist():  # a few threads
@@ -157,8 +159,10 @@ class _Launched:
         Only what was launched before the wait counts; -1: none. Also return how many other streams
         there were to choose from.
         """
-        act, issued = self.activities, self.calls.start[waits]
-        best, ended = np.full(len(waits), -1, np.int64), np.full(len(waits), -1, np.int64)
+        act = self.activities
+        issued = self.calls.start[waits]
+        best = fill_none(len(waits))
+        ended = fill_none(len(waits))
         choices = np.zeros(len(waits), np.int64)
         for lane in np.unique(act.lane[self.order]).tolist():  # some streams
             on_lane, launched = self._by_lane(lane)
@@ -166,7 +170,8 @@ class _Launched:
                 (act.device[target] == act.device[on_lane[0]]) & (act.lane[target] != lane)
             )
             position = np.searchsorted(launched, issued[elsewhere]) - 1
-            elsewhere, last = elsewhere[position >= 0], on_lane[position[position >= 0]]
+            elsewhere = elsewhere[position >= 0]
+            last = on_lane[position[position >= 0]]
             choices[elsewhere] += 1
             end = act.end[last]
             better = (end <= act.start[target[elsewhere]]) & (end > ended[elsewhere])
@@ -189,7 +194,7 @@ class _Launched:
         return self._beside(lane, call, -1)
 
     def _beside(self, lane: Ints, call: Ints, step: int) -> Ints:
-        activity = np.full(len(call), -1, np.int64)
+        activity = fill_none(len(call))
         for number in np.unique(lane[lane >= 0]).tolist():  # some streams
             own = np.flatnonzero(lane == number)
             rows, issued = self._by_lane(number)
@@ -201,15 +206,18 @@ class _Launched:
     def ended_before(self, call: int) -> int:
         """Return what ended last before the end of a call, of what its rank had launched before;
         -1: nothing. Of several, what was launched first."""
-        rank, issued = int(self.calls.rank[call]), int(self.calls.start[call])
+        rank = int(self.calls.rank[call])
+        issued = int(self.calls.start[call])
         rows, ends, launched = self._by_end(rank)
-        last, latest = -1, 0
+        last = -1
+        latest = 0
         over = int(np.searchsorted(ends, self.calls.end[call], "right"))
         for position in range(over - 1, -1, -1):  # few are launched behind what ended later
             if last >= 0 and ends[position] < latest:
                 break
             if launched[position] < issued:
-                last, latest = int(rows[position]), int(ends[position])
+                last = int(rows[position])
+                latest = int(ends[position])
         return last
 
     def _by_end(self, rank: int) -> tuple[Ints, Ints, Ints]:
@@ -217,7 +225,7 @@ class _Launched:
         if rank not in self.ranks:
             own = np.flatnonzero(self.activities.rank[self.order] == rank)
             end = self.activities.end[self.order[own]]
-            own = own[np.argsort(end, kind="stable")]
+            own = own[ordered(end)]
             rows = self.order[own]
             self.ranks[rank] = rows, self.activities.end[rows], self.launched_ns[own]
         return self.ranks[rank]
@@ -239,9 +247,7 @@ class _Recorded:
     record: Ints  # the call that recorded the event
 
 
-def _recorded_waits(
-    tables: Mapping[str, pa.Table], activities: Activities, calls: LaunchCalls
-) -> _Recorded:
+def _recorded_waits(tables: NamedTables, activities: Activities, calls: LaunchCalls) -> _Recorded:
     """Return who waits for what in calls of cudaStreamWaitEvent, where that was profiled."""
     syncs = tables["syncs"]
     is_complete = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
@@ -256,7 +262,7 @@ def _recorded_waits(
     first = np.unique(activities.lane, return_index=True)[1]
     by_stream = np.column_stack([activities.rank, stream])[first]
     columns = [
-        np.append(activities.lane[first], -1)[_last_row(by_stream, np.column_stack([rank, s]))]
+        take_or(activities.lane[first], _last_row(by_stream, np.column_stack([rank, s])))
         for s in (waits, waited)
     ]
     complete = np.flatnonzero((wait >= 0) & (record >= 0))
@@ -271,7 +277,7 @@ def _last_row(keys: Ints, wanted: Ints) -> Ints:
 
 
 def communicators(
-    tables: Mapping[str, pa.Table],
+    tables: NamedTables,
     activities: Activities,
     calls: LaunchCalls,
     pooled: Pooled = ALL_AT_HAND,
@@ -283,13 +289,15 @@ def communicators(
     """
     rows = collective_rows(tables, activities.row)
     codes, names = codes_of(tables["collectives"]["group"])
-    group = np.append(codes, -1)[rows]
+    group = take_or(codes, rows)
     members = np.flatnonzero((group >= 0) & (activities.call >= 0) & (activities.kind == 1))
     issued = calls.start[activities.call[members]]
-    order = members[np.lexsort((issued, group[members], activities.rank[members]))]
-    first, second = order[:-1], order[1:]
+    order = members[ordered(activities.rank[members], group[members], issued)]
+    first = order[:-1]
+    second = order[1:]
     same = (group[first] == group[second]) & (activities.rank[first] == activities.rank[second])
-    first, second = first[same], second[same]
+    first = first[same]
+    second = second[same]
     lag = activities.start[second] - activities.end[first]
     apart = activities.lane[first] != activities.lane[second]
     overlapping = _counted("overlaps in a group", names, group[first[lag < 0]], pooled)

@@ -18,7 +18,7 @@ from htk.base.columns.arrow import numbers, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, repeated
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.core.analysis import Later
 from htk.base.errors import MissingTable
 from htk.quantities.derived.match import CollectiveRows
@@ -80,7 +80,8 @@ class Blame:
 def blame(calls: CollectiveCalls, own_times: Later) -> Blame:
     """Return who is late by its own doing: not for links that are slow or peers that are late in
     its other groups, nor in what the recording of some rank does not hold, as of a cut file."""
-    rows, matches = calls.rows, calls.matches
+    rows = calls.rows
+    matches = calls.matches
     own = own_time(rows, calls.table)
     has_lateness = valid(matches["lateness_ns"])
     lateness = numbers(matches["lateness_ns"], 0)
@@ -129,16 +130,17 @@ def _first_causes(
     the late row of the collective that it waited in, or, where that one was held up itself, of the
     one before (NONE: nobody's); and the shortest wait on the way. Who was last in a group's first
     collective has no own time there that would make it the cause of more."""
-    late_row = np.full(int(match.max(initial=NONE)) + 2, NONE, np.int64)  # the last: no match
+    late_row = fill_none(int(match.max(initial=NONE)) + 2)  # the last: no match
     rows = np.flatnonzero(late)
     late_row[match[rows]] = rows
     cause = np.where(late, np.arange(len(match)), NONE)
     waits = np.flatnonzero(late & held_up)
-    peers = late_row[np.append(match, NONE)[held_up_in[waits]]]
-    cause[waits] = np.where(np.append(has_lateness, False)[peers], peers, NONE)
+    peers = late_row[take_or(match, held_up_in[waits])]
+    cause[waits] = np.where(take_or(has_lateness, peers, False), peers, NONE)
     limit = np.full(len(match) + 1, _NO_LIMIT, np.int64)
-    limit[waits] = np.append(wait, 0)[held_up_in[waits]]
-    cause, open_ended = np.append(cause, NONE), np.append(late & held_up, False)
+    limit[waits] = take_or(wait, held_up_in[waits], 0)
+    cause = np.append(cause, NONE)
+    open_ended = np.append(late & held_up, False)
     for _ in range(_ROUNDS):
         onward = (cause != NONE) & open_ended[cause]
         if not onward.any():
@@ -154,7 +156,7 @@ def _held_up_in(
 ) -> Ints:
     """Return the row of the longest wait in other groups' collectives within the own time of each
     wanted row, on its lane, where such waits are most of its lateness (NONE: transfers are)."""
-    longest = np.full(len(wait), NONE, np.int64)
+    longest = fill_none(len(wait))
     waits = np.flatnonzero((wait > 0) & rows.timed)
     segment = Groups.by_keys([own.lane, rows.cycle]).group_ids
     ends = SegmentTimes(segment[waits], rows.end[waits])
@@ -164,7 +166,8 @@ def _held_up_in(
     asker, within = repeated(count)
     candidate = waits[ends.order[low[asker] + within]]
     other = rows.group[candidate] != rows.group[wanted[asker]]
-    asker, candidate = asker[other], candidate[other]
+    asker = asker[other]
+    candidate = candidate[other]
     order = ordered(asker, wait[candidate])
     longest[wanted[asker[order]]] = candidate[order]  # the last one written is the longest
     waited = np.zeros(len(wait), np.int64)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import boolean, number, numbers, truths
 from htk.base.columns.groups import quotient
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, fill_none
 from htk.base.core.analysis import Later
 from htk.base.schema import FLOAT64, INT32
 from htk.quantities.derived.window_times import KindTimes
@@ -72,8 +72,9 @@ def pooled(per: Pool, rows: pa.Table, step: pa.ChunkedArray) -> Ints:
 
     Two cycles may have equal step numbers; their rows without a number are one.
     """
-    rank, number_of = numbers(rows["rank"], -1), numbers(step, -1)
-    nothing = np.full(len(rank), -1, np.int64)
+    rank = numbers(rows["rank"], -1)
+    number_of = numbers(step, -1)
+    nothing = fill_none(len(rank))
     cycle = np.where(number_of < 0, nothing, numbers(rows["cycle"], 0))
     columns = (
         nothing if per == "all" else rank,

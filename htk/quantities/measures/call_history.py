@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-RECORDER, WATCHDOG = "flight_recorder", "watchdog"
+from htk.base.mappings import Facts
+
+RECORDER = "flight_recorder"
+WATCHDOG = "watchdog"
 ABORTED = "aborted"  # reported as completed when the watchdog ended it
 
 
@@ -38,7 +41,7 @@ class RecordedCall:
     rank: int
     call_site: CallSite
     record: int
-    operations: list[Mapping[str, Any]] = field(default_factory=list)
+    operations: list[Facts] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
     batch: tuple[Any, ...] | None = None  # point-to-point calls that are launched as one
 
@@ -76,7 +79,7 @@ class Histories:
 
     calls: dict[int, list[RecordedCall]]  # in the order made
     by_site: dict[CallSite, dict[int, RecordedCall]]
-    status: dict[tuple[int, GroupId], Mapping[str, Any]]
+    status: dict[tuple[int, GroupId], Facts]
     descriptions: dict[GroupId, str]
     first_seq: dict[tuple[int, GroupId], int]
     inferred: set[GroupId]  # members known only by the calls they made
@@ -84,7 +87,7 @@ class Histories:
     libraries: set[str]
     moved: dict[int, bool]  # between the first and the last of several dumps
     sources: dict[int, str]  # what tells of each rank
-    lone_messages: list[Mapping[str, Any]]  # that timed out, and whose peer is not told
+    lone_messages: list[Facts]  # that timed out, and whose peer is not told
     _pending: dict[int, list[RecordedCall]] = field(default_factory=dict)
 
     @property
@@ -164,7 +167,7 @@ class Histories:
         return [r for r in self.members(call_site) if r not in self.calls]
 
 
-def group_id(row: Mapping[str, Any]) -> GroupId:
+def group_id(row: Facts) -> GroupId:
     return _group(row["group"] or "", row["group_ranks"] or "[]")
 
 

@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, truths
+from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths, read_times, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads, running_max
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+\b")
 
@@ -42,8 +42,7 @@ class CallTree:
             numbers(links["parent_row"], NONE),
             numbers(links["depth"]).astype(np.int64),
             Groups.by_keys(who).group_ids,
-            numbers(calls["start_ns"]),
-            numbers(calls["end_ns"]),
+            *read_times(calls),
         )
 
     @property
@@ -91,7 +90,7 @@ class CallTree:
         position = np.zeros(len(self.parent) + 1, np.int64)
         position[NONE] = -1  # of no caller
         for rows in self.levels:
-            rows = rows[np.argsort(self.parent[rows], kind="stable")]
+            rows = rows[ordered(self.parent[rows])]
             before = np.cumsum(size[rows]) - size[rows]
             first = np.maximum.accumulate(np.where(heads(self.parent[rows]), before, 0))
             position[rows] = position[self.parent[rows]] + 1 + before - first
@@ -99,7 +98,7 @@ class CallTree:
 
     def roots(self, chosen: Mask) -> Ints:
         """Return the outermost chosen call round each call (itself too), or NONE."""
-        root = np.full(len(self.parent) + 1, NONE, np.int64)  # the last one for no caller
+        root = fill_none(len(self.parent) + 1)  # the last one for no caller
         for rows in self.levels:
             above = root[self.parent[rows]]
             root[rows] = np.where(above != NONE, above, np.where(chosen[rows], rows, NONE))
@@ -123,7 +122,7 @@ class Paths:
 
     @classmethod
     def of(cls, tree: CallTree, name: Ints) -> "Paths":
-        of_row = np.full(len(name) + 1, NONE, np.int64)  # the last one for no caller
+        of_row = fill_none(len(name) + 1)  # the last one for no caller
         above: list[Ints] = []
         names: list[Ints] = []
         depths: list[Ints] = []
@@ -175,9 +174,9 @@ class DeviceTimes:
         cls, operators: int, kernels: pa.Table, kernel_links: pa.Table, op_links: pa.Table
     ) -> "DeviceTimes":
         row = numbers(kernel_links["op_row"], NONE)
-        length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+        length = read_lengths(kernels)
         linked = row != NONE
-        forward = np.append(numbers(op_links["forward_row"], NONE), NONE)[row]
+        forward = take_or(numbers(op_links["forward_row"], NONE), row)
         behind = forward != NONE
         return cls(
             _sums(row[linked], length[linked], operators),
@@ -205,7 +204,7 @@ def without_operator(
         ("(graph launched outside operators)", lost & launched & graph),
         ("(launched outside operators)", lost & launched & ~graph),
         ("(not linked)", lost & ~launched & ~carried),
-        ("(operator outside the selection)", ~lost & ~np.append(selected, True)[times.row]),
+        ("(operator outside the selection)", ~lost & ~take_or(selected, times.row, True)),
     ):
         if rows.any():
             yield why, rows

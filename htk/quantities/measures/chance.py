@@ -5,6 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Mask
 
 _ROUNDS = 60  # of Newton's method; it needs five, or more where there are few degrees of freedom
@@ -22,7 +23,9 @@ def _incomplete_beta(x: Floats, a: Floats) -> Floats:
     """Return the regularised incomplete beta function I_x(a, 1/2) by its continued fraction."""
     b = np.full(len(x), 0.5)
     turned = x > (a + 1) / (a + b + 2)  # there the fraction of 1 - I_{1-x}(b, a) is quick
-    p, q, y = np.where(turned, b, a), np.where(turned, a, b), np.where(turned, 1 - x, x)
+    p = np.where(turned, b, a)
+    q = np.where(turned, a, b)
+    y = np.where(turned, 1 - x, x)
     with np.errstate(divide="ignore"):  # y = 0: the value is 0
         front = np.exp(p * np.log(y) + q * np.log1p(-np.minimum(y, 1 - 1e-16)) - _ln_beta(p, q)) / p
     value = front * _fraction(y, p, q)
@@ -31,13 +34,15 @@ def _incomplete_beta(x: Floats, a: Floats) -> Floats:
 
 def _fraction(x: Floats, a: Floats, b: Floats) -> Floats:
     """Lentz's method."""
-    c, d = np.ones(len(x)), 1 / (1 - (a + b) * x / (a + 1))
+    c = np.ones(len(x))
+    d = 1 / (1 - (a + b) * x / (a + 1))
     value = d.copy()
     for m in range(1, _TERMS):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         for term in (even, odd):
-            d, c = 1 / (1 + term * d), 1 + term / c
+            d = 1 / (1 + term * d)
+            c = 1 + term / c
             value *= c * d
         if np.all(np.abs(c * d - 1) < 1e-12):
             break
@@ -74,7 +79,7 @@ def shared(p: Floats, chance: float) -> tuple[Mask, Floats]:
 
     A hypothesis falls exactly where its p is below its own level.
     """
-    order = np.argsort(p, kind="stable")
+    order = ordered(p)
     levels = chance / np.arange(len(p), 0, -1)
     stands = np.flatnonzero(p[order] > levels)
     fallen = int(stands[0]) if len(stands) else len(p)

@@ -9,17 +9,18 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, truths, valid
 from htk.base.columns.types import NONE
+from htk.base.mappings import Facts, Fields
 from htk.quantities.derived.match import CollectiveRows
 from htk.quantities.measures.collective_calls import CollectiveCalls
 
-RING, TREE = "RING", "TREE"
+RING = "RING"
+TREE = "TREE"
 _ADAPTER = re.compile(r"NET/([A-Za-z]{1,16}/\d{1,4})\b")
 Comm = tuple[int | None, str | None]  # hash; else the split that it comes from
 _Place = tuple[str | None, int | None]  # host and device of a rank
@@ -109,16 +110,17 @@ def _communicators(inits: pa.Table) -> dict[Comm, dict[int, _Place]]:
     return {comm: ranks for comm, ranks in comms.items() if len(ranks) == size[comm]}
 
 
-def _logged_hops(transports: pa.Table) -> dict[Comm, dict[str, Any]]:
+def _logged_hops(transports: pa.Table) -> dict[Comm, Fields]:
     """Return the hops of each communicator's rings and trees in its own ranks, over all channels,
     and the adapter of each end of a connection by (from, to, end)."""
-    logged: dict[Comm, dict[str, Any]] = defaultdict(lambda: {"adapters": {}})
+    logged: dict[Comm, Fields] = defaultdict(lambda: {"adapters": {}})
     columns = (
         "comm_hash", "group", "comm_rank", "algorithm", "from_rank", "to_rank", "transport",
     )  # fmt: skip
     for row in transports.select(columns).to_pylist():
         comm = logged[row["comm_hash"], row["group"]]
-        sender, receiver = row["from_rank"], row["to_rank"]
+        sender = row["from_rank"]
+        receiver = row["to_rank"]
         if None in (sender, receiver) or min(sender, receiver) < 0:
             continue
         if row["algorithm"] is not None:
@@ -131,7 +133,8 @@ def _logged_hops(transports: pa.Table) -> dict[Comm, dict[str, Any]]:
 def _places(calls: CollectiveCalls) -> dict[int, _Place]:
     """Return the recorded host and device of each rank."""
     hosts = {} if calls.hosts.inferred else calls.hosts.of_rank
-    rank, device = calls.rows.rank, numbers(calls.table["device"], NONE)
+    rank = calls.rows.rank
+    device = numbers(calls.table["device"], NONE)
     chosen = np.flatnonzero((rank >= 0) & (device >= 0))
     pairs = {(int(rank[k]), int(device[k])) for k in chosen}
     return {r: (hosts.get(r), d) for r, d in sorted(pairs, reverse=True)}
@@ -154,7 +157,7 @@ def _communicator(
     ranks: tuple[int, ...],
     members: list[tuple[int, ...]],
     comms: Mapping[Comm, Mapping[int, _Place]],
-    logged: Mapping[Comm, Mapping[str, Any]],
+    logged: Mapping[Comm, Facts],
     position: Mapping[int, _Place],
     paired: int | None,
 ) -> Comm | None:

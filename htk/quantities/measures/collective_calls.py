@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from htk.base.columns.arrow import codes_of, matching, number, numbers, text, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 from htk.base.core.humanize import pluralize
 from htk.base.errors import MissingTable
 from htk.base.names.collectives import dtype_bytes
@@ -164,16 +164,18 @@ class CollectiveCalls:
         members = Groups.by_keys(self.match[chosen])
         in_order = chosen[ordered(members.group_ids, moved[chosen], size[chosen])]
         most = in_order[np.cumsum(members.count) - 1][members.group_ids]
-        size, factor = size.copy(), factor.copy()
+        size = size.copy()
+        factor = factor.copy()
         size[chosen], factor[chosen] = size[most], factor[most]
         return size, factor
 
     @cached_property
     def kept(self) -> Ints:
         """Return the bytes of an all-to-all-v that stay on their rank (NONE: unknown)."""
-        kept = np.full(self.rows.length, NONE, np.int64)
+        kept = fill_none(self.rows.length)
         for first, rows in self.with_splits():
-            sent, own = self.sent(first), _place(self, first)
+            sent = self.sent(first)
+            own = _place(self, first)
             if sent is not None and 0 <= own < len(sent):
                 kept[rows] = sent[own]
         return kept
@@ -185,7 +187,7 @@ class CollectiveCalls:
         size = numbers(self.table["in_bytes"], NONE)
         key = np.column_stack([split, size, self.rows.rank, self.rows.group])[rows]
         alike = Groups.by_keys(key.astype(np.int64))
-        order = np.argsort(alike.group_ids, kind="stable")
+        order = ordered(alike.group_ids)
         ends = np.cumsum(alike.count)
         for k, first in enumerate(rows[alike.first_row].tolist()):
             yield first, rows[order[ends[k] - alike.count[k] : ends[k]]]

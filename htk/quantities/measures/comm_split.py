@@ -50,7 +50,8 @@ def split_of(
 
 def kept_split(calls: CollectiveCalls, collective_shares: Later) -> CommShares:
     """Return the same, of calls that are matched on aligned clocks."""
-    kept, timed = calls.rows_of(collective_shares()), calls.rows.timed
+    kept = calls.rows_of(collective_shares())
+    timed = calls.rows.timed
     return _shares(calls, *(numbers(kept[name])[timed] for name in COLLECTIVE_SHARES.names))
 
 
@@ -59,7 +60,8 @@ def _shares(
 ) -> CommShares:
     rows = np.flatnonzero(calls.rows.timed)
     of_gpu = on_gpu(calls.rows)[rows]
-    start, end = calls.rows.start[rows], calls.rows.end[rows]
+    start = calls.rows.start[rows]
+    end = calls.rows.end[rows]
     waited = calls.waits.wait[rows]
     alone = calls.rows.group_size[rows] == 1
     moved = np.where(alone, end - start, calls.waits.transfer[rows])

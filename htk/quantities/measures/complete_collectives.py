@@ -7,6 +7,7 @@ import numpy as np
 
 from htk.base.columns.arrow import codes_of, numbers
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.quantities.measures.collective_calls import CollectiveCalls
 
@@ -36,17 +37,19 @@ class CompleteCollectives:
         chosen = np.flatnonzero(useful & calls.rows.is_type(*TRANSFERS))
         chosen = chosen[_tells_members(calls, chosen)]
         received = calls.rows.is_type("recv")[chosen]
-        chosen = chosen[np.argsort(received, kind="stable")]  # a message's row is its sender's
+        chosen = chosen[ordered(received)]  # a message's row is its sender's
         by_match = Groups.by_keys(calls.match[chosen])
-        row, rank = chosen[by_match.first_row], calls.rows.rank[chosen]
+        row = chosen[by_match.first_row]
+        rank = calls.rows.rank[chosen]
         sends = calls.rows.is_type("send")[row]
         message = sends | calls.rows.is_type("recv")[row]
-        own, peer = calls.rows.rank[row], calls.rows.peer[row]
+        own = calls.rows.rank[row]
+        peer = calls.rows.peer[row]
         sender = np.where(message, np.where(sends, own, peer), NONE)
         receiver = np.where(message, np.where(sends, peer, own), NONE)
         name = np.where(message, NONE, calls.rows.group[row])
         groups = Groups.by_keys([name, sender, receiver])
-        order = np.argsort(by_match.group_ids, kind="stable")
+        order = ordered(by_match.group_ids)
         ends = np.cumsum(by_match.count)
         members = []
         for k in groups.first_row.tolist():  # a few groups

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, valid
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints
 
 
@@ -35,10 +36,11 @@ def counted_intervals(samples: pa.Table) -> CountedIntervals:
     keys.append(numbers(samples["device"], NONE))
     series = Groups.by_keys(np.column_stack(keys).astype(np.int64)[rows]).group_ids
     time = numbers(samples["time_ns"])[rows]
-    order = np.lexsort((time, series))
+    order = ordered(series, time)
     rows, series, time = rows[order], series[order], time[order]
     same = np.flatnonzero((series[1:] == series[:-1]) & (time[1:] > time[:-1]))
-    before, after = rows[same], rows[same + 1]
+    before = rows[same]
+    after = rows[same + 1]
     total = numbers(samples["total_bytes"], NONE)
     rate = numbers(samples["bytes_per_s"], np.nan)
     start, end = time[same], time[same + 1]

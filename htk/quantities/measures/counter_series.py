@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, valid
+from htk.base.columns.arrow import codes_of, matching, numbers, read_times, valid
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 from htk.quantities.measures.queues import QueueLengths, Waiting
 
@@ -36,7 +37,8 @@ def recorded_series(counters: pa.Table) -> Iterator[CounterSeries]:
     kept = counters.filter(valid(counters["value"]) & valid(counters["time_ns"]))
     codes = [codes_of(kept[column]) for column in ("process", "name", "series")]
     groups = Groups.by_keys([code.astype(np.int64) for code, _ in codes])
-    time, value = numbers(kept["time_ns"]), numbers(kept["value"])
+    time = numbers(kept["time_ns"])
+    value = numbers(kept["value"])
     several = len(np.unique(groups.keys[:, 0])) > 1
     for number, key in enumerate(groups.keys.tolist()):  # some counters
         process, name, series = (
@@ -79,7 +81,7 @@ def _queues(kernels: pa.Table, kernel_links: pa.Table) -> Iterator[CounterSeries
 
 def _copies(kernels: pa.Table) -> Iterator[CounterSeries]:
     """Yield the bandwidth of copies and sets, by what they are: what runs at once is added up."""
-    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    start, end = read_times(kernels)
     moving = (end > start) & valid(kernels["bandwidth_gbps"])
     moving &= matching(kernels["activity"], lambda activity: activity != "kernel")
     codes, names = codes_of(kernels["name"])
@@ -87,7 +89,7 @@ def _copies(kernels: pa.Table) -> Iterator[CounterSeries]:
     for code in np.unique(codes[moving]).tolist():  # a few kinds of copies
         own = moving & (codes == code)
         time = np.concatenate([start[own], end[own]])
-        order = np.argsort(time, kind="stable")
+        order = ordered(time)
         change = np.concatenate([rate[own], -rate[own]])[order]
         total: Floats = np.cumsum(change).astype(np.float64).round(6)
         points = _last(time[order], total)
@@ -96,7 +98,8 @@ def _copies(kernels: pa.Table) -> Iterator[CounterSeries]:
 
 def _last(time: Ints, value: Ints | Floats) -> tuple[Ints, Ints | Floats]:
     """Return distinct times in order, and the last value of each."""
-    order = np.argsort(time, kind="stable")
-    time, value = time[order], value[order]
+    order = ordered(time)
+    time = time[order]
+    value = value[order]
     last = np.append(time[1:] != time[:-1], True)[: len(time)]
     return time[last], value[last]

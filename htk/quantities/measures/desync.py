@@ -57,9 +57,11 @@ def _uneven(history: Histories, call_site: CallSite, calls: Mapping[int, Recorde
     if len(alone) != len(history.members(call_site)):
         return False
     if all(o["type"] == "all_gather" for o in alone):
-        parts, wholes = "in_shapes", "out_shapes"
+        parts = "in_shapes"
+        wholes = "out_shapes"
     elif all(o["type"] == "reduce_scatter" for o in alone):
-        parts, wholes = "out_shapes", "in_shapes"
+        parts = "out_shapes"
+        wholes = "in_shapes"
     else:
         return False
     total = sum(sum(_counts(o[parts])) for o in alone)
@@ -162,7 +164,8 @@ def _contradicts(call: RecordedCall, size: int) -> bool:
         return False
     operation = call.operations[0]
     rule = _CONSISTENT.get(operation["type"])
-    into, out = _counts(operation["in_shapes"]), _counts(operation["out_shapes"])
+    into = _counts(operation["in_shapes"])
+    out = _counts(operation["out_shapes"])
     return bool(rule and into and out and not rule(sum(into), sum(out), size))
 
 
@@ -266,7 +269,8 @@ def listed(ranks: list[int] | tuple[int, ...]) -> str:
             count += 1
         if step > 1 and count < _EVEN:
             count = 1
-        first, last = left[0], left[count - 1]
+        first = left[0]
+        last = left[count - 1]
         joined = f"{first}-{last}" if step == 1 else f"{first}..{last}:{step}"
         parts.append(str(first) if count == 1 else joined)
         left = left[count:]

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, text
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.schema import STRING
 from htk.physics.op_costs.experts import BY_BUFFERS
 from htk.quantities.measures.call_tree import CallTree
@@ -35,7 +35,7 @@ def with_buffers(
     buffers = _lists(
         within[allocations], cpu_ops["concrete_inputs"].take(pa.array(allocations)).to_pylist()
     )
-    rows = np.flatnonzero(np.append(within, NONE)[launcher] != NONE)
+    rows = np.flatnonzero(take_or(within, launcher) != NONE)
     names = _lists(within[launcher[rows]], kernels.take(pa.array(rows)).to_pylist())
     texts = [json.dumps([buffers[r], sorted(set(names[r]))]) for r in mixtures.tolist()]
     mask = np.zeros(cpu_ops.num_rows, bool)
@@ -45,7 +45,7 @@ def with_buffers(
 
 def _mixture_of(tree: CallTree, mixtures: Ints) -> Ints:
     """Return the mixture that each operator is, or is called by, or NONE."""
-    within = np.full(len(tree.parent), NONE, np.int64)
+    within = fill_none(len(tree.parent))
     within[mixtures] = mixtures
     for rows in tree.levels[1:]:
         above = within[tree.parent[rows]]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from htk.base.mappings import Facts, Fields
 from htk.quantities.measures.call_history import (
     RECORDER,
     WATCHDOG,
@@ -50,9 +51,7 @@ def histories(
     by_site: dict[CallSite, dict[int, RecordedCall]] = defaultdict(dict)
     first: dict[tuple[int, GroupId], int] = {}
     descriptions: dict[GroupId, str] = {}
-    status: dict[tuple[int, GroupId], Mapping[str, Any]] = {
-        (r["rank"], group_id(r)): r for r in states
-    }
+    status: dict[tuple[int, GroupId], Facts] = {(r["rank"], group_id(r)): r for r in states}
     alive = enqueued_and_completed(records)
     common = enqueued_by_all(records, states)
     for row in records:
@@ -99,16 +98,18 @@ def histories(
 
 
 def _from_status(
-    row: Mapping[str, Any],
+    row: Facts,
     calls: dict[int, list[RecordedCall]],
     by_site: dict[CallSite, dict[int, RecordedCall]],
     first: Mapping[tuple[int, GroupId], int],
 ) -> None:
     """Add the call where a rank waits, told by counters, if its dump lost all or oldest records."""
-    enqueued, done = row["last_enqueued"], row["last_completed"]
+    enqueued = row["last_enqueued"]
+    done = row["last_completed"]
     if enqueued is None or done is None or enqueued <= max(done, 0):
         return
-    rank, call_site = row["rank"], CallSite(group_id(row), max(done, 0) + 1)
+    rank = row["rank"]
+    call_site = CallSite(group_id(row), max(done, 0) + 1)
     oldest = first.get((rank, call_site.group))
     if calls[rank] and (oldest is None or oldest <= call_site.seq or done <= 0):
         return
@@ -119,7 +120,7 @@ def _from_status(
     calls[rank].insert(0, call)
 
 
-def _call_site(row: Mapping[str, Any], group: GroupId) -> CallSite | None:
+def _call_site(row: Facts, group: GroupId) -> CallSite | None:
     return None if row["seq"] is None else CallSite(group, row["seq"])
 
 
@@ -130,7 +131,7 @@ class _Messages:
     has not completed.
     """
 
-    def __init__(self, records: list[dict[str, Any]]) -> None:
+    def __init__(self, records: list[Fields]) -> None:
         self._made: dict[tuple[Any, ...], int] = defaultdict(int)
         self._completed: dict[tuple[Any, ...], int] = defaultdict(int)
         self._first: dict[int, int] = {}
@@ -140,7 +141,7 @@ class _Messages:
             if pair and row["state"] == "completed":
                 self._completed[row["rank"], group_id(row), pair] += 1
 
-    def call_site(self, row: Mapping[str, Any], group: GroupId) -> CallSite | None:
+    def call_site(self, row: Facts, group: GroupId) -> CallSite | None:
         pair = _pair(row)
         if pair is None:
             return None  # the closing record of a batch: its members stand for it
@@ -150,15 +151,16 @@ class _Messages:
         return CallSite(group, self._made[key] - (self._completed[key] if lost else 0), pair)
 
 
-def _pair(row: Mapping[str, Any]) -> tuple[int, int] | None:
+def _pair(row: Facts) -> tuple[int, int] | None:
     """Return sender and receiver (None: no message, or unknown)."""
     if row["type"] not in ("send", "recv") or row["peer"] is None:
         return None
-    rank, peer = row["rank"], row["peer"]
+    rank = row["rank"]
+    peer = row["peer"]
     return (rank, peer) if row["type"] == "send" else (peer, rank)
 
 
-def _add(call: RecordedCall, row: Mapping[str, Any]) -> None:
+def _add(call: RecordedCall, row: Facts) -> None:
     """Add a record to a call, unless it closes a coalesced group: it would say nothing new."""
     closing = row["type"] == "coalesced" or (call.operations and row["in_shapes"] == "[]")
     if not (closing and call.operations):

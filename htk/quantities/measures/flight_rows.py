@@ -2,12 +2,11 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, valid
+from htk.base.mappings import Facts, Fields
 from htk.quantities.measures.call_history import ABORTED, RECORDER, WATCHDOG, GroupId, group_id
 from htk.quantities.measures.watchdog_groups import name_groups, oldest_first
 
@@ -55,8 +54,8 @@ _NCCL_TIMEOUT_NS = 600 * 10**9  # where none is recorded
 
 
 def watchdog_as_recorder(
-    records: list[dict[str, Any]], states: list[dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[Mapping[str, Any]]]:
+    records: list[Fields], states: list[Fields]
+) -> tuple[list[Fields], list[Fields], list[Facts]]:
     """Take what the watchdog says for what a recorder would.
 
     It tells of elements, not of shapes, and only of the last calls. It does not tell the peer of a
@@ -81,7 +80,7 @@ def watchdog_as_recorder(
     return kept, states, [*lone]
 
 
-def enqueued_and_completed(records: list[dict[str, Any]]) -> dict[tuple[int, GroupId], int]:
+def enqueued_and_completed(records: list[Fields]) -> dict[tuple[int, GroupId], int]:
     """Return when each rank enqueued the last of its completed calls of each group, in ns."""
     latest: dict[tuple[int, GroupId], int] = {}
     for row in records:
@@ -91,9 +90,7 @@ def enqueued_and_completed(records: list[dict[str, Any]]) -> dict[tuple[int, Gro
     return latest
 
 
-def enqueued_by_all(
-    records: list[dict[str, Any]], states: list[dict[str, Any]]
-) -> dict[GroupId, int]:
+def enqueued_by_all(records: list[Fields], states: list[Fields]) -> dict[GroupId, int]:
     """Return the last call of each group to which all its ranks that left a dump have come."""
     enqueued: dict[GroupId, dict[int, int]] = defaultdict(dict)
     calls = [(row, row["seq"]) for row in records if row["seq_kind"] != "p2p"]
@@ -107,9 +104,7 @@ def enqueued_by_all(
     }
 
 
-def call_state(
-    row: Mapping[str, Any], status: Mapping[str, Any], alive_ns: int, common: int
-) -> str:
+def call_state(row: Facts, status: Facts, alive_ns: int, common: int) -> str:
     """Return what became of a call, whichever way its backend says so.
 
     NCCL retires what timed out too, and calls it completed once the communicator is aborted. In a
@@ -134,7 +129,7 @@ def call_state(
 
 
 def resolve_groups(
-    records: list[dict[str, Any]], states: list[dict[str, Any]], world_size: int | None
+    records: list[Fields], states: list[Fields], world_size: int | None
 ) -> tuple[set[GroupId], set[GroupId]]:
     """Fill in the members of groups that a dump does not know.
 
@@ -172,13 +167,13 @@ def resolve_groups(
     return inferred, open_ended
 
 
-def _of_all_ranks(row: Mapping[str, Any]) -> bool:
+def _of_all_ranks(row: Facts) -> bool:
     """Return whether it is the default group, as the watchdog names it."""
     default = row["group_desc"] == "default_pg" or (row["group"] == "0" and not row["group_desc"])
     return row["source"] == WATCHDOG and default
 
 
-def recorder_rows(table: pa.Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+def recorder_rows(table: pa.Table, columns: tuple[str, ...]) -> list[Fields]:
     """Return the rows of flight recorders, each text made once."""
     ours = matching(table["source"], (RECORDER, WATCHDOG).__contains__) & valid(table["rank"])
     table = table.select(columns).filter(pa.array(ours))

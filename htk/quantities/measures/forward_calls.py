@@ -14,7 +14,7 @@ from htk.base.columns.arrow import matching, numbers
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.physics.op_costs import (
     CALLER_TELLS_RESULT,
     CONVOLUTIONS,
@@ -34,11 +34,12 @@ class ToldBy(NamedTuple):
 
 def told_by(cpu_ops: pa.Table, parent: Ints) -> ToldBy:
     first = np.arange(cpu_ops.num_rows)
-    second = np.full(cpu_ops.num_rows, NONE, np.int64)
+    second = fill_none(cpu_ops.num_rows)
     node, call = _nodes_and_calls(cpu_ops)
     names = cpu_ops["name"].take(pa.array(call)).to_pylist()
     lacks_result = np.array([name in NODE_TELLS_RESULT for name in names], bool)
-    first[node], second[node] = call, node
+    first[node] = call
+    second[node] = node
     second[call[lacks_result]] = node[lacks_result]
     _tell_convolutions(cpu_ops, parent, call, node, second)
     called = _called_with_gradient(cpu_ops, parent)
@@ -133,7 +134,8 @@ def _node_numbers(cpu_ops: pa.Table, rank: Ints, calls: Ints) -> tuple[Ints, Int
     thread, _ = labels_of(cpu_ops["thread"])
     order = ordered(rank, process, thread, numbers(cpu_ops["start_ns"]))
     lanes = np.cumsum(heads(rank[order], process[order], thread[order]), dtype=np.int64)
-    in_order, length = sequence[order], len(order)
+    in_order = sequence[order]
+    length = len(order)
     following = np.where(in_order != NONE, np.arange(length), length)
     following = np.append(np.minimum.accumulate(following[::-1])[::-1], length)[1:]  # after it
     previous = np.where(in_order != NONE, np.arange(length), NONE)
@@ -142,7 +144,8 @@ def _node_numbers(cpu_ops: pa.Table, rank: Ints, calls: Ints) -> tuple[Ints, Int
     high[high < 0] = NONE
     low = _number_at(in_order, lanes, previous)
     low = np.where((low == NONE) | (high == NONE), high, np.minimum(low, high))
-    least, largest = np.empty(length, np.int64), np.empty(length, np.int64)
+    least = np.empty(length, np.int64)
+    largest = np.empty(length, np.int64)
     least[order] = np.where(in_order != NONE, in_order, low)
     largest[order] = np.where(in_order != NONE, in_order, high)
     return least[calls], largest[calls]
@@ -150,5 +153,5 @@ def _node_numbers(cpu_ops: pa.Table, rank: Ints, calls: Ints) -> tuple[Ints, Int
 
 def _number_at(sequence: Ints, lanes: Ints, position: Ints) -> Ints:
     """Return the number at a position, if that is of the same thread, or NONE."""
-    there = np.where(np.append(lanes, NONE)[position] == lanes, position, len(sequence))
-    return np.append(sequence, NONE)[there]
+    there = np.where(take_or(lanes, position) == lanes, position, len(sequence))
+    return take_or(sequence, there)

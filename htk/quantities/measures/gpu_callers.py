@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, numbers
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, take_or
 
 
 def python_of_kernels(
@@ -17,8 +17,8 @@ def python_of_kernels(
     operator is known, the call round that."""
     launch = numbers(kernel_links["launch_row"], NONE)
     op = numbers(kernel_links["op_row"], NONE)
-    of_launch = np.append(numbers(launch_callers["python_row"], NONE), NONE)[launch]
-    of_op = np.append(numbers(op_callers["python_row"], NONE), NONE)[op]
+    of_launch = take_or(numbers(launch_callers["python_row"], NONE), launch)
+    of_op = take_or(numbers(op_callers["python_row"], NONE), op)
     return np.asarray(np.where(launch != NONE, of_launch, of_op))
 
 
@@ -54,10 +54,11 @@ def modules_of_kernels(
     own way, and goes before."""
     launch = numbers(kernel_links["launch_row"], NONE)
     op = numbers(kernel_links["op_row"], NONE)
-    launching, calling = TextCodes.of(launch_callers["module"]), TextCodes.of(op_callers["module"])
-    of_launch = np.append(launching.codes, NONE)[launch]
-    of_op = np.append(calling.codes, NONE)[op]
-    is_recorded = np.append(matching(op_callers["module_by"], "hierarchy".__eq__), False)[op]
+    launching = TextCodes.of(launch_callers["module"])
+    calling = TextCodes.of(op_callers["module"])
+    of_launch = take_or(launching.codes, launch)
+    of_op = take_or(calling.codes, op)
+    is_recorded = take_or(matching(op_callers["module_by"], "hierarchy".__eq__), op, False)
     by_launch = (of_launch != NONE) & ~is_recorded
     codes = np.where(by_launch, of_launch + len(calling.texts), of_op)
     return TextCodes(codes, calling.texts + launching.texts)

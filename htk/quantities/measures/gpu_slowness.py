@@ -8,7 +8,8 @@ from htk.base.columns.groups import Groups, quotient
 from htk.base.columns.types import NONE, Floats, Ints
 
 _LEAST_CALLS = 5  # that show the usual duration of a kernel
-_WHO, _SHAPE = ("rank", "device"), ("name", "grid", "block")
+_WHO = ("rank", "device")
+_SHAPE = ("name", "grid", "block")
 
 
 def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
@@ -23,7 +24,8 @@ def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
         return {}
     calls, length = (numbers(kernel_totals[c])[rows] for c in ("count", "total_ns"))
     shape = [codes_of(kernel_totals[c])[0][rows].astype(np.int64) for c in _SHAPE]
-    gpu, same = Groups.by_keys(who), Groups.by_keys(shape)
+    gpu = Groups.by_keys(who)
+    same = Groups.by_keys(shape)
     usual = usual_durations(same.group_ids, gpu.group_ids, calls, length)[same.group_ids]
     counted = (same.sum(calls) >= _LEAST_CALLS)[same.group_ids]
     counted &= shape[1] >= 0  # without a grid it is not known to be the same work

@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, truths
+from htk.base.columns.arrow import numbers, read_times, truths
 from htk.base.columns.groups import hosts, unpaired
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, take_or
 from htk.quantities.derived.links import steps_of
 from htk.quantities.measures.passes import between_operators, phase_codes
 
@@ -37,7 +37,7 @@ def host_phase_spans(
     step = _steps_at(annotations, ranges.host, ranges.start)
     between = np.array([rank, step, ranges.phase, cycle]).T
     keys = np.concatenate([keys, between]).astype(np.int64)
-    start, end = (numbers(outer[c]) for c in ("start_ns", "end_ns"))
+    start, end = read_times(outer)
     return keys, np.append(start, ranges.start), np.append(end, ranges.end)
 
 
@@ -49,6 +49,6 @@ def _steps_at(annotations: pa.Table, host: Ints, time: Ints) -> Ints:
         step, start, end = steps_of(annotations.filter(pa.array(whose == machine)))
         of_host = np.flatnonzero(host == machine)
         position = np.searchsorted(start, time[of_host], side="right") - 1
-        inside = (position >= 0) & (time[of_host] < np.append(end, 0)[position])
+        inside = (position >= 0) & (time[of_host] < take_or(end, position, 0))
         step_of_row[of_host[inside]] = step[position[inside]]
     return step_of_row

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import numbers, read_times
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.intervals import union_lengths
 from htk.base.names.phases import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, OTHER
@@ -50,7 +50,9 @@ def host_time(
         window = int((steps[:, 4] - steps[:, 3]).sum())
     else:
         chosen, window = np.ones(len(keys), bool), host_extent(cpu_ops, step_marks)
-    keys, start, end = keys[chosen], start[chosen], end[chosen]
+    keys = keys[chosen]
+    start = start[chosen]
+    end = end[chosen]
     rank = Groups.by_keys(keys[:, 0]).group_ids if len(keys) else keys[:, 0]
     many = int(rank.max(initial=-1)) + 1
     before, spent = 0, {}
@@ -81,5 +83,5 @@ def _extent(ops: pa.Table) -> int:
         return 0
     columns = [numbers(ops[name], 0).astype(np.int64) for name in ("rank", "cycle")]
     recordings = Groups.by_keys(columns)
-    start, end = numbers(ops["start_ns"]), numbers(ops["end_ns"])
+    start, end = read_times(ops)
     return int((recordings.max(end) - recordings.min(start)).sum())

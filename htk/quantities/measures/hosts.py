@@ -62,7 +62,8 @@ def _devices_of_a_node(ranks: pa.Table, collectives: pa.Table) -> int | None:
     count = counts.pop()
     if not count or count < 2:
         return None
-    rank, device = numbers(collectives["rank"], NONE), numbers(collectives["device"], NONE)
+    rank = numbers(collectives["rank"], NONE)
+    device = numbers(collectives["device"], NONE)
     used = (rank >= 0) & (device >= 0)
     agree = used.any() and np.array_equal(rank[used] % count, device[used])
     return int(count) if agree else None

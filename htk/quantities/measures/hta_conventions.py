@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers, truths, valid
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.types import NO_TIME, Ints
+from htk.base.columns.types import NO_TIME, Ints, take_or
 from htk.base.errors import UsageError
 from htk.base.schema import ACTIVITIES, INT32, INT64, WINDOWS
 
@@ -87,7 +87,8 @@ def rank_windows(activities: pa.Table) -> pa.Table:
     """First start to last end of each rank, whatever its devices."""
     who = np.stack([numbers(activities[c], -1).astype(np.int64) for c in ("rank", "cycle")], axis=1)
     ranks = Groups.by_keys(who)
-    rank, cycle = ranks.keys[:, 0], ranks.keys[:, 1]
+    rank = ranks.keys[:, 0]
+    cycle = ranks.keys[:, 1]
     arrays = {
         "rank": number(rank, INT32, rank >= 0),
         "cycle": number(cycle, INT32, cycle >= 0),
@@ -113,7 +114,7 @@ def _call_starts(rank: Ints, correlation: Ints, launches: pa.Table) -> Ints:
     whose = numbers(launches["rank"], -1).astype(np.int64)
     row = row_of(np.column_stack([whose, ids]), np.column_stack([rank, correlation]))
     row = np.where(correlation > 0, row, -1)
-    return np.append(numbers(launches["start_ns"]), NO_TIME)[row]
+    return take_or(numbers(launches["start_ns"]), row, NO_TIME)
 
 
 def _launched_in_time(rank: Ints, launch: Ints, annotations: pa.Table) -> np.ndarray:

@@ -97,7 +97,8 @@ def _changed(series: Floats) -> list[tuple[int, int]]:
     changed = []
     for row in rows.tolist():  # a few kernels
         split = int(shift.split[row])
-        before, after = series[:, :split].mean(axis=1), series[:, split:].mean(axis=1)
+        before = series[:, :split].mean(axis=1)
+        after = series[:, split:].mean(axis=1)
         others = float(np.median(after - before))
         if after[row] - before[row] - others >= np.log(_LEAST_RATIO):
             changed.append((row, split))

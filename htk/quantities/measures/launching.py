@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.arrow import numbers, read_times, valid
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, fill_none
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Launched:
     def of(cls, kernels: pa.Table, kernel_links: pa.Table) -> "Launched":
         launch = numbers(kernel_links["launch_row"], NONE)
         linked = np.flatnonzero(launch != NONE)
-        start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+        start, end = read_times(kernels)
         order = linked[ordered(launch[linked], start[linked])]
         call, begin, count = np.unique(launch[order], return_index=True, return_counts=True)
         sums = np.append(0, np.cumsum((end - start)[order]))
@@ -48,11 +48,11 @@ def launched_within(
     """Return for each activity the span that launched it; spans of a rank follow one another."""
     launch = numbers(kernel_links["launch_start_ns"])
     linked = valid(kernel_links["launch_start_ns"])
-    launcher = np.full(len(launch), NONE, np.int64)
+    launcher = fill_none(len(launch))
     owner = numbers(kernels["rank"], NONE)
     for rank_id in np.unique(rank).tolist():  # ranks
         spans = np.flatnonzero(rank == rank_id)
-        spans = spans[np.argsort(start[spans], kind="stable")]
+        spans = spans[ordered(start[spans])]
         theirs = np.flatnonzero((owner == rank_id) & linked)
         position = np.searchsorted(start[spans], launch[theirs], side="right") - 1
         inside = (position >= 0) & (launch[theirs] < end[spans][position])

@@ -17,7 +17,7 @@ from htk.base.columns.groups import Groups, hosts
 from htk.base.columns.nesting import Nested
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.names.phases import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, OTHER
 from htk.quantities.measures.memory_use import MemoryUse
 from htk.quantities.measures.passes import naming_ranges, phase_codes, phases_of_ranges, threads_of
@@ -127,7 +127,9 @@ class _When:
     def __init__(
         self, cpu_ops: pa.Table, op_links: pa.Table, op_passes: pa.Table, annotations: pa.Table
     ) -> None:
-        self._ops, self._op_links, self._ranges = cpu_ops, op_links, naming_ranges(annotations)
+        self._ops = cpu_ops
+        self._op_links = op_links
+        self._ranges = naming_ranges(annotations)
         self._start = numbers(cpu_ops["start_ns"])
         self._of_ops = phase_codes(op_passes)
         host = hosts(cpu_ops)
@@ -141,15 +143,18 @@ class _When:
         """Return the phase of each event: that of the operator around it, else of the range, else
         of the operator before it."""
         of_ops, of_ranges, thread = threads_of(self._ops, self._ranges, events)
-        time, end = numbers(events["time_ns"]), numbers(self._ops["end_ns"])
-        parent, ids = numbers(self._op_links["parent_row"], NONE), numbers(self._ops["external_id"])
+        time = numbers(events["time_ns"])
+        end = numbers(self._ops["end_ns"])
+        parent = numbers(self._op_links["parent_row"], NONE)
+        ids = numbers(self._ops["external_id"])
         ops = Nested(of_ops, self._start, end, parent, ids)
         ranges = Nested(of_ranges, *(numbers(self._ranges[c]) for c in ("start_ns", "end_ns")))
-        named = np.append(phases_of_ranges(self._ranges), OTHER)[ranges.around(thread, time)]
-        inside, last = ops.around(thread, time), SegmentTimes(of_ops, self._start)
+        named = take_or(phases_of_ranges(self._ranges), ranges.around(thread, time), OTHER)
+        inside = ops.around(thread, time)
+        last = SegmentTimes(of_ops, self._start)
         row = np.where(inside != NONE, inside, last.last(thread, time))
         by_range = (inside == NONE) & (named != OTHER)
-        return np.where(by_range, named, np.append(self._of_ops, OTHER)[row])
+        return np.where(by_range, named, take_or(self._of_ops, row, OTHER))
 
     def ever(self, phase: int, host: Ints) -> Mask:
         """Return whether there is such an operator at all."""

@@ -73,10 +73,12 @@ def _passes(events: MemoryEvents, activation: Mask) -> list[tuple[Ints, Ints]]:
     """
     born, freed = _lives(events)
     chosen = activation[born]
-    born, freed = born[chosen], freed[chosen]
+    born = born[chosen]
+    freed = freed[chosen]
     if not len(born):
         return []
-    begins, first_release = [0], int(freed[0])
+    begins = [0]
+    first_release = int(freed[0])
     for k in range(1, len(born)):  # each depends on where the pass before ended
         if born[k] > first_release:
             begins.append(k)
@@ -89,10 +91,12 @@ def _passes(events: MemoryEvents, activation: Mask) -> list[tuple[Ints, Ints]]:
 def _lives(events: MemoryEvents) -> tuple[Ints, Ints]:
     """Return rows that allocate and release each block that both are recorded of, in order."""
     order = ordered(events.block, np.arange(len(events)))
-    block, size = events.block[order], events.size[order]
+    block = events.block[order]
+    size = events.size[order]
     pairs = np.flatnonzero((block[1:] == block[:-1]) & (size[:-1] > 0) & (size[1:] < 0))
-    born, freed = order[pairs], order[pairs + 1]
-    by_birth = np.argsort(born, kind="stable")
+    born = order[pairs]
+    freed = order[pairs + 1]
+    by_birth = ordered(born)
     return born[by_birth], freed[by_birth]
 
 
@@ -113,5 +117,5 @@ def _edited(events: MemoryEvents, passes: list[list[_Segment]], *, ahead: int) -
     added = np.array(rows, np.int64)
     block = np.append(events.block, events.block[added])
     size = np.append(events.size, events.size[added] * np.array(signs, np.int64))
-    order = np.argsort(position, kind="stable")
+    order = ordered(position)
     return MemoryEvents(block[order], size[order])

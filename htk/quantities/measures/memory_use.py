@@ -35,7 +35,8 @@ class MemoryUse:
         keys = _devices(events)
         order = ordered(*keys.T, numbers(events["time_ns"]), numbers(events["event"]))
         if (order[1:] < order[:-1]).any():
-            events, keys = events.take(pa.array(order)), keys[order]
+            events = events.take(pa.array(order))
+            keys = keys[order]
         return cls(events, Groups.by_keys(keys))
 
     @property

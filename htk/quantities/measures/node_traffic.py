@@ -66,14 +66,16 @@ _UNKNOWN = (np.nan, np.nan)
 
 def _shares_of_call(calls: CollectiveCalls, row: int, algorithm: str | None) -> tuple[float, float]:
     kind = calls.rows.types[calls.rows.type[row]] if calls.rows.type[row] >= 0 else ""
-    rank, hosts = int(calls.rows.rank[row]), calls.hosts.of_rank
+    rank = int(calls.rows.rank[row])
+    hosts = calls.hosts.of_rank
     if kind in _MESSAGES:
         ends = {hosts.get(rank), hosts.get(int(calls.rows.peer[row]))}
         return _UNKNOWN if None in ends else (float(len(ends) - 1), float(kind == "send"))
     seen = [hosts.get(r) for r in calls.members(row) or ()]
     if len(seen) < 2 or None in seen:
         return _UNKNOWN
-    nodes, count = len(set(seen)), len(seen)
+    nodes = len(set(seen))
+    count = len(seen)
     if kind in _CHAINS:
         return (nodes - 1) / (count - 1), (count - 1) / count
     if kind in _RINGS and algorithm in _IN_SWITCHES:
@@ -92,8 +94,10 @@ def _shares_of_call(calls: CollectiveCalls, row: int, algorithm: str | None) -> 
 
 def _share_of_splits(calls: CollectiveCalls, row: int) -> float:
     """Return the share that passes between nodes of what a rank sends to others (NaN: unknown)."""
-    sent, ranks = calls.sent(row), calls.members(row)
-    hosts, rank = calls.hosts.of_rank, int(calls.rows.rank[row])
+    sent = calls.sent(row)
+    ranks = calls.members(row)
+    hosts = calls.hosts.of_rank
+    rank = int(calls.rows.rank[row])
     if sent is None or ranks is None or len(sent) != len(ranks) or rank not in ranks:
         return np.nan
     away = [n for n, r in zip(sent, ranks, strict=True) if r != rank]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, truths
+from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths, read_times, truths
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.physics import op_costs
 from htk.physics.op_costs.call import FALLBACK, TYPES, Cost
 from htk.physics.op_costs.serving import Tokens, is_served, tokens_of
@@ -68,7 +68,7 @@ class OperatorWork:
     ) -> "OperatorWork":
         captured, replay = captured_ops(kernels, kernel_links, launches, launch_links)
         launcher = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
-        length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+        length = read_lengths(kernels)
         tree = CallTree.of(cpu_ops, op_links)
         launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
         cpu_ops = with_buffers(cpu_ops, tree, launcher, kernels["name"])
@@ -80,11 +80,11 @@ class OperatorWork:
             & ~modelled_kinds
         )
         priced = modelled_kinds | served
-        modelled = np.append(priced, False)[calls.kind]
+        modelled = take_or(priced, calls.kind, False)
         comm = matching(kernels["kind"], lambda kind: kind == "comm")
-        best = np.append(_answering(tree, launching, modelled), NONE)[launcher]
+        best = take_or(_answering(tree, launching, modelled), launcher)
         row = np.where((best != NONE) & ~comm, best, launcher)
-        kind, costs = _served(calls, np.append(calls.kind, NONE)[row], served, iteration, tokens)
+        kind, costs = _served(calls, take_or(calls.kind, row), served, iteration, tokens)
         costed = np.array([isinstance(f, Cost) for f in costs] + [False], bool)
         bears = costed[kind] & (row != NONE) & ~comm
         again = truths(op_passes["recomputed"])
@@ -98,7 +98,7 @@ class OperatorWork:
             pairs = np.column_stack([self.row[activities], self.replay[activities]])
             begun = activities[Groups.by_keys(pairs).first_row]
             return self.row[begun], begun
-        first = np.full(len(self.recompute), NONE, np.int64)
+        first = fill_none(len(self.recompute))
         first[self.row[activities[::-1]]] = activities[::-1]  # the last one written is the first
         rows = np.flatnonzero(first != NONE)
         return rows, first[rows]
@@ -190,7 +190,7 @@ def _with_callers(tree: CallTree, chosen: Mask) -> Ints:
 
 
 def _calls(cpu_ops: pa.Table, rows: Ints, told_by_calls: ToldBy) -> CallSignatures:
-    kind = np.full(cpu_ops.num_rows, NONE, np.int64)
+    kind = fill_none(cpu_ops.num_rows)
     sources = (told_by_calls.first[rows], told_by_calls.second[rows])
     codes = {c: codes_of(cpu_ops[c])[0].astype(np.int64) for c in _DESCRIBED}
     described = [codes["name"][rows], *(codes[c][sources[0]] for c in _DESCRIBED[1:])]
@@ -235,7 +235,7 @@ def _iterations(
     by_name = [tokens_of(str(name)) for name in names.to_pylist()]
     with_tokens = np.array([t is not None for t in by_name] + [False], bool)[codes]
     rows = np.flatnonzero(with_tokens & ~truths(annotations["on_gpu"]))
-    start, end = (numbers(annotations[c])[rows] for c in ("start_ns", "end_ns"))
+    start, end = read_times(annotations, rows)
     rank = numbers(annotations["rank"], NONE)[rows]
     iteration = launched_within(rank, start, end, kernels, kernel_links)
     return [t for k in codes[rows].tolist() if (t := by_name[k])], iteration
@@ -245,7 +245,7 @@ def _served(
     calls: CallSignatures, kind: Ints, served: Mask, iteration: Ints, tokens: list[Tokens]
 ) -> tuple[Ints, list[op_costs.CostOrReason]]:
     """Kinds of calls, a server's attention told apart by iteration."""
-    rows = np.flatnonzero(np.append(served, False)[kind])
+    rows = np.flatnonzero(take_or(served, kind, False))
     if not len(rows):
         return kind, calls.costs
     groups = Groups.by_keys([kind[rows], iteration[rows]])
@@ -276,7 +276,7 @@ def _answering(tree: CallTree, launching: Mask, modelled: Mask) -> Ints:
     """Return the operator that answers for what each operator launches, or NONE."""
     leaves = (launching & modelled).astype(np.int64)
     alone = modelled & (tree.subtree(leaves) - leaves == 0)
-    above = np.full(len(tree.parent), NONE, np.int64)
+    above = fill_none(len(tree.parent))
     for rows in tree.levels[1:]:
         parent = tree.parent[rows]
         above[rows] = np.where(alone[parent], parent, above[parent])

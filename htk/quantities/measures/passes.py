@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, truths, valid
+from htk.base.columns.arrow import codes_of, matching, numbers, read_times, truths, valid
 from htk.base.columns.groups import Groups, hosts
 from htk.base.columns.nesting import Nested
 from htk.base.columns.order import ordered
@@ -65,17 +65,21 @@ def between_operators(cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Tab
         return RangeTimes(none, none, none, none)
     outer = cpu_ops.filter(pa.array(numbers(op_links["depth"]) == 0))
     thread, of_ops = threads_of(ranges, outer)
-    start, end = (numbers(ranges[c]) for c in ("start_ns", "end_ns"))
-    op_start, op_end = (numbers(outer[c]) for c in ("start_ns", "end_ns"))
+    start, end = read_times(ranges)
+    op_start, op_end = read_times(outer)
     edge = np.concatenate([start, end, op_start, op_end])
     whose = np.concatenate([thread, thread, of_ops, of_ops])
     order = ordered(whose, edge)
-    whose, edge = whose[order], edge[order]
+    whose = whose[order]
+    edge = edge[order]
     pieces = np.flatnonzero((whose[1:] == whose[:-1]) & (edge[1:] > edge[:-1]))
-    whose, low, high = whose[pieces], edge[pieces], edge[pieces + 1]
+    whose = whose[pieces]
+    low = edge[pieces]
+    high = edge[pieces + 1]
     row = Nested(thread, start, end).around(whose, low)
     operators = Nested(of_ops, op_start, op_end, np.full(len(of_ops), NONE))
     kept = (row != NONE) & (operators.around(whose, low) == NONE)
     row = row[kept]
-    host, phase = hosts(ranges)[row], phases_of_ranges(ranges)[row]
+    host = hosts(ranges)[row]
+    phase = phases_of_ranges(ranges)[row]
     return RangeTimes(host, low[kept], high[kept], phase)

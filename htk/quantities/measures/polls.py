@@ -4,11 +4,11 @@ Of dumps that end with the same call, as a pickle and JSON of one moment do, the
 """
 
 from collections import Counter, defaultdict
-from typing import Any
 
+from htk.base.mappings import Fields
 from htk.quantities.measures.call_history import RECORDER
 
-Rows = list[dict[str, Any]]
+Rows = list[Fields]
 
 
 def newest_polls(records: Rows, states: Rows) -> tuple[Rows, Rows]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, valid
 from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Ints, Mask
 
@@ -52,7 +53,8 @@ class ProxySteps:
         listed = names.to_pylist()
         state = np.array([_STEPS.get(n or "", ("", "")) != ("", "") for n in listed] + [False])
         timed = valid(proxy_steps["start_ns"]) & valid(proxy_steps["end_ns"])
-        start, end = numbers(proxy_steps["start_ns"], 0), numbers(proxy_steps["end_ns"], 0)
+        start = numbers(proxy_steps["start_ns"], 0)
+        end = numbers(proxy_steps["end_ns"], 0)
         is_state = state[code]
         chosen = np.flatnonzero(is_state & timed & (end >= start))
         direction, part = (
@@ -95,7 +97,8 @@ def _call_of(proxy_steps: pa.Table, records: pa.Table) -> Ints:
     hashed = np.unique(numbers(both["comm_hash"], 0), return_inverse=True)[1].ravel()
     others = [numbers(both[c], NONE).astype(np.int64) for c in ("comm_rank", "event")]
     key = np.column_stack([hashed, *others])
-    first, rest = key[: records.num_rows], key[records.num_rows :]
+    first = key[: records.num_rows]
+    rest = key[records.num_rows :]
     call = row_of(first, rest)
     return np.where((rest[:, 1:] >= 0).all(axis=1), call, NONE)
 
@@ -117,8 +120,9 @@ def proxy_time(steps: ProxySteps, groups: Groups) -> ProxyTime:
     change = np.zeros((2 * opened, len(PARTS)), np.int64)
     change[np.arange(opened), steps.part] = 1
     change[opened + np.arange(opened), steps.part] = -1
-    order = np.lexsort((time, lane))
-    lane, time = lane[order], time[order]
+    order = ordered(lane, time)
+    lane = lane[order]
+    time = time[order]
     running = np.cumsum(change[order], axis=0)  # of a lane that is over nothing is open
     last = np.append(heads(lane)[1:], True) if opened else np.empty(0, bool)
     width = np.where(last, 0, np.append(time[1:], 0) - time)

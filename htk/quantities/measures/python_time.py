@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import numbers, read_times
 from htk.base.columns.groups import Groups
 from htk.base.columns.segments import SegmentTimes
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.quantities.measures.call_tree import CallTree, functions_of
 
 
@@ -47,13 +47,13 @@ def _called(op_links: pa.Table, op_callers: pa.Table) -> tuple[Ints, Mask]:
     """Return the Python call round each operator, and whether no operator lies between them."""
     row = numbers(op_callers["python_row"], NONE)
     parent = numbers(op_links["parent_row"], NONE)
-    return row, (row != NONE) & (np.append(row, NONE)[parent] != row)
+    return row, (row != NONE) & (take_or(row, parent) != row)
 
 
 def _operator_time(tree: CallTree, cpu_ops: pa.Table, row: Ints, outer: Mask) -> Ints:
     """Return the CPU time of each Python call's operators, less Python calls inside them, in ns."""
     total = np.zeros(len(tree.parent), np.int64)
-    start, end = numbers(cpu_ops["start_ns"])[outer], numbers(cpu_ops["end_ns"])[outer]
+    start, end = read_times(cpu_ops, outer)
     caller = row[outer]
     np.add.at(total, caller, end - start)
     inner = np.flatnonzero(tree.parent != NONE)
@@ -69,4 +69,4 @@ def _inside(caller: Ints, start: Ints, end: Ints, of: Ints, time: Ints) -> Mask:
     lasting = end > start  # one that takes no time may begin with the next
     end = end[lasting]
     last = SegmentTimes(caller[lasting], start[lasting]).last(of, time)
-    return np.asarray((last != NONE) & (np.append(end, 0)[last] > time))
+    return np.asarray((last != NONE) & (take_or(end, last, 0) > time))

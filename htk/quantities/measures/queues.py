@@ -29,7 +29,7 @@ class Waiting:
         if not per_stream:
             key[:, 3] = NONE
         linked = np.flatnonzero(launch != NONE)
-        linked = linked[np.argsort(start[linked], kind="stable")]
+        linked = linked[ordered(start[linked])]
         row = linked[Groups.by_keys(np.column_stack([key, launch])[linked]).first_row]
         launched = numbers(kernel_links["launch_start_ns"])[row]
         return cls(key[row], row, launched, np.maximum(start[row], launched))

@@ -13,15 +13,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 from htk.quantities.measures.channel_hops import Hops, hops_between_nodes, paired_communicators
 from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.link_paces import LinkPaces, link_paces
 from htk.quantities.measures.transfer_times import LinkRates
 
-ADAPTER, ADAPTERS = "network adapter", "node's network adapters"
-NETWORK, PAIR = "network between nodes", "link between two nodes"
-GPU, NODE = "GPU's links", "node's GPU links"
+ADAPTER = "network adapter"
+ADAPTERS = "node's network adapters"
+NETWORK = "network between nodes"
+PAIR = "link between two nodes"
+GPU = "GPU's links"
+NODE = "node's GPU links"
 PATH = "path from rank to rank"
 SUSPECTED = 0.3  # probability that something is slow, before anything was seen
 _SHARES = {NETWORK: 0.2, ADAPTERS: 0.25, ADAPTER: 0.25, PAIR: 0.1, GPU: 0.1, NODE: 0.1, PATH: 0.1}
@@ -70,7 +74,8 @@ def logged_paces(calls: CollectiveCalls, rates: LinkRates, records: NcclRecords)
     """Return the pace of each group, with the hops of its rings and trees where they are logged."""
     paces = link_paces(calls, rates)
     paired = paired_communicators(records.collectives, records.facts)
-    members, transports = [tuple(sorted(m)) for m in paces.members], records.transports
+    members = [tuple(sorted(m)) for m in paces.members]
+    transports = records.transports
     hops = hops_between_nodes(calls, members, paired, transports, records.inits)
     return replace(paces, hops=hops)
 
@@ -90,7 +95,7 @@ def suspected(paces: LinkPaces, hosts: dict[int, str]) -> tuple[list[Alike], flo
     nothing = float(np.exp(np.log(1 - SUSPECTED) - peak))
     total = nothing + float(np.exp(score - peak).sum())
     same_users: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for k in np.argsort(-score, kind="stable").tolist():
+    for k in ordered(-score).tolist():
         same_users[tuple(users[keys[k]])].append(k)
     classes = [
         Alike(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.types import NONE, Floats, Ints
+from htk.base.columns.types import Floats, Ints, fill_none
 from htk.physics.latency_bandwidth import Segment, fit, predicted_us
 from htk.quantities.measures.complete_collectives import CompleteCollectives
 from htk.quantities.measures.transfer_times import LinkRates, TransferTimes
@@ -41,7 +41,7 @@ def baseline_of(
 ) -> TransferBaseline:
     """Return what collectives should take by the wanted baselines, the first that there is."""
     expected = np.full(len(collectives), np.nan)
-    basis = np.full(len(collectives), NONE, np.int64)
+    basis = fill_none(len(collectives))
     usual = TransferTimes(collectives, rates)
     makers: dict[int, Callable[[], Floats]] = {
         BENCHMARK: lambda: _by_benchmarks(collectives, bench_points),
@@ -52,8 +52,10 @@ def baseline_of(
     for number in wanted.tolist():
         times = makers[number]()
         new = np.isnan(expected) & ~np.isnan(times)
-        expected[new], basis[new] = times[new], number
-    alone, sigma = 0, np.zeros(len(collectives))
+        expected[new] = times[new]
+        basis[new] = number
+    alone = 0
+    sigma = np.zeros(len(collectives))
     for number, alike in ((LIKE_CALLS, usual.sized), (OTHER_SIZES, usual.kinds)):
         rests_on = basis == number
         of_one_group = (alike.distinct(collectives.group) == 1)[alike.group_ids]

@@ -222,7 +222,8 @@ def _fitted_latency(moved: Floats, time_ns: Floats) -> tuple[float, float]:
     """Return the latency that the largest sizes of like transfers tell, and its standard deviation:
     infinite where one size does not tell it."""
     large = _WINDOW * moved >= moved.max(initial=0)
-    moved, time_ns = moved[large], time_ns[large]
+    moved = moved[large]
+    time_ns = time_ns[large]
     curve = fit(moved, time_ns / 1e3, 1)
     if not curve or not curve[0].tells_latency:
         return 0.0, np.inf

@@ -37,7 +37,8 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
     """Points of nccl-tests and the like."""
     sources, source_names = codes_of(points["source"])
     types, type_names = codes_of(points["type"])
-    ranks, nodes = numbers(points["group_size"], -1), numbers(points["nodes"], -1)
+    ranks = numbers(points["group_size"], -1)
+    nodes = numbers(points["nodes"], -1)
     in_place = np.where(points["in_place"].is_valid(), truths(points["in_place"]), -1)
     groups = Groups.by_keys([sources, types, ranks, nodes, in_place])
     size = numbers(points["size_bytes"], 0).astype(np.float64)

@@ -9,7 +9,9 @@ import json
 from collections import defaultdict
 from typing import Any
 
-Rows = list[dict[str, Any]]
+from htk.base.mappings import Fields
+
+Rows = list[Fields]
 _UNKNOWN_TIME = 1 << 62
 
 
@@ -37,7 +39,7 @@ def name_groups(calls: Rows) -> None:
             call["group_is_guessed"] = True
 
 
-def _named_like(call: dict[str, Any], named: Rows) -> dict[str, Any] | None:
+def _named_like(call: Fields, named: Rows) -> Fields | None:
     """Return a call of equal number whose group this one's must be; None: none, or several."""
     same_number = [other for other in named if other["seq"] == call["seq"]]
     own_groups = {other["group"] for other in same_number if other["rank"] == call["rank"]}
@@ -53,11 +55,11 @@ def _named_like(call: dict[str, Any], named: Rows) -> dict[str, Any] | None:
     return next(iter(groups.values())) if len(groups) == 1 else None
 
 
-def _operation(call: dict[str, Any]) -> tuple[Any, ...]:
+def _operation(call: Fields) -> tuple[Any, ...]:
     return call["type"], call["in_elements"], call["out_elements"], call["in_shapes"]
 
 
-def _can_share_a_group(call: dict[str, Any], other: dict[str, Any]) -> bool:
+def _can_share_a_group(call: Fields, other: Fields) -> bool:
     """Return whether two calls can be of one group: its ranks have a place each.
 
     In a group of all ranks, that place is the rank.

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.base.schema.operation_types import OPERATION_TYPES
 from htk.quantities.straggler.changes import (
@@ -75,7 +76,7 @@ class Causes:
     def slowest(self) -> list[tuple[int, int]]:
         """The slowest workers, 3 of 100 but one at least, as (replica, stage)."""
         count = -(-self.scores.size * _SLOWEST // 100)
-        order = np.lexsort((self.job.rank.ravel(), -self.scores.ravel()))[:count]
+        order = ordered(-self.scores.ravel(), self.job.rank.ravel())[:count]
         return [(int(w) // self.scores.shape[1], int(w) % self.scores.shape[1]) for w in order]
 
     @cached_property
@@ -115,7 +116,8 @@ class Causes:
     @cached_property
     def _shares(self) -> dict[str, float | None]:
         """The share of the slowdown that goes with each change, replayed in one go."""
-        job, usual = self.job, self.job.usual
+        job = self.job
+        usual = self.job.usual
         changes: dict[str, Change] = {
             "worker": Usual(_OfWorkers(tuple(self.slowest)), usual),
             "communication": Usual(_transfers, usual),
@@ -132,5 +134,6 @@ class Causes:
 
     def share(self, steps: Ints) -> float | None:
         """The share of the slowdown that these step times do without; None: nothing is slow."""
-        now, ideal = float(self.job.replayed.mean()), float(self.job.ideal_steps.mean())
+        now = float(self.job.replayed.mean())
+        ideal = float(self.job.ideal_steps.mean())
         return (now - float(steps.mean())) / (now - ideal) if now > ideal else None

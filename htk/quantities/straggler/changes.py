@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 from htk.base.schema.operation_types import LABELS
 from htk.quantities.straggler.job import (
@@ -111,7 +112,8 @@ class AtMedian:
     medians: dict[int, int]  # of peers, in ns
 
     def __call__(self, block: Block) -> Ints:
-        own, program = block.own.copy(), block.program
+        own = block.own.copy()
+        program = block.program
         for code in np.unique(program.peers[labels_of(program) == self.label]).tolist():
             own[program.peers == code] = self.medians[code]
         return own
@@ -138,17 +140,21 @@ class _Together:
 
 
 def _together(block: Block) -> _Together:
-    forward, backward, mean = [np.empty(0)], [np.empty(0)], []
+    forward = [np.empty(0)]
+    backward = [np.empty(0)]
+    mean = []
     chunks = _chunks(block, FORWARD), _chunks(block, BACKWARD)
     alike = len(chunks[0]) == len(chunks[1])  # else pieces of passes, cut from profiles
     for ahead, back in zip(*chunks, strict=True) if alike else ():
         if len(ahead) != len(back) or len(ahead) < 2:
             continue
-        first, second = block.own[ahead], block.own[back]
+        first = block.own[ahead]
+        second = block.own[back]
         forward.append((first - first.mean(axis=0)).ravel())
         backward.append((second - second.mean(axis=0)).ravel())
         mean.append(float(first.mean()))
-    x, y = np.concatenate(forward), np.concatenate(backward)
+    x = np.concatenate(forward)
+    y = np.concatenate(backward)
     return _Together(
         float(x @ y), float(x @ x), float(y @ y), float(x.sum()), len(x), sum(mean), len(mean)
     )
@@ -161,7 +167,8 @@ def length_correlation(job: Job) -> tuple[float | None, float | None]:
     step, so that slow workers, stages and steps do not count. None: one micro-batch a step.
     """
     parts = job.of_blocks(_together)
-    count, chunks = sum(p.count for p in parts), sum(p.chunks for p in parts)
+    count = sum(p.count for p in parts)
+    chunks = sum(p.chunks for p in parts)
     if not count:
         return None, None
     products, ahead, back, total, means = (
@@ -186,7 +193,7 @@ def _chunks(block: Block, code: int) -> list[Ints]:
             rows = np.flatnonzero(chosen & (program.stage == stage) & (program.chunk == chunk))
             batch = program.micro_batch[rows]
             numbered = len(np.unique(batch)) == len(rows)
-            rows_by_chunk.append(rows[np.argsort(batch, kind="stable")] if numbered else rows)
+            rows_by_chunk.append(rows[ordered(batch)] if numbered else rows)
     return rows_by_chunk
 
 

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
+from htk.base.mappings import Fields
 from htk.base.schema.operation_types import LABELS, OPERATION_TYPES
 from htk.quantities.straggler.lanes import LaneReplay
 from htk.quantities.straggler.order_statistics import Counted, counted_bins, medians
@@ -46,7 +48,7 @@ class Block:
         duration = self.end - self.start
         meeting = self.program.meeting
         met = np.flatnonzero(meeting >= 0)
-        order = met[np.argsort(meeting[met], kind="stable")]
+        order = met[ordered(meeting[met])]
         first = np.flatnonzero(np.diff(meeting[order], prepend=-1))
         last = np.maximum.reduceat(self.start[order], first) if len(order) else self.start[:0]
         over = self.program.over_replicas
@@ -80,7 +82,8 @@ class Block:
     @property
     def overview(self) -> "Overview":
         """The figures that every question needs of a block."""
-        few, delay = slice(0, _STEPS), self.delay
+        few = slice(0, _STEPS)
+        delay = self.delay
         ends = self.replay.ends(self.own[:, few], delay[:, few])
         off = np.abs(ends - self.end[:, few]) / np.maximum(self.recorded[few, None], 1)
         peers = self.program.peers
@@ -124,7 +127,7 @@ class JobBlocks(Protocol):
     """The blocks of a job, in memory or made when they are asked for."""
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Fields:
         """The facts on what was left out; complete once all blocks were made."""
         ...
 
@@ -145,7 +148,7 @@ class Job:
     blocks: JobBlocks
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Fields:
         """The facts on what was left out."""
         return self.blocks.facts
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.quantities.graph.replay import longest
 from htk.quantities.straggler.program import Program
@@ -83,7 +84,8 @@ class LaneReplay:
 
     def _tiled(self, groups: int, lanes: int) -> LaneGraph:
         """The program's edges for each lane; a meeting over replicas is one node of a group."""
-        edges, width = self._edges, groups * lanes
+        edges = self._edges
+        width = groups * lanes
         lane = np.arange(width, dtype=np.int64)
         leader = lane - lane % lanes
 
@@ -127,7 +129,8 @@ class _Edges:
 
 def _edges(program: Program) -> _Edges:
     """Return the nodes: the end of each operation, each meeting, and the step's start."""
-    count, meetings = program.operations, len(program.over_replicas)
+    count = program.operations
+    meetings = len(program.over_replicas)
     origin = count + meetings
     entry = np.where(program.meeting >= 0, count + program.meeting, np.arange(count))
     free = np.setdiff1d(np.arange(count), program.head)
@@ -140,7 +143,7 @@ def _edges(program: Program) -> _Edges:
     scale = np.concatenate([1 - program.part, np.zeros(len(free) + len(meets))])
     rank = np.empty(origin + 1, np.int64)
     rank[program.order] = np.arange(origin)
-    order = np.argsort(rank[dst], kind="stable")
+    order = ordered(rank[dst])
     shared = np.zeros(origin + 1, bool)
     shared[count:origin] = program.over_replicas
     local = ~arrives & (program.meeting[head] < 0)

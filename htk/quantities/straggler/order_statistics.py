@@ -133,7 +133,8 @@ def _interpolated(
 ) -> list[float]:
     position = _positions(bins[1], places)
     before = np.cumsum(bins[1])[position] - bins[1][position]  # times of earlier bins
-    bin_of_time, upto = bins_of(times[0]), np.cumsum(times[1])
+    bin_of_time = bins_of(times[0])
+    upto = np.cumsum(times[1])
     first = np.searchsorted(bin_of_time, bins[0][position])
     earlier = upto[first] - times[1][first]  # of chosen bins before this one
     values = times[0][np.searchsorted(upto, places - before + earlier, side="right")]

@@ -22,11 +22,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Floats, Ints, Mask, fill_none
 from htk.base.errors import AnalysisError
 from htk.base.schema.operation_types import CODES
 
-FORWARD, BACKWARD = CODES["forward_compute"], CODES["backward_compute"]
+FORWARD = CODES["forward_compute"]
+BACKWARD = CODES["backward_compute"]
 PIPELINE = tuple(
     CODES[f"{way}_{side}"] for way in ("forward", "backward") for side in ("send", "recv")
 )
@@ -34,7 +36,8 @@ _CHAIN = (FORWARD, BACKWARD, CODES["data_loading"])  # run one after another on 
 _GATHER = CODES["params_all_gather"]
 _REDUCE = (CODES["grads_reduce_scatter"], CODES["grads_all_reduce"])
 _SEPARATE = CODES["separate_grads_all_reduce"]
-_EMBEDDING, _CLIP = CODES["embedding_grads_all_reduce"], CODES["clip_grads"]
+_EMBEDDING = CODES["embedding_grads_all_reduce"]
+_CLIP = CODES["clip_grads"]
 _LAST = (
     CODES["garbage_collection"],
     CODES["layernorm_grads_all_reduce"],
@@ -156,7 +159,7 @@ class _Builder:
                 "damaged, or steps not told apart?"
             )
         self.links: list[tuple[int, int, float]] = []
-        self.meeting = np.full(len(type_), -1, np.int64)
+        self.meeting = fill_none(len(type_))
         self.over_replicas: list[bool] = []
         self.by_unit = False
         # Sends and receives that carry data, in order, for each stage and type.
@@ -173,7 +176,7 @@ class _Builder:
     def _rows(self, stage: int, types: Iterable[int]) -> list[int]:
         """Return the operations of these types on a stage, by start."""
         rows = np.flatnonzero((self.stage == stage) & np.isin(self.type, list(types)))
-        return [int(r) for r in rows[np.lexsort((self.type[rows], rows, self.start[rows]))]]
+        return [int(r) for r in rows[ordered(self.start[rows], rows, self.type[rows])]]
 
     def _chain(self, rows: list[int]) -> None:
         for before, after in pairwise(rows):

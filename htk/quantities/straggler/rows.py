@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers, text, with_column
+from htk.base.columns.arrow import codes_of, numbers, read_times, text, with_column
 from htk.base.columns.groups import numbered
 from htk.base.columns.segments import repeated
 from htk.base.columns.types import Ints, Mask
 from htk.base.errors import AnalysisError, MissingTable
+from htk.base.mappings import Fields
 from htk.base.schema.operation_types import CALLS, CODES, OPERATION_TYPES, operation_type
 from htk.quantities.straggler.job import Block
 from htk.quantities.straggler.program import FORWARD, Program, program_of
@@ -40,11 +41,11 @@ class OperationRows:
     replicas: Ints
     stages: Ints
     ranks: Ints
-    facts: dict[str, Any]
+    facts: Fields
 
     @classmethod
     def of(cls, table: pa.Table) -> "OperationRows":
-        facts: dict[str, Any] = {"operations": table.num_rows}
+        facts: Fields = {"operations": table.num_rows}
         table, call = _one_row_a_message(table)
         type_, chosen = _types(table, facts)
         columns = {
@@ -76,8 +77,7 @@ class OperationRows:
             call,
             columns["chunk"],
             columns["micro_batch"],
-            numbers(table["start_ns"]),
-            numbers(table["end_ns"]),
+            *read_times(table),
             replicas,
             stages,
             ranks,
@@ -104,7 +104,9 @@ class OperationRows:
         if len(self.order):
             self.replica = np.searchsorted(replicas, self.replicas)[self.replica]
             self.stage = np.searchsorted(stages, self.stages)[self.stage]
-        self.replicas, self.stages, self.ranks = replicas, stages, ranks
+        self.replicas = replicas
+        self.stages = stages
+        self.ranks = ranks
 
 
 def _one_row_a_message(table: pa.Table) -> tuple[pa.Table, Ints]:
@@ -153,7 +155,7 @@ def _narrow(values: Ints) -> NDArray[Any]:
     return (values - low).astype(np.uint16) if values.max(initial=0) - low < 1 << 16 else values
 
 
-def _types(table: pa.Table, facts: dict[str, Any]) -> tuple[NDArray[Any], Mask]:
+def _types(table: pa.Table, facts: Fields) -> tuple[NDArray[Any], Mask]:
     codes, dictionary = codes_of(table["type"])
     names = [operation_type(name) for name in dictionary.to_pylist()]
     code_of = np.array([*(CODES.get(name, -1) for name in names), -1], np.int8)
@@ -164,12 +166,13 @@ def _types(table: pa.Table, facts: dict[str, Any]) -> tuple[NDArray[Any], Mask]:
     return type_, type_ >= 0
 
 
-def _one_rank_a_worker(columns: dict[str, Ints], facts: dict[str, Any]) -> Mask:
+def _one_rank_a_worker(columns: dict[str, Ints], facts: Fields) -> Mask:
     """Ranks that share each layer run in step: of those of a worker the lowest speaks for all."""
     if columns["rank"].min(initial=0) < 0:  # not recorded
         return np.ones(len(columns["rank"]), bool)
     ranks, inverse = numbered(columns["rank"])
-    replica, stage = np.empty(len(ranks), np.int64), np.empty(len(ranks), np.int64)
+    replica = np.empty(len(ranks), np.int64)
+    stage = np.empty(len(ranks), np.int64)
     replica[inverse], stage[inverse] = columns["dp_rank"], columns["stage"]
     order = np.lexsort((ranks, stage, replica))
     again = (np.diff(replica[order]) == 0) & (np.diff(stage[order]) == 0)
@@ -222,8 +225,11 @@ def _refuse_rows_read_twice(rows: OperationRows, step: Ints) -> None:
 
 def _arranged(rows: OperationRows, chosen: Ints) -> tuple[Ints | None, bytes]:
     """A step's rows by replica, stage, type and start; None unless all replicas have the same."""
-    replicas, stages = len(rows.replicas), len(rows.stages)
-    replica, stage, type_ = rows.replica[chosen], rows.stage[chosen], rows.type[chosen]
+    replicas = len(rows.replicas)
+    stages = len(rows.stages)
+    replica = rows.replica[chosen]
+    stage = rows.stage[chosen]
+    type_ = rows.type[chosen]
     count = np.zeros((replicas, stages, len(OPERATION_TYPES)), np.int64)
     np.add.at(count, (replica, stage, type_), 1)
     if not len(chosen) or (count != count[:1]).any() or not count[0, :, :2].all():
@@ -235,7 +241,8 @@ def _arranged(rows: OperationRows, chosen: Ints) -> tuple[Ints | None, bytes]:
 def _block(rows: OperationRows, members: list[Ints]) -> Block:
     shape = (len(members), len(rows.replicas), -1)
     order = np.concatenate(members).reshape(shape).transpose(2, 0, 1)
-    start, end = rows.start[order], rows.end[order]
+    start = rows.start[order]
+    end = rows.end[order]
     began = start.min(axis=(0, 2))
     start -= began[:, None]
     end -= began[:, None]

@@ -18,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import numbers
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.errors import MissingTable
+from htk.base.mappings import Fields
 from htk.base.spread.mapper import every_result
 from htk.base.spread.workplace import Errand, current_errand
 from htk.quantities.straggler.job import Block, Job, Value
@@ -72,7 +74,7 @@ class HeldBlocks:
     """Blocks in memory."""
 
     blocks: list[Block]
-    facts: dict[str, Any]
+    facts: Fields
 
     def __iter__(self) -> Iterator[Block]:
         return iter(self.blocks)
@@ -113,7 +115,9 @@ class _Runs:
 
 def _rows_by_step(*columns: Ints) -> _Runs:
     """Return the runs of rows of equal step, of columns one after the other."""
-    steps, starts, rows = [], [], 0
+    steps = []
+    starts = []
+    rows = 0
     for step in columns:
         for low in range(0, len(step), _WINDOW):
             change = np.flatnonzero(np.diff(step[low : low + _WINDOW + 1])) + 1
@@ -129,7 +133,7 @@ def _rows_by_step(*columns: Ints) -> _Runs:
 
 def _positions_of_each(codes: Ints) -> Iterator[Ints]:
     """Yield where each code stands, from the least on."""
-    order = np.argsort(codes, kind="stable")
+    order = ordered(codes)
     yield from np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
 
 
@@ -161,9 +165,11 @@ class _Batches:
         last = first + length
         k = int(np.searchsorted(self.offsets, first, side="right")) - 1
         while first < last:
-            start, end = int(self.offsets[k]), int(self.offsets[k + 1])
+            start = int(self.offsets[k])
+            end = int(self.offsets[k + 1])
             yield self.batches[k].slice(first - start, min(last, end) - first)
-            first, k = min(last, end), k + 1
+            first = min(last, end)
+            k = k + 1
 
 
 @dataclass(frozen=True)
@@ -225,7 +231,7 @@ class _OfBlocks:
     workers: _Workers
     function: Callable[[Block], Any]
 
-    def __call__(self, rows: OperationRows) -> tuple[list[Any], dict[str, Any]]:
+    def __call__(self, rows: OperationRows) -> tuple[list[Any], Fields]:
         rows.number_as(self.workers.replicas, self.workers.stages, self.workers.rank)
         return [self.function(block) for block in blocks_of(rows)], rows.facts
 
@@ -236,7 +242,7 @@ class StreamedBlocks:
 
     tables: StepTables
     workers: _Workers
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Fields = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Block]:
         return self.map(_itself)

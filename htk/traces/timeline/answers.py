@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, truths, valid
+from htk.base.columns.arrow import codes_of, numbers, read_times, truths, valid
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, fill_none, take_or
 from htk.base.core.humanize import parse_int_ranges, shorten
 from htk.base.errors import HtkError, UsageError
+from htk.base.mappings import Fields
 from htk.quantities.derived.unrecorded import unrecorded_ranks
 from htk.traces.timeline.counters import counters_of, described, with_counters
 from htk.traces.timeline.cuts import TimeCuts, recordings
@@ -37,20 +38,22 @@ class TraceTimeline:
     """The lanes of a trace with everything that can be asked of them."""
 
     def __init__(self, trace: Trace, *, aligned: bool = True, rows: pa.Table | None = None) -> None:
-        self.trace, self.aligned = trace, aligned
+        self.trace = trace
+        self.aligned = aligned
         spans = None if rows is None else _within(trace, row_spans(rows, "query", "query"))
         self._files = self._times_of_files()
         self.recordings = recordings(self._files[:, 1:].tolist())
         self.cuts = TimeCuts.between(self.recordings)
         lanes = lanes_of(trace, aligned=aligned, rows=spans)
-        start, end = self.cuts.position_of(lanes.start), self.cuts.position_of(lanes.end)
+        start = self.cuts.position_of(lanes.start)
+        end = self.cuts.position_of(lanes.end)
         counters = counters_of(trace, aligned, self.cuts)
         moved = replace(lanes, start=start, end=end)
         self.lanes, self.counters = with_counters(moved, counters)
         self.detail = Detail(self.lanes)
         self.facts = Facts(trace, self.lanes, rows)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Fields:
         """Return what the trace holds: lanes, names, kinds, steps, ranks."""
         lanes = self.lanes
         return {
@@ -109,18 +112,19 @@ class TraceTimeline:
             self._lit_of[text, path] = lit
         return lit
 
-    def event(self, *, id: int = -1, ref: str = "") -> dict[str, Any]:
+    def event(self, *, id: int = -1, ref: str = "") -> Fields:
         """Return everything known of one span, by its id or by its event's name."""
         span = self.facts.find(ref) if ref else id
         if not 0 <= span < len(self.lanes.start):
             raise UsageError("there is no such event")
         return self.facts.of(span)
 
-    def search(self, text: str) -> dict[str, Any]:
+    def search(self, text: str) -> Fields:
         """Return the names that hold a text, those that take longest first."""
         codes = self._named(text)
         spans = np.flatnonzero(self._code_is(codes))
-        name, length = self.lanes.name[spans], self._length[spans]
+        name = self.lanes.name[spans]
+        length = self._length[spans]
         total = np.bincount(name, length, minlength=len(self.lanes.names))
         count = np.bincount(name, minlength=len(self.lanes.names))
         order = codes[np.argsort(-total[codes])][:MOST_FOUND]
@@ -130,7 +134,7 @@ class TraceTimeline:
             "found": [[int(c), int(count[c]), int(total[c])] for c in order.tolist() if count[c]],
         }
 
-    def jump(self, how: str, *, id: int = -1, text: str = "") -> dict[str, Any]:
+    def jump(self, how: str, *, id: int = -1, text: str = "") -> Fields:
         """Return the next, previous or longest span of the same name (or found by a text)."""
         lanes = self.lanes
         codes = self._named(text) if text else lanes.name[id : id + 1] if id >= 0 else None
@@ -154,7 +158,7 @@ class TraceTimeline:
             target -= 0 if how == "next" else 1
         return self.facts.of(int(order[target % len(order)]))
 
-    def stats(self, start: float, end: float, lanes: str = "") -> dict[str, Any]:
+    def stats(self, start: float, end: float, lanes: str = "") -> Fields:
         """Return the time by kind, name and lane that some lanes are busy in a window, in ns."""
         low, high = int(start), int(end)
         chosen = (
@@ -189,27 +193,27 @@ class TraceTimeline:
             ],
         }
 
-    def path(self, step: int | None = None) -> dict[str, Any]:
+    def path(self, step: int | None = None) -> Fields:
         """Return the critical path of a step, piece by piece."""
         if step not in self._path_of:
             self._path_of[step] = self._path(step)
         return self._path_of[step]
 
-    def _path(self, step: int | None) -> dict[str, Any]:
+    def _path(self, step: int | None) -> Fields:
         from htk.quantities.graph.critical_path import path_events
 
         selection = self.trace.sel()
         pieces = path_events(selection.tables, step)
         rank = numbers(pieces["rank"], -1).astype(np.int64)
         clock = DisplayClock(self.trace, self.aligned)
-        start, end = clock.span(rank, numbers(pieces["start_ns"]), numbers(pieces["end_ns"]))
-        spans = np.full(len(start), -1, np.int64)
+        start, end = clock.span(rank, *read_times(pieces))
+        spans = fill_none(len(start))
         codes, tables = codes_of(pieces["table"])
         rows = numbers(pieces["row"], -1)
         for code, table in enumerate(tables.to_pylist()):
             in_table = codes == code
             spans[in_table] = self.lanes.spans_of(table, rows[in_table])
-        lane = np.where(spans >= 0, np.append(self.lanes.lane, -1)[spans], -1)
+        lane = np.where(spans >= 0, take_or(self.lanes.lane, spans), -1)
         kinds, words = codes_of(pieces["kind"])
         origin = self.trace.origin_ns
         return {
@@ -268,7 +272,7 @@ class TraceTimeline:
         return {}
 
     @cached_property
-    def _path_of(self) -> dict[int | None, dict[str, Any]]:
+    def _path_of(self) -> dict[int | None, Fields]:
         return {}
 
     @cached_property
@@ -309,7 +313,8 @@ class TraceTimeline:
 
     def _steps(self) -> list[list[int]]:
         """Return the steps of each rank: of its GPUs where they are known, else of its host."""
-        table, clock = self.trace.tables["step_windows"], DisplayClock(self.trace, self.aligned)
+        table = self.trace.tables["step_windows"]
+        clock = DisplayClock(self.trace, self.aligned)
         gpu_bands = self._bands(table, np.arange(table.num_rows), clock, 1)
         ranges = self.trace.tables["annotations"]
         rows = np.flatnonzero(valid(ranges["step"]) & ~truths(ranges["on_gpu"]))
@@ -317,18 +322,20 @@ class TraceTimeline:
 
     def _bands(self, table: Any, rows: Ints, clock: DisplayClock, gpu: int) -> list[list[int]]:
         rank = numbers(table["rank"], -1)[rows].astype(np.int64)
-        start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
+        start, end = read_times(table, rows)
         start, end = clock.span(rank, start, end)
-        step, origin = numbers(table["step"], -1)[rows], self.trace.origin_ns
+        step = numbers(table["step"], -1)[rows]
+        origin = self.trace.origin_ns
         columns = [np.full(len(rows), gpu), rank, step, start - origin, end - origin]
         return self._on_axis(np.unique(np.stack(columns, 1).astype(np.int64), axis=0))
 
     def _times_of_files(self) -> Ints:
         """Return rank, start and end of each file: what lies outside was not recorded."""
-        table, clock = self.trace.tables["ranks"], DisplayClock(self.trace, self.aligned)
+        table = self.trace.tables["ranks"]
+        clock = DisplayClock(self.trace, self.aligned)
         rows = np.flatnonzero(valid(table["start_ns"]) & valid(table["end_ns"]))
         rank = numbers(table["rank"], -1)[rows].astype(np.int64)
-        start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
+        start, end = read_times(table, rows)
         start, end = clock.span(rank, start, end)
         return np.stack([rank, start - self.trace.origin_ns, end - self.trace.origin_ns], 1)
 

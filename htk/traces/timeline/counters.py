@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
+from htk.base.mappings import Fields
 from htk.quantities.measures.counter_series import CounterSeries, counter_series, recorded_series
 from htk.traces.timeline.cuts import TimeCuts
 from htk.traces.timeline.lanes import Lane, Lanes
@@ -34,7 +35,8 @@ class Counter:
     def bounds(self, edges: Ints) -> tuple[Floats, Floats]:
         """Return the lowest and highest value between neighbouring edges; NaN: none there."""
         upto = np.searchsorted(self.time, edges, side="right")
-        first, last = np.maximum(upto[:-1] - 1, 0), upto[1:]
+        first = np.maximum(upto[:-1] - 1, 0)
+        last = upto[1:]
         between = np.column_stack([first, np.maximum(last, first + 1)]).ravel()
         values = np.append(self.value, np.nan)
         low = np.fmin.reduceat(values, between)[::2]
@@ -50,8 +52,8 @@ class Counter:
         cell = np.searchsorted(cells, np.arange(len(self.time)), side="right") - 1
         last = np.append(cells[1:], len(self.time)) - 1
         unknown = np.isnan(self.value)
-        lowest = np.lexsort((np.where(unknown, np.inf, self.value), cell))[cells]
-        highest = np.lexsort((np.where(unknown, -np.inf, self.value), cell))[last]
+        lowest = ordered(cell, np.where(unknown, np.inf, self.value))[cells]
+        highest = ordered(cell, np.where(unknown, -np.inf, self.value))[last]
         kept = np.unique(np.concatenate([lowest, highest, last, np.flatnonzero(unknown)]))
         return replace(self, time=self.time[kept], value=self.value[kept])
 
@@ -62,10 +64,12 @@ def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
     ends = _ends(trace)
     series: dict[tuple[int, str, str, str], list[tuple[Ints, Floats]]] = {}
     for rank, cycle, counted in _by_recording(trace):
-        time, value = counted.time, counted.value.astype(np.float64)
+        time = counted.time
+        value = counted.value.astype(np.float64)
         end = ends.get((rank, cycle))
         if end is not None and len(time) and end >= time[-1]:
-            time, value = np.append(time, end), np.append(value, np.nan)
+            time = np.append(time, end)
+            value = np.append(value, np.nan)
         moved = clock(np.full(len(time), rank, np.int64), time) - trace.origin_ns
         series.setdefault((rank, counted.family, counted.name, counted.unit), []).append(
             (moved, value)
@@ -73,7 +77,7 @@ def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
     counters = []
     for (rank, family, name, unit), parts in series.items():
         time = np.concatenate([time for time, _ in parts])
-        order = np.argsort(time, kind="stable")
+        order = ordered(time)
         value = np.concatenate([value for _, value in parts])[order]
         counters.append(Counter(rank, family, name, unit, cuts.position_of(time[order]), value))
     return counters
@@ -98,7 +102,7 @@ def with_counters(lanes: Lanes, counters: Sequence[Counter]) -> tuple[Lanes, dic
     return moved, dict(zip(of_lane, counters, strict=True))
 
 
-def described(counters: Mapping[int, Counter]) -> list[dict[str, Any]]:
+def described(counters: Mapping[int, Counter]) -> list[Fields]:
     """Return what the picture needs of each counter: its lane, name, unit and scale, the same scale
     for the same counter of all ranks."""
     tops: dict[str, tuple[float, float]] = {}
@@ -149,7 +153,8 @@ def _ends(trace: Trace) -> dict[tuple[int, int], int]:
     """Return when each recording ends: what counters are afterwards is not known."""
     table = trace.tables["ranks"]
     rows = np.flatnonzero(valid(table["end_ns"]))
-    keys, end = _recording(table)[rows].tolist(), numbers(table["end_ns"])[rows].tolist()
+    keys = _recording(table)[rows].tolist()
+    end = numbers(table["end_ns"])[rows].tolist()
     ends: dict[tuple[int, int], int] = {}
     for (rank, cycle), time in zip(keys, end, strict=True):  # a file each
         ends[rank, cycle] = max(ends.get((rank, cycle), time), time)

@@ -9,15 +9,16 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.segments import SegmentTimes
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, fill_none
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.traces.timeline.lanes import Lanes
 from htk.traces.timeline.sources import KINDS
 
@@ -82,7 +83,8 @@ class Detail:
 
     def positions(self, parts: Ints, edges: Ints) -> Ints:
         """Return how many spans begin up to each edge, for each of some parts."""
-        part, edge = np.repeat(parts, len(edges)), np.tile(edges, len(parts))
+        part = np.repeat(parts, len(edges))
+        edge = np.tile(edges, len(parts))
         return self._starts.count_until(part, edge)[1].reshape(len(parts), len(edges))
 
     def busy(self, edges: Ints, parts: Ints) -> NDArray[np.float64]:
@@ -114,7 +116,7 @@ class Detail:
             raise UsageError("a view begins and ends at some time")
         span = max(1.0, end - start)
         low, high = int(np.floor(start)), int(np.ceil(start + span))
-        line = np.full(every + 1, -1, np.int64)
+        line = fill_none(every + 1)
         line[chosen] = np.arange(len(chosen))
         parts = np.flatnonzero(line[self.part_lane] >= 0)
         rows, is_drawn = self._spans(parts, low, high, span / width * MIN_PIXELS, width)
@@ -128,7 +130,7 @@ class Detail:
             wanted |= lit._summary[lit.part_lane] & (line[lit.part_lane] >= 0)
             drawn += lit._drawn("lit_", edges, np.flatnonzero(wanted), line, marks)
         ids = self.order[rows]
-        head: dict[str, Any] = {"cells": cells, "lanes": len(chosen), "count": len(rows)}
+        head: Fields = {"cells": cells, "lanes": len(chosen), "count": len(rows)}
         head["merged"] = bool(len(rows) >= MOST_SPANS)
         if lit is not None:
             head["hits"] = lit.hits(marks)
@@ -191,7 +193,8 @@ class Detail:
         is_drawn = (last - first <= width // 4) & ~summary
         chosen = [np.empty(0, np.int64)]
         for k in np.flatnonzero(~summary).tolist():  # a few parts
-            a, b = int(first[k]), int(last[k])
+            a = int(first[k])
+            b = int(last[k])
             if is_drawn[k]:
                 rows = np.arange(a, b)
             else:
@@ -211,7 +214,9 @@ class Detail:
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """Return how busy each cell of a lane is over all its parts, and with which kind most."""
         shape = (lanes, share.shape[1])
-        density, dominant, best = np.zeros(shape), np.zeros(shape, np.uint8), np.zeros(shape)
+        density = np.zeros(shape)
+        dominant = np.zeros(shape, np.uint8)
+        best = np.zeros(shape)
         for k, (lane, kind) in enumerate(self._parts.keys[parts].tolist()):  # a few parts
             position = int(line[lane])
             density[position] += share[k]
@@ -223,7 +228,9 @@ class Detail:
 
 def packed(head: dict[str, object], arrays: Sequence[tuple[str, NDArray[np.generic]]]) -> bytes:
     """Return a JSON head with the place of each array, then the arrays, each at a multiple of 8."""
-    body, places, offset = [], [], 0
+    body = []
+    places = []
+    offset = 0
     for name, array in arrays:
         data = np.ascontiguousarray(array).tobytes()
         places.append([name, offset, len(data)])

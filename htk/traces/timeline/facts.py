@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import numbers
-from htk.base.columns.types import Ints
+from htk.base.columns.arrow import numbers, read_times
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, fill_none
 from htk.base.core.humanize import format_duration, format_value
+from htk.base.mappings import Fields
 from htk.base.schema import INT32, INT64, unit_of
 from htk.traces.timeline.lanes import Lanes
 from htk.traces.timeline.sources import KINDS, TABLES
@@ -20,7 +21,7 @@ MOST_ARROWS = 64
 _HIDDEN = ("rank", "name", "start_ns", "end_ns", "event", "cycle", "op_event", "source")
 _LONG = 2000
 
-Arrow = dict[str, Any]
+Arrow = Fields
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Facts:
     lanes: Lanes
     rows: pa.Table | None = None  # of the spans that are an answer's
 
-    def of(self, span: int) -> dict[str, Any]:
+    def of(self, span: int) -> Fields:
         """Return one span: what it is, the columns of its row, what it belongs to, its arrows."""
         brief = self.brief(span)
         table, row = self.where(span)
@@ -59,10 +60,11 @@ class Facts:
         values = {field.name: self.rows[field.name][row].as_py() for field in self.rows.schema}
         return [[name, format_value(value, unit_of(name))] for name, value in values.items()]
 
-    def brief(self, span: int) -> dict[str, Any]:
+    def brief(self, span: int) -> Fields:
         """Return what the picture itself needs to show a span."""
         lanes = self.lanes
-        start, end = int(lanes.start[span]), int(lanes.end[span])
+        start = int(lanes.start[span])
+        end = int(lanes.end[span])
         lane = lanes.lanes[int(lanes.lane[span])]
         return {
             "id": span,
@@ -103,13 +105,13 @@ class Facts:
     def _rows_of_events(self, table: str, rank: int, events: Ints) -> Ints:
         events_table = self.trace.tables[table]
         if "event" not in events_table.column_names:
-            return np.full(len(events), -1, np.int64)
+            return fill_none(len(events))
         own = np.flatnonzero(numbers(events_table["rank"], -1) == rank)
         own_events = numbers(events_table["event"], -1)[own]
-        order = np.argsort(own_events, kind="stable")
+        order = ordered(own_events)
         position = np.minimum(np.searchsorted(own_events[order], events), max(len(order) - 1, 0))
         if not len(order):
-            return np.full(len(events), -1, np.int64)
+            return fill_none(len(events))
         rows = own[order[position]]
         return np.where(own_events[order[position]] == events, rows, -1)
 
@@ -149,9 +151,11 @@ class Facts:
         return []
 
     def _of_kernel(self, row: int) -> list[list[str]]:
-        links, kernels = self.trace.tables["kernel_links"], self.trace.tables["kernels"]
+        links = self.trace.tables["kernel_links"]
+        kernels = self.trace.tables["kernels"]
         facts = self._op_line("operator", links["op_row"][row].as_py())
-        step, began = links["step"][row].as_py(), links["launch_start_ns"][row].as_py()
+        step = links["step"][row].as_py()
+        began = links["launch_start_ns"][row].as_py()
         if step is not None:
             facts.append(["step", str(step)])
         if began is not None:
@@ -165,7 +169,8 @@ class Facts:
     def _op_line(self, label: str, op: int | None) -> list[list[str]]:
         if op is None:
             return []
-        ops, callers = self.trace.tables["cpu_ops"], self.trace.tables["op_callers"]
+        ops = self.trace.tables["cpu_ops"]
+        callers = self.trace.tables["op_callers"]
         module = callers["module"][op].as_py()
         lines = [[label, str(ops["name"][op].as_py())]]
         dims = ops["input_dims"][op].as_py()
@@ -176,9 +181,11 @@ class Facts:
         )
 
     def _of_op(self, row: int) -> list[list[str]]:
-        links, ops = self.trace.tables["op_links"], self.trace.tables["cpu_ops"]
+        links = self.trace.tables["op_links"]
+        ops = self.trace.tables["cpu_ops"]
         module = self.trace.tables["op_callers"]["module"][row].as_py()
-        parent, step = links["parent_row"][row].as_py(), links["step"][row].as_py()
+        parent = links["parent_row"][row].as_py()
+        step = links["step"][row].as_py()
         facts = [["module", module]] if module else []
         if parent is not None:
             facts.append(["called by", str(ops["name"][parent].as_py())])
@@ -217,8 +224,9 @@ class Facts:
 
     def _launched_by(self, op: int) -> Ints:
         """GPU activities that an operator, or any that it calls, launched."""
-        ops, links = self.trace.tables["cpu_ops"], self.trace.tables["op_links"]
-        start, end = (numbers(ops[c]) for c in ("start_ns", "end_ns"))
+        ops = self.trace.tables["cpu_ops"]
+        links = self.trace.tables["op_links"]
+        start, end = read_times(ops)
         inside = (start >= start[op]) & (end <= end[op])
         for own in (ops["rank"], ops["cycle"], links["thread_index"]):
             values = numbers(own, -1)
@@ -245,8 +253,9 @@ class Facts:
     def kernel_of_collective(self) -> Ints:
         """Row of `kernels` that each collective ran as; -1: none."""
         table = self.trace.tables["collectives"]
-        rank, event = numbers(table["rank"], -1), numbers(table["event"], -1)
-        rows = np.full(len(rank), -1, np.int64)
+        rank = numbers(table["rank"], -1)
+        event = numbers(table["event"], -1)
+        rows = fill_none(len(rank))
         for number in np.unique(rank).tolist():  # a rank each
             of_rank = rank == number
             rows[of_rank] = self._rows_of_events("kernels", number, event[of_rank])
@@ -312,7 +321,7 @@ class Facts:
             "to": [int(lanes.lane[to]), int(lanes.start[to]), to],
         }
 
-    def _pages(self, table: str, brief: dict[str, Any]) -> list[list[str]]:
+    def _pages(self, table: str, brief: Fields) -> list[list[str]]:
         """Return where else it is told of: a text, a page, a part of a name."""
         if table == "kernels" and brief["kind"] == "comm":
             return [
@@ -329,8 +338,8 @@ class Facts:
 def known_links(facts: Facts) -> tuple[Ints, NDArray[np.int64]]:
     """For every span the one that caused it (-1: none), and the collective it is part of."""
     lanes = facts.lanes
-    cause = np.full(len(lanes.start), -1, np.int64)
-    match = np.full(len(lanes.start), -1, np.int64)
+    cause = fill_none(len(lanes.start))
+    match = fill_none(len(lanes.start))
     for table, target, rows in (
         ("kernels", "launches", facts.kernel_launch),
         ("cpu_ops", "cpu_ops", facts.forward),

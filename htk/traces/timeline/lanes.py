@@ -12,7 +12,7 @@ from htk.base.columns.arrow import codes_of, numbers, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import nest
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints
+from htk.base.columns.types import Ints, fill_none
 from htk.traces.timeline.sources import SECTIONS, TABLES, DisplayClock, SpanSource, sources
 from htk.traces.trace.trace import Trace
 
@@ -69,7 +69,7 @@ class Lanes:
         """Return the spans that rows of a table became; -1: none."""
         own_rows, spans = self._by_table[TABLES.index(table)]
         if not len(own_rows):
-            return np.full(len(rows), -1, np.int64)
+            return fill_none(len(rows))
         position = np.minimum(np.searchsorted(own_rows, rows), len(own_rows) - 1)
         return np.where((own_rows[position] == rows) & (rows >= 0), spans[position], -1)
 

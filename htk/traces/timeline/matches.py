@@ -8,7 +8,8 @@ from htk.base.columns.types import Ints, Mask
 from htk.traces.timeline.lanes import Lanes
 from htk.traces.timeline.sources import TABLES, SpanSource, busy
 
-_STREAMS, _BUSY = "streams", "busy"
+_STREAMS = "streams"
+_BUSY = "busy"
 
 
 def matching(lanes: Lanes, chosen: Mask) -> Lanes:
@@ -37,7 +38,8 @@ def _on_streams(lanes: Lanes, rows: Ints) -> SpanSource:
     streams = np.array([lane.section == _STREAMS for lane in lanes.lanes], bool)
     ranks = np.array([lane.rank for lane in lanes.lanes], np.int64)
     chosen = rows[streams[lanes.lane[rows]]]
-    lane, kind = lanes.lane[chosen], lanes.kind[chosen]
+    lane = lanes.lane[chosen]
+    kind = lanes.kind[chosen]
     none = np.zeros(len(chosen), np.int64)
     return SpanSource(
         _BUSY, _BUSY, ranks[lane], none, [_BUSY], kind, none, [_BUSY],

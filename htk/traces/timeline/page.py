@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.types import Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, fill_none, take_or
 from htk.base.core.humanize import format_duration, format_number
 from htk.base.errors import HtkError
+from htk.base.mappings import Fields
 from htk.traces.timeline.answers import TraceTimeline
 from htk.traces.timeline.counters import MOST_KEPT, Counter, described
 from htk.traces.timeline.detail import Detail
@@ -55,7 +57,7 @@ class Events:
             table=lanes.table[keep],
             row=lanes.row[keep],
         )
-        return Events(chosen, np.append(new_row, -1)[self.cause[keep]], self.match[keep])
+        return Events(chosen, take_or(new_row, self.cause[keep]), self.match[keep])
 
 
 def script(*parts: str) -> str:
@@ -87,9 +89,7 @@ def page(trace_timeline: TraceTimeline, title: str) -> str:
     return written(events, about, title, trace_timeline.counters)
 
 
-def written(
-    events: Events, about: dict[str, Any], title: str, counters: Mapping[int, Counter]
-) -> str:
+def written(events: Events, about: Fields, title: str, counters: Mapping[int, Counter]) -> str:
     """Return the file, not larger than may be."""
     count, least = len(events.lanes.start), 0
     span = events.lanes.high - events.lanes.low
@@ -133,7 +133,7 @@ def _bytes_each(events: Events) -> float:
     return len(_packed(some)[1]) / max(len(some.lanes.start), 1)
 
 
-def _with_points(counters: Mapping[int, Counter]) -> tuple[list[dict[str, Any]], int]:
+def _with_points(counters: Mapping[int, Counter]) -> tuple[list[Fields], int]:
     """Return the counters with their points, and how many are kept of each; 0: all of them."""
     few = MOST_KEPT // max(1, len(counters))
     listed = described(counters)
@@ -148,9 +148,9 @@ def _moved(path: Any, events: Events, kept: Events, least: int) -> Any:
     """Return the path, its spans numbered as they lie in the file."""
     if not path:
         return None
-    new_span = np.full(len(events.lanes.start) + 1, -1, np.int64)
+    new_span = fill_none(len(events.lanes.start) + 1)
     keep = _length(events.lanes) >= least
-    where = np.full(len(kept.lanes.start) + 1, -1, np.int64)
+    where = fill_none(len(kept.lanes.start) + 1)
     order = Detail(kept.lanes).order
     where[order] = np.arange(len(order))
     new_span[:-1] = np.where(keep, where[np.cumsum(keep) - 1], -1)
@@ -163,7 +163,7 @@ def _length(lanes: Lanes) -> Ints:
     return np.where(host, lanes.end - lanes.start, np.iinfo(np.int64).max)
 
 
-def _packed(events: Events) -> tuple[dict[str, Any], str]:
+def _packed(events: Events) -> tuple[Fields, str]:
     """Return what the page is told of its columns, and the columns: planes of bytes, compressed."""
     detail = Detail(events.lanes)
     order = detail.order
@@ -171,7 +171,7 @@ def _packed(events: Events) -> tuple[dict[str, Any], str]:
     first = np.zeros(len(order), bool)
     first[offset] = True
     before = np.where(first, events.lanes.low, np.append(0, detail.end[:-1])[: len(order)])
-    where = np.append(np.argsort(order, kind="stable"), -1)
+    where = np.append(ordered(order), -1)
     columns = {
         "gap": detail.start - before,
         "length": detail.end - detail.start,
@@ -179,7 +179,8 @@ def _packed(events: Events) -> tuple[dict[str, Any], str]:
         "cause": _steps(where[events.cause[order]], first),
         "match": _steps(events.match[order], first),
     }
-    planes, sizes = [], []
+    planes = []
+    sizes = []
     for name, values in columns.items():
         count = max(1, (int(values.max(initial=0)).bit_length() + 7) // 8)
         sizes.append([name, count])
@@ -206,7 +207,7 @@ def _steps(values: Ints, first: NDArray[np.bool_]) -> Ints:
     return out
 
 
-def _html(about: dict[str, Any], data: str, title: str) -> str:
+def _html(about: Fields, data: str, title: str) -> str:
     # Nothing in a name may end the element that it stands in.
     facts = json.dumps(about, separators=(",", ":")).replace("<", "\\u003c")
     return f"""<!doctype html>

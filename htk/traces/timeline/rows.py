@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from htk.base.mappings import Fields
 from htk.traces.timeline.answers import TraceTimeline
 from htk.traces.timeline.cuts import TimeCuts
 from htk.traces.timeline.detail import Detail
@@ -21,14 +22,17 @@ class RowsTimeline(TraceTimeline):
         nothing = Trace(())
         source = row_spans(table, name)
         origin = int(source.start.min(initial=np.iinfo(np.int64).max)) if len(source) else 0
-        self.trace, self.aligned = nothing, False
-        self.cuts, self.recordings = TimeCuts.none(), []
-        self._files, self.counters = np.empty((0, 3), np.int64), {}
+        self.trace = nothing
+        self.aligned = False
+        self.cuts = TimeCuts.none()
+        self.recordings = []
+        self._files = np.empty((0, 3), np.int64)
+        self.counters = {}
         self.detail = Detail(assembled([source] if len(source) else [], origin))
         self.lanes = self.detail.lanes
         self.facts = Facts(nothing, self.lanes, table)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Fields:
         return {**super().about(), "can_align": False, "can_path": False}
 
     def _steps(self) -> list[list[int]]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, truths, valid
+from htk.base.columns.arrow import codes_of, matching, numbers, read_times, truths, valid
 from htk.base.columns.groups import hosts
 from htk.base.columns.intervals import Spans, subtract, union
 from htk.base.columns.order import ordered
@@ -120,7 +120,7 @@ def _of(
     """Return the spans of chosen rows of a table."""
     codes, names = codes_of(table[named])
     rank = numbers(table["rank"], -1)[rows].astype(np.int64)
-    start, end = (numbers(table[c])[rows] for c in ("start_ns", "end_ns"))
+    start, end = read_times(table, rows)
     start, end = clock.span(rank, start, end)
     kinds = np.full(len(rows), kind, np.int64) if isinstance(kind, int) else kind
     texts = [*names.to_pylist(), "(no name)"]
@@ -207,12 +207,14 @@ def _groups(trace: Trace, clock: DisplayClock) -> SpanSource:
     on_gpu = matching(table["timing"], "gpu".__eq__) & valid(table["start_ns"])
     on_gpu &= valid(table["end_ns"]) & valid(table["rank"])
     rows = np.flatnonzero(on_gpu)
-    comm, track = KINDS.index("comm"), _group_labels(table, rows)
+    comm = KINDS.index("comm")
+    track = _group_labels(table, rows)
     return _of(table, clock, rows, "collectives", "groups", comm, track, "type")
 
 
 def _group_labels(table: pa.Table, rows: Ints, noted: str = "") -> tuple[Ints, list[str]]:
-    groups, descriptions = table["group"].to_pylist(), table["group_desc"].to_pylist()
+    groups = table["group"].to_pylist()
+    descriptions = table["group_desc"].to_pylist()
     group_names = [descriptions[r] or groups[r] for r in rows.tolist()]
     labels = [(f"group {name}" if name else "collectives") + noted for name in group_names]
     unique, track_of_row = np.unique(np.array(labels, object), return_inverse=True)
@@ -278,10 +280,12 @@ def _overheads(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
     """Return runs of outermost operators of one phase, cut at the steps."""
-    ops, links = trace.tables["cpu_ops"], trace.tables["op_links"]
+    ops = trace.tables["cpu_ops"]
+    links = trace.tables["op_links"]
     outer = np.flatnonzero(numbers(links["depth"]) == 0)
-    host, start = hosts(ops)[outer], numbers(ops["start_ns"])[outer]
-    end, step = numbers(ops["end_ns"])[outer], numbers(links["step"], -1)[outer]
+    host = hosts(ops)[outer]
+    start, end = read_times(ops, outer)
+    step = numbers(links["step"], -1)[outer]
     phase = phase_codes(trace.tables["op_passes"])[outer]
     order = ordered(host, start)
     host, start, end, step, phase = (a[order] for a in (host, start, end, step, phase))
@@ -291,10 +295,13 @@ def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
     last = np.maximum.reduceat(end, first) if len(first) else end[:0]
     rank = numbers(ops["rank"], -1).astype(np.int64)[outer][order][first]
     keep = phase[first] != OTHER
-    first, last, rank = first[keep], last[keep], rank[keep]
+    first = first[keep]
+    last = last[keep]
+    rank = rank[keep]
     low, high = clock.span(rank, start[first], last)
     count = len(first)
-    kind, none = np.full(count, KINDS.index("phase")), np.zeros(count, np.int64)
+    kind = np.full(count, KINDS.index("phase"))
+    none = np.zeros(count, np.int64)
     names = [p.replace("dataloader", "data loading") for p in PHASES]
     return SpanSource(
         "phases", "phases", rank, none, ["phases"], kind, phase[first], names, low, high, none - 1

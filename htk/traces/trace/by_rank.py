@@ -6,7 +6,7 @@ the GPU activities of all ranks are never held together; only the rows come back
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import number, numbers
 from htk.base.columns.types import NONE, Ints
+from htk.base.mappings import NamedTables
 from htk.base.schema import DERIVED, INT64
 from htk.base.spread.mapper import Mapper, every_result
 from htk.quantities.derived.exposure import collective_shares
@@ -29,7 +30,7 @@ _MISSING = "GPU time of some ranks was not looked at"
 
 
 def made_by_rank(
-    name: str, files: Sequence[TraceFile], tables: Mapping[str, pa.Table], mapper: Mapper
+    name: str, files: Sequence[TraceFile], tables: NamedTables, mapper: Mapper
 ) -> pa.Table | None:
     """Return a table of `registry.BY_RANK` as if it were made of the tables of all files. None: a
     file's events are not those of one rank."""

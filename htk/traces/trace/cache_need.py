@@ -39,7 +39,8 @@ class CacheNeed:
     @property
     def text(self) -> str:
         """The need in words, and what to do where it does not fit."""
-        needed, limit = format_bytes(self.total_bytes), format_bytes(self.limit_bytes)
+        needed = format_bytes(self.total_bytes)
+        limit = format_bytes(self.limit_bytes)
         about = "about " if self.parsed_files < self.files else ""
         held = f"{self.parsed_files} of them parsed" if self.parsed_files else "none of them parsed"
         line = f"{pluralize(self.files, 'file')}, {held}: {about}{needed} of a cache of {limit}"
@@ -53,7 +54,8 @@ class CacheNeed:
 
 def cache_need(inputs: Inputs, store: Store | None = None) -> CacheNeed:
     """Return how much of the cache the files take that the inputs name; nothing is parsed."""
-    store, options = store or Store(), parse_options(OpenOptions())
+    store = store or Store()
+    options = parse_options(OpenOptions())
     shared = SharedStore.at(str(inputs)) if isinstance(inputs, str | Path) else None
     if shared is not None:
         return _of_copies({shared.cache_key(k): n for k, n in shared.sizes().items()}, store)

@@ -18,7 +18,8 @@ class _Cycle:
     @classmethod
     def of(cls, file: TraceFile) -> "_Cycle":
         facts = file.entry.parsed.facts
-        start, end = facts.get("start_ns"), facts.get("end_ns")
+        start = facts.get("start_ns")
+        end = facts.get("end_ns")
         steps = set(steps_of(file.entry))
         return (
             cls(steps)

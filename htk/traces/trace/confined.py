@@ -10,10 +10,10 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -26,6 +26,7 @@ from htk.base.errors import TraceError, UsageError
 from htk.base.io.entry import Entry, MemoryEntry
 from htk.base.io.remote import is_url
 from htk.base.io.store import Store
+from htk.base.mappings import Facts, Fields
 
 _FUNCTION = "htk.traces.trace.confined_child:serve"
 _MOST_PROCESSES = 4
@@ -33,9 +34,11 @@ _FILES_A_PROCESS = 16
 _BYTES_A_PROCESS = 64 << 20
 _MOST_READ = 16 << 20  # bytes of a file handed over at once
 _FREE_SECONDS, _BYTES_A_SECOND = 60.0, 50_000  # of stored bytes, by the slower engine
-_FREE_MEMORY, _MEMORY_A_BYTE = 4 << 30, 16
+_FREE_MEMORY = 4 << 30
+_MEMORY_A_BYTE = 16
 _WALL = 3.0  # a processor is shared, disks and networks are waited for
-_SECONDS, _MEMORY = "HTK_PARSE_SECONDS", "HTK_PARSE_MEMORY"
+_SECONDS = "HTK_PARSE_SECONDS"
+_MEMORY = "HTK_PARSE_MEMORY"
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,8 @@ class _Reader:
             process.kill()
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         self._empty = {}
         if process is not None:
             process.kill()
@@ -180,7 +184,7 @@ def _request(
     limits: ParseLimits,
     store: Store | None,
     key: str | None,
-) -> Mapping[str, Any]:
+) -> Facts:
     return {
         "name": source.name,
         "size": source.size,
@@ -210,12 +214,14 @@ class _Conversation:
         options: ParseOptions,
         empty: dict[str, pa.Table],
     ) -> None:
-        self._process, self._source, self._options = process, source, options
+        self._process = process
+        self._source = source
+        self._options = options
         self._empty = empty  # tables without rows that the process has sent before
         self._files: dict[int, BinaryIO] = {}
         self.is_over = False
 
-    def say(self, facts: Mapping[str, Any], data: bytes = b"") -> None:
+    def say(self, facts: Facts, data: bytes = b"") -> None:
         try:
             self._process.requests.write(json.dumps(facts).encode() + b"\n" + data)
             self._process.requests.flush()
@@ -240,16 +246,16 @@ class _Conversation:
         if self._options.progress is not None and stored_bytes is not None:
             self._options.progress(stored_bytes)
 
-    def _heard(self) -> dict[str, Any]:
+    def _heard(self) -> Fields:
         try:
-            heard: dict[str, Any] | None = json.loads(self._process.answers.readline() or b"null")
+            heard: Fields | None = json.loads(self._process.answers.readline() or b"null")
         except (OSError, ValueError):
             heard = None
         if heard is None:
             raise _Ended
         return heard
 
-    def _recordings(self, heard: Mapping[str, Any]) -> Sequence[Parsed] | None:
+    def _recordings(self, heard: Facts) -> Sequence[Parsed] | None:
         recordings = []
         for facts in heard["recordings"]:
             tables = {name: self._table(name, size) for name, size in facts.pop("tables")}
@@ -273,14 +279,14 @@ class _Conversation:
             self._empty[name] = table
         return table
 
-    def _serve(self, heard: Mapping[str, Any]) -> None:
+    def _serve(self, heard: Facts) -> None:
         """Answer a question about the file's bytes."""
         data = b""
         try:
             if "open" in heard:
                 number = len(self._files)
                 file = self._files[number] = self._source.open()
-                facts: dict[str, Any] = {"number": number, "seekable": file.seekable()}
+                facts: Fields = {"number": number, "seekable": file.seekable()}
             elif "read" in heard:
                 data = self._files[heard["read"]].read(min(heard["size"], _MOST_READ)) or b""
                 facts = {"bytes": len(data)}
@@ -291,7 +297,8 @@ class _Conversation:
                 self._files[heard["close"]].close()
                 facts = {}
         except (OSError, ValueError, TraceError) as error:
-            facts, data = {"error": str(error)}, b""
+            facts = {"error": str(error)}
+            data = b""
         self.say(facts, data)
 
     def close(self) -> None:
@@ -300,7 +307,7 @@ class _Conversation:
                 file.close()
 
 
-def _failure(name: str, heard: Mapping[str, Any], limits: ParseLimits) -> errors.HtkError:
+def _failure(name: str, heard: Facts, limits: ParseLimits) -> errors.HtkError:
     if heard["failed"] == "memory":
         return TraceError(f"{name}: {_most_memory(limits)}")
     kind = getattr(errors, heard["failed"], TraceError)

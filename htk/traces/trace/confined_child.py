@@ -10,7 +10,7 @@ import json
 import warnings
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -22,6 +22,7 @@ from htk.base.io.entry import MemoryEntry
 from htk.base.io.packed_entry import naming_damage, parsed_entry
 from htk.base.io.raw_files import guarded
 from htk.base.io.store import Store
+from htk.base.mappings import Fields
 from htk.traces.trace.parsing import parse, unforeseen
 
 _BUFFER = 1 << 20
@@ -37,8 +38,10 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 class _Reading:
     """One file: what was asked, and the pipes to who asked."""
 
-    def __init__(self, request: dict[str, Any], requests: BinaryIO, answers: BinaryIO) -> None:
-        self._request, self._requests, self._answers = request, requests, answers
+    def __init__(self, request: Fields, requests: BinaryIO, answers: BinaryIO) -> None:
+        self._request = request
+        self._requests = requests
+        self._answers = answers
         self._told = 0
 
     def answer(self) -> None:
@@ -97,10 +100,10 @@ class _Reading:
         opened = self.ask({"open": True})
         return io.BufferedReader(_Served(self, opened["number"], opened["seekable"]), _BUFFER)
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, question: Fields) -> Fields:
         """Put a question about the file's bytes; what cannot be had is an error."""
         self._say(question)
-        reply: dict[str, Any] = json.loads(self._requests.readline())
+        reply: Fields = json.loads(self._requests.readline())
         if "error" in reply:
             raise TraceError(reply["error"])
         return reply
@@ -109,7 +112,7 @@ class _Reading:
         """Return the bytes that follow an answer."""
         return self._requests.read(size)
 
-    def _say(self, facts: dict[str, Any]) -> None:
+    def _say(self, facts: Fields) -> None:
         self._answers.write(json.dumps(facts).encode() + b"\n")
         self._answers.flush()
 
@@ -151,7 +154,9 @@ class _Served(io.RawIOBase):
     """A file whose bytes another process reads."""
 
     def __init__(self, reading: _Reading, number: int, seekable: bool) -> None:
-        self._reading, self._number, self._seekable = reading, number, seekable
+        self._reading = reading
+        self._number = number
+        self._seekable = seekable
         self._offset = 0
 
     def readable(self) -> bool:

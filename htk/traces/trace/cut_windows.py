@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import boolean, number, numbers, truths, with_column
+from htk.base.columns.arrow import boolean, number, numbers, read_times, truths, with_column
 from htk.base.columns.groups import Groups, rows_by_number
 from htk.base.columns.intervals import Spans, clip, union
-from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, take_or
 from htk.base.schema import INT32, INT64
 from htk.quantities.derived.links import steps_of
 from htk.quantities.derived.windows import cut_to_windows
@@ -48,7 +49,7 @@ class GpuWindows:
         return windows.filter(pc.is_in(windows["step"], pa.array(sorted(self.steps), INT32)))
 
     def _cut(self, windows: pa.Table) -> pa.Table:
-        start, end = numbers(windows["start_ns"]), numbers(windows["end_ns"])
+        start, end = read_times(windows)
         row = np.arange(len(start))
         if self.ranges is not None:  # a window may meet several ranges
             row, _, start, end = clip(start, end, *self._range_spans)
@@ -77,7 +78,7 @@ class GpuWindows:
         """Where the chosen ranges lie on the GPU: their copies there, else from the first start to
         the last end of what each launched."""
         annotations = self.read("annotations")
-        start, end = numbers(annotations["start_ns"]), numbers(annotations["end_ns"])
+        start, end = read_times(annotations)
         chosen = np.flatnonzero([] if self.ranges is None else self.ranges)
         on_gpu = chosen[truths(annotations["on_gpu"])[chosen]]
         if len(on_gpu):
@@ -86,7 +87,7 @@ class GpuWindows:
         kernels = self.read("kernels")
         launched = numbers(self.read("kernel_links")["launch_start_ns"], NO_TIME)
         position = np.searchsorted(host.start, launched, side="right") - 1
-        inside = (position >= 0) & (launched < np.append(host.end, NO_TIME)[position])
+        inside = (position >= 0) & (launched < take_or(host.end, position, NO_TIME))
         of = Groups.by_keys(position[inside])
         if not len(of):
             return Spans(host.start[:0], host.end[:0])
@@ -99,7 +100,7 @@ def _joined(steps: pa.Table) -> pa.Table:
     """Return neighbouring step windows of a device as one window without a number."""
     steps = steps.sort_by([("device", "ascending"), ("start_ns", "ascending")])
     device = numbers(steps["device"], NONE)
-    start, end = numbers(steps["start_ns"]), numbers(steps["end_ns"])
+    start, end = read_times(steps)
     if not len(start):
         return steps
     new = np.append(True, (device[1:] != device[:-1]) | (start[1:] != end[:-1]))
@@ -122,7 +123,7 @@ def passing_by(activities: pa.Table, windows: pa.Table, chosen: Mask) -> Ints:
     window_device = numbers(windows["device"], NONE)
     for lane, (lane_device, _) in enumerate(lanes.keys.tolist()):  # a few streams
         rows = rows_of(lane)
-        rows = rows[np.argsort(start[rows], kind="stable")]
+        rows = rows[ordered(start[rows])]
         own = window_device == lane_device
         before = np.searchsorted(start[rows], numbers(windows["start_ns"])[own]) - 1
         behind = np.searchsorted(start[rows], numbers(windows["end_ns"])[own])

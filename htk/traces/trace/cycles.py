@@ -82,13 +82,15 @@ def _times(item: FileRecording) -> tuple[object, object]:
 
 def _begins_anew(earlier: FileRecording, later: FileRecording) -> bool:
     """Return whether the steps of the later recording do not go on where the other's ended."""
-    before, after = steps_of(earlier.entry), steps_of(later.entry)
+    before = steps_of(earlier.entry)
+    after = steps_of(later.entry)
     return bool(before and after) and min(after) <= max(before)
 
 
 def overlap_in_time(recording: FileRecording, other: FileRecording) -> bool:
     """Both recorded the same time: copies of a file, or files of two jobs in one folder."""
-    a, b = recording.entry.parsed.facts, other.entry.parsed.facts
+    a = recording.entry.parsed.facts
+    b = other.entry.parsed.facts
     if None in (a.get("start_ns"), a.get("end_ns"), b.get("start_ns"), b.get("end_ns")):
         return False
     return start_of(other) < int(str(a["end_ns"])) and start_of(recording) < int(str(b["end_ns"]))

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from htk.base.columns.arrow import codes_of, number, numbers, texts, valid
 from htk.base.columns.groups import row_of
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.names.collectives import dtype_bytes
 from htk.base.schema import INT64, STRING, TEXT
 
@@ -40,7 +40,7 @@ def filled_collectives(
     """Return collectives with the group and sizes that the nodes of their operators have, and the
     ranks of groups; what was filled in stands in `inferred_columns`."""
     of_op = row_of(numbers(ops["event"], NONE), numbers(calls["op_event"], NONE - 1))
-    node = np.append(nodes_of(ops, nodes), NONE)[of_op]
+    node = take_or(nodes_of(ops, nodes), of_op)
     filled = _filled(calls, nodes, node, _OF_CALLS)
     filled = _with_bytes(_with_ranks(filled, groups))
     return _with_inferred(calls, filled)
@@ -59,7 +59,7 @@ def nodes_of(ops: pa.Table, nodes: pa.Table) -> Ints:
     same = np.array([number_of.get(name, -2) for name in names.to_pylist()] + [-2], np.int64)
     agree = same[codes[both]] == node_codes[node[both]]
     if not len(both) or agree.mean() < _SAME_RUN:
-        return np.full(len(node), NONE, np.int64)
+        return fill_none(len(node))
     node[both[~agree]] = NONE
     return node
 
@@ -76,7 +76,8 @@ def _filled(table: pa.Table, nodes: pa.Table, node: Ints, columns: tuple[str, ..
 
 def _set(table: pa.Table, name: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
     """Return the column with these values where it has none."""
-    index, field = table.schema.get_field_index(name), table.schema.field(name)
+    index = table.schema.get_field_index(name)
+    field = table.schema.field(name)
     own = table[name]
     if field.type == TEXT:
         both = pc.coalesce(own.cast(STRING), values.cast(STRING))

@@ -224,10 +224,12 @@ def _process_ids(files: list[RankedFile]) -> list[_Labels]:
             pids.append((by_torch["host"], int(by_torch["pid"]), k))
     if len({host for host, _, _ in pids}) != 1:
         return []
-    run, ranks = "", set[int | None]()
+    run = ""
+    ranks = set[int | None]()
     for _, pid, k in sorted(pids):
         if not run or files[k].rank in ranks:
-            run, ranks = f"pid-{pid}", set()
+            run = f"pid-{pid}"
+            ranks = set()
         ranks.add(files[k].rank)
         labels[k] = run
     return [labels]

@@ -7,7 +7,7 @@ of a recording that was asked before, one file a table is mapped.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import cached_property, partial
@@ -21,6 +21,7 @@ from htk.base.io.entry import StoredEntry, warn_unkept
 from htk.base.io.spill import arrays_in_files
 from htk.base.io.store import Store
 from htk.base.io.table_code import answer_code, package_code
+from htk.base.mappings import NamedTables
 from htk.base.spread.mapper import ThreadMapper
 from htk.base.spread.workplace import Workplace
 from htk.quantities.derived.registry import BY_RANK, OVER_RANKS, base_tables
@@ -65,7 +66,9 @@ class JoinedTables:
     """Tables made of all files of a recording, each joined once and kept in the cache."""
 
     def __init__(self, store: Store, files: tuple[TraceFile, ...], work: Workplace) -> None:
-        self._store, self.files, self._work = store, files, work
+        self._store = store
+        self.files = files
+        self._work = work
 
     def bounded(self) -> AbstractContextManager[None]:
         """Hold what is made in a block to the memory of the work, if it may take more than that."""
@@ -86,9 +89,7 @@ class JoinedTables:
         )
         return min(_LARGEST_BYTES, share)
 
-    def table(
-        self, name: str, make: Callable[[], pa.Table], tables: Mapping[str, pa.Table]
-    ) -> pa.Table:
+    def table(self, name: str, make: Callable[[], pa.Table], tables: NamedTables) -> pa.Table:
         """Return a table as it was kept, else as it is made, which is kept unless it is large."""
         if name == "collective_matches":
             make = partial(self._matched_or, make, tables)
@@ -116,13 +117,11 @@ class JoinedTables:
         sizes = (file.entry.size_bytes("kernels") for file in self.files)
         return sum(sizes) >= _LEAST_BYTES * len(self.files)
 
-    def _matched_or(self, make: Callable[[], pa.Table], tables: Mapping[str, pa.Table]) -> pa.Table:
+    def _matched_or(self, make: Callable[[], pa.Table], tables: NamedTables) -> pa.Table:
         matched = self._matched(tables)
         return make() if matched is None else matched
 
-    def _by_rank_or(
-        self, name: str, make: Callable[[], pa.Table], tables: Mapping[str, pa.Table]
-    ) -> pa.Table:
+    def _by_rank_or(self, name: str, make: Callable[[], pa.Table], tables: NamedTables) -> pa.Table:
         """Return what is made of all ranks, rank by rank where each has many events."""
         if len(self.files) < 2 or not self._are_large:
             return make()
@@ -133,7 +132,7 @@ class JoinedTables:
         rows = made_by_rank(name, self.files, tables, mapper)
         return make() if rows is None else rows
 
-    def _matched(self, tables: Mapping[str, pa.Table]) -> pa.Table | None:
+    def _matched(self, tables: NamedTables) -> pa.Table | None:
         """Return the matches of all collectives, made by partition; None: there are few enough to
         be matched at once."""
         if len(self.files) < 2 or not (self.exceeds_memory or self._work.is_elsewhere):
@@ -142,7 +141,9 @@ class JoinedTables:
 
         if not worth_partitions(self.files, self._work, exceeds_memory=self.exceeds_memory):
             return None
-        windows, ranks, root = tables["rank_windows"], tables["ranks"], self._store.root
+        windows = tables["rank_windows"]
+        ranks = tables["ranks"]
+        root = self._store.root
         try:
             return matched_by_partition(self.files, windows, ranks, self._work, root)
         except OSError as error:  # a full disk

@@ -15,7 +15,8 @@ from htk.traces.trace.joined import are_small
 Table = TypeVar("Table", pa.Table, pa.Table | None)
 
 # Files at once: of fewer it does not pay, of more their tables lie in memory.
-_FEWEST, _MOST = 4, 64
+_FEWEST = 4
+_MOST = 64
 
 
 def of_each(

@@ -108,7 +108,9 @@ def read_all(
 ) -> tuple[list[FileRecording], list[str], list[tuple[str, str]]]:
     """Read every file; what is wrong with one keeps no other from being read."""
     options.progress.start(len(sources), sum(s.size or 0 for s in sources))
-    read, unread, failed = [], [], []
+    read = []
+    unread = []
+    failed = []
     try:
         for source, outcome in zip(sources, _outcomes(sources, options, work), strict=True):
             if isinstance(outcome, list):

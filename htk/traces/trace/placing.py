@@ -32,7 +32,8 @@ def placed(files: list[TraceFile]) -> list[TraceFile]:
 
 
 def _is_lost(file: TraceFile) -> bool:
-    facts, start = file.entry.parsed.facts, _start(file)
+    facts = file.entry.parsed.facts
+    start = _start(file)
     cut = bool(facts.get("truncated")) and not facts.get("base_time_ns")
     return cut and start is not None and start < _ABSOLUTE_NS
 

@@ -77,7 +77,8 @@ def _fetch_unsigned(shared: SharedStore, cache: Store, readers: ConfinedReaders,
     own = shared.cache_key(key)
     if cache.find_all(own) is None:
         with shared.copied(key, cache) as packed:
-            name, size = shared.name_of(key), packed.stat().st_size
+            name = shared.name_of(key)
+            size = packed.stat().st_size
             source = Source(name, partial(_not_here, name), size, path=packed)
             readers.entries(source, ParseOptions(entry=key), cache, own)
 

@@ -7,6 +7,7 @@ import click
 
 from htk.base.core.ranges import exact, parse_seconds, parse_value
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.faces.cli.commands.common import opened, parsing_options, writing_options
 from htk.faces.cli.commands.model_options import SIZES, size_options
 
@@ -124,7 +125,7 @@ def command(
     write(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
 
 
-def _described(arguments: dict[str, Any]) -> "ClaimedJob | None":
+def _described(arguments: Fields) -> "ClaimedJob | None":
     from htk.physics.presets import decoder
     from htk.verdicts.claims.described import PRECISIONS, ClaimedJob, Numbers
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.faces.cli.commands.common import is_raw, opening_options, raw_option, say
 from htk.faces.cli.commands.options import folder_option
 
@@ -76,7 +77,7 @@ def command(
         say(f"{rows:>12,}  {name}")
 
 
-def _write_perfetto(paths: tuple[str, ...], folder: Path, arguments: dict[str, Any]) -> None:
+def _write_perfetto(paths: tuple[str, ...], folder: Path, arguments: Fields) -> None:
     from htk.answers.export.perfetto_trace import write_perfetto
     from htk.faces.cli.commands.common import opened
 
@@ -84,7 +85,7 @@ def _write_perfetto(paths: tuple[str, ...], folder: Path, arguments: dict[str, A
     say(f"{slices:>12,} slices  {file}")
 
 
-def _write_operations(paths: tuple[str, ...], folder: Path, arguments: dict[str, Any]) -> None:
+def _write_operations(paths: tuple[str, ...], folder: Path, arguments: Fields) -> None:
     from htk.answers.export.operation_rows import write_operations
     from htk.faces.cli.commands.common import opened
 
@@ -92,9 +93,7 @@ def _write_operations(paths: tuple[str, ...], folder: Path, arguments: dict[str,
     say(f"{rows:>12,}  {path}")
 
 
-def _write_stacks(
-    paths: tuple[str, ...], form: str, folder: Path, arguments: dict[str, Any]
-) -> None:
+def _write_stacks(paths: tuple[str, ...], form: str, folder: Path, arguments: Fields) -> None:
     from htk.answers.export.stacks import write_folded, write_speedscope
     from htk.faces.cli.commands.common import opened
 
@@ -103,9 +102,7 @@ def _write_stacks(
         say(f"{stacks:>12,} stacks  {file}")
 
 
-def _write_traces(
-    paths: tuple[str, ...], form: str, folder: Path, arguments: dict[str, Any]
-) -> None:
+def _write_traces(paths: tuple[str, ...], form: str, folder: Path, arguments: Fields) -> None:
     from htk.answers.export.merged import write_merged
     from htk.answers.export.rewrite import sources_of, write_for_hta
     from htk.faces.cli.commands.common import named, opened

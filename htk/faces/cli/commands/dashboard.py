@@ -12,6 +12,7 @@ import click
 
 from htk.base.core.extras import require
 from htk.base.errors import HtkError, UnknownRank
+from htk.base.mappings import Fields
 from htk.faces.cli.commands.common import open_options, opened, parsing_options, say
 from htk.faces.cli.commands.options import port_option, store_of_history_option
 
@@ -98,15 +99,13 @@ def _history(store: str | None) -> str:
         return ""
 
 
-def _runs(
-    paths: tuple[str, ...], upload_bytes: int, history: str, arguments: dict[str, Any]
-) -> "Runs":
+def _runs(paths: tuple[str, ...], upload_bytes: int, history: str, arguments: Fields) -> "Runs":
     """Return one run that is opened at once, or folders to choose from."""
     from htk.dashboard.following import Followed
     from htk.dashboard.runs import Runs, holds_runs
 
     folders = [Path(p) for p in paths if Path(p).is_dir()]
-    many: dict[str, Any] = {
+    many: Fields = {
         "options": open_options(arguments),
         "upload_bytes": upload_bytes,
         "history_address": history,

@@ -1,13 +1,13 @@
 """`htk diff`: two recordings, or two ranks, side by side; with limits, the gate of a CI."""
 
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import GateFailed
+from htk.base.mappings import Facts, Fields
 from htk.faces.cli.commands.common import say, trace_options
 from htk.faces.cli.commands.options import store_of_history_option, tags_option
 
@@ -113,10 +113,10 @@ def command(
 def _by_baselines(
     sides: "tuple[RecordedBaseline | tuple[str, str | None], tuple[str, str | None]]",
     texts: tuple[str, ...],
-    gate: dict[str, Any],
+    gate: Fields,
     chosen: tuple[str, int],
     writing: tuple[str, str | None, int],
-    arguments: dict[str, Any],
+    arguments: Fields,
 ) -> None:
     """Compare by what each recording's steps cost; judge where there are rules."""
     from htk.answers.output.render import write
@@ -152,7 +152,7 @@ def _by_baselines(
     _enforce(judged, gate["fail_unjudged"])
 
 
-def _check_judged(rules: tuple[str, ...], gate: dict[str, Any]) -> None:
+def _check_judged(rules: tuple[str, ...], gate: Fields) -> None:
     """Refuse what only rules decide, where there are none: nothing would ever fail."""
     asked = [f"--{name.replace('_', '-')}" for name in ("junit", "fail_unjudged") if gate[name]]
     if asked and not rules:
@@ -168,7 +168,7 @@ def _told(base: "_Side", new: "_Side") -> "ComparedWork":
     return compared(base.trace.tables, new.trace.tables)
 
 
-def _say(facts: Mapping[str, Any]) -> None:
+def _say(facts: Facts) -> None:
     """Print the notes that a reader must know, e.g. that a recording changed midway."""
     for note in facts.get("notes", []):
         say(f"htk: diff: {note}")
@@ -185,7 +185,7 @@ class _Side(NamedTuple):
 def _side(
     side: "RecordedBaseline | tuple[str, str | None]",
     kinds: tuple[Any, ...],
-    arguments: dict[str, Any],
+    arguments: Fields,
 ) -> _Side:
     """Return what one recording's steps cost, read from its file or its baseline's."""
     from htk.faces.cli.commands.common import opened

@@ -3,7 +3,7 @@
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 
 from htk.base.core.humanize import visible
 from htk.base.core.whole_file import write_whole
+from htk.base.mappings import Facts
 from htk.faces.cli.commands.common import opening_options, writing_options
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _text(diagnosis: "Result", limit: int, wide: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _section(rows: list[Mapping[str, Any]], wide: int) -> Iterable[str]:
+def _section(rows: list[Facts], wide: int) -> Iterable[str]:
     state = max(len(row["state"]) for row in rows)
     item = min(max(len(row["item"]) for row in rows), max(wide // 3, 12))
     for row in rows:

@@ -1,6 +1,6 @@
 """`htk goodput`: what failures, checkpoints and restarts leave of a job's time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,7 @@ from htk.base.core.ranges import (
     parse_value,
 )
 from htk.base.errors import UsageError
+from htk.base.mappings import Facts
 from htk.faces.cli.commands.common import writing_options
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def command(form: str, output: str | None, limit: int, **arguments: Any) -> None
     write(answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file))
 
 
-def _job(arguments: Mapping[str, Any]) -> Any:
+def _job(arguments: Facts) -> Any:
     from htk.verdicts.economics.goodput import GoodputJob
 
     def seconds(name: str) -> ValueRange | None:
@@ -132,7 +133,7 @@ def _job(arguments: Mapping[str, Any]) -> Any:
     )
 
 
-def _failures(arguments: Mapping[str, Any]) -> Any:
+def _failures(arguments: Facts) -> Any:
     """Return the rate of failures of the job, as it was counted or as a range."""
     from htk.verdicts.economics.uncertain_inputs import ObservedCount
 
@@ -159,7 +160,7 @@ def _print(answer: "Result", limit: int, target: Any) -> None:
     target.write("\n" + "\n".join(_conclusions(answer.coverage)) + "\n")
 
 
-def _heading(facts: Mapping[str, Any]) -> list[str]:
+def _heading(facts: Facts) -> list[str]:
     often = "saves best after" if facts["interval_is_best"] else "saves after"
     young = facts["young_every_s"]
     lines = [
@@ -174,7 +175,7 @@ def _heading(facts: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _conclusions(facts: Mapping[str, Any]) -> list[str]:
+def _conclusions(facts: Facts) -> list[str]:
     low, high = facts["goodput_pct_90"]
     lines = [
         f"goodput {facts['goodput_pct']:.1f} %{_within(low, high, '.1f')}; "

@@ -257,7 +257,8 @@ def _line(series: "RunSeries") -> str:
     from htk.verdicts.history.wording import metric_value
 
     values = series.values[-60:].tolist()
-    low, high = metric_value(series.metric, min(values)), metric_value(series.metric, max(values))
+    low = metric_value(series.metric, min(values))
+    high = metric_value(series.metric, max(values))
     words = series.metric.replace("_", " ")
     return f"{words:<13} {sparkline(values)}  {low} … {high}  ({series.name})"
 

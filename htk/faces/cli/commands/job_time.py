@@ -1,7 +1,6 @@
 """`htk job-time`: the wall time and money of a whole job, part by part."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 from htk.base.core.humanize import format_duration, format_number
 from htk.base.core.ranges import ValueRange, parse_count_over_time, parse_seconds, parse_value
 from htk.base.errors import UsageError
+from htk.base.mappings import Facts, Fields
 from htk.faces.cli.commands.common import writing_options
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def command(
     write(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
 
 
-def _changed(changes: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str, str | None]:
+def _changed(changes: tuple[str, ...], arguments: Facts) -> dict[str, str | None]:
     changed: dict[str, str | None] = {}
     for change in changes:
         name, equals, value = change.partition("=")
@@ -108,9 +108,7 @@ def _changed(changes: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str
     return changed
 
 
-def _change_of_step(
-    before: Mapping[str, Any], after: Mapping[str, Any]
-) -> tuple[ValueRange, list[str]]:
+def _change_of_step(before: Facts, after: Facts) -> tuple[ValueRange, list[str]]:
     """Return how many times as long a step takes after a change that does not say so."""
     from htk.verdicts.economics.changed_step import change_of_padding, change_of_samples
 
@@ -127,7 +125,7 @@ def _change_of_step(
     return ValueRange(low, high), [change.words for change in changes]
 
 
-def _job(arguments: Mapping[str, Any]) -> "TimedJob":
+def _job(arguments: Facts) -> "TimedJob":
     from htk.verdicts.economics.job_time import TimedJob
 
     step, warm_up, logged = _steps(arguments)
@@ -158,11 +156,11 @@ def _job(arguments: Mapping[str, Any]) -> "TimedJob":
 _ZERO = ValueRange(0.0, 0.0)
 
 
-def _seconds(arguments: Mapping[str, Any], name: str) -> ValueRange | None:
+def _seconds(arguments: Facts, name: str) -> ValueRange | None:
     return None if arguments[name] is None else parse_seconds(arguments[name])
 
 
-def _count(arguments: Mapping[str, Any], name: str) -> int | None:
+def _count(arguments: Facts, name: str) -> int | None:
     if arguments[name] is None:
         return None
     value = parse_value(arguments[name])
@@ -172,7 +170,7 @@ def _count(arguments: Mapping[str, Any], name: str) -> int | None:
     return int(value.low)
 
 
-def _count_of_steps(arguments: Mapping[str, Any]) -> int:
+def _count_of_steps(arguments: Facts) -> int:
     steps, samples, batch = (_count(arguments, n) for n in ("steps", "samples", "global_batch"))
     if steps is not None:
         return steps
@@ -184,7 +182,7 @@ def _count_of_steps(arguments: Mapping[str, Any]) -> int:
     return max(-(-round(samples * epochs.low) // batch), 1)
 
 
-def _steps(arguments: Mapping[str, Any]) -> tuple[ValueRange, ValueRange, ValueRange | None]:
+def _steps(arguments: Facts) -> tuple[ValueRange, ValueRange, ValueRange | None]:
     """Return a step's time, what the first take longer, and the whole where a log tells it."""
     sources = [name for name in ("step_time", "trace", "log") if arguments[name] is not None]
     if len(sources) != 1:
@@ -213,7 +211,7 @@ def _opened(path: str) -> "Trace":
     return open_trace(named([path]))
 
 
-def _padding_pct(arguments: Mapping[str, Any]) -> float:
+def _padding_pct(arguments: Facts) -> float:
     """Return the share of tokens that padding to the longest of a micro-batch adds."""
     if arguments["lengths"] is None:
         return 0.0
@@ -235,7 +233,8 @@ def _padding_pct(arguments: Mapping[str, Any]) -> float:
 def _print(answer: "Result", target: Any) -> None:
     from htk.answers.output.render import print_cells
 
-    facts, rows = answer.coverage, answer.to_pylist()
+    facts = answer.coverage
+    rows = answer.to_pylist()
     columns = {"part": [row["part"] for row in rows], **_cells(rows)}
     target.write(f"{facts['steps']:,} steps")
     target.write(f", then {facts['changed_steps']:,}" if "changed_steps" in facts else "")
@@ -258,14 +257,15 @@ def _print(answer: "Result", target: Any) -> None:
     target.write("".join(f"\n{line}\n" for line in lines))
 
 
-def _cells(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
-    def interval(row: Mapping[str, Any], name: str) -> str:
-        low, high = row[f"{name}_lo90"], row[f"{name}_hi90"]
+def _cells(rows: list[Fields]) -> dict[str, list[str]]:
+    def interval(row: Facts, name: str) -> str:
+        low = row[f"{name}_lo90"]
+        high = row[f"{name}_hi90"]
         if low is None or high - low < 1e-3 * high:
             return ""
         return f"{format_duration(low)} … {format_duration(high)}"
 
-    def time(row: Mapping[str, Any], name: str) -> str:
+    def time(row: Facts, name: str) -> str:
         return "" if row[name] is None else format_duration(row[name])
 
     return {

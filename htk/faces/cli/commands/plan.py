@@ -1,12 +1,13 @@
 """`htk plan`: what a described model needs on a described cluster, without any trace."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import UsageError
+from htk.base.mappings import Facts, Fields
 from htk.faces.cli.commands.common import gpu_file_option, writing_options
 from htk.faces.cli.commands.options import price_option, run_tokens_option, site_option
 from htk.faces.cli.commands.plan_options import PlanCommand, described, job_options
@@ -89,7 +90,7 @@ def command(
 
 
 def _search(
-    arguments: dict[str, Any],
+    arguments: Fields,
     planned: "Callable[[PlannedJob], Plan]",
     here: "SiteInUse | None",
     form: str,
@@ -143,7 +144,7 @@ def _print_search(answer: "Result", limit: int, target: Any) -> None:
     _print_checked(facts, target)
 
 
-def _print_checked(facts: Mapping[str, Any], target: Any) -> None:
+def _print_checked(facts: Facts, target: Any) -> None:
     for heading in ("checked", "unchecked"):
         if facts[heading]:
             target.write(f"{heading}: {'; '.join(facts[heading])}\n")
@@ -164,11 +165,12 @@ def _answer(plans: list["Plan"], show: str, here: "SiteInUse | None") -> "Result
     return Result(label, rows(plans), facts_of(plans, here))
 
 
-def facts_of(plans: list["Plan"], here: "SiteInUse | None" = None) -> dict[str, Any]:
+def facts_of(plans: list["Plan"], here: "SiteInUse | None" = None) -> Fields:
     """Return what a plan rests on, beside its table."""
     from htk.planning.plan.table import MFU, ledger_table
 
-    job, certainty = plans[0].job, plans[0].certainty
+    job = plans[0].job
+    certainty = plans[0].certainty
     model = job.model
     named = f"{model.name}, {model.parameters / 1e9:.2f} billion parameters"
     if model.active_parameters != model.parameters:
@@ -203,7 +205,7 @@ def _print(answer: "Result", plans: list["Plan"], show: str, limit: int, target:
 
 
 def _print_columns(
-    rows: list[dict[str, Any]],
+    rows: list[Fields],
     key: str,
     chosen: dict[str, Callable[[Any], str]],
     limit: int,
@@ -232,20 +234,21 @@ def _print_ledger(sent: "Plan", target: Any) -> None:
 _NONE = "–"
 
 
-def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+def _or(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str]:
     return lambda row: _NONE if row[name] is None else how(row[name])
 
 
-def _interval(percent: int) -> Callable[[dict[str, Any]], str]:
-    low, high = f"step_time_ns_lo{percent}", f"step_time_ns_hi{percent}"
+def _interval(percent: int) -> Callable[[Fields], str]:
+    low = f"step_time_ns_lo{percent}"
+    high = f"step_time_ns_hi{percent}"
     return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
 
 
-def _part(name: str) -> Callable[[dict[str, Any]], str]:
+def _part(name: str) -> Callable[[Fields], str]:
     return lambda row: format_duration(row[name]) if row[name] else _NONE
 
 
-_SEARCHED: dict[str, Callable[[dict[str, Any]], str]] = {
+_SEARCHED: dict[str, Callable[[Fields], str]] = {
     "": lambda row: "*" if row["on_front"] else " ",
     "step time": _or("step_time_ns", format_duration),
     "90 % interval": _interval(90),
@@ -260,7 +263,7 @@ _SEARCHED: dict[str, Callable[[dict[str, Any]], str]] = {
     "J/token": _or("energy_j_per_token", "{:.3g}".format),
     "run days": _or("run_days", "{:,.1f}".format),
 }
-_COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+_COLUMNS: dict[str, Callable[[Fields], str]] = {
     "step time": _or("step_time_ns", format_duration),
     "90 % interval": _interval(90),
     "tokens/s": _or("tokens_per_s", "{:,.0f}".format),

@@ -1,12 +1,13 @@
 """The options of `htk plan` that describe a job, and the job that they describe."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from htk.base.errors import UsageError
+from htk.base.mappings import Facts, Fields
 from htk.faces.cli.commands.model_options import SIZES, size_options
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return named(size_options(function))
 
 
-def described(arguments: dict[str, Any]) -> "PlannedJob":
+def described(arguments: Fields) -> "PlannedJob":
     """Return the job that the options describe; what is used of `arguments` is taken out."""
     from htk.physics.hardware import gpu as of_catalogue
     from htk.planning.plan.job import PlannedJob
@@ -169,7 +170,8 @@ def described(arguments: dict[str, Any]) -> "PlannedJob":
     model = described_model(arguments)
     device = of_catalogue(arguments.pop("gpu"))
     network = network_options(arguments)
-    batch, accumulation = arguments.pop("global_batch"), arguments.pop("accumulation")
+    batch = arguments.pop("global_batch")
+    accumulation = arguments.pop("accumulation")
     split = [arguments[f"{w}_parallel"] for w in ("tensor", "pipeline", "context", "expert")]
     strategy = arguments.pop("strategy") or ("zero1" if max(split) > 1 else "full_shard")
     job = PlannedJob(
@@ -200,13 +202,13 @@ def _with_batch(job: "PlannedJob", batch: int) -> "PlannedJob":
     return replace(job, accumulation=batch // each)
 
 
-def described_model(arguments: dict[str, Any]) -> "Decoder":
+def described_model(arguments: Fields) -> "Decoder":
     """Return the model that the options describe, which are taken out of `arguments`."""
     own = {name: arguments.pop(name) for name in (*SIZES, *_EXTRA_SIZES)}
     return _model(arguments.pop("model"), {k: v for k, v in own.items() if v is not None})
 
 
-def _model(name: str, sizes: Mapping[str, Any]) -> "Decoder":
+def _model(name: str, sizes: Facts) -> "Decoder":
     from dataclasses import replace
 
     from htk.physics.config_json import read_config
@@ -219,12 +221,14 @@ def _model(name: str, sizes: Mapping[str, Any]) -> "Decoder":
     return decoder(name, **sizes)
 
 
-def network_options(arguments: dict[str, Any]) -> dict[str, Any]:
+def network_options(arguments: Fields) -> Fields:
     """Return what the options say of the network, which are taken out of `arguments`."""
     from htk.physics.network import Fabric, named_network
 
-    name, rate = arguments.pop("network"), arguments.pop("inter_gbps_per_gpu")
-    within, domain = arguments.pop("intra_gbps"), arguments.pop("domain")
+    name = arguments.pop("network")
+    rate = arguments.pop("inter_gbps_per_gpu")
+    within = arguments.pop("intra_gbps")
+    domain = arguments.pop("domain")
     if rate is not None and not 0 < rate < 1e6:
         raise UsageError(f"--inter-gbps-per-gpu {rate:g}: a positive number of GB/s was expected")
     between = None

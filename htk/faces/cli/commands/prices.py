@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from htk.base.core.humanize import format_duration, format_number
+from htk.base.mappings import Fields
 from htk.faces.cli.commands.common import opened, trace_options
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def command(
 def _print(answer: "Result", limit: int, target: Any) -> None:
     from htk.answers.output.render import print_cells
 
-    facts, rows = answer.coverage, answer.to_pylist()
+    facts = answer.coverage
+    rows = answer.to_pylist()
     columns = {"GPU": [row["gpu"] for row in rows]}
     columns |= {heading: [cell(row) for row in rows] for heading, cell in _COLUMNS.items()}
     print_cells(answer.analysis, columns, empty="", limit=limit, file=target)
@@ -85,19 +87,20 @@ def _print(answer: "Result", limit: int, target: Any) -> None:
     target.write("\n" + "\n".join(lines) + "\n")
 
 
-def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+def _or(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str]:
     return lambda row: "" if row[name] is None else how(row[name])
 
 
-def _interval(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
-    def interval(row: dict[str, Any]) -> str:
-        low, high = row[f"{name}_lo90"], row[f"{name}_hi90"]
+def _interval(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str]:
+    def interval(row: Fields) -> str:
+        low = row[f"{name}_lo90"]
+        high = row[f"{name}_hi90"]
         return "" if low is None else f"{how(low)} … {how(high)}"
 
     return interval
 
 
-_COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+_COLUMNS: dict[str, Callable[[Fields], str]] = {
     "step time": _or("step_time_ns", format_duration),
     "90 %": _interval("step_time_ns", format_duration),
     "price": _or("price_per_hour", format_number),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.faces.cli.commands.serve_options import (
     described_loads,
     described_objective,
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from htk.planning.serving.steady import Answering, Load
 
 
-def answer_serving(
-    show: str, arguments: dict[str, Any], form: str, output: str | None, limit: int
-) -> None:
+def answer_serving(show: str, arguments: Fields, form: str, output: str | None, limit: int) -> None:
     """Write what the options ask of a server: its map, layouts or parts."""
     from htk.answers.output.render import print_table, write
 
@@ -102,11 +101,12 @@ def _layouts(server: "Server", loads: "list[Load]", objective: "Objective | None
     return Result(table.LAYOUTS_LABEL, pa.concat_tables(tables), facts)
 
 
-def _facts(server: "Server") -> dict[str, Any]:
+def _facts(server: "Server") -> Fields:
     """Return what a plan of a server rests on, beside its table."""
     from htk.planning.serving.certainty import certainty
 
-    model, sure = server.served, certainty(server)
+    model = server.served
+    sure = certainty(server)
     sizes = f"{model.name}, {model.parameters / 1e9:.2f} billion parameters"
     if model.active_parameters != model.parameters:
         sizes += f", {model.active_parameters / 1e9:.2f} active"
@@ -168,7 +168,7 @@ _NONE = "–"
 
 
 def _print_columns(
-    answer: "Result", chosen: dict[str, Callable[[dict[str, Any]], str]], limit: int, target: Any
+    answer: "Result", chosen: dict[str, Callable[[Fields], str]], limit: int, target: Any
 ) -> None:
     from htk.answers.output.render import print_cells
 
@@ -178,20 +178,21 @@ def _print_columns(
     print_cells(label, columns, empty=_NONE, limit=limit, file=target)
 
 
-def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str]:
+def _or(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str]:
     return lambda row: _NONE if row[name] is None else how(row[name])
 
 
-def _interval(name: str) -> Callable[[dict[str, Any]], str]:
-    low, high = f"{name}_lo90", f"{name}_hi90"
+def _interval(name: str) -> Callable[[Fields], str]:
+    low = f"{name}_lo90"
+    high = f"{name}_hi90"
     return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
 
 
-def _yes(name: str) -> Callable[[dict[str, Any]], str]:
+def _yes(name: str) -> Callable[[Fields], str]:
     return lambda row: _NONE if row[name] is None else "yes" if row[name] else "no"
 
 
-_MAP: dict[str, Callable[[dict[str, Any]], str]] = {
+_MAP: dict[str, Callable[[Fields], str]] = {
     "prompt": _or("prompt", "{:,}".format),
     "requests": _or("requests", "{:,}".format),
     "time/token": _or("tpot_ns", format_duration),
@@ -206,7 +207,7 @@ _MAP: dict[str, Callable[[dict[str, Any]], str]] = {
     "in limits": _yes("holds"),
     "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
 }
-_LAYOUTS: dict[str, Callable[[dict[str, Any]], str]] = {
+_LAYOUTS: dict[str, Callable[[Fields], str]] = {
     "layout": lambda row: str(row["layout"]),
     "prompt": _or("prompt", "{:,}".format),
     "GPUs": _or("gpu_count", "{:,}".format),

@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 
 if TYPE_CHECKING:
     from htk.planning.serving.objectives import Objective
@@ -75,7 +76,7 @@ def check_options(context: click.Context, serves: bool) -> None:
             raise UsageError(f"--serve layouts finds {flag} itself: leave it out, or ask for a map")
 
 
-def described_server(arguments: dict[str, Any]) -> "Server":
+def described_server(arguments: Fields) -> "Server":
     """Return the server that the options describe."""
     from htk.base.core.humanize import parse_duration
     from htk.faces.cli.commands.plan_options import described_model, network_options
@@ -103,11 +104,12 @@ def described_server(arguments: dict[str, Any]) -> "Server":
     )
 
 
-def _speculation(arguments: dict[str, Any]) -> Any:
+def _speculation(arguments: Fields) -> Any:
     from htk.physics.presets import decoder
     from htk.planning.serving.server import Speculation
 
-    tokens, share = arguments["draft_tokens"], arguments["acceptance"]
+    tokens = arguments["draft_tokens"]
+    share = arguments["acceptance"]
     name = arguments["draft_model"]
     if tokens is None and share is None and name is None:
         return None
@@ -118,7 +120,7 @@ def _speculation(arguments: dict[str, Any]) -> Any:
     return Speculation(tokens, share, decoder(name) if name else None)
 
 
-def described_loads(arguments: dict[str, Any]) -> "list[Load]":
+def described_loads(arguments: Fields) -> "list[Load]":
     from htk.planning.serving.steady import Load
 
     return [Load(n, arguments["generated"]) for n in whole_numbers(arguments["prompt"], "--prompt")]
@@ -139,11 +141,12 @@ def whole_numbers(text: str, flag: str) -> list[int]:
 _DIGITS = 8
 
 
-def described_objective(arguments: dict[str, Any]) -> "Objective | None":
+def described_objective(arguments: Fields) -> "Objective | None":
     from htk.base.core.humanize import parse_duration
     from htk.planning.serving.objectives import Objective
 
-    first, token = arguments["slo_ttft"], arguments["slo_tpot"]
+    first = arguments["slo_ttft"]
+    token = arguments["slo_tpot"]
     if first is None and token is None:
         return None
     return Objective(

@@ -66,7 +66,8 @@ def _lines(subject: "Subject", output: str | None) -> "list[Outcome]":
 
     width = max(len(check.name) for check in all_checks())
     subject.open()  # what cannot be opened fails before anything is printed
-    results, lines = [], []
+    results = []
+    lines = []
     for outcome in outcomes(subject):
         results.append(outcome)
         name = f"{outcome.check.name:<{width}}"

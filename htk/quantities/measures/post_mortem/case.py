@@ -51,7 +51,8 @@ class Case:
         for rank, others in self.waits_for.items():
             for other in others:
                 before[other].add(rank)
-        seen, todo = set(roots), list(roots)
+        seen = set(roots)
+        todo = list(roots)
         while todo:
             for rank in before[todo.pop()] - seen:
                 seen.add(rank)

@@ -55,7 +55,8 @@ def wrong_groups(case: Case) -> list[Finding]:
     for turn in wrong_turns(case.history):
         if not {*turn.ranks} <= wanted & set(case.waiting):
             continue
-        call, expected = turn.call, turn.expected
+        call = turn.call
+        expected = turn.expected
         verb = "calls" if len(turn.ranks) == 1 else "call"
         findings.append(
             Finding(

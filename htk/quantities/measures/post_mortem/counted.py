@@ -73,7 +73,8 @@ def _moving_or_few_ahead(counts: Counts, comm: str, behind: list[CommMember]) ->
     A few that are ahead may have made a call too many as well as the others one too few.
     """
     everyone = [m for m in counts.members[comm].values() if m.counts]
-    least, most = min(m.total for m in behind), counts.most(comm)
+    least = min(m.total for m in behind)
+    most = counts.most(comm)
     ahead = [m for m in everyone if m.total > least]
     size = f" of communicator {comm}"
     if steps := counts.moved_by(comm):

@@ -16,7 +16,8 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.quantities.measures.post_mortem.processes import Process, Processes, communicator
 
-NCCL_LOG, RAS = "nccl_debug", "ras"
+NCCL_LOG = "nccl_debug"
+RAS = "ras"
 _MESSAGES = ("send", "recv", "send_recv")
 
 

@@ -4,12 +4,12 @@ Only texts that are known to mean something are judged; NCCL warns of much that 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
+from htk.base.mappings import Facts
 from htk.quantities.measures.post_mortem.processes import Processes
 
 
@@ -173,7 +173,7 @@ def _raised(python_stacks: pa.Table) -> Iterator[Complaint]:
         )
 
 
-def _who(rank: int | None, row: Mapping[str, Any]) -> str:
+def _who(rank: int | None, row: Facts) -> str:
     named = ":".join(str(row[key]) for key in ("host", "process") if row[key])
     named = f"process {named}" if row["process"] and not row["host"] else named
     if rank is None:

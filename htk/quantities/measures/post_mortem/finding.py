@@ -1,8 +1,8 @@
 """One finding of a post-mortem, in words and as a row."""
 
 from dataclasses import dataclass
-from typing import Any
 
+from htk.base.mappings import Fields
 from htk.quantities.measures.call_history import CallSite, GroupId
 
 
@@ -26,7 +26,7 @@ class Finding:
     def group(self) -> GroupId | None:
         return self.site.group if self.site else None
 
-    def row(self, ranks: str) -> dict[str, Any]:
+    def row(self, ranks: str) -> Fields:
         """Return its row; `ranks` are those it is about, in words."""
         group = self.group
         members = ",".join(map(str, group.ranks)) if group and not self.has_open_group else ""

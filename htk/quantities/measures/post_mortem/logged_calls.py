@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.quantities.measures.desync import named
 from htk.quantities.measures.post_mortem.counts import NCCL_LOG, Counts, logged_calls, member_codes
@@ -38,7 +39,8 @@ class _Facets:
         return next(what for what, column in each if column[right] != column[wrong])
 
     def words(self, row: int) -> str:
-        dtype, root = int(self._dtypes[row]), int(self._roots[row])
+        dtype = int(self._dtypes[row])
+        root = int(self._roots[row])
         unit = self._dtype_names[dtype].as_py() if dtype >= 0 else "elements"
         rooted = f" with root {root}" if root >= 0 else ""
         return f"called {self.type(row)} of {int(self._elements[row]):,} {unit}{rooted}"
@@ -64,7 +66,7 @@ def differing_calls(collectives: pa.Table, counts: Counts) -> list[Finding]:
 
 def _lanes(comms: Ints, ranks: Ints) -> Iterator[tuple[int, int, Ints]]:
     """Yield the rows of each member's calls, in the order logged."""
-    order = np.lexsort((ranks, comms))
+    order = ordered(comms, ranks)
     changes = (np.diff(comms[order]) != 0) | (np.diff(ranks[order]) != 0)
     for rows in np.split(order, np.flatnonzero(changes) + 1):
         yield int(comms[rows[0]]), int(ranks[rows[0]]), np.sort(rows)
@@ -108,7 +110,8 @@ def _first_difference(
 
 def _shifted(codes: Ints, own: Ints, theirs: Ints) -> bool:
     """Return whether a member skipped or added a call: its calls match others' shifted by one."""
-    own_codes, usual = codes[own[:_COMPARED]], codes[theirs[:_COMPARED]]
+    own_codes = codes[own[:_COMPARED]]
+    usual = codes[theirs[:_COMPARED]]
     return any(
         len(a) > 1 and bool(np.array_equal(a[: len(b)], b[: len(a)]))
         for a, b in ((own_codes, usual[1:]), (own_codes[1:], usual))

@@ -35,14 +35,16 @@ def _following(history: Histories, rank: int, others: Iterable[int]) -> list[Sha
     own = _program(history, rank)
     if not own:
         return []
-    longest, following = (0, False), own[:0]
+    longest = (0, False)
+    following = own[:0]
     for other in [rank, *[r for r in others if r != rank][:_MOST_PROGRAMS]]:
         program = own if other == rank else _program(history, other)
         for end in range(len(program) - 1, 0, -1):
             alike = _common_end(own, program[:end]) if program[end - 1] == own[-1] else 0
             from_the_start = alike == end == len(own)
             if (alike, from_the_start) > longest:
-                longest, following = (alike, from_the_start), program[end:]
+                longest = (alike, from_the_start)
+                following = program[end:]
     return following
 
 

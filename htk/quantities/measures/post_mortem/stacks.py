@@ -2,12 +2,13 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from htk.base.core.humanize import format_duration
+from htk.base.mappings import Facts
 from htk.quantities.measures.desync import named
 from htk.quantities.measures.post_mortem.finding import Finding
 
@@ -22,7 +23,7 @@ _COLLECTIVE = re.compile(
     r"^(\w{1,99}) \(\S{0,1024}torch/distributed/distributed_c10d\.py:\d{1,9}\)$"
 )
 
-Row = Mapping[str, Any]
+Row = Facts
 
 
 def stacks_of(python_stacks: pa.Table, findings: Iterable[Finding]) -> list[Finding]:

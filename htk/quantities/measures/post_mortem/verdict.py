@@ -298,7 +298,8 @@ def _with_errors(finding: Finding, findings: list[Complaint]) -> Finding:
 
 def _beside_even_counts(finding: Finding, evidence: Evidence) -> Finding:
     """Add to an open case that RAS saw all ranks of its group equally far, if it did."""
-    ras, size = evidence.ras, len(finding.group.ranks) if finding.group else 0
+    ras = evidence.ras
+    size = len(finding.group.ranks) if finding.group else 0
     even = any(not ras.behind(c) and ras.sizes.get(c) == size for c in ras.members)
     even |= any(
         note["source"] == RAS and f"of {size:,} ranks" in note["text"] and _EQUAL in note["text"]

@@ -1,11 +1,11 @@
 """What torch's debug server says of each rank: its waits, its health, whether it answers."""
 
 from collections import defaultdict
-from typing import Any
 
 import pyarrow as pa
 
 from htk.base.core.humanize import format_duration
+from htk.base.mappings import Fields
 from htk.quantities.measures.desync import named
 from htk.quantities.measures.post_mortem.finding import Finding
 
@@ -33,7 +33,7 @@ def states_of_workers(comm_notes: pa.Table) -> list[Finding]:
 
 def _finding(level: str, text: str, ranks: list[int]) -> Finding:
     is_one = len(ranks) == 1
-    facts: dict[str, Any] = {"who": named(ranks), "text": text, "is": "is" if is_one else "are"}
+    facts: Fields = {"who": named(ranks), "text": text, "is": "is" if is_one else "are"}
     words = f"{_WORDS[level].format_map(facts)}."
     return Finding("evidence", tuple(ranks), None, None, words, decided=False, source=_SERVER)
 

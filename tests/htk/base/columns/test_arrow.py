@@ -8,6 +8,8 @@ from htk.base.columns.arrow import (
     matching,
     number,
     numbers,
+    read_lengths,
+    read_times,
     text,
     texts,
     valid,
@@ -89,3 +91,18 @@ def test_places_in_alphabetical_order_do_not_depend_on_what_was_read_first() -> 
     codes = np.array([0, -1, 1, 2, 0])
     assert read.indices.fill_null(-1).to_pylist() == codes.tolist()
     assert alphabetical(codes, read.dictionary).tolist() == [1, -1, 2, 0, 1]
+
+
+def test_times_and_lengths_of_rows() -> None:
+    table = pa.table({"start_ns": [5, 10, 30], "end_ns": [7, 20, 60]})
+    start, end = read_times(table)
+    assert start.tolist() == [5, 10, 30]
+    assert end.tolist() == [7, 20, 60]
+    assert read_lengths(table).tolist() == [2, 10, 30]
+
+
+def test_times_of_some_rows() -> None:
+    table = pa.table({"start_ns": [5, 10, 30], "end_ns": [7, 20, 60]})
+    start, end = read_times(table, np.array([2, 0]))
+    assert start.tolist() == [30, 5]
+    assert end.tolist() == [60, 7]
