@@ -31,7 +31,7 @@ def decode_message(data: bytes, above: str = "") -> Message:
 
 
 def encode_message(fields: Message) -> bytes:
-    """Return the message of these fields; integers are written in 64 bits offset most."""
+    """Return the message of these fields; integers are written in 64 bits at most."""
     parts = []
     for field in fields:
         ((path, value),) = field.items()

@@ -19,7 +19,8 @@ _WIDEST = 60  # characters of a column
 
 
 def workbook(answers: Sequence[Result]) -> bytes:
-    """Return an .xlsx file: a sheet for each answer, and before them what the columns mean.
+    """Return an .xlsx file: a sheet for each answer, and one of what the columns mean; of several
+    answers it comes first.
 
     Columns keep their names and numbers their units (times in ns); integers beyond 2^53, such as
     times since the epoch, are texts, for a spreadsheet would round them.
@@ -37,9 +38,12 @@ def workbook(answers: Sequence[Result]) -> bytes:
             "float": book.add_format({"num_format": "#,##0.0##"}),
         }
         names = _sheet_names([answer.analysis.name for answer in answers])
-        _contents(book.add_worksheet("contents"), answers, names, formats)
+        # Who reads the first sheet of a file wants its one answer.
+        in_order = [*names, "contents"] if len(names) == 1 else ["contents", *names]
+        sheets = {name: book.add_worksheet(name) for name in in_order}
+        _contents(sheets["contents"], answers, names, formats)
         for answer, name in zip(answers, names, strict=True):
-            _sheet(book.add_worksheet(name), answer, formats)
+            _sheet(sheets[name], answer, formats)
     return target.getvalue()
 
 

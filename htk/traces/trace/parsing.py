@@ -1,11 +1,13 @@
 """One file: its beginning, the parser that recognises it, and what that reads."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
 
 from htk.base.core.parser import MOST_RANKS, Head, Parsed, ParseOptions, Parser, Source
-from htk.base.errors import MalformedTrace, UnknownFormat
+from htk.base.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
 from htk.base.io.raw_files import reason
 from htk.base.io.sources import head
 from htk.parsers import in_turn, parsers
@@ -27,8 +29,9 @@ def beginning(source: Source) -> Head:
 def parser_of(start: Head) -> Parser:
     """Return the first parser that recognises a file by its first bytes."""
     for parser in in_turn():
-        if parser.sniff(start):
-            return parser
+        with _blaming_plugin(parser, start.name):
+            if parser.sniff(start):
+                return parser
     names = ", ".join(p.NAME for p in parsers())
     raise UnknownFormat(
         f"{start.name}: not a trace that htk knows ({names}); `htk formats` shows what it reads"
@@ -37,12 +40,27 @@ def parser_of(start: Head) -> Parser:
 
 def parse_with(parser: Parser, source: Source, options: ParseOptions) -> Parsed:
     """Return what a parser reads of a file, under its name."""
-    parsed = parser.parse(source, options)
+    with _blaming_plugin(parser, source.name):
+        parsed = parser.parse(source, options)
     first, *others = (
         drop_absurd_world(replace(process, parser=parser.NAME))
         for process in (parsed, *parsed.others)
     )
     return replace(first, others=tuple(others))
+
+
+@contextmanager
+def _blaming_plugin(parser: Parser, file: str) -> Iterator[None]:
+    """Name the parser of another package where it fails: the file is not to blame."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, HtkError) or getattr(parser, "__name__", "").startswith("htk."):
+            raise
+        what = f"{type(error).__name__}: {reason(error)[:200]}"
+        raise TraceError(
+            f"{file}: the parser {parser.NAME!r} of a plugin failed: {what}"
+        ) from error
 
 
 def drop_absurd_world(parsed: Parsed) -> Parsed:

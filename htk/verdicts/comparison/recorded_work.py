@@ -217,11 +217,12 @@ def _transfers(tables: Tables, cells: _Cells) -> dict[tuple[object, ...], Floats
     used = np.flatnonzero(cell != NONE)
     kinds = Groups.by_keys([column[used] for column in keys])
     cell_of = kinds.group_ids * len(cells.steps) + cell[used] % max(len(cells.steps), 1)
+    shape = len(kinds), len(cells.steps)
     many = len(kinds) * len(cells.steps)
     total = np.bincount(cell_of, calls.waits.transfer[rows][used].astype(np.float64), many)
     count = np.bincount(cell_of, minlength=many)
-    mean = (total / np.maximum(count, 1)).reshape(len(kinds), -1)
-    everywhere: Mask = np.all((count > 0).reshape(len(kinds), -1), axis=1)
+    mean = (total / np.maximum(count, 1)).reshape(shape)
+    everywhere: Mask = np.all((count > 0).reshape(shape), axis=1)
     types = [*calls.rows.types, None]
     groups = [*listed, ()]
     return {

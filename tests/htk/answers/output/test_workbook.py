@@ -85,3 +85,9 @@ def test_a_report_is_a_workbook_with_what_its_columns_mean(tmp_path: Path) -> No
     assert [row[total] for row in rows] == answer["total_ns"].to_pylist()
     described = {(row[0], row[1]) for row in cells(book["contents"])}
     assert {("kernel_top", column) for column in answer.columns} <= described
+
+
+def test_the_first_sheet_of_one_answer_is_the_answer() -> None:
+    one, two = result("one", a=pa.array([1])), result("two", a=pa.array([2]))
+    assert sheets(workbook([one])).sheetnames == ["one", "contents"]
+    assert sheets(workbook([one, two])).sheetnames == ["contents", "one", "two"]

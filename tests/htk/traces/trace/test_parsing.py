@@ -1,11 +1,14 @@
 """What is believed of a file's own words about the job."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from htk.answers.ask import ask
 from htk.base.core.parser import MOST_RANKS
+from htk.base.errors import TraceError
+from htk.traces.trace import parsing
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, of_rank, write
 
@@ -24,3 +27,24 @@ def test_a_world_beyond_any_job_is_said_and_not_believed(
     assert ask(trace, "kernel_top").coverage["world_size"] == believed
     issues = trace.tables["parse_issues"].to_pylist()
     assert [issue["kind"] for issue in issues] == ["absurd_count"] * (believed is None)
+
+
+def fail(*_: object) -> bool:
+    raise RuntimeError("boom")
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        SimpleNamespace(NAME="odd", sniff=fail, parse=fail),
+        SimpleNamespace(NAME="odd", sniff=lambda head: True, parse=fail),
+    ],
+    ids=["sniff", "parse"],
+)
+def test_a_plugin_that_fails_is_named_and_not_the_file(
+    plugin: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parsing, "in_turn", lambda: iter([plugin]))
+    (tmp_path / "t.txt").write_text("of a format of its own")
+    with pytest.raises(TraceError, match="parser 'odd' of a plugin failed: RuntimeError: boom"):
+        open_trace(tmp_path / "t.txt", OpenOptions(cache=False))

@@ -90,3 +90,12 @@ def test_other_ranks_than_before_are_said_first(base: Trace) -> None:
     one_rank = base.sel(ranks=[0])
     assert "another number of ranks" in differences(base, one_rank).coverage["in_short"][0]
     assert not compared(base.tables, one_rank.tables).causes
+
+
+def test_recordings_without_a_collective_or_a_step_in_common_are_compared() -> None:
+    samples = Path(__file__).parents[4] / "sample_traces"
+    paths = ("kineto/rank0.pt.trace.json", "simulated", "memory_snapshot")
+    traces = [open_trace(samples / path) for path in paths]
+    for before in traces:
+        for after in traces:
+            assert differences(before, after, n=5).coverage["in_short"]
