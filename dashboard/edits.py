@@ -228,7 +228,7 @@ def _text(name: str, label: str, hint: str, edits: dict[str, str]) -> Any:
 
 
 def _field(name: str, value: str, label: str, placeholder: str = "") -> Any:
-    """Return a field of text, and the place where it is by_control what is wrong with it."""
+    """Return a field of text, and the place where it is said what is wrong with it."""
     field = dmc.TextInput(
         id={"type": "edit", "name": name},
         value=value,
