@@ -52,12 +52,12 @@ _RECORDS = (
 RETURNS = table(
     part=(TEXT, "time: where the time goes; cause: what to change first; next: what to ask next."),
     name=(TEXT, "What."),
-    total_ns=(
-        pa.int64(),
-        "Mean over ranks: of the recorded window; of a cause, the time that it holds.",
-    ),
+    total_ns=(pa.int64(), "Mean over ranks, of the recorded window; of a cause, what it holds."),
     step_ns=(pa.int64(), "The same, of a step of median length; null without steps."),
     share_pct=(pa.float64(), "Of the recorded window. Rows of `time` add up to 100."),
+    step_gain_ns=(pa.int64(), "Of a cause: what a step gains without it, by replay; null: untold."),
+    step_gain_ns_lo90=(pa.int64(), "Lower end of its 90 % interval."),
+    step_gain_ns_hi90=(pa.int64(), "Upper end of it."),
     text=(TEXT, "What shows it, and what to try."),
     analysis=(TEXT, "The analysis that shows it."),
 )
@@ -151,8 +151,7 @@ class Verdict:
             covers = "covers" if self.steps == 1 else "cover"
             steps_text = f"of which {steps} {covers} little" if self.steps else "no whole steps"
             return f"{many}, {format_duration(self.window_ns)} recorded, {steps_text}"
-        host_ns = self.cpu_step_ns
-        cpu = "" if host_ns is None else f", on the host {format_duration(host_ns)}"
+        cpu = f", on the host {format_duration(self.cpu_step_ns)}" if self.cpu_step_ns else ""
         spread = f" (spread {format_duration(self.step_spread_ns or 0)})" if self.steps > 1 else ""
         if self.on_host:
             step = format_duration(self.step_ns)
@@ -166,8 +165,7 @@ def verdict(trace: Trace) -> Verdict:
     if trace.emptied("rank_windows"):
         trace.need("rank_windows")  # says what was chosen
     steps = _steps(trace)
-    reads = ("activities", "kernel_links", "rank_windows", "aligned_matches")
-    facts = coverage(trace, reads)
+    facts = coverage(trace, ("activities", "kernel_links", "rank_windows", "aligned_matches"))
     if not trace.tables["rank_windows"].num_rows:
         if not trace.tables["cpu_ops"].num_rows:
             return _of_records(trace, facts)
@@ -375,7 +373,9 @@ def result(verdict: Verdict) -> Result:
     rows = [_row("time", s.name, s, step) for s in verdict.shares]
     for cause in verdict.causes:
         row = _row("cause", cause.finding, cause, step)
-        rows.append(row | {"text": f"{cause.evidence}. Try: {cause.advice}"})
+        ends = {"step_gain_ns_lo90": cause.low_ns, "step_gain_ns_hi90": cause.high_ns}
+        text = f"{cause.evidence}. Try: {cause.advice}"
+        rows.append({**row, "step_gain_ns": cause.gain_ns, **ends, "text": text})
     for name, why in verdict.next:
         rows.append({"part": "next", "name": name, "text": why, "analysis": name.split()[0]})
     facts = {

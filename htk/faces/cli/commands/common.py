@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from htk.answers.output.render import FORMATS, RAW_CSV, form_by_name, write
 from htk.base.core.analysis import Analysis
 from htk.base.core.defer_imports import spare_pandas
 from htk.base.core.humanize import parse_duration, parse_int_ranges, visible
+from htk.base.core.whole_file import write_whole
 from htk.base.errors import UsageError
 from htk.base.spread.mapper import ON
 from htk.base.spread.memory import parse_bytes
@@ -168,15 +170,20 @@ def _form(ctx: click.Context, form: str | None) -> str:
     return RAW_CSV
 
 
-_WRITING = (
-    raw_option(),
-    click.option(
+def _format_option(*more: str) -> Callable[..., Any]:
+    return click.option(
         "--format",
         "form",
-        type=click.Choice(FORMATS),
+        type=click.Choice([*FORMATS, *more]),
         callback=lambda ctx, _, form: _form(ctx, form),
         help="Output format; by default that of the extension of -o, else table.",
-    ),
+    )
+
+
+OPENMETRICS = "openmetrics"
+_WRITING = (
+    raw_option(),
+    _format_option(),
     click.option(
         "-o",
         "--output",
@@ -226,6 +233,14 @@ def writing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _decorated(function, _WRITING)
 
 
+_METERED = (_WRITING[0], _format_option(OPENMETRICS), *_WRITING[2:])
+
+
+def metered_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return how to write what can be a number to alert on, too."""
+    return _decorated(function, _METERED)
+
+
 def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return everything that a question to a trace may be given."""
     return _decorated(function, _OPENING + _NARROWING + _WRITING)
@@ -234,6 +249,22 @@ def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def working_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return who answers a question, and in how much memory."""
     return _decorated(function, _WORKING)
+
+
+def name_run(paths: Sequence[str]) -> str:
+    """Return how a recording is called that lies there: by its file or folder."""
+    first = paths[0].rstrip("/")
+    if first == "sample" or "://" in first:
+        return first.rsplit("/", 1)[-1]
+    return Path(first).resolve().name
+
+
+def write_text(text: str, output: str | None) -> None:
+    """Write lines to a file, or show them."""
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_whole(output, text)
 
 
 def named(paths: Sequence[str]) -> Inputs:

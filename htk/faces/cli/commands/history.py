@@ -7,7 +7,14 @@ import click
 
 from htk.base.core.humanize import format_duration, visible
 from htk.base.errors import TraceError, UsageError
-from htk.faces.cli.commands.common import opening_options, say, writing_options
+from htk.faces.cli.commands.common import (
+    OPENMETRICS,
+    metered_options,
+    opening_options,
+    say,
+    write_text,
+    writing_options,
+)
 from htk.faces.cli.commands.options import store_of_history_option, tags_option
 
 if TYPE_CHECKING:
@@ -59,18 +66,15 @@ def add(
 
     A recording that is added again is the same run; new tags are added to the old ones.
     """
-    from pathlib import Path
-
-    from htk.faces.cli.commands.common import opened
+    from htk.faces.cli.commands.common import name_run, opened
     from htk.verdicts.history.archive import History
     from htk.verdicts.history.notes import parse_tags
     from htk.verdicts.history.run_facts import run_facts
 
     wanted = parse_tags(tags)
     trace = opened(paths, arguments)
-    first = paths[0].rstrip("/")
-    name = first.rsplit("/", 1)[-1] if "://" in first else Path(first).resolve().name
-    facts = run_facts(trace, "sample" if paths == ("sample",) else name)
+    name = name_run(paths)
+    facts = run_facts(trace, name)
     history = History(store)
     is_new = history.add(facts, wanted)
     step = format_duration(facts.row["step_time_ns"])
@@ -89,7 +93,7 @@ def add(
 @click.option("--before", metavar="TIME", help="Only runs before this time, UTC: 2026-11-22T10:00.")
 @click.option("--marked", type=click.Choice(["good", "bad"]), help="Only runs with this mark.")
 @_SERIES
-@writing_options
+@metered_options
 def list_(
     store: str | None = None,
     tags: tuple[str, ...] = (),
@@ -109,6 +113,12 @@ def list_(
     history = opened_history(store)
     wanted = _wanted(tags, since, before, marked)
     runs = wanted.chosen(history.runs)
+    if form == OPENMETRICS:
+        from htk.verdicts.history.openmetrics import newest_runs, write_openmetrics
+
+        write_text(write_openmetrics(newest_runs(history, runs)), output)
+        _say_unread(history)
+        return
     answer = result(history, runs)
     tried = _tried(runs, series_tags)
 

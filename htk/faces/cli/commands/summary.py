@@ -4,8 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.base.core.whole_file import write_whole
-from htk.faces.cli.commands.common import trace_options, working_options
+from htk.faces.cli.commands.common import (
+    OPENMETRICS,
+    metered_options,
+    narrowing_options,
+    opening_options,
+    working_options,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from htk.verdicts.overview.summary import Verdict
@@ -14,27 +20,32 @@ _BAR = 40  # characters for 100 %
 
 
 @click.command("summary")
-@trace_options
+@opening_options
+@narrowing_options
+@metered_options
 @working_options
 def command(
     paths: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any
 ) -> None:
     """Where did the time go, and what should be looked at first?"""
     from htk.answers.output.render import write
-    from htk.faces.cli.commands.common import opened, working
+    from htk.faces.cli.commands.common import name_run, opened, working
     from htk.verdicts.overview.summary import result, verdict
 
     trace = opened(paths, arguments)
+    if form == OPENMETRICS:
+        from htk.verdicts.history.openmetrics import measure_run, write_openmetrics
+
+        with working():
+            text = write_openmetrics([measure_run(trace, name_run(paths))])
+        write_text(text, output)
+        return
     with working():
         answer = verdict(trace)
     if form != "table":
         write(result(answer), form, output, limit=limit)
         return
-    text = "\n".join(_lines(answer)) + "\n"
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    write_whole(output, text)
+    write_text("\n".join(_lines(answer)) + "\n", output)
 
 
 def _lines(verdict: "Verdict") -> list[str]:
