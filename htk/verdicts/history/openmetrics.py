@@ -76,8 +76,8 @@ def write_openmetrics(runs: Sequence[MeasuredRun]) -> str:
 
 def _families(runs: Sequence[MeasuredRun]) -> Iterator[tuple[str, str, list[Sample]]]:
     for name, help_text, fact, unit in _FACTS:
-        known = [run for run in runs if run.facts.get(fact) is not None]
-        yield name, help_text, [({"run": run.name}, run.facts[fact] * unit) for run in known]
+        telling = [run for run in runs if run.facts.get(fact) is not None]
+        yield name, help_text, [({"run": run.name}, run.facts[fact] * unit) for run in telling]
     yield (*_SHARE, [sample for run in runs for sample in _shares(run)])
     yield (*_GAIN, [sample for run in runs for sample in _gains(run)])
     waited_for = [(run.name, run.slowest) for run in runs if run.slowest is not None]
