@@ -73,14 +73,16 @@ def jobs_of(files: list[RankedFile]) -> dict[str, list[RankedFile]]:
     formats = _contradicting_formats(files)
     own = [k for k, file in enumerate(files) if file.recording.parser in (formats or _ONE_WORLD)]
     divisions = []
-    for labels_of in _LABELS:
+    for labels_of in _LABELS if formats else _OF_STRANGERS:
         for labels in labels_of(files):
             parts = _by_label(files, own, labels)
+            if len(parts) < 2:
+                continue
             if formats:
                 tells_apart = not any(map(_contradicting_formats, parts))
             else:
                 tells_apart = _are_strangers(parts, is_scheduled=labels_of is _scheduled_as)
-            if len(parts) > 1 and tells_apart:
+            if tells_apart:
                 divisions.append(labels)
     if formats and not divisions and len({files[k].rank for k in own}) > 1:
         raise TraceError(_MIXED.format(_name_clash([files[k] for k in own])))
@@ -242,6 +244,7 @@ def _worlds(files: list[RankedFile]) -> list[_Labels]:
 
 
 # The first that tells jobs apart counts, and among all the one that makes the fewest of them.
-_LABELS: tuple[Callable[[list[RankedFile]], list[_Labels]], ...] = (
-    _scheduled_as, _requests, _folders, _beginnings, _hosts, _process_ids, _worlds,
+_OF_STRANGERS: tuple[Callable[[list[RankedFile]], list[_Labels]], ...] = (
+    _scheduled_as, _requests, _folders, _beginnings,
 )  # fmt: skip
+_LABELS = (*_OF_STRANGERS, _hosts, _process_ids, _worlds)
