@@ -14,7 +14,7 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Heatmap
 from htk.base.mappings import Fields
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.messages import one_row_a_message
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, size_facts
 

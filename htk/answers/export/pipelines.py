@@ -20,7 +20,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.errors import MissingTable
 from htk.base.schema.operation_types import CODES
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 
 MESSAGES = ("send", "recv", "send_recv")
 _LOG_THEM = "log rows with htk.capture(operations=True)"

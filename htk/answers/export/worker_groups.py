@@ -17,7 +17,7 @@ from htk.base.columns.arrow import numbers
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.errors import MissingTable
 from htk.base.schema.operation_types import CODES
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 
 _IN_LAYERS = ("all_reduce", "reduce_scatter")
 _REDUCTION = CODES["grads_all_reduce"]

@@ -1,7 +1,6 @@
 """Ends of matched collectives that all ranks leave at once: what clocks are compared by."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -9,6 +8,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.names.collectives import SYNCHRONISING
 from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, fit
+from htk.quantities.derived.collective_rows import CollectiveRows
 
 _MESSAGES = ("send", "recv", "send_recv")
 _NEAREST = 0.25  # of the messages between two ranks
@@ -19,24 +19,13 @@ _UNSURE = 1e-4  # the same, of the time between them
 _OFTEN = 0.1  # of a group's matches that cannot be: then none of them is one
 
 
-class EndRows(Protocol):
-    """What is read of collectives, row by row."""
-
-    rank: Ints
-    start: Ints
-    end: Ints
-    timed: Mask
-
-    def is_type(self, *wanted: str) -> Mask: ...
-
-
-def common_ends(rows: EndRows, match: Ints, ranks: Ints) -> Ends:
+def common_ends(rows: CollectiveRows, match: Ints, ranks: Ints) -> Ends:
     """Return the ends of synchronising collectives that several ranks recorded."""
     return _ends(rows, match, ranks, common_end_rows(rows, match))
 
 
 def with_ends_of_messages(
-    rows: EndRows, match: Ints, ranks: Ints, ends: Ends, clock: Ints
+    rows: CollectiveRows, match: Ints, ranks: Ints, ends: Ends, clock: Ints
 ) -> Ends | None:
     """Return the ends, and those of messages between clocks that no collective compares; None:
     there are no such messages.
@@ -63,7 +52,7 @@ def with_ends_of_messages(
     return _ends(rows, match, ranks, np.concatenate(chosen))
 
 
-def _ends(rows: EndRows, match: Ints, ranks: Ints, chosen: Ints) -> Ends:
+def _ends(rows: CollectiveRows, match: Ints, ranks: Ints, chosen: Ints) -> Ends:
     """Return the ends of some rows, by their match."""
     process = np.searchsorted(ranks, rows.rank[chosen])
     collective = Groups.by_keys(match[chosen]).group_ids
@@ -72,7 +61,7 @@ def _ends(rows: EndRows, match: Ints, ranks: Ints, chosen: Ints) -> Ends:
     return Ends(collective[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
 
 
-def common_end_rows(rows: EndRows, match: Ints) -> Ints:
+def common_end_rows(rows: CollectiveRows, match: Ints) -> Ints:
     """Return the rows of synchronising collectives that several ranks recorded."""
     use = (match != NONE) & rows.timed & (rows.rank >= 0) & rows.is_type(*SYNCHRONISING)
     chosen = np.flatnonzero(use)
@@ -88,13 +77,13 @@ class CertainEnds:
     ranks: Ints
 
 
-def certain_ends(rows: EndRows, certain_match: Ints) -> CertainEnds:
+def certain_ends(rows: CollectiveRows, certain_match: Ints) -> CertainEnds:
     """Return the ends of the matches that are certain, of all ranks that have any call."""
     ranks = np.unique(rows.rank[rows.rank >= 0])
     return CertainEnds(common_ends(rows, certain_match, ranks), ranks)
 
 
-def contradicted(rows: EndRows, match: Ints, guessed: Mask, certain: CertainEnds) -> Mask:
+def contradicted(rows: CollectiveRows, match: Ints, guessed: Mask, certain: CertainEnds) -> Mask:
     """Return the guessed matches that end at different times on the clocks of the certain ones."""
     nothing = np.zeros(len(match), bool)
     chosen = np.flatnonzero(guessed & (match != NONE) & rows.timed)
@@ -114,7 +103,7 @@ def contradicted(rows: EndRows, match: Ints, guessed: Mask, certain: CertainEnds
     return nothing
 
 
-def impossible(rows: EndRows, match: Ints, group: Ints, host: Ints) -> Mask:
+def impossible(rows: CollectiveRows, match: Ints, group: Ints, host: Ints) -> Mask:
     """Return the matches in which one ends before another has begun, on the clock of their host.
 
     `group`, `host`: a number for each row (`NONE`: unknown). What a process is off all the time is
@@ -141,7 +130,7 @@ def impossible(rows: EndRows, match: Ints, group: Ints, host: Ints) -> Mask:
     return np.isin(match, refused)
 
 
-def _apart(rows: EndRows, match: Ints, host: Ints, chosen: Ints, ahead: Ints) -> Ints:
+def _apart(rows: CollectiveRows, match: Ints, host: Ints, chosen: Ints, ahead: Ints) -> Ints:
     """Return how long before the last of its match has begun one has ended, row by row; a message
     can be received no earlier, and be sent before anybody waits for it."""
     start, end = rows.start[chosen] - ahead, rows.end[chosen] - ahead

@@ -21,8 +21,9 @@ from htk.base.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
 from htk.quantities.derived.clock_ends import common_ends, with_ends_of_messages
 from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, Fit, fit
 from htk.quantities.derived.clock_sigma import SIGNIFICANT, standard_errors
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.lateness import before_window, window_starts
-from htk.quantities.derived.match import CollectiveRows, timed_columns
+from htk.quantities.derived.match import timed_columns
 from htk.quantities.derived.match_reasons import INCOMPARABLE, LACKING
 from htk.quantities.derived.unrecorded import recorded_hosts, short_of_members, with_undetermined
 from htk.quantities.derived.waits import NEVER, waits, without_waits
@@ -109,19 +110,19 @@ def aligned_matches(
     match = numbers(collective_matches["match"], NONE)
     shift = corrections(rank_clocks, rows.rank, rows.start)
     start, end = rows.start + shift, rows.end + shift
-    began = window_starts(rows, rank_windows)  # pyright: ignore[reportArgumentType]
+    began = window_starts(rows, rank_windows)
     recorded = np.where(began == NEVER, rows.start, began)
     began = np.where(
         began == NEVER, began, recorded + corrections(rank_clocks, rows.rank, recorded)
     )
-    before = before_window(rows, match, start, began)  # pyright: ignore[reportArgumentType]
+    before = before_window(rows, match, start, began)
     comparable = _Comparable(rank_clocks, rows, recorded_hosts(ranks))
     compared = np.where(comparable.matches(match), match, NONE)
-    waited = waits(rows, compared, start, end)  # pyright: ignore[reportArgumentType]
+    waited = waits(rows, compared, start, end)
     waited = without_waits(waited, comparable.cut_off())
-    short = short_of_members(rows, numbers(collective_matches["members_present"], 0), ranks)  # pyright: ignore[reportArgumentType]
+    short = short_of_members(rows, numbers(collective_matches["members_present"], 0), ranks)
     lacking = matching(collective_matches["reason"], LACKING.__eq__)
-    waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
+    waited = with_undetermined(rows, waited, lacking, short, ranks)
     columns = {name: collective_matches[name] for name in COLLECTIVE_MATCHES.names}
     columns |= timed_columns(rows, compared, waited, before, start, end)
     lost = ~waited.has_wait & valid(collective_matches["wait_ns"])

@@ -15,7 +15,7 @@ from htk.base.columns.segments import repeated
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.schema import INT64
 from htk.base.schema.links import COLLECTIVE_SHARES
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.sources import each_source
 
 

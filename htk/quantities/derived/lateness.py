@@ -7,7 +7,6 @@ last. What some rank began before the recording of another is blamed on nobody.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,21 +16,8 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.names.collectives import SYNCHRONISING
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.waits import NEVER, Waits
-
-
-class LatenessRows(Protocol):
-    """What is read of collectives, row by row."""
-
-    length: int
-    rank: Ints
-    cycle: Ints
-    timed: Mask
-
-    @property
-    def group(self) -> Ints: ...
-
-    def is_type(self, *wanted: str) -> Mask: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +30,7 @@ class Lateness:
 
 
 def lateness(
-    rows: LatenessRows,
+    rows: CollectiveRows,
     match: Ints,
     waited: Waits,
     started_before_window: Mask,
@@ -76,7 +62,7 @@ def lateness(
     return Lateness(late, cost, is_straggler)
 
 
-def _own_time(rows: LatenessRows, chosen: Ints, start: Ints, end: Ints) -> Ints:
+def _own_time(rows: CollectiveRows, chosen: Ints, start: Ints, end: Ints) -> Ints:
     """Return the time from the end of the group's previous collective on a rank to the start of
     this one, in ns."""
     who = np.column_stack([rows.rank[chosen], rows.cycle[chosen], rows.group[chosen]])
@@ -97,7 +83,7 @@ def _latest(rank: Ints, members: Groups, measure: Ints) -> Mask:
     return latest
 
 
-def before_window(rows: LatenessRows, match: Ints, start: Ints, began: Ints) -> Mask:
+def before_window(rows: CollectiveRows, match: Ints, start: Ints, began: Ints) -> Mask:
     """Return which collectives some rank began before another's recording, on the given clocks."""
     before = np.zeros(rows.length, bool)
     chosen = np.flatnonzero((match != NONE) & rows.timed)
@@ -108,7 +94,7 @@ def before_window(rows: LatenessRows, match: Ints, start: Ints, began: Ints) -> 
     return before
 
 
-def window_starts(rows: LatenessRows, windows: pa.Table) -> Ints:
+def window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
     """Return when the recording of each row's rank and cycle began, in ns (`NEVER`: unknown)."""
     rank, cycle = numbers(windows["rank"], NONE), numbers(windows["cycle"], 0)
     start = numbers(windows["start_ns"])

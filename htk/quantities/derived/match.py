@@ -7,30 +7,23 @@ calls are; what has no counterpart stays unmatched and says why. Everything is l
 of collectives; Python loops run over groups and ranks, not over collectives.
 """
 
-import json
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from htk.base.columns.align import aligned_positions
 from htk.base.columns.arrow import (
-    alphabetical,
     boolean,
     build,
     codes_of,
     matching,
     number,
-    numbers,
     text,
     valid,
 )
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.segments import equal_runs
-from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.schema.comm import COLLECTIVE_MATCHES
 from htk.quantities.derived.clock_ends import (
     CertainEnds,
@@ -38,10 +31,9 @@ from htk.quantities.derived.clock_ends import (
     contradicted,
     impossible,
 )
+from htk.quantities.derived.collective_rows import MESSAGES, SILENT, CollectiveRows, number_by_order
 from htk.quantities.derived.lateness import before_window, lateness, window_starts
-from htk.quantities.derived.match_reasons import SILENT, reasons
-from htk.quantities.derived.messages import Meetings, meetings, peers_of_calls
-from htk.quantities.derived.unnamed_groups import stream_ordinals, unnamed_groups
+from htk.quantities.derived.match_reasons import FoundMatches, reasons
 from htk.quantities.derived.unrecorded import (
     depends_on_all,
     recorded_hosts,
@@ -50,9 +42,6 @@ from htk.quantities.derived.unrecorded import (
 )
 from htk.quantities.derived.waits import Waits, waits
 
-_MESSAGES = ("send", "recv")
-_SIZED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", *_MESSAGES)
-_ANYTHING = ("unknown", "send_recv", "coalesced")  # a kernel's name may say no more
 BY = ("comms_id", "sequence", "order")
 
 
@@ -62,7 +51,7 @@ def collective_matches(collectives: pa.Table, rank_windows: pa.Table, ranks: pa.
 
 
 def matches_of(
-    rows: "CollectiveRows",
+    rows: CollectiveRows,
     rank_windows: pa.Table,
     ranks: pa.Table,
     certain: CertainEnds | None = None,
@@ -74,25 +63,25 @@ def matches_of(
     matched = _matched(rows, slot)
     guessed = (by == 2) & rows.unknown_group
     if guessed.any():
-        certain = certain or certain_ends(rows, np.where(guessed, NONE, matched.match))  # pyright: ignore[reportArgumentType]
-        slot[contradicted(rows, matched.match, guessed, certain)] = NONE  # pyright: ignore[reportArgumentType]
+        certain = certain or certain_ends(rows, np.where(guessed, NONE, matched.match))
+        slot[contradicted(rows, matched.match, guessed, certain)] = NONE
         matched = _matched(rows, slot)
-    apart = impossible(rows, matched.match, rows.group, rows.host)  # pyright: ignore[reportArgumentType]
+    apart = impossible(rows, matched.match, rows.group, rows.host)
     if apart.any():
         slot[apart] = NONE
         matched = replace(_matched(rows, slot), apart=apart)
-    waited = waits(rows, matched.match, rows.start, rows.end)  # pyright: ignore[reportArgumentType]
-    short = short_of_members(rows, matched.present, ranks)  # pyright: ignore[reportArgumentType]
-    lacking = waited.has_wait & short & depends_on_all(rows)  # pyright: ignore[reportArgumentType]
-    waited = with_undetermined(rows, waited, lacking, short, ranks)  # pyright: ignore[reportArgumentType]
-    began = window_starts(rows, rank_windows)  # pyright: ignore[reportArgumentType]
-    before = before_window(rows, matched.match, rows.start, began)  # pyright: ignore[reportArgumentType]
+    waited = waits(rows, matched.match, rows.start, rows.end)
+    short = short_of_members(rows, matched.present, ranks)
+    lacking = waited.has_wait & short & depends_on_all(rows)
+    waited = with_undetermined(rows, waited, lacking, short, ranks)
+    began = window_starts(rows, rank_windows)
+    before = before_window(rows, matched.match, rows.start, began)
     has_match = matched.match != NONE
     columns = {
         "match": number(matched.match, pa.int64(), has_match),
         "matched_by": text(np.where(has_match, by, NONE), pa.array(BY)),
         "guessed": boolean(has_match & guessed),
-        "reason": reasons(rows, matched, waited, lacking),  # pyright: ignore[reportArgumentType]
+        "reason": reasons(rows, matched, waited, lacking),
         "members_expected": number(rows.expected, pa.int32(), rows.expected >= 0),
         "members_present": number(matched.present, pa.int32(), has_match | waited.has_wait),
         "before_window": boolean(before),
@@ -102,10 +91,10 @@ def matches_of(
 
 
 def timed_columns(
-    rows: "CollectiveRows", match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
+    rows: CollectiveRows, match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
 ) -> dict[str, pa.Array]:
     """Return what depends on the clocks: waits, and who is late."""
-    late = lateness(rows, match, waited, before, start, end)  # pyright: ignore[reportArgumentType]
+    late = lateness(rows, match, waited, before, start, end)
     return {
         "common_start_ns": number(waited.last_dependency_start, pa.int64(), waited.has_wait),
         "wait_ns": number(waited.wait, pa.int64(), waited.has_wait),
@@ -120,125 +109,12 @@ def timed_columns(
 
 
 def _undetermined(
-    rows: "CollectiveRows", waited: Waits, duration: Ints
+    rows: CollectiveRows, waited: Waits, duration: Ints
 ) -> tuple[Ints, pa.DataType, Mask]:
     """Return time of wait or transfer, in ns; all of a call unmatched or unrecorded by others."""
     several = rows.timed & (rows.group_size != 1) & ~rows.is_type(*SILENT)
     undetermined = np.where(waited.has_wait, waited.undetermined, duration)
     return undetermined, pa.int64(), several
-
-
-class CollectiveRows:
-    """The columns of `collectives` that matching reads, as NumPy."""
-
-    def __init__(self, table: pa.Table, highest_rank: int | None = None) -> None:
-        self.table = table
-        self.length = table.num_rows
-        rank, comm_rank = numbers(table["rank"], NONE), numbers(table["comm_rank"], NONE)
-        self.rank = np.where(rank >= 0, rank, comm_rank).astype(np.int64)
-        own_highest = int(self.rank.max(initial=-1))
-        self.highest_rank = own_highest if highest_rank is None else highest_rank  # of all groups
-        self.cycle = numbers(table["cycle"], 0).astype(np.int64)
-        self.start, self.end = (
-            numbers(table["start_ns"], NO_TIME),
-            numbers(table["end_ns"], NO_TIME),
-        )
-        real = matching(table["timing"], lambda t: t in ("gpu", "cpu"))
-        self.timed: Mask = real & (self.start > NO_TIME) & (self.end >= self.start)
-        self.group_size = numbers(table["group_size"], NONE).astype(np.int64)
-        self.root = numbers(table["root"], NONE).astype(np.int64)
-        self.peer = numbers(table["peer"], NONE).astype(np.int64)
-        self.seq = numbers(table["seq"], NONE)
-        codes, names = codes_of(table["type"])
-        self.type, self.types = alphabetical(codes, names), sorted(names.to_pylist())
-        self.host_of: dict[int, str] = {}  # where matching is told them
-
-    def share_host(self, rank: int, other: int) -> bool:
-        """Return whether two ranks are known to run on one host."""
-        return rank in self.host_of and self.host_of[rank] == self.host_of.get(other)
-
-    @property
-    def host(self) -> Ints:
-        """Return a number for the host of each row's rank (`NONE`: unknown)."""
-        numbers_of = {name: k for k, name in enumerate(dict.fromkeys(self.host_of.values()))}
-        ranks, row = np.unique(self.rank, return_inverse=True)
-        hosts = [numbers_of.get(self.host_of.get(rank, ""), NONE) for rank in ranks.tolist()]
-        return np.array(hosts, np.int64)[row.ravel()]
-
-    def is_type(self, *wanted: str) -> Mask:
-        return np.isin(self.type, [k for k, t in enumerate(self.types) if t in wanted])
-
-    @cached_property
-    def order(self) -> Ints:
-        """Return the times that order a rank's calls: the true start, else the enqueue time."""
-        enqueue = numbers(self.table["enqueue_ns"], NO_TIME)
-        return np.where(self.timed | (enqueue == NO_TIME), self.start, enqueue)
-
-    @cached_property
-    def size(self) -> Ints:
-        """The bytes, of types whose members all give the same (`NONE`: unknown, or no check)."""
-        return np.where(self.is_type(*_SIZED), numbers(self.table["in_bytes"], NONE), NONE)
-
-    @cached_property
-    def step(self) -> Ints:
-        """The step that each call was launched in (`NONE`: not recorded)."""
-        return numbers(self.table["step"], NONE).astype(np.int64)
-
-    @cached_property
-    def meetings(self) -> Meetings:
-        """Which calls exchange messages, where some exchange several."""
-        if not valid(self.table["messages"]).any():
-            return Meetings(np.empty(0, np.int64), np.empty(0, np.int64))
-        return meetings(self.table, _ends_of_messages)
-
-    @cached_property
-    def expected(self) -> Ints:
-        """How many ranks take part (`NONE`: unknown): two in a message, whatever its group."""
-        peers = peers_of_calls(self.table["messages"])
-        members = np.where(self.is_type(*_MESSAGES), 2, self.group_size)
-        return np.where(peers > 0, peers + 1, members)
-
-    @cached_property
-    def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]:
-        """The global ranks of each row's group, as a number into the list (`NONE`: unknown)."""
-        codes, listed = codes_of(self.table["group_ranks"])
-        return codes.astype(np.int64), [tuple(json.loads(x or "[]")) for x in listed.to_pylist()]
-
-    @cached_property
-    def group(self) -> Ints:
-        """One number for each process group (or communicator) of each source."""
-        source, _ = codes_of(self.table["source"])
-        name, _ = codes_of(self.table["group"])
-        ranks = self._filled_ranks(source, name)
-        comm = self.table["comm_hash"]
-        hashed = np.unique(numbers(comm, 0), return_inverse=True)[1].ravel()
-        hashed = np.where(valid(comm), hashed, NONE)
-        return Groups.by_keys([source, name, ranks, self.group_size, hashed]).group_ids
-
-    def _filled_ranks(self, source: NDArray[np.int32], name: NDArray[np.int32]) -> Ints:
-        """Return a group's ranks, also where one record has them cut short and others have not."""
-        ranks, _ = self.group_ranks
-        named = Groups.by_keys(np.stack([source, name, self.group_size], axis=1).astype(np.int64))
-        most = named.max(ranks)
-        least = named.min(np.where(ranks >= 0, ranks, np.iinfo(np.int64).max))
-        only = np.where((most >= 0) & (most == least), most, NONE)[named.group_ids]
-        return np.where((ranks == NONE) & (name >= 0), only, ranks)
-
-    @cached_property
-    def unknown_group(self) -> Mask:
-        named = valid(self.table["group"]) | valid(self.table["comm_hash"])
-        return ~(named | valid(self.table["group_ranks"]))
-
-    @cached_property
-    def unnamed_group(self) -> Ints:
-        """A number for the ranks of each row whose group is unknown; NONE: it cannot be told."""
-        number = np.zeros(self.length, np.int64)
-        part = ~self.is_type(*SILENT, *_MESSAGES, *_ANYTHING) & (self.rank >= 0)
-        chosen = np.flatnonzero(part & self.unknown_group)
-        if len(chosen):
-            lane = _lanes(self, chosen, number)
-            number[chosen] = unnamed_groups(self, chosen, lane)  # pyright: ignore[reportArgumentType]
-        return number
 
 
 def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
@@ -247,7 +123,7 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     by = np.full(rows.length, NONE, np.int64)
     batch = valid(rows.table["messages"])
     part = ~rows.is_type(*SILENT) & (rows.rank >= 0) & ~batch
-    message = rows.is_type(*_MESSAGES)
+    message = rows.is_type(*MESSAGES)
     comms, _ = codes_of(rows.table["comms_id"])
     by[part] = 2
     countable = matching(rows.table["seq_kind"], "plan".__ne__)
@@ -260,7 +136,7 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     _number(slot, by == 0, rows, np.stack([comms.astype(np.int64)], axis=1))
     numbered = np.stack([rows.group, unnamed, function, rows.seq], axis=1)
     _number(slot, (by == 1) & (unnamed != NONE), rows, numbered)
-    _by_order(slot, (by == 2) & (unnamed != NONE), rows)
+    number_by_order(slot, (by == 2) & (unnamed != NONE), rows)
     met = rows.meetings
     if len(met.call):
         calls = np.unique(met.call)
@@ -272,12 +148,6 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     return by, slot
 
 
-def _ends_of_messages(messages: pa.Table) -> Ints:
-    rows, end = CollectiveRows(messages), np.full(messages.num_rows, NONE, np.int64)
-    _by_order(end, rows.is_type(*_MESSAGES) & (rows.rank >= 0) & (rows.peer >= 0), rows)
-    return end
-
-
 def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None:
     """Assign slots by a key alike on all ranks; the k-th call of a rank with a key is the k-th."""
     chosen = np.flatnonzero(eligible)
@@ -287,71 +157,6 @@ def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None
     occurrence = same.rank_within(rows.order[chosen])
     slots = Groups.by_keys([key[chosen], occurrence]).group_ids
     slot[chosen] = slots + slot.max() + 1
-
-
-def _by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
-    """Assign slots by the order within a lane: a group, or two ranks that exchange messages."""
-    chosen = np.flatnonzero(eligible)
-    if not len(chosen):
-        return
-    lane = _lanes(rows, chosen, rows.unnamed_group)
-    order = ordered(lane, rows.rank[chosen], rows.order[chosen])
-    chosen, lane = chosen[order], lane[order]
-    rank = rows.rank[chosen]
-    kind = np.where(rows.is_type(*_ANYTHING), NONE, rows.type)[chosen]
-    kind = np.where(rows.is_type(*_MESSAGES)[chosen], len(rows.types), kind)
-    size, step = rows.size[chosen], rows.step[chosen]
-    time = np.where(rows.end[chosen] >= 0, rows.end[chosen], rows.order[chosen])
-    change = np.append(True, (lane[1:] != lane[:-1]) | (rank[1:] != rank[:-1]))
-    starts = np.append(np.flatnonzero(change), len(chosen))
-    lane_of = lane[starts[:-1]]
-    free = int(slot.max()) + 1
-    for first, last in equal_runs(lane_of):  # a lane: one group of ranks
-        pieces = [slice(starts[k], starts[k + 1]) for k in range(first, last)]
-        base = max(pieces, key=lambda p: p.stop - p.start)  # the rank that saw most
-        next_free = free + (base.stop - base.start)
-        for piece in pieces:
-            places = aligned_positions(
-                (kind[base], size[base], time[base]),
-                (kind[piece], size[piece], time[piece]),
-                (step[base], step[piece]),
-                one_clock=rows.share_host(*rank[[base.start, piece.start]].tolist()),
-            )
-            extra = places == NONE
-            alone = next_free + np.cumsum(extra) - 1
-            slot[chosen[piece]] = np.where(extra, alone, free + places)
-            next_free += int(extra.sum())
-        free = next_free
-
-
-def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
-    """Return each call's lane; calls of one lane have one order on all ranks. A group without a
-    name is told by library and stream."""
-    library, _ = codes_of(rows.table["library"])
-    unknown = rows.unknown_group[chosen]
-    stream = np.full(len(chosen), NONE, np.int64)
-    if unknown.any():  # streams of named groups tell nothing of the others
-        stream[unknown] = stream_ordinals(rows, chosen[unknown])  # pyright: ignore[reportArgumentType]
-    library = np.where(unknown, library[chosen], NONE)
-    message = rows.is_type(*_MESSAGES)[chosen]
-    rank, peer = rows.rank[chosen], rows.peer[chosen]
-    sends = rows.is_type("send")[chosen]
-    source = np.where(message, np.where(sends, rank, peer), NONE)
-    target = np.where(message, np.where(sends, peer, rank), NONE)
-    group, cycle = rows.group[chosen], rows.cycle[chosen]
-    return Groups.by_keys(
-        [group, unnamed[chosen], cycle, library, stream, source, target]
-    ).group_ids
-
-
-@dataclass(frozen=True)
-class FoundMatches:
-    """The match of each row, and how many ranks it was found on."""
-
-    match: Ints  # NONE: unmatched
-    present: Ints  # ranks that took part
-    too_many: Mask  # more ranks share a slot than their group has: they are no one call
-    apart: Mask  # those of a slot did not run at one time
 
 
 def _matched(rows: CollectiveRows, slot: Ints) -> FoundMatches:

@@ -32,7 +32,8 @@ from htk.base.schema import TEXT
 from htk.base.schema.comm import COLLECTIVE_MATCHES
 from htk.quantities.derived.clock_ends import CertainEnds, common_end_rows
 from htk.quantities.derived.clock_fit import Ends
-from htk.quantities.derived.match import BY, CollectiveRows, first_starts, matches_of
+from htk.quantities.derived.collective_rows import CollectiveRows
+from htk.quantities.derived.match import BY, first_starts, matches_of
 from htk.quantities.derived.match_reasons import REASONS
 
 _GROUP = ("source", "group", "group_ranks", "group_size", "comm_hash")

@@ -1,6 +1,6 @@
 """Why of a collective wait and transfer are unknown, or known in part."""
 
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -8,9 +8,9 @@ import pyarrow as pa
 from htk.base.columns.arrow import matching, text
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
+from htk.quantities.derived.collective_rows import SILENT, CollectiveRows
 from htk.quantities.derived.waits import Waits
 
-SILENT = ("wait", "split", "new_window")  # they move nothing
 ALONE = "a group of one rank"
 LONELY = "no other rank of its group was recorded"
 UNMET = "no counterpart on the other ranks"
@@ -30,37 +30,17 @@ REASONS = (
 )  # fmt: skip
 
 
-class MatchedRows(Protocol):
-    """What matching found, row by row."""
+@dataclass(frozen=True)
+class FoundMatches:
+    """The match of each row, and how many ranks it was found on."""
 
-    @property
-    def match(self) -> Ints: ...
-
-    @property
-    def too_many(self) -> Mask: ...
-
-    @property
-    def apart(self) -> Mask: ...
+    match: Ints  # NONE: unmatched
+    present: Ints  # ranks that took part
+    too_many: Mask  # more ranks share a slot than their group has: they are no one call
+    apart: Mask  # those of a slot did not run at one time
 
 
-class ReasonRows(Protocol):
-    """What is read of collectives, row by row."""
-
-    table: pa.Table
-    rank: Ints
-    group_size: Ints
-    timed: Mask
-
-    @property
-    def group(self) -> Ints: ...
-
-    @property
-    def unnamed_group(self) -> Ints: ...
-
-    def is_type(self, *wanted: str) -> Mask: ...
-
-
-def reasons(rows: ReasonRows, matches: MatchedRows, waited: Waits, lacking: Mask) -> pa.Array:
+def reasons(rows: CollectiveRows, matches: FoundMatches, waited: Waits, lacking: Mask) -> pa.Array:
     """Return why wait and transfer are unknown, or known in part."""
     lonely = _lonely(rows)
     watched = matching(rows.table["timing"], "watchdog".__eq__)
@@ -84,7 +64,7 @@ def reasons(rows: ReasonRows, matches: MatchedRows, waited: Waits, lacking: Mask
     return text(np.where(lacking, REASONS.index(LACKING), code), pa.array(REASONS))
 
 
-def _lonely(rows: ReasonRows) -> Mask:
+def _lonely(rows: CollectiveRows) -> Mask:
     """Return the rows whose group no other rank has any row of."""
     groups = Groups.by_keys(rows.group)
     if not len(groups):

@@ -25,7 +25,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.schema import INT64
 from htk.base.schema.comm import COLLECTIVE_FACTS
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.nccl_pairs import (
     BY,
     PROFILER,

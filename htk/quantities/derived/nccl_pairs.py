@@ -20,7 +20,7 @@ from htk.base.columns.arrow import codes_of, matching, numbers
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 
 PROFILER = "kineto"
 BY = ("time", "order", "type and size", "sequence")

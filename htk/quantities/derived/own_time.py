@@ -12,7 +12,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.schema import INT64
 from htk.base.schema.links import OWN_TIMES
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.sources import each_source
 
 KINDS = ("compute", "comm", "memory")

@@ -6,7 +6,6 @@ have come late, or the network may have been slow.
 """
 
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,21 +15,8 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 from htk.physics.bandwidth import traffic
 from htk.physics.link_rates import scale_up_gbps
-from htk.quantities.derived.waits import WaitRows, Waits, global_root
-
-
-class MemberRows(WaitRows, Protocol):
-    """What is read of collectives, row by row."""
-
-    table: pa.Table
-    type: Ints
-    types: list[str]
-
-    @property
-    def expected(self) -> Ints: ...
-
-    @property
-    def group(self) -> Ints: ...
+from htk.quantities.derived.collective_rows import CollectiveRows
+from htk.quantities.derived.waits import Waits, global_root
 
 
 def recorded_hosts(ranks: pa.Table) -> dict[int, str]:
@@ -46,7 +32,7 @@ def unrecorded_ranks(ranks: pa.Table) -> int:
     return max(max(sizes, default=0) - len(here), 0) if here else 0
 
 
-def short_of_members(rows: MemberRows, present: Ints, ranks: pa.Table) -> Mask:
+def short_of_members(rows: CollectiveRows, present: Ints, ranks: pa.Table) -> Mask:
     """Matched rows of collectives that lack members. A group of unknown size may lack some as soon
     as the job does."""
     expected = rows.expected
@@ -54,7 +40,7 @@ def short_of_members(rows: MemberRows, present: Ints, ranks: pa.Table) -> Mask:
     return np.asarray((present > 0) & np.where(expected > 0, present < expected, lacks))
 
 
-def depends_on_all(rows: MemberRows) -> Mask:
+def depends_on_all(rows: CollectiveRows) -> Mask:
     """Rows that wait for every member: a broadcast waits for its root, a message for its peer."""
     is_root = global_root(rows) == rows.rank
     apart = rows.is_type("broadcast", "scatter", "send", "recv")
@@ -63,7 +49,7 @@ def depends_on_all(rows: MemberRows) -> Mask:
 
 
 def with_undetermined(
-    rows: MemberRows, waited: Waits, lacking: Mask, short: Mask, ranks: pa.Table
+    rows: CollectiveRows, waited: Waits, lacking: Mask, short: Mask, ranks: pa.Table
 ) -> Waits:
     """The waits, with transfer of what lacks members cut to what the network needs at least."""
     if not (lacking.any() or short.any()):
@@ -88,7 +74,7 @@ def with_undetermined(
     )
 
 
-def least_transfer_ns(rows: MemberRows, ranks: pa.Table) -> Floats:
+def least_transfer_ns(rows: CollectiveRows, ranks: pa.Table) -> Floats:
     """Return what each call takes at least, in ns: its bytes at the full rate of a GPU's links.
 
     A switch may reduce on the way, so that an all-reduce sends its bytes once.

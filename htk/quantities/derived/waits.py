@@ -7,35 +7,16 @@ wait = clip(S - start, 0, duration), transfer = duration - wait.
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
-from htk.quantities.derived.messages import Meetings
+from htk.quantities.derived.collective_rows import CollectiveRows
 
 _PAIR = 2  # calls of which each meets the other alone
 NEVER = np.iinfo(np.int64).min  # no start: aligned times of a trace that counts from 0 may be < 0
-
-
-class WaitRows(Protocol):
-    """What is read of collectives, row by row."""
-
-    rank: Ints
-    root: Ints
-    group_size: Ints
-    timed: Mask
-    highest_rank: int
-
-    @property
-    def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]: ...
-
-    @property
-    def meetings(self) -> Meetings: ...
-
-    def is_type(self, *wanted: str) -> Mask: ...
 
 
 @dataclass(frozen=True)
@@ -49,7 +30,7 @@ class Waits:
     last_rank: Ints  # who started last; NONE: unknown
 
 
-def waits(rows: WaitRows, match: Ints, start: Ints, end: Ints) -> Waits:
+def waits(rows: CollectiveRows, match: Ints, start: Ints, end: Ints) -> Waits:
     """Wait and transfer of matched, timed rows, from times on one clock."""
     length = len(match)
     common = np.full(length, NEVER, np.int64)
@@ -86,7 +67,7 @@ def without_waits(waited: Waits, calls: Ints) -> Waits:
     return replace(waited, has_wait=has_wait, span=span, last_rank=last)
 
 
-def _of_messages(rows: WaitRows, start: Ints) -> tuple[Ints, Ints, Ints]:
+def _of_messages(rows: CollectiveRows, start: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the timed calls that exchange several messages, the latest start of each and of those
     that it meets, and the rank that began last of them."""
     met = rows.meetings
@@ -108,7 +89,9 @@ def members_of(match: Ints, rows: Ints) -> Ints:
     return np.where(match[rows] == NONE, 0, count[match[rows]])
 
 
-def _dependency(rows: WaitRows, chosen: Ints, members: Groups, latest: Ints, start: Ints) -> Ints:
+def _dependency(
+    rows: CollectiveRows, chosen: Ints, members: Groups, latest: Ints, start: Ints
+) -> Ints:
     """S of each chosen row; NEVER where the rank that it depends on is unrecorded."""
     own = start[chosen]
     own_rank = rows.rank[chosen]
@@ -128,7 +111,7 @@ def _dependency(rows: WaitRows, chosen: Ints, members: Groups, latest: Ints, sta
     return np.where(message, np.where(pair, other, NEVER), dependency)
 
 
-def global_root(rows: WaitRows) -> Ints:
+def global_root(rows: CollectiveRows) -> Ints:
     """Global rank of each row's root (NONE: unknown). Roots are recorded as ranks of the group."""
     codes, groups = rows.group_ranks
     root = rows.root.copy()

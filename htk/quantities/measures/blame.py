@@ -21,7 +21,7 @@ from htk.base.columns.segments import SegmentTimes, repeated
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.core.analysis import Later
 from htk.base.errors import MissingTable
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.own_time import KINDS, OwnTime, beyond, fastest_member, own_time
 from htk.quantities.measures.collective_calls import CollectiveCalls
 

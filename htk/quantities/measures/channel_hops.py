@@ -16,7 +16,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, numbers, truths, valid
 from htk.base.columns.types import NONE
 from htk.base.mappings import Facts, Fields
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.measures.collective_calls import CollectiveCalls
 
 RING = "RING"

@@ -18,7 +18,7 @@ from htk.base.errors import MissingTable
 from htk.base.names.collectives import dtype_bytes
 from htk.base.schema import FLOAT64, STRING, TEXT
 from htk.physics.bandwidth import traffic
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.match_reasons import LACKING
 from htk.quantities.derived.sources import best_source
 from htk.quantities.derived.waits import Waits

@@ -14,7 +14,7 @@ from htk.base.columns.arrow import codes_of, numbers, truths
 from htk.base.columns.types import Ints
 from htk.base.core.humanize import format_duration
 from htk.base.names.phases import DATALOADER
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.measures.blame import blame
 from htk.quantities.measures.call_tree import CallTree
 from htk.quantities.measures.collective_calls import CollectiveCalls

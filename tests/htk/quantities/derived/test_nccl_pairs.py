@@ -12,7 +12,7 @@ import pytest
 
 from htk.base.columns.types import NONE
 from htk.quantities.derived import nccl_pairs
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.nccl_pairs import CallsByRank, CommunicatorOf, RecordPairs
 from tests.tables import make
 

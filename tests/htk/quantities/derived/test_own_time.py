@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from htk.base.columns.types import NONE
 from htk.base.schema import TABLES
-from htk.quantities.derived.match import CollectiveRows
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.own_time import beyond, fastest_member, own_time, own_times
 from tests.tables import make
 
