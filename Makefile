@@ -12,7 +12,7 @@ MEASURE := PYTHONPATH=. $(BIN)/python bench
 MUTANTS ?= 40
 SECONDS_OF_FUZZING ?= 30
 
-NIGHTLY := tests properties truth fuzz mutation kills counts options soak licences oldest newest
+NIGHTLY := tests properties truth communication links fuzz mutation kills counts options soak licences oldest newest
 
 .PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint types menu mutation fuzz bench docs clean
 
@@ -37,6 +37,12 @@ nightly-properties: $(VENV)/.dev  # other and more examples of the properties
 
 nightly-truth: $(VENV)/.dev  # other random recordings each time, each answer held to their truth
 	PYTHONPATH=. $(BIN)/python -m bench.truth --seeds 10000 --first $$(date +%s)
+
+nightly-communication: $(VENV)/.dev  # other random jobs each time, each call held to a plain reading
+	PYTHONPATH=. $(BIN)/python -m bench.communication --seed $$(date +%s)
+
+nightly-links: $(VENV)/.dev  # other random networks, healthy and with a slow link, of 8 to 1,024 ranks
+	PYTHONPATH=. $(BIN)/python -m bench.links --jobs 30 --seed $$(date +%s)
 
 # The figures of docs/quality.md are noted as they are measured; `make quality` writes the page.
 nightly-fuzz: $(VENV)/.base  # the compiled parts, for an hour
