@@ -212,7 +212,8 @@ def rankings(missed: Sequence[Miss]) -> list[Ranking]:
         by_source[miss.source][key, job.kernels, job.attention].append(miss)
     answers = []
     for source, groups in by_source.items():
-        large = [g for g in groups.values() if len(g) >= _LEAST_LAYOUTS]
+        merged = [_merge_layouts(group) for group in groups.values()]
+        large = [layouts for layouts in merged if len(layouts) >= _LEAST_LAYOUTS]
         if large:
             regrets = [_regret(group) for group in large]
             chance = [_chance(group) for group in large]
@@ -229,13 +230,24 @@ def rankings(missed: Sequence[Miss]) -> list[Ranking]:
     return answers
 
 
-def _regret(group: Sequence[Miss]) -> float:
-    chosen = min(group, key=lambda m: math.log(m.row.step_ns) + m.error)
-    return chosen.row.step_ns / min(m.row.step_ns for m in group) - 1
+def _merge_layouts(group: Sequence[Miss]) -> list[tuple[float, float]]:
+    """Return the planned and the measured step of each layout: the median of those that no plan can
+    tell apart, such as versions of software."""
+    measured: dict[PlannedJob | None, list[float]] = defaultdict(list)
+    planned: dict[PlannedJob | None, float] = {}
+    for miss in group:
+        measured[miss.row.job].append(miss.row.step_ns)
+        planned[miss.row.job] = miss.row.step_ns * math.exp(miss.error)
+    return [(planned[job], float(np.median(steps))) for job, steps in measured.items()]
 
 
-def _chance(group: Sequence[Miss]) -> float:
-    steps = [m.row.step_ns for m in group]
+def _regret(layouts: Sequence[tuple[float, float]]) -> float:
+    _, chosen = min(layouts)
+    return chosen / min(measured for _, measured in layouts) - 1
+
+
+def _chance(layouts: Sequence[tuple[float, float]]) -> float:
+    steps = [measured for _, measured in layouts]
     return float(np.mean(steps)) / min(steps) - 1
 
 

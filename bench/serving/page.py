@@ -16,12 +16,13 @@ _HEAD = """# How well plans of servers hold
 `python -m bench.serving --write`; the figures are those of `bench/serving/published.csv`, each with
 its page.
 
-Products with weights take what measured kernels of their size do ([kernels](kernels.md)), and hold
-the gaps around them; experts take the fastest library's. Rates of memory and of attention, and what
-a kernel takes beside its bytes, are those of [plans of training](plan_scorecard.md); that a host
-takes half a millisecond an iteration, and an all-reduce of engines 10 µs, was assumed. None of it
-was fitted to these rows. With products at a share of the fastest one, as before, the median error
-over all rows was 11.2 % where it is {median:.1f} now, and the mean 16.5 where it is {mean:.1f}.
+Products with weights take what measured kernels of their size do ([kernels](kernels.md)), and
+hold the gaps around them; experts and attention of prompts take the fastest library's. The rate
+of memory and what lies between kernels are those of [plans of training](plan_scorecard.md); that
+a host takes half a millisecond an iteration, and an all-reduce of engines 10 µs, was assumed.
+None of it was fitted to these rows. With products at a share of the fastest one, as before, the
+median error over all rows was 11.2 % where it is {median:.1f} now, and the mean 16.5 where it is
+{mean:.1f}.
 
 *all tokens*: batches that begin and end together. *loaded*: a server that has all requests from the
 beginning, and answers as many at once as fit, each of which has its prompt read beside the answers

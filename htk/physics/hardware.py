@@ -166,10 +166,11 @@ def gpu(name: str) -> Gpu:
 
 def gpus_named(name: str) -> Mapping[str, Gpu]:
     """Return the entries that a name may mean: the one of that name, else all that begin so."""
-    entries, bare = catalogue(), _letters_and_digits(name)
-    alike = entries.letters
+    entries = catalogue()
+    if name.lower() in entries:
+        return {name.lower(): entries[name.lower()]}
+    alike, bare = entries.letters, _letters_and_digits(name)
     for near in (
-        [short for short in entries if short == name.lower()],
         [short for short, letters in alike.items() if letters == bare],
         [short for short, letters in alike.items() if bare and letters.startswith(bare)],
     ):

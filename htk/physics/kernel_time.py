@@ -32,6 +32,7 @@ BASES = {
 }
 LENGTHS_NS = (1e4, 1e5)  # kernels of up to so long miss by much the same
 _GENERATIONS = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
+LARGE_PRODUCTS = 0.92  # of the fastest measured product, that large ones take
 _FAR = 3.0  # as much as a whole generation, against the logarithm of two GPUs' balances
 # Formats that nobody measured, by one whose kernels are built alike.
 _LIKE = {"tf32": "bf16", "fp32": "bf16", "fp8_block": "fp8", "fp4": "fp8", "int8_weights": "bf16",
@@ -123,7 +124,8 @@ def _read_rising(
     if fastest:
         times += reading.best
     logs = np.log(table.sizes)
-    return logs, logs - _smooth_rising(logs - _smooth_rising(times))
+    most = 2 * logs if op == "attention_prefill" else logs  # in proportion, or to pairs of tokens
+    return logs, most - _smooth_rising(most - _smooth_rising(times))
 
 
 def _smooth_rising(values: Floats) -> Floats:

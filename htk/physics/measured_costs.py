@@ -8,13 +8,11 @@ import numpy as np
 from htk.base.columns.types import NONE, Floats, Ints
 from htk.physics.hardware import Gpu
 from htk.physics.kernel_time import FORMULA, KernelTimes, estimate_grouped, estimate_kernels
+from htk.physics.layer_time import ATTENTION_BACKWARD
 from htk.physics.op_costs import CostOrReason
 from htk.physics.op_costs.call import Cost
 
 _FORMATS = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp4": "fp4"}
-# Attention backward took 2.7 times as long as forward by FlashAttention and 3.2 by cuDNN on an H100
-# (median of 24 sizes, bench/gpu/recorded/kernels.csv).
-_BACKWARD = 2.8
 _CAUSAL = 0.75  # of all pairs: a call with fewer looks only back
 
 
@@ -118,5 +116,5 @@ def _ask_attention(
     backward = cost.model_flops is not None
     pairs = asked["batch"] * asked["heads"] * keys * keys
     done = cost.of_model / (2 if backward else 1) / (4 * sizes["head_size"])
-    factor = (_BACKWARD if backward else 1.0) * (2.0 if done > _CAUSAL * pairs else 1.0)
+    factor = (ATTENTION_BACKWARD if backward else 1.0) * (2.0 if done > _CAUSAL * pairs else 1.0)
     return ("attention_prefill", number_format), _Asked(kind, asked, factor)

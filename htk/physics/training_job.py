@@ -25,6 +25,7 @@ _WORDS = {
     "micro_batches": "micro-batches",
     "seq": "tokens of a sequence",
 }
+_ENDS = 2  # embedding and loss, which may be chunks of their own: 126 layers in 16 stages of 8
 _FAR, _TRIED = 4, 64  # times a refused value, and how many more: how far others are looked for
 
 
@@ -168,7 +169,7 @@ def _bad_model(job: TrainingJob) -> Iterator[Fault]:
     chunks = stages * job.virtual
     if job.layers and chunks > 1:
         parts = f"{stages} stages" + (f" of {job.virtual} chunks" if job.virtual > 1 else "")
-        if chunks > job.layers:
+        if chunks > job.layers + (0 if job.even_stages else _ENDS):
             yield Fault("pipeline", f"{parts} are more than {job.layers} layers")
         elif job.even_stages and job.layers % chunks:
             yield Fault("pipeline", f"{parts} do not divide {job.layers} layers")

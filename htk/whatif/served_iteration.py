@@ -24,8 +24,7 @@ from htk.base.names.server_ranges import (
     is_server_range,
 )
 from htk.physics.hardware import Gpu
-from htk.physics.kernel_time import partly_hidden
-from htk.planning.plan.compute import PRODUCTS, achievable
+from htk.physics.kernel_time import LARGE_PRODUCTS, partly_hidden
 from htk.planning.serving.formats import WEIGHTS, WeightFormat
 from htk.quantities.measures.server_iterations import ServerIterations
 
@@ -248,7 +247,9 @@ class Bounds:
         """Tokens at which reading weights of 16 bits takes as long as their products."""
         if self.gpu is None:
             return _BALANCE
-        return 1e3 * PRODUCTS * self.gpu.achievable_half_tflops / self.gpu.achievable_memory_gbps
+        return (
+            1e3 * LARGE_PRODUCTS * self.gpu.achievable_half_tflops / self.gpu.achievable_memory_gbps
+        )
 
     def products(self, tokens: float, weights: WeightFormat) -> float:
         """Return the time of products for a weight, in times of reading one of 16 bits of the
@@ -257,7 +258,8 @@ class Bounds:
             faster = {"fp8": 2.0, "fp4": 4.0}.get(weights.rate, 1.0)
             return partly_hidden(weights.weight_bytes / 2, tokens / _BALANCE / faster)
         kind = weights.rate if self.gpu.has(weights.rate) else "bf16"
-        rate = PRODUCTS * achievable(self.gpu, kind) * 1e3
+        fastest = self.gpu.achievable_tflops(kind) or self.gpu.achievable_half_tflops
+        rate = 1e3 * LARGE_PRODUCTS * fastest
         read = weights.weight_bytes / self.gpu.achievable_memory_gbps
         return partly_hidden(read, 2 * tokens / rate)
 

@@ -1,35 +1,28 @@
 """What a GPU computes for one micro-batch of a stage: products, attention, all that moves memory.
 
-A product takes its operations at a share of the fastest measured product, and beside that its
-operands at what memory achieves: so small ones, such as those of few tokens for each expert or of a
-layer that many GPUs share, are slower by themselves. What is no product takes the bytes that fused
-kernels move.
+Products, experts and attention take what measured kernels of their size do, and a little more, as
+kernels of a step do. What is neither takes the bytes that fused kernels move.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from htk.physics.decoder import scan_flops, score_flops
-from htk.physics.hardware import Gpu
+from htk.physics.decoder import scan_flops
+from htk.physics.hardware import Gpu, catalogue
+from htk.physics.kernel_time import time_kernel
+from htk.physics.layer_time import ATTENTION_BACKWARD, time_attention, time_experts
 from htk.planning.plan.job import PlannedJob
 
-# Shares of the fastest measured product. Constants of this module were chosen on published jobs
-# other than those that docs/plan_scorecard.md holds them against.
-PRODUCTS = 0.92
-GROUPED = 0.85  # products of many experts in one kernel
-# PyTorch's own and compiled kernels on Hopper reach less than vendors' libraries for training do.
+# What a kernel of a step takes over the same one measured alone: it heats the GPU, and shares its
+# memory with others. Constants of this module were chosen on published jobs other than NVIDIA's,
+# which docs/plan_scorecard.md holds them against.
+_SLOWED = 1.1
+# Shares of libraries' rates that kernels of frameworks reach, compiled or not: in products, and in
+# attention before FlashAttention-3.
 _FRAMEWORK = {"hopper": 0.85}
-_TILE = 128 * 256  # results that a unit computes at a time
-_TILE_NS = 2_000.0  # a tile's start and end, which no other products hide
-# Attention forward and backward, by the papers of FlashAttention-2 (A100) and -3 (H100); eager:
-# the kernels before those.
-_ATTENTION = {"ampere": 0.6, "hopper": 0.55, "blackwell": 0.55}
-_OTHER_ATTENTION = 0.4
-_EARLIER = {"hopper": 0.48}  # of that, by the kernels of frameworks; elsewhere:
+_EARLIER = {"hopper": 0.35}
 _EARLIER_ELSEWHERE = 0.6
-_WIDE_HEAD, _NARROW = 128, 0.5  # narrower heads are slower: FlashAttention-3's tables
-_RAMP = 512  # tokens at which attention reaches half of that
 _SCAN = 0.15  # of a state space's scan
 _SCORES = 12  # bytes of a head and pair of tokens, where scores are written out
 _EAGER = 2.0  # times the bytes of fused kernels
@@ -42,6 +35,7 @@ _EAGER_KERNELS = 2.0
 _AGAIN = {"none": (0.0, 0.0, 0.0), "selective": (0.5, 0.0, 1.0), "full": (1.0, 1.0, 1.0)}
 _STATE_BYTES = 18  # read and written beside the optimizer's own, of a parameter
 BACKWARD = 2.0  # passes forward that a pass backward is worth
+_EXPERTS = "balanced"  # tokens over experts, as their loss makes them
 
 
 @dataclass(frozen=True)
@@ -79,14 +73,6 @@ class PlannedProduct:
     count: float = 1.0
     grouped: bool = False
 
-    @property
-    def flops(self) -> float:
-        return 2 * self.rows * self.inner * self.columns * self.count
-
-    def moved(self, operand: float, result: float) -> float:
-        into = self.rows * self.inner + self.inner * self.columns
-        return self.count * (operand * into + result * self.rows * self.columns)
-
 
 class StageCompute:
     """The work of one micro-batch on a GPU of an average stage, logits apart."""
@@ -121,12 +107,10 @@ class StageCompute:
     def logits(self) -> tuple[PassTime, PassTime]:
         """Return the times of logits and loss each way; the last stage has them in 16 bits."""
         model, job = self.model, self.job
-        output = PlannedProduct(self.tokens, model.hidden, model.vocab / self.tensor)
-        rate = PRODUCTS * job.gpu.achievable_half_tflops * 1e3
+        number_format = "fp32" if self.format.rate == "fp32" else "bf16"
+        columns = model.vocab / self.tensor
+        ns = self._product_ns(number_format, self.tokens, columns, model.hidden)
         bytes_per_ns = job.gpu.achievable_memory_gbps
-        if self.format.rate == "fp32":
-            rate = PRODUCTS * achievable(job.gpu, "fp32") * 1e3
-        ns = output.flops / rate + output.moved(2, 2) / bytes_per_ns
         ns *= 1 + model.predictions
         loss = 10 * (1 + model.predictions) * self.tokens * model.vocab / self.tensor / bytes_per_ns
         return PassTime(ns, memory=loss), PassTime(self._ways_back * ns, memory=loss)
@@ -144,7 +128,7 @@ class StageCompute:
         memory = self.memory_ns
         casts = self._casts_ns(products)
         there = PassTime(forward, attention, memory, casts)
-        back = PassTime(backward, 2.5 * attention, 1.5 * memory, casts)
+        back = PassTime(backward, ATTENTION_BACKWARD * attention, 1.5 * memory, casts)
         gaps = self._gaps_ns(there, back)
         return (
             there.plus(PassTime(gaps=gaps / 3)),
@@ -221,40 +205,53 @@ class StageCompute:
         return self.tokens / split * self.model.active_experts * min(job.capacity or 1.0, 1.0)
 
     def _products_ns(self, products: list[PlannedProduct]) -> tuple[float, float]:
-        kept = self.format
-        rate = achievable(self.gpu, kept.rate) * 1e3
-        depth = tile_depth(self.gpu, rate)
-        bytes_per_ns = self.gpu.achievable_memory_gbps
-        there = back = 0.0
-        for product in products:
-            share = GROUPED if product.grouped else PRODUCTS
-            ns = product.flops / (share * self._library * rate)
-            moved = product.moved(kept.operand_bytes, kept.element_bytes) / bytes_per_ns
-            there += ns * (1 + depth / product.inner) + moved
-            back += ns * (1 + depth / product.columns) + moved
-            if self.job.lora_rank is None:
-                back += ns * (1 + depth / product.rows) + moved
+        """Return the times of products forward and backward, each way those of experts too."""
+        rate = self.format.rate
+        there = self._experts_ns
+        back = self._ways_back * there
+        for p in products:
+            if not p.grouped:
+                there += p.count * self._product_ns(rate, p.rows, p.columns, p.inner)
+                back += p.count * self._product_ns(rate, p.rows, p.inner, p.columns)
+                if self.job.lora_rank is None:
+                    back += p.count * self._product_ns(rate, p.columns, p.inner, p.rows)
         return there, back
 
+    def _product_ns(self, rate: str, rows: float, columns: float, inner: float) -> float:
+        return self._slowed * time_kernel(self.gpu, "matmul", rate, rows, (columns, inner))
+
+    @cached_property
+    def _experts_ns(self) -> float:
+        """Return the time of a stage's experts forward, of the tokens of all that share them."""
+        model, job = self.model, self.job
+        if not model.moe_layers:
+            return 0.0
+        tokens = self.routed_tokens * job.expert_tensor / model.active_experts * job.expert_parallel
+        each = time_experts(
+            model, self.gpu, self.format.rate, tokens, _EXPERTS, job.expert_tensor,
+            job.expert_parallel,
+        )  # fmt: skip
+        return self._slowed * self._of_stage(model.moe_layers) * each
+
     @property
-    def _library(self) -> float:
-        """The share of a library's rate that the job's kernels reach."""
-        if self.job.kernels == "fused":
-            return 1.0
-        return _FRAMEWORK.get(self.gpu.architecture, 1.0)
+    def _slowed(self) -> float:
+        """The time of a kernel of this job over that of a library's alone: of a step, of its
+        framework, and at its site, where recordings told how fast its products are."""
+        entry = catalogue().get(self.gpu.name, self.gpu)
+        at_site = entry.achievable_half_tflops / self.gpu.achievable_half_tflops
+        fused = self.job.kernels == "fused"
+        return _SLOWED * at_site / (1.0 if fused else _FRAMEWORK.get(self.gpu.architecture, 1.0))
 
     @cached_property
     def _attention_ns(self) -> float:
         model, job = self.model, self.job
-        share = flash_share(self.gpu, model.value_width / model.heads)
+        each = time_attention(model, self.gpu, self.tensor, job.micro_batch, job.seq)
+        ns = _SLOWED * each / job.context_parallel
         if job.kernels != "fused":
-            share *= _EARLIER.get(self.gpu.architecture, _EARLIER_ELSEWHERE)
-        share *= job.seq / (job.seq + _RAMP)
-        rate = share * self.gpu.achievable_half_tflops * 1e3
-        flops = score_flops(model, job.seq) * job.micro_batch / job.context_parallel
-        scan = self.tokens * model.state_space_layers * scan_flops(model)
+            ns /= _EARLIER.get(self.gpu.architecture, _EARLIER_ELSEWHERE)
+        scan = self.tokens * model.state_space_layers * scan_flops(model) / self.tensor
         scan_rate = _SCAN * self.gpu.achievable_half_tflops * 1e3
-        return self._of_stage(flops / rate + scan / scan_rate) / self.tensor
+        return self._of_stage(ns + scan / scan_rate)
 
     @cached_property
     def memory_ns(self) -> float:
@@ -281,9 +278,11 @@ class StageCompute:
 
     def _casts_ns(self, products: list[PlannedProduct]) -> float:
         """Return the time of one pass to cast what goes into products, in ns; the backward pass
-        casts results' gradients."""
+        casts results' gradients. Measured experts hold their casts."""
         per_element = self.format.cast_bytes
-        elements = sum(p.count * p.rows * (p.inner + p.columns) / 2 for p in products)
+        elements = sum(
+            p.count * p.rows * (p.inner + p.columns) / 2 for p in products if not p.grouped
+        )
         return per_element * elements / self.gpu.achievable_memory_gbps
 
     def _gaps_ns(self, there: PassTime, back: PassTime) -> float:
@@ -301,23 +300,6 @@ class StageCompute:
         return gaps + max(LAUNCH_NS * kernels - busy, 0.0)
 
 
-def flash_share(gpu: Gpu, head_width: float) -> float:
-    """Return the share of the fastest product that attention forward reaches on long sequences."""
-    share = _ATTENTION.get(gpu.architecture, _OTHER_ATTENTION)
-    narrow: float = min(head_width / _WIDE_HEAD, 1.0) ** _NARROW
-    return share * narrow
-
-
-def tile_depth(gpu: Gpu, rate: float) -> float:
-    """Return the inner width that takes as long as a tile's ends; `rate` in operations a ns."""
-    return _TILE_NS * rate / gpu.units / (2 * _TILE)
-
-
 def optimizer_ns(gpu: Gpu, trained: float, state_bytes: float) -> float:
     """Return the time of one update, in ns: state, gradients, parameters, each way."""
     return trained * (2 * state_bytes + _STATE_BYTES - 12) / gpu.achievable_memory_gbps
-
-
-def achievable(gpu: Gpu, number_format: str) -> float:
-    """Return the fastest product in TFLOP/s; in 16 bits where it has none in that format."""
-    return gpu.achievable_tflops(number_format) or gpu.achievable_half_tflops

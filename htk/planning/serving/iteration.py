@@ -1,7 +1,7 @@
 """What one iteration of a server takes: tokens of prompts and requests that are answered together.
 
 Products with weights take what measured kernels of their size do. Attention of answered requests
-reads their keys and values; that of prompts is FlashAttention's. Tensor parallelism sums
+reads their keys and values; that of prompts takes what measured kernels do. Tensor parallelism sums
 activations after attention and after the feed-forward.
 """
 
@@ -9,15 +9,9 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from htk.physics.collective_latency import hops_ns
-from htk.physics.kernel_time import partly_hidden, time_kernel
-from htk.planning.plan.compute import (
-    KERNEL_NS,
-    LAUNCH_NS,
-    PRODUCTS,
-    PlannedProduct,
-    StageCompute,
-    flash_share,
-)
+from htk.physics.kernel_time import LARGE_PRODUCTS, partly_hidden, time_kernel
+from htk.physics.layer_time import time_attention, time_experts
+from htk.planning.plan.compute import KERNEL_NS, LAUNCH_NS, PlannedProduct, StageCompute
 from htk.planning.plan.job import PlannedJob
 from htk.planning.serving.formats import kv_element_bytes, measured_format
 from htk.planning.serving.kv_cache import kept_tokens, token_bytes
@@ -30,10 +24,7 @@ _EAGER_KERNELS = 2.0
 # Of those, kernels whose measured times hold what is around them: products, and all of experts.
 _MEASURED = {"attention": 2, "dense": 2, "moe": 8, "state_space": 2}
 _SPREAD = "power_law_1.01"  # of tokens over experts, as served text chooses them
-_GATED = 3  # matrices of a measured expert
-_EXPERTS = {"fp8": ("fp8", "fp8_block")}  # formats of their kernels, where engines have more
 _ENDS = 20  # kernels of embedding, last norm, output and sampling
-_RAMP = 512  # tokens at which attention on prompts reaches half of its rate: as in training
 _SHOT_NS = 10_000.0  # an all-reduce in one step, where links join all: engines' own kernel
 _FAST_LINKS = 100.0  # GB/s one way from which engines use it: NVLink, xGMI
 
@@ -112,28 +103,15 @@ class ServerCompute:
         if not tokens:
             return 0.0
         kept = measured_format(self.server.format)
-        total = self.model.moe_layers * self._experts_ns(kept, tokens)
+        total = 0.0
+        if self.model.moe_layers:
+            each = time_experts(self.model, self.gpu, kept, tokens, _SPREAD, self.tensor)
+            total += self.model.moe_layers * each
         for p in self._shapes:
             shape = (p.columns, p.inner)
             total += p.count * time_kernel(self.gpu, "matmul", kept, p.rows * tokens, shape)
         output = (self.model.vocab / self.tensor, self.model.hidden)
         return total + time_kernel(self.gpu, "matmul", "bf16", sampled, output)
-
-    def _experts_ns(self, kept: str, tokens: float) -> float:
-        """Return the time of a layer's experts. Libraries lie up to three times apart: an engine
-        takes the fastest one."""
-        model = self.model
-        if not model.moe_layers:
-            return 0.0
-        width = model.expert_input or model.hidden
-        shape = (width, model.ffn, self.tensor, model.active_experts, model.experts, 1)
-        each = min(
-            time_kernel(
-                self.gpu, "experts", f"{number_format}/{_SPREAD}", tokens, shape, fastest=True
-            )
-            for number_format in _EXPERTS.get(kept, (kept,))
-        )
-        return model.ways / _GATED * each
 
     def _memory_ns(self, work: IterationWork) -> float:
         cast = self.server.format.cast_bytes
@@ -146,16 +124,14 @@ class ServerCompute:
         """Return each token of a prompt looks at those before it, computed now or earlier."""
         if not work.prompt_tokens:
             return 0.0
-        model = self.model
-        each = work.prompt_tokens / max(work.prompts, 1.0)
-        seen = work.cached + each / 2
-        width = model.query_width + model.value_width
-        flops = 2 * width * kept_tokens(model, seen) * work.prompt_tokens / self.tensor
-        length = work.cached + each
-        share = flash_share(self.gpu, model.value_width / model.heads) * length / (length + _RAMP)
-        ns = flops / (share * self.gpu.achievable_half_tflops * 1e3)
-        read = work.prompts * self._kv_read(length) / self.gbps
-        return partly_hidden(read, ns)
+        prompts = max(work.prompts, 1.0)
+        each = work.prompt_tokens / prompts
+        alike = 2 * work.cached + each  # of a prompt read whole, whose tokens look back as far
+        alone, looking = (
+            time_attention(self.model, self.gpu, self.tensor, 1, length) for length in (each, alike)
+        )
+        read = self._kv_read(work.cached + each) / self.gbps
+        return prompts * max(alone, looking * each / alike, read)
 
     def _answer_attention_ns(self, work: IterationWork) -> float:
         """Return how long attention of answered requests takes: keys are read once for all."""
@@ -167,7 +143,7 @@ class ServerCompute:
             width = model.heads * (2 * model.latent.kv_rank + model.latent.rope_dim)
         seen = kept_tokens(model, work.context)
         flops = 2 * width * seen * work.requests * work.tokens_each / self.tensor
-        ns = flops / (PRODUCTS * self.gpu.achievable_half_tflops * 1e3)
+        ns = flops / (LARGE_PRODUCTS * self.gpu.achievable_half_tflops * 1e3)
         state = 2 * self.server.served.state_space_layers * self._state_read
         read = work.requests * (self._kv_read(work.context) + state) / self.gbps
         return partly_hidden(read, ns)

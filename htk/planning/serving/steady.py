@@ -106,11 +106,7 @@ class SteadyServer:
 
     def prefill_ns(self, requests: float = 0.0) -> float:
         """Return the time of the iterations that read one prompt beside so many requests, in ns."""
-        each = self.load.prompt / self.chunks
-        return sum(
-            self.compute.iteration(self._work(requests, each, 1.0, chunk * each)).total
-            for chunk in range(self.chunks)
-        )
+        return self.chunks * self._reading(requests, self.load.prompt / self.chunks)
 
     def _work(
         self, requests: float, tokens: float = 0.0, prompts: float = 0.0, cached: float = 0.0
@@ -129,10 +125,14 @@ class SteadyServer:
         return Pace(mean, reading, share * reading / mean)
 
     def _reading(self, requests: float, tokens: float) -> float:
-        """Return the time of an iteration that reads so many tokens of several prompts, in ns."""
+        """Return the mean time of an iteration that reads so many tokens of prompts, in ns, each of
+        which is at one of its chunks."""
         each = self.load.prompt / self.chunks
-        cached = (self.load.prompt - each) / 2
-        return self.compute.iteration(self._work(requests, tokens, tokens / each, cached)).total
+        works = (
+            self._work(requests, tokens, tokens / each, chunk * each)
+            for chunk in range(self.chunks)
+        )
+        return sum(self.compute.iteration(work).total for work in works) / self.chunks
 
     def answering(self, requests: float) -> Answering:
         """Return latency and throughput with so many requests in the replica."""

@@ -13,10 +13,10 @@ from functools import cached_property
 
 from htk.base.core.humanize import pluralize
 from htk.physics.hardware import Gpu
+from htk.physics.kernel_time import LARGE_PRODUCTS
 from htk.physics.network import ACHIEVED, Fabric
 from htk.physics.site_rates import NARROWED, WITHIN, SiteByGpu, SiteRates
 from htk.planning.plan.certainty import Certainty, certainty
-from htk.planning.plan.compute import PRODUCTS
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import Parts, Plan
 
@@ -94,7 +94,7 @@ def on_site(job: PlannedJob, figures: GpuAtSite) -> PlannedJob:
 
 def expected_products(gpu: Gpu) -> float:
     """Return the TFLOP/s that a plan expects of large 16-bit products."""
-    return PRODUCTS * gpu.achievable_half_tflops
+    return LARGE_PRODUCTS * gpu.achievable_half_tflops
 
 
 def expected_memory(gpu: Gpu) -> float:

@@ -91,12 +91,10 @@ def time_kernels(
             answers[kernel.row] = answer
     names = dict.fromkeys(name for row in rows for name in row if name not in RETURNS.names)
     columns = {name: [_to_cell(row.get(name)) for row in rows] for name in names}
-    times = pa.Table.from_pylist(
-        [dict(zip(RETURNS.names, answer, strict=True)) for answer in answers], schema=RETURNS
-    )
     result = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
-    for column in RETURNS:
-        result = result.append_column(column, times[column.name])
+    for number, column in enumerate(RETURNS):
+        values = [answer[number] for answer in answers]
+        result = result.append_column(column, pa.array(values, column.type))
     unanswered = sum(answer[0] is None for answer in answers)
     return Result(LABEL, result, {"kernels": len(rows), "unanswered": unanswered})
 

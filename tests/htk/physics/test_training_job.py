@@ -44,6 +44,15 @@ def test_what_cannot_be_names_the_nearest_that_can(change: dict[str, Any], words
     assert words in str(caught.value)
 
 
+def test_embedding_and_loss_may_be_chunks_of_their_own() -> None:
+    """As in published runs of Llama 405B; a recording's stages hold its layers."""
+    wide = replace(JOB, ranks=16, node=None, pipeline=16, virtual=8, layers=126, even_stages=False)
+    check_job(wide)
+    for refused in (replace(wide, layers=125), replace(wide, even_stages=True)):
+        with pytest.raises(UsageError, match="16 stages of 8 chunks are more than"):
+            check_job(refused)
+
+
 def test_what_is_not_known_is_not_held_against_a_job() -> None:
     check_job(TrainingJob())
     check_job(replace(JOB, heads=None, kv_heads=None, ranks=None, tensor=3))

@@ -6,18 +6,7 @@ import pytest
 
 from htk.physics.hardware import gpu
 from htk.physics.presets import decoder
-from htk.planning.plan.compute import (
-    BACKWARD,
-    KERNEL_NS,
-    PRODUCTS,
-    PassTime,
-    PlannedProduct,
-    StageCompute,
-    achievable,
-    flash_share,
-    optimizer_ns,
-    tile_depth,
-)
+from htk.planning.plan.compute import BACKWARD, KERNEL_NS, PassTime, StageCompute, optimizer_ns
 from htk.planning.plan.job import PlannedJob
 
 H100 = gpu("h100")
@@ -26,7 +15,8 @@ MIXTRAL = PlannedJob(decoder("mixtral-8x7b"), H100, gpus_per_node=1, seq=4096)
 
 
 def product_flops(job: PlannedJob) -> float:
-    return sum(product.flops for product in StageCompute(job).products())
+    products = StageCompute(job).products()
+    return sum(2 * p.rows * p.inner * p.columns * p.count for p in products)
 
 
 def test_products_are_two_operations_for_each_token_and_parameter() -> None:
@@ -62,33 +52,43 @@ def test_gpus_share_operations_and_none_is_lost(
     assert gpus * product_flops(replace(job, **layout)) == pytest.approx(product_flops(job))
 
 
-def test_a_product_by_hand() -> None:
-    """[3,5] by [5,7], twice: 2·3·5·7 operations each; operands of 1 byte, results of 2."""
-    product = PlannedProduct(3, 5, 7, count=2)
-    assert product.flops == 2 * 2 * 3 * 5 * 7
-    assert product.moved(1, 2) == 2 * (3 * 5 + 5 * 7 + 2 * 3 * 7)
+def test_products_take_what_measured_kernels_do() -> None:
+    """Large ones reach 0.6 to 0.8 of the H100's 989 TFLOP/s, a tenth of which steps lose."""
+    peak = product_flops(LLAMA) / 989e3
+    assert peak / 0.8 < StageCompute(LLAMA).forward.products < peak / 0.55
+    eight = StageCompute(replace(LLAMA, precision="fp8")).forward.products
+    assert peak / 2 / 0.8 < eight < peak / 2 / 0.5
 
 
-def test_times_of_products_are_operations_and_operands() -> None:
-    """One product each: at 0.92 of the fastest measured rate, with tiles' ends and operands."""
-    compute = StageCompute(LLAMA)
-    forward = 0.0
-    for p in compute.products():
-        forward += p.flops / (PRODUCTS * 794.5e3) * (1 + tile_depth(H100, 794.5e3) / p.inner)
-        forward += (
-            p.count * 2 * (p.rows * p.inner + p.inner * p.columns + p.rows * p.columns) / 2680
-        )
-    assert compute.forward.products == pytest.approx(forward)
-    # A tile of 128 x 256 on each of 132 units: 2 us of its ends are worth so deep a product.
-    assert tile_depth(H100, 794.5e3) == pytest.approx(2000 * 794.5e3 / 132 / (2 * 128 * 256))
+def test_small_products_are_slower_by_themselves() -> None:
+    """Of 64 tokens, weights are read: at most 3.35 TB/s."""
+    few = StageCompute(replace(LLAMA, seq=64))
+    weights = sum(2 * p.count * p.inner * p.columns for p in few.products())
+    assert weights / 3350 < few.forward.products < 2 * weights / 3350
+
+
+def test_a_site_and_a_framework_are_as_much_slower() -> None:
+    plain = StageCompute(LLAMA).forward.products
+    slow = replace(H100, achievable_bf16_tflops=H100.achievable_half_tflops / 2)
+    assert StageCompute(replace(LLAMA, gpu=slow)).forward.products == pytest.approx(2 * plain)
+    compiled = StageCompute(replace(LLAMA, kernels="compiled")).forward.products
+    assert compiled == pytest.approx(plain / 0.85)
+
+
+def test_experts_share_tokens_and_each_adds_its_own_start() -> None:
+    """Eight GPUs with an expert each, which meet the tokens of all eight."""
+    alone = StageCompute(MIXTRAL)
+    apart = StageCompute(replace(MIXTRAL, expert_parallel=8, gpus_per_node=8))
+    assert 0.7 < apart.forward.products / alone.forward.products < 1.1
+    assert StageCompute(replace(MIXTRAL, capacity=0.5)).forward.products < alone.forward.products
 
 
 def test_a_pass_backward_is_two_forward_and_one_for_adapters() -> None:
-    """Deep and wide products have the same ends each way; LoRA's weights need no gradient."""
+    """Products backward have other shapes; LoRA's weights need no gradient."""
     compute, adapters = StageCompute(LLAMA), StageCompute(replace(LLAMA, lora_rank=16))
-    assert compute.backward.products == pytest.approx(BACKWARD * compute.forward.products, rel=0.05)
-    assert adapters.backward.products == pytest.approx(adapters.forward.products, rel=0.05)
-    assert compute.backward.attention == 2.5 * compute.forward.attention
+    assert compute.backward.products == pytest.approx(BACKWARD * compute.forward.products, rel=0.1)
+    assert adapters.backward.products == pytest.approx(adapters.forward.products, rel=0.1)
+    assert compute.backward.attention == 2.8 * compute.forward.attention
     for logits, ways in ((compute.logits, 2), (adapters.logits, 1)):
         assert logits[1].products == ways * logits[0].products
 
@@ -105,20 +105,17 @@ def test_what_is_computed_again() -> None:
     assert full.forward == selective.forward == forward
 
 
-def test_attention_by_hand() -> None:
-    """Causal: half of 4·s² operations a head and its width; narrow heads and short rows lose."""
-    assert flash_share(H100, 128) == flash_share(H100, 256) == 0.55
-    assert flash_share(H100, 32) == 0.55 * 0.5
-    assert flash_share(gpu("mi300x"), 128) == 0.4
-    share = 0.55 * 4096 / (4096 + 512)
-    flops = 80 * 4 * 4096 * 4096 / 2 * 8192
-    assert StageCompute(LLAMA).forward.attention == pytest.approx(
-        flops / (share * 794.5e3), rel=1e-3
-    )
+def test_attention_reaches_what_measured_kernels_do() -> None:
+    """Causal: half of 4·s² operations a head and its width, at 0.35 to 0.65 of the peak."""
+    peak = 80 * 4 * 4096 * 4096 / 2 * 8192 / 989e3
+    attention = StageCompute(LLAMA).forward.attention
+    assert peak / 0.65 < attention < peak / 0.35
     halved = StageCompute(replace(LLAMA, seq=2048)).forward.attention
-    assert halved == pytest.approx(
-        StageCompute(LLAMA).forward.attention / 4 * (2048 + 512) / (4096 + 512) * 2, rel=2e-3
-    )
+    assert 0.25 < halved / attention < 0.35
+    shared = StageCompute(replace(LLAMA, context_parallel=4, gpus_per_node=4)).forward.attention
+    assert shared == pytest.approx(attention / 4)
+    compiled = StageCompute(replace(LLAMA, kernels="compiled")).forward.attention
+    assert compiled == pytest.approx(attention / 0.35)
 
 
 def test_gaps_are_between_kernels_and_where_the_host_is_late() -> None:
@@ -135,11 +132,6 @@ def test_gaps_are_between_kernels_and_where_the_host_is_late() -> None:
 def test_an_update_reads_and_writes_the_state() -> None:
     """Adam: 12 bytes of state each way, 6 of gradient and parameter in 16 bits beside it."""
     assert optimizer_ns(H100, 1e9, 12.0) == pytest.approx(1e9 * (2 * 12 + 6) / 2680)
-
-
-def test_rates_of_formats_that_a_gpu_lacks_are_those_of_16_bits() -> None:
-    assert achievable(H100, "fp8") == 1402.6
-    assert achievable(H100, "fp4") == achievable(H100, "bf16") == 794.5
 
 
 def test_times_add_up_part_by_part() -> None:
