@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
+from bench.serving.rows import time_batch
 from htk.physics.decoder import Decoder
 from htk.physics.hardware import gpu
 from htk.physics.presets import decoder, preset
@@ -89,7 +90,7 @@ def judge_server(measured: GivenServer) -> Missed:
     """Return by how much the plan of a measured server missed."""
     steady = SteadyServer(measured.server, measured.load)
     planned = steady.answering(measured.requests)
-    all_at_once, _ = steady.static_ns(measured.requests)
+    all_at_once, _ = time_batch(steady, measured.requests)
     first = (1 - _TOGETHER) * planned.ttft_ns + _TOGETHER * all_at_once / 2 + _FRONT_NS
     token = math.log(planned.tpot_ns / measured.token_ns)
     held = abs(token) <= math.log(certainty(measured.server).factor(90))

@@ -77,13 +77,26 @@ class Published:
         if self.is_loaded and steady.most_requests < self.batch:  # the others wait their turn
             rate = steady.answering(steady.most_requests).requests_per_s
             return 1e9 * self.batch / rate
-        first, last = steady.static_ns(self.batch)
+        first, last = time_batch(steady, self.batch)
         return first if self.is_first else last
 
     @property
     def error(self) -> float:
         """Logarithm of planned over measured."""
         return math.log(self.planned_ns / self.measured_ns)
+
+
+def time_batch(steady: SteadyServer, requests: int) -> tuple[float, float]:
+    """Return when a batch that begins together has its first and its last tokens, in ns."""
+    load = steady.load
+    tokens = requests * load.prompt
+    rounds = math.ceil(tokens / steady.server.chunk)
+    prompts = requests / rounds
+    cached = load.prompt * max(1 - prompts, 0.0) / 2  # of a prompt, by its earlier chunks
+    work = IterationWork(tokens / rounds, max(prompts, 1.0), cached)
+    first = rounds * steady.compute.iteration(work).total
+    later = max(load.generated - 1, 0) / steady.accepted
+    return first, first + later * steady.decode(requests).total
 
 
 def published(path: Path = PUBLISHED) -> list[Published]:

@@ -9,7 +9,7 @@ import pytest
 from bench.plans.score import trait_variances
 from bench.serving.given import describe_servers, read_rows, write_page
 from bench.serving.page import checked, misses, page, reach
-from bench.serving.rows import published
+from bench.serving.rows import published, time_batch
 from htk.planning.serving.iteration import IterationWork, ServerCompute
 from htk.planning.serving.steady import Load, SteadyServer
 
@@ -44,7 +44,7 @@ def test_a_loaded_server_answers_as_many_as_fit() -> None:
     assert row.planned_ns == pytest.approx(30_000 / rate * 1e9)
     assert row.measured_ns == pytest.approx(30_000 * 128 / 3803 * 1e9)
     few = replace(row, batch=steady.most_requests)  # all fit: they begin and end together
-    assert few.planned_ns == steady.static_ns(few.batch)[1]
+    assert few.planned_ns == time_batch(steady, few.batch)[1]
 
 
 def test_a_recorded_iteration_is_one_of_decoding() -> None:

@@ -35,7 +35,7 @@ def test_parameters_of_published_models(name: str, parameters: int) -> None:
 def test_a_decoder_small_enough_to_count() -> None:
     """Hidden 4, two heads, one of keys and values: q 16, k 8, v 8, o 16; three of 4 by 6; norms."""
     tiny = decoder("tiny", layers=1, hidden=4, heads=2, kv_heads=1, ffn=6, vocab=10, gated=True)
-    assert tiny.layer_matrices == 16 + 8 + 8 + 16 + 3 * 24
+    assert tiny.matrices // tiny.layers == 16 + 8 + 8 + 16 + 3 * 24
     assert tiny.layer_parameters == 120 + 8
     assert tiny.root_parameters == 40 + 40 + 4
 
@@ -49,7 +49,7 @@ def test_a_mixture_of_experts_works_with_those_that_a_token_takes() -> None:
     idle = 32 * 6 * 3 * 4096 * 14336
     assert mixtral.parameters - idle == pytest.approx(12.9e9, rel=0.005)
     tokens, logits, attention = 2 * 3, 2 * 3 * 32000 * 4096, 32 * 4 * 4096 * (1 + 2 + 3)
-    expected = tokens * 32 * mixtral.layer_matrices + logits + attention
+    expected = tokens * mixtral.matrices + logits + attention
     assert forward_flops(mixtral, 1, 3) == expected
 
 
