@@ -1,5 +1,6 @@
 """Write the atlas and the page about it: python -m bench.atlas WHEEL."""
 
+import hashlib
 import json
 import sys
 import zipfile
@@ -24,10 +25,11 @@ _WORDS = """# Kernel scorecard
 
 How far the [atlas of measured kernels](kernels.md) misses kernels of 10 µs and more that it was not
 shown. `python -m bench.atlas WHEEL` writes this page and the atlas, in one run, from {kernels:,}
-kernels of {source} on {gpus} accelerators; the file is {megabytes:.1f} MB.
+kernels of {source} on {gpus} accelerators; the file is {megabytes:.1f} MB (SHA-256
+{digest}).
 
 Typical is the median over libraries. Intervals were learnt from one tenth of the kernels, and
-judged on another.
+judged on another; where there are few, from each second tenth, and judged on those between.
 
 ## Left out
 
@@ -66,8 +68,11 @@ def _describe_atlas(grids: Sequence[MeasuredGrid], judged: pd.DataFrame) -> str:
     kernels = sum(int(np.isfinite(grid.typical).sum()) for grid in grids)
     megabytes = FILE.stat().st_size / 1e6
     lines = [
-        _WORDS.format(kernels=kernels, source=_SOURCE, gpus=len(GPUS), megabytes=megabytes).rstrip()
-    ]
+        _WORDS.format(
+            kernels=kernels, source=_SOURCE, gpus=len(GPUS), megabytes=megabytes,
+            digest=hashlib.sha256(FILE.read_bytes()).hexdigest(),
+        ).rstrip()
+    ]  # fmt: skip
     for row in judged.itertuples():
         lines.append(
             f"| {row.op} | {row.format} | {BASES[int(row.near)]} | {row.kernels:,} | "

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bench.atlas.distil import COLLECTIVES, MeasuredGrid
+from bench.atlas.distil import MeasuredGrid
 from htk.physics.hardware import gpu
 from htk.physics.kernel_atlas import BEYOND, OPERATIONS, SHAPE, SIZE, Table
 from htk.physics.kernel_time import BASES, FORMULA, LENGTHS_NS, SIBLING, nearest_gpu
 
 LONG_NS = 1e4
 _FOLDS = 10
-_TEACHES = 0  # the fold that sets intervals; the next one judges
+_FEW = 10_000  # kernels of a grid from which on two folds are enough: one teaches, one judges
 Intervals = dict[str, dict[str, list[Any]]]
 Pairs = dict[tuple[str, str, str], MeasuredGrid]
 
@@ -41,12 +41,12 @@ def leave_out(grids: Sequence[MeasuredGrid]) -> Iterator[Misses]:
         randoms = np.random.default_rng(1)
         measured = np.isfinite(grid.typical)
         fold = np.where(measured, randoms.integers(0, _FOLDS, measured.shape), -1)
-        for number in range(2):
-            yield _leave_sizes(grid, fold == number, judged=number != _TEACHES)
+        for number in range(2 if measured.sum() >= _FEW else _FOLDS):
+            yield _leave_sizes(grid, fold == number, judged=number % 2 == 1)
         if len(grid.shapes) > 2 * _FOLDS:
             shape_fold = randoms.integers(0, _FOLDS, len(grid.shapes))
             for number in range(2):
-                yield _leave_shapes(grid, shape_fold == number, judged=number != _TEACHES)
+                yield _leave_shapes(grid, shape_fold == number, judged=number % 2 == 1)
         yield from _leave_accelerator(grid, by_name)
 
 
@@ -93,13 +93,11 @@ def _note(
 
 def learn_intervals(misses: Sequence[Misses]) -> Intervals:
     """Return, by operation, format, nearness and length, the logarithms between which nine tenths
-    lie. Collectives, of which few were measured, teach each other."""
+    lie."""
     table = _join(misses)
     taught = table[~table["judged"]]
-    few = taught["op"].isin(COLLECTIVES)
     learnt: Intervals = {op: {} for op in OPERATIONS}
     for (op, kept), part in taught.groupby(["op", "format"]):
-        part = taught[few] if op in COLLECTIVES else part
         learnt[op][kept] = [
             [_find_ends(part, near, length) for length in range(len(LENGTHS_NS) + 1)]
             for near in range(len(BASES))
@@ -117,7 +115,8 @@ def _find_ends(part: pd.DataFrame, near: int, length: int) -> list[float]:
     same = rows[rows["length"] == length]
     rows = same if len(same) >= 20 else rows
     wide = 2.0 if near == BEYOND else 1.0
-    return [round(wide * end, 4) for end in rows["log"].quantile([0.05, 0.95])]
+    outside = max(0.05 - 0.95 / max(len(rows), 1), 0.0)  # few say less
+    return [round(wide * end, 4) for end in rows["log"].quantile([outside, 1 - outside])]
 
 
 def _join(misses: Sequence[Misses]) -> pd.DataFrame:
