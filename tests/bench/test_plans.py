@@ -2,19 +2,29 @@
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bench.plans.page import checked, page
 from bench.plans.rows import Measured, load
-from bench.plans.score import Miss, factors, misses, source_scores, trait_variances
+from bench.plans.score import (
+    Miss,
+    factors,
+    misses,
+    rankings,
+    source_scores,
+    trait_variances,
+)
 from htk.physics.hardware import gpu
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
 
-FACTS = Path(__file__).parents[2] / "bench/scorecard/facts"
+ROOT = Path(__file__).parents[2]
+FACTS = ROOT / "bench/scorecard/facts"
+MEASURED = ROOT.parent / "shared/truth/whatif"
 HEADER = (
     "system,n_gpus,precision,gbs,mbs,seq_len,tp,pp,cp,vp,ep,tokens_per_s_per_gpu,"
     "model_tflops_per_gpu,model,container,task,source,fsdp,ga,a,b\n"
@@ -80,3 +90,30 @@ def test_plans_miss_the_project_s_own_rows_by_less_than_a_usual_utilisation_does
     assert {"LLM-Foundry", "Aleph Alpha"} <= set(scores)
     for score in scores.values():
         assert score.median_pct < score.naive_pct
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason="no folder of measured steps")
+def test_the_page_and_the_table_are_what_the_command_writes() -> None:
+    rows = load(MEASURED)
+    missed = misses(rows)
+    text = page(rows, missed, source_scores(rows, missed))
+    assert (ROOT / "docs/plan_scorecard.md").read_text(encoding="utf-8") == text
+    table = checked(missed, trait_variances(missed), factors(missed))
+    assert (ROOT / "htk/planning/plan/checked.toml").read_text(encoding="utf-8") == table
+    assert len(missed) > 500
+
+
+def test_what_no_plan_can_tell_apart_is_one_layout() -> None:
+    """Two versions of software for one job: their median; the slower layout is planned fastest."""
+    job = PlannedJob(decoder("llama3-8b"), gpu("h100"), gpus_per_node=8)
+    rows = [
+        Miss(Measured("a", "", described, measured), math.log(planned / measured), 0.0, ())
+        for described, measured, planned in (
+            (job, 10.0, 9.0), (job, 14.0, 9.0), (replace(job, strategy="zero1"), 11.0, 8.0),
+            (replace(job, checkpointing="full"), 13.0, 12.0),
+            (replace(job, checkpointing="selective"), 20.0, 12.0),
+        )
+    ]  # fmt: skip
+    (ranking,) = rankings(rows)
+    assert ranking.layouts == 4
+    assert ranking.regret_pct == pytest.approx(0.0)  # 11, against a median of 12
