@@ -12,6 +12,7 @@ from htk.answers.output.figure_columns import written_out
 from htk.answers.output.figure_frame import framed
 from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.core.humanize import shorten
+from htk.base.mappings import Fields
 
 _BETWEEN = 0.02  # of the width: between recordings
 _LAYERS = {
@@ -63,7 +64,7 @@ def shares(
                 marker=marker,
             )
         )
-    axis: dict[str, Any] = {"ticksuffix": " %", "title": {"text": "of the recorded window"}}
+    axis: Fields = {"ticksuffix": " %", "title": {"text": "of the recorded window"}}
     if axis_end is not None:
         axis |= {"range": [0, axis_end], "dtick": axis_end / 5}
     return framed(
@@ -94,7 +95,7 @@ def heat(x: Sequence[Any], y: Sequence[Any], z: Any, *, dark: bool, title: str, 
     return framed([cells], dark=dark, **axes)
 
 
-def tree(rows: Sequence[dict[str, Any]], value: str, dark: bool) -> Any:
+def tree(rows: Sequence[Fields], value: str, dark: bool) -> Any:
     """Return a call tree as a flame chart that hangs from its roots; a click zooms."""
     import plotly.graph_objects as go
 
@@ -130,7 +131,7 @@ def tree(rows: Sequence[dict[str, Any]], value: str, dark: bool) -> Any:
     return framed([chart], dark=dark, margin=margin, uniformtext=words)
 
 
-def tree_height(rows: Sequence[dict[str, Any]]) -> int:
+def tree_height(rows: Sequence[Fields]) -> int:
     """Return the pixels of a flame chart whose rows are as high as a line of text."""
     depth_of: dict[Any, int] = {}
     for row in rows:  # callers stand before callees
@@ -145,7 +146,7 @@ def _on(fill: str) -> str:
     return "#ffffff" if luminance < 0.19 else "#0b1220"  # there their contrasts are equal
 
 
-def _tree_colour(row: dict[str, Any], dark: bool) -> str:
+def _tree_colour(row: Fields, dark: bool) -> str:
     name = row["op"]
     own = palette(dark)
     if any(w in name for w in ("nccl", "c10d", "comms", "all_reduce", "gather", "scatter")):
@@ -186,7 +187,7 @@ def waterfall(
     return framed([bars], dark=dark, xaxis=length, yaxis=rows, showlegend=False)
 
 
-def ranked(rows: Sequence[dict[str, Any]], name: str, value: str, dark: bool) -> Any:
+def ranked(rows: Sequence[Fields], name: str, value: str, dark: bool) -> Any:
     """Things by what they cost, each in the colour of its kind. In ms."""
     import plotly.graph_objects as go
 
@@ -220,9 +221,7 @@ def ranked(rows: Sequence[dict[str, Any]], name: str, value: str, dark: bool) ->
     return framed(bars, dark=dark, xaxis={"title": {"text": "ms"}}, yaxis=axis, barmode="overlay")
 
 
-def roofs(
-    points: Sequence[dict[str, Any]], lines: Sequence[tuple[str, float, float]], dark: bool
-) -> Any:
+def roofs(points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], dark: bool) -> Any:
     """Achieved rate over arithmetic intensity, under what the GPU could do.
 
     `lines`: a name, a peak in TFLOP/s and the memory's bandwidth in TB/s.
@@ -275,14 +274,14 @@ def axis_of(letter: str, number: int) -> str:
     return letter if number == 1 else f"{letter}{number}"
 
 
-def busy(recordings: Sequence[tuple[Sequence[float], dict[str, Any]]], dark: bool) -> Any:
+def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> Any:
     """Return how busy the GPUs are over time: parts that add up to the busy time, to be brushed.
     Each recording has an axis of its own beside the one before, as wide as it is long."""
     import plotly.graph_objects as go
 
     own = palette(dark)
     lengths = [edges[-1] - edges[0] for edges, _ in recordings]
-    axes: dict[str, Any] = {}
+    axes: Fields = {}
     data = []
     left, room = 0.0, 1 - _BETWEEN * (len(recordings) - 1)
     # No recording is too narrow to be seen and brushed.

@@ -22,7 +22,8 @@ def iteration_tile(visit: Visit) -> Any:
     """Return how long an iteration takes, of the phase that takes most of the time."""
     rows = visit.ask("iteration_times", by="phase").to_pylist()
     costliest = max(rows, key=lambda row: row["iterations"] * row["elapsed_ns_p50"])
-    count, slowest = costliest["iterations"], format_duration(costliest["elapsed_ns_p99"])
+    count = costliest["iterations"]
+    slowest = format_duration(costliest["elapsed_ns_p99"])
     more = f"median of {count:,}, p99 {slowest}" if count > 1 else "one was recorded"
     median = format_duration(costliest["elapsed_ns_p50"])
     label = f"{costliest['phase']} iteration".capitalize()

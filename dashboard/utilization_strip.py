@@ -30,7 +30,8 @@ def strip(visit: Visit) -> Any:
     if computed is None:
         return section(heading, empty("No GPU work under the filters that are set."))
     fig = plots.busy(computed, visit.dark)
-    low, high = visit.view.selection.from_ns, visit.view.selection.to_ns
+    low = visit.view.selection.from_ns
+    high = visit.view.selection.to_ns
     for number, (edges, _) in enumerate(computed, 1):
         begin = edges[0] if low is None else max(edges[0], low / 1e6)
         end = edges[-1] if high is None else min(edges[-1], high / 1e6)
@@ -55,7 +56,8 @@ def _recordings(visit: Visit) -> list[Layers] | None:
     table = (trace if chosen is None else trace.sel(ranks=sorted(chosen))).tables["activities"]
     if not table.num_rows:
         return None
-    ranks, origin = trace.tables["ranks"], trace.origin_ns
+    ranks = trace.tables["ranks"]
+    origin = trace.origin_ns
     files = np.flatnonzero(valid(ranks["start_ns"]) & valid(ranks["end_ns"]))
     times = [numbers(ranks[name])[files] - origin for name in ("start_ns", "end_ns")]
     spans = recordings(np.stack(times, 1).tolist())

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import number, numbers, text, valid
-from htk.base.columns.types import Ints, fill_none, take_or
+from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Facts, Fields
@@ -121,7 +121,7 @@ class _Set:
     def processes(self) -> list[int]:
         """Return those with GPU work, else those with regions."""
         for sources in ((self.dispatches, self.copies), (self.regions,)):
-            owners = np.concatenate([numbers(t["pid"], -1) for t in sources])
+            owners = np.concatenate([numbers(t["pid"], NONE) for t in sources])
             if len(owners):
                 return [int(p) for p in np.unique(owners).tolist()]
         return []
@@ -140,15 +140,15 @@ class _Set:
         symbols = self.symbols.to_pylist()
         names = {s["id"]: kernel_name(s["display_name"] or s["kernel_name"] or "") for s in symbols}
         registers = np.array([*map(_registers, symbols), -1])
-        ids = numbers(rows["kernel_id"], -1)
-        symbol = look_up(numbers(self.symbols["id"], -1), np.arange(len(symbols)), ids)
-        sizes = [numbers(rows[name], -1) for name in _AXES]
+        ids = numbers(rows["kernel_id"], NONE)
+        symbol = look_up(numbers(self.symbols["id"], NONE), np.arange(len(symbols)), ids)
+        sizes = [numbers(rows[name], NONE) for name in _AXES]
         return GpuWork(
             named(ids, names),
             *self._common(rows),
             self._device(rows["agent_id"]),
             _stream(rows),
-            numbers(rows["group_segment_size"], -1),
+            numbers(rows["group_segment_size"], NONE),
             registers[symbol],
             (sizes[0], sizes[1], sizes[2]),
             (sizes[3], sizes[4], sizes[5]),
@@ -160,11 +160,11 @@ class _Set:
         source = self._device(rows["src_agent_id"])
         nothing = fill_none(len(rows))
         return GpuWork(
-            named(numbers(rows["name_id"], -1), self.strings),
+            named(numbers(rows["name_id"], NONE), self.strings),
             *self._common(rows),
             np.where(to >= 0, to, source),
             _stream(rows),
-            numbers(rows["size"], -1),
+            numbers(rows["size"], NONE),
             nothing,
             (nothing, nothing, nothing),
             (nothing, nothing, nothing),
@@ -173,18 +173,18 @@ class _Set:
     def _calls(self, rows: pa.Table) -> ApiCalls:
         """Regions; what roctx marked stands in the event, under `message`."""
         event = self._event_place(rows)
-        category = take_or(numbers(self.events["category_id"], -1), event)
-        function = named(numbers(rows["name_id"], -1), self.strings)
+        category = take_or(numbers(self.events["category_id"], NONE), event)
+        function = named(numbers(rows["name_id"], NONE), self.strings)
         messages = self.events["extdata"].combine_chunks().dictionary_encode()
         marks = [_message(value) for value in messages.dictionary.to_pylist()]
-        codes = take_or(numbers(messages.indices, -1), event)
+        codes = take_or(numbers(messages.indices, NONE), event)
         message = text(codes, pa.array([k or "" for k in marks], STRING)).cast(STRING)
         is_marked = pa.compute.not_equal(message, "")
         name = pa.compute.if_else(is_marked, message, function.cast(STRING))
         return ApiCalls(
             name.dictionary_encode().cast(function.type),
             *self._common(rows),
-            _looked_up(self.threads, numbers(rows["tid"], -1)),
+            _looked_up(self.threads, numbers(rows["tid"], NONE)),
             named(category, self.categories),
         )
 
@@ -194,7 +194,7 @@ class _Set:
         return numbers(rows["start"]), numbers(rows["end"]), stack
 
     def _event_place(self, rows: pa.Table) -> Ints:
-        ids = numbers(self.events["id"], -1)
+        ids = numbers(self.events["id"], NONE)
         return look_up(ids, np.arange(len(ids)), numbers(rows["event_id"], -2))
 
     def _device(self, agent: pa.ChunkedArray) -> Ints:
@@ -203,7 +203,7 @@ class _Set:
             row["id"]: row["type_index"] if row["type_index"] is not None else number
             for number, row in enumerate(self._gpus)
         }
-        return _looked_up(gpus, numbers(agent, -1))
+        return _looked_up(gpus, numbers(agent, NONE))
 
     @property
     def _gpus(self) -> list[Fields]:
@@ -232,20 +232,20 @@ def _with_track(rows: pa.Table, tracks: pa.Table) -> pa.Table:
     """Return rows with what their track says of them, where they do not say it themselves."""
     if not tracks.num_rows or "track_id" not in rows.column_names:
         return rows
-    ids = numbers(tracks["id"], -1)
+    ids = numbers(tracks["id"], NONE)
     row_of_track = look_up(ids, np.arange(len(ids)), numbers(rows["track_id"], -2))
     for name in _TRACK:
         if name in rows.column_names:
-            of_track = take_or(numbers(tracks[name], -1), row_of_track)
+            of_track = take_or(numbers(tracks[name], NONE), row_of_track)
             has_own = valid(rows[name])
-            value = np.where(has_own, numbers(rows[name], -1), of_track)
+            value = np.where(has_own, numbers(rows[name], NONE), of_track)
             column = number(value, INT64, has_own | (of_track >= 0))
             rows = rows.set_column(rows.column_names.index(name), name, column)
     return rows
 
 
 def _of(rows: pa.Table, owner: int) -> pa.Table:
-    return rows.filter(pa.array(numbers(rows["pid"], -1) == owner))
+    return rows.filter(pa.array(numbers(rows["pid"], NONE) == owner))
 
 
 def _registers(symbol: Facts) -> int:
@@ -259,7 +259,7 @@ def _stream(rows: pa.Table) -> Ints:
     """Return the HIP stream, else the queue of the GPU."""
     stream = rows["stream_id"]
     queue = rows["queue_id"]
-    return np.where(valid(stream), numbers(stream, -1), numbers(queue, -1))
+    return np.where(valid(stream), numbers(stream, NONE), numbers(queue, NONE))
 
 
 def _mapping(rows: pa.Table, value: str) -> dict[int, Any]:

@@ -90,7 +90,7 @@ def alltoall_balance(
         "span_ns": number(span, INT64, span >= 0),
         "busbw_gbps": bandwidth((size * factor)[first], span),
     }
-    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table(columns, schema=RETURNS)
     uneven = [numbers(answer[f"{way}_imbalance"], 0.0) for way in ("send", "receive")]
     worst = np.maximum(np.maximum(*uneven), np.nan_to_num(peers))
     order = ordered(-worst)

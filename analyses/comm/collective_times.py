@@ -152,7 +152,7 @@ def collective_times(
     }
     columns |= {name: rows[name] for name in _AS_THEY_ARE}
     columns |= {name: matches[name] for name in _OF_MATCH}
-    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table(columns, schema=RETURNS)
     lacking = {c: rows[c].null_count for c in ("group", "in_bytes", "out_bytes", "dtype")}
     return with_coverage(
         answer,

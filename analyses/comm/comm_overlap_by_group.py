@@ -96,5 +96,5 @@ def comm_overlap_by_group(
         "exposed_undetermined_ns": number(groups.sum(split.exposed_undetermined), INT64),
         "transfer_overlap_pct": percent(transfer - moving, determined),
     }
-    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table(columns, schema=RETURNS)
     return with_coverage(answer, **match_facts(calls, align))

@@ -67,7 +67,7 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
         "lagging_ranks": texts([listed(ranks) or None for ranks in late]),
         "status": texts(["; ".join(sorted(s)) or None for s in states]),
     }
-    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table(columns, schema=RETURNS)
     return with_coverage(answer, processes_unheard=unheard or None)
 
 

@@ -54,7 +54,7 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     }
     columns |= {n: joined[n] for n in ("rank", "event", "group", "type", "in_bytes", "start_ns")}
     columns |= {n: facts[n] for n in facts.column_names if n in RETURNS.names and n not in columns}
-    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table(columns, schema=RETURNS)
     total = int(ours.sum())
     if total == collectives.num_rows:
         raise MissingTable(

@@ -134,7 +134,7 @@ def comm_summary(
         "exposed_pct": percent(sums["exposed_ns"], sums["shared_ns"]),
         **_speeds(calls, groups, size * factor, _limits(calls, groups, intra_gbps, inter_gbps)),
     }
-    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table(columns, schema=RETURNS)
     order = ordered(-sums["comm_ns"])
     return with_coverage(answer.take(pa.array(order)), **match_facts(calls, align))
 

@@ -126,7 +126,7 @@ def comm_wait(
     columns["wait_pct"] = percent(sums["wait_ns"], matched_ns)
     determined = on_gpu * (by_rank.sum(split.undetermined) <= on_gpu)
     columns["transfer_overlap_pct"] = percent(on_gpu - sums["exposed_transfer_ns"], determined)
-    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table(columns, schema=RETURNS)
     return with_coverage(answer, **match_facts(calls, align))
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import boolean, number, numbers, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints, fill_none, take_or
+from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
@@ -72,12 +72,12 @@ def late_arrivals(
     rank = np.append(calls.rows.rank, -1)
     who = rank[take_or(blames.cause, straggler)]
     late = np.where(take_or(blames.held_up, straggler, False), rank[straggler], -1)
-    by = take_or(numbers(calls.matches["lateness_ns"], -1), straggler)
+    by = take_or(numbers(calls.matches["lateness_ns"], NONE), straggler)
     last, span = calls.waits.last_rank[first], calls.waits.span[first]
     total = members.sum(wait)
     aligned = calls.rows.start + calls.correction
     latest, longest = (_largest(members, chosen, v[chosen]) for v in (aligned, calls.waits.wait))
-    sigma = numbers(calls.matches["wait_ns_sigma"], -1)
+    sigma = numbers(calls.matches["wait_ns_sigma"], NONE)
     columns = {
         "match": number(calls.match[first], INT64),
         "group": calls.table["group"].take(pa.array(first)),
@@ -98,7 +98,7 @@ def late_arrivals(
         "aligned_start_ns": number(aligned[latest], INT64),
         "before_window": boolean(truths(calls.matches["before_window"])[first]),
     }
-    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table(columns, schema=RETURNS)
     order = ordered(-numbers(answer["wait_total_ns"]))
     answer = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(answer, **clock_facts(align))

@@ -192,7 +192,7 @@ def _answer(rows: _Rows, calls: CollectiveCalls, by: str, begin: int, finish: in
         "collective_gbps": number(np.nan_to_num(moved) / length, FLOAT64, has),
         "collectives_pct": number(np.nan_to_num(share), FLOAT64, has & (rows.counted > 0)),
     }
-    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    answer = pa.table(columns, schema=RETURNS)
     order = ordered(rows.host, rows.link, rows.direction, rows.start_ns, rows.port, rows.device)
     return answer.take(pa.array(order))
 

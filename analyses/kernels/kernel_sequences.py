@@ -10,24 +10,24 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import matching, number, numbers, texts, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.humanize import parse_pattern, shorten
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import CallTree, labels_of
 
 RETURNS = table(
     op=(TEXT, "Operator."),
     kernel_sequence=(TEXT, "What it launches, in the order of the calls."),
-    length=(pa.int64(), "GPU activities of the sequence."),
-    count=(pa.int64(), "Calls of the operator that launch just this sequence."),
-    device_ns=(pa.int64(), "Sum of the activities' durations."),
-    device_ns_mean=(pa.float64(), "GPU time of one such call."),
-    cpu_ns=(pa.int64(), "Time of those calls on the CPU."),
-    cpu_ns_mean=(pa.float64(), "Time of one such call on the CPU."),
-    device_time_pct=(pa.float64(), "device_ns of all GPU time."),
+    length=(INT64, "GPU activities of the sequence."),
+    count=(INT64, "Calls of the operator that launch just this sequence."),
+    device_ns=(INT64, "Sum of the activities' durations."),
+    device_ns_mean=(FLOAT64, "GPU time of one such call."),
+    cpu_ns=(INT64, "Time of those calls on the CPU."),
+    cpu_ns_mean=(FLOAT64, "Time of one such call on the CPU."),
+    device_time_pct=(FLOAT64, "device_ns of all GPU time."),
 )
 
 
@@ -52,7 +52,7 @@ def kernel_sequences(
     tree = CallTree.of(cpu_ops, op_links)
     root = tree.roots(_wanted(cpu_ops, match) & truths(op_links["selected"]))
     op = numbers(kernel_links["op_row"], NONE)
-    owner = np.append(root, NONE)[op]
+    owner = take_or(root, op)
     start = numbers(kernel_links["launch_start_ns"], NO_TIME)
     began = numbers(kernels["start_ns"])
     rows = np.flatnonzero(owner != NONE)
@@ -77,12 +77,12 @@ def kernel_sequences(
         [
             texts([ops[of_op[owners[k]]] for k in first[shown].tolist()]),
             texts([_text(name[rows[low : low + size]], labels) for low, size in slices]),
-            number(calls.count[first[shown]], pa.int64()),
-            number(same.count[shown], pa.int64()),
-            number(device[shown], pa.int64()),
-            number(device[shown] / same.count[shown], pa.float64()),
-            number(cpu[shown], pa.int64()),
-            number(cpu[shown] / same.count[shown], pa.float64()),
+            number(calls.count[first[shown]], INT64),
+            number(same.count[shown], INT64),
+            number(device[shown], INT64),
+            number(device[shown] / same.count[shown], FLOAT64),
+            number(cpu[shown], INT64),
+            number(cpu[shown] / same.count[shown], FLOAT64),
             percent(device[shown], np.full(len(shown), int(length.sum()))),
         ],
         schema=RETURNS,

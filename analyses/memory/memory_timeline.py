@@ -8,6 +8,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import boolean, number, text
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
+from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Line
@@ -109,5 +110,5 @@ def _events_since(series: Groups, shown: Ints) -> Ints:
     number = series.rank_within(np.arange(len(series.group_ids)))[shown]
     group = series.group_ids[shown]
     before = np.append(NONE, number[:-1])[: len(number)]
-    before[np.append(True, group[1:] != group[:-1])[: len(group)]] = NONE
+    before[heads(group)] = NONE
     return np.asarray(number - before)

@@ -6,32 +6,33 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, texts, truths
+from htk.base.columns.arrow import number, numbers, read_lengths, read_times, texts, truths
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.intervals import union_lengths
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.humanize import parse_pattern
 from htk.base.core.spread import BY_RANK
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.user_ranges import enclosing
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import labels_of
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
+    rank=(INT32, "Global rank."),
     name=(TEXT, "Range; all steps of the profiler are one, ProfilerStep."),
-    count=(pa.int64(), "Ranges on the CPU."),
-    cpu_total_ns=(pa.int64(), "Sum of their durations."),
-    cpu_ns_mean=(pa.float64(), "Mean duration."),
-    cpu_ns_max=(pa.int64(), "Longest."),
-    kernels=(pa.int64(), "GPU activities launched inside them, at any depth."),
-    device_ns=(pa.int64(), "Sum of those activities."),
-    device_busy_ns=(pa.int64(), "Time in which at least one of them runs."),
-    device_time_pct=(pa.float64(), "device_ns of all GPU time of the rank."),
-    gpu_ranges=(pa.int64(), "Copies of the range on the GPU, as recorded."),
-    gpu_ranges_ns=(pa.int64(), "Sum of their durations, gaps between activities included."),
+    count=(INT64, "Ranges on the CPU."),
+    cpu_total_ns=(INT64, "Sum of their durations."),
+    cpu_ns_mean=(FLOAT64, "Mean duration."),
+    cpu_ns_max=(INT64, "Longest."),
+    kernels=(INT64, "GPU activities launched inside them, at any depth."),
+    device_ns=(INT64, "Sum of those activities."),
+    device_busy_ns=(INT64, "Time in which at least one of them runs."),
+    device_time_pct=(FLOAT64, "device_ns of all GPU time of the rank."),
+    gpu_ranges=(INT64, "Copies of the range on the GPU, as recorded."),
+    gpu_ranges_ns=(INT64, "Sum of their durations, gaps between activities included."),
 )
 _STEP = re.compile(r"^ProfilerStep#\d+")
 
@@ -62,9 +63,9 @@ def annotation_breakdown(
     rank = numbers(annotations["rank"], NONE).astype(np.int64)
     kept = np.flatnonzero(name != NONE)
     groups = Groups.by_keys(np.column_stack([rank, name])[kept])
-    group = np.full(len(name), NONE, np.int64)
+    group = fill_none(len(name))
     group[kept] = groups.group_ids
-    length = numbers(annotations["end_ns"]) - numbers(annotations["start_ns"])
+    length = read_lengths(annotations)
     on_gpu = truths(annotations["on_gpu"])[kept]
     own = length[kept]
     on_cpu = np.where(on_gpu, 0, 1)
@@ -72,25 +73,25 @@ def annotation_breakdown(
     total = groups.sum(np.where(on_gpu, 0, own))
     count_gpu = groups.sum(1 - on_cpu)
     row, owner = _launched(annotations, annotation_links, kernels, kernel_links, group)
-    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    start, end = read_times(kernels)
     device = np.zeros(len(groups), np.int64)
     np.add.at(device, owner, (end - start)[row])
     of_rank = _per_rank(kernels, groups.keys[:, 0])
     columns = [
-        number(groups.keys[:, 0], pa.int32(), groups.keys[:, 0] >= 0),
+        number(groups.keys[:, 0], INT32, groups.keys[:, 0] >= 0),
         texts([labels[k] for k in groups.keys[:, 1].tolist()]),
-        number(count, pa.int64()),
-        number(total, pa.int64()),
-        number(total / np.maximum(count, 1), pa.float64(), count > 0),
-        number(groups.max(np.where(on_gpu, 0, own)), pa.int64()),
-        number(np.bincount(owner, minlength=len(groups)), pa.int64()),
-        number(device, pa.int64()),
-        number(union_lengths(owner, start[row], end[row], len(groups)), pa.int64()),
+        number(count, INT64),
+        number(total, INT64),
+        number(total / np.maximum(count, 1), FLOAT64, count > 0),
+        number(groups.max(np.where(on_gpu, 0, own)), INT64),
+        number(np.bincount(owner, minlength=len(groups)), INT64),
+        number(device, INT64),
+        number(union_lengths(owner, start[row], end[row], len(groups)), INT64),
         percent(device, of_rank),
-        number(count_gpu, pa.int64()),
-        number(groups.sum(np.where(on_gpu, own, 0)), pa.int64()),
+        number(count_gpu, INT64),
+        number(groups.sum(np.where(on_gpu, own, 0)), INT64),
     ]
-    order = np.lexsort((-total, -device, groups.keys[:, 0]))
+    order = ordered(groups.keys[:, 0], -device, -total)
     return with_coverage(pa.table(columns, schema=RETURNS).take(pa.array(order)))
 
 
@@ -112,7 +113,8 @@ def _launched(
     group: Ints,
 ) -> tuple[Ints, Ints]:
     """Return which activity was launched inside which group of ranges; each pair once."""
-    rows, inside = [], []
+    rows = []
+    inside = []
     for row, ranges in enclosing(annotations, annotation_links, kernel_links, kernels):
         named = group[ranges] != NONE
         rows.append(row[named])
@@ -143,7 +145,7 @@ def _step_keys(table: pa.Table, step: pa.ChunkedArray) -> Ints:
 
 def _per_rank(kernels: pa.Table, ranks: Ints) -> Ints:
     """GPU time of each of the ranks."""
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    length = read_lengths(kernels)
     present, inverse = np.unique(numbers(kernels["rank"], NONE), return_inverse=True)
     total = np.zeros(len(present), np.int64)
     np.add.at(total, inverse, length)

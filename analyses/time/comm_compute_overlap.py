@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import alphabetical, codes_of, number, numbers, text
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.types import Ints, take_or
+from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
@@ -109,7 +109,7 @@ def _table(
     for name in ("group", "group_ranks", "type"):
         columns.setdefault(name, text(np.full(length, -1), pa.array([], STRING)))
     columns.setdefault("event", pa.nulls(length, INT64))
-    return pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    return pa.table(columns, schema=RETURNS)
 
 
 def _split(
@@ -127,10 +127,10 @@ def _split(
     kind, types = codes_of(collectives["type"])
     group, members, kind = (take_or(codes, of) for codes in (group, members, kind))
     event = numbers(activities["event"])[row]
-    step = numbers(windows["step"], -1)[window]
-    rank = numbers(windows["rank"], -1)[window].astype(np.int64)
-    device = numbers(windows["device"], -1)[window]
-    cycle = step_cycles(windows, numbers(windows["step"], -1))[window]
+    step = numbers(windows["step"], NONE)[window]
+    rank = numbers(windows["rank"], NONE)[window].astype(np.int64)
+    device = numbers(windows["device"], NONE)[window]
+    cycle = step_cycles(windows, numbers(windows["step"], NONE))[window]
     single = by == "collective"
     keys = [
         rank,

@@ -8,7 +8,8 @@ import pyarrow as pa
 from htk.base.columns.arrow import boolean, number, numbers, read_times, text, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NO_TIME, Ints
+from htk.base.columns.segments import heads
+from htk.base.columns.types import NO_TIME, NONE, Ints
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank, share_pct
@@ -81,9 +82,9 @@ def idle_breakdown(
     times = (rank_idle_times if per == "rank" else step_idle_times)()
     of_device = ~valid(times["stream"])
     times = times.filter(boolean(of_device if by == "device" else ~of_device))
-    step = numbers(times["step"], -1).astype(np.int64) if per == "step" else None
+    step = numbers(times["step"], NONE).astype(np.int64) if per == "step" else None
     cycle = step_cycles(times, np.full(times.num_rows, -1) if step is None else step)
-    who = [numbers(times[name], -1).astype(np.int64) for name in ("rank", "device", "stream")]
+    who = [numbers(times[name], NONE).astype(np.int64) for name in ("rank", "device", "stream")]
     last = np.full(times.num_rows, _NO_STEP) if step is None else np.where(step < 0, _NO_STEP, step)
     groups = Groups.by_keys([*who, cycle, last, cause_numbers(times["cause"])])
     keys, idle = groups.keys, groups.sum(numbers(times["idle_ns"]))
@@ -131,13 +132,13 @@ def _unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
 
 def _like_hta(kernels: pa.Table) -> pa.Table:
     """Return the gaps between neighbours of a stream, which may be negative where they overlap."""
-    rank = numbers(kernels["rank"], -1).astype(np.int64)
-    stream = numbers(kernels["stream"], -1)
+    rank = numbers(kernels["rank"], NONE).astype(np.int64)
+    stream = numbers(kernels["stream"], NONE)
     start, end = read_times(kernels)
     launch = numbers(kernels["launch_start_ns"], NO_TIME)
     order = ordered(rank, stream, start)
     rank, stream, start, end, launch = (a[order] for a in (rank, stream, start, end, launch))
-    after = np.append(False, (rank[1:] == rank[:-1]) & (stream[1:] == stream[:-1]))[: len(rank)]
+    after = ~heads(rank, stream)
     before = np.append(0, end[:-1])[: len(end)]
     gap = np.where(after, start - before, 0)
     late = after & (launch > NO_TIME) & (launch > before)

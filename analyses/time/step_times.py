@@ -82,7 +82,7 @@ def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
         "skew_ns": number(length - lowest, INT64, comparable),
         "over_usual_ns": number(length - median, INT64, comparable),
     }
-    table = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
+    table = pa.table(columns, schema=RETURNS)
     return table.take(number(ordered(who[:, 0], who[:, 1], who[:, 2], device), INT64))
 
 

@@ -8,6 +8,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from htk.answers.output.result import Result
 from htk.base.core.humanize import format_duration
+from htk.base.mappings import Fields
 from htk.dashboard import headlines, whatif_plots
 from htk.dashboard.components import attributes, empty, plot, safely, section
 from htk.dashboard.edits import (
@@ -102,9 +103,9 @@ def _tried(start: WhatIf) -> WhatIf:
     return start if start.stage.served is None else start.recommend()
 
 
-def _best_cases(visit: Visit) -> list[dict[str, Any]]:
+def _best_cases(visit: Visit) -> list[Fields]:
     """Return the best case of each remedy, made once."""
-    rows: list[dict[str, Any]] = visit.runs.kept(
+    rows: list[Fields] = visit.runs.kept(
         visit.view.run, Selection(), "bounds", lambda: _tried(untouched(visit)).run().to_pylist()
     )
     return rows
@@ -144,9 +145,9 @@ def _bounds(visit: Visit) -> Any:
 def _map(visit: Visit) -> Any:
     heading = "Micro-batch × sharding"
 
-    def compute() -> list[dict[str, Any]]:
+    def compute() -> list[Fields]:
         asked = untouched(visit).sweep("batch", *BATCHES)
-        cells: list[dict[str, Any]] = asked.sweep("sharding", *SHARDINGS).run().to_pylist()
+        cells: list[Fields] = asked.sweep("sharding", *SHARDINGS).run().to_pylist()
         return cells
 
     rows = visit.runs.kept(visit.view.run, Selection(), "map", compute)

@@ -97,7 +97,8 @@ class Frames:
                 "row": numbers(activities["row"]),
             }
         )
-        frame["start_ns"], frame["end_ns"] = start, end
+        frame["start_ns"] = start
+        frame["end_ns"] = end
         return frame
 
     def microseconds(self, ns: Any) -> Any:

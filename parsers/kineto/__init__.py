@@ -200,4 +200,4 @@ def _issue_table(rows: list[tuple[str, int | None, int | None, str, int]]) -> pa
         "text": texts(text),
         "count": number(np.array(count, np.int64), INT64),
     }
-    return pa.table([columns[f.name] for f in _ISSUES], schema=_ISSUES)
+    return pa.table(columns, schema=_ISSUES)

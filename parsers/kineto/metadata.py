@@ -109,7 +109,7 @@ class Metadata:
     def numbers(self, name: str, rows: Rows) -> Rows:
         """Return a number of each row; -1: it has none, or there is no row."""
         if name not in self._numbers:
-            self._numbers[name] = np.append(numbers(self.table[name], -1), -1)
+            self._numbers[name] = np.append(numbers(self.table[name], NONE), -1)
         return self._numbers[name][rows]
 
     def named(self, rows: Rows) -> Mask:

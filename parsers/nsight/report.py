@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, text, valid
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints, fill_none
+from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.schema import INT64, STRING
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.span_tables import timed
@@ -72,14 +72,14 @@ class Strings:
     @classmethod
     def of(cls, database: Database) -> "Strings":
         table = database.read("StringIds", {"id": INT64, "value": STRING})
-        ids = numbers(table["id"], -1)
+        ids = numbers(table["id"], NONE)
         order = ordered(ids)
         values = table["value"].combine_chunks().take(pa.array(order))
         return cls(ids[order], values.fill_null(""))
 
     def codes(self, ids: pa.ChunkedArray) -> Ints:
         """Return the place of each text (-1: none)."""
-        wanted = numbers(ids, -1)
+        wanted = numbers(ids, NONE)
         if not len(self.ids):
             return fill_none(len(wanted))
         position = np.minimum(np.searchsorted(self.ids, wanted), len(self.ids) - 1)
@@ -156,7 +156,7 @@ class NsightReport:
         lowest = []
         for name in ("kernels", "copies", "sets", "graphs"):
             rows = self.spans[name]
-            device = numbers(rows.table["deviceId"], -1)[rows.process == process]
+            device = numbers(rows.table["deviceId"], NONE)[rows.process == process]
             lowest += [int(device.min())] if len(device) else []
         return min(lowest, default=-1)
 

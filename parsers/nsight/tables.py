@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers, text, valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import Ints, fill_none, take_or
+from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.common.span_tables import (
     activities,
@@ -51,8 +51,8 @@ class Devices:
     @classmethod
     def of(cls, report: NsightReport) -> "Devices":
         rows = [report.spans[name] for name in ("kernels", "copies", "sets", "graphs")]
-        context = np.concatenate([numbers(r.table["contextId"], -1) for r in rows])
-        device = np.concatenate([numbers(r.table["deviceId"], -1) for r in rows])
+        context = np.concatenate([numbers(r.table["contextId"], NONE) for r in rows])
+        device = np.concatenate([numbers(r.table["deviceId"], NONE) for r in rows])
         contexts, first = np.unique(context, return_index=True)
         return cls(contexts, device[first])
 
@@ -79,7 +79,7 @@ def _kernels(report: NsightReport, rows: ReportRows) -> pa.Table:
     for name in ("demangledName", "shortName", "mangledName"):
         codes = np.where(codes < 0, strings.codes(rows.table[name]), codes)
     axes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
-    columns = [numbers(rows.table[name], -1) for name in axes]
+    columns = [numbers(rows.table[name], NONE) for name in axes]
     static, dynamic = (rows.table[f"{w}SharedMemory"] for w in ("static", "dynamic"))
     shared = optional(numbers(static) + numbers(dynamic), valid(static) | valid(dynamic))
     return _activities(
@@ -100,7 +100,7 @@ def _copies(report: NsightReport, rows: ReportRows) -> pa.Table:
     labels = report.labels
     directions = {**_DIRECTIONS, **_known(labels["ENUM_CUDA_MEMCPY_OPER"], _direction)}
     spaces = _known(labels["ENUM_CUDA_MEM_KIND"], _space)
-    kinds = np.stack([numbers(rows.table[c], -1) for c in ("copyKind", "srcKind", "dstKind")], 1)
+    kinds = np.stack([numbers(rows.table[c], NONE) for c in ("copyKind", "srcKind", "dstKind")], 1)
     distinct, name_of_row = np.unique(kinds, axis=0, return_inverse=True)
     names = [
         f"Memcpy {directions.get(kind, 'Unknown')} "
@@ -113,13 +113,13 @@ def _copies(report: NsightReport, rows: ReportRows) -> pa.Table:
 
 def _sets(report: NsightReport, rows: ReportRows) -> pa.Table:
     spaces = _known(report.labels["ENUM_CUDA_MEM_KIND"], _space)
-    distinct, name_of_row = np.unique(numbers(rows.table["memKind"], -1), return_inverse=True)
+    distinct, name_of_row = np.unique(numbers(rows.table["memKind"], NONE), return_inverse=True)
     names = [f"Memset ({spaces.get(kind, 'Unknown')})" for kind in distinct.tolist()]
     return _moved(rows, 2, text(name_of_row, pa.array(names, STRING)))
 
 
 def _moved(rows: ReportRows, activity: int, name: pa.Array) -> pa.Table:
-    size = numbers(rows.table["bytes"], -1)
+    size = numbers(rows.table["bytes"], NONE)
     taken = rows.end - rows.start
     has_rate = (size >= 0) & (taken > 0)
     rate = np.where(has_rate, size / np.where(has_rate, taken, 1), 0.0)  # bytes per ns are GB/s
@@ -136,7 +136,7 @@ def _moved(rows: ReportRows, activity: int, name: pa.Array) -> pa.Table:
 
 def _graphs(report: NsightReport, rows: ReportRows) -> pa.Table:
     """Graphs of which only begin and end were traced (--cuda-graph-trace=graph)."""
-    ids = int_texts(numbers(rows.table["graphId"], -1))
+    ids = int_texts(numbers(rows.table["graphId"], NONE))
     return _activities(
         rows, 0, mapped(ids, "CUDA Graph {}".format), graph_id=_integers(rows, "graphId")
     )
@@ -144,7 +144,7 @@ def _graphs(report: NsightReport, rows: ReportRows) -> pa.Table:
 
 def _activities(rows: ReportRows, activity: int, name: pa.Array, **more: pa.Array) -> pa.Table:
     device, stream, correlation = (
-        numbers(rows.table[c], -1) for c in ("deviceId", "streamId", "correlationId")
+        numbers(rows.table[c], NONE) for c in ("deviceId", "streamId", "correlationId")
     )
     context = _integers(rows, "contextId")
     return activities(
@@ -173,12 +173,12 @@ def launches(report: NsightReport) -> pa.Table:
 def syncs(report: NsightReport, devices: Devices) -> pa.Table:
     """Return what a stream, or the host, waited for."""
     rows = report.spans["syncs"]
-    kind = numbers(rows.table["syncType"], -1)
+    kind = numbers(rows.table["syncType"], NONE)
     distinct, name_of_row = np.unique(kind, return_inverse=True)
     names = pa.array([_SYNCS.get(k, f"Sync {k}") for k in distinct.tolist()], STRING)
-    stream = numbers(rows.table["streamId"], -1)
-    context = numbers(rows.table["contextId"], -1)
-    device = devices.of_context(context, numbers(rows.table["deviceId"], -1))
+    stream = numbers(rows.table["streamId"], NONE)
+    context = numbers(rows.table["contextId"], NONE)
+    device = devices.of_context(context, numbers(rows.table["deviceId"], NONE))
     recorded = _recorded_events(report, rows)
     return table(
         "syncs",
@@ -198,10 +198,10 @@ def syncs(report: NsightReport, devices: Devices) -> pa.Table:
 def _recorded_events(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]:
     """Stream and call that recorded the event of each wait, where the export ties them."""
     events = report.cuda_events.filter(
-        pa.array(np.isin(numbers(report.cuda_events["globalPid"], -1), np.unique(rows.process)))
+        pa.array(np.isin(numbers(report.cuda_events["globalPid"], NONE), np.unique(rows.process)))
     )
     keys = [
-        np.stack([numbers(t[c], -1) for c in ("eventId", "eventSyncId")], axis=1)
+        np.stack([numbers(t[c], NONE) for c in ("eventId", "eventSyncId")], axis=1)
         for t in (events, rows.table)
     ]
     number_of = Groups.by_keys(np.concatenate(keys)).group_ids
@@ -212,7 +212,7 @@ def _recorded_events(report: NsightReport, rows: ReportRows) -> dict[str, pa.Arr
     event_row = look_up(distinct[once], first[once], of_wait)
     columns = {}
     for column, source in (("wait_stream", "streamId"), ("wait_correlation", "correlationId")):
-        values = take_or(numbers(events[source], -1), event_row)
+        values = take_or(numbers(events[source], NONE), event_row)
         columns[column] = optional(values, (event_row >= 0) & (values >= 0))
     return columns
 
@@ -224,7 +224,7 @@ def overheads(report: NsightReport) -> pa.Table:
     for source in ("profiler", "cuda"):
         rows = report.spans[source]
         distinct, name_of_row = np.unique(
-            numbers(rows.table["overheadType"], -1), return_inverse=True
+            numbers(rows.table["overheadType"], NONE), return_inverse=True
         )
         names = pa.array([_overhead(labels.get(k, "")) for k in distinct.tolist()], STRING)
         columns = {"name": text(name_of_row, names), **threads(rows), **_span(rows)}
@@ -234,7 +234,7 @@ def overheads(report: NsightReport) -> pa.Table:
 
 def threads(rows: ReportRows) -> dict[str, pa.Array]:
     """Process and thread: each 24 bits of the global thread id."""
-    thread = numbers(rows.table["globalTid"], -1)
+    thread = numbers(rows.table["globalTid"], NONE)
     has_thread = thread >= 0
     named = {"process": int_texts(thread >> 24 & 0xFFFFFF), "thread": int_texts(thread & 0xFFFFFF)}
     if has_thread.all():

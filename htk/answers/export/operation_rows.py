@@ -60,7 +60,7 @@ def cut_operations(trace: Trace) -> pa.Table:
     of each worker's steps."""
     kernels, links = trace.need("kernels"), trace.tables["kernel_links"]
     _refuse_repeated_steps(trace)
-    rank, step = numbers(kernels["rank"], -1), numbers(links["step"], -1)
+    rank, step = numbers(kernels["rank"], NONE), numbers(links["step"], NONE)
     phase = phase_codes(trace.tables["kernel_passes"])
     comm = _Collectives.of(trace, phase, step)
     inside = (rank >= 0) & (step >= 0) & np.isin(rank, comm.groups.workers)
@@ -145,7 +145,7 @@ class _Collectives:
 def _behind_backward(trace: Trace, phase: Ints, step: Ints) -> Mask:
     """Return which kernels were launched behind a computation of a backward, not of a forward."""
     kernels = trace.tables["kernels"]
-    rank = numbers(kernels["rank"], -1)
+    rank = numbers(kernels["rank"], NONE)
     launched = numbers(trace.tables["kernel_links"]["launch_start_ns"], _NEVER)
     passes = matching(kernels["kind"], "compute".__eq__) & np.isin(phase, [FORWARD, BACKWARD])
     order = ordered(rank, step, launched)
@@ -159,7 +159,9 @@ def _behind_backward(trace: Trace, phase: Ints, step: Ints) -> Mask:
 
 def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:
     """Return which kernels are on the stream of their rank that computes most."""
-    streams = Groups.by_keys([numbers(kernels[name], -1) for name in ("rank", "device", "stream")])
+    streams = Groups.by_keys(
+        [numbers(kernels[name], NONE) for name in ("rank", "device", "stream")]
+    )
     time = streams.sum(np.where(compute, duration, 0))
     rank = streams.keys[:, 0]
     order = ordered(rank, -time)
@@ -170,7 +172,7 @@ def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:
 def _refuse_repeated_steps(trace: Trace) -> None:
     """Refuse steps of equal number in several cycles: rows have no cycle to tell them apart."""
     windows = trace.tables["step_windows"]
-    keys = np.column_stack([numbers(windows[c], -1) for c in ("rank", "step", "cycle")])
+    keys = np.column_stack([numbers(windows[c], NONE) for c in ("rank", "step", "cycle")])
     distinct = np.unique(keys[keys[:, 1] >= 0], axis=0)
     if len(distinct) > len(np.unique(distinct[:, :2], axis=0)):
         raise MissingTable(

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from htk.base.columns.arrow import plain_text
 from htk.base.core.humanize import visible
+from htk.base.schema import STRING
 
 # What makes a spreadsheet calculate, fetch or start something; a number is none of it.
 _FORMULA = r"^[=+\-@\t\r\n\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]"
@@ -31,7 +32,7 @@ def _flat(table: pa.Table) -> pa.Table:
     for index, field in enumerate(table.schema):
         if pa.types.is_nested(field.type) or pa.types.is_interval(field.type):
             cells = table.column(index).to_pylist()
-            words = pa.array([None if cell is None else _json(cell) for cell in cells], pa.string())
+            words = pa.array([None if cell is None else _json(cell) for cell in cells], STRING)
             table = table.set_column(index, field.name, words)
     return table
 
@@ -44,7 +45,7 @@ def _inert(table: pa.Table) -> pa.Table:
     columns = [
         _inert_texts(column) if _is_text(column.type) else column for column in table.columns
     ]
-    names = _inert_texts(pa.array(table.column_names, pa.string())).to_pylist()
+    names = _inert_texts(pa.array(table.column_names, STRING)).to_pylist()
     return pa.table(columns, names=names)
 
 

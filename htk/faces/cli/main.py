@@ -202,7 +202,8 @@ def _natural(kind: Any, default: Any) -> Any:
 
 def _click_type(hint: Any) -> tuple[Any, bool, bool]:
     """(click type, given several times, may be none)."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    inner = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         kept = next(i for i in inner if i is not type(None))
         kind, multiple, _ = _click_type(kept)

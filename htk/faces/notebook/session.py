@@ -285,7 +285,8 @@ class BoundAnalysis:
 
     def __init__(self, trace: Session, name: str) -> None:
         analysis = find(name)
-        self._trace, self.__name__ = trace, name
+        self._trace = trace
+        self.__name__ = name
         self.__doc__ = analysis.doc
         every = inspect.signature(analysis.function).parameters.values()
         options = [p for p in every if p.kind is p.KEYWORD_ONLY]

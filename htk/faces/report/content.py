@@ -2,17 +2,17 @@
 
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any
 
 from htk.answers.ask import ask
 from htk.answers.output.result import Result
 from htk.base.core.version import VERSION
 from htk.base.errors import HtkError, UsageError
+from htk.base.mappings import Facts
 from htk.faces.report.lanes import LaneCells, lanes
 from htk.traces.trace.trace import Trace
 from htk.traces.trace.within_memory import within_memory
@@ -162,7 +162,7 @@ def _whatifs(trace: Trace) -> WhatIfs:
     return WhatIfs(bounds, outcome)
 
 
-def _devices(files: Sequence[Mapping[str, Any]]) -> str:
+def _devices(files: Sequence[Facts]) -> str:
     """Return the GPUs of the ranks, which may have several files each, and how many of a kind."""
     of_ranks = {(file["rank"], file["device_name"]) for file in files if file["device_name"]}
     kinds = Counter(kind for _, kind in of_ranks)

@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 from htk.answers.output.coverage_text import coverage_lines
 from htk.answers.output.render import to_text
 from htk.answers.output.result import Result
 from htk.base.core.humanize import format_duration
 from htk.base.core.markdown import code_span, escape_markdown
+from htk.base.mappings import Fields
 from htk.faces.report.content import Answered, Report
 
 SCHEMA = "htk.report/1"
@@ -93,7 +93,7 @@ def _details(title: str, result: Result) -> list[str]:
     return [f"<details><summary>{title}</summary>", "", text, "", "</details>"]
 
 
-def _origin(result: Result) -> dict[str, Any]:
+def _origin(result: Result) -> Fields:
     """Return what times are told from; the rest of the coverage stands once, above."""
     return {"origin_ns": result.coverage.get("origin_ns")}
 
@@ -101,7 +101,7 @@ def _origin(result: Result) -> dict[str, Any]:
 def to_json(report: Report) -> str:
     """Return one object; its shape is that of SCHEMA."""
     verdict = report.verdict
-    document: dict[str, Any] = {
+    document: Fields = {
         "schema": SCHEMA,
         "title": report.title,
         "command": report.command,
@@ -138,5 +138,5 @@ def to_json(report: Report) -> str:
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
-def _json(result: Result | None) -> dict[str, Any] | None:
+def _json(result: Result | None) -> Fields | None:
     return None if result is None else result.to_json()

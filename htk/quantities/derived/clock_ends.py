@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.names.collectives import SYNCHRONISING
 from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, fit
@@ -40,11 +41,13 @@ def with_ends_of_messages(
     first_set, second_set = (
         lead[np.searchsorted(ranks, rows.rank[end])] for end in (first, second)
     )
-    first, second = first[first_set != second_set], second[first_set != second_set]
+    first = first[first_set != second_set]
+    second = second[first_set != second_set]
     if not len(first):
         return None
     swapped = rows.is_type("recv")[first]
-    sender, receiver = np.where(swapped, second, first), np.where(swapped, first, second)
+    sender = np.where(swapped, second, first)
+    receiver = np.where(swapped, first, second)
     after = rows.end[receiver] - rows.end[sender]
     ways = Groups.by_keys([rows.rank[sender], rows.rank[receiver]])
     near = after <= ways.quantiles(after, [_NEAREST])[0][ways.group_ids] + FLOOR_NS
@@ -56,7 +59,7 @@ def _ends(rows: CollectiveRows, match: Ints, ranks: Ints, chosen: Ints) -> Ends:
     """Return the ends of some rows, by their match."""
     process = np.searchsorted(ranks, rows.rank[chosen])
     collective = Groups.by_keys(match[chosen]).group_ids
-    order = np.lexsort((process, collective))
+    order = ordered(collective, process)
     chosen = chosen[order]
     return Ends(collective[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
 
@@ -133,7 +136,8 @@ def impossible(rows: CollectiveRows, match: Ints, group: Ints, host: Ints) -> Ma
 def _apart(rows: CollectiveRows, match: Ints, host: Ints, chosen: Ints, ahead: Ints) -> Ints:
     """Return how long before the last of its match has begun one has ended, row by row; a message
     can be received no earlier, and be sent before anybody waits for it."""
-    start, end = rows.start[chosen] - ahead, rows.end[chosen] - ahead
+    start = rows.start[chosen] - ahead
+    end = rows.end[chosen] - ahead
     start = np.where(rows.is_type("recv")[chosen], np.iinfo(np.int64).min // 4, start)
     end = np.where(rows.is_type("send")[chosen], np.iinfo(np.int64).max // 4, end)
     members = Groups.by_keys([match[chosen], host[chosen]])

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.base.columns.arrow import without
-from htk.base.schema import CUT_WINDOWS, PASSING, TABLES
+from htk.base.mappings import Facts, Fields, NamedTables
+from htk.base.schema import CUT_WINDOWS, PASSING, STRING, TABLES
 
 KEY = "htk_cut"
 RECORDED = "recorded_tables"  # the fact that names the tables of which the whole recording has rows
@@ -24,11 +25,11 @@ _TABLES = {
 class CutHeader:
     """What a header tells of one recording of its file."""
 
-    tables: Mapping[str, pa.Table]
+    tables: NamedTables
     facts: Mapping[str, object]
 
 
-def header_of(tables: Mapping[str, pa.Table], facts: Mapping[str, object]) -> dict[str, Any]:
+def header_of(tables: NamedTables, facts: Mapping[str, object]) -> Fields:
     """Return what tells of a cut: facts, and tables column by column."""
     columns = {
         name: [tables[name][column].to_pylist() for column in schema.names]
@@ -37,7 +38,7 @@ def header_of(tables: Mapping[str, pa.Table], facts: Mapping[str, object]) -> di
     return {**columns, "facts": dict(facts)}
 
 
-def cut_headers(header: Mapping[str, Any]) -> list[CutHeader]:
+def cut_headers(header: Facts) -> list[CutHeader]:
     """Return what a trimmed file tells of each of its recordings; nothing where it is not one."""
     cuts = header.get(KEY)
     if not isinstance(cuts, list):
@@ -48,7 +49,7 @@ def cut_headers(header: Mapping[str, Any]) -> list[CutHeader]:
         return []
 
 
-def _header(cut: Mapping[str, Any]) -> CutHeader:
+def _header(cut: Facts) -> CutHeader:
     facts: dict[str, object] = {
         RECORDED: [name for name in TABLES if name in cut["facts"][RECORDED]]
     }
@@ -75,4 +76,4 @@ def _table(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_dictionary(kind) else kind
+    return STRING if pa.types.is_dictionary(kind) else kind

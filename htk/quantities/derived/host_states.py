@@ -133,7 +133,7 @@ def _first_calls(launches: pa.Table, rows: Ints) -> Ints:
     ]
     for name in ("rank", "cycle"):  # which the tables of one file lack
         if name in launches.column_names:
-            columns.append(numbers(launches[name], -1)[rows].astype(np.int64))
+            columns.append(numbers(launches[name], NONE)[rows].astype(np.int64))
     order = ordered(numbers(launches["start_ns"])[rows])
     return np.asarray(order[Groups.by_keys([column[order] for column in columns]).first_row])
 

@@ -293,7 +293,7 @@ def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
     """Rows with one of the moments (`at`, each on a lane) since the row before of their lane."""
     order = ordered(lane, time)
     before = np.append(NO_TIME, time[order][:-1])
-    before[np.append(True, lane[order][1:] != lane[order][:-1])[: len(order)]] = NO_TIME
+    before[heads(lane[order])] = NO_TIME
     moments = SegmentTimes(on, moment_ns)
     until_now = moments.count_until(lane[order], time[order])[1]
     passed = np.zeros(len(time), bool)

@@ -273,7 +273,7 @@ def steps_of(annotations: pa.Table) -> tuple[NDArray[np.int32], Rows, Rows]:
     step = step[order]
     start = start[order]
     end = end[order]
-    first = np.append(True, step[1:] != step[:-1]) if len(step) else np.empty(0, bool)
+    first = heads(step)
     return step[first], start[first], end[first]
 
 

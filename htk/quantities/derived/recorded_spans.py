@@ -5,18 +5,18 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, read_times
 from htk.base.columns.intervals import Spans, union
-from htk.base.columns.types import NO_TIME
+from htk.base.columns.types import NO_TIME, NONE
 
 
 def recorded_spans(ranks: pa.Table, activities: pa.Table) -> dict[tuple[int, int], Spans]:
     """Return when each GPU with work, by rank and device, was recorded: from its files' first event
     to their last, GPU work included."""
-    of_file = numbers(ranks["rank"], -1), numbers(ranks["cycle"], 0)
+    of_file = numbers(ranks["rank"], NONE), numbers(ranks["cycle"], 0)
     low = numbers(ranks["start_ns"], NO_TIME)
     high = numbers(ranks["end_ns"], NO_TIME)
     timed = (low != NO_TIME) & (high != NO_TIME)
     keys = np.stack(
-        [numbers(activities[c], -1).astype(np.int64) for c in ("rank", "device", "cycle")]
+        [numbers(activities[c], NONE).astype(np.int64) for c in ("rank", "device", "cycle")]
     )
     start, end = read_times(activities)
     gpus, recording = np.unique(keys, axis=1, return_inverse=True)

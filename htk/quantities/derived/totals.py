@@ -9,8 +9,20 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, codes_of, matching, number, numbers, text, truths, valid
+from htk.base.columns.arrow import (
+    boolean,
+    codes_of,
+    matching,
+    number,
+    numbers,
+    read_lengths,
+    read_times,
+    text,
+    truths,
+    valid,
+)
 from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints
 from htk.base.names.server_ranges import is_capture_range, is_server_range
 from htk.base.schema import FLOAT64, INT64
@@ -48,7 +60,7 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
     alike = Groups.by_keys(keys)
     order = np.argsort(alike.first_row)
     first = alike.first_row[order]
-    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    start, end = read_times(kernels)
     longest = _longest(alike, end - start)[order]
     columns = {
         name: number(values[first], KERNEL_TOTALS.field(name).type, values[first] != NONE)
@@ -69,7 +81,7 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
 
 def _longest(groups: Groups, length: Ints) -> Ints:
     """Return the row of the longest of each group, of several the first."""
-    order = np.lexsort((np.arange(len(length)), -length, groups.group_ids))
+    order = ordered(groups.group_ids, -length, np.arange(len(length)))
     longest: Ints = order[np.cumsum(groups.count) - groups.count]
     return longest
 
@@ -93,7 +105,7 @@ def launch_totals(launches: pa.Table) -> pa.Table:
 def op_extents(cpu_ops: pa.Table) -> pa.Table:
     """Return the first start and the last end of the operators of each recording."""
     recordings = Groups.by_keys(list(_who(cpu_ops).values()) or [np.zeros(cpu_ops.num_rows, int)])
-    start, end = (numbers(cpu_ops[name]) for name in ("start_ns", "end_ns"))
+    start, end = read_times(cpu_ops)
     columns = of_first(OP_EXTENTS, _who(cpu_ops), recordings.first_row)
     columns["start_ns"] = number(recordings.min(start), INT64)
     columns["end_ns"] = number(recordings.max(end), INT64)
@@ -115,7 +127,8 @@ def step_marks(annotations: pa.Table, cut_windows: pa.Table) -> pa.Table:
     marks = annotations.filter(pa.array(valid(annotations["step"])))
     held = [name for name in STEP_MARKS.names if name in annotations.column_names]
     of_step = [name for name in (*_WHO, "step") if name in held]
-    cut, own = windows_of(cut_windows, CUT_STEPS), held_numbers(marks, *of_step)
+    cut = windows_of(cut_windows, CUT_STEPS)
+    own = held_numbers(marks, *of_step)
     row = row_of([*held_numbers(cut, *of_step).values()], [*own.values()])
     columns = {name: marks[name] for name in held} | {"complete": boolean(row == NONE)}
     return total_table(STEP_MARKS, columns)
@@ -135,7 +148,7 @@ def _is_server_mark(name: str) -> bool:
 def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
     """Return how much GPU work each recording holds, and how much of it is linked."""
     recordings = Groups.by_keys(list(_who(kernels).values()) or [np.zeros(kernels.num_rows, int)])
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    length = read_lengths(kernels)
     linked = valid(kernel_links["launch_row"])
     carried = truths(kernel_links["carry_in"])
     lost = ~linked & ~carried
@@ -168,7 +181,7 @@ def _alike(
     groups = Groups.by_keys([*keys.values(), *(c.astype(np.int64) for c, _ in coded.values())])
     order = np.argsort(groups.first_row)
     first = groups.first_row[order]
-    length = numbers(events["end_ns"]) - numbers(events["start_ns"])
+    length = read_lengths(events)
     columns = of_first(schema, keys, first)
     columns |= {name: text(codes[first], names) for name, (codes, names) in coded.items()}
     columns["count"] = number(groups.count[order], INT64)

@@ -49,7 +49,7 @@ def step_windows(
     if cut_windows.num_rows:
         return windows_of(cut_windows, STEPS).select(_OWN_WINDOWS)
     device, start, end = _spans(kernels)
-    step = numbers(kernel_links["step"], -1)
+    step = numbers(kernel_links["step"], NONE)
     lows, highs, devices = _extent(device, start, end)
     rows: list[tuple[int, int, int, int, bool]] = []
     for low, high, device_id in zip(lows.tolist(), highs.tolist(), devices.tolist(), strict=True):
@@ -142,7 +142,7 @@ def _extent(device: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _spans(kernels: pa.Table) -> tuple[Ints, Ints, Ints]:
     return (
-        numbers(kernels["device"], -1).astype(np.int64),
+        numbers(kernels["device"], NONE).astype(np.int64),
         numbers(kernels["start_ns"]),
         numbers(kernels["end_ns"]),
     )

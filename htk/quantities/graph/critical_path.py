@@ -7,7 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import boolean, number, numbers, text
-from htk.base.columns.types import Ints, Mask, take_or
+from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.mappings import Facts, NamedTables
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
 from htk.quantities.derived.clocks import corrections
@@ -196,12 +196,12 @@ def _came_from(pieces: PathPieces) -> Ints:
 
 def event_numbers(tables: NamedTables) -> tuple[Ints, Ints]:
     """Return the row in its rank's trace of each row of `kernels`, and of `launches`."""
-    return numbers(tables["kernels"]["event"], -1), numbers(tables["launches"]["event"], -1)
+    return numbers(tables["kernels"]["event"], NONE), numbers(tables["launches"]["event"], NONE)
 
 
 def of_tables(tables: NamedTables, pieces: PathPieces, column: str) -> Ints:
     """Return a column of the tables, for the event of each piece."""
     values = np.empty(len(pieces.row), np.int64)
     for from_table, name in ((pieces.of_call, "launches"), (~pieces.of_call, "kernels")):
-        values[from_table] = numbers(tables[name][column], -1)[pieces.row[from_table]]
+        values[from_table] = numbers(tables[name][column], NONE)[pieces.row[from_table]]
     return values

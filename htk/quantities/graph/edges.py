@@ -10,7 +10,7 @@ import numpy as np
 
 from htk.base.columns.arrow import numbers, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.types import NO_TIME, Ints, Mask, fill_none, take_or
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, fill_none, take_or
 from htk.base.mappings import NamedTables
 from htk.quantities.derived.messages import peers_of_calls
 from htk.quantities.graph.handovers import handovers
@@ -182,9 +182,9 @@ def _collectives(edges: Edges, tables: NamedTables, activities: Activities, orig
     ours = event_keys(tables["kernels"])[activities.row]
     activity = row_of(ours, event_keys(collectives))
     is_matched = valid(collectives["event"]) & (activity >= 0)
-    is_matched &= numbers(matches["match"], -1) >= 0
+    is_matched &= numbers(matches["match"], NONE) >= 0
     is_matched &= peers_of_calls(collectives["messages"]) < 2  # others wait for their peers alone
-    member, match = activity[is_matched], numbers(matches["match"], -1)[is_matched]
+    member, match = activity[is_matched], numbers(matches["match"], NONE)[is_matched]
     member, first = np.unique(member, return_index=True)
     match = match[first]
     followed, behind = _followers(tables, activities, member, match, origin)

@@ -11,7 +11,7 @@ import numpy as np
 
 from htk.base.columns.arrow import codes_of, numbers, valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.mappings import NamedTables
 from htk.quantities.graph.nodes import LaunchCalls
 from htk.quantities.graph.shared_tables import once
@@ -98,7 +98,7 @@ def _backward_threads(tables: NamedTables, calls: LaunchCalls) -> dict[int, list
     wanted = once(tables, "backward threads", lambda: _of_backward(tables))
     launches = tables["launches"]
     thread, names = codes_of(launches["thread"])
-    rank = numbers(launches["rank"], -1)
+    rank = numbers(launches["rank"], NONE)
     lanes: dict[int, list[int]] = defaultdict(list)
     for lane in np.unique(calls.lane).tolist():  # a few threads
         row = calls.row[int(np.argmax(calls.lane == lane))]
@@ -113,7 +113,7 @@ def _of_backward(tables: NamedTables) -> set[tuple[int, str]]:
     links = tables["op_links"]
     tied = valid(links["forward_row"])
     op_thread, op_names = codes_of(ops["thread"])
-    op_rank = numbers(ops["rank"], -1)
+    op_rank = numbers(ops["rank"], NONE)
     return {
         (int(r), op_names[int(t)].as_py())
         for r, t in Groups.by_keys([op_rank[tied], op_thread[tied]]).keys.tolist()

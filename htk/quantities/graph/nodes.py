@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import codes_of, matching, numbers, read_times, truths, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints, Mask, fill_none, take_or
+from htk.base.columns.segments import heads
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.errors import MissingTable
 from htk.base.mappings import NamedTables
 from htk.quantities.derived.clocks import corrections
@@ -65,13 +66,13 @@ class Steps:
 
 
 def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
-    is_complete = truths(step_windows["complete"]) & (numbers(step_windows["step"], -1) >= 0)
-    rank = numbers(step_windows["rank"], -1)
+    is_complete = truths(step_windows["complete"]) & (numbers(step_windows["step"], NONE) >= 0)
+    rank = numbers(step_windows["rank"], NONE)
     cycle = numbers(step_windows["cycle"], 0)
-    step = numbers(step_windows["step"], -1)
+    step = numbers(step_windows["step"], NONE)
     recording, longest = _longest(rank_windows)
     low, high = read_times(step_windows)
-    ranks = len(np.unique(numbers(rank_windows["rank"], -1)))
+    ranks = len(np.unique(numbers(rank_windows["rank"], NONE)))
     complete_steps = []
     lows = {}
     highs = {}
@@ -211,7 +212,7 @@ def _all_calls(tables: NamedTables, origin: int) -> tuple[LaunchCalls, Ints]:
     links = tables["launch_links"]
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
     matters |= numbers(links["kernels"]) > 0
-    rank = numbers(launches["rank"], -1).astype(np.int64)
+    rank = numbers(launches["rank"], NONE).astype(np.int64)
     began, ended = read_times(launches)
     clocks = tables["rank_clocks"]
     start = began - origin + corrections(clocks, rank, began)
@@ -229,7 +230,7 @@ def _all_calls(tables: NamedTables, origin: int) -> tuple[LaunchCalls, Ints]:
         np.maximum(end[rows], start[rows]),
         names[rows].astype(np.int64),
         dictionary.to_pylist(),
-        numbers(launches["correlation"], -1)[rows],
+        numbers(launches["correlation"], NONE)[rows],
         fill_none(len(rows)),
     )
     return every, end[rows]
@@ -268,12 +269,12 @@ def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints]
     rows of `launches`."""
     kernels = tables["kernels"]
     links = tables["kernel_links"]
-    rank = numbers(kernels["rank"], -1).astype(np.int64)
+    rank = numbers(kernels["rank"], NONE).astype(np.int64)
     shift = corrections(tables["rank_clocks"], rank, numbers(kernels["start_ns"]))
     start = numbers(kernels["start_ns"]) - origin + shift
     end = numbers(kernels["end_ns"]) - origin + shift
-    device = _lane(rank, numbers(kernels["device"], -1))
-    lane = _lane(rank, numbers(kernels["device"], -1), numbers(kernels["stream"], -1))
+    device = _lane(rank, numbers(kernels["device"], NONE))
+    lane = _lane(rank, numbers(kernels["device"], NONE), numbers(kernels["stream"], NONE))
     rows = ordered(lane, start)
     names, dictionary = codes_of(kernels["name"])
     kinds, kind_names = codes_of(kernels["kind"])
@@ -289,7 +290,7 @@ def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints]
         names[rows].astype(np.int64),
         dictionary.to_pylist(),
         to_kind[kinds[rows]],
-        numbers(links["launch_row"], -1)[rows],
+        numbers(links["launch_row"], NONE)[rows],
         fill_none(len(rows)),
     )
     return every, end[rows]
@@ -298,7 +299,7 @@ def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints]
 def _chosen(table: pa.Table, links: pa.Table, step: Which, cycle: int | None) -> Mask:
     every: Mask = np.ones(len(table), bool)
     if step is not None:
-        every &= np.isin(numbers(links["step"], -1), step)
+        every &= np.isin(numbers(links["step"], NONE), step)
     if cycle is not None:
         every &= numbers(table["cycle"]) == cycle
     return every
@@ -319,7 +320,7 @@ def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
 
 def ends_of_lanes(lane: Ints) -> tuple[Ints, Ints]:
     """Return the first and the last row of each lane, which are ordered by it."""
-    first = np.flatnonzero(np.append(True, lane[1:] != lane[:-1])[: len(lane)])
+    first = np.flatnonzero(heads(lane))
     return first, np.append(first[1:], len(lane))[: len(first)] - 1
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from htk.base.columns.arrow import numbers, truths
 from htk.base.columns.groups import paired
-from htk.base.columns.types import NO_TIME, Ints, Mask
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.mappings import NamedTables
 
 FULL_QUEUE = 512  # no queue shorter than this has been seen to fill
@@ -28,8 +28,8 @@ def full_queues(tables: NamedTables) -> list[FullQueue]:
     """Return the queues that fill."""
     kernels = tables["kernels"]
     links = tables["kernel_links"]
-    rank = numbers(kernels["rank"], -1).astype(np.int64)
-    lane = paired(rank, numbers(kernels["device"], -1))
+    rank = numbers(kernels["rank"], NONE).astype(np.int64)
+    lane = paired(rank, numbers(kernels["device"], NONE))
     start = numbers(kernels["start_ns"])
     end = numbers(links["launch_end_ns"], NO_TIME)
     issued = numbers(links["launch_start_ns"], NO_TIME)

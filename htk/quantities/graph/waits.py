@@ -13,7 +13,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, numbers, valid
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints, Mask, fill_none, take_or
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.mappings import NamedTables
 from htk.quantities.graph.nodes import (
     FREES,
@@ -253,12 +253,12 @@ def _recorded_waits(tables: NamedTables, activities: Activities, calls: LaunchCa
     is_complete = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
     is_complete &= valid(syncs["stream"]) & valid(syncs["wait_stream"])
     rank, own, other, waits, waited = (
-        numbers(syncs[c], -1)[is_complete].astype(np.int64)
+        numbers(syncs[c], NONE)[is_complete].astype(np.int64)
         for c in ("rank", "correlation", "wait_correlation", "stream", "wait_stream")
     )
     by_call = np.column_stack([calls.rank, calls.correlation])
     wait, record = (_last_row(by_call, np.column_stack([rank, c])) for c in (own, other))
-    stream = numbers(tables["kernels"]["stream"], -1)[activities.row]
+    stream = numbers(tables["kernels"]["stream"], NONE)[activities.row]
     first = np.unique(activities.lane, return_index=True)[1]
     by_stream = np.column_stack([activities.rank, stream])[first]
     columns = [

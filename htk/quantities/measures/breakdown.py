@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import boolean, number, numbers, truths
 from htk.base.columns.groups import quotient
-from htk.base.columns.types import Ints, fill_none
+from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.analysis import Later
 from htk.base.schema import FLOAT64, INT32
 from htk.quantities.derived.window_times import KindTimes
@@ -33,8 +33,8 @@ def summed(
     per: Per, windows: pa.Table, values: Mapping[str, Ints]
 ) -> tuple[dict[str, pa.Array], dict[str, Ints]]:
     """Windows of the same rank and device (and step) added up: who they are, and the sums."""
-    step = numbers(windows["step"], -1) if per == "step" else np.full(windows.num_rows, -1)
-    who_ran = [numbers(windows[name], -1) for name in ("rank", "device")]
+    step = numbers(windows["step"], NONE) if per == "step" else np.full(windows.num_rows, -1)
+    who_ran = [numbers(windows[name], NONE) for name in ("rank", "device")]
     keys = np.stack([*who_ran, step_cycles(windows, step), step], axis=1).astype(np.int64)
     order = keys.copy()
     order[:, 3] = np.where(step < 0, np.iinfo(np.int64).max, step)  # what has no number comes last
@@ -72,8 +72,8 @@ def pooled(per: Pool, rows: pa.Table, step: pa.ChunkedArray) -> Ints:
 
     Two cycles may have equal step numbers; their rows without a number are one.
     """
-    rank = numbers(rows["rank"], -1)
-    number_of = numbers(step, -1)
+    rank = numbers(rows["rank"], NONE)
+    number_of = numbers(step, NONE)
     nothing = fill_none(len(rank))
     cycle = np.where(number_of < 0, nothing, numbers(rows["cycle"], 0))
     columns = (

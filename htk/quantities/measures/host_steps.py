@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import boolean, numbers, truths
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 
 _COLUMNS = ("rank", "cycle", "step", "start_ns", "end_ns")
@@ -28,7 +29,7 @@ def host_steps(step_marks: pa.Table) -> HostSteps:
     as the others."""
     on_host = step_marks.filter(boolean(~truths(step_marks["on_gpu"])))
     keys = step_keys(on_host)
-    order = np.argsort(keys[:, 3], kind="stable")
+    order = ordered(keys[:, 3])
     order = order[Groups.by_keys(keys[order, :3]).first_row]
     keys = keys[order]
     return HostSteps(keys, truths(on_host["complete"])[order] & ~_pieces(keys))

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers, truths, valid
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.types import NO_TIME, Ints, take_or
+from htk.base.columns.types import NO_TIME, NONE, Ints, take_or
 from htk.base.errors import UsageError
 from htk.base.schema import ACTIVITIES, INT32, INT64, WINDOWS
 
@@ -61,7 +61,7 @@ def kept_kernels(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Tabl
     launch = numbers(kernel_links["launch_start_ns"], NO_TIME)
     rows = kernels.append_column("launch_start_ns", number(launch, INT64))
     on_stream = valid(kernels["stream"])
-    keep = _launched_in_time(numbers(kernels["rank"], -1), launch, annotations)
+    keep = _launched_in_time(numbers(kernels["rank"], NONE), launch, annotations)
     return rows.filter(pa.array(keep & on_stream))
 
 
@@ -79,13 +79,15 @@ def activities(
         columns = {f.name: table[f.name] for f in ACTIVITIES if f.name in table.column_names}
         columns["device"] = nulls(INT32, table.num_rows)
         columns["kind"] = mapped(table["name"], kind_of)
-        tables.append(pa.table([columns[f.name] for f in ACTIVITIES], schema=ACTIVITIES))
+        tables.append(pa.table(columns, schema=ACTIVITIES))
     return pa.concat_tables(tables)
 
 
 def rank_windows(activities: pa.Table) -> pa.Table:
     """First start to last end of each rank, whatever its devices."""
-    who = np.stack([numbers(activities[c], -1).astype(np.int64) for c in ("rank", "cycle")], axis=1)
+    who = np.stack(
+        [numbers(activities[c], NONE).astype(np.int64) for c in ("rank", "cycle")], axis=1
+    )
     ranks = Groups.by_keys(who)
     rank = ranks.keys[:, 0]
     cycle = ranks.keys[:, 1]
@@ -102,16 +104,16 @@ def rank_windows(activities: pa.Table) -> pa.Table:
 
 def _syncs(syncs: pa.Table, launches: pa.Table, annotations: pa.Table) -> pa.Table:
     """Synchronisations on a stream, with the same choice of steps."""
-    rank = numbers(syncs["rank"], -1).astype(np.int64)
-    start = _call_starts(rank, numbers(syncs["correlation"], -1), launches)
+    rank = numbers(syncs["rank"], NONE).astype(np.int64)
+    start = _call_starts(rank, numbers(syncs["correlation"], NONE), launches)
     keep = _launched_in_time(rank, start, annotations) & valid(syncs["stream"])
     return syncs.filter(pa.array(keep))
 
 
 def _call_starts(rank: Ints, correlation: Ints, launches: pa.Table) -> Ints:
     """Return the start of the call with that correlation, or NO_TIME."""
-    ids = numbers(launches["correlation"], -1)
-    whose = numbers(launches["rank"], -1).astype(np.int64)
+    ids = numbers(launches["correlation"], NONE)
+    whose = numbers(launches["rank"], NONE).astype(np.int64)
     row = row_of(np.column_stack([whose, ids]), np.column_stack([rank, correlation]))
     row = np.where(correlation > 0, row, -1)
     return take_or(numbers(launches["start_ns"]), row, NO_TIME)
@@ -125,7 +127,7 @@ def _launched_in_time(rank: Ints, launch: Ints, annotations: pa.Table) -> np.nda
     )
     if len(np.unique(codes_of(annotations["name"])[0][steps])) < 2:
         return keep
-    whose = numbers(annotations["rank"], -1)[steps]
+    whose = numbers(annotations["rank"], NONE)[steps]
     start = numbers(annotations["start_ns"])[steps]
     for rank_id in np.unique(rank).tolist():  # a rank each
         of_rank = rank == rank_id

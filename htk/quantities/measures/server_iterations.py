@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.arrow import codes_of, numbers, read_times, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union_lengths
-from htk.base.columns.types import Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints
 from htk.base.core.humanize import parse_pattern
 from htk.base.errors import MissingTable
 from htk.base.names.server_ranges import (
@@ -41,13 +42,14 @@ class ServerIterations:
     def of(cls, annotations: pa.Table, match: str | None = None) -> "ServerIterations":
         """Return the iterations that ranges tell; `match`: a regular expression of their names."""
         form, read, rows = _ranges(annotations, match)
-        start, rank = numbers(annotations["start_ns"]), numbers(annotations["rank"], -1)
-        rows = rows[np.lexsort((start[rows], rank[rows]))]
+        start = numbers(annotations["start_ns"])
+        rank = numbers(annotations["rank"], NONE)
+        rows = rows[ordered(rank[rows], start[rows])]
         codes, names = codes_of(annotations["name"])
         return cls(
             form,
             rank[rows].astype(np.int64),
-            numbers(annotations["cycle"], -1)[rows].astype(np.int64),
+            numbers(annotations["cycle"], NONE)[rows].astype(np.int64),
             start[rows],
             numbers(annotations["end_ns"])[rows],
             [read(str(names[code])) or _UNTOLD for code in codes[rows].tolist()],
@@ -63,7 +65,7 @@ class LaunchedWork:
 
     def __init__(self, iteration: Ints, length: int, kernels: pa.Table) -> None:
         rows = np.flatnonzero(iteration >= 0)
-        begin, end = (numbers(kernels[c])[rows] for c in ("start_ns", "end_ns"))
+        begin, end = read_times(kernels, rows)
         self.count = np.bincount(iteration[rows], minlength=length).astype(np.int64)
         self.first, self.last, self.busy = (np.zeros(length, np.int64) for _ in range(3))
         if not len(rows):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, truths
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import Floats
+from htk.base.columns.types import NONE, Floats
 from htk.physics.bandwidth import factor
 from htk.quantities.measures.collective_calls import CollectiveCalls, scopes
 from htk.quantities.measures.complete_collectives import CompleteCollectives
@@ -37,8 +37,8 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
     """Points of nccl-tests and the like."""
     sources, source_names = codes_of(points["source"])
     types, type_names = codes_of(points["type"])
-    ranks = numbers(points["group_size"], -1)
-    nodes = numbers(points["nodes"], -1)
+    ranks = numbers(points["group_size"], NONE)
+    nodes = numbers(points["nodes"], NONE)
     in_place = np.where(points["in_place"].is_valid(), truths(points["in_place"]), -1)
     groups = Groups.by_keys([sources, types, ranks, nodes, in_place])
     size = numbers(points["size_bytes"], 0).astype(np.float64)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of, numbers, read_times, text, with_column
 from htk.base.columns.groups import numbered
+from htk.base.columns.order import ordered
 from htk.base.columns.segments import repeated
 from htk.base.columns.types import Ints, Mask
 from htk.base.errors import AnalysisError, MissingTable
@@ -60,7 +61,7 @@ class OperationRows:
         order = np.flatnonzero(chosen)
         step = columns["step"][order]
         if (np.diff(step) < 0).any():
-            by_step = np.argsort(_narrow(step), kind="stable")
+            by_step = ordered(step)
             order, step = order[by_step], step[by_step]
         bounds = np.concatenate([[0], np.flatnonzero(np.diff(step)) + 1, [len(step)]])
         replicas, replica = _dense(columns["dp_rank"], order)
@@ -149,12 +150,6 @@ def check_workers(replicas: Ints, stages: Ints, rows: int) -> None:
         )
 
 
-def _narrow(values: Ints) -> NDArray[Any]:
-    """Return the values of a small range as 16 bits, which NumPy sorts by their digits."""
-    low = values.min(initial=0)
-    return (values - low).astype(np.uint16) if values.max(initial=0) - low < 1 << 16 else values
-
-
 def _types(table: pa.Table, facts: Fields) -> tuple[NDArray[Any], Mask]:
     codes, dictionary = codes_of(table["type"])
     names = [operation_type(name) for name in dictionary.to_pylist()]
@@ -174,7 +169,7 @@ def _one_rank_a_worker(columns: dict[str, Ints], facts: Fields) -> Mask:
     replica = np.empty(len(ranks), np.int64)
     stage = np.empty(len(ranks), np.int64)
     replica[inverse], stage[inverse] = columns["dp_rank"], columns["stage"]
-    order = np.lexsort((ranks, stage, replica))
+    order = ordered(replica, stage, ranks)
     again = (np.diff(replica[order]) == 0) & (np.diff(stage[order]) == 0)
     others = order[1:][again]
     if not len(others):
@@ -209,7 +204,7 @@ def blocks_of(rows: OperationRows, steps: tuple[int, int] | None = None) -> Iter
 def _refuse_rows_read_twice(rows: OperationRows, step: Ints) -> None:
     """Refuse a step in which a worker runs the same forward twice at once: copies of one file."""
     forward = step[rows.type[step] == FORWARD]
-    order = forward[np.lexsort((rows.start[forward], rows.stage[forward], rows.replica[forward]))]
+    order = forward[ordered(rows.replica[forward], rows.stage[forward], rows.start[forward])]
     columns = (rows.replica, rows.stage), (rows.start, rows.end)
     alike, close = (
         np.stack([np.abs(np.diff(c[order].astype(np.int64))) for c in cs]) for cs in columns
@@ -234,8 +229,7 @@ def _arranged(rows: OperationRows, chosen: Ints) -> tuple[Ints | None, bytes]:
     np.add.at(count, (replica, stage, type_), 1)
     if not len(chosen) or (count != count[:1]).any() or not count[0, :, :2].all():
         return None, b""
-    keys = (rows.start[chosen], type_, _narrow(stage), _narrow(replica))
-    return chosen[np.lexsort(keys)], count[0].tobytes()
+    return chosen[ordered(replica, stage, type_, rows.start[chosen])], count[0].tobytes()
 
 
 def _block(rows: OperationRows, members: list[Ints]) -> Block:

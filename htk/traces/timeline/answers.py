@@ -13,7 +13,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, numbers, read_times, truths, valid
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints, fill_none, take_or
+from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.core.humanize import parse_int_ranges, shorten
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Fields
@@ -204,12 +204,12 @@ class TraceTimeline:
 
         selection = self.trace.sel()
         pieces = path_events(selection.tables, step)
-        rank = numbers(pieces["rank"], -1).astype(np.int64)
+        rank = numbers(pieces["rank"], NONE).astype(np.int64)
         clock = DisplayClock(self.trace, self.aligned)
         start, end = clock.span(rank, *read_times(pieces))
         spans = fill_none(len(start))
         codes, tables = codes_of(pieces["table"])
-        rows = numbers(pieces["row"], -1)
+        rows = numbers(pieces["row"], NONE)
         for code, table in enumerate(tables.to_pylist()):
             in_table = codes == code
             spans[in_table] = self.lanes.spans_of(table, rows[in_table])
@@ -321,10 +321,10 @@ class TraceTimeline:
         return gpu_bands + self._bands(ranges, rows, clock, 0)
 
     def _bands(self, table: Any, rows: Ints, clock: DisplayClock, gpu: int) -> list[list[int]]:
-        rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+        rank = numbers(table["rank"], NONE)[rows].astype(np.int64)
         start, end = read_times(table, rows)
         start, end = clock.span(rank, start, end)
-        step = numbers(table["step"], -1)[rows]
+        step = numbers(table["step"], NONE)[rows]
         origin = self.trace.origin_ns
         columns = [np.full(len(rows), gpu), rank, step, start - origin, end - origin]
         return self._on_axis(np.unique(np.stack(columns, 1).astype(np.int64), axis=0))
@@ -334,7 +334,7 @@ class TraceTimeline:
         table = self.trace.tables["ranks"]
         clock = DisplayClock(self.trace, self.aligned)
         rows = np.flatnonzero(valid(table["start_ns"]) & valid(table["end_ns"]))
-        rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+        rank = numbers(table["rank"], NONE)[rows].astype(np.int64)
         start, end = read_times(table, rows)
         start, end = clock.span(rank, start, end)
         return np.stack([rank, start - self.trace.origin_ns, end - self.trace.origin_ns], 1)

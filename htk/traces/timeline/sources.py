@@ -11,7 +11,7 @@ from htk.base.columns.arrow import codes_of, matching, numbers, read_times, trut
 from htk.base.columns.groups import hosts
 from htk.base.columns.intervals import Spans, subtract, union
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints
+from htk.base.columns.types import NONE, Ints
 from htk.base.names.phases import OTHER, PHASES
 from htk.quantities.derived.clocks import corrections
 from htk.quantities.measures.passes import phase_codes
@@ -119,7 +119,7 @@ def _of(
 ) -> SpanSource:
     """Return the spans of chosen rows of a table."""
     codes, names = codes_of(table[named])
-    rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+    rank = numbers(table["rank"], NONE)[rows].astype(np.int64)
     start, end = read_times(table, rows)
     start, end = clock.span(rank, start, end)
     kinds = np.full(len(rows), kind, np.int64) if isinstance(kind, int) else kind
@@ -151,9 +151,9 @@ def _kernels(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 
 def _streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
-    device, stream = (numbers(table[c], -1)[rows].astype(np.int64) for c in ("device", "stream"))
+    device, stream = (numbers(table[c], NONE)[rows].astype(np.int64) for c in ("device", "stream"))
     pairs, pair_of_row = np.unique(np.stack([device, stream], 1), axis=0, return_inverse=True)
-    rank = numbers(table["rank"], -1)[rows]
+    rank = numbers(table["rank"], NONE)[rows]
     owned = np.unique(np.stack([rank, device], 1), axis=0)[:, 0]
     several = len(np.unique(owned)) < len(owned)  # some rank has more than one GPU
 
@@ -235,7 +235,7 @@ def _flight_records(trace: Trace, clock: DisplayClock) -> SpanSource:
     pending = ~has_end & ~completed[rows]
     last, first = int(end.max(initial=0)), int(start.min(initial=2**62))
     end[pending] = last + max((last - first) // 8, 1000)
-    rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+    rank = numbers(table["rank"], NONE)[rows].astype(np.int64)
     start, end = clock.span(rank, start, end)
     codes, types = codes_of(table["type"])
     texts = [*types.to_pylist(), "(no name)"]
@@ -264,7 +264,7 @@ def _python(trace: Trace, clock: DisplayClock) -> SpanSource:
 def _idle(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["idle_causes"]
     rows = np.flatnonzero(~valid(table["stream"]))
-    device = numbers(table["device"], -1)[rows].astype(np.int64)
+    device = numbers(table["device"], NONE)[rows].astype(np.int64)
     devices, track_of_row = np.unique(device, return_inverse=True)
     labels = [f"GPU {d} idle" if len(devices) > 1 else "idle" for d in devices.tolist()]
     track = track_of_row.ravel(), labels
@@ -285,7 +285,7 @@ def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
     outer = np.flatnonzero(numbers(links["depth"]) == 0)
     host = hosts(ops)[outer]
     start, end = read_times(ops, outer)
-    step = numbers(links["step"], -1)[outer]
+    step = numbers(links["step"], NONE)[outer]
     phase = phase_codes(trace.tables["op_passes"])[outer]
     order = ordered(host, start)
     host, start, end, step, phase = (a[order] for a in (host, start, end, step, phase))
@@ -293,7 +293,7 @@ def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
     new[1:] = (host[1:] != host[:-1]) | (step[1:] != step[:-1]) | (phase[1:] != phase[:-1])
     first = np.flatnonzero(new)
     last = np.maximum.reduceat(end, first) if len(first) else end[:0]
-    rank = numbers(ops["rank"], -1).astype(np.int64)[outer][order][first]
+    rank = numbers(ops["rank"], NONE).astype(np.int64)[outer][order][first]
     keep = phase[first] != OTHER
     first = first[keep]
     last = last[keep]

@@ -1,11 +1,11 @@
 """The facts a number rests on: ranks recorded and missing, events used, dropped, carried in."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.mappings import Facts, Fields
 from htk.quantities.derived.unrecorded import unrecorded_ranks
 from htk.traces.trace.trace import Trace
 
@@ -18,12 +18,10 @@ _GPU = {
 SERVING = "serving, without the captures of graphs before it (--from 0ms asks for all)"
 
 
-def coverage(
-    trace: Trace, reads: Iterable[str], gpu: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def coverage(trace: Trace, reads: Iterable[str], gpu: Facts | None = None) -> Fields:
     """Return the facts that every answer from these tables carries; `gpu`: those of GPU work, if
     they were counted already."""
-    facts: dict[str, Any] = {**_ranks(trace), **_losses(trace)}
+    facts: Fields = {**_ranks(trace), **_losses(trace)}
     if rests_on_gpu(reads):
         facts |= gpu_coverage(trace) if gpu is None else gpu
     if "aligned_matches" in reads:
@@ -53,7 +51,7 @@ def rests_on_gpu(reads: Iterable[str]) -> bool:
     return bool(_GPU & set(reads))
 
 
-def _ranks(trace: Trace) -> dict[str, Any]:
+def _ranks(trace: Trace) -> Fields:
     present = trace.ranks
     sizes = [v for v in trace.tables["ranks"]["world_size"].to_pylist() if v]
     world_size = max(sizes, default=None)
@@ -63,7 +61,7 @@ def _ranks(trace: Trace) -> dict[str, Any]:
     return {"ranks": present, "world_size": world_size, "missing_ranks": missing}
 
 
-def _unrecorded(trace: Trace) -> dict[str, Any]:
+def _unrecorded(trace: Trace) -> Fields:
     """Return how many ranks of the job have no file, whichever of the others are looked at."""
     ranks = trace.everything.tables["ranks"]
     missing = unrecorded_ranks(ranks)
@@ -71,7 +69,7 @@ def _unrecorded(trace: Trace) -> dict[str, Any]:
     return {"unrecorded_ranks": f"{missing} of {missing + recorded}"} if missing else {}
 
 
-def _losses(trace: Trace) -> dict[str, Any]:
+def _losses(trace: Trace) -> Fields:
     issues = trace.tables["parse_issues"]
     kinds, names = codes_of(issues["kind"])
     counts = np.bincount(kinds, numbers(issues["count"], 1), minlength=len(names))
@@ -85,11 +83,13 @@ def _losses(trace: Trace) -> dict[str, Any]:
     }
 
 
-def clock_coverage(trace: Trace) -> dict[str, Any]:
+def clock_coverage(trace: Trace) -> Fields:
     """Return whether the ranks were put on one clock, and how well their clocks are known."""
     clocks = trace.tables["rank_clocks"]
-    leads, aligned = numbers(clocks["aligned_with"], -1), truths(clocks["aligned"])
-    sets, shifted = np.unique(leads[leads >= 0]), np.unique(leads[aligned])
+    leads = numbers(clocks["aligned_with"], -1)
+    aligned = truths(clocks["aligned"])
+    sets = np.unique(leads[leads >= 0])
+    shifted = np.unique(leads[aligned])
     word = "applied" if len(shifted) else "not needed" if len(sets) else "not possible"
     if 0 < len(shifted) < len(sets):
         word = f"applied to {len(shifted)} of {len(sets)} sets of ranks"
@@ -104,15 +104,16 @@ def clock_coverage(trace: Trace) -> dict[str, Any]:
     }
 
 
-def gpu_coverage(trace: Trace) -> dict[str, Any]:
+def gpu_coverage(trace: Trace) -> Fields:
     """Return how much GPU work was recorded, and how much of it is linked to what launched it."""
     return gpu_facts([trace.gpu_counts])
 
 
-def gpu_facts(counts: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+def gpu_facts(counts: Sequence[Mapping[str, int]]) -> Fields:
     """Return the coverage of GPU work from what was counted of each part of the ranks."""
     total = {name: sum(part[name] for part in counts) for name in counts[0]}
-    linked, recorded = total.pop("linked_ns"), total.pop("total_ns")
+    linked = total.pop("linked_ns")
+    recorded = total.pop("total_ns")
     ambiguous = total.pop("ambiguous_activities")
     return {
         "gpu_activities": total.pop("gpu_activities"),

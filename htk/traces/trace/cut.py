@@ -20,6 +20,7 @@ from htk.base.columns.arrow import (
     matching,
     number,
     numbers,
+    read_times,
     texts,
     truths,
     valid,
@@ -29,7 +30,7 @@ from htk.base.columns.groups import row_of
 from htk.base.columns.intervals import Spans, intersect, union
 from htk.base.columns.nesting import Threads
 from htk.base.columns.types import NO_TIME, NONE, Mask
-from htk.base.schema import CUT_WINDOWS, PASSING, TABLES
+from htk.base.schema import CUT_WINDOWS, INT64, PASSING, TABLES
 from htk.quantities.derived.cut_calls import (
     CALLS,
     CUT_STEPS,
@@ -145,9 +146,10 @@ class CutRecording:
 
     def _of_ranges(self, named: Mask) -> HostSpans:
         """Return when threads work inside the ranges of a name; inside a step all do."""
-        annotations, threads = self.read("annotations"), Threads()
+        annotations = self.read("annotations")
+        threads = Threads()
         is_step = valid(annotations["step"])
-        start, end = numbers(annotations["start_ns"]), numbers(annotations["end_ns"])
+        start, end = read_times(annotations)
         steps = named & is_step & ~truths(annotations["on_gpu"])
         everywhere = union(start[steps], end[steps])
         ranges = UserRanges(annotations, self.read("cpu_ops"), threads)
@@ -177,7 +179,8 @@ class CutRecording:
     @cached_property
     def _kernels(self) -> Mask:
         """The GPU activities that were launched in the cut; by their start, if that is unknown."""
-        kernels, links = self.read("kernels"), self.read("kernel_links")
+        kernels = self.read("kernels")
+        links = self.read("kernel_links")
         launched = numbers(links["launch_start_ns"], NO_TIME)
         moment = np.where(launched == NO_TIME, numbers(kernels["start_ns"]), launched)
         kept = are_within(moment, self.chosen.time)
@@ -337,7 +340,7 @@ _OF_EVENTS = ("events", *CALLS, *_MOMENTS, "flows", "kernels", "annotations", "s
 
 
 def _times(spans: Spans) -> dict[str, pa.Array]:
-    return {"start_ns": number(spans.start, pa.int64()), "end_ns": number(spans.end, pa.int64())}
+    return {"start_ns": number(spans.start, INT64), "end_ns": number(spans.end, INT64)}
 
 
 def _windows(of: str, count: int, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:

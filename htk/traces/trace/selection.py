@@ -4,7 +4,7 @@ What that leaves of a recording is decided by `htk.traces.trace.cut`, for every 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from htk.base.core.humanize import (
 from htk.base.core.recording_hints import contents
 from htk.base.errors import MissingTable, UsageError
 from htk.base.io.entry import MemoryEntry
+from htk.base.mappings import NamedTables
 from htk.quantities.derived.cut_header import BY_ACTIVITY
 from htk.traces.trace.cut import OF_ACTIVITIES, UNPLACED, Chosen, CutRecording
 from htk.traces.trace.file import TraceFile
@@ -132,10 +133,10 @@ def refuse_uncut(
         )
 
 
-class _CutTables(Mapping[str, pa.Table]):
+class _CutTables(NamedTables):
     """Tables of a recording, each cut when it is first asked for."""
 
-    def __init__(self, cut: CutRecording, uncut: Mapping[str, pa.Table]) -> None:
+    def __init__(self, cut: CutRecording, uncut: NamedTables) -> None:
         self._cut = cut
         self._names = {**dict.fromkeys(uncut), "cut_windows": None, "passing": None}
         self._made: dict[str, pa.Table] = {}

@@ -1,7 +1,7 @@
 """A trace: the files of all ranks as one set of tables, made when first asked for."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,8 +17,9 @@ from htk.base.columns.concatenate import concatenated
 from htk.base.core.humanize import format_duration, parse_pattern
 from htk.base.core.recording_hints import contents, hint, recipe
 from htk.base.errors import MissingTable, UsageError
+from htk.base.mappings import NamedTables
 from htk.base.names.server_ranges import is_server_range
-from htk.base.schema import ABSOLUTE_TIMES, DERIVED, TABLES
+from htk.base.schema import ABSOLUTE_TIMES, DERIVED, INT64, TABLES
 from htk.base.spread.workplace import Workplace
 from htk.quantities.derived import registry
 from htk.traces.trace.file import TraceFile
@@ -35,7 +36,7 @@ from htk.traces.trace.selection import (
 )
 
 
-class Tables(Mapping[str, pa.Table]):
+class Tables(NamedTables):
     """The vocabulary's tables over all ranks of a trace: `tables["kernels"]`, `tables.kernels`."""
 
     def __init__(self, trace: "Trace") -> None:
@@ -279,7 +280,7 @@ class Trace:
         stepped = ("annotations", "kernel_links", "op_links", "job_operations")
         columns = [file.table(n)["step"] for file in self.files for n in stepped]
         steps = {s for column in columns for s in column.unique().to_pylist()} - {None}
-        return pa.table({"step": pa.array(sorted(steps), pa.int64())})
+        return pa.table({"step": pa.array(sorted(steps), INT64)})
 
     def _chosen(self) -> str:
         every = self._everyone
@@ -301,7 +302,8 @@ class Trace:
 
     def is_chosen(self, part: TraceFile) -> bool:
         """Return whether a file is of the chosen ranks and cycles."""
-        ranks, cycles = self.selection.ranks, self.selection.cycles
+        ranks = self.selection.ranks
+        cycles = self.selection.cycles
         of_rank = ranks is None or part.rank is None or part.rank in ranks
         return of_rank and (cycles is None or part.cycle in cycles)
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from htk.base.errors import HtkError, UsageError
+from htk.base.mappings import Fields
 from htk.faces.cli.commands.common import activity_options, say, trace_options
 
 _HELP = """.tables         what can be read
@@ -79,7 +80,8 @@ def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...],
             return paths, Path(script).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{script}: not readable as a query ({error})") from None
-    before, last = paths[:-1], "".join(paths[-1:])
+    before = paths[:-1]
+    last = "".join(paths[-1:])
     one_word = before and re.fullmatch(r"\.?\w+", last) and last != "sample"
     if not (one_word or re.search(r"\s", last)) or _exists(last):
         return paths, None
@@ -116,7 +118,7 @@ def _value(text: str) -> int | float | str:
 
 
 def _asker(
-    paths: tuple[str, ...], arguments: dict[str, Any], limits: Any, values: Any
+    paths: tuple[str, ...], arguments: Fields, limits: Any, values: Any
 ) -> Callable[[str], Any]:
     """Return a function that runs a query: on a Parquet dataset, which is scanned from disk, or on
     anything else, which is opened as a trace."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints
+from htk.base.columns.types import NONE, Ints
 from htk.quantities.measures.desync import named
 from htk.quantities.measures.post_mortem.counts import NCCL_LOG, Counts, logged_calls, member_codes
 from htk.quantities.measures.post_mortem.finding import Finding
@@ -23,9 +23,9 @@ class _Facets:
     def __init__(self, calls: pa.Table) -> None:
         self.types, self._type_names = codes_of(calls["type"])
         self._dtypes, self._dtype_names = codes_of(calls["dtype"])
-        into, out = (numbers(calls[f"{side}_elements"], -1) for side in ("in", "out"))
+        into, out = (numbers(calls[f"{side}_elements"], NONE) for side in ("in", "out"))
         self._elements = np.where(into >= 0, into, out)
-        self._roots = numbers(calls["root"], -1)
+        self._roots = numbers(calls["root"], NONE)
         columns = (self.types, self._dtypes, self._elements, self._roots)
         self.codes = Groups.by_keys(columns).group_ids
 
