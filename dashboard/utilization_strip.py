@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, valid
+from htk.base.columns.arrow import matching, numbers, read_keys, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, union
 from htk.base.columns.types import Ints
@@ -80,7 +80,7 @@ def busy_layers(
     """Percent of each slice that GPUs run each kind, and that was not recorded of some GPU; of the
     whole, or of a span of time."""
     start, end = (numbers(table[name]) - origin_ns for name in ("start_ns", "end_ns"))
-    who = np.column_stack([numbers(table[c], -1).astype(np.int64) for c in ("rank", "device")])
+    who = np.column_stack([read_keys(table[c]) for c in ("rank", "device")])
     lanes = Groups.by_keys(who)
     gpu, gpus = lanes.group_ids, range(len(lanes))
     if span is None:  # of servers, whose captures are left out, from where they serve

@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, valid
+from htk.base.columns.arrow import number, number_or_null, numbers, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
@@ -87,7 +87,7 @@ def alltoall_balance(
         "heaviest_receiver": number(_heaviest(groups, received, rank), INT32, complete),
         "peer_imbalance": number(peers, FLOAT64, ~np.isnan(peers)),
         "wait_ns": number(groups.sum(calls.waits.wait[rows]), INT64, ~lone),
-        "span_ns": number(span, INT64, span >= 0),
+        "span_ns": number_or_null(span, INT64),
         "busbw_gbps": bandwidth((size * factor)[first], span),
     }
     answer = pa.table(columns, schema=RETURNS)

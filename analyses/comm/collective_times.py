@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, text, valid
+from htk.base.columns.arrow import number, number_or_null, text, valid
 from htk.base.columns.types import NONE, Floats, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import TimelineChart
@@ -134,7 +134,7 @@ def collective_times(
     size, factor = calls.traffic
     within, across = node_traffic(calls)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
-        "rank": number(calls.rows.rank, INT32, calls.rows.rank >= 0),
+        "rank": number_or_null(calls.rows.rank, INT32),
         "scope": scopes(calls),
         "aligned_start_ns": _time(calls.rows.start + calls.correction, rows["start_ns"]),
         "aligned_end_ns": _time(calls.rows.end + calls.correction, rows["end_ns"]),
@@ -147,7 +147,7 @@ def collective_times(
         "duration_busbw_gbps": bandwidth(size * factor, calls.duration),
         "within_node_bytes": number(within, INT64, within != NONE),
         "across_nodes_bytes": number(across, INT64, across != NONE),
-        "last_rank": number(waited.last_rank, INT32, waited.last_rank >= 0),
+        "last_rank": number_or_null(waited.last_rank, INT32),
         "before_window": matches["before_window"],
     }
     columns |= {name: rows[name] for name in _AS_THEY_ARE}

@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import alphabetical, codes_of, number
+from htk.base.columns.arrow import alphabetical, codes_of, number, number_or_null
 from htk.base.columns.groups import Groups
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -80,7 +80,7 @@ def comm_overlap_by_group(
     moving = groups.sum(split.exposed_transfer)
     determined = transfer * (groups.sum(split.undetermined) <= transfer)
     columns = {
-        "rank": number(groups.keys[:, 0], INT32, groups.keys[:, 0] >= 0),
+        "rank": number_or_null(groups.keys[:, 0], INT32),
         "group": calls.table["group"].take(first),
         "group_desc": calls.table["group_desc"].take(first),
         "group_ranks": calls.table["group_ranks"].take(first),

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import boolean, codes_of, matching, number, text, truths
+from htk.base.columns.arrow import boolean, codes_of, matching, number, number_or_null, text, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
@@ -171,7 +171,7 @@ def _names(
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
     """Return who each row is of, from its first call."""
     rank = calls.rows.rank[first]
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {"rank": number(rank, INT32, rank >= 0)}
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {"rank": number_or_null(rank, INT32)}
     if by != "link":
         taken = pa.array(first)
         match = calls.match[first]

@@ -3,7 +3,14 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, texts, truths
+from htk.base.columns.arrow import (
+    codes_of,
+    matching,
+    number_or_null,
+    numbers,
+    texts,
+    truths,
+)
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.errors import MissingTable
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
@@ -49,7 +56,7 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     length = numbers(joined["end_ns"], -1) - numbers(joined["start_ns"], 0)
     hashes = facts["comm_hash"].to_pylist()
     columns = {
-        "duration_ns": number(length, INT64, length >= 0),
+        "duration_ns": number_or_null(length, INT64),
         "communicator": texts([f"{h:#x}" if h else None for h in hashes]),
     }
     columns |= {n: joined[n] for n in ("rank", "event", "group", "type", "in_bytes", "start_ns")}

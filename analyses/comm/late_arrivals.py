@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, numbers, truths
+from htk.base.columns.arrow import boolean, number, number_or_null, numbers, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
@@ -86,14 +86,14 @@ def late_arrivals(
         "in_bytes": calls.table["in_bytes"].take(pa.array(first)),
         "members_expected": calls.matches["members_expected"].take(pa.array(first)),
         "members_present": calls.matches["members_present"].take(pa.array(first)),
-        "last_rank": number(last, INT32, last >= 0),
-        "blamed_rank": number(who, INT32, who >= 0),
-        "held_up_rank": number(late, INT32, late >= 0),
-        "lateness_ns": number(by, INT64, by >= 0),
+        "last_rank": number_or_null(last, INT32),
+        "blamed_rank": number_or_null(who, INT32),
+        "held_up_rank": number_or_null(late, INT32),
+        "lateness_ns": number_or_null(by, INT64),
         "wait_total_ns": number(total, INT64),
         "wait_ns_max": number(members.max(wait), INT64),
-        "span_ns": number(span, INT64, span >= 0),
-        "wait_ns_sigma": number(sigma[longest], INT64, sigma[longest] >= 0),
+        "span_ns": number_or_null(span, INT64),
+        "wait_ns_sigma": number_or_null(sigma[longest], INT64),
         "start_ns": number(calls.rows.start[latest], INT64),
         "aligned_start_ns": number(aligned[latest], INT64),
         "before_window": boolean(truths(calls.matches["before_window"])[first]),

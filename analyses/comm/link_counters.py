@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, text
+from htk.base.columns.arrow import codes_of, number, numbers, read_keys, text
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask
@@ -125,7 +125,7 @@ class _Rows:
             column, listed = codes_of(samples[name])
             codes[name] = column.astype(np.int64)[intervals.sample]
             names[name] = listed.to_pylist()
-        device = numbers(samples["device"], NONE).astype(np.int64)[intervals.sample]
+        device = read_keys(samples["device"])[intervals.sample]
         key = [codes["host"], codes["link"], codes["direction"]]
         each = np.column_stack([*key, codes["port"], device])
         ports = Groups.by_keys(each)

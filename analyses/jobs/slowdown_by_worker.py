@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number
+from htk.base.columns.arrow import number, number_or_null
 from htk.base.columns.order import ordered
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Heatmap
@@ -57,7 +57,7 @@ def slowdown_by_worker(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Ta
         "longest_run": _longest_runs(top, job.rank.size),
     }
     arrays = [
-        number(job.rank.ravel(), INT32, job.rank.ravel() >= 0)
+        number_or_null(job.rank.ravel(), INT32)
         if f.name == "rank"
         else number(columns[f.name].ravel(), f.type)
         for f in RETURNS

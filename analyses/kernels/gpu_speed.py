@@ -5,9 +5,17 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, read_lengths
+from htk.base.columns.arrow import (
+    codes_of,
+    matching,
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    read_lengths,
+)
 from htk.base.columns.groups import Groups, quotient
-from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
+from htk.base.columns.types import Floats, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, table
@@ -55,7 +63,7 @@ def gpu_speed(
     """
     rows = np.flatnonzero(matching(kernels["kind"], "compute".__eq__))
     length = read_lengths(kernels)[rows]
-    who = np.column_stack([numbers(kernels[c], NONE).astype(np.int64)[rows] for c in _WHO])
+    who = np.column_stack([read_keys(kernels[c])[rows] for c in _WHO])
     gpu = Groups.by_keys(who)
     usual, has_usual = _usual(kernels, rows, length, gpu.group_ids, min_count)
     steps, part = _when(per, kernels, kernel_links, rows, gpu.group_ids, max(slices, 1))
@@ -68,7 +76,7 @@ def gpu_speed(
     slow = has_usual & (length > _SLOW * usual)
     table = pa.table(
         [
-            *(number(k[:, c], INT32, k[:, c] >= 0) for c in range(5)),
+            *(number_or_null(k[:, c], INT32) for c in range(5)),
             number(groups.sum(has_usual.astype(np.int64)), INT64),
             number(spent, INT64),
             number(should, INT64),

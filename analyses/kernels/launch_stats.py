@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, texts
+from htk.base.columns.arrow import number, number_or_null, numbers, read_keys, texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
@@ -67,7 +67,7 @@ def launch_stats(
     """
     launched = Launched.of(kernels, kernel_links)
     label, labels = _labels(by, launched, kernels, kernel_links, launches, cpu_ops)
-    rank = numbers(kernels["rank"], NONE).astype(np.int64)[launched.first]
+    rank = read_keys(kernels["rank"])[launched.first]
     groups = Groups.by_keys([rank, label])
     count = np.maximum(groups.count, 1)
     call, delay, length = launched.call_length, launched.delay, launched.length
@@ -81,7 +81,7 @@ def launch_stats(
 
     table = pa.table(
         [
-            number(groups.keys[:, 0], INT32, groups.keys[:, 0] >= 0),
+            number_or_null(groups.keys[:, 0], INT32),
             texts([labels[k] or None for k in groups.keys[:, 1].tolist()]),
             number(groups.count, INT64),
             number(activities, INT64),

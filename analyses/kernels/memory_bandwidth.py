@@ -5,7 +5,16 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, read_times, texts, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    read_times,
+    texts,
+    valid,
+)
 from htk.base.columns.groups import Groups, quotient
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.order import ordered
@@ -52,7 +61,7 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     directions = [_direction(label) for label in labels]
     ways = sorted(set(directions), key=str)
     way = np.array([ways.index(t) for t in directions], np.int64)[name[rows]]
-    rank = numbers(kernels["rank"], -1).astype(np.int64)[rows]
+    rank = read_keys(kernels["rank"])[rows]
     groups = Groups.by_keys([rank, way])
     start, end = read_times(kernels, rows)
     size, has_size = _sizes(kernels, rows, end - start)
@@ -67,7 +76,7 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     order = ordered(k[:, 0], -groups.sum(end - start))
     table = pa.table(
         [
-            number(k[:, 0], INT32, k[:, 0] >= 0),
+            number_or_null(k[:, 0], INT32),
             texts([ways[w][0] for w in k[:, 1].tolist()]),
             texts([ways[w][1] for w in k[:, 1].tolist()]),
             number(groups.count, INT64),

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, read_lengths
+from htk.base.columns.arrow import codes_of, number, number_or_null, numbers, read_lengths
 from htk.base.columns.groups import Groups, quotient
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
@@ -78,9 +78,9 @@ def _rows(waiting: Waiting, kernel_links: pa.Table | None, launches: pa.Table | 
     k = groups.keys
     return pa.table(
         [
-            number(k[:, 0], INT32, k[:, 0] >= 0),
-            number(k[:, 2], INT32, k[:, 2] >= 0),
-            number(k[:, 3], INT64, k[:, 3] >= 0),
+            number_or_null(k[:, 0], INT32),
+            number_or_null(k[:, 2], INT32),
+            number_or_null(k[:, 3], INT64),
             number(groups.count, INT64),
             number(mean, FLOAT64, span > 0),
             number(events.sum(length) / np.maximum(events.count, 1), FLOAT64),

@@ -6,7 +6,16 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, read_lengths, read_times, texts, truths
+from htk.base.columns.arrow import (
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    read_lengths,
+    read_times,
+    texts,
+    truths,
+)
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.order import ordered
@@ -60,7 +69,7 @@ def annotation_breakdown(
     of its thread, and of the thread that an autograd thread works for.
     """
     name, labels = _names(annotations, match)
-    rank = numbers(annotations["rank"], NONE).astype(np.int64)
+    rank = read_keys(annotations["rank"])
     kept = np.flatnonzero(name != NONE)
     groups = Groups.by_keys(np.column_stack([rank, name])[kept])
     group = fill_none(len(name))
@@ -78,7 +87,7 @@ def annotation_breakdown(
     np.add.at(device, owner, (end - start)[row])
     of_rank = _per_rank(kernels, groups.keys[:, 0])
     columns = [
-        number(groups.keys[:, 0], INT32, groups.keys[:, 0] >= 0),
+        number_or_null(groups.keys[:, 0], INT32),
         texts([labels[k] for k in groups.keys[:, 1].tolist()]),
         number(count, INT64),
         number(total, INT64),

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, number, numbers, texts, truths, valid
+from htk.base.columns.arrow import codes_of, number, numbers, read_keys, texts, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.core.analysis import analysis, with_coverage
@@ -238,6 +238,6 @@ def _ranked(rows: pa.Table) -> pa.Table:
         -numbers(rows["device_self_ns"]),
         numbers(rows["step"], np.iinfo(np.int32).max).astype(np.int64),
         numbers(rows["cycle"], np.iinfo(np.int32).max).astype(np.int64),
-        numbers(rows["rank"], NONE).astype(np.int64),
+        read_keys(rows["rank"]),
     ]
     return rows.take(pa.array(np.lexsort(keys)))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, texts, truths
+from htk.base.columns.arrow import number, number_or_null, read_keys, texts, truths
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
@@ -59,7 +59,7 @@ def op_tree(
     tree = CallTree.of(cpu_ops, op_links)
     times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
     name, names = labels_of(cpu_ops["name"])
-    rank = numbers(cpu_ops["rank"], NONE).astype(np.int64)
+    rank = read_keys(cpu_ops["rank"])
     # Ranks apart: the outermost names carry the rank, those below inherit it.
     own = name if per == "all" else name + (rank - rank.min(initial=0)) * len(names)
     paths = Paths.of(tree, own)
@@ -81,7 +81,7 @@ def op_tree(
     parent = position[paths.above[order]]
     answer = pa.table(
         [
-            number(rank_of[order], INT32, rank_of[order] >= 0),
+            number_or_null(rank_of[order], INT32),
             number(np.arange(len(order)), INT64),
             number(parent, INT64, parent != NONE),
             number(paths.depth[order], INT32),

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, read_lengths, text, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    matching,
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    read_lengths,
+    text,
+    valid,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis
@@ -68,7 +78,7 @@ def compile_graph_coverage(
     recompilation the next number.
     """
     how = _how(kernels, kernel_links, cpu_ops, op_links, annotations)
-    rank = numbers(kernels["rank"], NONE).astype(np.int64)
+    rank = read_keys(kernels["rank"])
     groups = Groups.by_keys([rank, how])
     length = read_lengths(kernels)
     time = groups.sum(length)
@@ -82,7 +92,7 @@ def compile_graph_coverage(
     facts = [regions.get(r, _Regions()).facts for r in ranks.tolist()]  # a row of the answer each
     return pa.table(
         [
-            number(ranks, INT32, ranks >= 0),
+            number_or_null(ranks, INT32),
             text(groups.keys[:, 1], pa.array(_HOW), compact=False),
             number(time, INT64),
             percent(time, rank_time),

@@ -6,7 +6,16 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, read_times, text, texts
+from htk.base.columns.arrow import (
+    codes_of,
+    matching,
+    number,
+    numbers,
+    read_keys,
+    read_times,
+    text,
+    texts,
+)
 from htk.base.columns.groups import Groups, event_keys, hosts, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
@@ -140,7 +149,7 @@ def _sharding(collectives: pa.Table) -> Mask:
 
 
 def _group_size(source: pa.Table) -> Ints:
-    return numbers(source["group_size"], NONE).astype(np.int64)
+    return read_keys(source["group_size"])
 
 
 def _copies(kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table) -> Ints:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, valid
+from htk.base.columns.arrow import codes_of, number, number_or_null, numbers, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
@@ -80,7 +80,7 @@ def moe_balance(
     answer = pa.table(
         [
             number(groups.keys[:, 1], INT32),
-            number(groups.keys[:, 2], INT32, groups.keys[:, 2] >= 0),
+            number_or_null(groups.keys[:, 2], INT32),
             calls.table["group"].take(first),
             calls.table["group_ranks"].take(first),
             number(groups.count, INT64),

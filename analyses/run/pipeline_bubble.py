@@ -5,7 +5,17 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, read_times, text, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    matching,
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    read_times,
+    text,
+    valid,
+)
 from htk.base.columns.intervals import clip, union_lengths
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
@@ -77,10 +87,10 @@ def pipeline_bubble(
     bubble = (length - busy)[row, part]
     answer = pa.table(
         [
-            number(rank, INT32, rank >= 0),
+            number_or_null(rank, INT32),
             number(cycle, INT32, step >= 0),
-            number(step, INT32, step >= 0),
-            number(stage, INT32, stage >= 0),
+            number_or_null(step, INT32),
+            number_or_null(stage, INT32),
             text(part, pa.array(PARTS), compact=False),
             number(length[row, part], INT64),
             number(busy[row, part], INT64),
@@ -101,7 +111,7 @@ def _p2p(collectives: pa.Table) -> pa.Table:
 
 
 def _ranks(rows: pa.Table) -> Ints:
-    return numbers(rows["rank"], NONE).astype(np.int64)
+    return read_keys(rows["rank"])
 
 
 def _spans(rows: pa.Table, chosen: Mask) -> tuple[Ints, Ints]:

@@ -6,7 +6,15 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, read_times, texts
+from htk.base.columns.arrow import (
+    matching,
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    read_times,
+    texts,
+)
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.types import Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
@@ -79,7 +87,7 @@ def serving_iterations(
     waited = _unrecorded_waits(idle_causes, rank, gpu.last - elapsed, gpu.last)
     answer = pa.table(
         {
-            "rank": number(rank, INT32, rank >= 0),
+            "rank": number_or_null(rank, INT32),
             "iteration": number(np.arange(len(rank)) - np.searchsorted(rank, rank), INT32),
             "phase": texts([fact.phase for fact in facts]),
             **{name: pa.array([of(fact) for fact in facts], INT64) for name, of in _COUNTS.items()},
@@ -155,4 +163,4 @@ def _unrecorded_waits(idle_causes: pa.Table, rank: Ints, start: Ints, end: Ints)
 
 
 def _ranks(rows: pa.Table) -> Ints:
-    return numbers(rows["rank"], -1).astype(np.int64)
+    return read_keys(rows["rank"])

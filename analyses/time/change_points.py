@@ -6,7 +6,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, number, numbers, read_lengths, texts, truths, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    number,
+    numbers,
+    read_keys,
+    read_lengths,
+    texts,
+    truths,
+    valid,
+)
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, fill_none
@@ -122,7 +131,7 @@ def _rank_and_step(table: pa.Table, step: pa.ChunkedArray) -> tuple[Ints, Ints]:
     """Rank, and cycle and step, of each row."""
     columns = numbers(table["cycle"], 0), numbers(step, NONE)
     where = np.column_stack([column.astype(np.int64) for column in columns])
-    return numbers(table["rank"], NONE).astype(np.int64), where
+    return read_keys(table["rank"]), where
 
 
 def _shifted(series: _Series, time: Floats, rank: Ints, name: Ints) -> dict[str, NDArray[Any]]:

@@ -5,7 +5,15 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import alphabetical, codes_of, number, numbers, text
+from htk.base.columns.arrow import (
+    alphabetical,
+    codes_of,
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    text,
+)
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.analysis import Later, analysis
@@ -128,7 +136,7 @@ def _split(
     group, members, kind = (take_or(codes, of) for codes in (group, members, kind))
     event = numbers(activities["event"])[row]
     step = numbers(windows["step"], NONE)[window]
-    rank = numbers(windows["rank"], NONE)[window].astype(np.int64)
+    rank = read_keys(windows["rank"])[window]
     device = numbers(windows["device"], NONE)[window]
     cycle = step_cycles(windows, numbers(windows["step"], NONE))[window]
     single = by == "collective"
@@ -145,8 +153,8 @@ def _split(
     incomplete = (~np.asarray(windows["complete"].to_numpy(), bool))[window]
     first = by_key.first_row
     who = {
-        "rank": number(rank[first], INT32, rank[first] >= 0),
-        "device": number(device[first], INT32, device[first] >= 0),
+        "rank": number_or_null(rank[first], INT32),
+        "device": number_or_null(device[first], INT32),
         "cycle": number(cycle[first], INT32, (step[first] >= 0) & (per == "step")),
         "step": number(step[first], INT32, (step[first] >= 0) & (per == "step")),
         "complete": pa.array(by_key.max(incomplete.astype(np.int64)) == 0),

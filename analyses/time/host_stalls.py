@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, texts
+from htk.base.columns.arrow import codes_of, matching, number, number_or_null, numbers, texts
 from htk.base.columns.groups import Groups, unpaired
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, fill_none, take_or
@@ -75,7 +75,7 @@ def host_stalls(
     rank, cause, name, path = groups.keys[order].reshape(-1, 4).T
     table = pa.table(
         [
-            number(rank, INT32, rank >= 0),
+            number_or_null(rank, INT32),
             texts([_LABELS[c] for c in cause.tolist()]),
             texts([shown.names[k] for k in name.tolist()]),
             texts([labels.get(p) for p in path.tolist()]),

@@ -5,7 +5,17 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, numbers, read_times, text, truths, valid
+from htk.base.columns.arrow import (
+    boolean,
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    read_times,
+    text,
+    truths,
+    valid,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
@@ -82,9 +92,9 @@ def idle_breakdown(
     times = (rank_idle_times if per == "rank" else step_idle_times)()
     of_device = ~valid(times["stream"])
     times = times.filter(boolean(of_device if by == "device" else ~of_device))
-    step = numbers(times["step"], NONE).astype(np.int64) if per == "step" else None
+    step = read_keys(times["step"]) if per == "step" else None
     cycle = step_cycles(times, np.full(times.num_rows, -1) if step is None else step)
-    who = [numbers(times[name], NONE).astype(np.int64) for name in ("rank", "device", "stream")]
+    who = [read_keys(times[name]) for name in ("rank", "device", "stream")]
     last = np.full(times.num_rows, _NO_STEP) if step is None else np.where(step < 0, _NO_STEP, step)
     groups = Groups.by_keys([*who, cycle, last, cause_numbers(times["cause"])])
     keys, idle = groups.keys, groups.sum(numbers(times["idle_ns"]))
@@ -103,9 +113,9 @@ def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array
     count = count[order]
     complete = complete[order]
     columns = [
-        number(keys[:, 0], INT32, keys[:, 0] >= 0),
-        number(keys[:, 1], INT32, keys[:, 1] >= 0),
-        number(keys[:, 2], INT64, keys[:, 2] >= 0),
+        number_or_null(keys[:, 0], INT32),
+        number_or_null(keys[:, 1], INT32),
+        number_or_null(keys[:, 2], INT64),
         number(keys[:, 3], INT32, keys[:, 4] < _NO_STEP),
         number(keys[:, 4], INT32, keys[:, 4] < _NO_STEP),
         boolean(complete > 0),
@@ -132,7 +142,7 @@ def _unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
 
 def _like_hta(kernels: pa.Table) -> pa.Table:
     """Return the gaps between neighbours of a stream, which may be negative where they overlap."""
-    rank = numbers(kernels["rank"], NONE).astype(np.int64)
+    rank = read_keys(kernels["rank"])
     stream = numbers(kernels["stream"], NONE)
     start, end = read_times(kernels)
     launch = numbers(kernels["launch_start_ns"], NO_TIME)

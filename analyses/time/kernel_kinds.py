@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, numbers, texts, truths
+from htk.base.columns.arrow import boolean, number, number_or_null, numbers, texts, truths
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
@@ -80,7 +80,7 @@ def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
         "rank": nobody,
         "device": nobody,
         "cycle": number(cycles, INT32, steps >= 0),
-        "step": number(steps, INT32, steps >= 0),
+        "step": number_or_null(steps, INT32),
         "complete": boolean(complete),
     }
     return _rows(together, total)

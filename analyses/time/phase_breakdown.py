@@ -10,6 +10,7 @@ from htk.base.columns.arrow import (
     codes_of,
     matching,
     number,
+    number_or_null,
     read_times,
     text,
     valid,
@@ -94,7 +95,7 @@ def phase_breakdown(
     total = of_step.sum(device_busy_ns)[of_step.group_ids] if count else device_busy_ns
     table = pa.table(
         [
-            number(rank, INT32, rank >= 0),
+            number_or_null(rank, INT32),
             number(cycle, INT32, step < NO_STEP),
             number(step, INT32, step < NO_STEP),
             text(np.where(phase < len(PHASES), phase, -1), pa.array(PHASES)),

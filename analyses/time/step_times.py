@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, numbers, truths, valid
+from htk.base.columns.arrow import boolean, number, number_or_null, numbers, truths, valid
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask
@@ -69,8 +69,8 @@ def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
     comparable = complete & (has_gpu | ~has_gpu.any())  # host and GPU are not compared
     lowest, median = _over_ranks(who[:, 1:], length, comparable)
     columns = {
-        "rank": number(who[:, 0], INT32, who[:, 0] >= 0),
-        "device": number(device, INT32, device >= 0),
+        "rank": number_or_null(who[:, 0], INT32),
+        "device": number_or_null(device, INT32),
         "cycle": number(who[:, 1], INT32),
         "step": number(who[:, 2], INT32),
         "complete": boolean(complete),

@@ -14,6 +14,7 @@ from htk.base.columns.arrow import (
     matching,
     number,
     numbers,
+    read_keys,
     read_lengths,
     read_times,
     with_column,
@@ -118,7 +119,7 @@ def _without_repeats(table: pa.Table) -> pa.Table:
 
 def _key_of(column: pa.ChunkedArray) -> Ints:
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
-        return numbers(column.cast(INT64), NONE).astype(np.int64)
+        return read_keys(column.cast(INT64))
     if pa.types.is_floating(column.type):
         return numbers(column, np.nan).astype(np.float64).view(np.int64)
     return codes_of(column)[0].astype(np.int64)

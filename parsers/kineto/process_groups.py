@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, texts, without
+from htk.base.columns.arrow import number_or_null, texts, without
 from htk.base.columns.types import NONE
 from htk.base.mappings import Facts, Fields
 from htk.base.names.collectives import ranks_in_name
@@ -140,7 +140,7 @@ def groups_of_calls(
         "group": texts(name),
         "group_desc": taken(facts.table["pg_desc"], source),
         "group_ranks": texts(members),
-        "group_size": number(size, INT32, size >= 0),
+        "group_size": number_or_null(size, INT32),
     }
 
 

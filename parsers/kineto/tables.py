@@ -10,7 +10,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base import schema as vocabulary
-from htk.base.columns.arrow import boolean, build, codes_of, matching, number, text, texts, without
+from htk.base.columns.arrow import (
+    boolean,
+    build,
+    codes_of,
+    matching,
+    number,
+    number_or_null,
+    text,
+    texts,
+    without,
+)
 from htk.base.columns.types import take_or
 from htk.base.schema import FLOAT64, INT32, INT64
 from htk.parsers.common.span_tables import kinds_of
@@ -199,7 +209,7 @@ def _annotations(columns: Columns) -> pa.Table:
         columns,
         name=name,
         on_gpu=boolean(gpu),
-        step=number(step, INT32, step >= 0),
+        step=number_or_null(step, INT32),
         **location,
         **_thread(columns),
         **_span(columns),

@@ -18,7 +18,7 @@ import pyarrow as pa
 from htk.answers.export.pipeline_rows import CUTTING, pipeline_rows
 from htk.answers.export.reductions import reductions_of_gradients, types_of_reductions
 from htk.answers.export.worker_groups import WorkerGroups
-from htk.base.columns.arrow import matching, number, numbers, read_times, text
+from htk.base.columns.arrow import matching, number, number_or_null, numbers, read_times, text
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
@@ -242,8 +242,8 @@ def _table(columns: dict[str, Ints]) -> pa.Table:
         "cycle": number(np.zeros(length, np.int64), INT32),
         "dp_rank": number(columns["dp_rank"], INT32),
         "stage": number(columns["stage"], INT32),
-        "chunk": number(columns["chunk"], INT32, columns["chunk"] >= 0),
-        "micro_batch": number(columns["micro_batch"], INT32, columns["micro_batch"] >= 0),
+        "chunk": number_or_null(columns["chunk"], INT32),
+        "micro_batch": number_or_null(columns["micro_batch"], INT32),
         "step": number(columns["step"], INT32),
         "index_in_type": pa.nulls(length, INT32),
         "type": text(columns["type"], pa.array(ROW_TYPES)),

@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints, Mask, take_or
+from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.mappings import Facts
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, STRING, TEXT
 
@@ -25,6 +25,11 @@ def number(values: NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -
     """Return a column of numbers; rows that are not valid are null."""
     data = np.ascontiguousarray(values, NUMPY_OF[kind])
     return pa.Array.from_buffers(kind, len(data), [_bits(valid), pa.py_buffer(data)])
+
+
+def number_or_null(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Return a column of numbers that are none below zero; such a row is null."""
+    return number(values, kind, values >= 0)
 
 
 def boolean(values: Mask, valid: Mask | None = None) -> pa.Array:
@@ -91,6 +96,11 @@ def numbers(column: pa.Array | pa.ChunkedArray, null: int | float = 0) -> NDArra
         return np.full(len(column), null, dtype)
     values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
     return np.where(_flags(array), values, np.array(null, dtype))
+
+
+def read_keys(column: pa.Array | pa.ChunkedArray) -> Ints:
+    """Return a column of numbers that tell rows apart (rank, device, step); NONE where null."""
+    return numbers(column, NONE).astype(np.int64)
 
 
 def read_times(

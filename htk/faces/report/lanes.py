@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers, read_times, truths, valid
+from htk.base.columns.arrow import codes_of, numbers, read_keys, read_times, truths, valid
 from htk.base.columns.intervals import Spans
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask
@@ -61,9 +61,7 @@ def lanes(trace: Trace) -> LaneCells | None:
     title, low, high = _window(trace)
     start, end = read_times(table)
     inside = np.flatnonzero((start < high) & (end > low))
-    keys_of_row = [
-        numbers(table[c], -1).astype(np.int64)[inside] for c in ("rank", "device", "stream")
-    ]
+    keys_of_row = [read_keys(table[c])[inside] for c in ("rank", "device", "stream")]
     codes, names = codes_of(table["name"])
     kinds, kind_names = codes_of(table["kind"])
     kind_codes = np.array(

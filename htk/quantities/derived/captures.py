@@ -12,7 +12,7 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.arrow import codes_of, matching, numbers, read_keys
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import FILE, files_of
 from htk.base.columns.order import ordered
@@ -96,7 +96,7 @@ def _column(rows: pa.Table, name: str) -> Ints:
         return files_of(rows)
     if name not in rows.column_names:
         return np.zeros(rows.num_rows, np.int64)
-    return numbers(rows[name], NONE).astype(np.int64)
+    return read_keys(rows[name])
 
 
 def _matched(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_times, valid
+from htk.base.columns.arrow import codes_of, numbers, read_keys, read_times, valid
 from htk.base.columns.groups import Groups, hosts
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads
@@ -57,9 +57,7 @@ class Stalls:
         cause, causes = codes_of(table["cause"])
         state = np.array([*map(STATES.index, causes.to_pylist()), NONE], np.int64)[cause]
         name, names = codes_of(table["name"])
-        op, start, end = (
-            numbers(table[c], NONE).astype(np.int64) for c in ("op_row", "start_ns", "end_ns")
-        )
+        op, start, end = (read_keys(table[c]) for c in ("op_row", "start_ns", "end_ns"))
         named = np.where(name < 0, len(names), name).astype(np.int64)
         return cls(hosts(table), state, named, op, start, end, [*names.to_pylist(), None])
 
@@ -112,7 +110,7 @@ def _within_block(stalls: Stalls, pieces: pa.Table, drained: Ints, idle: Ints, a
     """Return how much of each piece the call explains in which its gap began: what it blocked, less
     what was idle meanwhile, spent on the pieces in order of time."""
     host = hosts(pieces)
-    device = numbers(pieces["device"], NONE).astype(np.int64)
+    device = read_keys(pieces["device"])
     start, end = read_times(pieces)
     gap = Groups.by_keys(np.stack([host, device, numbers(pieces["gap_start_ns"])], axis=1))
     blocked = take_or(stalls.end - stalls.start, drained, 0)

@@ -8,7 +8,15 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_lengths, read_times, truths, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    numbers,
+    read_keys,
+    read_lengths,
+    read_times,
+    truths,
+    valid,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, sweep, union
 from htk.base.columns.nesting import FILE, Threads, files_of
@@ -117,7 +125,7 @@ def _first_launches(
     columns = [codes_of(kernels["name"])[0][linked].astype(np.int64)]
     for name in ("rank", "cycle", FILE):  # which the tables of one file lack
         if name in kernels.column_names:
-            columns.append(numbers(kernels[name], NONE)[linked].astype(np.int64))
+            columns.append(read_keys(kernels[name])[linked])
     begin, end = read_times(launches)
     order = ordered(begin[row[linked]])
     named = Groups.by_keys([column[order] for column in columns])
@@ -133,7 +141,7 @@ def _first_calls(launches: pa.Table, rows: Ints) -> Ints:
     ]
     for name in ("rank", "cycle"):  # which the tables of one file lack
         if name in launches.column_names:
-            columns.append(numbers(launches[name], NONE)[rows].astype(np.int64))
+            columns.append(read_keys(launches[name])[rows])
     order = ordered(numbers(launches["start_ns"])[rows])
     return np.asarray(order[Groups.by_keys([column[order] for column in columns]).first_row])
 

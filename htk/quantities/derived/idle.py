@@ -14,7 +14,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import build, matching, number, numbers, read_times, text, truths
+from htk.base.columns.arrow import (
+    build,
+    matching,
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    read_times,
+    text,
+    truths,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, clip
 from htk.base.columns.nesting import FILE, Threads, files_of
@@ -124,7 +134,7 @@ def _with_unlinked(kernel_links: pa.Table, rows: int) -> pa.Table:
 
 
 def _gaps_of(kernels: pa.Table) -> _Gaps:
-    device = numbers(kernels["device"], NONE).astype(np.int64)
+    device = read_keys(kernels["device"])
     stream = numbers(kernels["stream"], NONE)
     start, end = read_times(kernels)
     file = files_of(kernels)
@@ -309,8 +319,8 @@ def _table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
     device = gaps.device[gap]
     stream = gaps.stream[gap]
     columns = {
-        "device": number(device, INT32, device >= 0),
-        "stream": number(stream, INT64, stream >= 0),
+        "device": number_or_null(device, INT32),
+        "stream": number_or_null(stream, INT64),
         "gap_start_ns": number(gaps.start[gap], INT64),
         "gap_end_ns": number(gaps.end[gap], INT64),
         "cause": text(pieces.cause[order], pa.array(CAUSES)),

@@ -6,7 +6,16 @@ Pieces of gaps are more than the activities; most questions want no more of them
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, codes_of, matching, number, numbers, text, truths
+from htk.base.columns.arrow import (
+    boolean,
+    codes_of,
+    matching,
+    number,
+    numbers,
+    read_keys,
+    text,
+    truths,
+)
 from htk.base.columns.groups import Groups, hosts
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes
@@ -109,7 +118,7 @@ def _steps_of(pieces: pa.Table, steps: pa.Table) -> Ints:
     """Return the GPU step that each piece begins in."""
     step = fill_none(pieces.num_rows)
     cut = cut_to_windows(pieces, steps)
-    step[cut.row[::-1]] = numbers(steps["step"], NONE).astype(np.int64)[cut.window[::-1]]
+    step[cut.row[::-1]] = read_keys(steps["step"])[cut.window[::-1]]
     return step
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, text, with_column
+from htk.base.columns.arrow import codes_of, number_or_null, numbers, text, with_column
 from htk.base.columns.groups import Groups
 from htk.base.columns.segments import repeated
 from htk.base.columns.types import NONE, Ints
@@ -38,13 +38,13 @@ def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
     peer, size = (_numbers([message[k] for message in flat])[entry] for k in (1, 2))
     for name in ("in_bytes", "out_bytes"):
         of_message = np.where(sort == NONE, numbers(table[name], NONE), size)
-        table = with_column(table, name, number(of_message, INT64, of_message >= 0))
+        table = with_column(table, name, number_or_null(of_message, INT64))
     own_type, types = codes_of(table["type"])
     vocabulary = [*_TYPES, *types.to_pylist()]
     type_ = np.where(sort == NONE, np.where(own_type < 0, NONE, own_type + len(_TYPES)), sort)
     peer = np.where(sort == NONE, numbers(table["peer"], NONE), peer)
     table = with_column(table, "type", text(type_, pa.array(vocabulary)))
-    return with_column(table, "peer", number(peer, INT32, peer >= 0)), row
+    return with_column(table, "peer", number_or_null(peer, INT32)), row
 
 
 def _numbers(values: list[int | None]) -> Ints:

@@ -21,7 +21,16 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, codes_of, matching, numbers, text, truths, valid
+from htk.base.columns.arrow import (
+    boolean,
+    codes_of,
+    matching,
+    numbers,
+    read_keys,
+    text,
+    truths,
+    valid,
+)
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.nesting import Int32, Threads, files_of
 from htk.base.columns.order import ordered
@@ -234,7 +243,7 @@ def _before_backward(backward: Mask, cpu_ops: pa.Table, op_links: pa.Table) -> I
     process that has none."""
     process = codes_of(cpu_ops["process"])[0].astype(np.int64)
     start = numbers(cpu_ops["start_ns"])
-    step = numbers(op_links["step"], NONE).astype(np.int64)
+    step = read_keys(op_links["step"])
     groups = Groups.by_keys([process, step])
     last = groups.max(np.where(backward, start, np.iinfo(np.int64).min))[groups.group_ids]
     trained = np.isin(process, np.unique(process[backward]))
@@ -259,10 +268,10 @@ def _launched_before_backward(
     process, of_launch = _numbered_alike(cpu_ops["process"], launches["process"])
     process_of = take_or(of_launch, launch)
     trained = np.isin(process_of, np.unique(process[backward]))
-    steps = [process, numbers(op_links["step"], NONE).astype(np.int64)]
+    steps = [process, read_keys(op_links["step"])]
     of_step = Groups.by_keys([column[backward] for column in steps])
     last = of_step.max(numbers(cpu_ops["start_ns"])[backward])
-    wanted = [process_of, numbers(kernel_links["step"], NONE).astype(np.int64)]
+    wanted = [process_of, read_keys(kernel_links["step"])]
     step = row_of(of_step.keys, np.column_stack(wanted))
     before = (step != NONE) & (numbers(kernel_links["launch_start_ns"]) < take_or(last, step, 0))
     return np.where(trained, before, np.isin(process_of, np.unique(process)))

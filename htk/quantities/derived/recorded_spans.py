@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_times
+from htk.base.columns.arrow import numbers, read_keys, read_times
 from htk.base.columns.intervals import Spans, union
 from htk.base.columns.types import NO_TIME, NONE
 
@@ -15,9 +15,7 @@ def recorded_spans(ranks: pa.Table, activities: pa.Table) -> dict[tuple[int, int
     low = numbers(ranks["start_ns"], NO_TIME)
     high = numbers(ranks["end_ns"], NO_TIME)
     timed = (low != NO_TIME) & (high != NO_TIME)
-    keys = np.stack(
-        [numbers(activities[c], NONE).astype(np.int64) for c in ("rank", "device", "cycle")]
-    )
+    keys = np.stack([read_keys(activities[c]) for c in ("rank", "device", "cycle")])
     start, end = read_times(activities)
     gpus, recording = np.unique(keys, axis=1, return_inverse=True)
     spans: dict[tuple[int, int], list[tuple[int, int]]] = {}

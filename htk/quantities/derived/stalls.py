@@ -12,6 +12,7 @@ from htk.base.columns.arrow import (
     codes_of,
     matching,
     number,
+    number_or_null,
     numbers,
     read_lengths,
     read_times,
@@ -131,7 +132,7 @@ def _picked(spans: pa.Table, rows: Ints, state: Ints, op: Ints) -> _Stalls:
     start, end = read_times(spans, rows)
     codes, names = codes_of(spans["name"])
     own = codes[rows]
-    taken = names.take(number(own, INT32, own >= 0))
+    taken = names.take(number_or_null(own, INT32))
     file = files_of(spans)[rows]
     return _Stalls(file, state.astype(np.int64), start, end, op.astype(np.int64), taken)
 

@@ -14,7 +14,15 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, text, valid, with_column
+from htk.base.columns.arrow import (
+    codes_of,
+    number,
+    number_or_null,
+    numbers,
+    text,
+    valid,
+    with_column,
+)
 from htk.base.columns.nesting import FILE
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.schema import ABSOLUTE_TIMES, DERIVED, INT32, INT64, STRING, index_of
@@ -221,7 +229,7 @@ def _with_own_texts(table: pa.Table, columns: Mapping[str, bool]) -> pa.Table:
     for name, by_row in columns.items():
         codes, dictionary = codes_of(table[name])
         if by_row:
-            own = dictionary.take(number(codes, INT32, codes >= 0)).dictionary_encode()
+            own = dictionary.take(number_or_null(codes, INT32)).dictionary_encode()
         else:
             own = text(codes, dictionary)
         table = with_column(table, name, own)

@@ -15,6 +15,7 @@ from htk.base.columns.arrow import (
     matching,
     number,
     numbers,
+    read_keys,
     read_lengths,
     read_times,
     text,
@@ -46,8 +47,8 @@ _NUMBERS = ("device", "size_bytes")
 def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.Table) -> pa.Table:
     """Return the number and the time of activities that are alike, in the order of their first."""
     who = [name for name in _WHO if name in kernels.column_names]
-    numbered = {n: numbers(kernels[n], NONE).astype(np.int64) for n in (*who, *_NUMBERS)}
-    numbered["step"] = numbers(kernel_links["step"], NONE).astype(np.int64)
+    numbered = {n: read_keys(kernels[n]) for n in (*who, *_NUMBERS)}
+    numbered["step"] = read_keys(kernel_links["step"])
     coded = {name: codes_of(kernels[name]) for name in _TEXTS}
     blocks = numbers(kernels["blocks_per_sm"], -1.0)
     again = truths(kernel_passes["recomputed"])
@@ -115,7 +116,7 @@ def op_extents(cpu_ops: pa.Table) -> pa.Table:
 def memory_extents(memory: pa.Table) -> pa.Table:
     """Return the most memory that was reserved of each type of device."""
     keys = _who(memory)
-    keys["device_type"] = numbers(memory["device_type"], NONE).astype(np.int64)
+    keys["device_type"] = read_keys(memory["device_type"])
     devices = Groups.by_keys(list(keys.values()))
     columns = of_first(MEMORY_EXTENTS, keys, devices.first_row)
     columns["reserved_bytes"] = number(devices.max(numbers(memory["reserved_bytes"])), INT64)
@@ -176,7 +177,7 @@ def _alike(
 ) -> pa.Table:
     """Return the number and the time of events that agree in these columns."""
     keys = _who(events)
-    keys |= {name: numbers(c, NONE).astype(np.int64) for name, c in numbered.items()}
+    keys |= {name: read_keys(c) for name, c in numbered.items()}
     coded = {name: codes_of(column) for name, column in named.items()}
     groups = Groups.by_keys([*keys.values(), *(c.astype(np.int64) for c, _ in coded.values())])
     order = np.argsort(groups.first_row)
@@ -197,7 +198,7 @@ def _who(events: pa.Table) -> dict[str, Ints]:
 def held_numbers(table: pa.Table, *names: str) -> dict[str, Ints]:
     """Return those of some columns that a table has."""
     held = [name for name in names if name in table.column_names]
-    return {name: numbers(table[name], NONE).astype(np.int64) for name in held}
+    return {name: read_keys(table[name]) for name in held}
 
 
 def of_first(schema: pa.Schema, keys: Mapping[str, Ints], first: Ints) -> dict[str, pa.Array]:

@@ -11,7 +11,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import boolean, codes_of, number, numbers, read_times, without
+from htk.base.columns.arrow import (
+    boolean,
+    codes_of,
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    read_times,
+    without,
+)
 from htk.base.columns.groups import Groups, numbered, rows_by_number
 from htk.base.columns.intervals import Clipped, ConcatenatedTimeline, Spans, clip, union
 from htk.base.columns.order import ordered
@@ -142,7 +151,7 @@ def _extent(device: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _spans(kernels: pa.Table) -> tuple[Ints, Ints, Ints]:
     return (
-        numbers(kernels["device"], NONE).astype(np.int64),
+        read_keys(kernels["device"]),
         numbers(kernels["start_ns"]),
         numbers(kernels["end_ns"]),
     )
@@ -152,8 +161,8 @@ def _windows(
     device: Ints, step: Ints, start: Ints, end: Ints, complete: NDArray[np.bool_]
 ) -> pa.Table:
     columns = [
-        number(device, INT32, device >= 0),
-        number(step, INT32, step >= 0),
+        number_or_null(device, INT32),
+        number_or_null(step, INT32),
         number(start, INT64),
         number(end, INT64),
         boolean(complete),
@@ -235,10 +244,7 @@ def kinds_of(activities: pa.Table, row: Ints) -> KindMask:
 def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:
     """Return one number for each (rank, cycle, device); tables of one file tell the device."""
     who = [name for name in (*_WITHOUT_WHO, "device") if name in activities.column_names]
-    keys = [
-        np.column_stack([numbers(t[c], NONE).astype(np.int64) for c in who])
-        for t in (activities, windows)
-    ]
+    keys = [np.column_stack([read_keys(t[c]) for c in who]) for t in (activities, windows)]
     numbers_of_both = Groups.by_keys(np.concatenate(keys)).group_ids
     return numbers_of_both[: len(keys[0])], numbers_of_both[len(keys[0]) :]
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import number, numbers, with_column
+from htk.base.columns.arrow import number, numbers, read_keys, with_column
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask, fill_none
@@ -203,7 +203,7 @@ _WINDOWS = ("step_windows", "rank_windows")
 
 def _shifted(windows: pa.Table, clocks: pa.Table) -> pa.Table:
     """Return windows as the graph has times: on one clock, where ranks could be put on one."""
-    rank = numbers(windows["rank"], -1).astype(np.int64)
+    rank = read_keys(windows["rank"])
     start = numbers(windows["start_ns"])
     shift = corrections(clocks, rank, start)
     for name in ("start_ns", "end_ns"):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import boolean, number, numbers, text
+from htk.base.columns.arrow import boolean, number, number_or_null, numbers, text
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.mappings import Facts, NamedTables
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
@@ -67,13 +67,13 @@ def path_events(tables: NamedTables, step: int | None = None) -> pa.Table:
     cycle, event = (of_tables(tables, pieces, column) for column in ("cycle", "event"))
     before = np.append(-1, pieces.row[:-1])[: len(path)]
     columns = [
-        number(rank, INT32, rank >= 0),
+        number_or_null(rank, INT32),
         number(cycle, INT32),
         text(pieces.of_call.astype(np.int64), pa.array(_TABLES)),
         number(pieces.row, INT64),
-        number(event, INT64, event >= 0),
+        number_or_null(event, INT64),
         text(_came_from(pieces), pa.array(_TABLES)),
-        number(before, INT64, before >= 0),
+        number_or_null(before, INT64),
         number(start - shift, INT64),
         number(np.maximum(end + graph.origin_ns, start) - shift, INT64),
         number(np.maximum(graph.weight[path], 0), INT64),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_times, truths, valid
+from htk.base.columns.arrow import codes_of, matching, numbers, read_keys, read_times, truths, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
@@ -212,7 +212,7 @@ def _all_calls(tables: NamedTables, origin: int) -> tuple[LaunchCalls, Ints]:
     links = tables["launch_links"]
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
     matters |= numbers(links["kernels"]) > 0
-    rank = numbers(launches["rank"], NONE).astype(np.int64)
+    rank = read_keys(launches["rank"])
     began, ended = read_times(launches)
     clocks = tables["rank_clocks"]
     start = began - origin + corrections(clocks, rank, began)
@@ -269,7 +269,7 @@ def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints]
     rows of `launches`."""
     kernels = tables["kernels"]
     links = tables["kernel_links"]
-    rank = numbers(kernels["rank"], NONE).astype(np.int64)
+    rank = read_keys(kernels["rank"])
     shift = corrections(tables["rank_clocks"], rank, numbers(kernels["start_ns"]))
     start = numbers(kernels["start_ns"]) - origin + shift
     end = numbers(kernels["end_ns"]) - origin + shift

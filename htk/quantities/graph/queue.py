@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers, truths
+from htk.base.columns.arrow import numbers, read_keys, truths
 from htk.base.columns.groups import paired
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.mappings import NamedTables
@@ -28,7 +28,7 @@ def full_queues(tables: NamedTables) -> list[FullQueue]:
     """Return the queues that fill."""
     kernels = tables["kernels"]
     links = tables["kernel_links"]
-    rank = numbers(kernels["rank"], NONE).astype(np.int64)
+    rank = read_keys(kernels["rank"])
     lane = paired(rank, numbers(kernels["device"], NONE))
     start = numbers(kernels["start_ns"])
     end = numbers(links["launch_end_ns"], NO_TIME)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, valid
+from htk.base.columns.arrow import codes_of, numbers, read_keys, valid
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
@@ -253,7 +253,7 @@ def _recorded_waits(tables: NamedTables, activities: Activities, calls: LaunchCa
     is_complete = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
     is_complete &= valid(syncs["stream"]) & valid(syncs["wait_stream"])
     rank, own, other, waits, waited = (
-        numbers(syncs[c], NONE)[is_complete].astype(np.int64)
+        read_keys(syncs[c])[is_complete]
         for c in ("rank", "correlation", "wait_correlation", "stream", "wait_stream")
     )
     by_call = np.column_stack([calls.rank, calls.correlation])

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import boolean, number, numbers, truths
+from htk.base.columns.arrow import boolean, number, number_or_null, numbers, truths
 from htk.base.columns.groups import quotient
 from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.analysis import Later
@@ -100,4 +100,4 @@ def ratio(part: Ints, total: Ints) -> pa.Array:
 
 
 def _nullable(values: NDArray[np.int64]) -> pa.Array:
-    return number(values, INT32, values >= 0)
+    return number_or_null(values, INT32)

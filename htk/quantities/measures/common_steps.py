@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, truths, valid
+from htk.base.columns.arrow import numbers, read_keys, truths, valid
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import Later
@@ -73,4 +73,4 @@ def common_steps(step_windows: pa.Table) -> Mask:
 
 
 def _columns(table: pa.Table, *names: str) -> Ints:
-    return np.column_stack([numbers(table[name], NONE).astype(np.int64) for name in names])
+    return np.column_stack([read_keys(table[name]) for name in names])

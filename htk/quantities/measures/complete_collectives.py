@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, numbers, read_keys
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask
@@ -73,7 +73,7 @@ class CompleteCollectives:
     def sigma_ns(self) -> Floats:
         """Standard deviation of each time that the clocks leave (NaN: not known): its last start
         and last end may be on any two of its clocks."""
-        recorded = numbers(self.calls.matches["wait_ns_sigma"], NONE).astype(np.int64)
+        recorded = read_keys(self.calls.matches["wait_ns_sigma"])
         matched = np.flatnonzero(self.calls.match != NONE)
         members = Groups.by_keys(self.calls.match[matched])
         least, most = (f(recorded[matched]) for f in (members.min, members.max))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers
+from htk.base.columns.arrow import matching, numbers, read_keys
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
@@ -85,13 +85,13 @@ def _nodes_and_calls(cpu_ops: pa.Table) -> tuple[Ints, Ints]:
     nodes = np.flatnonzero(wanted != NONE)
     if not len(nodes):
         return nodes, nodes
-    rank = numbers(cpu_ops["rank"], NONE).astype(np.int64)
+    rank = read_keys(cpu_ops["rank"])
     makes_nodes = np.zeros(len(names), bool)
     makes_nodes[wanted[nodes]] = True
     calls = np.flatnonzero(makes_nodes[name])
     low, high = _node_numbers(cpu_ops, rank, calls)
     calls, low, high = (column[high != NONE] for column in (calls, low, high))
-    sequence = numbers(cpu_ops["sequence"], NONE).astype(np.int64)[nodes]
+    sequence = read_keys(cpu_ops["sequence"])[nodes]
     groups = Groups.by_keys([rank[calls], name[calls]])
     segment = row_of(groups.keys, np.column_stack([rank[nodes], wanted[nodes]]))
     begun = _up_to(groups.group_ids, low, segment, sequence)
@@ -125,7 +125,7 @@ def _one_to_one(node: Ints, call: Ints) -> tuple[Ints, Ints]:
 
 def _node_numbers(cpu_ops: pa.Table, rank: Ints, calls: Ints) -> tuple[Ints, Ints]:
     """Return the least and the largest number that the node of each call can have, or NONE."""
-    sequence = numbers(cpu_ops["sequence"], NONE).astype(np.int64)
+    sequence = read_keys(cpu_ops["sequence"])
     sequence[numbers(cpu_ops["forward_thread"], 0) != 0] = NONE  # of the node that it runs
     own = sequence[calls]
     if (own != NONE).all():  # the others' tell nothing more

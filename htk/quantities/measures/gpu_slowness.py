@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.arrow import codes_of, matching, numbers, read_keys
 from htk.base.columns.groups import Groups, quotient
-from htk.base.columns.types import NONE, Floats, Ints
+from htk.base.columns.types import Floats, Ints
 
 _LEAST_CALLS = 5  # that show the usual duration of a kernel
 _WHO = ("rank", "device")
@@ -19,7 +19,7 @@ def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
     kernel of one name, grid and block.
     """
     rows = np.flatnonzero(matching(kernel_totals["kind"], "compute".__eq__))
-    who = np.column_stack([numbers(kernel_totals[c], NONE).astype(np.int64)[rows] for c in _WHO])
+    who = np.column_stack([read_keys(kernel_totals[c])[rows] for c in _WHO])
     if len(np.unique(who[:, 0])) < 2:
         return {}
     calls, length = (numbers(kernel_totals[c])[rows] for c in ("count", "total_ns"))

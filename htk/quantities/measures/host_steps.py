@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, numbers, truths
+from htk.base.columns.arrow import boolean, read_keys, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import Ints, Mask
 
 _COLUMNS = ("rank", "cycle", "step", "start_ns", "end_ns")
 
@@ -37,7 +37,7 @@ def host_steps(step_marks: pa.Table) -> HostSteps:
 
 def step_keys(table: pa.Table) -> Ints:
     """Return rank, cycle, step, start and end of each row."""
-    return np.stack([numbers(table[n], NONE).astype(np.int64) for n in _COLUMNS], axis=1)
+    return np.stack([read_keys(table[n]) for n in _COLUMNS], axis=1)
 
 
 def _pieces(keys: Ints) -> Mask:

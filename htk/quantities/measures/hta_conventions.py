@@ -12,7 +12,17 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers, truths, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    mapped,
+    nulls,
+    number,
+    number_or_null,
+    numbers,
+    read_keys,
+    truths,
+    valid,
+)
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.types import NO_TIME, NONE, Ints, take_or
 from htk.base.errors import UsageError
@@ -85,15 +95,13 @@ def activities(
 
 def rank_windows(activities: pa.Table) -> pa.Table:
     """First start to last end of each rank, whatever its devices."""
-    who = np.stack(
-        [numbers(activities[c], NONE).astype(np.int64) for c in ("rank", "cycle")], axis=1
-    )
+    who = np.stack([read_keys(activities[c]) for c in ("rank", "cycle")], axis=1)
     ranks = Groups.by_keys(who)
     rank = ranks.keys[:, 0]
     cycle = ranks.keys[:, 1]
     arrays = {
-        "rank": number(rank, INT32, rank >= 0),
-        "cycle": number(cycle, INT32, cycle >= 0),
+        "rank": number_or_null(rank, INT32),
+        "cycle": number_or_null(cycle, INT32),
         "start_ns": number(ranks.min(numbers(activities["start_ns"])), INT64),
         "end_ns": number(ranks.max(numbers(activities["end_ns"])), INT64),
         "complete": pa.array(np.ones(len(ranks), bool)),
@@ -104,7 +112,7 @@ def rank_windows(activities: pa.Table) -> pa.Table:
 
 def _syncs(syncs: pa.Table, launches: pa.Table, annotations: pa.Table) -> pa.Table:
     """Synchronisations on a stream, with the same choice of steps."""
-    rank = numbers(syncs["rank"], NONE).astype(np.int64)
+    rank = read_keys(syncs["rank"])
     start = _call_starts(rank, numbers(syncs["correlation"], NONE), launches)
     keep = _launched_in_time(rank, start, annotations) & valid(syncs["stream"])
     return syncs.filter(pa.array(keep))
@@ -113,7 +121,7 @@ def _syncs(syncs: pa.Table, launches: pa.Table, annotations: pa.Table) -> pa.Tab
 def _call_starts(rank: Ints, correlation: Ints, launches: pa.Table) -> Ints:
     """Return the start of the call with that correlation, or NO_TIME."""
     ids = numbers(launches["correlation"], NONE)
-    whose = numbers(launches["rank"], NONE).astype(np.int64)
+    whose = read_keys(launches["rank"])
     row = row_of(np.column_stack([whose, ids]), np.column_stack([rank, correlation]))
     row = np.where(correlation > 0, row, -1)
     return take_or(numbers(launches["start_ns"]), row, NO_TIME)

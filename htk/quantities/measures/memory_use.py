@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, text, valid
+from htk.base.columns.arrow import matching, number_or_null, numbers, text, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested
 from htk.base.columns.order import ordered
@@ -64,10 +64,10 @@ class MemoryUse:
         kinds = list(_KINDS)
         codes = [names.index(_KINDS[k]) if k in kinds else len(names) - 1 for k in kind.tolist()]
         return [
-            number(rank, INT32, rank >= 0),
-            number(cycle, INT32, cycle >= 0),
+            number_or_null(rank, INT32),
+            number_or_null(cycle, INT32),
             text(np.array(codes, np.int32), pa.array(names)),
-            number(device, INT32, device >= 0),
+            number_or_null(device, INT32),
         ]
 
 

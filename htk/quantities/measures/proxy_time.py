@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, valid
+from htk.base.columns.arrow import codes_of, numbers, read_keys, valid
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
@@ -61,9 +61,7 @@ class ProxySteps:
             np.array([options.index(_STEPS[n][k]) if n in _STEPS else NONE for n in listed])
             for k, options in enumerate((DIRECTIONS, PARTS))
         )
-        channel, peer = (
-            numbers(proxy_steps[c], NONE).astype(np.int64) for c in ("channel", "peer")
-        )
+        channel, peer = (read_keys(proxy_steps[c]) for c in ("channel", "peer"))
         return cls(
             _call_of(proxy_steps, records)[chosen],
             direction[code[chosen]],
@@ -95,7 +93,7 @@ def _call_of(proxy_steps: pa.Table, records: pa.Table) -> Ints:
     own = proxy_steps.select(["comm_hash", "comm_rank", "event"])
     both = pa.concat_tables([records.select(own.column_names), own])
     hashed = np.unique(numbers(both["comm_hash"], 0), return_inverse=True)[1].ravel()
-    others = [numbers(both[c], NONE).astype(np.int64) for c in ("comm_rank", "event")]
+    others = [read_keys(both[c]) for c in ("comm_rank", "event")]
     key = np.column_stack([hashed, *others])
     first = key[: records.num_rows]
     rest = key[records.num_rows :]

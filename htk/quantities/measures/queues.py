@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import numbers, read_keys
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints
@@ -25,7 +25,7 @@ class Waiting:
         launch = numbers(kernel_links["launch_row"], NONE)
         start = numbers(kernels["start_ns"])
         columns = ("rank", "cycle", "device", "stream")
-        key = np.column_stack([numbers(kernels[c], NONE).astype(np.int64) for c in columns])
+        key = np.column_stack([read_keys(kernels[c]) for c in columns])
         if not per_stream:
             key[:, 3] = NONE
         linked = np.flatnonzero(launch != NONE)

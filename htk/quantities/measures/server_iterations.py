@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_times, truths
+from htk.base.columns.arrow import codes_of, numbers, read_keys, read_times, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.order import ordered
@@ -49,7 +49,7 @@ class ServerIterations:
         return cls(
             form,
             rank[rows].astype(np.int64),
-            numbers(annotations["cycle"], NONE)[rows].astype(np.int64),
+            read_keys(annotations["cycle"])[rows],
             start[rows],
             numbers(annotations["end_ns"])[rows],
             [read(str(names[code])) or _UNTOLD for code in codes[rows].tolist()],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_times, truths, valid
+from htk.base.columns.arrow import codes_of, numbers, read_keys, read_times, truths, valid
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
@@ -204,7 +204,7 @@ class TraceTimeline:
 
         selection = self.trace.sel()
         pieces = path_events(selection.tables, step)
-        rank = numbers(pieces["rank"], NONE).astype(np.int64)
+        rank = read_keys(pieces["rank"])
         clock = DisplayClock(self.trace, self.aligned)
         start, end = clock.span(rank, *read_times(pieces))
         spans = fill_none(len(start))
@@ -321,7 +321,7 @@ class TraceTimeline:
         return gpu_bands + self._bands(ranges, rows, clock, 0)
 
     def _bands(self, table: Any, rows: Ints, clock: DisplayClock, gpu: int) -> list[list[int]]:
-        rank = numbers(table["rank"], NONE)[rows].astype(np.int64)
+        rank = read_keys(table["rank"])[rows]
         start, end = read_times(table, rows)
         start, end = clock.span(rank, start, end)
         step = numbers(table["step"], NONE)[rows]
@@ -334,7 +334,7 @@ class TraceTimeline:
         table = self.trace.tables["ranks"]
         clock = DisplayClock(self.trace, self.aligned)
         rows = np.flatnonzero(valid(table["start_ns"]) & valid(table["end_ns"]))
-        rank = numbers(table["rank"], NONE)[rows].astype(np.int64)
+        rank = read_keys(table["rank"])[rows]
         start, end = read_times(table, rows)
         start, end = clock.span(rank, start, end)
         return np.stack([rank, start - self.trace.origin_ns, end - self.trace.origin_ns], 1)

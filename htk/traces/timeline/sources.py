@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_times, truths, valid
+from htk.base.columns.arrow import codes_of, matching, numbers, read_keys, read_times, truths, valid
 from htk.base.columns.groups import hosts
 from htk.base.columns.intervals import Spans, subtract, union
 from htk.base.columns.order import ordered
@@ -119,7 +119,7 @@ def _of(
 ) -> SpanSource:
     """Return the spans of chosen rows of a table."""
     codes, names = codes_of(table[named])
-    rank = numbers(table["rank"], NONE)[rows].astype(np.int64)
+    rank = read_keys(table["rank"])[rows]
     start, end = read_times(table, rows)
     start, end = clock.span(rank, start, end)
     kinds = np.full(len(rows), kind, np.int64) if isinstance(kind, int) else kind
@@ -151,7 +151,7 @@ def _kernels(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 
 def _streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
-    device, stream = (numbers(table[c], NONE)[rows].astype(np.int64) for c in ("device", "stream"))
+    device, stream = (read_keys(table[c])[rows] for c in ("device", "stream"))
     pairs, pair_of_row = np.unique(np.stack([device, stream], 1), axis=0, return_inverse=True)
     rank = numbers(table["rank"], NONE)[rows]
     owned = np.unique(np.stack([rank, device], 1), axis=0)[:, 0]
@@ -235,7 +235,7 @@ def _flight_records(trace: Trace, clock: DisplayClock) -> SpanSource:
     pending = ~has_end & ~completed[rows]
     last, first = int(end.max(initial=0)), int(start.min(initial=2**62))
     end[pending] = last + max((last - first) // 8, 1000)
-    rank = numbers(table["rank"], NONE)[rows].astype(np.int64)
+    rank = read_keys(table["rank"])[rows]
     start, end = clock.span(rank, start, end)
     codes, types = codes_of(table["type"])
     texts = [*types.to_pylist(), "(no name)"]
@@ -264,7 +264,7 @@ def _python(trace: Trace, clock: DisplayClock) -> SpanSource:
 def _idle(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["idle_causes"]
     rows = np.flatnonzero(~valid(table["stream"]))
-    device = numbers(table["device"], NONE)[rows].astype(np.int64)
+    device = read_keys(table["device"])[rows]
     devices, track_of_row = np.unique(device, return_inverse=True)
     labels = [f"GPU {d} idle" if len(devices) > 1 else "idle" for d in devices.tolist()]
     track = track_of_row.ravel(), labels
@@ -293,7 +293,7 @@ def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
     new[1:] = (host[1:] != host[:-1]) | (step[1:] != step[:-1]) | (phase[1:] != phase[:-1])
     first = np.flatnonzero(new)
     last = np.maximum.reduceat(end, first) if len(first) else end[:0]
-    rank = numbers(ops["rank"], NONE).astype(np.int64)[outer][order][first]
+    rank = read_keys(ops["rank"])[outer][order][first]
     keep = phase[first] != OTHER
     first = first[keep]
     last = last[keep]

@@ -7,14 +7,16 @@ from htk.base.columns.arrow import (
     mapped,
     matching,
     number,
+    number_or_null,
     numbers,
+    read_keys,
     read_lengths,
     read_times,
     text,
     texts,
     valid,
 )
-from htk.base.schema import TEXT
+from htk.base.schema import INT32, TEXT
 
 
 def test_text_keeps_only_what_occurs_and_nulls() -> None:
@@ -106,3 +108,15 @@ def test_times_of_some_rows() -> None:
     start, end = read_times(table, np.array([2, 0]))
     assert start.tolist() == [30, 5]
     assert end.tolist() == [60, 7]
+
+
+def test_numbers_that_are_none_below_zero() -> None:
+    column = number_or_null(np.array([3, -1, 0]), INT32)
+    assert column.type == pa.int32()
+    assert column.to_pylist() == [3, None, 0]
+
+
+def test_keys_of_rows() -> None:
+    keys = read_keys(pa.array([3, None, 0], pa.int32()))
+    assert keys.dtype == np.int64
+    assert keys.tolist() == [3, -1, 0]
