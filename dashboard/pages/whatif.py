@@ -117,7 +117,8 @@ def _best(visit: Visit) -> tuple[str, str] | None:
     if not rows:
         return None
     best = min(rows, key=lambda row: row["step_time_ns"])
-    now, then = (format_duration(best[c]) for c in ("measured_step_time_ns", "step_time_ns"))
+    now = format_duration(best["measured_step_time_ns"])
+    then = format_duration(best["step_time_ns"])
     words = in_words(str(best["whatif"])).capitalize()
     served = untouched(visit).stage.served
     if served is not None and best["tokens_per_s"]:

@@ -168,7 +168,8 @@ class _Timer:
         timers.count[self._type] += 1
         if not self._type.endswith("_compute"):
             return None, None
-        stages, chunks = (log.sizes.get(name, 1) for name in ("pp_size", "vpp_size"))
+        stages = log.sizes.get("pp_size", 1)
+        chunks = log.sizes.get("vpp_size", 1)
         group, within = divmod(nth, stages * chunks)
         chunk, batch = divmod(within, stages)
         forward = self._type.startswith("forward")

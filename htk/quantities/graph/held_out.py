@@ -43,7 +43,8 @@ def with_durations(graph: Graph, other: StepLengths) -> tuple[Ints, Ints, Ints]:
 def _with_begins(graph: Graph, other: StepLengths) -> tuple[Ints, Ints]:
     """Return the weights of edges into the next step, and when their tails came: as before the
     other step, of ranks into whose steps as many edges lead."""
-    own, theirs = (_nth_of_ranks(step, step.wrap_dst) for step in (graph, other))
+    own = _nth_of_ranks(graph, graph.wrap_dst)
+    theirs = _nth_of_ranks(other, other.wrap_dst)
     here, there = _paired(own, theirs)
     weight = graph.wrap_weight.copy()
     seen = graph.wrap_seen.copy()

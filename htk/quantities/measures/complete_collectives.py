@@ -76,7 +76,8 @@ class CompleteCollectives:
         recorded = read_keys(self.calls.matches["wait_ns_sigma"])
         matched = np.flatnonzero(self.calls.match != NONE)
         members = Groups.by_keys(self.calls.match[matched])
-        least, most = (f(recorded[matched]) for f in (members.min, members.max))
+        least = members.min(recorded[matched])
+        most = members.max(recorded[matched])
         of_row = np.full(self.calls.rows.length, np.nan)
         of_row[matched] = np.where(least == NONE, np.nan, most)[members.group_ids]
         return of_row[self.row]

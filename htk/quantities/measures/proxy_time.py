@@ -61,7 +61,8 @@ class ProxySteps:
             np.array([options.index(_STEPS[n][k]) if n in _STEPS else NONE for n in listed])
             for k, options in enumerate((DIRECTIONS, PARTS))
         )
-        channel, peer = (read_keys(proxy_steps[c]) for c in ("channel", "peer"))
+        channel = read_keys(proxy_steps["channel"])
+        peer = read_keys(proxy_steps["peer"])
         return cls(
             _call_of(proxy_steps, records)[chosen],
             direction[code[chosen]],
