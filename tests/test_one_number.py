@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import pytest
 
 from htk.answers.ask import ask
+from htk.faces.report.content import gathered
+from htk.faces.report.tiles import tiles
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
+from htk.verdicts.history.run_facts import run_facts
 from htk.verdicts.overview.summary import verdict
 from htk.verdicts.query.sql import query
 
@@ -114,6 +117,18 @@ def test_so_it_does_of_public_recordings(recording: str, shared: Path) -> None:
 def test_the_summary_tells_the_step_that_answers_tell() -> None:
     trace = open_trace(SAMPLES / RECORDINGS[0])
     assert verdict(trace).step_ns == STEPS["step-times"](trace)
+
+
+def test_the_share_of_the_peak_is_one_number() -> None:
+    """MFU in the answer, in the history of runs and on the report's tile."""
+    trace = open_trace(SAMPLES / RECORDINGS[0])
+    rows = ask(trace, "flops").to_pylist()
+    shares = [r["model_flops"] / r["window_ns"] / 10 / r["peak_tflops"] for r in rows]
+    assert [row["mfu_pct"] for row in rows] == pytest.approx(shares)
+    mfu = mean(shares)
+    assert run_facts(trace, "run").row["mfu_pct"] == pytest.approx(mfu)
+    report = gathered(trace, title="run", command="htk report", whatif=False)
+    assert f"{mfu:.1f} %" in tiles(report)
 
 
 def test_the_peak_of_memory_is_one(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from htk.base.columns.arrow import matching, number, numbers, read_lengths, texts, truths
 from htk.base.columns.groups import Groups, row_of
@@ -47,6 +48,12 @@ _MFU = (
     "model FLOPs (2 per multiply-add; attention by the pairs that its mask leaves; without "
     "recomputation) over GPU period times dense peak of the type of most matrix operations"
 )
+
+
+def mean_mfu(answer: pa.Table) -> float | None:
+    """Return the mean MFU over GPUs, in percent; None where that of one is not known."""
+    shares = answer["mfu_pct"]
+    return None if shares.null_count else pc.mean(shares).as_py()
 
 
 @analysis(returns=RETURNS, chart=Bar("rank", "mfu_pct"), needs=("rank_windows",))

@@ -2,6 +2,7 @@
 
 from html import escape
 
+from htk.analyses.ops.flops import mean_mfu
 from htk.answers.output.result import Result
 from htk.base.core.humanize import format_duration
 from htk.faces.report.content import Report
@@ -78,8 +79,7 @@ def _mfu(report: Report) -> float | None:
     result = _result(report, "flops")
     if result is None:
         return None
-    recorded = [row["mfu_pct"] for row in result.to_pylist() if row.get("mfu_pct")]
-    return sum(recorded) / len(recorded) if recorded else None
+    return mean_mfu(result.table)
 
 
 def _result(report: Report, name: str) -> Result | None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from htk.analyses.ops.flops import mean_mfu
 from htk.answers.ask import ask
 from htk.base.columns.arrow import numbers, truths, valid
 from htk.base.core.version import VERSION as HTK_VERSION
@@ -135,10 +136,9 @@ _SHARES = {"compute_ns": "compute", "exposed_comm_ns": "exposed communication", 
 def _mfu(trace: Trace) -> float | None:
     """Return the mean MFU over GPUs; None where shapes or the GPU are not known."""
     try:
-        shares = [row["mfu_pct"] for row in ask(trace, "flops").to_pylist()]
+        return mean_mfu(ask(trace, "flops").table)
     except AnalysisError:
         return None
-    return float(np.mean(shares)) if shares and None not in shares else None
 
 
 def _of_operations(trace: Trace) -> dict[str, Any]:
