@@ -12,6 +12,7 @@ import pytest
 from htk.analyses.ops.flops import flops
 from htk.analyses.ops.roofline import roofline
 from htk.answers.ask import ask
+from htk.base.errors import HtkError
 from htk.physics.op_costs import cost
 from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
@@ -186,3 +187,21 @@ def test_work_of_calls_as_another_tool_reports_it(shared: Path, report: str, she
 
 def _literal(text: str) -> object:
     return ast.literal_eval(text)
+
+
+@pytest.mark.nightly
+def test_no_row_of_any_recording_is_above_its_compute_roof(shared: Path) -> None:
+    """It would be proof of an error, so it is never printed as a number."""
+    asked = 0
+    for path in sorted((shared / "traces").rglob("*.json*")):
+        try:
+            trace = open_trace(path)
+            rows = ask(trace, "roofline", n=0).to_pylist()
+            windows = ask(trace, "flops").to_pylist()
+        except HtkError:
+            continue
+        asked += 1
+        above = [r for r in rows if r["bound"] == "compute" and (r["roofline_pct"] or 0) > 100]
+        assert [path.name, above] == [path.name, []]
+        assert all((row["mfu_pct"] or 0) <= 100 for row in windows)
+    assert asked > 10
