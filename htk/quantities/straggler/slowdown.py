@@ -21,14 +21,12 @@ class Keeping:
 
     kept: tuple[Chosen, ...]
     usual: UsualTimes
-    others: bool = False  # the others are kept, and these as usual
 
     def __call__(self, block: Block) -> Ints:
         usual = usual_durations(self.usual, block.program)
         times = []
         for chosen in self.kept:
-            kept = ~chosen(block) if self.others else chosen(block)
-            times.append(block.replay.step_times(np.where(kept, block.own, usual)))
+            times.append(block.replay.step_times(np.where(chosen(block), block.own, usual)))
         return np.stack(times)
 
 
@@ -50,16 +48,6 @@ class OfLabel:
 
     def __call__(self, block: Block) -> Mask:
         return np.asarray((labels_of(block.program) == self.label)[:, None, None])
-
-
-def steps_keeping(job: Job, kept: Chosen) -> Ints:
-    """Return step times with these operations as recorded and all others as usual, in ns."""
-    return np.asarray(job.by_step(Keeping((kept,), job.usual))[0])
-
-
-def steps_without(job: Job, mended: Chosen) -> Ints:
-    """Return step times with these operations as usual and all others as recorded, in ns."""
-    return np.asarray(job.by_step(Keeping((mended,), job.usual, others=True))[0])
 
 
 def steps_by_type(job: Job) -> dict[str, Ints]:
