@@ -13,7 +13,8 @@ from htk.whatif.edits import REPEATABLE
 
 Edit = tuple[str, str]
 
-_FACTORS = ("batch", "seq", "accumulation", "host")
+_FACTORS = ("batch", "seq", "accumulation", "host", "workers", "gradients")
+_ALWAYS = ("host", "workers", "gradients")  # with or without an x
 _OF_PAIRS = ("network", "serving")
 
 
@@ -47,7 +48,7 @@ def _is_replaced(name: str, later: dict[str, str]) -> bool:
 def _composed(name: str, earlier: str | None, value: str) -> str:
     if earlier is None or name in REPEATABLE:
         return value
-    if name in _FACTORS and (value.endswith("x") or name == "host"):
+    if name in _FACTORS and (value.endswith("x") or name in _ALWAYS):
         return multiplied(earlier, factor(value, name))
     return _joined_pairs(name, earlier, value) if name in _OF_PAIRS else value
 

@@ -14,7 +14,9 @@ import numpy as np
 from htk.physics.training_job import TrainingJob
 from htk.whatif.step_model import StepModel
 
-_NEVER_LONGER = ("no_skew", "remove_syncs", "no_data_wait", "fix_rank", "balanced_experts")
+_NEVER_LONGER = frozenset(
+    {"no_skew", "remove_syncs", "no_data_wait", "fix_rank", "balanced_experts", "compile"}
+)
 _RUN_TO_RUN = 0.01  # how far steps of one job differ
 _NEXT_TO_NOTHING = 0.01  # of what an edit changes: contention settles a little otherwise
 _OF_WORK = frozenset({"batch", "accumulation", "seq", "tp", "cp", "sp"})

@@ -21,6 +21,7 @@ _INSTEAD = {
     "checkpointing": "",
     "bucket": "",
     "prefetch_depth": "",
+    "gradients": "",
 }
 TRAINING_EDITS = frozenset(_INSTEAD)
 # What can be changed of a server.

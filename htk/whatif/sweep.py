@@ -15,6 +15,7 @@ from htk.whatif.memory import after
 from htk.whatif.predict import INDISTINGUISHABLE, predict, refused
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.server_edits import server_actions
+from htk.whatif.zero import STAGES
 
 Edits = tuple[tuple[str, str], ...]
 
@@ -42,16 +43,13 @@ BOUNDS = (
 _OF_COMMUNICATION = frozenset({"no_skew", "overlap"})  # nothing is won where there is none
 # What a user can do without other hardware. Batches are held against each other by sample.
 ACTIONS = (
-    ("batch", "2x"),
-    ("batch", "4x"),
-    ("sharding", "shard_grad_op"),
-    ("sharding", "hybrid_shard"),
-    ("sharding", "ddp"),
-    ("checkpointing", "off"),
-    ("prefetch_depth", "2"),
-    ("bucket", "100MB"),
-    ("remove_syncs", "on"),
-    ("graphs", "on"),
+    *(("batch", "2x"), ("batch", "4x"), ("accumulation", "2x"), ("accumulation", "1")),
+    *(("sharding", name) for name in (*SHARDINGS, *STAGES)),
+    *(("checkpointing", "off"), ("checkpointing", "selective"), ("precision", "bf16")),
+    *(("precision", "fp8"), ("tp", "1"), ("tp", "2"), ("sp", "on"), ("cp", "1"), ("pp", "1")),
+    *(("prefetch_depth", "2"), ("bucket", "100MB"), ("gradients", "0.5x"), ("workers", "2x")),
+    *(("replace", "optimizer=fused"), ("replace", "crossentropy=fused"), ("compile", "on")),
+    *(("remove_syncs", "on"), ("graphs", "on"), ("balanced_experts", "on")),
 )
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.base.errors import UsageError
 from htk.whatif.data_loading import loading_ns
+from htk.whatif.edit_arguments import switched_on
 from htk.whatif.step_model import StepModel
 
 NAME = "graphs"
@@ -21,8 +21,19 @@ _OPTIMIZER_PASSES = {True: 7, False: 30}
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    if value != "on":
-        raise UsageError(f"{NAME} {value!r}: it can only be on")
+    switched_on(value, NAME)
+    return (
+        _with_kept_gradients(without_host(model))
+        .with_uncertainty("host", _HOST)
+        .with_assumption(
+            "no CPU time is left between launches but that of loading data: a bound, as capture "
+            "of the whole step would give"
+        )
+    )
+
+
+def without_host(model: StepModel) -> StepModel:
+    """Return the model whose host takes no time but to load data."""
     graph = model.graph
     of_edge, of_wrap = loading_ns(model)
     on_cpu = graph.edges("call", "host_gap", "handover")
@@ -30,15 +41,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     between = np.isin(graph.wrap_dst, graph.call_start)
     wraps[between] = of_wrap[between]
     weight = np.where(on_cpu, np.minimum(model.weight, of_edge), model.weight)
-    captured = replace(model, weight=weight, wrap_weight=wraps)
-    return (
-        _with_kept_gradients(captured)
-        .with_uncertainty("host", _HOST)
-        .with_assumption(
-            "no CPU time is left between launches but that of loading data: a bound, as capture "
-            "of the whole step would give"
-        )
-    )
+    return replace(model, weight=weight, wrap_weight=wraps)
 
 
 def _with_kept_gradients(model: StepModel) -> StepModel:

@@ -8,7 +8,7 @@ from htk.base.columns.arrow import numbers
 from htk.base.errors import UsageError
 from htk.physics.latency_bandwidth import fit, predicted_us
 from htk.physics.network import Fabric, fabric
-from htk.whatif.edit_arguments import factor, pairs
+from htk.whatif.edit_arguments import factor, pairs, positive_integer
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, latency, part, wire
 
@@ -16,8 +16,8 @@ NAME = "network"
 HELP = (
     "Collectives' rates by a factor: bandwidth=2x,latency=0.5x, of one level intra_bandwidth=, "
     "intra_latency=, inter_bandwidth=, inter_latency=; between nodes by name (roce-400, "
-    "infiniband-ndr) or GB/s one way of a GPU's adapter (inter_gbps=25); or curve=on: as the "
-    "nccl-tests output given beside the trace has measured."
+    "infiniband-ndr) or GB/s one way of a GPU's adapter (inter_gbps=25), with adapters of a node "
+    "lost (lost=1); or curve=on: as the nccl-tests output given beside the trace has measured."
 )
 
 _STATED = 0.3  # one sigma, of what transfers then take more or less
@@ -25,6 +25,7 @@ _LEVELS = {"": None, "intra_": False, "inter_": True}  # does the group leave it
 _KNOWN = (
     *(f"{level}{what}" for level in _LEVELS for what in ("bandwidth", "latency")),
     "inter_gbps",
+    "lost",
     "curve",
 )
 
@@ -51,6 +52,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     length = changed.lengths()
     fixed = np.minimum(latency(changed), length)
     changed = changed.with_lengths(model.is_comm, fixed * slower + (length - fixed) / faster)
+    if "lost" in options:
+        changed = _without_adapters(changed, positive_integer(options["lost"], "lost"))
     faster_links = model.links * max(1.0, float(faster.max(initial=1.0)))
     changed = replace(changed, links=faster_links)
     return changed.with_uncertainty("communication", 0.1).with_assumption(
@@ -80,6 +83,20 @@ def _between_nodes(model: StepModel, links: Fabric, name: str) -> StepModel:
             f"between nodes {name}: {links.achieved * links.gbps:.3g} of {links.gbps:g} GB/s of a "
             f"GPU's adapter are achieved, {links.latency_ns / 1e3:g} µs for each transfer"
         )
+    )
+
+
+def _without_adapters(model: StepModel, lost: int) -> StepModel:
+    """Return the model whose nodes send through fewer adapters, of one for each GPU."""
+    adapters, across = gpus_of_a_node(model), model.is_comm & model.facts.crosses
+    if not across.any() or lost >= adapters:
+        raise UsageError(
+            f"{NAME} lost={lost}: between nodes of {adapters} adapters none or no transfer is left"
+        )
+    length, fixed = model.lengths(), np.minimum(latency(model), model.lengths())
+    slower = adapters / (adapters - lost)
+    return model.with_lengths(across, fixed + (length - fixed) * slower).with_assumption(
+        f"{adapters - lost} of {adapters} adapters of each node carry what all did, one for a GPU"
     )
 
 

@@ -65,7 +65,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         changed = unlaunched(model, chosen)
         words.append("their launches go with them")
     elif how == "fused":
-        changed = _fused(model, chosen)
+        changed = fuse_neighbours(model, chosen)
         words.append(
             "those that follow each other become one, which reads what the first of them reads and "
             "writes what the last one writes; the other launches go"
@@ -88,7 +88,7 @@ def _named(model: StepModel, pattern: str) -> Mask:
     return chosen if chosen.any() else model.facts.module.where(wanted.search)
 
 
-def _fused(model: StepModel, chosen: Mask) -> StepModel:
+def fuse_neighbours(model: StepModel, chosen: Mask) -> StepModel:
     """Return the model with one kernel in place of each run of neighbours on a stream.
 
     It reads what the first of them reads and writes what the last one writes: about half of what

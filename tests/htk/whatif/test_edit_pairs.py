@@ -17,7 +17,8 @@ EDITS = (
     *(("overlap", "perfect"), ("overlap", "serial"), ("host", "2x"), ("graphs", "on")),
     *(("replace", "gemm=2x"), ("bucket", "10MB"), ("prefetch_depth", "0"), ("split", "tensor=2")),
     *(("no_skew", "on"), ("remove_syncs", "on"), ("no_data_wait", "on"), ("fix_rank", "0")),
-    *(("hardware", "h100"), ("balanced_experts", "on")),
+    *(("hardware", "h100"), ("balanced_experts", "on"), ("compile", "on"), ("workers", "2x")),
+    ("gradients", "0.5x"),
 )
 # What one edit leaves nothing of for the other.
 WITHOUT = {

@@ -1,10 +1,16 @@
 """Levels of the network, and a measured curve."""
 
+from pathlib import Path
+
 import pytest
 
 from htk.base.errors import UsageError
 from htk.base.schema import DERIVED, TABLES
+from htk.traces.trace.opening import open_trace
+from htk.whatif.baseline import baseline
 from htk.whatif.edits import network
+from htk.whatif.predict import predict
+from tests.htk.whatif.simulated_job import step_ns, written
 from tests.htk.whatif.small_step_model import comm, length, small_model
 from tests.tables import make
 
@@ -78,3 +84,15 @@ def test_a_faster_network_never_hurts() -> None:
     for faster in ("1.5x", "3x", "100x"):
         new = lengths(f"bandwidth={faster}")
         assert all(n <= o for n, o in zip(new, [10, 110, 410], strict=True))
+
+
+def test_a_lost_adapter_leaves_the_others_with_its_share(tmp_path: Path) -> None:
+    """Of two adapters of each node one: transfers between nodes on half of the rate."""
+    slow = {"micro_batch": 1, "seq": 512, "strategy": "ddp", "steps": 3}
+    start = baseline(open_trace(str(written(tmp_path / "two", inter_gbps=20.0, **slow))).tables)
+    truth = step_ns(written(tmp_path / "one", inter_gbps=10.0, **slow))
+    answer = predict(start, [("network", "lost=1")])
+    assert truth > 1.2 * answer.measured_ns
+    assert answer.step_ns == pytest.approx(truth, rel=0.05)
+    with pytest.raises(UsageError, match="none or no transfer is left"):
+        predict(start, [("network", "lost=2")])
