@@ -16,6 +16,7 @@ from htk.whatif.edits.seq import mean_length
 Edits = Sequence[tuple[str, str]]
 _GLOBAL = "global="
 _KEPT = {"on": "full", "off": "none", "selective": "selective"}
+FORMATS = ("fp8", "bf16", "fp16", "tf32", "fp32")
 _RANKS_OF = {"tp": "tensor", "cp": "context", "ep": "expert"}
 
 
@@ -51,6 +52,8 @@ def _with_gpus(job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
     if "hardware" in asked:
         job = replace(job, gpu=gpu(asked["hardware"]))
     if "precision" in asked:
+        if asked["precision"] not in FORMATS:
+            raise UsageError(f"precision {asked['precision']!r}: one of {', '.join(FORMATS)}")
         job = replace(job, precision=asked["precision"])
     if "world" in asked:
         nodes, mark, each = asked["world"].partition("x")

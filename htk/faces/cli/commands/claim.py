@@ -10,6 +10,7 @@ from htk.base.errors import UsageError
 from htk.base.mappings import Fields
 from htk.faces.cli.commands.common import opened, parsing_options, writing_options
 from htk.faces.cli.commands.model_options import SIZES, size_options
+from htk.faces.cli.commands.options import refuse_unused
 
 if TYPE_CHECKING:
     from htk.answers.output.result import Result
@@ -32,6 +33,12 @@ _FLAGS = {
     "tokens_per_s": "--tokens-per-s",
     "tokens_per_s_per_gpu": "--tokens-per-s-per-gpu",
     "step_s": "--step-time",
+}
+_NEEDS = {
+    "global_batch": ("step_s", "pipeline_parallel"),
+    "virtual_stages": ("pipeline_parallel",),
+    "rank": ("traces",),
+    "job": ("traces",),
 }
 
 
@@ -120,6 +127,7 @@ def command(
     from htk.verdicts.claims.answer import judge
     from htk.whatif.api import WhatIf
 
+    refuse_unused(_NEEDS)
     asked = WhatIf(opened(traces, arguments)) if traces else None
     answer = judge(_described(arguments), text, asked)
     write(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
@@ -133,6 +141,8 @@ def _described(arguments: Fields) -> "ClaimedJob | None":
     sizes = {name: value for name in SIZES if (value := arguments.pop(name)) is not None}
     cluster, model, parameters = (arguments[n] for n in ("gpus", "model", "parameters"))
     numbers = Numbers(**{name: _number(name, v) for name, v in values.items() if v is not None})
+    if model is not None and parameters is not None:
+        raise UsageError("--parameters are of no model that is described: leave out either")
     if cluster is None:
         if numbers.stated or model is not None:
             raise UsageError("a described job needs its GPUs, e.g. --gpus 64xA100")

@@ -16,11 +16,23 @@ from htk.base.core.ranges import (
 from htk.base.errors import UsageError
 from htk.base.mappings import Facts
 from htk.faces.cli.commands.common import writing_options
+from htk.faces.cli.commands.options import refuse_unused
 
 if TYPE_CHECKING:
     from htk.answers.output.result import Result
 
 _SECOND = 1e9
+_NEEDS = {
+    "failures_on": ("failures",),
+    "memory_share": ("memory_checkpoint",),
+    "memory_restart": ("memory_checkpoint",),
+    "spares": ("repair", "price"),
+    "node_share": ("repair",),
+    "run_tokens": ("tokens_per_s",),
+    "tokens_per_s": ("run_tokens",),
+    "price": ("run_tokens",),
+    "watts": ("run_tokens",),
+}
 _SECONDS = ("detect", "restart", "checkpoint", "checkpoint_write", "repair")
 
 
@@ -93,6 +105,7 @@ def command(form: str, output: str | None, limit: int, **arguments: Any) -> None
     from htk.verdicts.economics.goodput import goodput
 
     spare_pandas()
+    refuse_unused(_NEEDS)
     answer = goodput(_job(arguments))
     write(answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file))
 

@@ -12,11 +12,21 @@ from htk.base.core.ranges import ValueRange, parse_count_over_time, parse_second
 from htk.base.errors import UsageError
 from htk.base.mappings import Facts, Fields
 from htk.faces.cli.commands.common import writing_options
+from htk.faces.cli.commands.options import refuse_unused
 
 if TYPE_CHECKING:
     from htk.answers.output.result import Result
     from htk.traces.trace.trace import Trace
     from htk.verdicts.economics.job_time import TimedJob
+
+_NEEDS = {
+    "lengths": ("micro_batch",),
+    "micro_batch": ("lengths",),
+    "evaluate_every": ("evaluation",),
+    "checkpoint_every": ("checkpoint",),
+    "restart": ("failures",),
+    "gpus": ("price",),
+}
 
 
 @click.command("job-time")
@@ -80,6 +90,7 @@ def command(
     from htk.verdicts.economics.job_time import job_time
 
     spare_pandas()
+    refuse_unused(_NEEDS)
     job = _job(arguments)
     words: list[str] = []
     other = None

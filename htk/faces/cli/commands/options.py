@@ -1,9 +1,12 @@
 """Options that several commands take; their names, meanings and defaults are the same in all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
+
+from htk.base.errors import UsageError
 
 ranks_option = click.option("--ranks", help="Only these ranks, e.g. 0,2..5.")
 steps_option = click.option("--steps", help="Only these profiler steps, e.g. 3..4 or first:2.")
@@ -64,3 +67,17 @@ def list_format_option(function: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Output format.",
     )(function)
+
+
+def refuse_unused(needs: Mapping[str, Sequence[str]]) -> None:
+    """Raise UsageError where an option is given without any of those that make use of it."""
+    context = click.get_current_context()
+
+    def is_given(name: str) -> bool:
+        return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+    for name, others in needs.items():
+        if is_given(name) and not any(map(is_given, others)):
+            options = {p.name: max(p.opts, key=len) for p in context.command.params}
+            flags = [options[n] for n in (name, *others)]
+            raise UsageError(f"{flags[0]} changes nothing without {' or '.join(flags[1:])}")

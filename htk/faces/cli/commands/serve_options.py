@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
+from htk.faces.cli.commands.options import refuse_unused
 
 if TYPE_CHECKING:
     from htk.planning.serving.objectives import Objective
@@ -50,6 +51,11 @@ _SHARED = ("serve", "model", "layers", "hidden", "heads", "kv_heads", "ffn", "vo
            "network", "inter_gbps_per_gpu", "intra_gbps", "domain", "tensor_parallel",
            "pipeline_parallel", "kernels", "price", "gpu_file", "form", "output", "limit",
            "raw")  # fmt: skip
+_BETWEEN = ("network", "inter_gbps_per_gpu", "intra_gbps", "domain")  # GPUs that share a model
+_NEEDS = {
+    **dict.fromkeys(("sequence_parallel", "overlap_tensor"), ("tensor_parallel", "searching")),
+    "oversubscription": ("pod_gpus",),
+}
 _FOUND_BY_LAYOUTS = ("requests", "tensor_parallel")
 _MOST_LENGTHS = 64
 
@@ -74,6 +80,9 @@ def check_options(context: click.Context, serves: bool) -> None:
             raise UsageError(f"{flag} needs --serve")
         if context.params["serve"] == "layouts" and name in _FOUND_BY_LAYOUTS:
             raise UsageError(f"--serve layouts finds {flag} itself: leave it out, or ask for a map")
+    several = ("tensor_parallel", "pipeline_parallel")
+    is_alone = context.params["serve"] in ("map", "parts")
+    refuse_unused(_NEEDS | dict.fromkeys(_BETWEEN if is_alone else (), several))
 
 
 def described_server(arguments: Fields) -> "Server":
