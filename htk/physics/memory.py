@@ -78,6 +78,7 @@ class Layout:
     fused_gates: bool = False  # the activated gate is computed again, not kept
     split_logits: bool = True  # over tensor-parallel ranks
     fused_loss: bool = False  # one kernel, which leaves the gradients where the logits were
+    ahead: int = 1  # units that are gathered before the one that computes is done
     virtual: int = 1  # chunks of layers that a stage of the pipeline holds
     expert_tensor: int = 0  # ranks that share each expert; 0: as other products
     parameter_bytes: float = _PARAMETER
@@ -322,7 +323,8 @@ def _state(size: ModelSize, layout: Layout, ends: bool) -> Memory:
             gathered, buffers = own, own * _SINGLE / _GRADIENT
         else:
             everything = layout.strategy == "shard_grad_op"
-            gathered, buffers = own if everything else units + beside / layout.tensor, units
+            whole = min((1 + layout.ahead) * layer, own) + beside / layout.tensor
+            gathered, buffers = own if everything else whole, units
     optimizer = layout.optimizer_bytes * part + _SINGLE * copied
     return Memory(
         parameters=layout.parameter_bytes * (parameters + gathered),

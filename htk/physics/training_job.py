@@ -47,6 +47,7 @@ class TrainingJob:
     micro_batch: float | None = None  # samples
     micro_batches: float | None = None  # of a step, that each rank works on
     seq: float | None = None  # tokens
+    ahead: int = 1  # units of sharded parameters that are gathered early
     precision: str | None = None  # of matrix products
     checkpointing: str | None = None
     captured: bool = False  # the whole step in a CUDA graph, whose gradients stay in memory

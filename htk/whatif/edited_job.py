@@ -78,6 +78,8 @@ def _with_layout(job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
     if "checkpointing" in asked:
         kept = asked["checkpointing"]
         job = replace(job, checkpointing=_KEPT.get(kept, kept))
+    if asked.get("prefetch_depth", "").isdigit():
+        job = replace(job, ahead=int(asked["prefetch_depth"]))
     if asked.get("graphs") == "on":
         job = replace(job, captured=True)
     if "pp" not in asked:

@@ -124,6 +124,7 @@ def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
         pipeline=job.pipeline or 1,
         context=job.context or 1,
         expert=job.expert or 1,
+        ahead=job.ahead,
         virtual=job.virtual,
         micro_batch=job.micro_batch or like.micro_batch * kept,
         seq=length,

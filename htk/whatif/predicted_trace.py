@@ -32,7 +32,11 @@ from htk.whatif.step_model import StepModel
 
 _TIME = re.compile(rb'("ts"\s*:\s*)"?-?[\d.eE+]+"?')
 _LENGTH = re.compile(rb'("dur"\s*:\s*)"?-?[\d.eE+]+"?')
-_ON_THREADS = ("cpu_ops", "launches", "python_calls", "overheads")
+_BOTH = ("start_ns", "end_ns")
+_ON_THREADS = {
+    **dict.fromkeys(("cpu_ops", "launches", "python_calls", "overheads", "annotations"), _BOTH),
+    **dict.fromkeys(("memory", "flows"), ("time_ns",)),
+}
 _STREAM = re.compile(rb'("(?:tid|stream)"\s*:\s*)"?\d+"?')
 _DIMS = re.compile(rb'("Input Dims"\s*:\s*)\[[\[\]\d,\s]*\]')
 _RESHAPING = frozenset({"batch", "seq", "tp", "sp", "cp", "ep", "serving", "replace"})
@@ -124,29 +128,18 @@ class _Moved:
             self.length[index] = np.maximum(end - start, 0)
 
     def _threads(self, part: TraceFile, warps: "_Warps") -> None:
-        for name in _ON_THREADS:
-            table = part.table(name)
+        for name, columns in _ON_THREADS.items():
+            table = _on_host(part.table(name))
             lane = warps.lanes(table)
-            low, high = (numbers(table[c]) for c in ("start_ns", "end_ns"))
-            self._set(numbers(table["event"]), warps.cpu(lane, low), warps.cpu(lane, high))
-        memory = part.table("memory")
-        moved = warps.cpu(warps.lanes(memory), numbers(memory["time_ns"]))
-        self._set(numbers(memory["event"]), moved)
-        ranges = part.table("annotations")
-        ours = ~truths(ranges["on_gpu"])
-        lane = warps.lanes(ranges)[ours]
-        low, high = (numbers(ranges[c])[ours] for c in ("start_ns", "end_ns"))
-        self._set(numbers(ranges["event"])[ours], warps.cpu(lane, low), warps.cpu(lane, high))
-        flows = part.table("flows")
-        moved = warps.cpu(warps.lanes(flows), numbers(flows["time_ns"]))
-        self._set(numbers(flows["event"]), moved)
+            times = [warps.cpu(lane, numbers(table[column])) for column in columns]
+            self._set(numbers(table["event"]), *times)
 
     def _gpu(self, part: TraceFile, warps: "_Warps") -> None:
-        for name in ("kernels", "syncs", "annotations"):
-            table = part.table(name)
-            on_gpu = truths(table["on_gpu"]) if name == "annotations" else np.ones(len(table), bool)
-            low, high = (numbers(table[c])[on_gpu] for c in ("start_ns", "end_ns"))
-            self._set(numbers(table["event"])[on_gpu], warps.gpu(low), warps.gpu(high))
+        ranges = part.table("annotations")
+        on_gpu = ranges.filter(ranges["on_gpu"])
+        for table in (part.table("kernels"), part.table("syncs"), on_gpu):
+            times = [warps.gpu(numbers(table[column])) for column in _BOTH]
+            self._set(numbers(table["event"]), *times)
 
     def _graph_nodes(
         self,
@@ -184,6 +177,12 @@ class _Moved:
             begin = begins.get(ends["flow"][row].as_py())
             if begin is not None:
                 self.start[events[row] - self.first] = begin
+
+
+def _on_host(table: pa.Table) -> pa.Table:
+    if "on_gpu" not in table.column_names:
+        return table
+    return table.filter(pa.array(~truths(table["on_gpu"])))
 
 
 def codes_in(column: pa.ChunkedArray, value: str) -> Mask:

@@ -53,7 +53,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         linked(changed, np.array(tails, np.int64), np.array(heads, np.int64))
         .with_uncertainty("structure", _SIGMA if depth else _SIGMA_OF_NONE)
         .with_assumption(
-            f"a gather starts when the {depth}th unit before its own does; memory for them grows"
+            f"a gather starts when the {depth}th unit before its own does, and as many are held"
         )
     )
 

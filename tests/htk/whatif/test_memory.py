@@ -9,7 +9,9 @@ from htk.physics.memory import Layout, ModelSize, allocated, memory, p_oom, whol
 from htk.physics.training_job import TrainingJob
 from htk.whatif.edited_job import edited_job
 from htk.whatif.memory import Held, PredictedPeak, after, layout_of
+from htk.whatif.predict import predict
 from htk.whatif.recorded_peaks import RecordedPeaks
+from tests.htk.whatif.named_jobs import started
 
 GB = 1e9
 # 8 layers of half a billion parameters and half a billion beside them: 72 GB of state on 4 ranks.
@@ -199,3 +201,14 @@ def test_hybrid_shards_are_of_a_node_and_at_most_half_of_the_ranks(
     assert edited_job(replicas, [("sharding", "hybrid_shard")]).shards == shards
     of_two = edited_job(replicas, [("sharding", "hybrid_shard:2"), ("world", "2x6")])
     assert (of_two.shards, of_two.data_ranks, of_two.node) == (2, 12, 6)
+
+
+def test_units_that_are_gathered_ahead_are_held() -> None:
+    """Each is a layer's parameters in two bytes."""
+    start = started("sharded")
+    peaks = [predict(start, [("prefetch_depth", str(depth))]).peak for depth in (0, 1, 2)]
+    none, one, two = (peak.allocated if peak else 0.0 for peak in peaks)
+    assert start.memory is not None
+    layer = 2 * start.memory.size.layer_parameters
+    assert one - none == pytest.approx(layer)
+    assert two - one == pytest.approx(layer)
