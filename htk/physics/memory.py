@@ -323,8 +323,8 @@ def _state(size: ModelSize, layout: Layout, ends: bool) -> Memory:
             gathered, buffers = own, own * _SINGLE / _GRADIENT
         else:
             everything = layout.strategy == "shard_grad_op"
-            whole = min((1 + layout.ahead) * layer, own) + beside / layout.tensor
-            gathered, buffers = own if everything else whole, units
+            ahead = min((1 + layout.ahead) * layer, own) + beside / layout.tensor
+            gathered, buffers = own if everything else ahead, units
     optimizer = layout.optimizer_bytes * part + _SINGLE * copied
     return Memory(
         parameters=layout.parameter_bytes * (parameters + gathered),

@@ -18,7 +18,7 @@ from htk.whatif.missing_ranks import late, prompt
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
 
-_OF_SEVERAL = ("sharding", "bucket", "prefetch_depth", "split")
+_OF_SEVERAL = ("sharding", "bucket", "prefetch_depth", "split", "gradients")
 
 
 def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

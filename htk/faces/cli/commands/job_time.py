@@ -90,8 +90,8 @@ def command(
     from htk.verdicts.economics.job_time import job_time
 
     spare_pandas()
-    refuse_unused(_NEEDS)
     job = _job(arguments)
+    refuse_unused(_NEEDS)
     words: list[str] = []
     other = None
     if changes:

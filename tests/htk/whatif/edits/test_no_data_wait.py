@@ -5,24 +5,13 @@ from pathlib import Path
 import pytest
 
 from htk.base.errors import UsageError
-from htk.recording.simulate.host import SimulatedHost
 from htk.traces.trace.opening import open_trace
 from htk.whatif.baseline import baseline
 from htk.whatif.edits import no_data_wait
 from htk.whatif.predict import predict
+from tests.htk.whatif.edits.slow_loader import JOB, loading_takes
 from tests.htk.whatif.simulated_job import step_ns, written
 from tests.htk.whatif.small_step_model import Act, small_model
-
-JOB = {"layers": 2, "nodes": 1, "gpus_per_node": 2, "micro_batch": 2, "seq": 512}
-
-
-def loading_takes(patch: pytest.MonkeyPatch, ns: int) -> None:
-    think = SimulatedHost.think
-
-    def changed(self: SimulatedHost, cost: int, why: str = "") -> None:
-        think(self, ns if why == "data" else cost, why)
-
-    patch.setattr(SimulatedHost, "think", changed)
 
 
 @pytest.mark.parametrize("ms", [0.5, 8.0])

@@ -9,7 +9,7 @@ from htk.traces.trace.opening import open_trace
 from htk.whatif.baseline import Baseline, baseline
 from htk.whatif.edits import workers
 from htk.whatif.predict import predict
-from tests.htk.whatif.edits.test_no_data_wait import JOB, loading_takes
+from tests.htk.whatif.edits.slow_loader import JOB, loading_takes
 from tests.htk.whatif.simulated_job import step_ns, written
 from tests.htk.whatif.small_step_model import Act, small_model
 
