@@ -8,7 +8,7 @@ them asks for it.
 
 import numpy as np
 
-from htk.base.columns.groups import Groups
+from htk.base.columns.groups import Groups, weighted_median
 from htk.base.columns.intervals import covered, union
 from htk.base.columns.types import Floats, Ints
 from htk.quantities.graph.overlaps import beside
@@ -19,13 +19,12 @@ _ALONE, _BESIDE = 0.05, 0.5
 _FEWEST = 8  # kernels seen with communication beside them
 _MOST = 0.4  # published: 0.189 on average, 0.4 at most (arXiv 2507.03114)
 _LEAST_SPREAD = 1.0  # sum of squares of a transfer's share beside compute, about that of its like
-_OUTLIER = 1.0  # what differs more does other work
 _ROUNDS = 8
 _SETTLED = 5e-4  # of the time that is computed
 
 
 def factor(model: StepModel) -> float:
-    """κ: the mean, by time beside, over kernels seen both ways; outliers are cut."""
+    """κ: the median, by time beside, of kernels seen both ways; some of a name do other work."""
     return model.once("contention", lambda: _fitted(model))
 
 
@@ -48,9 +47,8 @@ def _fitted(model: StepModel) -> float:
     seen = ~np.isnan(slower) & (phi > _ALONE)
     if int((seen & (phi >= _BESIDE)).sum()) < _FEWEST:
         return 0.0
-    slope = np.clip(slower[seen] / phi[seen], -_OUTLIER, _OUTLIER)
-    mean = np.average(slope, weights=length[seen] * phi[seen])
-    return float(np.clip(mean, 0.0, _MOST))
+    slope = weighted_median(slower[seen] / phi[seen], length[seen] * phi[seen])
+    return float(np.clip(slope, 0.0, _MOST))
 
 
 def _surroundings(model: StepModel, rows: Ints) -> list[Ints]:

@@ -147,6 +147,13 @@ def quotient(part: NDArray[Any], total: Ints) -> Floats:
     return np.asarray(np.divide(part, total, out=np.zeros(len(total)), where=total > 0))
 
 
+def weighted_median(values: Floats, weights: Floats) -> float:
+    """Return the value up to which half of the weight lies."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
+
+
 def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
     """Return the distinct values in their order, and the place of each row's value among them.
 

@@ -90,3 +90,16 @@ def shared(p: Floats, chance: float) -> tuple[Mask, Floats]:
     falls = np.zeros(len(p), bool)
     falls[order[:fallen]] = True
     return falls, level
+
+
+def explained_by_chance(
+    changes: Floats, errors: Floats, free: Floats, chance: float, *, sides: int = 2
+) -> Floats:
+    """Return how large each change must be to be no chance: all of them share the chance that one
+    is taken for more, of one or two sides."""
+    grown = np.abs(changes) if sides == 2 else changes
+    never = np.where(grown > 0, np.inf, 0.0)
+    level = shared(
+        sides * tail(np.divide(grown, errors, out=never, where=errors > 0), free), chance
+    )
+    return np.asarray(errors * student(level[1] / sides, free))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, truths, valid
-from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.arrow import matching, numbers, truths
+from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Threads, nest
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.quantities.measures.call_tree import labels_of
@@ -174,18 +174,14 @@ def _of(table: pa.Table, rank: int, cycle: int) -> Mask:
 
 def _chosen_step(tables: Tables) -> tuple[int, int, int | None]:
     """Return rank, cycle and number of the complete step of median length, of the first rank."""
-    samples = Side(tables).samples
+    side = Side(tables)
+    samples = side.samples
     if not len(samples):
         ops = tables["cpu_ops"].filter(pa.array(truths(tables["op_links"]["selected"])))
         who = np.column_stack([numbers(ops["rank"], NONE), numbers(ops["cycle"], 0)])
         first = min(map(tuple, np.unique(who, axis=0).tolist()), default=(NONE, 0))
         return int(first[0]), int(first[1]), None
-    samples = samples[(samples[:, :2] == samples[0, :2]).all(axis=1)]
-    windows = tables["step_windows"]
-    windows = windows.filter(pa.array(valid(windows["step"])))
-    columns = [numbers(windows[name], 0) for name in ("rank", "cycle", "step")]
-    row = row_of(np.column_stack(columns).astype(np.int64), samples)
-    length = np.append(numbers(windows["end_ns"]) - numbers(windows["start_ns"]), 0)[row]
-    middle = np.argsort(length, kind="stable")[len(samples) // 2]
-    rank, cycle, step = samples[middle].tolist()
+    of_first = (samples[:, :2] == samples[0, :2]).all(axis=1)
+    order = np.argsort(side.sample_ns[of_first], kind="stable")
+    rank, cycle, step = samples[of_first][order[len(order) // 2]].tolist()
     return rank, cycle, step

@@ -19,7 +19,7 @@ from htk.base.core.label import Label
 from htk.base.errors import UsageError
 from htk.base.names.kinds import kind_of
 from htk.base.schema import TEXT, table
-from htk.quantities.measures.chance import shared, student, tail
+from htk.quantities.measures.chance import explained_by_chance
 from htk.traces.compare.baseline import LEAST_STEPS, RecordedBaseline, Series
 from htk.traces.compare.items import TRANSFER, UNDETERMINED
 from htk.traces.compare.rules import Rule, Unit
@@ -133,11 +133,8 @@ def _all_judged(
     spreads = [chance.of(*pair) for pair in scaled]
     if asked.is_step and (compute := compute_of(base, new)):
         spreads = [surer_by_compute(chance, scaled[0], compute, limits.chance)]
-    error, free = stacked(spreads)
     grown = np.array([now.mean - was.mean for was, now in scaled])
-    t = np.divide(grown, error, out=np.where(grown > 0, np.inf, 0.0), where=error > 0)
-    level = shared(tail(t, free), limits.chance)[1]
-    noise = error * student(level, free)
+    noise = explained_by_chance(grown, *stacked(spreads), limits.chance, sides=1)
     return [
         _one(asked, name, pair, (scaled[k][0].mean, float(grown[k]), float(noise[k])), limits)
         for k, (name, pair) in enumerate(pairs.items())

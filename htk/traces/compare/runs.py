@@ -13,13 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, nulls, number, texts
 from htk.base.columns.types import Floats
 from htk.base.core.analysis import with_coverage
 from htk.base.core.humanize import format_duration
 from htk.base.core.label import Label
 from htk.base.schema import TEXT, table
-from htk.quantities.measures.chance import shared, student, tail
+from htk.quantities.measures.chance import explained_by_chance
 from htk.traces.compare.baseline import RecordedBaseline, Series, baseline, facts_of
 from htk.traces.compare.items import EACH, READERS, By, Items, Side, Tables
 from htk.traces.compare.significance import Chance, compute_of, stacked, surer_by_compute
@@ -71,10 +70,6 @@ class _Rows(NamedTuple):
     now: Floats
     noise: Floats  # NaN: unknown
     weight: float | Floats = 1.0  # how often the difference comes, for the order of rows
-
-    @property
-    def diff(self) -> Floats:
-        return self.now - self.was
 
 
 def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -> pa.Table:
@@ -182,11 +177,7 @@ def _noise(
         else chance.of(*pair)
         for pair in pairs
     ]
-    error, free = stacked(spreads)
-    change = np.abs(mean[:, 1] - mean[:, 0])
-    t = np.divide(change, error, out=np.where(change > 0, np.inf, 0.0), where=error > 0)
-    levels = shared(2 * tail(t, free), FALSE_ALARMS)[1]
-    return error * student(levels / 2, free)
+    return explained_by_chance(mean[:, 1] - mean[:, 0], *stacked(spreads), FALSE_ALARMS)
 
 
 def _without_steps(kind: By, base: Side, new: Side) -> _Rows:
@@ -215,25 +206,29 @@ def _in_a_second(items: Items, code_of: dict[str, int], side: Side) -> tuple[Flo
 
 def _table(kind: By, rows: _Rows, n: int) -> pa.Table:
     present = np.flatnonzero((rows.was_often > 0) | (rows.now_often > 0))
-    has_noise = ~np.isnan(rows.noise)
-    certain = has_noise & (np.abs(rows.diff) > np.nan_to_num(rows.noise))
-    impact = np.abs(rows.diff) * rows.weight
+    change = np.abs(rows.now - rows.was)
+    certain = change > rows.noise  # never where that is unknown
+    impact = change * rows.weight
     order = np.lexsort((-impact[present], ~certain[present]))
     shown = present[order][: n or None]
-    share = np.divide(100 * rows.diff, rows.was, out=np.zeros(len(rows.was)), where=rows.was > 0)
-    numbers = (rows.was_often, rows.now_often, rows.was, rows.now, rows.diff)
-    columns = [
-        texts([kind] * len(shown)),
-        texts([rows.names[k] for k in shown.tolist()]),
-        nulls(TEXT, len(shown)),
-        texts([_change(rows, bool(certain[k]), k) for k in shown.tolist()]),
-        *(number(values[shown], pa.float64()) for values in numbers),
-        number(share[shown], pa.float64(), rows.was[shown] > 0),
-        number(np.nan_to_num(rows.noise)[shown], pa.float64(), has_noise[shown]),
-        boolean(certain[shown], has_noise[shown]),
-        nulls(TEXT, len(shown)),
-    ]
-    return pa.table(columns, schema=RETURNS)
+    listed = [_row(kind, rows, bool(certain[k]), k) for k in shown.tolist()]
+    return pa.Table.from_pylist(listed, schema=RETURNS)
+
+
+def _row(kind: By, rows: _Rows, certain: bool, k: int) -> dict[str, object]:
+    was, diff, noise = rows.was[k], rows.now[k] - rows.was[k], rows.noise[k]
+    row = {
+        "by": kind,
+        "name": rows.names[k],
+        "change": _change(rows, certain, k),
+        "base_count": rows.was_often[k],
+        "new_count": rows.now_often[k],
+        "base_ns": was,
+        "new_ns": rows.now[k],
+        "diff_ns": diff,
+        "diff_pct": 100 * diff / was if was > 0 else None,
+    }
+    return row if np.isnan(noise) else row | {"noise_ns": noise, "significant": certain}
 
 
 def _change(rows: _Rows, certain: bool, k: int) -> str:
@@ -241,12 +236,12 @@ def _change(rows: _Rows, certain: bool, k: int) -> str:
         return "added"
     if not rows.now_often[k]:
         return "removed"
-    if not rows.diff[k]:
+    diff = rows.now[k] - rows.was[k]
+    if not diff:
         return "same"
     if not certain:
-        within = abs(rows.diff[k]) + rows.noise[k] <= _SAME * rows.was[k]
-        return "same" if within else "unclear"
-    return "slower" if rows.diff[k] > 0 else "faster"
+        return "same" if abs(diff) + rows.noise[k] <= _SAME * rows.was[k] else "unclear"
+    return "slower" if diff > 0 else "faster"
 
 
 DIFF = Label("diff", "What changed between two recordings, or two ranks?")

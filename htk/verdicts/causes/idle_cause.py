@@ -18,13 +18,15 @@ def idle_cause(
     change: CauseEdit | None,
     *,
     is_bound: bool = False,
+    of_calls: bool = False,
 ) -> list[Cause]:
-    """Return the cause whose part of each piece of idle time is `cost`; none where it has none."""
+    """Return the cause whose part of each piece of idle time is `cost`; none where it has none.
+    `of_calls`: it is of calls that block, which otherwise have their own cause."""
     idle = recorded.idle
     rows = cost > 0
     if not rows.any():
         return []
-    names = np.where(idle.blocks[rows], NONE, idle.name[rows])  # blocking calls have their cause
+    names = np.where(idle.blocks[rows] & (not of_calls), NONE, idle.name[rows])
     events = costliest(idle.names, names, cost[rows])
     meanwhile = f"; meanwhile {', '.join(events)}" if events else ""
     start = idle.longest_start[rows]
@@ -33,7 +35,7 @@ def idle_cause(
         f"GPU idle: {idle_in_words(recorded, cost)}{meanwhile}",
         advice,
         int(cost.sum()),
-        "idle_breakdown",
+        "host_stalls" if of_calls else "idle_breakdown",
         events,
         longest(idle.rank[rows], start, start + idle.longest_ns[rows]),
         change=change,

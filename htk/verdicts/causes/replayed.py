@@ -83,7 +83,7 @@ class ReplayedRecording:
             replayed = replay(graph)
             judged = gate(tables, graph, replayed)
         start = Baseline(tables, step_model(tables, graph), replayed, judged)
-        before = _rows_before(tables, events, steps)
+        before = _rows_before(tables, events, min(chosen or steps.numbers, default=0))
         window = _window_ns(start.model, replayed.time, before)
         step = _mean_step_ns(tables["step_windows"], chosen)
         of_steps = f"steps {format_int_ranges(chosen)}" if chosen else ""
@@ -186,10 +186,9 @@ def _window_ns(model: StepModel, time: Ints, before: Ints) -> float:
     return float((ranks.max(time[graph.end]) - np.maximum(begin, ranks.max(ends))).mean())
 
 
-def _rows_before(tables: Mapping[str, pa.Table], events: StepEvents, steps: Steps) -> Ints:
-    """Return which activities are of a step before the first whole one."""
+def _rows_before(tables: Mapping[str, pa.Table], events: StepEvents, first: int) -> Ints:
+    """Return which activities are of a step before the first that counts."""
     step = numbers(tables["kernel_links"]["step"], NONE)[events.activities.row]
-    first = min(steps.numbers, default=0)
     return np.flatnonzero((step != NONE) & (step < first))
 
 
@@ -211,7 +210,8 @@ def _ranks_to_replay(trace: Trace) -> tuple[Mapping[str, pa.Table], str]:
 
 def _events_to_replay(tables: Mapping[str, pa.Table], steps: Steps) -> tuple[StepEvents, list[int]]:
     """Return the activities and calls of all steps, or of as many as a graph has room for; without
-    a step that was cut, which waits for its data as long as a whole one."""
+    a step that was cut, which waits for its data as long as a whole one. With steps that are chosen
+    comes the one before them: from its end on the first of them waits."""
     if not tables["kernels"].num_rows:
         raise MissingTable("no GPU work")
     origin = int(numbers(tables["kernels"]["start_ns"]).min())
@@ -224,8 +224,9 @@ def _events_to_replay(tables: Mapping[str, pa.Table], steps: Steps) -> tuple[Ste
         return step_events(tables, steps, None, origin), []
     chosen = _usual_run(steps, min(max(MOST_ACTIVITIES * count // many, 1), count))
     cycle = steps.cycle_for(chosen[0])
-    calls = calls_of(tables, chosen, origin, cycle)
-    activities = activities_of(tables, calls, chosen, origin, cycle)
+    held = [chosen[0] - 1, *chosen]
+    calls = calls_of(tables, held, origin, cycle)
+    activities = activities_of(tables, calls, held, origin, cycle)
     window = steps.low[chosen[0]] - origin, steps.high[chosen[-1]] - origin
     return StepEvents(None, cycle, origin, window, activities, calls), chosen
 

@@ -10,10 +10,11 @@ from typing import Literal
 
 import numpy as np
 
+from htk.base.columns.groups import weighted_median
 from htk.base.columns.types import Floats, Ints, Mask
-from htk.quantities.measures.chance import shared, student, tail
+from htk.quantities.measures.chance import explained_by_chance
 from htk.traces.compare.significance import HOST_RUN_NOISE_PCT, RUN_NOISE_PCT
-from htk.verdicts.comparison.recorded_work import RecordedWork
+from htk.verdicts.comparison.recorded_work import RecordedWork, TransferKind
 
 Kind = Literal["gpu", "kernel", "links", "loader", "allocator", "program"]
 ALL, MORE_NS, SHARE = "", "more", "share"
@@ -43,7 +44,7 @@ class ChangeCause:
     # On each rank: by kernel (ALL: of all) the ratio; of loading and allocation the ns more of a
     # step, and the share of them that these are.
     by_rank: dict[str, Floats] = field(default_factory=dict, compare=False, repr=False)
-    keys: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
+    keys: dict[TransferKind, float] = field(default_factory=dict, compare=False, repr=False)
     recorded_ns: float = 0.0  # more of a step on the rank that has most
     part_ns: float = 0.0  # of the step's change; in recorded time where nothing was replayed
     is_replayed: bool = False
@@ -112,35 +113,35 @@ def _share(work: RecordedWork, rows: Ints) -> Floats:
     return np.asarray(work.beside_ns[rows].sum(axis=2) / np.maximum(recorded, 1))
 
 
-def _of_means(values: Floats) -> Floats:
-    """Return the variance of a rank's mean over steps (the last axis), as all ranks tell it."""
+def _each_mean(values: Floats) -> Floats:
+    """Return the variance of the mean over steps, the last axis."""
     steps = values.shape[-1]
     if steps < 2:
-        return np.full(values.shape[:-2], np.nan)
-    return np.asarray(values.var(axis=-1, ddof=1).mean(axis=-1) / steps)
+        return np.full(values.shape[:-1], np.nan)
+    return np.asarray(values.var(axis=-1, ddof=1) / steps)
+
+
+def _of_means(values: Floats) -> Floats:
+    """Return that of a rank's mean, as all ranks tell it."""
+    return np.asarray(_each_mean(values).mean(axis=-1))
 
 
 def _program(base: RecordedWork, new: RecordedWork, was: Ints, now: Ints) -> list[ChangeCause]:
     """Return what kernels cost that run more or less often than before, or are new or gone."""
-    before = base.recorded_ns.sum(axis=0) - base.recorded_ns[was].sum(axis=0)
-    after = new.recorded_ns.sum(axis=0) - new.recorded_ns[now].sum(axis=0)
-    more = after.mean(axis=1) - before.mean(axis=1)
-    matters = np.abs(more) > 0.005 * base.recorded_ns.sum(axis=0).mean(axis=1)
+    before = base.compute_ns - base.recorded_ns[was].sum(axis=0)
+    after = new.compute_ns - new.recorded_ns[now].sum(axis=0)
+    was_ns, now_ns = before.mean(axis=1), after.mean(axis=1)
+    more = now_ns - was_ns
+    matters = np.abs(more) > 0.005 * base.compute_ns.mean(axis=1)
     if not matters.any():
         return []
     same = set(now.tolist())
     names = tuple(n for k, n in enumerate(new.names) if k not in same)
-    largest = float(more[np.argmax(np.abs(more))])
-    ratio = np.divide(
-        before.mean(axis=1),
-        after.mean(axis=1),
-        out=np.ones(len(more)),
-        where=after.mean(axis=1) > 0,
-    )
+    ratio = np.divide(was_ns, now_ns, out=np.ones(len(more)), where=now_ns > 0)
     return [
         ChangeCause(
-            "program", tuple(new.ranks[matters].tolist()), largest, 0.0,
-            by_rank=dict.fromkeys(names, 1 / np.maximum(ratio, 1e-9)), recorded_ns=largest,
+            "program", tuple(new.ranks[matters].tolist()), _largest(more), 0.0,
+            by_rank=dict.fromkeys(names, 1 / np.maximum(ratio, 1e-9)), recorded_ns=_largest(more),
         )
     ]  # fmt: skip
 
@@ -169,7 +170,7 @@ def _gpus(
             ChangeCause(
                 "gpu", tuple(new.ranks[chosen].tolist()), float(np.expm1(change)),
                 float(error[chosen].mean()), by_rank={ALL: np.exp(np.where(chosen, by_rank, 0.0))},
-                recorded_ns=float(more[np.argmax(np.abs(more))]),
+                recorded_ns=_largest(more),
             )
         )  # fmt: skip
     return causes, by_rank
@@ -202,7 +203,7 @@ def _kernels(new: RecordedWork, ratios: Ratios, by_rank: Floats) -> list[ChangeC
                 "kernel", tuple(new.ranks[chosen].tolist()),
                 float(np.expm1(rest[k][chosen].mean())), float(error[k].mean()), ratios.names[k],
                 {ratios.names[k]: np.exp(np.where(chosen, rest[k], 0.0))},
-                recorded_ns=float(more[np.argmax(np.abs(more))]),
+                recorded_ns=_largest(more),
             )
         )  # fmt: skip
     return _by_family(causes, ratios)
@@ -243,7 +244,7 @@ def _links(base: RecordedWork, new: RecordedWork) -> list[ChangeCause]:
     if not sure.any():
         return []
     changed = {keys[k]: float(np.exp(value[k])) for k in np.flatnonzero(sure).tolist()}
-    members = {rank for key in changed for rank in key[3]}  # type: ignore[attr-defined]
+    members = {rank for *_, ranks in changed for rank in ranks}
     ranks = tuple(r for r in new.ranks.tolist() if r in members or not members)
     largest = int(np.argmax(np.where(sure, np.abs(value), 0)))
     more = np.exp(after.mean(axis=1)) - np.exp(before.mean(axis=1))
@@ -256,10 +257,8 @@ def _links(base: RecordedWork, new: RecordedWork) -> list[ChangeCause]:
     ]  # fmt: skip
 
 
-def _each_mean(values: Floats) -> Floats:
-    if values.shape[1] < 2:
-        return np.full(len(values), np.nan)
-    return np.asarray(values.var(axis=1, ddof=1) / values.shape[1])
+def _largest(values: Floats) -> float:
+    return float(values[np.argmax(np.abs(values))])
 
 
 def _host(
@@ -281,7 +280,7 @@ def _host(
                 MORE_NS: np.where(chosen, changed, 0.0),
                 SHARE: np.where(chosen & (changed > 0), changed / np.maximum(size, 1), 0.0),
             },
-            recorded_ns=float(more[chosen][np.argmax(np.abs(more[chosen]))]),
+            recorded_ns=_largest(more[chosen]),
         )
         for chosen in _alike(changed)
     ]  # fmt: skip
@@ -293,9 +292,7 @@ def _beyond_chance(value: Floats, error: Floats, free: int) -> Mask:
     if not has_error.all() or not len(value):
         return np.zeros(len(value), bool)
     degrees = np.full(len(value), float(max(free, 1)))
-    t = np.divide(np.abs(value), error, out=np.zeros(len(value)), where=error > 0)
-    level = shared(2 * tail(t, degrees), FALSE_ALARMS)[1]
-    return np.asarray(np.abs(value) > error * student(level / 2, degrees))
+    return np.asarray(np.abs(value) > explained_by_chance(value, error, degrees, FALSE_ALARMS))
 
 
 def _alike(change: Floats) -> list[Mask]:
@@ -320,19 +317,13 @@ def _common_ratio(ratios: Ratios, rank: int) -> float:
     """
     value, weight = ratios.value[:, rank], ratios.weight[:, rank]
     families = np.array(ratios.families)
-    large = [f for f in dict.fromkeys(ratios.families)
-             if weight[families == f].sum() >= _LARGE * weight.sum()]  # fmt: skip
-    each = [_weighted_median(value[families == f], weight[families == f]) for f in large]
-    middle = _weighted_median(value, weight)
+    of_family = [families == family for family in dict.fromkeys(ratios.families)]
+    large = [rows for rows in of_family if weight[rows].sum() >= _LARGE * weight.sum()]
+    each = [weighted_median(value[rows], np.sqrt(weight[rows])) for rows in large]
+    middle = weighted_median(value, np.sqrt(weight))
     alike = all(abs(ratio - middle) <= _FAMILY_SPREAD + 0.25 * abs(middle) for ratio in each)
     if alike:
         return middle
     if len({np.sign(ratio) for ratio in each}) > 1:
         return 0.0
     return min(each, key=abs)
-
-
-def _weighted_median(values: Floats, weights: Floats) -> float:
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(np.sqrt(weights[order]))
-    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])

@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.host_states import ALLOCATION, LOADING
 from htk.quantities.graph.nodes import FREES, collective_rows
 from htk.quantities.graph.replay import NEVER, replayed_period
 from htk.verdicts.comparison.causes import MORE_NS, SHARE, ChangeCause
+from htk.verdicts.comparison.recorded_work import TransferKind, transfer_kinds
 from htk.whatif.contention import settled
 from htk.whatif.data_loading import stalled_ns
 from htk.whatif.recorded_step import Baseline
@@ -79,30 +80,16 @@ def _code(names: list[str], name: str) -> int:
     return names.index(name) if name in names else -2
 
 
-def _without_slow_links(model: StepModel, keys: Mapping[tuple[object, ...], float]) -> StepModel:
+def _without_slow_links(model: StepModel, ratios: Mapping[TransferKind, float]) -> StepModel:
     """Return the model with transfers as long as they were before."""
     tables: Mapping[str, pa.Table] = model.facts.tables
-    comm = tables["collectives"]
-    row = collective_rows(tables, model.graph.activities.row)
-    types, names = codes_of(comm["type"])
-    groups, listed = codes_of(comm["group_ranks"])
-    codes = {name: k for k, name in enumerate(names.to_pylist())}
-    numbered = {text: k for k, text in enumerate(listed.to_pylist())}
-    sizes = [numbers(comm[c], -1) for c in ("in_bytes", "out_bytes")]
-    factor = np.ones(comm.num_rows + 1)
-    for (kind, in_bytes, out_bytes, members), ratio in keys.items():
-        text = _written(numbered, members)
-        same = (types == codes.get(str(kind), -1)) & (groups == text)
-        same &= (sizes[0] == in_bytes) & (sizes[1] == out_bytes)
-        factor[:-1][same] = ratio
-    each = np.where(row >= 0, factor[row], 1.0)
+    rows = CollectiveRows(tables["collectives"])
+    kinds, named = transfer_kinds(rows, np.arange(rows.length))
+    ratio = np.array([ratios.get(kind, 1.0) for kind in named])
+    each = np.append(ratio[kinds.group_ids], 1.0)[
+        collective_rows(tables, model.graph.activities.row)
+    ]
     return model.with_lengths(model.is_comm & (each != 1), model.lengths() / each)
-
-
-def _written(numbered: Mapping[str, int], members: object) -> int:
-    import json
-
-    return next((k for t, k in numbered.items() if tuple(json.loads(t or "[]")) == members), -1)
 
 
 def _without_host_time(model: StepModel, cause: ChangeCause) -> StepModel:

@@ -19,12 +19,14 @@ from htk.base.columns.intervals import covered, union, union_lengths
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.names.kinds import kind_of
+from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.host_states import ALLOCATION, LOADING, call_state, span_state
 from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.host_steps import host_steps
 from htk.traces.compare.items import Side, steps_of_events
 
 Tables = Mapping[str, pa.Table]
+TransferKind = tuple[str | None, int, int, tuple[int, ...]]  # type, bytes in and out, members
 _WITH_SPANS = ("cpu_ops", "annotations", "python_calls")
 _KIND_CODES = {"compute": 0, "comm": 1, "memory": 2}
 
@@ -46,16 +48,11 @@ class RecordedWork:
     beside_ns: Floats  # of that, with communication beside it
     loading_ns: Floats
     allocation_ns: Floats
-    transfers: dict[tuple[object, ...], Floats]  # ns of a call in each step, by size and members
+    transfers: dict[TransferKind, Floats]  # ns of a call in each step, by size and members
 
     def alone_ns(self, kappa: float) -> Floats:
         """Return what kernels would take with no communication beside them."""
-        share = np.divide(
-            self.beside_ns,
-            self.recorded_ns,
-            out=np.zeros_like(self.beside_ns),
-            where=self.recorded_ns > 0,
-        )
+        share = self.beside_ns / np.maximum(self.recorded_ns, 1)
         return np.asarray(self.recorded_ns / (1 + kappa * share))
 
     @cached_property
@@ -201,32 +198,31 @@ def _steps_at(begun: Ints, spans: pa.Table, time: Ints) -> Ints:
     return np.append(begun[:, 2], NONE)[last]
 
 
-def _transfers(tables: Tables, cells: _Cells) -> dict[tuple[object, ...], Floats]:
+def _transfers(tables: Tables, cells: _Cells) -> dict[TransferKind, Floats]:
     """Return what a collective transfers for, in ns, in each step: by type, sizes and members."""
     calls = CollectiveCalls.of_one_source(
         tables["collectives"], tables["aligned_matches"], tables["ranks"]
     )
-    timed = calls.rows.timed & (calls.waits.transfer > 0) & ~calls.lacking
-    rows = np.flatnonzero(timed)
-    table = calls.table.take(pa.array(rows))
-    step = steps_of_events(table, tables)
-    cell = cells.of_rows(table, step)
-    members, listed = calls.rows.group_ranks
-    columns = (calls.rows.type[rows], *(numbers(table[c], -1) for c in ("in_bytes", "out_bytes")))
-    keys = [column.astype(np.int64) for column in (*columns, members[rows])]
-    used = np.flatnonzero(cell != NONE)
-    kinds = Groups.by_keys([column[used] for column in keys])
-    cell_of = kinds.group_ids * len(cells.steps) + cell[used] % max(len(cells.steps), 1)
+    cell = cells.of_rows(calls.table, steps_of_events(calls.table, tables))
+    transfer = calls.waits.transfer
+    used = np.flatnonzero(calls.rows.timed & (transfer > 0) & ~calls.lacking & (cell != NONE))
+    kinds, named = transfer_kinds(calls.rows, used)
     shape = len(kinds), len(cells.steps)
-    many = len(kinds) * len(cells.steps)
-    total = np.bincount(cell_of, calls.waits.transfer[rows][used].astype(np.float64), many)
-    count = np.bincount(cell_of, minlength=many)
-    mean = (total / np.maximum(count, 1)).reshape(shape)
-    everywhere: Mask = np.all((count > 0).reshape(shape), axis=1)
-    types = [*calls.rows.types, None]
-    groups = [*listed, ()]
-    return {
-        (types[key[0]], int(key[1]), int(key[2]), groups[key[3]]): mean[k]
-        for k, key in enumerate(kinds.keys.tolist())
-        if everywhere[k]
-    }
+    cell_of = kinds.group_ids * shape[1] + cell[used] % max(shape[1], 1)
+    total, count = (
+        np.bincount(cell_of, weights, math.prod(shape)).reshape(shape)
+        for weights in (transfer[used].astype(np.float64), None)
+    )
+    mean = total / np.maximum(count, 1)
+    everywhere: Mask = np.all(count > 0, axis=1)
+    return {kind: mean[k] for k, kind in enumerate(named) if everywhere[k]}
+
+
+def transfer_kinds(rows: CollectiveRows, chosen: Ints) -> tuple[Groups, list[TransferKind]]:
+    """Return some collectives by what they have in common with those of another recording, and
+    what that is of each group."""
+    members, listed = rows.group_ranks
+    sizes = (numbers(rows.table[name], -1) for name in ("in_bytes", "out_bytes"))
+    kinds = Groups.by_keys([c[chosen].astype(np.int64) for c in (rows.type, *sizes, members)])
+    types, groups = [*rows.types, None], [*listed, ()]
+    return kinds, [(types[t], i, o, groups[m]) for t, i, o, m in kinds.keys.tolist()]

@@ -62,3 +62,14 @@ def test_a_gain_that_goes_with_a_larger_one_is_told(tmp_path: Path) -> None:
     assert together == sorted(together)
     assert together[0] == rows[0]["step_gain_ns"]
     assert together[1] <= 1.01 * (rows[0]["step_gain_ns"] + rows[1]["step_gain_ns"])
+
+
+def test_of_a_run_of_steps_the_first_waits_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph that has room for one step alone begins where the step before it ends."""
+    monkeypatch.setattr("htk.verdicts.causes.replayed.MOST_ACTIVITIES", 1)
+    simulate(checked(Config(**TWO | {"steps": 5}, plants=("starved_loader:ms=20",))), tmp_path)
+    first, *_ = causes_of(tmp_path)
+    assert first["finding"] == "the GPU waits for data"
+    assert first["step_gain_ns"] == pytest.approx(20e6, rel=0.05)
