@@ -80,14 +80,15 @@ class _Guarded(io.RawIOBase):
         super().close()
 
 
-class Part(io.RawIOBase):
-    """A stretch of a file that nobody else reads, as a file."""
+class _Stretch(io.RawIOBase):
+    """Bytes of a known number, read by their positions."""
 
-    def __init__(self, file: BinaryIO, offset: int, size: int) -> None:
-        self._file = file
-        self._offset = offset
+    def __init__(self, size: int) -> None:
         self._size = size
         self._place = 0
+
+    def _read_from(self, place: int, size: int) -> bytes:
+        raise NotImplementedError
 
     def readable(self) -> bool:
         return True
@@ -96,8 +97,7 @@ class Part(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        self._file.seek(self._offset + self._place)
-        data = self._file.read(min(len(buffer), max(self._size - self._place, 0)))
+        data = self._read_from(self._place, min(len(buffer), max(self._size - self._place, 0)))
         buffer[: len(data)] = data
         self._place += len(data)
         return len(data)
@@ -109,6 +109,19 @@ class Part(io.RawIOBase):
 
     def tell(self) -> int:
         return self._place
+
+
+class Part(_Stretch):
+    """A stretch of a file that nobody else reads, as a file."""
+
+    def __init__(self, file: BinaryIO, offset: int, size: int) -> None:
+        super().__init__(size)
+        self._file = file
+        self._offset = offset
+
+    def _read_from(self, place: int, size: int) -> bytes:
+        self._file.seek(self._offset + place)
+        return self._file.read(size)
 
     def close(self) -> None:
         if not self.closed:
@@ -140,32 +153,15 @@ class Spool:
 
     def open(self) -> BinaryIO:
         """Open the file at its beginning, with a position of its own."""
-        return io.BufferedReader(_At(self))
+        return io.BufferedReader(_SpoolReader(self))
 
 
-class _At(io.RawIOBase):
-    """Reads by position, so that several may read one file."""
+class _SpoolReader(_Stretch):
+    """Reads of a file that others read too."""
 
     def __init__(self, spool: Spool) -> None:
+        super().__init__(spool.size)
         self._spool = spool
-        self._place = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = os.pread(self._spool.file.fileno(), len(buffer), self._place)
-        buffer[: len(data)] = data
-        self._place += len(data)
-        return len(data)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._spool.size}[whence]
-        self._place = base + offset
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
+    def _read_from(self, place: int, size: int) -> bytes:
+        return os.pread(self._spool.file.fileno(), size, place)
