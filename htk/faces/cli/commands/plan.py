@@ -8,6 +8,7 @@ import click
 from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import UsageError
 from htk.base.mappings import Facts, Fields
+from htk.faces.cli.commands.cells import NONE, Cell, cell_of, interval_of, print_rows
 from htk.faces.cli.commands.common import gpu_file_option, writing_options
 from htk.faces.cli.commands.options import price_option, run_tokens_option, site_option
 from htk.faces.cli.commands.plan_options import PlanCommand, described, job_options
@@ -136,7 +137,7 @@ def _print_search(answer: "Result", limit: int, target: Any) -> None:
         " * none is both faster and smaller\n\n"
     )
     rows = [row for order, row in enumerate(answer.to_pylist()) if order < _BEST or row["on_front"]]
-    _print_columns(rows, "layout", _SEARCHED, min(limit, 2 * _BEST), target)
+    print_rows(answer.analysis, rows, _SEARCHED, min(limit, 2 * _BEST), target)
     target.write(
         f"\nLayouts less than {100 * APART:.0f} % apart cannot be told apart: run those first."
         f"\n{facts['mfu']}\n"
@@ -197,26 +198,11 @@ def _print(answer: "Result", plans: list["Plan"], show: str, limit: int, target:
     if show != "steps":
         print_table(answer, limit=limit, file=target)
         return
-    _print_columns(answer.to_pylist(), "strategy", _COLUMNS, limit, target)
+    print_rows(answer.analysis, answer.to_pylist(), _COLUMNS, limit, target)
     sent = min(plans, key=lambda p: (p.p_oom > 0.5, p.step_ns))
     _print_ledger(sent, target)
     target.write(f"\n{facts['mfu']}\n")
     _print_checked(facts, target)
-
-
-def _print_columns(
-    rows: list[Fields],
-    key: str,
-    chosen: dict[str, Callable[[Any], str]],
-    limit: int,
-    target: Any,
-) -> None:
-    from htk.answers.output.render import print_cells
-    from htk.planning.plan.table import LABEL
-
-    columns = {key: [row[key] for row in rows]}
-    columns |= {heading: [cell(row) for row in rows] for heading, cell in chosen.items()}
-    print_cells(LABEL, columns, empty=_NONE, limit=limit, file=target)
 
 
 def _print_ledger(sent: "Plan", target: Any) -> None:
@@ -231,55 +217,44 @@ def _print_ledger(sent: "Plan", target: Any) -> None:
         target.write("  none\n")
 
 
-_NONE = "–"
+def _part(name: str) -> Cell:
+    return lambda row: format_duration(row[name]) if row[name] else NONE
 
 
-def _or(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str]:
-    return lambda row: _NONE if row[name] is None else how(row[name])
-
-
-def _interval(percent: int) -> Callable[[Fields], str]:
-    low = f"step_time_ns_lo{percent}"
-    high = f"step_time_ns_hi{percent}"
-    return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
-
-
-def _part(name: str) -> Callable[[Fields], str]:
-    return lambda row: format_duration(row[name]) if row[name] else _NONE
-
-
-_SEARCHED: dict[str, Callable[[Fields], str]] = {
+_SEARCHED: dict[str, Cell] = {
+    "layout": cell_of("layout", str),
     "": lambda row: "*" if row["on_front"] else " ",
-    "step time": _or("step_time_ns", format_duration),
-    "90 % interval": _interval(90),
-    "behind": _or("behind_best_pct", lambda share: f"{share:.1f} %"),
-    "MFU %": _or("mfu_pct", "{:.1f}".format),
-    "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
-    "peak memory": _or("peak_memory_bytes", format_bytes),
-    "P(OOM) %": _or("p_oom", lambda share: f"{100 * share:.0f}"),
+    "step time": cell_of("step_time_ns", format_duration),
+    "90 % interval": interval_of("step_time_ns"),
+    "behind": cell_of("behind_best_pct", lambda share: f"{share:.1f} %"),
+    "MFU %": cell_of("mfu_pct", "{:.1f}".format),
+    "tokens/s/GPU": cell_of("tokens_per_s_per_gpu", "{:,.0f}".format),
+    "peak memory": cell_of("peak_memory_bytes", format_bytes),
+    "P(OOM) %": cell_of("p_oom", lambda share: f"{100 * share:.0f}"),
     "exposed comm": _part("exposed_comm_ns"),
     "bubble": _part("bubble_ns"),
-    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
-    "J/token": _or("energy_j_per_token", "{:.3g}".format),
-    "run days": _or("run_days", "{:,.1f}".format),
+    "per M tokens": cell_of("cost_per_million_tokens", "{:.3g}".format),
+    "J/token": cell_of("energy_j_per_token", "{:.3g}".format),
+    "run days": cell_of("run_days", "{:,.1f}".format),
 }
-_COLUMNS: dict[str, Callable[[Fields], str]] = {
-    "step time": _or("step_time_ns", format_duration),
-    "90 % interval": _interval(90),
-    "tokens/s": _or("tokens_per_s", "{:,.0f}".format),
-    "MFU %": _or("mfu_pct", "{:.1f}".format),
-    "peak memory": _or("peak_memory_bytes", format_bytes),
-    "P(OOM) %": _or("p_oom", lambda share: f"{100 * share:.0f}"),
-    "least GPUs": _or("least_gpus", "{:,}".format),
-    "with checkpointing": _or("least_gpus_checkpointed", "{:,}".format),
-    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
-    "run days": _or("run_days", "{:,.1f}".format),
-    "run cost": _or("run_cost", "{:,.0f}".format),
-    "compute": _or("compute_ns", format_duration),
+_COLUMNS: dict[str, Cell] = {
+    "strategy": cell_of("strategy", str),
+    "step time": cell_of("step_time_ns", format_duration),
+    "90 % interval": interval_of("step_time_ns"),
+    "tokens/s": cell_of("tokens_per_s", "{:,.0f}".format),
+    "MFU %": cell_of("mfu_pct", "{:.1f}".format),
+    "peak memory": cell_of("peak_memory_bytes", format_bytes),
+    "P(OOM) %": cell_of("p_oom", lambda share: f"{100 * share:.0f}"),
+    "least GPUs": cell_of("least_gpus", "{:,}".format),
+    "with checkpointing": cell_of("least_gpus_checkpointed", "{:,}".format),
+    "per M tokens": cell_of("cost_per_million_tokens", "{:.3g}".format),
+    "run days": cell_of("run_days", "{:,.1f}".format),
+    "run cost": cell_of("run_cost", "{:,.0f}".format),
+    "compute": cell_of("compute_ns", format_duration),
     "exposed comm": _part("exposed_comm_ns"),
     "bubble": _part("bubble_ns"),
     "optimizer": _part("optimizer_ns"),
-    "J/token": _or("energy_j_per_token", "{:.3g}".format),
-    "sent": _or("wire_bytes", format_bytes),
-    "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
+    "J/token": cell_of("energy_j_per_token", "{:.3g}".format),
+    "sent": cell_of("wire_bytes", format_bytes),
+    "tokens/s/GPU": cell_of("tokens_per_s_per_gpu", "{:,.0f}".format),
 }

@@ -1,13 +1,12 @@
 """`htk prices`: one recording on every GPU of the catalogue, by cost and energy per token."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from htk.base.core.humanize import format_duration, format_number
-from htk.base.mappings import Fields
+from htk.faces.cli.commands.cells import Cell, cell_of, interval_of, print_rows
 from htk.faces.cli.commands.common import opened, trace_options
 
 if TYPE_CHECKING:
@@ -68,13 +67,8 @@ def command(
 
 
 def _print(answer: "Result", limit: int, target: Any) -> None:
-    from htk.answers.output.render import print_cells
-
     facts = answer.coverage
-    rows = answer.to_pylist()
-    columns = {"GPU": [row["gpu"] for row in rows]}
-    columns |= {heading: [cell(row) for row in rows] for heading, cell in _COLUMNS.items()}
-    print_cells(answer.analysis, columns, empty="", limit=limit, file=target)
+    print_rows(answer.analysis, answer.to_pylist(), _COLUMNS, limit, target)
     lines = [f"recorded on {facts['recorded_gpu']}; other GPUs are predicted with low confidence"]
     if facts["reference"]:
         lines.append(
@@ -87,28 +81,16 @@ def _print(answer: "Result", limit: int, target: Any) -> None:
     target.write("\n" + "\n".join(lines) + "\n")
 
 
-def _or(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str]:
-    return lambda row: "" if row[name] is None else how(row[name])
-
-
-def _interval(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str]:
-    def interval(row: Fields) -> str:
-        low = row[f"{name}_lo90"]
-        high = row[f"{name}_hi90"]
-        return "" if low is None else f"{how(low)} … {how(high)}"
-
-    return interval
-
-
-_COLUMNS: dict[str, Callable[[Fields], str]] = {
-    "step time": _or("step_time_ns", format_duration),
-    "90 %": _interval("step_time_ns", format_duration),
-    "price": _or("price_per_hour", format_number),
-    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
-    "90 % of it": _interval("cost_per_million_tokens", "{:.3g}".format),
-    "P(cheapest) %": _or("p_cheapest", lambda share: f"{100 * share:.0f}"),
-    "break-even": _or("break_even_price", "{:.3g}".format),
-    "its 90 %": _interval("break_even_price", "{:.3g}".format),
-    "J/token": _or("energy_j_per_token", "{:.3g}".format),
-    "P(OOM) %": _or("p_oom", lambda share: f"{100 * share:.0f}"),
+_COLUMNS: dict[str, Cell] = {
+    "GPU": cell_of("gpu", str),
+    "step time": cell_of("step_time_ns", format_duration),
+    "90 %": interval_of("step_time_ns"),
+    "price": cell_of("price_per_hour", format_number),
+    "per M tokens": cell_of("cost_per_million_tokens", "{:.3g}".format),
+    "90 % of it": interval_of("cost_per_million_tokens", "{:.3g}".format),
+    "P(cheapest) %": cell_of("p_cheapest", lambda share: f"{100 * share:.0f}"),
+    "break-even": cell_of("break_even_price", "{:.3g}".format),
+    "its 90 %": interval_of("break_even_price", "{:.3g}".format),
+    "J/token": cell_of("energy_j_per_token", "{:.3g}".format),
+    "P(OOM) %": cell_of("p_oom", lambda share: f"{100 * share:.0f}"),
 }

@@ -1,12 +1,12 @@
 """`htk plan --serve`: latency, throughput, memory and cost of a described inference server."""
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
+from htk.faces.cli.commands.cells import NONE, Cell, cell_of, interval_of, print_rows
 from htk.faces.cli.commands.serve_options import (
     described_loads,
     described_objective,
@@ -16,7 +16,6 @@ from htk.faces.cli.commands.serve_options import (
 
 if TYPE_CHECKING:
     from htk.answers.output.result import Result
-    from htk.base.core.label import Label
     from htk.planning.serving.objectives import Objective
     from htk.planning.serving.server import Server
     from htk.planning.serving.steady import Answering, Load
@@ -44,7 +43,7 @@ def answer_serving(show: str, arguments: Fields, form: str, output: str | None, 
         if show == "parts":
             print_table(answer, limit=limit, file=file)
         else:
-            _print_columns(answer, columns, limit, file)
+            print_rows(answer.analysis, answer.to_pylist(), columns, limit, file)
         for line in facts["goodput"]:
             file.write(f"\n{line}")
         file.write("\n" if facts["goodput"] else "")
@@ -164,60 +163,36 @@ def _rate(server: "Server", state: "Answering | None") -> str:
     )
 
 
-_NONE = "–"
+def _yes(name: str) -> Cell:
+    return lambda row: NONE if row[name] is None else "yes" if row[name] else "no"
 
 
-def _print_columns(
-    answer: "Result", chosen: dict[str, Callable[[Fields], str]], limit: int, target: Any
-) -> None:
-    from htk.answers.output.render import print_cells
-
-    label: Label = answer.analysis
-    rows = answer.to_pylist()
-    columns = {heading: [cell(row) for row in rows] for heading, cell in chosen.items()}
-    print_cells(label, columns, empty=_NONE, limit=limit, file=target)
-
-
-def _or(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str]:
-    return lambda row: _NONE if row[name] is None else how(row[name])
-
-
-def _interval(name: str) -> Callable[[Fields], str]:
-    low = f"{name}_lo90"
-    high = f"{name}_hi90"
-    return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
-
-
-def _yes(name: str) -> Callable[[Fields], str]:
-    return lambda row: _NONE if row[name] is None else "yes" if row[name] else "no"
-
-
-_MAP: dict[str, Callable[[Fields], str]] = {
-    "prompt": _or("prompt", "{:,}".format),
-    "requests": _or("requests", "{:,}".format),
-    "time/token": _or("tpot_ns", format_duration),
-    "90 % interval": _interval("tpot_ns"),
-    "first token": _or("ttft_ns", format_duration),
-    "its 90 % interval": _interval("ttft_ns"),
-    "first, p90": _or("ttft_ns_p90", format_duration),
-    "tokens/s": _or("tokens_per_s", "{:,.0f}".format),
-    "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
-    "KV cache": _or("kv_cache_bytes", format_bytes),
+_MAP: dict[str, Cell] = {
+    "prompt": cell_of("prompt", "{:,}".format),
+    "requests": cell_of("requests", "{:,}".format),
+    "time/token": cell_of("tpot_ns", format_duration),
+    "90 % interval": interval_of("tpot_ns"),
+    "first token": cell_of("ttft_ns", format_duration),
+    "its 90 % interval": interval_of("ttft_ns"),
+    "first, p90": cell_of("ttft_ns_p90", format_duration),
+    "tokens/s": cell_of("tokens_per_s", "{:,.0f}".format),
+    "tokens/s/GPU": cell_of("tokens_per_s_per_gpu", "{:,.0f}".format),
+    "KV cache": cell_of("kv_cache_bytes", format_bytes),
     "fits": _yes("fits"),
     "in limits": _yes("holds"),
-    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
+    "per M tokens": cell_of("cost_per_million_tokens", "{:.3g}".format),
 }
-_LAYOUTS: dict[str, Callable[[Fields], str]] = {
+_LAYOUTS: dict[str, Cell] = {
     "layout": lambda row: str(row["layout"]),
-    "prompt": _or("prompt", "{:,}".format),
-    "GPUs": _or("gpu_count", "{:,}".format),
-    "requests/s": _or("requests_per_s", "{:,.2f}".format),
-    "19 of 20": _or("requests_per_s_lo90", "{:,.2f}".format),
-    "requests/s/GPU": _or("requests_per_s_per_gpu", "{:,.3f}".format),
-    "tokens/s/GPU": _or("tokens_per_s_per_gpu", "{:,.0f}".format),
-    "requests": _or("requests", "{:,}".format),
-    "time/token": _or("tpot_ns", format_duration),
-    "first, p90": _or("ttft_ns_p90", format_duration),
-    "KV transfer": _or("kv_transfer_ns", format_duration),
-    "per M tokens": _or("cost_per_million_tokens", "{:.3g}".format),
+    "prompt": cell_of("prompt", "{:,}".format),
+    "GPUs": cell_of("gpu_count", "{:,}".format),
+    "requests/s": cell_of("requests_per_s", "{:,.2f}".format),
+    "19 of 20": cell_of("requests_per_s_lo90", "{:,.2f}".format),
+    "requests/s/GPU": cell_of("requests_per_s_per_gpu", "{:,.3f}".format),
+    "tokens/s/GPU": cell_of("tokens_per_s_per_gpu", "{:,.0f}".format),
+    "requests": cell_of("requests", "{:,}".format),
+    "time/token": cell_of("tpot_ns", format_duration),
+    "first, p90": cell_of("ttft_ns_p90", format_duration),
+    "KV transfer": cell_of("kv_transfer_ns", format_duration),
+    "per M tokens": cell_of("cost_per_million_tokens", "{:.3g}".format),
 }
