@@ -1,4 +1,4 @@
-"""Cells of the tables that commands without an analysis print: by heading, from an answer's rows."""
+"""Cells of tables that commands without an analysis print: by heading, from rows of an answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
