@@ -87,7 +87,7 @@ class _Stretch(io.RawIOBase):
         self._size = size
         self._place = 0
 
-    def _read_from(self, place: int, size: int) -> bytes:
+    def _read_from(self, position: int, size: int) -> bytes:
         raise NotImplementedError
 
     def readable(self) -> bool:
@@ -119,8 +119,8 @@ class Part(_Stretch):
         self._file = file
         self._offset = offset
 
-    def _read_from(self, place: int, size: int) -> bytes:
-        self._file.seek(self._offset + place)
+    def _read_from(self, position: int, size: int) -> bytes:
+        self._file.seek(self._offset + position)
         return self._file.read(size)
 
     def close(self) -> None:
@@ -163,5 +163,5 @@ class _SpoolReader(_Stretch):
         super().__init__(spool.size)
         self._spool = spool
 
-    def _read_from(self, place: int, size: int) -> bytes:
-        return os.pread(self._spool.file.fileno(), size, place)
+    def _read_from(self, position: int, size: int) -> bytes:
+        return os.pread(self._spool.file.fileno(), size, position)
