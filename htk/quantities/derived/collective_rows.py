@@ -18,6 +18,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import equal_runs
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.core.parser import MOST_RANKS
 from htk.quantities.derived.messages import Meetings, meetings, peers_of_calls
 from htk.quantities.derived.unnamed_groups import stream_ordinals, unnamed_groups
 
@@ -101,7 +102,7 @@ class CollectiveRows:
     def group_ranks(self) -> tuple[Ints, list[tuple[int, ...]]]:
         """The global ranks of each row's group, as a number into the list (`NONE`: unknown)."""
         codes, listed = codes_of(self.table["group_ranks"])
-        return codes.astype(np.int64), [tuple(json.loads(x or "[]")) for x in listed.to_pylist()]
+        return codes.astype(np.int64), [_listed_ranks(text) for text in listed.to_pylist()]
 
     @cached_property
     def group(self) -> Ints:
@@ -199,3 +200,9 @@ def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
     return Groups.by_keys(
         [group, unnamed[chosen], cycle, library, stream, source, target]
     ).group_ids
+
+
+def _listed_ranks(text: str | None) -> tuple[int, ...]:
+    """Return the ranks that a list names; none where no job has such ranks."""
+    ranks: list[int] = json.loads(text or "[]")
+    return tuple(ranks) if all(abs(rank) <= MOST_RANKS for rank in ranks) else ()

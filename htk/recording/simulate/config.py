@@ -21,6 +21,12 @@ _COUNTS = (
     *("context_parallel", "expert_parallel"),
 )  # at least 1
 
+_AMOUNTS = (
+    *("first_step", "noise", "jitter_ns", "carry_in", "stagger_us", "profiler_ns"),
+    *("clock_offset_us", "clock_drift_ppm", "intra_latency_us", "inter_latency_us"),
+    *("intra_gbps", "inter_gbps"),
+)  # at least 0
+_LARGEST = 1e15
 _MOST_PASSES = 100_000_000  # through a layer, each of some kB
 
 # Tiles of matrix products, and their rates relative to the best.
@@ -279,8 +285,9 @@ def checked(config: Config) -> Config:
     for name in _COUNTS:
         if not 1 <= getattr(config, name) <= MOST_RANKS:
             raise UsageError(f"{name} is {getattr(config, name)}, not 1 to {MOST_RANKS:,}")
-    if config.first_step < 0:
-        raise UsageError(f"first_step is {config.first_step}, not at least 0")
+    for name in _AMOUNTS:
+        if not 0 <= (getattr(config, name) or 0) < _LARGEST:
+            raise UsageError(f"{name} is {getattr(config, name)}, not a number of at least 0")
     if config.starts_up and (config.stagger_us or config.carry_in):
         raise UsageError("nothing runs before step 0: no stagger_us and no carry_in with it")
     _check_size(config)

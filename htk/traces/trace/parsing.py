@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import cast
 
 import pyarrow as pa
 
@@ -11,6 +12,8 @@ from htk.base.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
 from htk.base.io.raw_files import reason
 from htk.base.io.sources import head
 from htk.parsers import in_turn, parsers
+
+_LEAST = {"rank": 0, "world_size": 1, "device_count": 0}  # of counts that a file states
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
@@ -43,7 +46,7 @@ def parse_with(parser: Parser, source: Source, options: ParseOptions) -> Parsed:
     with _blaming_plugin(parser, source.name):
         parsed = parser.parse(source, options)
     first, *others = (
-        drop_absurd_world(replace(process, parser=parser.NAME))
+        drop_absurd_counts(replace(process, parser=parser.NAME))
         for process in (parsed, *parsed.others)
     )
     return replace(first, others=tuple(others))
@@ -63,21 +66,31 @@ def _blaming_plugin(parser: Parser, file: str) -> Iterator[None]:
         ) from error
 
 
-def drop_absurd_world(parsed: Parsed) -> Parsed:
-    """Return the recording without a number of ranks that no job has, which becomes an issue."""
-    world_size = parsed.world_size
-    if world_size is None or 0 < world_size <= MOST_RANKS:
+def drop_absurd_counts(parsed: Parsed) -> Parsed:
+    """Return the recording without counts of ranks that no job has, which become issues."""
+    stated = {**parsed.facts, "rank": parsed.rank, "world_size": parsed.world_size}
+    absurd = {name: stated[name] for name in _LEAST if _is_absurd(name, stated.get(name))}
+    if not absurd:
         return parsed
     from htk.parsers.common.log_records import Issues
 
     issues = Issues()
-    text = f"a world of {world_size:,} ranks; at most {MOST_RANKS:,} are believed"
-    issues.add("absurd_count", text)
-    stated = [parsed.tables[name] for name in ("parse_issues",) if name in parsed.tables]
-    all_issues = pa.concat_tables([*stated, issues.table()], promote_options="default")
-    facts = {name: value for name, value in parsed.facts.items() if name != "world_size"}
-    tables = {**parsed.tables, "parse_issues": all_issues}
-    return replace(parsed, tables=tables, world_size=None, facts=facts)
+    for name, count in absurd.items():
+        issues.add("absurd_count", f"{name} {count:,}; at most {MOST_RANKS:,} is believed")
+    before = [parsed.tables[name] for name in ("parse_issues",) if name in parsed.tables]
+    all_issues = pa.concat_tables([*before, issues.table()], promote_options="default")
+    believed = {name: value for name, value in stated.items() if name not in absurd}
+    return replace(
+        parsed,
+        tables={**parsed.tables, "parse_issues": all_issues},
+        rank=cast(int | None, believed.get("rank")),
+        world_size=cast(int | None, believed.get("world_size")),
+        facts={name: value for name, value in parsed.facts.items() if name not in absurd},
+    )
+
+
+def _is_absurd(name: str, count: object) -> bool:
+    return isinstance(count, int) and not _LEAST[name] <= count <= MOST_RANKS
 
 
 def unforeseen(name: str, error: Exception) -> str:

@@ -48,3 +48,11 @@ def test_a_plugin_that_fails_is_named_and_not_the_file(
     (tmp_path / "t.txt").write_text("of a format of its own")
     with pytest.raises(TraceError, match="parser 'odd' of a plugin failed: RuntimeError: boom"):
         open_trace(tmp_path / "t.txt", OpenOptions(cache=False))
+
+
+@pytest.mark.parametrize("rank", [MOST_RANKS + 1, 2**31])
+def test_a_rank_beyond_any_job_is_said_and_not_believed(rank: int, tmp_path: Path) -> None:
+    file = write(tmp_path / "t.json", kernel("k", 1, 3), **of_rank(rank))
+    trace = open_trace(file, OpenOptions(cache=False))
+    assert ask(trace, "kernel_top").to_pylist()[0]["count"] == 1
+    assert "absurd_count" in trace.tables["parse_issues"]["kind"].to_pylist()
