@@ -45,7 +45,7 @@ def _pieces(keys: Ints) -> Mask:
     length = keys[:, 4] - keys[:, 3]
     if not len(keys):
         return np.zeros(0, bool)
-    last = recordings.rank_within(-keys[:, 3]) == 0
+    last = recordings.rank_within(-keys[:, 3], -keys[:, 4]) == 0
     others = Groups.by_keys(keys[~last, :2]) if (~last).any() else None
     if others is None:
         return np.zeros(len(keys), bool)

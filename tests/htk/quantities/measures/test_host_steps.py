@@ -37,3 +37,8 @@ def test_a_short_step_in_the_middle_is_whole_and_cycles_are_apart() -> None:
 def test_steps_shown_on_the_gpu_and_ranges_are_none() -> None:
     on_gpu = [row | {"on_gpu": True} for row in steps((9, 0, 50))]
     assert set(complete(steps((1, 0, 10)) + on_gpu + [{"rank": 0, "start_ns": 1}])) == {(0, 0, 1)}
+
+
+def test_of_steps_that_begin_together_the_longer_is_the_last() -> None:
+    rows = steps((1, 0, 100), (2, 100, 200), (4, 200, 300), (3, 200, 200))
+    assert all(complete(rows).values())
