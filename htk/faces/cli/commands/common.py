@@ -193,7 +193,7 @@ _WRITING = (
     ),
     click.option(
         "--limit",
-        type=click.IntRange(min=1),
+        type=click.IntRange(1, 10**9),
         default=200,
         show_default=True,
         help="Maximum rows of a table for people.",
