@@ -5,14 +5,14 @@ A control's id says which edit it is of; those of servers (`serving.requests`) a
 `name~batch=2x~sharding=ddp|other~…`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import dash_mantine_components as dmc
-import pyarrow as pa
 from dash import dcc, html
 
+from htk.base.mappings import NamedTables
 from htk.dashboard.components import MADE_ON_OPENING, attributes
 from htk.dashboard.page import Visit
 from htk.dashboard.url_state import UrlState
@@ -92,7 +92,7 @@ def controls(visit: Visit) -> list[Any]:
     ]
 
 
-def _tables_of(visit: Visit) -> Mapping[str, pa.Table]:
+def _tables_of(visit: Visit) -> NamedTables:
     trace = visit.runs.trace(visit.view.run)
     return trace.tables if trace is not None else {}
 
@@ -103,7 +103,7 @@ def is_of_server(visit: Visit) -> bool:
     return bool(tables) and bool(tables["server_marks"].num_rows)
 
 
-def _is_lone(tables: Mapping[str, pa.Table]) -> bool:
+def _is_lone(tables: NamedTables) -> bool:
     """Return whether nothing is known of other ranks."""
     return not tables or not tables["collectives"].num_rows
 

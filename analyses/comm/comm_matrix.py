@@ -115,7 +115,8 @@ def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]])
     size = numbers(calls.table["in_bytes"], NONE)
     key = np.column_stack([calls.rows.rank, calls.rows.group, split, size])[rows].astype(np.int64)
     alike = Groups.by_keys(key)
-    spent, unknown = (alike.sum(v[rows]) for v in (calls.waits.transfer, calls.undetermined))
+    spent = alike.sum(calls.waits.transfer[rows])
+    unknown = alike.sum(calls.undetermined[rows])
     left_out = 0
     for k, first in enumerate(rows[alike.first_row].tolist()):
         sent = calls.sent(first)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import matching, number, numbers, read_lengths, texts, truths
+from htk.base.columns.arrow import matching, number, numbers, read_keys, read_lengths, texts, truths
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
@@ -199,15 +199,16 @@ def _rates(added: _Added, window: Ints, peaks: list[float | None], shaped: Mask)
 
 
 def _key(column: pa.Array) -> Ints:
-    return numbers(column, NONE).astype(np.int64)
+    return read_keys(column)
 
 
 def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> Ints:
     """Row of the answer of each activity, or NONE."""
-    rank, device = (numbers(kernels[c], NONE).astype(np.int64) for c in ("rank", "device"))
+    rank = read_keys(kernels["rank"])
+    device = read_keys(kernels["device"])
     step = fill_none(len(rank))
     if per == "step":
-        step = numbers(kernel_links["step"], NONE).astype(np.int64)
+        step = read_keys(kernel_links["step"])
     cycle = np.where(step == NONE, NONE, numbers(kernels["cycle"], 0))
     rows = row_of(keys, np.column_stack([rank, device, cycle, step]))
     return np.where((step == NONE) & (per == "step"), NONE, rows)

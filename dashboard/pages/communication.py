@@ -24,7 +24,8 @@ _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst col
 def layout(visit: Visit) -> Any:
     visit.trace.need("collectives")
     hung = [panel("communication", "hang", 200)] if hang_panels.recorded(visit) else []
-    chosen, by = (visit.option(name, _DEFAULTS[name]) for name in ("overlap", "by"))
+    chosen = visit.option("overlap", _DEFAULTS["overlap"])
+    by = visit.option("by", _DEFAULTS["by"])
     overlap = select("overlap", ["total", "group", "collective"], chosen, label="hidden by")
     on_gpu = bool(visit.trace.tables["kernels"].num_rows)
     return html.Div(

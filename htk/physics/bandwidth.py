@@ -33,7 +33,8 @@ def factor(kind: str, ranks: int) -> float | None:
 
 def algorithm_bytes(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> int | None:
     """S of one rank's call (negative: unknown); None: not defined, or too little is known."""
-    into, out = max(in_bytes, UNKNOWN), max(out_bytes, UNKNOWN)
+    into = max(in_bytes, UNKNOWN)
+    out = max(out_bytes, UNKNOWN)
     has_size = ranks > 0
     if kind in ("all_reduce", "broadcast", "reduce"):
         size = into if into >= 0 else out
@@ -63,7 +64,8 @@ def traffic(
     columns = (kind, in_bytes, out_bytes, ranks, own_bytes)
     dense = [np.unique(c, return_inverse=True)[1].ravel() for c in columns]  # sizes are large
     alike = Groups.by_keys(dense)
-    sizes, factors = np.full(len(alike), np.nan), np.full(len(alike), np.nan)
+    sizes = np.full(len(alike), np.nan)
+    factors = np.full(len(alike), np.nan)
     for row, first in enumerate(alike.first_row.tolist()):
         code, into, out, n, own = (int(c[first]) for c in columns)
         name = kinds[code] if code >= 0 else ""

@@ -13,10 +13,12 @@ from bisect import bisect_left, insort
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-_KIB, _MIB = 1 << 10, 1 << 20
+_KIB = 1 << 10
+_MIB = 1 << 20
 LEAST = 512
 SMALL = 1 * _MIB  # and less: of the small pool
-_SMALL_SEGMENT, _LARGE_SEGMENT = 2 * _MIB, 20 * _MIB
+_SMALL_SEGMENT = 2 * _MIB
+_LARGE_SEGMENT = 20 * _MIB
 OWN_SEGMENT = 10 * _MIB  # and more: a segment of its own size
 _ROUNDED = 2 * _MIB
 
@@ -58,7 +60,8 @@ class CachingAllocator:
 
     def __init__(self, capacity: int | None = None, max_split: int | None = None) -> None:
         """`max_split`: larger blocks are not split (max_split_size_mb); None: all are."""
-        self.capacity, self.max_split = capacity, max_split
+        self.capacity = capacity
+        self.max_split = max_split
         self.allocated = self.reserved = 0
         self.peak_allocated = self.peak_reserved = 0
         self.allocated_at_peak = 0  # when most was reserved
@@ -106,7 +109,8 @@ class CachingAllocator:
                 if start <= address and address + size <= start + length:
                     self._take(block)
                     if address > start:
-                        front, block = block, self._cut(block, address - start)
+                        front = block
+                        block = self._cut(block, address - start)
                         self._keep(front)
                     if block.size > size:
                         self._keep(self._cut(block, size))
@@ -119,7 +123,8 @@ class CachingAllocator:
     def begin(self) -> None:
         """Count peaks, segments and retries from here on."""
         self.peak_allocated, self.peak_reserved = self.allocated, self.reserved
-        self.allocated_at_peak, self.retries = self.allocated, 0
+        self.allocated_at_peak = self.allocated
+        self.retries = 0
 
     def address_of(self, key: Hashable) -> int:
         return self._blocks[key].address
@@ -182,10 +187,12 @@ class CachingAllocator:
     def _cut(self, block: _Block, size: int) -> _Block:
         """Cut a block after so many bytes; return the one behind."""
         behind = self._block(block.address + size, block.size - size, block.is_small)
-        behind.before, behind.after = block, block.after
+        behind.before = block
+        behind.after = block.after
         if block.after is not None:
             block.after.before = behind
-        block.after, block.size = behind, size
+        block.after = behind
+        block.size = size
         return behind
 
     def _keep(self, block: _Block) -> None:

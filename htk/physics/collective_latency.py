@@ -9,7 +9,8 @@ runs.
 from math import log2
 
 # Of the protocol that carries messages of medium size (LL128), by NCCL's tuning tables.
-_HOP_NS, _FAR_HOP_NS = 1_900.0, 4_000.0
+_HOP_NS = 1_900.0
+_FAR_HOP_NS = 4_000.0
 _TREE_SHARE = 0.8  # of a ring's bandwidth
 
 

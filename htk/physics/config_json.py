@@ -6,9 +6,9 @@ bounds are taken from it. A model that a `Decoder` cannot say is refused by name
 
 import json
 from pathlib import Path
-from typing import Any
 
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.physics.decoder import Decoder, LatentAttention, StateSpace, checked
 
 _MOST_BYTES = 4 << 20
@@ -31,7 +31,7 @@ def read_config(path: str | Path) -> Decoder:
     return _Config(str(path), _load(file)).decoder()
 
 
-def _load(file: Path) -> dict[str, Any]:
+def _load(file: Path) -> Fields:
     try:
         with file.open("rb") as source:
             data = source.read(_MOST_BYTES + 1)
@@ -50,8 +50,9 @@ def _load(file: Path) -> dict[str, Any]:
 
 
 class _Config:
-    def __init__(self, name: str, facts: dict[str, Any]) -> None:
-        self.name, self.facts = name, facts
+    def __init__(self, name: str, facts: Fields) -> None:
+        self.name = name
+        self.facts = facts
         kind = facts.get("model_type")
         self.kind = kind if isinstance(kind, str) else ""
 
@@ -153,7 +154,7 @@ class _Config:
             self.whole("v_head_dim"),
         )
 
-    def mixture(self, experts: int) -> dict[str, Any]:
+    def mixture(self, experts: int) -> Fields:
         if experts < 2:
             return {}
         width = self.maybe("moe_intermediate_size", "intermediate_size") or 0
@@ -172,7 +173,7 @@ class _Config:
             "expert_input": self.maybe("moe_latent_size") or 0,
         }
 
-    def hybrid(self) -> dict[str, Any]:
+    def hybrid(self) -> Fields:
         """Layers of state spaces, attention and feed-forwards, a letter each."""
         pattern = self.facts.get("hybrid_override_pattern")
         if pattern is None:
@@ -192,7 +193,7 @@ class _Config:
             ),
         } | ({"dense_layers": dense} if dense else {})
 
-    def windows(self, layers: int) -> dict[str, Any]:
+    def windows(self, layers: int) -> Fields:
         """Layers that look back no further than a window."""
         window = self.maybe("sliding_window")
         if not window or self.facts.get("use_sliding_window") is False:

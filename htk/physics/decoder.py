@@ -128,7 +128,8 @@ class Decoder:
         """The number of weights of one attention layer."""
         if self.latent is None:
             return 2 * self.hidden * (self.query_width + self.kv_width)
-        narrow, rank = self.latent, self.latent.query_rank
+        narrow = self.latent
+        rank = self.latent.query_rank
         queries = (
             rank * (self.hidden + self.query_width) if rank else self.hidden * self.query_width
         )

@@ -4,10 +4,10 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
+from htk.base.mappings import Fields
 from htk.physics.hardware import FORMATS, Gpu, catalogue
 
 _GIB = 1 << 30
@@ -45,8 +45,10 @@ class Device:
 def device_of(device_name: str | None, properties: str | None) -> Device:
     """Return what a rank's row says of its first accelerator: its name, and `device_properties`."""
     facts = _first(properties)
-    major, minor = _whole(facts, "computeMajor"), _whole(facts, "computeMinor", least=0)
-    memory, units = _whole(facts, "totalGlobalMem"), _whole(facts, "numSms")
+    major = _whole(facts, "computeMajor")
+    minor = _whole(facts, "computeMinor", least=0)
+    memory = _whole(facts, "totalGlobalMem")
+    units = _whole(facts, "numSms")
     capability = None if major is None or minor is None else (major, minor)
     return Device(
         device_name or None,
@@ -135,7 +137,7 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-def _first(properties: str | None) -> dict[str, Any]:
+def _first(properties: str | None) -> Fields:
     try:
         listed = json.loads(properties or "[]")
     except (ValueError, RecursionError):
@@ -144,7 +146,7 @@ def _first(properties: str | None) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
-def _whole(facts: dict[str, Any], key: str, least: int = 1) -> int | None:
+def _whole(facts: Fields, key: str, least: int = 1) -> int | None:
     value = facts.get(key)
     is_whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
     return value if is_whole else None

@@ -103,7 +103,8 @@ def best_checkpointing(
     memory_rate = max(rate * plan.memory_share, rate * 1e-6)
     inner = max(best_interval(memory_rate, plan.memory_cost), 1.0)
     outer = best_interval(max(rate * (1 - plan.memory_share), rate * 1e-6), plan.cost)
-    best, most = plan, -1.0
+    best = plan
+    most = -1.0
     for stretch in (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0):
         for times in (0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0):
             count = max(round(outer * times / (inner * stretch)), 1)
@@ -161,7 +162,8 @@ def _two_levels(
     again = math.exp(_bounded(rate * disk_share * plan.write))
     failed = _until_saved(rate, plan, count) * again
     wall = failed * (1 / rate + down)  # a failure each 1/rate of running
-    useful, saving = count * plan.memory_every, count * plan.memory_cost + plan.cost
+    useful = count * plan.memory_every
+    saving = count * plan.memory_cost + plan.cost
     lost = max(wall - useful - saving - failed * down, 0.0)
     return TimeShares(useful / wall, saving / wall, lost / wall, failed * down / wall)
 
@@ -173,7 +175,8 @@ def _until_saved(rate: float, plan: Checkpointing, count: int) -> float:
     (1 - p)·F_{i+1}; the last interval is that of the checkpoint on disk itself.
     """
     assert plan.memory_every is not None
-    failures, passes = [], []
+    failures = []
+    passes = []
     for segment in (plan.memory_every + plan.memory_cost, plan.cost):
         alive = math.exp(-_bounded(rate * segment))
         goes_on = 1 - plan.memory_share * (1 - alive)

@@ -12,6 +12,7 @@ from typing import Any
 
 from htk.base.core.user_toml import read_toml
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 
 OWN_FILE = "HTK_GPUS"  # environment variable that names the user's file
 FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
@@ -169,7 +170,8 @@ def gpus_named(name: str) -> Mapping[str, Gpu]:
     entries = catalogue()
     if name.lower() in entries:
         return {name.lower(): entries[name.lower()]}
-    alike, bare = entries.letters, _letters_and_digits(name)
+    alike = entries.letters
+    bare = _letters_and_digits(name)
     for near in (
         [short for short, letters in alike.items() if letters == bare],
         [short for short, letters in alike.items() if bare and letters.startswith(bare)],
@@ -203,7 +205,7 @@ def _own_file(path: Path) -> dict[str, Gpu]:
 def _gpu(name: str, entry: Any) -> Gpu:
     if not isinstance(entry, dict):
         raise ValueError("a table was expected, such as [my-gpu]")
-    figures: dict[str, Any] = dict.fromkeys(f.name for f in fields(Gpu))
+    figures: Fields = dict.fromkeys(f.name for f in fields(Gpu))
     unknown = sorted(set(entry) - set(figures) | set(entry) & {"name"})
     if unknown:
         raise ValueError(f"unknown {', '.join(unknown)}; known are {', '.join(figures)}")

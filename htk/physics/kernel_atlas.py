@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.mappings import Fields
 
 FILE = Path(__file__).with_name("kernel_atlas.zip")
 INDEX = "index.json"
@@ -93,7 +93,8 @@ class Table:
 
     def read(self, shapes: Floats, sizes: Floats) -> Reading:
         """Return what the table says of kernels of these shapes and sizes."""
-        logs, asked = np.log(self.sizes), np.log(np.maximum(sizes, 1.0))
+        logs = np.log(self.sizes)
+        asked = np.log(np.maximum(sizes, 1.0))
         right = np.clip(np.searchsorted(logs, asked), 1, len(logs) - 1)
         left = right - 1
         share = np.clip((asked - logs[left]) / (logs[right] - logs[left]), 0.0, 1.0)
@@ -134,7 +135,8 @@ class Table:
         exact = (self.shapes[rows[:, 0]] == unique).all(axis=1)
         weights = _weigh_neighbours(self._coordinates[rows] - asked[:, None, :])
         weights[exact] = np.eye(1, count)
-        lowest, highest = self._coordinates.min(axis=0), self._coordinates.max(axis=0)
+        lowest = self._coordinates.min(axis=0)
+        highest = self._coordinates.max(axis=0)
         inside = ((asked >= lowest - _TINY) & (asked <= highest + _TINY)).all(axis=1)
         kind = np.where(exact, SIZE, np.where(inside, SHAPE, BEYOND))
         return rows[inverse], weights[inverse], kind[inverse]
@@ -158,10 +160,10 @@ def _weigh_neighbours(away: Floats) -> Floats:
 
 
 @cache
-def read_index() -> dict[str, Any]:
+def read_index() -> Fields:
     """Return what the file says of itself: accelerators, their tables, by how much it misses."""
     with zipfile.ZipFile(FILE) as atlas:
-        index: dict[str, Any] = json.loads(atlas.read(INDEX))
+        index: Fields = json.loads(atlas.read(INDEX))
     return index
 
 

@@ -41,7 +41,9 @@ def time_products(
 ) -> Floats:
     """Return the time of a product of m rows by k, and k by n columns; of so many groups of rows,
     each with columns of its own."""
-    m, n, k = sizes["m"], sizes["n"], sizes["k"]
+    m = sizes["m"]
+    n = sizes["n"]
+    k = sizes["k"]
     _, operand, weight = FORMATS[number_format]
     computing = 2 * m * n * k / operations_a_ns(gpu, number_format)
     moved = operand * m * k + groups * weight * k * n + _RESULT_BYTES * m * n
@@ -65,7 +67,8 @@ def time_prefill(gpu: Gpu, number_format: str, sizes: Sizes) -> Floats:
 
 def time_decode(gpu: Gpu, number_format: str, sizes: Sizes) -> Floats:
     """Return the time of attention of one token each over what is cached."""
-    seen, width = _count_seen(sizes), sizes["head_dim"]
+    seen = _count_seen(sizes)
+    width = sizes["head_dim"]
     cached = 2 * sizes["batch"] * sizes["kv_heads"] * width * seen
     computing = 4 * sizes["batch"] * sizes["heads"] * width * seen / operations_a_ns(gpu, "bf16")
     moved = FORMATS[number_format][1] * cached
@@ -74,7 +77,9 @@ def time_decode(gpu: Gpu, number_format: str, sizes: Sizes) -> Floats:
 
 def time_experts(gpu: Gpu, number_format: str, sizes: Sizes) -> Floats:
     """Return the time of a rank's gated experts for the tokens that all ranks send around."""
-    tokens, hidden, topk = sizes["tokens"], sizes["hidden"], sizes["topk"]
+    tokens = sizes["tokens"]
+    hidden = sizes["hidden"]
+    topk = sizes["topk"]
     width = sizes["ffn"] / sizes["tp"]
     weight = FORMATS[number_format][2]
     rows = tokens * topk / sizes["ep"]

@@ -10,6 +10,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats
 
 _LEAST_POINTS = 3  # of a piece
@@ -52,8 +53,9 @@ class Segment:
 def fit(moved_bytes: Floats, time_us: Floats, pieces: int = 3) -> list[Segment]:
     """Return the curve through points of positive bytes and time."""
     good = (moved_bytes > 0) & (time_us > 0)
-    order = np.argsort(moved_bytes[good], kind="stable")
-    work, time = moved_bytes[good][order], time_us[good][order]
+    order = ordered(moved_bytes[good])
+    work = moved_bytes[good][order]
+    time = time_us[good][order]
     if not len(work):
         return []
     best = [_segment(work, time)]
@@ -108,14 +110,17 @@ def _segment(work: Floats, time: Floats) -> Segment:
     scale, ratio = 1 / time, work / time  # t = α + W·s, divided by t: 1 = α/t + s·W/t
     ones = np.ones(len(work))
     if len(np.unique(work)) < 2:
-        latency, slope = 0.0, float((ratio @ ones) / (ratio @ ratio))
+        latency = 0.0
+        slope = float((ratio @ ones) / (ratio @ ratio))
     else:
         system = np.array([[scale @ scale, scale @ ratio], [scale @ ratio, ratio @ ratio]])
         latency, slope = np.linalg.solve(system, np.array([scale @ ones, ratio @ ones])).tolist()
         if latency < 0:
-            latency, slope = 0.0, float((ratio @ ones) / (ratio @ ratio))
+            latency = 0.0
+            slope = float((ratio @ ones) / (ratio @ ratio))
         elif slope < 0:
-            latency, slope = float((scale @ ones) / (scale @ scale)), 0.0
+            latency = float((scale @ ones) / (scale @ scale))
+            slope = 0.0
     off = (latency + work * slope) / time - 1
     return Segment(
         float(work[0]),

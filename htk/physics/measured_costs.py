@@ -106,7 +106,8 @@ def _ask_attention(
 ) -> tuple[tuple[str, str], _Asked] | str:
     if not sizes or cost.assumed or min(sizes.values()) < 1:
         return "sizes not recorded"
-    queries, keys = sizes["query_length"], sizes["key_length"]
+    queries = sizes["query_length"]
+    keys = sizes["key_length"]
     asked = {name: sizes.get(name, 1.0) for name in ("batch", "heads", "kv_heads")}
     asked |= {"head_dim": sizes["head_size"], "seq": keys, "window": 0.0}
     if queries == 1:

@@ -214,7 +214,8 @@ def stage_memory(size: ModelSize, layout: Layout, stage: int) -> Memory:
     each = kept_of_layer(size, layout) * size.layers / layout.pipeline
     working = 0.0 if layout.checkpointing == "none" else whole_layer(size, layout)
     if layout.offload_activations:
-        each, working = 0.0, whole_layer(size, layout)
+        each = 0.0
+        working = whole_layer(size, layout)
     if layout.tensor > 1 and layout.sequence_parallel:
         working += _GATHERED * layout.tokens * size.hidden
     logits = logits_memory(size, layout) if last else 0.0

@@ -13,7 +13,8 @@ from htk.physics.hardware import Gpu
 
 # Latency of a collective over NVLink or InfiniBand, ring of few ranks; NCCL's tuning tables put it
 # between 5 and 30 us. Between nodes, by small collectives of nccl-tests on a few of them.
-LATENCY_NS, ACROSS_NS = 20_000.0, 40_000.0
+LATENCY_NS = 20_000.0
+ACROSS_NS = 40_000.0
 ACHIEVED = 0.75  # of a link's rate, by large collectives: nccl-tests on A100, H100
 
 
@@ -171,5 +172,6 @@ def described_network(
     beyond = (
         LinkTier(chosen.latency_ns, oversubscription * adapters * domain / pod) if pod else None
     )
-    within, across = LinkTier(LATENCY_NS, links), LinkTier(chosen.latency_ns, adapters)
+    within = LinkTier(LATENCY_NS, links)
+    across = LinkTier(chosen.latency_ns, adapters)
     return Network(within, across, domain, links, adapters, pod, beyond)

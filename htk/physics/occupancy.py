@@ -5,13 +5,12 @@ counts waves. Warps (waves) are shared out over the parts of a multiprocessor, e
 of its own; shared memory is given out by the block.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from htk.base.columns.types import Ints
+from htk.base.mappings import Facts
 
 _PARTS = 4
 _FEWER_BLOCKS = {  # by compute capability; 32 otherwise
@@ -40,7 +39,7 @@ class Multiprocessor:
     single_waves: bool = False  # blocks of one warp are limited by warps alone
 
     @classmethod
-    def of(cls, properties: Mapping[str, Any]) -> "Multiprocessor | None":
+    def of(cls, properties: Facts) -> "Multiprocessor | None":
         """Return that of a device, by Kineto's deviceProperties; None: not enough is recorded."""
 
         def recorded(*names: str) -> int:

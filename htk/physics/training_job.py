@@ -6,10 +6,10 @@ one of it. What is not known is None, and rules that need it are not asked.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from htk.base.core.parser import MOST_RANKS
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.physics.hardware import Gpu
 
 _WAYS = ("tensor", "pipeline", "context")  # that divide the ranks among themselves
@@ -98,7 +98,7 @@ class Fault:
 
 def with_count(job: TrainingJob, field: str, number: int) -> TrainingJob:
     """Return the job with another number of ranks, samples or tokens of a field."""
-    changed: dict[str, Any] = {field: number}
+    changed: Fields = {field: number}
     return replace(job, **changed)
 
 
@@ -159,7 +159,8 @@ def _bad_ranks(job: TrainingJob) -> Iterator[Fault]:
 
 
 def _bad_model(job: TrainingJob) -> Iterator[Fault]:
-    tensor, stages = job.tensor or 1, job.pipeline or 1
+    tensor = job.tensor or 1
+    stages = job.pipeline or 1
     if job.heads and job.heads % tensor:
         yield Fault("tensor", f"tensor parallelism {tensor} does not divide {job.heads} heads")
     if job.kv_heads and job.kv_heads % tensor and tensor % job.kv_heads:
@@ -180,7 +181,8 @@ def _bad_model(job: TrainingJob) -> Iterator[Fault]:
 
 
 def _bad_tokens(job: TrainingJob) -> Iterator[Fault]:
-    context, tensor = job.context or 1, job.tensor or 1
+    context = job.context or 1
+    tensor = job.tensor or 1
     if job.seq and context > 1 and job.seq % context:
         words = f"context parallelism {context} does not divide {job.seq:g} tokens"
         yield Fault("context", words)

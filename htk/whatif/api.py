@@ -1,15 +1,13 @@
 """What-ifs from Python: `htk.whatif(trace).batch(64).sharding("hybrid_shard").run()`."""
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from htk.answers.output.result import Result
 from htk.base.errors import UsageError
+from htk.base.mappings import NamedTables
 from htk.physics.site_rates import NO_SITE, SiteByGpu
 from htk.planning.sites.own_site import site_in_use
 from htk.quantities.graph.build import READS
@@ -49,9 +47,7 @@ class SharedBaseline:
             self._baseline = baseline(self._tables(trace, others), recordings, rates)
         return self._baseline
 
-    def _tables(
-        self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]
-    ) -> Mapping[str, pa.Table]:
+    def _tables(self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]) -> NamedTables:
         if not self.of_few:
             return trace.tables
         if others:
@@ -279,7 +275,8 @@ class WhatIf:
         >>> htk.open("sample").whatif().run()["whatif"][0].as_py()
         'fix_rank all'
         """
-        judged, answers = self.stage.gate, self.answers()
+        judged = self.stage.gate
+        answers = self.answers()
         facts = coverage(self.trace, set(READS)) | {
             "step": self.stage.graph.step,
             "verdict": judged.verdict,
@@ -321,7 +318,8 @@ class WhatIf:
         """
         self._needs_all("what each rank sends")
         edits = ordered(self.all_edits)
-        edited, job = None, None
+        edited = None
+        job = None
         if edits and not self.stage.refused:
             job = edited_job(self.stage.job, edits)
             edited = apply_edits(self.stage, edits)[0]

@@ -1,11 +1,10 @@
 """Make what answers start from: the steadiest step, replayed, and further recordings beside it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from htk.base.core.humanize import format_duration
+from htk.base.mappings import NamedTables
 from htk.physics.site_rates import NO_SITE, SiteByGpu
 from htk.quantities.graph.fidelity import gated
 from htk.quantities.graph.gate import UNMARKED
@@ -19,8 +18,8 @@ from htk.whatif.unrecorded_waits import without_unrecorded_waits
 
 
 def baseline(
-    tables: Mapping[str, pa.Table],
-    others: Sequence[tuple[Mapping[str, pa.Table], float | None]] = (),
+    tables: NamedTables,
+    others: Sequence[tuple[NamedTables, float | None]] = (),
     site: SiteByGpu = NO_SITE,
 ) -> Baseline:
     """Return the recorded step that answers start from.

@@ -21,7 +21,8 @@ def find_host_share(edited: StepModel, here: int) -> float:
     Time that edits add to the step as a whole is taken to follow as the rest does.
     """
     added = sum(edited.added.values())
-    on_cpu, slower = edited.graph.rows_of("call", "host_gap", "handover"), edited.weight.copy()
+    on_cpu = edited.graph.rows_of("call", "host_gap", "handover")
+    slower = edited.weight.copy()
     now = slower[on_cpu]
     slower[on_cpu] = now + np.rint(np.maximum(now, 0) * _SLOWER_HOST).astype(np.int64)
     wraps = edited.wrap_weight.copy()

@@ -11,12 +11,13 @@ measured jobs each judged by what other sources taught.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import ceil, hypot
-from typing import Any
+
+from htk.base.mappings import Facts
 
 NORMAL = (0.674, 1.645)
 UNMODELLED = 0.02  # of the step, one sigma
@@ -129,6 +130,6 @@ def _intervals_of(name: str) -> EditIntervals:
 
 
 @cache
-def _table() -> Mapping[str, Any]:
+def _table() -> Facts:
     text = files("htk.whatif").joinpath("calibration.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)

@@ -31,7 +31,8 @@ def composed_edits(first: Sequence[Edit], second: Sequence[Edit]) -> tuple[Edit,
 def fixed_edits(job: TrainingJob, edits: Sequence[Edit]) -> tuple[Edit, ...]:
     """Return the edits with each rank's batch and micro-batches in place of those of all ranks, so
     that edits of ranks or stages which follow leave them as they are."""
-    after, own = edited_job(job, edits), with_own_batch(job, edits)
+    after = edited_job(job, edits)
+    own = with_own_batch(job, edits)
     stages = (after.pipeline or 1) / (job.pipeline or 1)
     if stages == 1 or after.micro_batches is None:
         return own

@@ -15,7 +15,8 @@ from htk.quantities.graph.overlaps import beside
 from htk.quantities.graph.replay import Replay, replay
 from htk.whatif.step_model import StepModel
 
-_ALONE, _BESIDE = 0.05, 0.5
+_ALONE = 0.05
+_BESIDE = 0.5
 _FEWEST = 8  # kernels seen with communication beside them
 _MOST = 0.4  # published: 0.189 on average, 0.4 at most (arXiv 2507.03114)
 _LEAST_SPREAD = 1.0  # sum of squares of a transfer's share beside compute, about that of its like
@@ -37,7 +38,8 @@ def _fitted(model: StepModel) -> float:
     alike = Groups.by_keys(
         [device, model.facts.dims.codes[compute], *_surroundings(model, compute)]
     )
-    length, phi = model.graph.activities.length[compute].astype(np.float64), beside[compute]
+    length = model.graph.activities.length[compute].astype(np.float64)
+    phi = beside[compute]
     free = np.full(len(alike), np.nan)
     for group in np.unique(alike.group_ids[phi >= _BESIDE]).tolist():  # kinds of kernels
         alone = length[(alike.group_ids == group) & (phi <= _ALONE)]
@@ -83,7 +85,8 @@ def settled(model: StepModel, kappa: float, before: Floats) -> tuple[StepModel, 
         return model, after
     before = np.append(before, np.zeros(len(model.facts.op) - len(before)))  # of what was inserted
     length = np.where(model.is_compute, model.lengths() / (1 + kappa * before), 0.0)
-    slowed, beside = model, before
+    slowed = model
+    beside = before
     for k in range(_ROUNDS):
         now = share(model, after.time)
         if kappa * (np.abs(now - beside) * length).sum() <= _SETTLED * length.sum():
@@ -100,7 +103,8 @@ def of_transfers(model: StepModel) -> tuple[float, Floats]:
     Fitted over collectives of one kind, size and group that had more or less compute beside them.
     Of the ranks' parts of a collective the mean counts: they end together.
     """
-    facts, parts = model.facts, np.flatnonzero(model.is_comm & (model.lengths() > 0))
+    facts = model.facts
+    parts = np.flatnonzero(model.is_comm & (model.lengths() > 0))
     phi = np.zeros(len(facts.op))
     if not len(parts):
         return 0.0, phi
@@ -115,7 +119,8 @@ def of_transfers(model: StepModel) -> tuple[float, Floats]:
     )
     alike = Groups.by_keys(np.column_stack(of_kind)[parts])
     length = np.log(model.lengths()[parts])
-    more, longer = phi[parts] - _mean(alike, phi[parts]), length - _mean(alike, length)
+    more = phi[parts] - _mean(alike, phi[parts])
+    longer = length - _mean(alike, length)
     seen = float((more**2).sum())
     if seen < _LEAST_SPREAD:
         return 0.0, phi
@@ -125,7 +130,8 @@ def of_transfers(model: StepModel) -> tuple[float, Floats]:
 def _beside_compute(model: StepModel, parts: Ints) -> Floats:
     """Return the share of each transfer, from the last rank's arrival, with compute beside it."""
     graph = model.graph
-    start, end = graph.time[graph.start], graph.time[graph.end]
+    start = graph.time[graph.start]
+    end = graph.time[graph.end]
     moving = graph.time[graph.src[model.run_edge[parts]]]
     covered_ns = np.zeros(len(parts))
     for device in np.unique(graph.activities.device).tolist():  # a few

@@ -15,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats
 from htk.base.errors import UsageError
+from htk.base.mappings import NamedTables
 from htk.quantities.graph.build import build
 from htk.whatif.contention import factor, share
 from htk.whatif.edits import batch
@@ -33,11 +34,13 @@ _APART_NS = 500  # closer lengths tell no slope
 # One sigma of a kernel's change: at a recorded batch, and for each doubling away from the nearest.
 # Simulated jobs of filled GPUs miss by 1 % a doubling (BLOOM-182B, measured: 0.5 and 0.3 % at 1.5
 # and 2 times the larger), those of small batches, whose kernels fill no wave, by 3 to 6 %.
-_AT_ONE, _FOR_EACH_DOUBLING = 0.01, 0.05
+_AT_ONE = 0.01
+_FOR_EACH_DOUBLING = 0.05
 _OF_ALONE = 0.15  # of what one recording would leave, at least
 # Share of the uncertainty about the number of micro-batches that is left: at a recorded one, and
 # for each doubling away.
-_AT_COUNT, _FOR_EACH_COUNT = 0.5, 0.25
+_AT_COUNT = 0.5
+_FOR_EACH_COUNT = 0.25
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class Curves:
 
 
 def curves(
-    base: StepModel, kappa: float, others: Sequence[tuple[Mapping[str, pa.Table], float | None]]
+    base: StepModel, kappa: float, others: Sequence[tuple[NamedTables, float | None]]
 ) -> Curves:
     """Return curves through the tables of other recordings, each with its batch where given.
 
@@ -179,9 +182,7 @@ def counted(edited: StepModel, lines: Curves, count: float) -> StepModel:
     )
 
 
-def _recorded(
-    base: StepModel, kappa: float, tables: Mapping[str, pa.Table], ratio: float | None
-) -> Recorded:
+def _recorded(base: StepModel, kappa: float, tables: NamedTables, ratio: float | None) -> Recorded:
     graph = build(tables)
     other = step_model(tables, graph)
     check_same_job(base, other)
@@ -215,7 +216,7 @@ def _keys(of: StepModel) -> list[tuple[tuple[str | None, int, int], int]]:
     """Return each kernel by its operator, its place among that one's, and how many those are."""
     acts = of.graph.activities
     order = np.flatnonzero(of.is_compute & (acts.call >= 0))
-    order = order[np.lexsort((of.graph.calls.start[acts.call[order]], acts.rank[order]))]
+    order = order[ordered(acts.rank[order], of.graph.calls.start[acts.call[order]])]
     count: dict[tuple[int, str | None], int] = {}
     nth = []
     for kernel in order.tolist():  # kernels of a step, once for a recording

@@ -1,14 +1,14 @@
 """Time in which a thread that launches is stalled instead: it loads data, allocates, collects."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import numpy as np
-import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.arrow import codes_of, numbers, read_keys, truths
 from htk.base.columns.intervals import Spans, covered, union
 from htk.base.columns.nesting import Threads
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.types import Ints, Mask, fill_none
+from htk.base.mappings import NamedTables
 from htk.quantities.derived.clocks import corrections
 from htk.quantities.derived.host_states import LOADING, call_states, overhead_state, span_state
 from htk.whatif.step_model import StepModel
@@ -22,13 +22,16 @@ def loading_ns(model: StepModel) -> tuple[Ints, Ints]:
 def stalled_ns(model: StepModel, states: Collection[int]) -> tuple[Ints, Ints]:
     """Return how much of each edge, and of each edge into the next step, its thread spends in these
     states of the host (`derived.host_states`)."""
-    graph, names = model.graph, sorted(states)
+    graph = model.graph
+    names = sorted(states)
     stalled = model.once(f"threads in {names}", lambda: _stalled(model, frozenset(states)))
-    of_edge, of_wrap = np.zeros_like(model.weight), np.zeros_like(model.wrap_weight)
-    lane = np.full(len(graph.time), -1, np.int64)
+    of_edge = np.zeros_like(model.weight)
+    of_wrap = np.zeros_like(model.wrap_weight)
+    lane = fill_none(len(graph.time))
     lane[graph.call_start] = lane[graph.call_end] = graph.calls.lane
     gaps = np.flatnonzero(graph.edges("host_gap", "call", "handover"))
-    tail, head = graph.src[gaps], graph.dst[gaps]
+    tail = graph.src[gaps]
+    head = graph.dst[gaps]
     times = graph.time[tail], graph.time[head]
     # One thread that hands over to another may be stalled itself before it does.
     within = np.maximum(*(_within(stalled, lane[node], *times) for node in (tail, head)))
@@ -51,7 +54,8 @@ def _within(stalled: dict[int, Spans], lane: Ints, start: Ints, end: Ints) -> In
 
 def _stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
     """Return when threads that launch are in these states, in the graph's time, by lane."""
-    tables, calls = model.facts.tables, model.graph.calls
+    tables = model.facts.tables
+    calls = model.graph.calls
     if not tables["launches"].num_rows:
         return {}
     threads = Threads()
@@ -61,7 +65,7 @@ def _stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
         table = tables[name]
         rows = np.flatnonzero(_in_states(tables, name, states))
         thread = threads.of(table)[rows].astype(np.int64)
-        rank = numbers(table["rank"], -1)[rows].astype(np.int64)
+        rank = read_keys(table["rank"])[rows]
         start = numbers(table["start_ns"])[rows]
         shift = corrections(tables["rank_clocks"], rank, start) - model.graph.origin_ns
         end = numbers(table["end_ns"])[rows] + shift
@@ -79,7 +83,7 @@ def _joined(spans: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     return np.concatenate([s for s, _ in spans]), np.concatenate([e for _, e in spans])
 
 
-def _in_states(tables: Mapping[str, pa.Table], name: str, states: frozenset[int]) -> Mask:
+def _in_states(tables: NamedTables, name: str, states: frozenset[int]) -> Mask:
     """Return which rows of a table say that their thread is in one of these states."""
     table = tables[name]
     if name == "launches":

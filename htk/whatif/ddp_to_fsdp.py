@@ -31,7 +31,8 @@ from htk.whatif.parallelism import Sharded, owned, replicating
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import COMPUTE, Work, followed, inserted
 
-OUT, TOGETHER = "fsdp::split_with_sizes_copy", "fsdp::chunk_cat"
+OUT = "fsdp::split_with_sizes_copy"
+TOGETHER = "fsdp::chunk_cat"
 # Python of a hook, in calls of a collective. PyTorch 2.13's hooks on a CPU took one to several.
 _HOOK = 1.5
 _HOST_SIGMA = 0.5
@@ -142,7 +143,8 @@ class _Rank:
     def _collective(
         self, kind: str, size: float, after: list[int], launched: int, lead: float, rest: int = -1
     ) -> int:
-        plan, gather = self.plan, kind == "all_gather"
+        plan = self.plan
+        gather = kind == "all_gather"
         part = size / plan.shards
         work = Work(
             self.like,
@@ -220,7 +222,8 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
 
 
 def _forward(builder: _Rank, regions: list[Region]) -> None:
-    plan, lane = builder.plan, builder.lane
+    plan = builder.plan
+    lane = builder.lane
     acts = builder.model.graph.activities
     begin = next(int(a) for a in lane.tolist() if acts.kind[a] == 0)
     for size, first in [(plan.root, begin), *((plan.unit, r.first) for r in regions)]:
@@ -232,7 +235,8 @@ def _forward(builder: _Rank, regions: list[Region]) -> None:
 
 
 def _backward(builder: _Rank, regions: list[Region]) -> None:
-    plan, lane = builder.plan, builder.lane
+    plan = builder.plan
+    lane = builder.lane
     backward = lane[builder.model.facts.backward[lane]]
     again = plan.name != "shard_grad_op"
     rest = next_of(lane, int(backward[-1]))

@@ -112,7 +112,8 @@ def _with_batch(job: TrainingJob, asked: Mapping[str, str], stages: float) -> Tr
     """
     if "seq" in asked:
         job = replace(job, seq=mean_length(asked["seq"], job.seq, job.micro_batch))
-    batch, many = asked.get("batch", ""), asked.get("accumulation", "")
+    batch = asked.get("batch", "")
+    many = asked.get("accumulation", "")
     if batch.startswith(_GLOBAL) and many.startswith(_GLOBAL):
         raise UsageError("batch and accumulation are both given global=: give one of them")
     if many and not many.startswith(_GLOBAL):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.whatif.fsdp_to_ddp import BUCKET_BYTES
 from htk.whatif.network_tiers import network
@@ -24,7 +25,8 @@ def fullest_over_mean(model: StepModel) -> Floats:
 
     1 where sizes are not known, or the same on every rank.
     """
-    facts, graph = model.facts, model.graph
+    facts = model.facts
+    graph = model.graph
     sizes = np.maximum(facts.in_bytes, facts.out_bytes).astype(np.float64)
     node = np.where(model.run_edge >= 0, graph.src[model.run_edge], -1)
     chosen = exchanges(model) & (node >= 0) & (facts.in_bytes >= 0) & (facts.out_bytes >= 0)
@@ -122,7 +124,7 @@ def _reductions(
 
 def _in_order(model: StepModel, chosen: Mask) -> Ints:
     rows = np.flatnonzero(chosen)
-    return rows[np.argsort(model.graph.activities.start[rows], kind="stable")]
+    return rows[ordered(model.graph.activities.start[rows])]
 
 
 def _in_node(model: StepModel, world: int, spread: int) -> int:

@@ -11,7 +11,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, Mask, take_or
 from htk.whatif.fsdp_units import all_waited_for, compute_lane, gradients, next_of, position_on
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed
 from htk.whatif.micro_batches import micro_batches
@@ -37,7 +38,7 @@ def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
     products = gradients(model, lanes)
     for rank, lane, weights in zip(model.graph.ranks, lanes, products, strict=True):
         reductions = np.flatnonzero(reduces & (acts.rank == rank))
-        reductions = reductions[np.argsort(acts.start[reductions], kind="stable")]
+        reductions = reductions[ordered(acts.start[reductions])]
         ready_at = all_waited_for(model, reductions.tolist(), lane)
         units = _kept(lane, copies, ready_at)
         kept, last = lane[~copies[lane]], -1
@@ -75,7 +76,7 @@ def _kept(lane: Ints, copies: Mask, activities: list[int]) -> list[int]:
     """Return for each activity the last one up to it that is no copy."""
     last = np.maximum.accumulate(np.where(copies[lane], -1, np.arange(len(lane))))
     positions = [position_on(lane, a) if a >= 0 else 0 for a in activities]
-    return [int(a) for a in np.append(lane, -1)[last[positions]]]
+    return [int(a) for a in take_or(lane, last[positions])]
 
 
 def _buckets(
@@ -91,7 +92,8 @@ def _buckets(
         # where units are ready on the stream, none before the one in front of it
         reached = position[units[k : k + each]]
         unit_ends = np.maximum.accumulate(np.where(reached < 0, begin, reached)).tolist()
-        rest, held = next_of(lane, int(lane[unit_ends[-1]])), 0
+        rest = next_of(lane, int(lane[unit_ends[-1]]))
+        held = 0
         for activity, size in _ready(
             lane, placed, (begin, *unit_ends), model.facts.in_bytes[reduces[k : k + each]].tolist()
         ):

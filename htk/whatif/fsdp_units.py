@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import Ints, Mask, fill_none, take_or
 from htk.whatif.operator_shapes import matrices
 from htk.whatif.shapes import inputs, sums_over_tokens
 from htk.whatif.step_model import StepModel
@@ -30,18 +31,19 @@ def waited_for(model: StepModel, activity: int, lane: Ints) -> int:
 
 def all_waited_for(model: StepModel, each: list[int], lane: Ints) -> list[int]:
     """Return for several activities the last one of a stream that each waits for; -1: none."""
-    graph, acts = model.graph, model.graph.activities
+    graph = model.graph
+    acts = model.graph.activities
     events = graph.rows_of("event")
     events = events[np.isin(graph.dst[events], graph.start[each])]  # a few
-    position = np.full(len(graph.time), -1, np.int64)
+    position = fill_none(len(graph.time))
     position[graph.end[lane]] = np.arange(len(lane))
-    latest = np.full(len(graph.time), -1, np.int64)
+    latest = fill_none(len(graph.time))
     np.maximum.at(latest, graph.dst[events], position[graph.src[events]])
     recorded = latest[graph.start[each]]
     # The last that was over by then: behind it nothing is.
     over = np.minimum.accumulate(acts.end[lane][::-1])[::-1]
     done = np.searchsorted(over, acts.start[each], "right") - 1
-    return [int(k) for k in np.append(lane, -1)[np.where(recorded >= 0, recorded, done)]]
+    return [int(k) for k in take_or(lane, np.where(recorded >= 0, recorded, done))]
 
 
 def backward_regions(model: StepModel, lane: Ints, ready: list[int]) -> list[Region]:
@@ -85,7 +87,8 @@ def backward_layers(model: StepModel, lane: Ints, count: int) -> list[Region]:
 def _cut(model: StepModel, lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
     """Return layers that begin where what they repeat does; those that differ are cut half-way to
     the next."""
-    every, begin = int(places[1] - places[0]), int(places[0])
+    every = int(places[1] - places[0])
+    begin = int(places[0])
     if (np.diff(places) == every).all():
         offset = max(begin - every, 0)
         alike = _kernels(model, lane[offset : begin + every])
@@ -96,13 +99,15 @@ def _cut(model: StepModel, lane: Ints, places: Ints, low: int, high: int) -> lis
         lasts = [min(first + every - 1, high) for first in firsts]
     else:
         middles = ((places[1:] + places[:-1]) // 2).tolist()
-        firsts, lasts = [low, *(m + 1 for m in middles)], [*middles, high]
+        firsts = [low, *(m + 1 for m in middles)]
+        lasts = [*middles, high]
     return [Region(int(lane[a]), int(lane[b])) for a, b in zip(firsts, lasts, strict=True)]
 
 
 def _kernels(model: StepModel, rows: Ints) -> list[tuple[int, str | None, str | None]]:
     """Return what tells a kernel from those that do other work."""
-    names, facts = model.graph.activities.name, model.facts
+    names = model.graph.activities.name
+    facts = model.facts
     return [(int(names[k]), facts.op[k], facts.dims[k]) for k in rows.tolist()]
 
 
@@ -161,10 +166,12 @@ def _of_weights(model: StepModel) -> Mask:
 
 def weights_between(model: StepModel, lane: Ints, region: Region) -> int:
     """Return the elements of the matrices that a region's products multiply with, by shapes."""
-    first, last = (position_on(lane, a) for a in (region.first, region.last))
+    first = position_on(lane, region.first)
+    last = position_on(lane, region.last)
     total = 0
     for activity in lane[first : last + 1].tolist():
-        op, dims = model.facts.op[activity] or "", model.facts.dims[activity]
+        op = model.facts.op[activity] or ""
+        dims = model.facts.dims[activity]
         if not dims or model.facts.family[activity] != "gemm" or "bmm" in op:
             continue
         shapes = matrices(dims)
@@ -180,7 +187,7 @@ def next_of(lane: Ints, activity: int) -> int:
 
 def all_next_of(lane: Ints, activities: Ints) -> Ints:
     """Return the same for several; of -1, of an activity on no stream, -1."""
-    order = np.argsort(lane, kind="stable")
+    order = ordered(lane)
     row = np.minimum(np.searchsorted(lane[order], activities), len(lane) - 1)
     following = lane[np.minimum(order[row] + 1, len(lane) - 1)]
     return np.where(lane[order[row]] == activities, following, -1)

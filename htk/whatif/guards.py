@@ -90,7 +90,8 @@ def _carried(model: StepModel, busy: Floats, period: int) -> Carried:
     """Return what a step carries, whatever it takes. `busy`: share of each stream's activities."""
     fewer = min(model.added.get(MICRO_BATCHES, 0), 0)
     once = max(period - max(sum(model.added.values()), fewer), 1)  # of the recorded micro-batches
-    acts, length = model.graph.activities, np.maximum(model.lengths(), 0)
+    acts = model.graph.activities
+    length = np.maximum(model.lengths(), 0)
     lanes = np.bincount(acts.lane, length)
     lanes[: len(busy)] = lanes[: len(busy)] * busy
     computing = np.flatnonzero(model.is_compute)
@@ -117,7 +118,8 @@ def _overlap(recorded: StepModel) -> Floats:
 
     Neighbours on a stream may overlap (programmatic launches).
     """
-    acts, length = recorded.graph.activities, np.maximum(recorded.lengths(), 0)
+    acts = recorded.graph.activities
+    length = np.maximum(recorded.lengths(), 0)
     lanes = int(acts.lane.max(initial=-1)) + 1
     total = np.bincount(acts.lane, length, lanes)
     busy = union_lengths(acts.lane, acts.end - length, acts.end, lanes)
@@ -126,7 +128,8 @@ def _overlap(recorded: StepModel) -> Floats:
 
 def _by_rank(model: StepModel, rows: Ints, values: Floats | Ints) -> Floats:
     """Return the sum over some activities of each rank, of a value of each."""
-    activities, ranks = model.graph.activities, model.graph.ranks
+    activities = model.graph.activities
+    ranks = model.graph.ranks
     number = model.once("number of rank", lambda: np.searchsorted(ranks, activities.rank))
     return np.bincount(number[rows], values).astype(np.float64)
 
@@ -137,7 +140,8 @@ def _links(model: StepModel, step: int) -> float:
     gpu = model.once(f"the catalogue's {name}", lambda: detected(name))
     if gpu is None:
         return 0.0
-    edge, comm = model.run_edge, np.flatnonzero(model.is_comm)
+    edge = model.run_edge
+    comm = np.flatnonzero(model.is_comm)
     comm = comm[(edge[comm] >= 0) & (model.weight[edge[comm]] > NEVER)]
     sent = model.once("sent", lambda: _sent(model))[comm]
     if model.token_scale != 1:

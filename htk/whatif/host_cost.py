@@ -55,7 +55,8 @@ def on_account(model: StepModel, chosen: Mask) -> Ints:
 
     What is recorded right behind a collective that stays is the end of that.
     """
-    calls, acts = model.graph.calls, model.graph.activities
+    calls = model.graph.calls
+    acts = model.graph.activities
     many = len(calls.start)
     gone, launching, comm = (np.zeros(many + 1, bool) for _ in range(3))  # a last one: none
     gone[calls_of_all(model, chosen)] = True
@@ -96,7 +97,8 @@ def removed(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
     """
     if not chosen.any():
         return model
-    graph, calls = model.graph, on_account(model, chosen)
+    graph = model.graph
+    calls = on_account(model, chosen)
     led = calls[~_firsts(model, calls)] if hooks else calls
     gone = _own_edges(model, calls) | _think_edges(model, led)
     weight = np.where(gone, np.minimum(model.weight, 0), model.weight)
@@ -111,8 +113,10 @@ def removed(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
 
 def unsynchronised(model: StepModel, dropped: Mask) -> StepModel:
     """The CPU waits for no event before it launches these."""
-    graph, launching = model.graph, np.zeros(len(model.graph.calls.start), bool)
-    acts, chosen = graph.activities, np.zeros(len(graph.calls.start) + 1, bool)
+    graph = model.graph
+    launching = np.zeros(len(model.graph.calls.start), bool)
+    acts = graph.activities
+    chosen = np.zeros(len(graph.calls.start) + 1, bool)
     launching[acts.call[acts.call >= 0]] = True
     chosen[calls_of_all(model, dropped)] = True
     _, after = _beside(graph.calls.lane, launching)

@@ -31,7 +31,8 @@ _lock = RLock()  # what the collector finds may be counted within a count
 def _count(more: int) -> None:
     global _holders
     with _lock:
-        before, _holders = _holders, _holders + more
+        before = _holders
+        _holders = _holders + more
         if not before:
             _tell(_KEPT)
         elif not _holders and _tell(_USUAL):
@@ -42,7 +43,8 @@ def _tell(settings: dict[int, int]) -> bool:
     """Tell the C library; False if it is not one that can be told."""
     try:
         library = ctypes.CDLL(None)
-        mallopt, _ = library.mallopt, library.malloc_trim
+        mallopt = library.mallopt
+        _ = library.malloc_trim
     except (AttributeError, OSError, TypeError):
         return False
     return all(mallopt(name, value) == 1 for name, value in settings.items())

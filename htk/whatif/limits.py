@@ -61,7 +61,8 @@ def work_limits(
         return 0.0, math.inf
     ratios = []
     for field, power in _POWERS.items():
-        now, then = getattr(before, field), getattr(after, field)
+        now = getattr(before, field)
+        then = getattr(after, field)
         if not now or not then:
             return 0.0, math.inf
         ratios.append((then / now) ** power)

@@ -12,7 +12,7 @@ import numpy as np
 
 from htk.base.columns.arrow import codes_of, numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import Ints
+from htk.base.columns.types import NONE, Ints
 from htk.quantities.graph.nodes import collective_rows
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import LARGE
@@ -35,7 +35,8 @@ def slowest_link(model: StepModel, before: int, after: int) -> float:
 def highest(draws: int) -> tuple[float, float]:
     """Return mean and standard deviation of the highest of so many standard normal draws."""
     below = np.array([0.5 * (1 + erf(x / sqrt(2))) for x in _GRID]) ** draws
-    share, middle = np.diff(below), (_GRID[1:] + _GRID[:-1]) / 2
+    share = np.diff(below)
+    middle = (_GRID[1:] + _GRID[:-1]) / 2
     mean = float(share @ middle)
     return mean, sqrt(float(share @ (middle - mean) ** 2))
 
@@ -45,13 +46,13 @@ def _spread(model: StepModel) -> float:
     place of other steps and groups; 0: too few were recorded."""
     matches = model.facts.tables["collective_matches"]
     span = numbers(matches["span_ns"], 0).astype(np.float64)
-    members = numbers(matches["members_expected"], -1)
+    members = numbers(matches["members_expected"], NONE)
     sure = (span > 0) & (members == numbers(matches["members_present"], -2))
     if sure.sum() < _FEW:
         return 0.0
     alike = _alike(model)
     sure &= alike >= 0
-    _, first = np.unique(numbers(matches["match"], -1)[sure], return_index=True)
+    _, first = np.unique(numbers(matches["match"], NONE)[sure], return_index=True)
     rows = np.flatnonzero(sure)[first]
     positions = Groups.by_keys(alike[rows])
     count = positions.count[positions.group_ids]
@@ -68,9 +69,10 @@ def _alike(model: StepModel) -> Ints:
     """Return a number for each recorded collective: those of one type and size at one place of a
     step have the same; -1: small ones, or not of the step."""
     calls = model.facts.tables["collectives"]
-    into, out, size = (numbers(calls[n], -1) for n in ("in_bytes", "out_bytes", "group_size"))
+    into, out, size = (numbers(calls[n], NONE) for n in ("in_bytes", "out_bytes", "group_size"))
     kind = Groups.by_keys([codes_of(calls["type"])[0], into, out, size])
-    rank, group = numbers(calls["rank"], -1), codes_of(calls["group"])[0]
+    rank = numbers(calls["rank"], NONE)
+    group = codes_of(calls["group"])[0]
     lanes = Groups.by_keys([kind.group_ids, rank, group])
     index = lanes.rank_within(numbers(calls["start_ns"], 0).astype(np.int64))
     in_step = _in_step(model, lanes)

@@ -17,7 +17,8 @@ from htk.whatif.recorded_peaks import PeakChange, RecordedPeaks
 
 _SURE = 0.8  # of activations by the model: the least that the recorded peak is said to hold
 _HALF, _SINGLE = 2.0, 4.0  # bytes of an activation
-_MEASURED_SIGMA, _CHANGED_SIGMA = 0.03, 0.08
+_MEASURED_SIGMA = 0.03
+_CHANGED_SIGMA = 0.08
 _FROM_SHAPES_SIGMA = 0.1  # what shapes leave open of a model, beside the uncertainty of any peak
 
 

@@ -60,7 +60,8 @@ class MicroBatch:
 
 def micro_batch(model: StepModel) -> MicroBatch:
     """Return the time of one micro-batch: the step without what it does once, over their number."""
-    rest, many = _repeated(_as_recorded(model)), micro_batches(model)
+    rest = _repeated(_as_recorded(model))
+    many = micro_batches(model)
     after = replay(rest.graph, rest.weight, rest.wrap_weight)
     exposed, idle = exposed_and_idle(rest.graph, after.steady, after.period_ns)
     return MicroBatch(after.period_ns / many, exposed / many, idle / many)
@@ -78,7 +79,8 @@ def _repeated(model: StepModel) -> StepModel:
     if sharded(model) is None:
         once |= replicating(model)
     bare = model.with_lengths(once, 0)
-    graph, calls = model.graph, model.graph.activities.call
+    graph = model.graph
+    calls = model.graph.activities.call
     late = np.zeros(len(graph.call_start), bool)
     for rank in graph.ranks:
         back = model.facts.backward & (graph.activities.rank == rank) & (calls >= 0)
@@ -98,8 +100,11 @@ def _repeated(model: StepModel) -> StepModel:
 def in_order(model: StepModel) -> StepModel:
     """Return the model in which each communicator's first collective waits for its last one of the
     repetition before."""
-    graph, size = model.graph, model.facts.group_size
-    acts, firsts, lasts = graph.activities, [], []
+    graph = model.graph
+    size = model.facts.group_size
+    acts = graph.activities
+    firsts = []
+    lasts = []
     for rank in graph.ranks:
         of_rank = model.is_comm & (acts.rank == rank)
         for ranks in np.unique(size[of_rank]).tolist():  # groups of a rank, told by their size

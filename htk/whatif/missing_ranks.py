@@ -20,7 +20,8 @@ _ALIKE = (("all_gather", "reduce_scatter"), ("all_reduce",))
 
 def partial(model: StepModel) -> Mask:
     """Return the collectives of groups with unrecorded members."""
-    acts, edge = model.graph.activities, model.run_edge
+    acts = model.graph.activities
+    edge = model.run_edge
     here = np.ones(len(acts.start), np.int64)
     joined = np.flatnonzero(model.is_comm & ~model.facts.single & (edge >= 0))
     _, group_ids, count = np.unique(
@@ -38,7 +39,8 @@ def waits(model: StepModel) -> Floats:
     large = partial(model)
     if not large.any():
         return waited
-    sent, fixed = wire(model), latency(model)
+    sent = wire(model)
+    fixed = latency(model)
     large &= (sent >= LARGE) & (length > 0)
     for kinds in _ALIKE:
         for across in (False, True):
@@ -80,6 +82,7 @@ def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
 
 def _lead(model: StepModel) -> float:
     """Return how much longer than the mean the slowest recorded rank computes."""
-    acts, length = model.graph.activities, model.lengths()
+    acts = model.graph.activities
+    length = model.lengths()
     each = [length[model.is_compute & (acts.rank == r)].sum() for r in model.graph.ranks]
     return float(np.max(each) - np.mean(each))

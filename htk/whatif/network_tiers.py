@@ -24,7 +24,8 @@ def link_tier(model: StepModel, across: bool) -> LinkTier:
     latency is the usual one, to as much as that.
     """
     usual = ACROSS_NS if across else LATENCY_NS
-    sent, length = wire(model) / part(model, across), model.lengths().astype(np.float64)
+    sent = wire(model) / part(model, across)
+    length = model.lengths().astype(np.float64)
     measured = model.is_comm & (sent > 0) & (length > 0) & (model.facts.crosses == across)
     sizes = np.unique(sent[measured])
     if not len(sizes):
@@ -42,7 +43,8 @@ def link_tier(model: StepModel, across: bool) -> LinkTier:
 def network(model: StepModel) -> Network:
     """Return both levels as the step's transfers show them, beside what the catalogue has."""
     node = gpus_of_a_node(model)
-    links, adapters = usual_links(model.facts.scale_up_gbps), usual_adapters(model.device, node)
+    links = usual_links(model.facts.scale_up_gbps)
+    adapters = usual_adapters(model.device, node)
     return Network(
         link_tier(model, False),
         link_tier(model, True),

@@ -126,7 +126,8 @@ def fewer_replicas(model: StepModel, ways: float) -> StepModel:
     world = layout.world if layout else int(model.facts.group_size[chosen].max(initial=1))
     if not chosen.any() or world < 2:
         return model
-    ranks, node = max(round(world / ways), 1), gpus_of_a_node(model)
+    ranks = max(round(world / ways), 1)
+    node = gpus_of_a_node(model)
     here = int(np.median(model.facts.per_node[chosen])) or min(world, node)
     there = min(max(round(here / ways), 1), node, ranks)
     old = (world - 1) / world * network(model).pace(world, here)
@@ -194,5 +195,6 @@ def each_layer(
 
 
 def _place(lane: NDArray[np.int64], region: Region, share: float) -> int:
-    low, high = position_on(lane, region.first), position_on(lane, region.last)
+    low = position_on(lane, region.first)
+    high = position_on(lane, region.last)
     return min(low + int((high - low) * share), len(lane) - 2)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Mask
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.group_kinds import described_as
@@ -62,7 +63,7 @@ def _sharded(model: StepModel) -> Sharded | None:
     units: tuple[int, ...] = ()
     for rank in model.graph.ranks:
         of_rank = np.flatnonzero(gathers & (acts.rank == rank))
-        of_rank = of_rank[np.argsort(acts.start[of_rank], kind="stable")]
+        of_rank = of_rank[ordered(acts.start[of_rank])]
         seen: dict[int, int] = {}
         wanted = _counts(model.facts.in_bytes[reduces & (acts.rank == rank)])
         forward = []
@@ -126,7 +127,8 @@ def _largest(model: StepModel, chosen: Mask) -> int:
 
 
 def _before_backward(model: StepModel) -> Mask:
-    acts, back = model.graph.activities, model.facts.backward
+    acts = model.graph.activities
+    back = model.facts.backward
     earlier = np.zeros(len(back), bool)
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)  # copies on other streams run ahead

@@ -46,7 +46,8 @@ class _Outcome:
     @cached_property
     def change_ns(self) -> int:
         """The edited replay less the untouched one, with what further recordings add."""
-        change, lines = self.replayed.period_ns - self.start.replayed.period_ns, self.start.curves
+        change = self.replayed.period_ns - self.start.replayed.period_ns
+        lines = self.start.curves
         if lines is None or self.edited.samples == 1:
             return change
         missed = lines.missed_ns(find_micro_batch(self.start, self.asked))
@@ -64,7 +65,8 @@ class _Outcome:
     def guarded(self) -> "_Outcome | str":
         """Return the outcome, or the bound that it passes, in words; a kernel that there cannot be
         may be asked for, to see what it would win."""
-        steps, period = (self.measured_ns, self.step_ns), self.replayed.period_ns
+        steps = (self.measured_ns, self.step_ns)
+        period = self.replayed.period_ns
         guard = violated(self.start.recorded_load, self.edited, period, steps, self.start.rates)
         if guard is None:
             return self
@@ -74,7 +76,9 @@ class _Outcome:
 
     def find_sigmas(self) -> Mapping[str, float]:
         """Return one standard deviation of the logarithm of the step, by cause."""
-        start, edited, here = self.start, self.edited, self.replayed.period_ns
+        start = self.start
+        edited = self.edited
+        here = self.replayed.period_ns
         sigmas = sigma_by_cause(start.gate, edited, self.step_ns, here)
         is_host_measured = self.anchor_ns is not None and start.launch_bound
         host_share = find_host_share(edited, here)
@@ -92,7 +96,9 @@ class _Outcome:
 
     def find_limits(self, mfu_pct: float | None, exposed: int | None) -> Limits:
         """Return the least and the most ns that the step can take."""
-        start, edited, steps = self.start, self.edited, (self.measured_ns, self.step_ns)
+        start = self.start
+        edited = self.edited
+        steps = (self.measured_ns, self.step_ns)
         least, most = step_limits(start.model, edited, self.asked, steps, mfu_pct)
         if exposed is None:
             return least, most

@@ -97,7 +97,8 @@ class Products:
 
     def _on_larger(self, product: Product, rows: float) -> float:
         """Return how long it takes on a kernel with larger tiles; NaN: none betters its own."""
-        size, recorded = product.m * product.n * rows, self.kernels[product.kernel]
+        size = product.m * product.n * rows
+        recorded = self.kernels[product.kernel]
         larger = [kernel for kernel in self.kernels.values() if kernel.betters(recorded, size)]
         if not larger:
             return float("nan")

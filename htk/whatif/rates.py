@@ -1,15 +1,14 @@
 """What an answer says beyond its time: tokens, model FLOPs utilisation."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from htk.analyses.ops.flops import flops
 from htk.base.columns.arrow import numbers
 from htk.base.core.analysis import coverage_of
 from htk.base.errors import AnalysisError, UsageError
+from htk.base.mappings import NamedTables
 from htk.physics.training_job import TrainingJob
 from htk.whatif.recorded_job import recorded_job
 from htk.whatif.shapes import inputs
@@ -45,7 +44,7 @@ class Rates:
         return 100 * self.flops * each / (self.peak_flops * step_ns / 1e9)
 
 
-def rates(tables: Mapping[str, pa.Table], model: StepModel) -> Rates:
+def rates(tables: NamedTables, model: StepModel) -> Rates:
     job = recorded_job(model)
     work, peak = _work(tables, model.graph.step, model.graph.cycle)
     gpu = model.facts.device
@@ -62,7 +61,7 @@ def _tokens(model: StepModel, job: TrainingJob) -> float | None:
 
 
 def _work(
-    tables: Mapping[str, pa.Table], step: int | None, cycle: int | None
+    tables: NamedTables, step: int | None, cycle: int | None
 ) -> tuple[float | None, float | None]:
     """Model FLOPs of a GPU in the step, and its peak; None: no shapes, or an unknown GPU."""
     try:

@@ -22,7 +22,8 @@ def recorded_job(model: StepModel) -> TrainingJob:
 
 
 def _recorded_job(model: StepModel) -> TrainingJob:
-    seen, layout = inputs(model), sharded(model) or replicated(model)
+    seen = inputs(model)
+    layout = sharded(model) or replicated(model)
     context = described_degree(model, "context")
     heads, kv_heads = _heads(model)
     tensor = tensor_degree(model)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
+from htk.base.mappings import NamedTables
 from htk.physics.detected import detected
 from htk.physics.memory import Layout, ModelSize, layer_widths
 from htk.whatif.from_one_rank import is_of_one_rank, parameter_gradients
@@ -42,9 +42,10 @@ class _Shapes:
     flash: bool = True
 
 
-def held(tables: Mapping[str, pa.Table], model: StepModel) -> Held | None:
+def held(tables: NamedTables, model: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
-    parameters, shapes = sharded(model) or replicated(model) or _alone(model), _shapes(model)
+    parameters = sharded(model) or replicated(model) or _alone(model)
+    shapes = _shapes(model)
     job = recorded_job(model)
     size = _size(parameters, shapes, job.tensor or 1, _large_sums(model, shapes))
     like = Layout(checkpointing=_checkpointing(model), flash=shapes.flash)
@@ -87,7 +88,8 @@ def _size(parameters: Sharded | None, shapes: _Shapes, tensor: int, ends: int) -
     """
     outside = ends * shapes.vocab * shapes.width
     layers, layer, root = _parameters(parameters, shapes.layers, outside)
-    hidden, kv_width = shapes.width * tensor, shapes.kv_width * tensor
+    hidden = shapes.width * tensor
+    kv_width = shapes.kv_width * tensor
     ways = 3 if shapes.gated else 2
     attention = 2 * hidden * (hidden + kv_width)
     usual = (_GATED_FFN if shapes.gated else _PLAIN_FFN) * hidden
@@ -132,9 +134,11 @@ def _shapes(model: StepModel) -> _Shapes:
     tokens = inputs(model).tokens
     first = model.graph.ranks[0]
     of_rank = (model.graph.activities.rank == first) & ~model.facts.recomputed
-    layers, widest = 0, 0
+    layers = 0
+    widest = 0
     query, key, length, heads = 0, 0, 0, 0
-    gated, softmax = False, False
+    gated = False
+    softmax = False
     for op, dims, count in _kinds(model, np.flatnonzero(of_rank)):
         gated |= op.startswith("aten::silu")
         if not dims or not ("attention" in op or op.endswith(("::mm", "::addmm", "_softmax"))):
@@ -149,7 +153,8 @@ def _shapes(model: StepModel) -> _Shapes:
             query = int(np.prod(shapes[0])) // tokens
             key = int(np.prod(shapes[1])) // tokens if len(shapes) > 1 else query
             where = 1 if _LENGTH_SECOND.match(op) else 2
-            length, heads = shapes[0][where], shapes[0][3 - where]
+            length = shapes[0][where]
+            heads = shapes[0][3 - where]
     layers //= max(micro_batches(model), 1)
     if tokens is None or not layers:
         return _Shapes()
@@ -160,7 +165,8 @@ def _shapes(model: StepModel) -> _Shapes:
 def _kinds(model: StepModel, rows: Ints) -> list[tuple[str, str | None, int]]:
     """Return the distinct operators and shapes of activities, in the order of the last of each, and
     how many each has."""
-    op, dims = model.facts.op, model.facts.dims
+    op = model.facts.op
+    dims = model.facts.dims
     kinds = Groups.by_keys([op.codes[rows], dims.codes[rows]])
     last = np.empty(len(kinds), np.int64)
     last[kinds.group_ids] = np.arange(len(rows))

@@ -4,15 +4,15 @@ The two move apart: what the passes keep grows with the batch, what the optimize
 with the parameters. At a small batch the optimizer's peak is the higher one, whatever the batch.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from htk.base.columns.arrow import matching, numbers
 from htk.base.columns.coded_texts import CodedTexts
-from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Floats, Ints, Mask, take_or
+from htk.base.mappings import NamedTables
 from htk.base.names.phases import BACKWARD, FORWARD, OPTIMIZER
 from htk.quantities.measures.memory_categories import Categories, blocks
 from htk.quantities.measures.memory_use import MemoryUse, operators_at
@@ -82,7 +82,7 @@ class RecordedPeaks:
 
 
 def recorded_peaks(
-    tables: Mapping[str, pa.Table], tokens: int | None, units: tuple[int, ...] = ()
+    tables: NamedTables, tokens: int | None, units: tuple[int, ...] = ()
 ) -> RecordedPeaks | None:
     """Return the peaks of a recording; None: no allocations were recorded.
 
@@ -90,7 +90,7 @@ def recorded_peaks(
     bytes of what is gathered of sharded parameters, which does not grow with the batch.
     """
     use = MemoryUse.of(tables["memory"])
-    on_gpu = np.isin(numbers(use.table["device_type"], -1), _GPU) & (use.allocated > 0)
+    on_gpu = np.isin(numbers(use.table["device_type"], NONE), _GPU) & (use.allocated > 0)
     if not on_gpu.any():
         return None
     worst = int(np.argmax(np.where(on_gpu, use.allocated, -1)))
@@ -126,20 +126,18 @@ def _held(size: Ints, born: Ints, freed: Ints) -> Floats:
     return np.cumsum(change)
 
 
-def _in_optimizer(tables: Mapping[str, pa.Table], time: Ints, rank: int) -> Mask:
+def _in_optimizer(tables: NamedTables, time: Ints, rank: int) -> Mask:
     """Return which times follow an operator of the optimizer, rather than one of a pass."""
     ops = tables["cpu_ops"]
     phase = phase_codes(tables["op_passes"])
     in_pass = np.isin(phase, (FORWARD, BACKWARD, OPTIMIZER)) & (numbers(ops["rank"]) == rank)
     start = numbers(ops["start_ns"])[in_pass]
-    order = np.argsort(start, kind="stable")
+    order = ordered(start)
     last = np.searchsorted(start[order], time, "right") - 1
-    return np.asarray(np.append(phase[in_pass][order], NONE)[last] == OPTIMIZER)
+    return np.asarray(take_or(phase[in_pass][order], last) == OPTIMIZER)
 
 
-def _casts_of_weights(
-    tables: Mapping[str, pa.Table], use: MemoryUse, born: Ints, tokens: int | None
-) -> Mask:
+def _casts_of_weights(tables: NamedTables, use: MemoryUse, born: Ints, tokens: int | None) -> Mask:
     """Return the blocks that hold a weight in another format, as autocast keeps them."""
     ops = tables["cpu_ops"]
     parent = np.append(numbers(tables["op_links"]["parent_row"], NONE), NONE)

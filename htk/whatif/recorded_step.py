@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from htk.base.mappings import NamedTables
 from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.gate import Gate
@@ -32,7 +32,7 @@ from htk.whatif.step_model import StepModel
 class Baseline:
     """The recorded step that every answer of one trace starts from."""
 
-    tables: Mapping[str, pa.Table]
+    tables: NamedTables
     model: StepModel
     replayed: Replay
     gate: Gate

@@ -17,9 +17,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, valid
+from htk.base.columns.arrow import codes_of, matching, numbers, read_keys, valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 from htk.base.core.humanize import format_int_ranges, pluralize
 from htk.quantities.derived.clocks import corrections
 from htk.quantities.graph.build import steps_at_hand
@@ -84,15 +85,17 @@ class _Calls:
 
     @classmethod
     def of(cls, trace: Trace) -> "_Calls":
-        calls, clocks = trace.tables["collectives"], trace.tables["rank_clocks"]
-        match = numbers(trace.tables["collective_matches"]["match"], -1)
-        rank, start = numbers(calls["rank"], -1).astype(np.int64), numbers(calls["start_ns"])
+        calls = trace.tables["collectives"]
+        clocks = trace.tables["rank_clocks"]
+        match = numbers(trace.tables["collective_matches"]["match"], NONE)
+        rank = read_keys(calls["rank"])
+        start = numbers(calls["start_ns"])
         used = (match >= 0) & (rank >= 0) & valid(calls["event"]) & valid(calls["start_ns"])
         rows = np.flatnonzero(used & matching(calls["timing"], "gpu".__eq__))
         arrived = (start + corrections(clocks, rank, start))[rows]
         uneven, message = (matching(calls["type"], t.__contains__) for t in (_UNEVEN, _MESSAGES))
-        sizes = [np.where(uneven, -1, numbers(calls[c], -1)) for c in ("in_bytes", "out_bytes")]
-        alike = [codes_of(calls["type"])[0], numbers(calls["group_size"], -1), *sizes]
+        sizes = [np.where(uneven, -1, numbers(calls[c], NONE)) for c in ("in_bytes", "out_bytes")]
+        alike = [codes_of(calls["type"])[0], numbers(calls["group_size"], NONE), *sizes]
         kind = Groups.by_keys([column[rows].astype(np.int64) for column in alike]).group_ids
         return cls(
             np.searchsorted(np.array(trace.ranks, np.int64), rank[rows]),
@@ -124,7 +127,7 @@ class _Calls:
         """Return how long the others waited for each rank in a step, each for the last of a
         collective: from when the median member arrived."""
         last = np.flatnonzero((self.arrived == self.latest) & in_step)
-        last = last[np.lexsort((self.rank[last], self.match[last]))]
+        last = last[ordered(self.match[last], self.rank[last])]
         last = last[np.unique(self.match[last], return_index=True)[1]]
         middle = self.matches.quantiles(self.arrived - self.latest, [0.5])[0]
         late = -middle[self.matches.group_ids[last]]
@@ -148,9 +151,9 @@ def _roles(calls: _Calls, of_rank: Ints, work: pa.Table) -> Ints:
     takes_part = np.zeros((calls.ranks, int(calls.kind.max(initial=0)) + 1), bool)
     takes_part[calls.rank, calls.kind] = True
     alike = np.unique(takes_part, axis=0, return_inverse=True)[1].reshape(-1)
-    each = np.searchsorted(of_rank, numbers(work["rank"], -1))
+    each = np.searchsorted(of_rank, numbers(work["rank"], NONE))
     activities = np.bincount(each, numbers(work["gpu_activities"]), calls.ranks)
-    order = np.argsort(activities, kind="stable")
+    order = ordered(activities)
     more = activities[order][1:] > (1 + _AS_MANY) * activities[order][:-1]
     size = np.empty(calls.ranks, np.int64)
     size[order] = np.append(0, np.cumsum(more))
@@ -175,7 +178,7 @@ def _chosen(calls: _Calls, of_rank: Ints, role: Ints) -> Mask:
 
 def _late(waited_for: Floats) -> list[int]:
     """Return the ranks that most of the waiting is for, the latest first."""
-    order = np.argsort(-waited_for, kind="stable")
+    order = ordered(-waited_for)
     before = np.cumsum(waited_for[order]) - waited_for[order]
     late: list[int] = order[before < _OF_WAITING * waited_for.sum()][:_LATE].tolist()
     return late
@@ -183,7 +186,7 @@ def _late(waited_for: Floats) -> list[int]:
 
 def _median(calls: _Calls, ranks: Ints) -> int:
     """Return the rank of these that waits as long as the median one."""
-    in_order = ranks[np.argsort(calls.wait[ranks], kind="stable")]
+    in_order = ranks[ordered(calls.wait[ranks])]
     return int(in_order[(len(in_order) - 1) // 2])
 
 
@@ -204,7 +207,7 @@ def _add(chosen: Mask, calls: _Calls, role: Ints, rank: int) -> None:
 
 def _followers(calls: _Calls, chosen: Mask, role: Ints) -> tuple[Ints, Ints, Ints]:
     """Return match, leader and latest arrival of those that follow it; leaders by position."""
-    leader = np.full(len(calls.rank), -1, np.int64)
+    leader = fill_none(len(calls.rank))
     apart = np.full(len(calls.rank), np.inf)
     for rank in np.flatnonzero(chosen).tolist():  # some tens
         with_it = np.bincount(calls.match, calls.rank == rank)[calls.match] > 0

@@ -10,7 +10,7 @@ import re
 import numpy as np
 
 from htk.base.columns.arrow import numbers
-from htk.base.columns.types import Mask
+from htk.base.columns.types import Mask, take_or
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
 
@@ -30,7 +30,8 @@ _NORM = re.compile("c?pma?r?uc?u?")
 def rms_norms(model: StepModel) -> tuple[Mask, int]:
     """Return the activities of RMSNorms, forward and backward, and how many norms run forward."""
     facts = model.facts
-    chosen, count = np.zeros(len(facts.op), bool), 0
+    chosen = np.zeros(len(facts.op), bool)
+    count = 0
     letter = facts.op.mapped(lambda op: _LETTERS.get(op or "", "-"), np.str_)
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
@@ -40,5 +41,5 @@ def rms_norms(model: StepModel) -> tuple[Mask, int]:
             chosen[forward[match.start() : match.end()]] = True
             count += 1
     calls = np.unique(facts.op_row[chosen])
-    made_by = np.append(numbers(facts.tables["op_links"]["forward_row"], -1), -1)[facts.op_row]
+    made_by = take_or(numbers(facts.tables["op_links"]["forward_row"], -1), facts.op_row)
     return chosen | (facts.backward & np.isin(made_by, calls[calls >= 0])), count

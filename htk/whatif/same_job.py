@@ -26,13 +26,17 @@ SAME_JOB = "the other recordings are of the same model, GPU and layout, as far a
 
 def check_same_job(first: StepModel, other: StepModel) -> None:
     """Raise UsageError where another recording is of another job, and name the difference."""
-    one_job, other_job = recorded_job(first), recorded_job(other)
+    one_job = recorded_job(first)
+    other_job = recorded_job(other)
     for field, words in _COMPARED.items():
-        now, then = getattr(one_job, field), getattr(other_job, field)
+        now = getattr(one_job, field)
+        then = getattr(other_job, field)
         if now is not None and then is not None and now != then:
-            now, then = (getattr(value, "name", value) for value in (now, then))
+            now = getattr(now, "name", now)
+            then = getattr(then, "name", then)
             raise UsageError(f"the other recording is of another job: {words} {then}, not {now}")
-    widths, other_widths = _weights(first), _weights(other)
+    widths = _weights(first)
+    other_widths = _weights(other)
     if widths and other_widths and widths != other_widths:
         raise UsageError("the other recording is of another job: its weights have other shapes")
 

@@ -6,7 +6,7 @@ pairs of tokens. Names of ranges tell tokens; names of kernels, where they do, t
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of
-from htk.base.columns.types import NONE, Floats, Ints
+from htk.base.columns.types import NONE, Floats, Ints, take_or
 from htk.base.errors import AnalysisError, MissingTable, UsageError
+from htk.base.mappings import NamedTables
 from htk.base.names.server_ranges import (
     DRAFT,
     IDLE,
@@ -125,9 +126,7 @@ class ServedIteration:
         )
 
 
-def of_server(
-    tables: Mapping[str, pa.Table], replayed: Ints | None = None
-) -> ServedIteration | None:
+def of_server(tables: NamedTables, replayed: Ints | None = None) -> ServedIteration | None:
     """Return the iteration of a recording that a server marked as its own; None: none is.
     `replayed`: see `recorded`."""
     annotations = tables.get("annotations")
@@ -142,7 +141,7 @@ def of_server(
         return None
 
 
-def recorded(tables: Mapping[str, pa.Table], replayed: Ints | None = None) -> ServedIteration:
+def recorded(tables: NamedTables, replayed: Ints | None = None) -> ServedIteration:
     """Return the median iteration of a recording, by ranges of any server.
 
     `replayed`: the rows of `kernels` that are looked at, where a profiler marked steps: the
@@ -154,7 +153,7 @@ def recorded(tables: Mapping[str, pa.Table], replayed: Ints | None = None) -> Se
     chosen = np.arange(len(each))
     if replayed is not None and tables["kernels"].num_rows:
         launching = iterations.launching(tables["kernels"], tables["kernel_links"])
-        launched = np.unique(np.append(launching, NONE)[replayed])
+        launched = np.unique(take_or(launching, replayed))
         if (launched != NONE).any():
             chosen = launched[launched != NONE]
     replicas = _replicas(iterations, chosen)
@@ -192,7 +191,7 @@ def _replicas(iterations: ServerIterations, chosen: Ints) -> list[Ints]:
     return [*facts.values()]
 
 
-def _iterations_of(tables: Mapping[str, pa.Table]) -> ServerIterations:
+def _iterations_of(tables: NamedTables) -> ServerIterations:
     try:
         return ServerIterations.of(tables["annotations"])
     except (AnalysisError, MissingTable, UsageError) as why:
@@ -201,7 +200,8 @@ def _iterations_of(tables: Mapping[str, pa.Table]) -> ServerIterations:
 
 def _iteration(facts: ServerRange) -> ServedIteration:
     """Return what a range tells of one iteration."""
-    prompts, answers = facts.prompts, facts.answers
+    prompts = facts.prompts
+    answers = facts.answers
     serves = facts.phase not in (IDLE, DRAFT)
     requests = float(answers.requests or 0) if serves else 0.0
     read = float(prompts.tokens or 0) if serves else 0.0
@@ -220,7 +220,7 @@ def _iteration(facts: ServerRange) -> ServedIteration:
     )
 
 
-def iteration_of_kernels(tables: Mapping[str, pa.Table]) -> Ints:
+def iteration_of_kernels(tables: NamedTables) -> Ints:
     """Return the iteration that launched each row of `kernels`, or NONE."""
     return _iterations_of(tables).launching(tables["kernels"], tables["kernel_links"])
 
@@ -299,7 +299,8 @@ def product_ratio(
     after: tuple[Bounds, ServedIteration],
 ) -> Floats:
     """Return by what each product's time is multiplied."""
-    (old, was), (new, now) = before, after
+    (old, was) = before
+    (new, now) = after
     ratio = {
         kind: new.products(now.tokens, served_format(now, kind))
         / old.products(was.tokens, served_format(was, kind))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.quantities.graph.replay import NEVER
 from htk.whatif.fsdp_units import compute_lane
@@ -52,11 +53,12 @@ def blocking(
         lane = compute_lane(model, rank)
         lane = lane[model.is_compute[lane]]
         own = np.flatnonzero(transfers & (acts.rank == rank))
-        own = own[np.argsort(acts.start[own], kind="stable")]
+        own = own[ordered(acts.start[own])]
         follows = np.searchsorted(acts.end[lane], acts.start[own], side="right")
         later = np.append(acts.start[lane], np.iinfo(np.int64).max)[follows]
         is_alone = (later >= acts.end[own]) & (follows > 0) & (follows < len(lane))
-        own, follows = own[is_alone], follows[is_alone]
+        own = own[is_alone]
+        follows = follows[is_alone]
         ends = np.unique([0, *follows.tolist(), len(lane)])
         for transfer, position in zip(own.tolist(), follows.tolist(), strict=True):  # some hundreds
             first = int(ends[np.searchsorted(ends, position) - 1]) if whole_runs else position - 1
@@ -107,7 +109,8 @@ def cut_into(model: StepModel, blocked: Sequence[BlockingTransfer], pieces: Piec
 def _on_own_streams(model: StepModel, blocked: Sequence[BlockingTransfer]) -> StepModel:
     """Transfers that stood on the stream of the compute get one of their own, rank by rank."""
     acts = model.graph.activities
-    lane, more = acts.lane.copy(), int(acts.lane.max()) + 1
+    lane = acts.lane.copy()
+    more = int(acts.lane.max()) + 1
     for b in blocked:
         if acts.lane[b.activity] in acts.lane[[*b.before, *b.after]]:
             lane[b.activity] = more + acts.rank[b.activity]
@@ -123,7 +126,8 @@ def _recorded_order(model: StepModel, blocked: Sequence[BlockingTransfer]) -> Ma
         (int(graph.end[a]), int(graph.start[b.activity])) for b in blocked for a in b.before
     } | {(int(graph.end[b.activity]), int(graph.start[a])) for b in blocked for a in b.after}
     removed = np.zeros(len(graph.src), bool)
-    is_tail, is_head = np.zeros(nodes, bool), np.zeros(nodes, bool)
+    is_tail = np.zeros(nodes, bool)
+    is_head = np.zeros(nodes, bool)
     is_tail[[tail for tail, _ in pairs]] = True
     is_head[[head for _, head in pairs]] = True
     near = np.flatnonzero(ordering & is_tail[graph.src] & is_head[graph.dst])
@@ -168,7 +172,8 @@ def _piecewise(
 
 def _in_turn(model: StepModel, blocked: Sequence[BlockingTransfer]) -> list[tuple[int, int]]:
     """Neighbours among the transfers of a stream: they still follow each other."""
-    lane, pairs = model.graph.activities.lane, []
+    lane = model.graph.activities.lane
+    pairs = []
     latest: dict[int, int] = {}
     for b in blocked:  # of a rank from the first on
         own = int(lane[b.activity])
@@ -180,7 +185,8 @@ def _in_turn(model: StepModel, blocked: Sequence[BlockingTransfer]) -> list[tupl
 
 def _stalls(model: StepModel, run: Sequence[int]) -> float:
     """Time within a run of activities in which none of them runs, as recorded."""
-    acts, own = model.graph.activities, list(run)
+    acts = model.graph.activities
+    own = list(run)
     span = int(acts.end[own[-1]] - acts.start[own[0]])
     return float(max(span - int(acts.length[own].sum()), 0))
 

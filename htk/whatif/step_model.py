@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.arrow import codes_of, numbers, read_keys, truths
 from htk.base.columns.coded_texts import CodedTexts
-from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none, take_or
+from htk.base.mappings import NamedTables
 from htk.physics.detected import detected, devices
 from htk.physics.hardware import Gpu
 from htk.physics.link_rates import scale_up_gbps
@@ -36,7 +37,7 @@ _DEEPEST = 32  # calls from autograd's to the operator that launches
 class StepFacts:
     """The recorded facts of each activity of the graph."""
 
-    tables: Mapping[str, pa.Table]
+    tables: NamedTables
     rows: Ints  # in `kernels`
     family: CodedTexts
     dims: CodedTexts  # shapes of the operator that launched it
@@ -67,18 +68,20 @@ class StepFacts:
     @cached_property
     def op_row(self) -> Ints:
         """The operator that launched each, in `cpu_ops`; -1: none."""
-        return numbers(self.tables["kernel_links"]["op_row"], -1)[self.rows].astype(np.int64)
+        return read_keys(self.tables["kernel_links"]["op_row"])[self.rows]
 
     @cached_property
     def of_gradients(self) -> Mask:
         """Which activities work on the gradients of parameters: what autograd runs to sum these up,
         and hooks of it such as DDP's, which copies them into buckets."""
-        ops, links = self.tables["cpu_ops"], self.tables["op_links"]
+        ops = self.tables["cpu_ops"]
+        links = self.tables["op_links"]
         sums = CodedTexts.taken(ops["name"], np.arange(ops.num_rows)).where(_SUMS_GRADIENTS.search)
-        parent = np.append(numbers(links["parent_row"], -1).astype(np.int64), -1)
-        row, inside = self.op_row, np.zeros(len(self.rows), bool)
+        parent = np.append(read_keys(links["parent_row"]), -1)
+        row = self.op_row
+        inside = np.zeros(len(self.rows), bool)
         for _ in range(_DEEPEST if sums.any() else 0):
-            inside |= np.append(sums, False)[row]
+            inside |= take_or(sums, row, False)
             row = parent[row]
         return inside
 
@@ -91,7 +94,7 @@ class StepFacts:
         recorded = np.flatnonzero(self.rows >= 0)
         members = np.zeros(len(self.rows), np.int64)
         present = numbers(self.tables["collective_matches"]["members_present"], 0)
-        members[recorded] = np.append(present, 0)[collective_rows(self.tables, self.rows[recorded])]
+        members[recorded] = take_or(present, collective_rows(self.tables, self.rows[recorded]), 0)
         return members
 
     @cached_property
@@ -208,7 +211,8 @@ class StepModel:
         chosen = np.flatnonzero(activities & (self.run_edge >= 0))
         wanted = np.broadcast_to(np.asarray(length), activities.shape)[chosen]
         new = np.rint(np.maximum(wanted, 0)).astype(np.int64)
-        weight, lengths = self.weight.copy(), self.lengths().copy()
+        weight = self.weight.copy()
+        lengths = self.lengths().copy()
         weight[self.run_edge[chosen]] = lengths[chosen] = new
         lengths.flags.writeable = False
         return replace(self, weight=weight, known_lengths=(weight, lengths))
@@ -226,7 +230,8 @@ class StepModel:
 
         `like`: the edge whose uncertainty each new one takes over; -1: none.
         """
-        many, none = len(self.weight), np.zeros(1)
+        many = len(self.weight)
+        none = np.zeros(1)
 
         def carried(values: Floats | Ints | Mask) -> Any:
             return np.append(values, np.append(values, none)[like])[order].astype(values.dtype)
@@ -306,9 +311,7 @@ class StepModel:
         return np.asarray(self.graph.activities.kind == 0)
 
 
-def step_model(
-    tables: Mapping[str, pa.Table], graph: Graph, site: SiteByGpu = NO_SITE
-) -> StepModel:
+def step_model(tables: NamedTables, graph: Graph, site: SiteByGpu = NO_SITE) -> StepModel:
     facts = _facts(tables, graph)
     model = StepModel(
         graph, facts, graph.weight, graph.wrap_weight, site=site, unexplained=graph.unexplained
@@ -316,12 +319,12 @@ def step_model(
     return replace(model, known_lengths=(model.weight, model.lengths()))
 
 
-def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:
+def _facts(tables: NamedTables, graph: Graph) -> StepFacts:
     kernels, links, ops = tables["kernels"], tables["kernel_links"], tables["cpu_ops"]
     rows = graph.activities.row
-    op = numbers(links["op_row"], -1)[rows]
+    op = numbers(links["op_row"], NONE)[rows]
     comm, index = tables["collectives"], collective_rows(tables, rows)
-    size = numbers(comm["group_size"], -1)
+    size = numbers(comm["group_size"], NONE)
     dims = CodedTexts.taken(ops["input_dims"], op)
     waves, persistent = rounds(
         CodedTexts.taken(kernels["name"], rows),
@@ -339,8 +342,8 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:
         op=CodedTexts.taken(ops["name"], op),
         collective=CodedTexts.taken(comm["type"], index),
         group_kind=CodedTexts.taken(comm["group_desc"], index),
-        in_bytes=_taken(numbers(comm["in_bytes"], -1), index),
-        out_bytes=_taken(numbers(comm["out_bytes"], -1), index),
+        in_bytes=_taken(numbers(comm["in_bytes"], NONE), index),
+        out_bytes=_taken(numbers(comm["out_bytes"], NONE), index),
         group_size=_taken(size, index),
         per_node=_per_node(comm, gpus)[index],
         blocks=waves,
@@ -353,7 +356,7 @@ def _facts(tables: Mapping[str, pa.Table], graph: Graph) -> StepFacts:
 
 def _per_node(collectives: pa.Table, gpus: int) -> Ints:
     """Return the members of each group in its fullest node; a last one stands for no collective."""
-    size = numbers(collectives["group_size"], -1).astype(np.int64)
+    size = read_keys(collectives["group_size"])
     codes, listed = codes_of(collectives["group_ranks"])
     most = [0]
     for text in listed.to_pylist():  # a few groups
@@ -365,7 +368,7 @@ def _per_node(collectives: pa.Table, gpus: int) -> Ints:
 
 
 def _into(graph: Graph, kind: str) -> Ints:
-    edge = np.full(len(graph.time), -1, np.int64)
+    edge = fill_none(len(graph.time))
     own = np.flatnonzero(graph.edges(kind))
     edge[graph.dst[own]] = own
     return edge[graph.end]
@@ -380,4 +383,4 @@ def _links(ranks: pa.Table) -> float | None:
 
 
 def _taken(values: Ints, rows: Ints) -> Ints:
-    return np.append(values, -1)[rows].astype(np.int64)
+    return take_or(values, rows).astype(np.int64)

@@ -159,11 +159,13 @@ def memory_edge(start: Baseline, edits: Edits) -> str | None:
 
 
 def _memory_edge(start: Baseline, edits: Edits) -> str | None:
-    held, job = start.memory, edited_job(start.job, edits)
+    held = start.memory
+    job = edited_job(start.job, edits)
     here = None if held is None else after(held, job, 1.0)
     if held is None or here is None or here.p_oom is None:
         return None
-    batch, chances = start.job.micro_batch, {}
+    batch = start.job.micro_batch
+    chances = {}
     tried = np.append(np.geomspace(1 / 64, _MOST_BATCH, 800)[:-1], _MOST_BATCH)
     if batch is not None:
         tried = np.arange(1, _MOST_BATCH * batch + 1) / batch

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.coded_texts import CodedTexts
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.columns.types import Floats, Ints, Mask, fill_none
 from htk.base.errors import UsageError
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.edges import KINDS
@@ -21,7 +21,8 @@ from htk.quantities.graph.nodes import Activities
 from htk.quantities.graph.replay import NEVER, longest
 from htk.whatif.step_model import StepFacts, StepModel
 
-COMPUTE, COMM = 0, 1
+COMPUTE = 0
+COMM = 1
 _OF_EDGES = ("src", "dst", "weight", "kind", "observed")
 _ROOM = 1 << 20  # between the levels of neighbouring nodes
 _PASSES = 2000  # each settles all that is in order; more mean a circle
@@ -103,7 +104,8 @@ def inserted(model: StepModel, works: Sequence[Work]) -> StepModel:
 
 def _inserted(model: StepModel, works: _Columns) -> StepModel:
     graph = model.graph
-    many, first = len(works.like), len(graph.time)
+    many = len(works.like)
+    first = len(graph.time)
     start = np.append(graph.start, first + 2 * np.arange(many))
     end = np.append(graph.end, first + 2 * np.arange(many) + 1)
     joins = int(works.joined.max()) + 1
@@ -177,7 +179,8 @@ def linked(
 ) -> StepModel:
     """Return the model with more dependencies, node to node; the untouched step knows none of them.
     `weights`: ns between the two; None: 0."""
-    graph, many = model.graph, len(tails)
+    graph = model.graph
+    many = len(tails)
     grown = replace(
         graph,
         src=np.append(graph.src, tails),
@@ -194,7 +197,8 @@ def linked(
 def forget_removed(model: StepModel) -> StepModel:
     """Return the model without the dependencies that edits removed, so that others may lead the
     other way round."""
-    graph, kept = model.graph, np.flatnonzero(model.weight > NEVER)
+    graph = model.graph
+    kept = np.flatnonzero(model.weight > NEVER)
     columns = {name: getattr(graph, name)[kept] for name in _OF_EDGES}
     none = np.empty(0, np.int64)
     return model.rewired(replace(graph, **columns), none, kept, none)
@@ -207,7 +211,7 @@ def parted(model: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
     own = np.flatnonzero(graph.edges("transfer"))
     own = own[np.isin(graph.dst[own], graph.end[chosen])]
     heads = graph.dst[own]
-    begins = np.full(len(graph.time), -1, np.int64)
+    begins = fill_none(len(graph.time))
     begins[graph.end] = graph.start
     dst = np.append(graph.dst, heads)
     order = ordered(dst)
@@ -226,7 +230,8 @@ def parted(model: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
 
 def followed(model: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
     """Return the model in which these activities wait for others of the step before."""
-    graph, many = model.graph, len(lasts)
+    graph = model.graph
+    many = len(lasts)
     tails = graph.end[lasts]
     grown = replace(
         graph,
@@ -251,7 +256,8 @@ def _ready(end: Ints, works: _Columns, first: int) -> Ints:
 
 
 def _activities(acts: Activities, works: _Columns, new: Ints) -> Activities:
-    like, none = works.like, np.full(len(works.like), -1)
+    like = works.like
+    none = np.full(len(works.like), -1)
     lane = int(acts.lane.max()) + 1 + acts.rank[like]
     return replace(
         acts,
@@ -269,7 +275,8 @@ def _activities(acts: Activities, works: _Columns, new: Ints) -> Activities:
 
 
 def _facts(facts: StepFacts, works: _Columns) -> StepFacts:
-    like, is_comm = works.like, works.kind == COMM
+    like = works.like
+    is_comm = works.kind == COMM
     named: dict[str | None, Mask] = {
         text: ~is_comm & (works.op.codes == code)
         for code, text in enumerate(works.op.distinct)
@@ -357,10 +364,13 @@ def _rising(values: Ints) -> Mask:
 def _merged(keys: Ints, in_order: Mask) -> Ints:
     """Return the rows in the order of their keys, equal ones as they stand, of which most, those
     `in_order`, are so already."""
-    most, rest = np.flatnonzero(in_order), np.flatnonzero(~in_order)
+    most = np.flatnonzero(in_order)
+    rest = np.flatnonzero(~in_order)
     rest = rest[ordered(keys[rest])]
-    there, wanted = keys[most], keys[rest]
-    low, high = (np.searchsorted(there, wanted, side) for side in ("left", "right"))
+    there = keys[most]
+    wanted = keys[rest]
+    low = np.searchsorted(there, wanted, "left")
+    high = np.searchsorted(there, wanted, "right")
     # Of equal keys among those in order, the ones that stand before.
     position = np.clip(np.searchsorted(most, rest), low, high)
     return np.insert(most, position, rest)

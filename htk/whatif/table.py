@@ -3,12 +3,12 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from htk.base.columns.arrow import texts
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.base.schema import TEXT
 from htk.whatif.answer import Answer
 from htk.whatif.cost import goodput, joules_per_token, per_million_tokens, per_run
@@ -42,7 +42,7 @@ def rows(answers: Sequence[Answer], terms: Terms = DEFAULT) -> pa.Table:
     return pa.table(columns, schema=RETURNS)
 
 
-def _row(a: Answer, terms: Terms) -> dict[str, Any]:
+def _row(a: Answer, terms: Terms) -> Fields:
     lo50, hi50, lo90, hi90 = a.intervals
     ratio = None if a.step_ns is None else a.step_ns / a.measured_ns
     each = a.each

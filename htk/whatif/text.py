@@ -1,7 +1,7 @@
 """The answer to a what-if as people read it: a table, then what it rests on, in words."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from textwrap import wrap
 from typing import Any
 
@@ -9,6 +9,7 @@ from htk.answers.output.render import print_table, write
 from htk.answers.output.result import Result
 from htk.base.columns.arrow import texts
 from htk.base.core.humanize import format_bytes, format_duration, pluralize
+from htk.base.mappings import Facts, Fields
 
 _BAR = 24
 _WIDTH = 100  # characters of a line
@@ -75,7 +76,7 @@ def _lines(lines: list[str], wide: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+def _recorded(facts: Facts, rows: list[Fields]) -> list[str]:
     ranks = len(facts.get("ranks") or [])
     step = "the recording" if facts.get("step") is None else f"step {facts['step']}"
     took = f" took {format_duration(rows[0]['measured_step_time_ns'])}" if rows else ""
@@ -93,7 +94,8 @@ def _recorded(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]
     ]
     if stand := facts.get("representatives"):
         lines.insert(1, f"worked with {stand}")
-    fits, site = facts.get("largest_batch_that_fits"), facts.get("site")
+    fits = facts.get("largest_batch_that_fits")
+    site = facts.get("site")
     lines += [f"largest batch that fits: {fits}"] if fits else []
     return lines + ([f"site: {site}"] if site else [])
 
@@ -105,7 +107,7 @@ def error(value: float, unit: str = "%") -> str:
     return f"< 0.1 {unit}" if value < 0.1 else f"{value:.1f} {unit}"
 
 
-def _readable(result: Result, rows: list[dict[str, Any]], wide: bool) -> Result:
+def _readable(result: Result, rows: list[Fields], wide: bool) -> Result:
     """Return the result in readable units and signs, with the columns that there is room for."""
     import pyarrow as pa
 
@@ -117,7 +119,7 @@ def _readable(result: Result, rows: list[dict[str, Any]], wide: bool) -> Result:
     return Result(result.analysis, pa.table({h: texts(c) for h, c in cells.items()}), {})
 
 
-def _cells(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+def _cells(rows: list[Fields]) -> dict[str, list[str]]:
     """Return what each column shows, without those that are empty."""
     columns = {"what if": [r["whatif"] for r in rows]}
     for heading, cell in _COLUMNS.items():
@@ -138,7 +140,8 @@ def _short(columns: dict[str, list[str]], first: tuple[str, ...]) -> dict[str, l
         columns.pop("per sample %", None)
     if all(cell.strip() in ("0", "–") for cell in columns.get("P(OOM) %", [])):
         columns.pop("P(OOM) %", None)
-    wanted, room = {"what if"}, _WIDTH - _room("what if", columns)
+    wanted = {"what if"}
+    room = _WIDTH - _room("what if", columns)
     for heading in first:
         if heading in columns and heading not in wanted and _room(heading, columns) <= room:
             wanted.add(heading)
@@ -156,12 +159,13 @@ def _within(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
 
 
-def _or(name: str, how: Callable[[Any], str]) -> Callable[[dict[str, Any]], str | None]:
+def _or(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str | None]:
     return lambda row: None if row[name] is None else how(row[name])
 
 
-def _interval(percent: int) -> Callable[[dict[str, Any]], str]:
-    low, high = f"step_time_ns_lo{percent}", f"step_time_ns_hi{percent}"
+def _interval(percent: int) -> Callable[[Fields], str]:
+    low = f"step_time_ns_lo{percent}"
+    high = f"step_time_ns_hi{percent}"
     return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
 
 
@@ -173,7 +177,7 @@ def _tenths(value: float) -> float:
     return round(value, 1) + 0.0  # no minus before a zero
 
 
-_COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
+_COLUMNS: dict[str, Callable[[Fields], str | None]] = {
     "step time": _or("step_time_ns", format_duration),
     "90 % interval": _interval(90),
     "change %": _or("change_pct", _signed),
@@ -198,7 +202,7 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str | None]] = {
 }
 
 
-def _alone(row: dict[str, Any]) -> list[str]:
+def _alone(row: Fields) -> list[str]:
     """Return what only one answer has room for: its change by cause, its uncertainty by source."""
     if row["step_time_ns"] is None:
         return []
@@ -225,7 +229,7 @@ def _plus(ns: int) -> str:
     return ("+" if ns > 0 else "-" if ns < 0 else "") + format_duration(abs(ns))
 
 
-def _differing(rows: list[dict[str, Any]], of_replay: str) -> list[str]:
+def _differing(rows: list[Fields], of_replay: str) -> list[str]:
     """Return verdicts beyond the replay's: refusals, changes that cannot be told from none."""
     by_verdict: dict[str, list[str]] = {}
     for row in rows:
@@ -237,14 +241,14 @@ def _differing(rows: list[dict[str, Any]], of_replay: str) -> list[str]:
     return [f"{text}: {', '.join(names)}" for text, names in by_verdict.items()]
 
 
-def _intervals(rows: list[dict[str, Any]]) -> list[str]:
+def _intervals(rows: list[Fields]) -> list[str]:
     """Return how often 90 % intervals held, each kind of edit once."""
     held = [part for row in rows for part in (row["intervals_held"] or "").split("; ") if part]
     parts = list(dict.fromkeys(held))
     return ["90 % intervals so far:", *(f"  {part}" for part in parts)] if parts else []
 
 
-def _assumed(rows: list[dict[str, Any]]) -> list[str]:
+def _assumed(rows: list[Fields]) -> list[str]:
     """Return each assumption once; of many answers those that all share."""
     assumptions = [r["assumptions"].split("; ") if r["assumptions"] else [] for r in rows]
     assumptions = [s for s in assumptions if s]

@@ -51,7 +51,8 @@ def rounds(
 @lru_cache(maxsize=4096)
 def _tiles_of_a_block(name: str | None, dims: str | None, grid: str | None) -> float:
     """Return the tiles of the result over the launched blocks; NaN: not known."""
-    named, sizes = _TILE.search(name or ""), product_sizes(dims or "[]")
+    named = _TILE.search(name or "")
+    sizes = product_sizes(dims or "[]")
     launched = _blocks(grid)
     if named is None or sizes is None or not launched:
         return float("nan")

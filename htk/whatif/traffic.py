@@ -73,8 +73,10 @@ def _predicted(recorded: StepModel, edited: StepModel, job: TrainingJob) -> dict
 
 def _sums(model: StepModel, chosen: Mask) -> dict[Key, Sums]:
     """Return the calls, message bytes and wire bytes of a rank."""
-    facts, ranks = model.facts, len(model.graph.ranks)
-    length, seen = model.lengths(), model.graph.activities.length
+    facts = model.facts
+    ranks = len(model.graph.ranks)
+    length = model.lengths()
+    seen = model.graph.activities.length
     sums: dict[Key, Sums] = {}
     for call in np.flatnonzero(chosen).tolist():  # collectives of a step
         kind = facts.collective[call]

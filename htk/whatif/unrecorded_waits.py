@@ -5,13 +5,15 @@ is done, while nothing recorded runs, is no part of what the iteration takes. Al
 a wait move up by its length; nothing else changes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, with_column
+from htk.base.columns.arrow import numbers, read_times, with_column
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
+from htk.base.mappings import NamedTables
 from htk.quantities.graph.build import READS
 from htk.whatif.served_iteration import of_server
 
@@ -21,8 +23,8 @@ _CAUSE = "unrecorded_gpu_work_suspected"
 
 
 def without_unrecorded_waits(
-    tables: Mapping[str, pa.Table],
-) -> tuple[Mapping[str, pa.Table], int]:
+    tables: NamedTables,
+) -> tuple[NamedTables, int]:
     """Return the tables with such waits taken out, and how long those were, in ns; of a server's
     recording of one rank without marked steps."""
     gpus = tables["rank_windows"].select(["rank", "device"]).to_pylist()
@@ -37,11 +39,12 @@ def without_unrecorded_waits(
     return _Moved(tables, moved), int((end - start).sum())
 
 
-class _Moved(Mapping[str, pa.Table]):
+class _Moved(NamedTables):
     """Tables of which some have other times."""
 
-    def __init__(self, tables: Mapping[str, pa.Table], moved: Mapping[str, pa.Table]) -> None:
-        self._tables, self._with_other_times = tables, moved
+    def __init__(self, tables: NamedTables, moved: NamedTables) -> None:
+        self._tables = tables
+        self._with_other_times = moved
 
     def __getitem__(self, name: str) -> pa.Table:
         table = self._with_other_times.get(name)
@@ -56,9 +59,9 @@ class _Moved(Mapping[str, pa.Table]):
 
 def _waits(causes: pa.Table) -> tuple[Ints, Ints]:
     own = np.array([cause == _CAUSE for cause in causes["cause"].to_pylist()], bool)
-    start, end = (numbers(causes[name])[own] for name in ("start_ns", "end_ns"))
+    start, end = read_times(causes, own)
     long = end - start >= _LEAST_NS
-    order = np.argsort(start[long], kind="stable")
+    order = ordered(start[long])
     return start[long][order], end[long][order]
 
 

@@ -35,7 +35,9 @@ def _by_substitution(edited: StepModel, untouched: int, replayed: int | None) ->
     if not np.array_equal(edited.wrap_weight, graph.wrap_weight):
         replayed = None
     causes = np.flatnonzero(np.bincount(category, minlength=len(CATEGORIES))).tolist()
-    weight, before, by_cause = graph.weight, untouched, {}
+    weight = graph.weight
+    before = untouched
+    by_cause = {}
     for code in causes:
         if code == causes[-1] and replayed is not None:
             now = replayed

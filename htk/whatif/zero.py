@@ -14,11 +14,13 @@ STAGES = ("zero1", "zero2")
 
 def to_zero(model: StepModel, now: Sharded) -> StepModel:
     """Return the step with the state of its optimizer spread over all ranks."""
-    net, ranks = network(model), now.world
+    net = network(model)
+    ranks = now.world
     in_node = min(ranks, net.node)
     reduces = replicating(model)
     size = model.facts.in_bytes
-    latency, pace = net.latency(ranks, in_node), net.pace(ranks, in_node)
+    latency = net.latency(ranks, in_node)
+    pace = net.pace(ranks, in_node)
     saved = (ranks - 1) / ranks * size * pace  # of twice as much
     length = model.lengths()
     rest = (length - latency).clip(0) / 2

@@ -301,7 +301,8 @@ def _missing(
 def _spans(table: pa.Table, chart: TimelineChart, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
-    start, end = (table[name].to_pylist() for name in (chart.start, chart.end))
+    start = table[chart.start].to_pylist()
+    end = table[chart.end].to_pylist()
     factor = scale_of(table, chart.start)[0] or 1
     origin = min((s for s in start if s is not None), default=0)  # of both: ends have no other
     lanes = categories(table, chart.lane)

@@ -127,7 +127,8 @@ def rows_by_number(values: Ints) -> Callable[[int], Ints]:
     in_order = values[order]
 
     def rows(value: int) -> Ints:
-        first, last = (np.searchsorted(in_order, value, side) for side in ("left", "right"))
+        first = np.searchsorted(in_order, value, "left")
+        last = np.searchsorted(in_order, value, "right")
         return order[first:last]
 
     return rows
@@ -149,7 +150,7 @@ def quotient(part: NDArray[Any], total: Ints) -> Floats:
 
 def weighted_median(values: Floats, weights: Floats) -> float:
     """Return the value up to which half of the weight lies."""
-    order = np.argsort(values, kind="stable")
+    order = ordered(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
 

@@ -141,7 +141,8 @@ def phase_of(prompts: int | None, answers: int | None) -> str | None:
 
 def _read_vllm(match: re.Match[str]) -> ServerRange:
     counts = {name: int(value) for name, value in match.groupdict().items() if value is not None}
-    prompts, answers = (_vllm_side(counts, name) for name in ("prompts", "answers"))
+    prompts = _vllm_side(counts, "prompts")
+    answers = _vllm_side(counts, "answers")
     phase = phase_of(prompts.requests, answers.requests)
     return ServerRange(phase, prompts, answers, counts.get("computed"))
 

@@ -39,7 +39,8 @@ def _paged_by_indices(call: OperatorCall) -> Cost:
     if len(k.shape) not in (3, 4):
         raise LookupError(f"{call.name}: an unknown layout of the cache")
     page = k.shape[1] if len(k.shape) == 4 else 1
-    sequences, keys = call.tensor(3).count - 1, call.tensor(5).count * page
+    sequences = call.tensor(3).count - 1
+    keys = call.tensor(5).count * page
     queries, heads, head = q.shape
     longest = (
         min(int(call.value(6, 0)) or queries, queries),

@@ -34,7 +34,8 @@ class Where:
 
 
 def _forward(call: OperatorCall, where: Where) -> Cost:
-    into, weight = call.tensor(0), call.tensor(1)
+    into = call.tensor(0)
+    weight = call.tensor(1)
     length = len(weight.shape) - 2
     transposed = where.transposed
     if transposed is not True and transposed is not False:
@@ -45,7 +46,8 @@ def _forward(call: OperatorCall, where: Where) -> Cost:
         out = (_transposed_size if transposed else _size)(call, where, into, weight, length)
     else:
         result = _gradient_of_result(call, into).shape
-        out, channels = result[-length:], result[-length - 1]
+        out = result[-length:]
+        channels = result[-length - 1]
     results = batch * channels * math.prod(out)
     flops = 2 * (into.count if transposed else results) * math.prod(weight.shape[1:])
     bias = call.maybe(where.bias) if where.bias is not None else None
@@ -53,7 +55,8 @@ def _forward(call: OperatorCall, where: Where) -> Cost:
         bias = None
     moved = into.bytes + weight.bytes + results * into.element
     if bias is not None:
-        flops, moved = flops + results, moved + bias.bytes
+        flops = flops + results
+        moved = moved + bias.bytes
     inner = into.shape[-length - 1]
     dims = (("batch", batch), ("channels_in", inner), ("channels_out", channels))
     return Cost(flops, moved, "convolution", label(into.type), matrix=True, dims=dims)
@@ -126,7 +129,9 @@ def _cudnn_backward(call: OperatorCall) -> Cost:
 
 def _one_gradient(call: OperatorCall, of_weight: bool, transposed: bool = False) -> Cost:
     """Size of what comes out, gradient, and the input or the weight, whichever goes in."""
-    size, gradient, other = call.value(0), call.tensor(1), call.tensor(2)
+    size = call.value(0)
+    gradient = call.tensor(1)
+    other = call.tensor(2)
     if not isinstance(size, list) or not all(isinstance(n, int) for n in size):
         raise LookupError("the size of the gradient is not recorded")
     out = math.prod(size)

@@ -64,7 +64,8 @@ def written(call: OperatorCall) -> Cost:
 
 def _gated(call: OperatorCall) -> Cost:
     """out, input of twice its width: silu of one half times the other."""
-    out, into = call.tensor(0), call.tensor(1)
+    out = call.tensor(0)
+    into = call.tensor(1)
     return Cost(5 * out.count, out.bytes + into.bytes, "elementwise", label(into.type))
 
 

@@ -41,9 +41,12 @@ class _Buffer(NamedTuple):
 
 
 def _experts(call: OperatorCall) -> Cost:
-    states, scores = call.tensor(0), call.tensor(1)
-    buffers, names = _buffers(call.values[0]), call.values[1]
-    tokens, hidden = states.shape[-2], states.shape[-1]
+    states = call.tensor(0)
+    scores = call.tensor(1)
+    buffers = _buffers(call.values[0])
+    names = call.values[1]
+    tokens = states.shape[-2]
+    hidden = states.shape[-1]
     experts = scores.shape[-1]
     chosen = _only({b.width for b in buffers if b.rows == tokens and b.width < experts})
     rows = tokens * chosen

@@ -42,7 +42,8 @@ def _from_real(call: OperatorCall) -> Cost:
 def _to_real(call: OperatorCall) -> Cost:
     """The last axis comes out as long as the fourth argument says."""
     into = call.tensor(0)
-    axes, last = _axes(call, into), int(call.value(3, 0))
+    axes = _axes(call, into)
+    last = int(call.value(3, 0))
     if last <= 0:
         raise LookupError("the length of the result is not recorded")
     out = into.count // max(into.shape[axes[-1]], 1) * last

@@ -7,7 +7,8 @@ from htk.physics.op_costs.call import Cost, Model, OperatorCall, label
 
 def _picked(call: OperatorCall) -> Cost:
     """Negative log likelihood: one prediction for each target."""
-    scores, target = call.tensor(0), call.tensor(1)
+    scores = call.tensor(0)
+    target = call.tensor(1)
     return Cost(
         target.count, target.count * scores.element + target.bytes, "loss", label(scores.type)
     )
@@ -15,7 +16,8 @@ def _picked(call: OperatorCall) -> Cost:
 
 def _picked_backward(call: OperatorCall) -> Cost:
     """Writes a gradient for every prediction."""
-    scores, target = call.tensor(1), call.tensor(2)
+    scores = call.tensor(1)
+    target = call.tensor(2)
     return Cost(target.count, scores.bytes + target.bytes, "loss", label(scores.type))
 
 
@@ -34,7 +36,8 @@ def _whole_backward(call: OperatorCall, per_element: int) -> Cost:
 
 def _cross_entropy(call: OperatorCall) -> Cost:
     """Log-softmax and likelihood together."""
-    scores, target = call.tensor(0), call.tensor(1)
+    scores = call.tensor(0)
+    target = call.tensor(1)
     return Cost(5 * scores.count, 2 * scores.bytes + target.bytes, "loss", label(scores.type))
 
 

@@ -24,7 +24,8 @@ def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Cost:
     if len(b.shape) == 1:
         rows = a.count // max(inner, 1)
         return _sized(product(a, rows, inner, b.bytes, bias), 1, rows, 1, inner)
-    rows, columns = a.shape[-2] if len(a.shape) > 1 else 1, b.shape[-1]
+    rows = a.shape[-2] if len(a.shape) > 1 else 1
+    columns = b.shape[-1]
     batch = math.prod(broadcast([a.shape[:-2], b.shape[:-2]]))
     cost = product(a, batch * rows * columns, inner, b.bytes, bias)
     return _sized(cost, batch, rows, columns, inner)
@@ -41,7 +42,8 @@ def _mm(call: OperatorCall) -> Cost:
 
 def _int_mm(call: OperatorCall) -> Cost:
     """Return the cost of a product of bytes whose result is int32, not of 16 bits."""
-    a, b = call.tensor(0), call.tensor(1)
+    a = call.tensor(0)
+    b = call.tensor(1)
     cost = _matmul(a, b)
     return replace(cost, bytes=cost.bytes + 2 * a.shape[-2] * b.shape[-1])
 
@@ -58,7 +60,8 @@ def _addmm(call: OperatorCall) -> Cost:
 
 def linear(call: OperatorCall) -> Cost:
     """Return the cost of a linear layer, whose weights lie as [out, in]."""
-    a, weight = call.tensor(0), call.tensor(1)
+    a = call.tensor(0)
+    weight = call.tensor(1)
     rows = a.count // max(a.shape[-1], 1)
     bias = call.maybe(2)
     wanted = bias if bias is not None and bias.shape == weight.shape[:1] else None
@@ -71,7 +74,8 @@ def scaled_mm(call: OperatorCall) -> Cost:
 
     Its bias is at another place in each release: the one vector as long as a row.
     """
-    a, b = call.tensor(0), call.tensor(1)
+    a = call.tensor(0)
+    b = call.tensor(1)
     row = (b.shape[-1],)
     biases = (t for t in call.tensors[2:] if t.shape == row and t.element == 2)
     return _matmul(a, b, next(biases, None))
@@ -82,7 +86,8 @@ def _grouped_mm(call: OperatorCall) -> Cost:
 
     Groups lie along the rows of A, as a batch, or (gradients of weights) along the inner size.
     """
-    a, b = call.tensor(0), call.tensor(1)
+    a = call.tensor(0)
+    b = call.tensor(1)
     offsets = call.tensors[2:]
     if len(a.shape) == 2 and len(b.shape) == 2:
         groups = max((t.count for t in offsets if len(t.shape) == 1), default=1)
@@ -102,14 +107,18 @@ def _dot(call: OperatorCall) -> Cost:
 
 
 def _outer(call: OperatorCall) -> Cost:
-    base, a, b = _added(call), call.tensor(1), call.tensor(2)
+    base = _added(call)
+    a = call.tensor(1)
+    b = call.tensor(2)
     return product(a, a.count * b.count, 1, b.bytes + (base.bytes if base is not None else 0))
 
 
 def _addbmm(call: OperatorCall) -> Cost:
     """Return the cost of adding up a batch's products: one result, as large as one of them."""
-    a, b = call.tensor(1), call.tensor(2)
-    base, summed = _added(call), math.prod(b.shape[:-2])
+    a = call.tensor(1)
+    b = call.tensor(2)
+    base = _added(call)
+    summed = math.prod(b.shape[:-2])
     return product(a, a.shape[-2] * b.shape[-1], summed * a.shape[-1], b.bytes, base)
 
 

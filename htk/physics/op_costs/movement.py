@@ -40,7 +40,8 @@ def _cat(call: OperatorCall) -> Cost:
 
 def _index_select(call: OperatorCall) -> Cost:
     """self, dim, index."""
-    base, index = call.tensor(0), call.tensor(2)
+    base = call.tensor(0)
+    index = call.tensor(2)
     axis = int(call.value(1, 0)) % max(len(base.shape), 1)
     picked = base.count // max(base.shape[axis], 1) * index.count if base.shape else 1
     return _moved(call, 2 * picked * base.element + index.bytes, base.type)
@@ -48,13 +49,15 @@ def _index_select(call: OperatorCall) -> Cost:
 
 def _gather(call: OperatorCall) -> Cost:
     """self, dim, index: as many as the index."""
-    base, index = call.tensor(0), call.tensor(2)
+    base = call.tensor(0)
+    index = call.tensor(2)
     return _moved(call, 2 * index.count * base.element + index.bytes, base.type)
 
 
 def _scatter(call: OperatorCall) -> Cost:
     """self, dim, index, source: what is added to is read too."""
-    base, index = call.tensor(0), call.tensor(2)
+    base = call.tensor(0)
+    index = call.tensor(2)
     added = 3 if "add" in call.name or "reduce" in call.name else 2
     in_place = call.name.endswith("_")
     copied = 0 if in_place else 2 * base.bytes
@@ -63,7 +66,8 @@ def _scatter(call: OperatorCall) -> Cost:
 
 def _index_add(call: OperatorCall) -> Cost:
     """self, dim, index, source."""
-    base, source = call.tensor(0), call.tensor(3)
+    base = call.tensor(0)
+    source = call.tensor(3)
     copied = 0 if call.name.endswith("_") else 2 * base.bytes
     return _moved(call, copied + 3 * source.bytes + call.tensor(2).bytes, base.type)
 
@@ -76,7 +80,8 @@ def _picked(base: Tensor, indices: tuple[Tensor, ...]) -> int:
 
 def _index(call: OperatorCall) -> Cost:
     """Without the shapes of indices the gradient of the result tells how many were picked."""
-    base, result = call.tensor(0), call.maybe(2)
+    base = call.tensor(0)
+    result = call.maybe(2)
     if call.arguments[1] is None and result is not None:
         return _without_indices(2 * result.bytes, base.type)
     indices = call.listed(1)
@@ -90,7 +95,8 @@ def _without_indices(moved: int, kind: str) -> Cost:
 
 def _index_put(call: OperatorCall) -> Cost:
     """Without the shapes of indices a place for each value is assumed."""
-    base, values = call.tensor(0), call.maybe(2)
+    base = call.tensor(0)
+    values = call.maybe(2)
     times = 3 if call.value(3) is True else 2  # accumulated: what lies there is read too
     if call.arguments[1] is None and values is not None and values.count > 1:
         return _without_indices(times * values.bytes, base.type)
@@ -100,7 +106,8 @@ def _index_put(call: OperatorCall) -> Cost:
 
 
 def _embedding(call: OperatorCall) -> Cost:
-    weight, index = call.tensor(0), call.tensor(1)
+    weight = call.tensor(0)
+    index = call.tensor(1)
     picked = index.count * weight.shape[-1]
     return _moved(call, 2 * picked * weight.element + index.bytes, weight.type)
 
@@ -115,7 +122,8 @@ def _embedding_bag(call: OperatorCall) -> Cost:
 
 def _embedding_backward(call: OperatorCall) -> Cost:
     """gradient, indices, rows of the weight: all rows are written."""
-    gradient, index = call.tensor(0), call.tensor(1)
+    gradient = call.tensor(0)
+    index = call.tensor(1)
     written = int(call.value(2, 0)) * gradient.shape[-1] * gradient.element
     moved = gradient.bytes + index.bytes + written
     return Cost(gradient.count, moved, "copy", label(gradient.type))
@@ -141,7 +149,8 @@ def _pad(call: OperatorCall) -> Cost:
 
 def _chunk_cat(call: OperatorCall) -> Cost:
     """Tensors of a list, into the buffer of a reduce-scatter, which may be of a wider type."""
-    parts, into = call.listed(0), call.maybe(3)
+    parts = call.listed(0)
+    into = call.maybe(3)
     read = sum(t.bytes for t in parts)
     return _moved(call, read + (into.bytes if into is not None else read), parts[0].type)
 

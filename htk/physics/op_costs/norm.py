@@ -5,7 +5,10 @@ from functools import partial
 from htk.physics.op_costs.call import Cost, Model, OperatorCall, label
 
 # Layer norm: mean 1, variance 2, normalise 2, scale and shift 2; the others alike.
-_LAYER, _RMS, _SOFTMAX, _LOG_SOFTMAX = 7, 4, 5, 5
+_LAYER = 7
+_RMS = 4
+_SOFTMAX = 5
+_LOG_SOFTMAX = 5
 
 
 def _forward(call: OperatorCall, per_element: int, family: str = "norm") -> Cost:

@@ -24,7 +24,8 @@ def _pool(call: OperatorCall, axes: int, indices: bool) -> Cost:
 
 def _backward(call: OperatorCall) -> Cost:
     """Gradient and input come in, a gradient like the input goes out."""
-    gradient, into = call.tensor(0), call.tensor(1)
+    gradient = call.tensor(0)
+    into = call.tensor(1)
     index = sum(t.bytes for t in call.tensors[2:])
     moved = gradient.bytes + into.bytes + index
     return Cost(max(gradient.count, into.count), moved, "pooling", label(into.type))
@@ -43,7 +44,8 @@ def _resized(call: OperatorCall, axes: int, each: int) -> Cost:
 
 def _sampled(call: OperatorCall) -> Cost:
     """input [n, c, …], places [n, …, axes]: each result from its neighbours, linearly."""
-    into, places = call.tensor(0), call.tensor(1)
+    into = call.tensor(0)
+    places = call.tensor(1)
     axes = places.shape[-1]
     out = into.shape[1] * (places.count // max(axes, 1))
     each = _EACH_SAMPLE[axes]

@@ -12,7 +12,8 @@ from htk.physics.op_costs.call import Cost, Model, OperatorCall, label
 def _network(call: OperatorCall, hidden: int, both: int, backward: bool = False) -> Cost:
     """input, list of weights and biases, …; places of the first hidden state and of the flag that
     tells both directions."""
-    into, weights = call.tensor(0), call.listed(1)
+    into = call.tensor(0)
+    weights = call.listed(1)
     tokens = into.count // max(into.shape[-1], 1)
     size = call.tensor(hidden).shape[-1] * (2 if call.value(both) is True else 1)
     products = sum(w.count for w in weights if len(w.shape) == 2)
@@ -25,14 +26,16 @@ def _network(call: OperatorCall, hidden: int, both: int, backward: bool = False)
 
 def _fused_cell(call: OperatorCall) -> Cost:
     """Gates of the input and of the hidden state, the old state, biases: a new state comes out."""
-    gates, state = call.tensor(0), call.tensor(2)
+    gates = call.tensor(0)
+    state = call.tensor(2)
     moved = sum(t.bytes for t in call.tensors) + 2 * state.bytes + gates.bytes
     return Cost(6 * gates.count, moved, "recurrent", label(gates.type))
 
 
 def _selective_scan(call: OperatorCall) -> Cost:
     """u [b, d, l], steps, A [d, n], B, C, …: nine operations for each element and state."""
-    u, states = call.tensor(0), call.tensor(2).shape[-1]
+    u = call.tensor(0)
+    states = call.tensor(2).shape[-1]
     moved = sum(t.bytes for t in call.tensors) + u.bytes
     assumed = "nine operations for each element and state"
     return Cost(9 * u.count * states, moved, "recurrent", label(u.type), assumed=assumed)
@@ -40,7 +43,8 @@ def _selective_scan(call: OperatorCall) -> Cost:
 
 def _causal_convolution(call: OperatorCall) -> Cost:
     """x [b, d, l], weight [d, width], …: each channel by itself."""
-    x, weight = call.tensor(0), call.tensor(1)
+    x = call.tensor(0)
+    weight = call.tensor(1)
     moved = 2 * x.bytes + weight.bytes
     return Cost(2 * x.count * weight.shape[-1], moved, "convolution", label(x.type))
 

@@ -55,7 +55,8 @@ def _counted(call: OperatorCall) -> Cost:
 
 def _distances(call: OperatorCall) -> Cost:
     """Between the rows of two tables: a difference, its power and a sum for each column."""
-    a, b = call.tensor(0), call.tensor(1)
+    a = call.tensor(0)
+    b = call.tensor(1)
     out = a.count // max(a.shape[-1], 1) * b.shape[-2]
     moved = a.bytes + b.bytes + out * a.element
     return Cost(3 * out * a.shape[-1], moved, "reduction", label(a.type))

@@ -23,7 +23,8 @@ def _out_first_fp4(call: OperatorCall) -> Cost:
 
 def _fp4_linear(call: OperatorCall) -> Cost:
     """Return a [m, k/2] and B [n, k/2] of two numbers in a byte."""
-    a, b = call.tensor(0), call.tensor(1)
+    a = call.tensor(0)
+    b = call.tensor(1)
     cost = product(a, a.count // max(a.shape[-1], 1) * b.shape[0], 2 * a.shape[-1], b.bytes)
     return Cost(cost.flops, cost.bytes, "gemm", "fp4", matrix=True)
 
@@ -31,7 +32,8 @@ def _fp4_linear(call: OperatorCall) -> Cost:
 def _narrow_pair(call: OperatorCall) -> Cost:
     """The first two matrices in a byte an element, A [m, k] and B [n, k], wherever they stand."""
     narrow = [t for t in call.tensors if t.element == 1 and len(t.shape) >= 2]
-    a, b = narrow[0], narrow[1]
+    a = narrow[0]
+    b = narrow[1]
     if a.shape[-1] != b.shape[-1]:
         raise LookupError(f"{call.name}: no two operands of one inner size")
     return product(a, a.count // max(a.shape[-1], 1) * b.shape[0], a.shape[-1], b.bytes)
@@ -40,7 +42,8 @@ def _narrow_pair(call: OperatorCall) -> Cost:
 def _marlin(call: OperatorCall) -> Cost:
     """Return a [m, k], packed weights, …; m, n, k follow one another among the values."""
     a = call.tensor(0)
-    m, k = a.count // max(a.shape[-1], 1), a.shape[-1]
+    m = a.count // max(a.shape[-1], 1)
+    k = a.shape[-1]
     sizes = zip(call.values, call.values[1:], call.values[2:], strict=False)
     columns = next((n for m_, n, k_ in sizes if m_ == m and k_ == k and isinstance(n, int)), None)
     if columns is None:
@@ -51,7 +54,9 @@ def _marlin(call: OperatorCall) -> Cost:
 
 def _int4_packed(call: OperatorCall) -> Cost:
     """Return a, packed weights, size of a group, scales and zeros [k / group, n, 2]."""
-    a, packed, scales = call.tensor(0), call.tensor(1), call.tensor(3)
+    a = call.tensor(0)
+    packed = call.tensor(1)
+    scales = call.tensor(3)
     rows = a.count // max(a.shape[-1], 1)
     return product(a, rows * scales.shape[1], a.shape[-1], packed.bytes + scales.bytes)
 
@@ -59,7 +64,8 @@ def _int4_packed(call: OperatorCall) -> Cost:
 def _any_linear(call: OperatorCall) -> Cost:
     """An autograd function round a linear layer: the first two matrices with one inner size."""
     wide = [t for t in call.tensors if len(t.shape) >= 2]
-    x, w = wide[0], next(t for t in wide[1:] if t.shape[-1] == wide[0].shape[-1])
+    x = wide[0]
+    w = next(t for t in wide[1:] if t.shape[-1] == wide[0].shape[-1])
     rows = x.count // max(x.shape[-1], 1)
     return product(x, rows * (w.count // max(w.shape[-1], 1)), x.shape[-1], w.bytes)
 
@@ -75,7 +81,8 @@ def _experts(call: OperatorCall) -> Cost:
     """tokens [t, h], w1 [e, 2i or i, h], w2 [e, h, i], weights and numbers of experts [t, k]."""
     x, w1, w2 = (call.tensor(n) for n in range(3))
     chosen: Tensor = call.tensor(4)
-    tokens, hidden = x.count // max(x.shape[-1], 1), x.shape[-1]
+    tokens = x.count // max(x.shape[-1], 1)
+    hidden = x.shape[-1]
     per_token = chosen.count // max(tokens, 1)
     first = w1.shape[1]
     inner = first if w2.shape[2] == first else first // 2  # a gate beside it

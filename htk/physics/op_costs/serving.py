@@ -45,7 +45,8 @@ def sides_of(range_name: str) -> tuple[Tokens, Tokens] | None:
     iteration = read_server_range(range_name)
     if iteration is None:
         return None
-    prompts, answers = _sums(iteration.prompts), _sums(iteration.answers)
+    prompts = _sums(iteration.prompts)
+    answers = _sums(iteration.answers)
     if prompts is None and not iteration.answers.requests:
         prompts = _read_alone(iteration.prompts)
     return None if prompts is None or answers is None else (prompts, answers)

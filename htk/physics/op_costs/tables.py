@@ -38,7 +38,8 @@ class _Lookup:
         self.call = call
         self.weights = max((call.tensor(n) for n in places.weights), key=lambda t: t.count)
         self.tables = call.tensor(places.row_offsets).count - 1
-        self.index, self.offsets = call.tensor(places.indices), call.tensor(places.offsets)
+        self.index = call.tensor(places.indices)
+        self.offsets = call.tensor(places.offsets)
         self.factors = call.maybe(places.factors)
         pooled = call.value(places.pooling) != 2  # 2: no pooling
         self.bags = self.offsets.count - 1 if pooled else self.index.count

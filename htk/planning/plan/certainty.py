@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
+from htk.base.mappings import Facts
 from htk.planning.plan.job import PlannedJob
 
 _LONG = 16_384  # tokens of a sequence that are many
@@ -46,13 +46,13 @@ def certainty(job: PlannedJob, comm_share: float = 1.0) -> Certainty:
     return by_traits(table, traits(job), more)
 
 
-def by_traits(
-    table: Mapping[str, Any], names: Iterable[str], more: Mapping[str, float]
-) -> Certainty:
+def by_traits(table: Facts, names: Iterable[str], more: Mapping[str, float]) -> Certainty:
     """Return how far what has these traits may miss, by a table of what measured ones missed by;
     `more`: what was never checked beside them, in sigmas of the logarithm."""
     base = table["base"]
-    variance, checked, unchecked = base["sigma"] ** 2, [], []
+    variance = base["sigma"] ** 2
+    checked = []
+    unchecked = []
     for trait in names:
         facts = table["trait"].get(trait)
         if facts is None:
@@ -100,6 +100,6 @@ def traits(job: PlannedJob) -> Iterator[str]:
 
 
 @cache
-def _table() -> Mapping[str, Any]:
+def _table() -> Facts:
     text = files("htk.planning.plan").joinpath("checked.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)

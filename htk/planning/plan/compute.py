@@ -78,7 +78,9 @@ class StageCompute:
     """The work of one micro-batch on a GPU of an average stage, logits apart."""
 
     def __init__(self, job: PlannedJob) -> None:
-        self.job, self.model, self.gpu = job, job.model, job.gpu
+        self.job = job
+        self.model = job.model
+        self.gpu = job.gpu
         self.tokens = job.tokens_of_rank
         self.format = job.format
         self.tensor = job.tensor_parallel
@@ -91,7 +93,8 @@ class StageCompute:
     @cached_property
     def backward(self) -> PassTime:
         """Return the backward time of a stage's layers, with recomputation."""
-        back, again = self._passes[1], _AGAIN[self.job.checkpointing]
+        back = self._passes[1]
+        again = _AGAIN[self.job.checkpointing]
         there = self.forward
         return back.plus(
             PassTime(
@@ -106,7 +109,8 @@ class StageCompute:
     @cached_property
     def logits(self) -> tuple[PassTime, PassTime]:
         """Return the times of logits and loss each way; the last stage has them in 16 bits."""
-        model, job = self.model, self.job
+        model = self.model
+        job = self.job
         number_format = "fp32" if self.format.rate == "fp32" else "bf16"
         columns = model.vocab / self.tensor
         ns = self._product_ns(number_format, self.tokens, columns, model.hidden)
@@ -142,7 +146,8 @@ class StageCompute:
         space = self.model.state_space
         if space:
             count = self._of_stage(self.model.state_space_layers)
-            hidden, t = self.model.hidden, self.tensor
+            hidden = self.model.hidden
+            t = self.tensor
             yield PlannedProduct(self.tokens, hidden, space.projected / t, count)
             yield PlannedProduct(self.tokens, space.inner / t, hidden, count)
 
@@ -153,8 +158,11 @@ class StageCompute:
         return layers * (1 + model.predictions / model.layers) / self.job.pipeline_parallel
 
     def _attention_products(self) -> Iterator[PlannedProduct]:
-        model, t, rows = self.model, self.tensor, self.tokens
-        count, latent = self._of_stage(model.mixers), model.latent
+        model = self.model
+        t = self.tensor
+        rows = self.tokens
+        count = self._of_stage(model.mixers)
+        latent = model.latent
         yield PlannedProduct(rows, model.value_width / t, model.hidden, count)
         if latent is None:
             yield PlannedProduct(
@@ -169,7 +177,8 @@ class StageCompute:
         yield PlannedProduct(rows, latent.kv_rank, up, count)
 
     def _feed_forward_products(self) -> Iterator[PlannedProduct]:
-        model, t = self.model, self.tensor
+        model = self.model
+        t = self.tensor
         moe = self._of_stage(model.moe_layers)
         dense = self._of_stage(model.feed_forwards - model.moe_layers)
         width = (model.dense_ffn if model.moe_layers else model.ffn) or model.ffn
@@ -186,12 +195,15 @@ class StageCompute:
     def _expert_products(self, layers: float) -> Iterator[PlannedProduct]:
         """Yield the products of a rank's experts, which take the even share: as many tokens as its
         own choose."""
-        model, job = self.model, self.job
+        model = self.model
+        job = self.job
         own = model.experts / job.expert_parallel
         group = job.expert_tensor
         taken = self.routed_tokens * (group if job.expert_parallel > 1 else 1)
-        rows, width = taken / own, model.expert_input or model.hidden
-        count, ffn = layers * own, model.ffn / group
+        rows = taken / own
+        width = model.expert_input or model.hidden
+        count = layers * own
+        ffn = model.ffn / group
         yield PlannedProduct(rows, width, (model.ways - 1) * ffn, count, grouped=True)
         yield PlannedProduct(rows, ffn, width, count, grouped=True)
         if model.expert_input:  # to the narrower input, and back
@@ -223,7 +235,8 @@ class StageCompute:
     @cached_property
     def _experts_ns(self) -> float:
         """Return the time of a stage's experts forward, of the tokens of all that share them."""
-        model, job = self.model, self.job
+        model = self.model
+        job = self.job
         if not model.moe_layers:
             return 0.0
         tokens = self.routed_tokens * job.expert_tensor / model.active_experts * job.expert_parallel
@@ -244,7 +257,8 @@ class StageCompute:
 
     @cached_property
     def _attention_ns(self) -> float:
-        model, job = self.model, self.job
+        model = self.model
+        job = self.job
         each = time_attention(model, self.gpu, self.tensor, job.micro_batch, job.seq)
         ns = _SLOWED * each / job.context_parallel
         if job.kernels != "fused":
@@ -256,11 +270,14 @@ class StageCompute:
     @cached_property
     def memory_ns(self) -> float:
         """Return the forward time of norms, residuals, positions and routed tokens, in ns."""
-        model, t, split = self.model, self.tensor, self.job.sequence_split
+        model = self.model
+        t = self.tensor
+        split = self.job.sequence_split
         layers = model.mixers + model.feed_forwards + model.state_space_layers
         norms = 5 * model.hidden / split * layers
         turned = 2 * (model.query_width + model.kv_width) / t * model.mixers
-        moe, plain = model.moe_layers, model.feed_forwards - model.moe_layers
+        moe = model.moe_layers
+        plain = model.feed_forwards - model.moe_layers
         copies = self.routed_tokens / self.tokens
         width = model.expert_input or model.hidden
         act = model.ways / t * (plain * (model.dense_ffn or model.ffn) + moe * model.shared_ffn)
@@ -286,7 +303,8 @@ class StageCompute:
         return per_element * elements / self.gpu.achievable_memory_gbps
 
     def _gaps_ns(self, there: PassTime, back: PassTime) -> float:
-        model, job = self.model, self.job
+        model = self.model
+        job = self.job
         counts = {
             "attention": model.mixers, "state_space": model.state_space_layers,
             "moe": model.moe_layers, "dense": model.feed_forwards - model.moe_layers,

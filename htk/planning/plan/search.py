@@ -13,7 +13,7 @@ import pyarrow as pa
 from htk.base.core.chart import Scatter
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.memory import CHECKPOINTING
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import Plan, plan
@@ -38,28 +38,28 @@ APART = 0.1
 
 FOUND = table(
     layout=(TEXT, "Parallelism beside data's, sharding, micro-batch, recomputation."),
-    gpu_count=(pa.int64(), "GPUs of the job."),
-    step_time_ns=(pa.int64(), "Expected step."),
-    step_time_ns_lo90=(pa.int64(), "Nine of ten such steps take longer than this …"),
-    step_time_ns_hi90=(pa.int64(), "… and less than this."),
-    behind_best_pct=(pa.float64(), "Step over the fastest layout's, less one."),
-    on_front=(pa.bool_(), "No other layout is both faster and smaller."),
-    tokens_per_s_per_gpu=(pa.float64(), "Of one GPU."),
-    mfu_pct=(pa.float64(), "Model FLOPs (causal attention halved, no recompute) of dense peak."),
-    peak_memory_bytes=(pa.int64(), "Expected peak of the fullest GPU."),
-    p_oom=(pa.float64(), "Probability that it does not fit."),
-    exposed_comm_ns=(pa.int64(), "Of the step: communication that no computing hides."),
-    bubble_ns=(pa.int64(), "Of the step: a pipeline's stages wait for each other."),
-    cost_per_million_tokens=(pa.float64(), "At the price given; null: no price."),
-    energy_j_per_token=(pa.float64(), "At the GPUs' rated power, or as given; null: not known."),
-    run_days=(pa.float64(), "For the tokens given; null: none given."),
-    tensor_parallel=(pa.int64(), "GPUs that share each layer."),
-    pipeline_parallel=(pa.int64(), "Stages."),
-    virtual_stages=(pa.int64(), "Chunks of a stage."),
-    context_parallel=(pa.int64(), "GPUs that share a sequence."),
-    expert_parallel=(pa.int64(), "GPUs that experts are spread over."),
-    micro_batch=(pa.int32(), "Sequences of a GPU at once."),
-    accumulation=(pa.int64(), "Micro-batches of a step, of each pipeline."),
+    gpu_count=(INT64, "GPUs of the job."),
+    step_time_ns=(INT64, "Expected step."),
+    step_time_ns_lo90=(INT64, "Nine of ten such steps take longer than this …"),
+    step_time_ns_hi90=(INT64, "… and less than this."),
+    behind_best_pct=(FLOAT64, "Step over the fastest layout's, less one."),
+    on_front=(BOOL, "No other layout is both faster and smaller."),
+    tokens_per_s_per_gpu=(FLOAT64, "Of one GPU."),
+    mfu_pct=(FLOAT64, "Model FLOPs (causal attention halved, no recompute) of dense peak."),
+    peak_memory_bytes=(INT64, "Expected peak of the fullest GPU."),
+    p_oom=(FLOAT64, "Probability that it does not fit."),
+    exposed_comm_ns=(INT64, "Of the step: communication that no computing hides."),
+    bubble_ns=(INT64, "Of the step: a pipeline's stages wait for each other."),
+    cost_per_million_tokens=(FLOAT64, "At the price given; null: no price."),
+    energy_j_per_token=(FLOAT64, "At the GPUs' rated power, or as given; null: not known."),
+    run_days=(FLOAT64, "For the tokens given; null: none given."),
+    tensor_parallel=(INT64, "GPUs that share each layer."),
+    pipeline_parallel=(INT64, "Stages."),
+    virtual_stages=(INT64, "Chunks of a stage."),
+    context_parallel=(INT64, "GPUs that share a sequence."),
+    expert_parallel=(INT64, "GPUs that experts are spread over."),
+    micro_batch=(INT32, "Sequences of a GPU at once."),
+    accumulation=(INT64, "Micro-batches of a step, of each pipeline."),
     strategy=(TEXT, "How parameters, gradients and optimizer state are sharded."),
     checkpointing=(TEXT, "Activations that are computed again."),
 )
@@ -89,7 +89,8 @@ def search(
     sequences = batch or usual_batch(job)
     if sequences < 1:
         raise UsageError(f"a batch of {sequences} sequences: at least 1 was expected")
-    tried, fitting = 0, []
+    tried = 0
+    fitting = []
     for described in layouts(job, sequences):
         tried += 1
         if tried > MOST_LAYOUTS:
@@ -106,7 +107,8 @@ def joined(answers: Sequence[SearchAnswer]) -> SearchAnswer:
     """Return several searches, such as of several numbers of GPUs, as one."""
     plans = sorted((p for answer in answers for p in answer.plans), key=lambda p: p.step_ns)
     front = pareto_front([planned.memory.total for planned in plans])
-    tried, too_large = sum(a.tried for a in answers), sum(a.too_large for a in answers)
+    tried = sum(a.tried for a in answers)
+    too_large = sum(a.too_large for a in answers)
     return SearchAnswer(tuple(plans), front, tried, too_large)
 
 
@@ -180,7 +182,8 @@ def _chunks(shape: PlannedJob, count: int) -> list[int]:
 
 def pareto_front(values: Sequence[float]) -> frozenset[int]:
     """Return the places, of plans from the fastest on, whose value is below all before."""
-    least, places = float("inf"), set()
+    least = float("inf")
+    places = set()
     for order, value in enumerate(values):
         if value < least:
             least = value

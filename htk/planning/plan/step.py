@@ -13,7 +13,8 @@ from htk.planning.plan.traffic import PlannedTransfer, transfers
 _HIDES = 0.8  # of the pass that gradients, or parameters, of a step travel behind
 _SLOWED = 0.2  # of communication that is hidden: what it takes from the products beside it
 # Of tensor or expert communication, where it is overlapped: by a vendor's library, by a framework.
-_OVERLAPPED, _OVERLAPPED_BY_FRAMEWORK = 0.8, 0.6
+_OVERLAPPED = 0.8
+_OVERLAPPED_BY_FRAMEWORK = 0.6
 _HOST_GBPS = 50.0  # to the host's memory and back, one way, where a state is offloaded
 _ZERO_BUBBLE = 1 / 3  # of the bubble that is left: weights' gradients fill the rest (Qi et al.)
 _EXPOSED = ("data", "tensor", "context", "expert", "pipeline")
@@ -169,7 +170,8 @@ class _Step:
         """Forward and backward of a micro-batch on the slowest stage: the last has the logits as
         well, unless layers are dealt so that it has fewer of them."""
         job = self.job
-        there, back = self.stage.forward, self.stage.backward
+        there = self.stage.forward
+        back = self.stage.backward
         logits = self.stage.logits
         chunks = job.pipeline_parallel * job.virtual_stages
         if job.model.layers % chunks == 0 or job.pipeline_parallel == 1:
@@ -219,7 +221,8 @@ class _Step:
     @property
     def _updated(self) -> float:
         """Parameters that a rank updates."""
-        job, model = self.job, self.job.model
+        job = self.job
+        model = self.job.model
         every = model.parameters / (job.pipeline_parallel * job.tensor_parallel)
         if job.expert_parallel > 1 and job.shards == 1:
             experts = model.moe_layers * model.experts * model.expert_parameters

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
 from htk.base.columns.arrow import texts
 from htk.base.core.chart import Bar
 from htk.base.core.label import Label
-from htk.base.schema import TEXT, table
+from htk.base.mappings import Fields
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.least import least_gpus
 from htk.planning.plan.step import Plan
@@ -22,33 +22,33 @@ MFU = (
 
 RETURNS = table(
     strategy=(TEXT, "How parameters, gradients and optimizer state are sharded."),
-    step_time_ns=(pa.int64(), "Expected step."),
-    step_time_ns_lo90=(pa.int64(), "Nine of ten such steps take longer than this …"),
-    step_time_ns_hi90=(pa.int64(), "… and less than this."),
-    tokens_per_s=(pa.float64(), "Of the whole job."),
-    mfu_pct=(pa.float64(), "Model FLOPs (causal attention halved, no recompute) of dense peak."),
-    peak_memory_bytes=(pa.int64(), "Expected peak of a GPU."),
-    allocated_bytes=(pa.int64(), "Of that peak, what tensors take."),
-    p_oom=(pa.float64(), "Probability that it does not fit."),
-    least_gpus=(pa.int64(), "Fewest such GPUs on which it is expected to fit; null: none do."),
-    least_gpus_checkpointed=(pa.int64(), "The same with full activation checkpointing."),
-    compute_ns=(pa.int64(), "Of the step: products, attention, what moves memory, gaps."),
-    comm_ns=(pa.int64(), "All transfers of a rank one after the other, exposed or not."),
-    exposed_comm_ns=(pa.int64(), "Of the step: communication that no computing hides."),
-    bubble_ns=(pa.int64(), "Of the step: a pipeline's stages wait for each other."),
-    optimizer_ns=(pa.int64(), "Of the step: the update of parameters."),
-    wire_bytes=(pa.int64(), "Sent by a rank in a step."),
-    parameter_bytes=(pa.int64(), "Of the peak: parameters, gathered ones too."),
-    gradient_bytes=(pa.int64(), "Of the peak: gradients."),
-    optimizer_bytes=(pa.int64(), "Of the peak: the optimizer's state."),
-    activation_bytes=(pa.int64(), "Of the peak: activations and logits."),
-    tokens_per_s_per_gpu=(pa.float64(), "Of one GPU."),
-    step_time_ns_lo50=(pa.int64(), "Three of four such steps take longer than this …"),
-    step_time_ns_hi50=(pa.int64(), "… and as many less than this."),
-    cost_per_million_tokens=(pa.float64(), "At the price given; null: no price."),
-    run_days=(pa.float64(), "For the tokens given; null: none given."),
-    run_cost=(pa.float64(), "For the tokens and price given; null: one is missing."),
-    energy_j_per_token=(pa.float64(), "At the GPUs' rated power, or as given; null: not known."),
+    step_time_ns=(INT64, "Expected step."),
+    step_time_ns_lo90=(INT64, "Nine of ten such steps take longer than this …"),
+    step_time_ns_hi90=(INT64, "… and less than this."),
+    tokens_per_s=(FLOAT64, "Of the whole job."),
+    mfu_pct=(FLOAT64, "Model FLOPs (causal attention halved, no recompute) of dense peak."),
+    peak_memory_bytes=(INT64, "Expected peak of a GPU."),
+    allocated_bytes=(INT64, "Of that peak, what tensors take."),
+    p_oom=(FLOAT64, "Probability that it does not fit."),
+    least_gpus=(INT64, "Fewest such GPUs on which it is expected to fit; null: none do."),
+    least_gpus_checkpointed=(INT64, "The same with full activation checkpointing."),
+    compute_ns=(INT64, "Of the step: products, attention, what moves memory, gaps."),
+    comm_ns=(INT64, "All transfers of a rank one after the other, exposed or not."),
+    exposed_comm_ns=(INT64, "Of the step: communication that no computing hides."),
+    bubble_ns=(INT64, "Of the step: a pipeline's stages wait for each other."),
+    optimizer_ns=(INT64, "Of the step: the update of parameters."),
+    wire_bytes=(INT64, "Sent by a rank in a step."),
+    parameter_bytes=(INT64, "Of the peak: parameters, gathered ones too."),
+    gradient_bytes=(INT64, "Of the peak: gradients."),
+    optimizer_bytes=(INT64, "Of the peak: the optimizer's state."),
+    activation_bytes=(INT64, "Of the peak: activations and logits."),
+    tokens_per_s_per_gpu=(FLOAT64, "Of one GPU."),
+    step_time_ns_lo50=(INT64, "Three of four such steps take longer than this …"),
+    step_time_ns_hi50=(INT64, "… and as many less than this."),
+    cost_per_million_tokens=(FLOAT64, "At the price given; null: no price."),
+    run_days=(FLOAT64, "For the tokens given; null: none given."),
+    run_cost=(FLOAT64, "For the tokens and price given; null: one is missing."),
+    energy_j_per_token=(FLOAT64, "At the GPUs' rated power, or as given; null: not known."),
     unchecked=(TEXT, "What of this plan no measured job was held against."),
 )
 
@@ -57,29 +57,29 @@ LEDGER = table(
     kind=(TEXT, "Of which parallelism: data, tensor, context, expert or pipeline."),
     phase=(TEXT, "The pass: forward or backward."),
     collective=(TEXT, "What the ranks call."),
-    group_size=(pa.int32(), "Ranks that take part."),
-    input_gib=(pa.float64(), "What a rank hands in, in a step."),
-    wire_gib=(pa.float64(), "What a rank sends, in a step."),
-    duration_ns=(pa.int64(), "All of it one after the other, exposed or not."),
+    group_size=(INT32, "Ranks that take part."),
+    input_gib=(FLOAT64, "What a rank hands in, in a step."),
+    wire_gib=(FLOAT64, "What a rank sends, in a step."),
+    duration_ns=(INT64, "All of it one after the other, exposed or not."),
 )
 
 STAGES = table(
     strategy=(TEXT, "How parameters, gradients and optimizer state are sharded."),
-    stage=(pa.int32(), "Of the pipeline, from 0."),
-    parameter_bytes=(pa.int64(), "Parameters, gathered ones too."),
-    gradient_bytes=(pa.int64(), "Gradients and their buffers."),
-    optimizer_bytes=(pa.int64(), "The optimizer's state."),
-    activation_bytes=(pa.int64(), "Activations, of all micro-batches in flight."),
-    logit_bytes=(pa.int64(), "Logits and their loss."),
-    reserved_bytes=(pa.int64(), "Context, libraries, communicators, fragmentation."),
-    peak_memory_bytes=(pa.int64(), "All of it."),
+    stage=(INT32, "Of the pipeline, from 0."),
+    parameter_bytes=(INT64, "Parameters, gathered ones too."),
+    gradient_bytes=(INT64, "Gradients and their buffers."),
+    optimizer_bytes=(INT64, "The optimizer's state."),
+    activation_bytes=(INT64, "Activations, of all micro-batches in flight."),
+    logit_bytes=(INT64, "Logits and their loss."),
+    reserved_bytes=(INT64, "Context, libraries, communicators, fragmentation."),
+    peak_memory_bytes=(INT64, "All of it."),
 )
 
 PARTS = table(
     strategy=(TEXT, "How parameters, gradients and optimizer state are sharded."),
     part=(TEXT, "Of the step: they add up to it."),
-    duration_ns=(pa.int64(), "Time of it."),
-    step_pct=(pa.float64(), "Share of the step."),
+    duration_ns=(INT64, "Time of it."),
+    step_pct=(FLOAT64, "Share of the step."),
 )
 
 LABEL = Label(
@@ -127,7 +127,7 @@ def parts_table(plans: Sequence[Plan]) -> pa.Table:
     return rows_as(PARTS, [row for p in plans for row in _parts(p)])
 
 
-def rows_as(schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> pa.Table:
+def rows_as(schema: pa.Schema, rows: Sequence[Fields]) -> pa.Table:
     """Return rows as a table of a schema."""
     columns = [
         texts([str(r[f.name]) for r in rows])
@@ -138,7 +138,7 @@ def rows_as(schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _row(p: Plan) -> dict[str, Any]:
+def _row(p: Plan) -> Fields:
     parts, held = p.parts, p.memory
     (low50, high50), (low90, high90) = p.interval(50), p.interval(90)
     cost, days = p.cost_per_million_tokens, p.run_days
@@ -177,7 +177,7 @@ def _row(p: Plan) -> dict[str, Any]:
     }
 
 
-def _ledger(p: Plan) -> list[dict[str, Any]]:
+def _ledger(p: Plan) -> list[Fields]:
     return [
         {
             "strategy": p.job.strategy,
@@ -193,7 +193,7 @@ def _ledger(p: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _stages(p: Plan) -> list[dict[str, Any]]:
+def _stages(p: Plan) -> list[Fields]:
     rows = []
     for stage in range(p.job.pipeline_parallel):
         held = p.memory_of_stage(stage)
@@ -213,7 +213,7 @@ def _stages(p: Plan) -> list[dict[str, Any]]:
     return rows
 
 
-def _parts(p: Plan) -> list[dict[str, Any]]:
+def _parts(p: Plan) -> list[Fields]:
     return [
         {
             "strategy": p.job.strategy,

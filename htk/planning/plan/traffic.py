@@ -36,7 +36,8 @@ def transfers(job: PlannedJob) -> list[PlannedTransfer]:
 
 class _Traffic:
     def __init__(self, job: PlannedJob) -> None:
-        self.job, self.model = job, job.model
+        self.job = job
+        self.model = job.model
         self.layers = job.model.layers / job.pipeline_parallel
         self.again = job.checkpointing == "full"
         element = job.format.element_bytes
@@ -81,7 +82,8 @@ class _Traffic:
 
     def _data(self) -> Iterator[PlannedTransfer]:
         """Parameters and gradients: those of experts lie on fewer copies."""
-        job, model = self.job, self.model
+        job = self.job
+        model = self.model
         experts = float(model.moe_layers * model.experts * model.expert_parameters)
         experts /= job.pipeline_parallel * job.expert_parallel * job.expert_tensor
         ends = model.root_parameters / (2 if job.pipeline_parallel > 1 else 1)
@@ -91,7 +93,8 @@ class _Traffic:
         kept = ends / job.tensor_parallel
         stride = job.tensor_parallel
         if job.expert_parallel == 1:
-            dense, experts = dense + experts * job.expert_tensor / job.tensor_parallel, 0.0
+            dense = dense + experts * job.expert_tensor / job.tensor_parallel
+            experts = 0.0
         yield from self._copies(dense, kept, job.data_ranks, stride)
         if experts:
             stride = job.expert_parallel * job.expert_tensor
@@ -131,10 +134,12 @@ class _Traffic:
 
     def _sharding(self, ranks: int) -> Sharding:
         job = self.job
-        parameter, gradient = job.format.parameter_bytes, job.format.gradient_bytes
+        parameter = job.format.parameter_bytes
+        gradient = job.format.gradient_bytes
         if job.format.saved_bytes < 1:  # gathered in a byte or more
             parameter = max(parameter, 1)
-        shards, copies = ranks, 1
+        shards = ranks
+        copies = 1
         strategy = job.strategy
         if strategy == "hybrid_shard":
             shards = min(job.shards, ranks)
@@ -147,7 +152,8 @@ class _Traffic:
     def _tensor(self) -> Iterator[PlannedTransfer]:
         """Two all-reduces of activations a layer and pass; with sequence parallelism each is a
         reduce-scatter and an all-gather, and the backward pass gathers the inputs again."""
-        job, t = self.job, self.job.tensor_parallel
+        job = self.job
+        t = self.job.tensor_parallel
         calls = (self.model.mixers + self.model.feed_forwards) / job.pipeline_parallel
         calls += self.model.state_space_layers / job.pipeline_parallel
         calls *= job.accumulation
@@ -162,7 +168,8 @@ class _Traffic:
 
     def _context(self) -> Iterator[PlannedTransfer]:
         """Keys and values go round the ring; backward also their gradients."""
-        job, c = self.job, self.job.context_parallel
+        job = self.job
+        c = self.job.context_parallel
         count = self.model.mixers / job.pipeline_parallel * job.accumulation
         width = 2 * self.model.kv_width / job.tensor_parallel
         each = job.format.element_bytes * job.tokens_of_rank * width * count
@@ -174,7 +181,9 @@ class _Traffic:
 
     def _expert(self) -> Iterator[PlannedTransfer]:
         """To the experts and back, a layer and pass."""
-        job, model, e = self.job, self.model, self.job.expert_parallel
+        job = self.job
+        model = self.model
+        e = self.job.expert_parallel
         count = model.moe_layers / job.pipeline_parallel * job.accumulation
         split = job.sequence_split
         width = job.format.element_bytes * (model.expert_input or model.hidden)

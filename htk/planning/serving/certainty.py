@@ -5,11 +5,11 @@ assumed of traits that none had. `checked.toml` beside this module is written by
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
+from htk.base.mappings import Facts
 from htk.planning.plan.certainty import Certainty, by_traits
 from htk.planning.serving.server import Server
 
@@ -27,7 +27,8 @@ def certainty(server: Server, first: bool = False) -> Certainty:
 
 def traits(server: Server, first: bool = False) -> Iterator[str]:
     """Yield what may make a described server miss, in words."""
-    model, weights = server.model, server.format
+    model = server.model
+    weights = server.format
     yield f"{server.gpu.architecture or server.gpu.name} GPUs"
     for is_so, words in (
         (first, FIRST),
@@ -50,6 +51,6 @@ def traits(server: Server, first: bool = False) -> Iterator[str]:
 
 
 @cache
-def _table() -> Mapping[str, Any]:
+def _table() -> Facts:
     text = files("htk.planning.serving").joinpath("checked.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)

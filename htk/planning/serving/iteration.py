@@ -71,13 +71,16 @@ class ServerCompute:
     """Times of a server's iterations. With pipeline stages: of a batch through all of them."""
 
     def __init__(self, server: Server) -> None:
-        self.server, self.model, self.gpu = server, server.served, server.gpu
+        self.server = server
+        self.model = server.served
+        self.gpu = server.gpu
         self.tensor = server.tensor_parallel
         self.gbps = self.gpu.achievable_memory_gbps
 
     def iteration(self, work: IterationWork) -> IterationTime:
         """Return the time of one iteration and its parts."""
-        products, memory = self._products_ns(work.tokens, work.sampled), self._memory_ns(work)
+        products = self._products_ns(work.tokens, work.sampled)
+        memory = self._memory_ns(work)
         attention = self._prompt_attention_ns(work) + self._answer_attention_ns(work)
         sent = self.communication_ns(work.tokens)
         gaps = self._gaps_ns(products + memory + attention + sent)
@@ -162,13 +165,15 @@ class ServerCompute:
 
     def communication_ns(self, tokens: float) -> float:
         """Return the sums of activations between tensor-parallel GPUs, and hops between stages."""
-        model, server = self.model, self.server
+        model = self.model
+        server = self.server
         size = 2 * tokens * model.hidden
         layers = model.mixers + model.feed_forwards + model.state_space_layers
         total = layers * self._all_reduce_ns(size) if self.tensor > 1 else 0.0
         stages = server.pipeline_parallel
         if stages > 1:
-            network, stride = server.network, self.tensor
+            network = server.network
+            stride = self.tensor
             far = network.members(2, stride) < 2
             latency = (network.across if far else network.within).latency
             each = latency + size / self.tensor * network.spread_pace(2, stride)
@@ -177,7 +182,8 @@ class ServerCompute:
 
     def _all_reduce_ns(self, size: float) -> float:
         """In one step where fast links join all of them, or round a ring."""
-        t, network = self.tensor, self.server.network
+        t = self.tensor
+        network = self.server.network
         members = network.members(t, 1)
         wire = 2 * (t - 1) / t * size * network.spread_pace(t, 1)
         ring = wire + max(network.latency(t, members), hops_ns("all_reduce", t, members, wire))
@@ -210,7 +216,8 @@ class ServerCompute:
 
     @cached_property
     def _drafting(self) -> "ServerCompute":
-        server, plan = self.server, self.server.speculation
+        server = self.server
+        plan = self.server.speculation
         weights = server.weights if plan is not None and plan.draft is None else "bf16"
         return ServerCompute(
             Server(

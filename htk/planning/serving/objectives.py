@@ -58,7 +58,8 @@ class ServedLayout:
 def most_within(steady: SteadyServer, objective: Objective) -> Answering | None:
     """Return the replica with the most requests that fit and hold the limits; None: one is too
     many. Latencies only grow with requests, so halving finds it."""
-    low, high = 0, min(steady.most_requests, _MOST_REQUESTS)
+    low = 0
+    high = min(steady.most_requests, _MOST_REQUESTS)
     if not high or not objective.holds(steady.answering(1)):
         return None
     low, high = 1, high + 1  # low holds, high does not
@@ -85,7 +86,8 @@ def disaggregated(
 ) -> ServedLayout | None:
     """Return the goodput of replicas that read prompts and others that answer, in the ratio of at
     most 16 of each that serves the most requests for each GPU; None: no ratio holds the limits."""
-    reading, answering = _Reading(prefill, load, objective), _Apart(decode, load, objective)
+    reading = _Reading(prefill, load, objective)
+    answering = _Apart(decode, load, objective)
     best = answering.best
     if reading.requests_per_s <= 0 or best is None:
         return None
@@ -130,7 +132,8 @@ class _Reading:
         if not self.steady.most_requests or self.prompt_ns > self.objective.ttft_ns:
             return 0.0
         stages = self.steady.server.pipeline_parallel
-        low, high = 0.0, _BUSIEST * 1e9 * stages / self.prompt_ns
+        low = 0.0
+        high = _BUSIEST * 1e9 * stages / self.prompt_ns
         if self.ttft_p90_ns(high) <= self.objective.ttft_ns:
             return high
         for _ in range(50):
@@ -147,7 +150,9 @@ class _Apart:
     """A replica that answers requests whose prompts others have read."""
 
     def __init__(self, server: Server, load: Load, objective: Objective) -> None:
-        self.server, self.load, self.objective = server, load, objective
+        self.server = server
+        self.load = load
+        self.objective = objective
         self.steady = SteadyServer(server, load)
 
     @cached_property
@@ -161,7 +166,8 @@ class _Apart:
     @cached_property
     def best(self) -> tuple[float, Answering] | None:
         """Return the largest rate that holds the limit, and the replica at it."""
-        low, high = 0, min(self.steady.most_requests, _MOST_REQUESTS) + 1
+        low = 0
+        high = min(self.steady.most_requests, _MOST_REQUESTS) + 1
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self._holds(middle) else (low, middle)

@@ -137,7 +137,8 @@ class Server:
     @cached_property
     def kv_room_bytes(self) -> float:
         """Memory of a GPU that is left for keys and values; negative: the model does not fit."""
-        model, t = self.served, self.tensor_parallel
+        model = self.served
+        t = self.tensor_parallel
         wide = _WORKSPACE * model.hidden + model.ways * (model.dense_ffn or model.ffn) / t
         workspace = 2 * self.chunk * wide
         return _MEMORY_SHARE * self.gpu.memory_bytes - CONTEXT - self.weight_bytes - workspace

@@ -65,7 +65,8 @@ class SteadyServer:
     """A server under one kind of request."""
 
     def __init__(self, server: Server, load: Load) -> None:
-        self.server, self.load = server, load
+        self.server = server
+        self.load = load
         self.compute = ServerCompute(server)
 
     @property

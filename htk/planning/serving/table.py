@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import pyarrow as pa
 
 from htk.base.core.chart import Bar, Heatmap
 from htk.base.core.label import Label
-from htk.base.schema import TEXT, table
+from htk.base.mappings import Fields
+from htk.base.schema import BOOL, FLOAT64, INT64, TEXT, table
 from htk.planning.plan.certainty import Certainty
 from htk.planning.plan.table import rows_as
 from htk.planning.serving.certainty import certainty
@@ -19,53 +19,53 @@ from htk.planning.serving.server import Server
 from htk.planning.serving.steady import Answering, Load, SteadyServer
 
 MAP = table(
-    prompt=(pa.int64(), "Tokens of each request's prompt."),
-    generated=(pa.int64(), "Tokens that each request is answered with."),
-    requests=(pa.int64(), "Requests in a replica at once."),
-    tpot_ns=(pa.int64(), "Expected time per output token of a request."),
-    tpot_ns_lo90=(pa.int64(), "Nine of ten such times are longer than this …"),
-    tpot_ns_hi90=(pa.int64(), "… and shorter than this."),
-    ttft_ns=(pa.int64(), "Expected time to a request's first token, without a queue of prompts."),
-    ttft_ns_lo90=(pa.int64(), "Nine of ten such times are longer than this …"),
-    ttft_ns_hi90=(pa.int64(), "… and shorter than this."),
-    ttft_ns_p90=(pa.int64(), "Nine of ten requests that arrive at random; null: queues grow."),
-    tokens_per_s=(pa.float64(), "Generated, of a replica."),
-    tokens_per_s_per_gpu=(pa.float64(), "Of one GPU."),
-    requests_per_s=(pa.float64(), "Of a replica."),
-    kv_cache_bytes=(pa.int64(), "Keys and values on a GPU, all requests at their full length."),
-    fits=(pa.bool_(), "Whether they fit beside the weights."),
-    most_requests=(pa.int64(), "Requests of this length that fit."),
-    answered=(pa.float64(), "Of the requests: those being answered; the rest are read, or wait."),
-    holds=(pa.bool_(), "Whether the limits of latency hold; null: none given."),
-    cost_per_million_tokens=(pa.float64(), "At the price given; null: no price."),
+    prompt=(INT64, "Tokens of each request's prompt."),
+    generated=(INT64, "Tokens that each request is answered with."),
+    requests=(INT64, "Requests in a replica at once."),
+    tpot_ns=(INT64, "Expected time per output token of a request."),
+    tpot_ns_lo90=(INT64, "Nine of ten such times are longer than this …"),
+    tpot_ns_hi90=(INT64, "… and shorter than this."),
+    ttft_ns=(INT64, "Expected time to a request's first token, without a queue of prompts."),
+    ttft_ns_lo90=(INT64, "Nine of ten such times are longer than this …"),
+    ttft_ns_hi90=(INT64, "… and shorter than this."),
+    ttft_ns_p90=(INT64, "Nine of ten requests that arrive at random; null: queues grow."),
+    tokens_per_s=(FLOAT64, "Generated, of a replica."),
+    tokens_per_s_per_gpu=(FLOAT64, "Of one GPU."),
+    requests_per_s=(FLOAT64, "Of a replica."),
+    kv_cache_bytes=(INT64, "Keys and values on a GPU, all requests at their full length."),
+    fits=(BOOL, "Whether they fit beside the weights."),
+    most_requests=(INT64, "Requests of this length that fit."),
+    answered=(FLOAT64, "Of the requests: those being answered; the rest are read, or wait."),
+    holds=(BOOL, "Whether the limits of latency hold; null: none given."),
+    cost_per_million_tokens=(FLOAT64, "At the price given; null: no price."),
 )
 
 LAYOUTS = table(
-    prompt=(pa.int64(), "Tokens of each request's prompt."),
-    generated=(pa.int64(), "Tokens that each request is answered with."),
+    prompt=(INT64, "Tokens of each request's prompt."),
+    generated=(INT64, "Tokens that each request is answered with."),
     layout=(TEXT, "GPUs that share a replica; prefill and decode where they are apart."),
-    gpu_count=(pa.int64(), "GPUs of the layout."),
-    requests_per_s=(pa.float64(), "At most, within the limits."),
-    requests_per_s_lo90=(pa.float64(), "Nineteen of twenty such layouts hold them at this rate."),
-    requests_per_s_per_gpu=(pa.float64(), "Of one GPU: goodput."),
-    tokens_per_s_per_gpu=(pa.float64(), "Of one GPU."),
-    requests=(pa.int64(), "Being answered by each replica that answers."),
-    tpot_ns=(pa.int64(), "Expected time per output token, with what the transfer adds."),
+    gpu_count=(INT64, "GPUs of the layout."),
+    requests_per_s=(FLOAT64, "At most, within the limits."),
+    requests_per_s_lo90=(FLOAT64, "Nineteen of twenty such layouts hold them at this rate."),
+    requests_per_s_per_gpu=(FLOAT64, "Of one GPU: goodput."),
+    tokens_per_s_per_gpu=(FLOAT64, "Of one GPU."),
+    requests=(INT64, "Being answered by each replica that answers."),
+    tpot_ns=(INT64, "Expected time per output token, with what the transfer adds."),
     ttft_ns_p90=(
-        pa.int64(),
+        INT64,
         "Nine of ten requests have their first token by then; null: queues grow.",
     ),
-    kv_transfer_ns=(pa.int64(), "Of a request's keys and values between replicas; null: none."),
-    cost_per_million_tokens=(pa.float64(), "At the price given; null: no price."),
+    kv_transfer_ns=(INT64, "Of a request's keys and values between replicas; null: none."),
+    cost_per_million_tokens=(FLOAT64, "At the price given; null: no price."),
 )
 
 PARTS = table(
-    prompt=(pa.int64(), "Tokens of each request's prompt."),
-    requests=(pa.int64(), "Requests in a replica at once."),
+    prompt=(INT64, "Tokens of each request's prompt."),
+    requests=(INT64, "Requests in a replica at once."),
     phase=(TEXT, "prefill: reading one prompt alone; decode: answering all requests."),
     part=(TEXT, "Of the iteration: they add up to it."),
-    duration_ns=(pa.int64(), "Time of it."),
-    step_pct=(pa.float64(), "Share of the iteration."),
+    duration_ns=(INT64, "Time of it."),
+    step_pct=(FLOAT64, "Share of the iteration."),
 )
 
 MAP_LABEL = Label(
@@ -97,7 +97,8 @@ class Mapped:
 def mapped(server: Server, loads: Sequence[Load], requests: Sequence[int]) -> list[Mapped]:
     """Return each load's replica with each number of requests; without numbers, powers of two that
     fit and the largest that does."""
-    token, first = certainty(server), certainty(server, first=True)
+    token = certainty(server)
+    first = certainty(server, first=True)
     cells = []
     for load in loads:
         steady = SteadyServer(server, load)
@@ -115,9 +116,12 @@ def map_table(cells: Sequence[Mapped], objective: Objective | None) -> pa.Table:
     return rows_as(MAP, [_cell(cell, objective) for cell in cells])
 
 
-def _cell(cell: Mapped, objective: Objective | None) -> dict[str, Any]:
-    state, load, server = cell.state, cell.steady.load, cell.steady.server
-    token, first = cell.token.factor(90), cell.first.factor(90)
+def _cell(cell: Mapped, objective: Objective | None) -> Fields:
+    state = cell.state
+    load = cell.steady.load
+    server = cell.steady.server
+    token = cell.token.factor(90)
+    first = cell.first.factor(90)
     return {
         "prompt": load.prompt,
         "generated": load.generated,
@@ -169,7 +173,7 @@ def _surely(best: ServedLayout, load: Load, objective: Objective) -> float:
     return least.requests_per_s_per_gpu * best.gpus if least else 0.0
 
 
-def _layout(server: Server, load: Load, objective: Objective, best: ServedLayout) -> dict[str, Any]:
+def _layout(server: Server, load: Load, objective: Objective, best: ServedLayout) -> Fields:
     tokens = best.requests_per_s * load.generated
     return {
         "prompt": load.prompt,
@@ -192,7 +196,7 @@ def parts_table(cells: Sequence[Mapped]) -> pa.Table:
     return rows_as(PARTS, [row for cell in cells for row in _parts(cell)])
 
 
-def _parts(cell: Mapped) -> list[dict[str, Any]]:
+def _parts(cell: Mapped) -> list[Fields]:
     load = cell.steady.load
     alone = cell.steady.compute.iteration(IterationWork(load.prompt, 1.0))
     return [

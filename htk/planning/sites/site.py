@@ -141,7 +141,8 @@ class PlanAtSite(Plan):
 
     @cached_property
     def parts(self) -> Parts:
-        parts, factor = super().parts, math.exp(self._moved)
+        parts = super().parts
+        factor = math.exp(self._moved)
         return Parts(**{name: factor * value for name, value in vars(parts).items()})
 
     @cached_property
@@ -151,7 +152,8 @@ class PlanAtSite(Plan):
     @property
     def words(self) -> list[str]:
         """Return in words which of the site's rates went into the plan."""
-        figures, words = self.figures, []
+        figures = self.figures
+        words = []
         for name in ("products", "memory", "links", "adapters"):
             rate: Rate | None = getattr(figures, name)
             if rate is not None:

@@ -13,11 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.align import aligned_positions
-from htk.base.columns.arrow import alphabetical, codes_of, matching, numbers, valid
+from htk.base.columns.arrow import alphabetical, codes_of, matching, numbers, read_keys, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import equal_runs
-from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, fill_none
 from htk.base.core.parser import MOST_RANKS
 from htk.quantities.derived.messages import Meetings, meetings, peers_of_calls
 from htk.quantities.derived.unnamed_groups import stream_ordinals, unnamed_groups
@@ -34,23 +34,23 @@ class CollectiveRows:
     def __init__(self, table: pa.Table, highest_rank: int | None = None) -> None:
         self.table = table
         self.length = table.num_rows
-        rank, comm_rank = numbers(table["rank"], NONE), numbers(table["comm_rank"], NONE)
+        rank = numbers(table["rank"], NONE)
+        comm_rank = numbers(table["comm_rank"], NONE)
         self.rank = np.where(rank >= 0, rank, comm_rank).astype(np.int64)
         own_highest = int(self.rank.max(initial=-1))
         self.highest_rank = own_highest if highest_rank is None else highest_rank  # of all groups
         self.cycle = numbers(table["cycle"], 0).astype(np.int64)
-        self.start, self.end = (
-            numbers(table["start_ns"], NO_TIME),
-            numbers(table["end_ns"], NO_TIME),
-        )
+        self.start = numbers(table["start_ns"], NO_TIME)
+        self.end = numbers(table["end_ns"], NO_TIME)
         real = matching(table["timing"], lambda t: t in ("gpu", "cpu"))
         self.timed: Mask = real & (self.start > NO_TIME) & (self.end >= self.start)
-        self.group_size = numbers(table["group_size"], NONE).astype(np.int64)
-        self.root = numbers(table["root"], NONE).astype(np.int64)
-        self.peer = numbers(table["peer"], NONE).astype(np.int64)
+        self.group_size = read_keys(table["group_size"])
+        self.root = read_keys(table["root"])
+        self.peer = read_keys(table["peer"])
         self.seq = numbers(table["seq"], NONE)
         codes, names = codes_of(table["type"])
-        self.type, self.types = alphabetical(codes, names), sorted(names.to_pylist())
+        self.type = alphabetical(codes, names)
+        self.types = sorted(names.to_pylist())
         self.host_of: dict[int, str] = {}  # where matching is told them
 
     def share_host(self, rank: int, other: int) -> bool:
@@ -82,7 +82,7 @@ class CollectiveRows:
     @cached_property
     def step(self) -> Ints:
         """The step that each call was launched in (`NONE`: not recorded)."""
-        return numbers(self.table["step"], NONE).astype(np.int64)
+        return read_keys(self.table["step"])
 
     @cached_property
     def meetings(self) -> Meetings:
@@ -142,7 +142,8 @@ class CollectiveRows:
 
 
 def _ends_of_messages(messages: pa.Table) -> Ints:
-    rows, end = CollectiveRows(messages), np.full(messages.num_rows, NONE, np.int64)
+    rows = CollectiveRows(messages)
+    end = fill_none(messages.num_rows)
     number_by_order(end, rows.is_type(*MESSAGES) & (rows.rank >= 0) & (rows.peer >= 0), rows)
     return end
 
@@ -187,16 +188,18 @@ def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
     name is told by library and stream."""
     library, _ = codes_of(rows.table["library"])
     unknown = rows.unknown_group[chosen]
-    stream = np.full(len(chosen), NONE, np.int64)
+    stream = fill_none(len(chosen))
     if unknown.any():  # streams of named groups tell nothing of the others
         stream[unknown] = stream_ordinals(rows, chosen[unknown])  # pyright: ignore[reportArgumentType]
     library = np.where(unknown, library[chosen], NONE)
     message = rows.is_type(*MESSAGES)[chosen]
-    rank, peer = rows.rank[chosen], rows.peer[chosen]
+    rank = rows.rank[chosen]
+    peer = rows.peer[chosen]
     sends = rows.is_type("send")[chosen]
     source = np.where(message, np.where(sends, rank, peer), NONE)
     target = np.where(message, np.where(sends, peer, rank), NONE)
-    group, cycle = rows.group[chosen], rows.cycle[chosen]
+    group = rows.group[chosen]
+    cycle = rows.cycle[chosen]
     return Groups.by_keys(
         [group, unnamed[chosen], cycle, library, stream, source, target]
     ).group_ids

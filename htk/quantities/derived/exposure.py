@@ -7,7 +7,7 @@ whole. A nanosecond is never split: what a division leaves over goes to the firs
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, read_times, valid
+from htk.base.columns.arrow import matching, number, numbers, read_keys, read_times, valid
 from htk.base.columns.groups import Groups, rows_by_number
 from htk.base.columns.intervals import Spans, clip, subtract, union
 from htk.base.columns.order import ordered
@@ -93,7 +93,7 @@ def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Int
 
 def lanes_of(table: pa.Table) -> Ints:
     """Rank, cycle and device of each row."""
-    columns = (numbers(table[c], NONE).astype(np.int64) for c in ("rank", "cycle", "device"))
+    columns = (read_keys(table[c]) for c in ("rank", "cycle", "device"))
     return np.column_stack(list(columns))
 
 

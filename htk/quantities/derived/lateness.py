@@ -14,7 +14,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.names.collectives import SYNCHRONISING
 from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.waits import NEVER, Waits
@@ -42,7 +42,7 @@ def lateness(
     Calls that started before the recording of another rank did (`started_before_window`) blame
     nobody.
     """
-    late = np.full(len(match), NONE, np.int64)
+    late = fill_none(len(match))
     cost, is_straggler = np.zeros(len(match), np.int64), np.zeros(len(match), bool)
     chosen = np.flatnonzero(waited.has_wait & rows.is_type(*SYNCHRONISING))
     if not len(chosen):
@@ -96,7 +96,8 @@ def before_window(rows: CollectiveRows, match: Ints, start: Ints, began: Ints) -
 
 def window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
     """Return when the recording of each row's rank and cycle began, in ns (`NEVER`: unknown)."""
-    rank, cycle = numbers(windows["rank"], NONE), numbers(windows["cycle"], 0)
+    rank = numbers(windows["rank"], NONE)
+    cycle = numbers(windows["cycle"], 0)
     start = numbers(windows["start_ns"])
     both = np.concatenate(
         [np.stack([rows.rank, rows.cycle], axis=1), np.stack([rank, cycle], axis=1)]

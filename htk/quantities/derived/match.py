@@ -18,12 +18,14 @@ from htk.base.columns.arrow import (
     codes_of,
     matching,
     number,
+    number_or_null,
     text,
     valid,
 )
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none
+from htk.base.schema import INT32, INT64
 from htk.base.schema.comm import COLLECTIVE_MATCHES
 from htk.quantities.derived.clock_ends import (
     CertainEnds,
@@ -78,12 +80,12 @@ def matches_of(
     before = before_window(rows, matched.match, rows.start, began)
     has_match = matched.match != NONE
     columns = {
-        "match": number(matched.match, pa.int64(), has_match),
+        "match": number(matched.match, INT64, has_match),
         "matched_by": text(np.where(has_match, by, NONE), pa.array(BY)),
         "guessed": boolean(has_match & guessed),
         "reason": reasons(rows, matched, waited, lacking),
-        "members_expected": number(rows.expected, pa.int32(), rows.expected >= 0),
-        "members_present": number(matched.present, pa.int32(), has_match | waited.has_wait),
+        "members_expected": number_or_null(rows.expected, INT32),
+        "members_present": number(matched.present, INT32, has_match | waited.has_wait),
         "before_window": boolean(before),
         **timed_columns(rows, matched.match, waited, before, rows.start, rows.end),
     }
@@ -96,15 +98,15 @@ def timed_columns(
     """Return what depends on the clocks: waits, and who is late."""
     late = lateness(rows, match, waited, before, start, end)
     return {
-        "common_start_ns": number(waited.last_dependency_start, pa.int64(), waited.has_wait),
-        "wait_ns": number(waited.wait, pa.int64(), waited.has_wait),
-        "transfer_ns": number(waited.transfer, pa.int64(), waited.has_wait),
+        "common_start_ns": number(waited.last_dependency_start, INT64, waited.has_wait),
+        "wait_ns": number(waited.wait, INT64, waited.has_wait),
+        "transfer_ns": number(waited.transfer, INT64, waited.has_wait),
         "undetermined_ns": number(*_undetermined(rows, waited, end - start)),
-        "span_ns": number(waited.span, pa.int64(), waited.has_wait & (waited.span != NONE)),
-        "last_rank": number(waited.last_rank, pa.int32(), waited.last_rank >= 0),
-        "lateness_ns": number(late.late, pa.int64(), late.late >= 0),
+        "span_ns": number(waited.span, INT64, waited.has_wait & (waited.span != NONE)),
+        "last_rank": number_or_null(waited.last_rank, INT32),
+        "lateness_ns": number_or_null(late.late, INT64),
         "blamed": boolean(late.is_straggler),
-        "cost_ns": number(late.cost, pa.int64()),
+        "cost_ns": number(late.cost, INT64),
     }
 
 
@@ -114,13 +116,13 @@ def _undetermined(
     """Return time of wait or transfer, in ns; all of a call unmatched or unrecorded by others."""
     several = rows.timed & (rows.group_size != 1) & ~rows.is_type(*SILENT)
     undetermined = np.where(waited.has_wait, waited.undetermined, duration)
-    return undetermined, pa.int64(), several
+    return undetermined, INT64, several
 
 
 def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     """Return how each row is matched (a number into BY) and its slot (NONE: it takes no part). Rows
     of different ranks that share a slot are one collective."""
-    by = np.full(rows.length, NONE, np.int64)
+    by = fill_none(rows.length)
     batch = valid(rows.table["messages"])
     part = ~rows.is_type(*SILENT) & (rows.rank >= 0) & ~batch
     message = rows.is_type(*MESSAGES)
@@ -131,7 +133,7 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     by[part & ~message & (comms >= 0)] = 0
     of_function = matching(rows.table["seq_kind"], "function".__eq__)
     function = np.where(of_function, rows.type, NONE)
-    slot = np.full(rows.length, NONE, np.int64)
+    slot = fill_none(rows.length)
     unnamed = rows.unnamed_group
     _number(slot, by == 0, rows, np.stack([comms.astype(np.int64)], axis=1))
     numbered = np.stack([rows.group, unnamed, function, rows.seq], axis=1)
@@ -162,8 +164,9 @@ def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None
 def _matched(rows: CollectiveRows, slot: Ints) -> FoundMatches:
     """Return the slots that two or more ranks share, numbered by their first start; of those that
     start at once, by their first row."""
-    match = np.full(rows.length, NONE, np.int64)
-    present, met = np.zeros(rows.length, np.int64), rows.meetings.call
+    match = fill_none(rows.length)
+    present = np.zeros(rows.length, np.int64)
+    met = rows.meetings.call
     too_many = np.zeros(rows.length, bool)
     matches = FoundMatches(match, present, too_many, np.zeros(rows.length, bool))
     chosen = np.flatnonzero(slot >= 0)
@@ -173,7 +176,7 @@ def _matched(rows: CollectiveRows, slot: Ints) -> FoundMatches:
     most = np.where(rows.group_size > 0, rows.group_size, shared.count.max())[chosen]
     beyond = shared.count > shared.max(most)
     several = (shared.count > 1) & ~beyond  # a rank is in a slot once
-    numbered = np.full(len(shared), NONE, np.int64)
+    numbered = fill_none(len(shared))
     wanted = np.flatnonzero(several)
     begun, row = _first_start(rows, chosen, shared)
     numbered[wanted[ordered(begun[wanted], row[wanted])]] = np.arange(len(wanted))

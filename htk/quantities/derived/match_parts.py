@@ -28,7 +28,7 @@ from htk.base.columns.arrow import (
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints
-from htk.base.schema import TEXT
+from htk.base.schema import BOOL, INT64, TEXT
 from htk.base.schema.comm import COLLECTIVE_MATCHES
 from htk.quantities.derived.clock_ends import CertainEnds, common_end_rows
 from htk.quantities.derived.clock_fit import Ends
@@ -158,7 +158,8 @@ class Planner:
 
 def _dealt(counts: Ints, rows_at_once: int) -> tuple[Ints, list[int]]:
     """Return a partition for each of what is bound together, and how many calls each then has."""
-    part_of, sizes = np.empty(len(counts), np.int64), [0]
+    part_of = np.empty(len(counts), np.int64)
+    sizes = [0]
     for k, count in enumerate(counts.tolist()):
         if sizes[-1] and sizes[-1] + count > rows_at_once:
             sizes.append(0)
@@ -181,7 +182,8 @@ def _bound_together(calls: CollectiveRows, comms: Sequence[Ints]) -> Ints:
         (everyone[lacking & (name >= 0)], alike.group_ids[lacking & (name >= 0)]),
         (with_comms, ids),
     ]
-    label, before = everyone.copy(), np.empty(0, np.int64)
+    label = everyone.copy()
+    before = np.empty(0, np.int64)
     while not np.array_equal(label, before):
         before = label.copy()
         for members, key in related:
@@ -196,7 +198,7 @@ def split(collectives: pa.Table, part_of_group: Ints, first_row: int) -> dict[in
     the table of all files, of which the file's first is `first_row`."""
     part = part_of_group[groups_in_file(collectives).group_ids]
     order = ordered(part)
-    row = number(order + first_row, pa.int64())
+    row = number(order + first_row, INT64)
     table = collectives.select(READ).take(pa.array(order)).append_column("row", row)
     table = table.combine_chunks()  # so that a partition's calls are one batch
     present, starts = np.unique(part[order], return_index=True)
@@ -245,7 +247,8 @@ def match_part(
 
 def ends_of_part(part: pa.Table, matched: MatchedPart) -> EndsOfPart:
     """Return the ends of a partition's matches that are certain, to judge guesses of others by."""
-    rows, match = CollectiveRows(part), numbers(matched.table["match"], NONE)
+    rows = CollectiveRows(part)
+    match = numbers(matched.table["match"], NONE)
     chosen = common_end_rows(rows, np.where(truths(matched.table["guessed"]), NONE, match))
     own = match[chosen]
     return EndsOfPart(
@@ -263,7 +266,8 @@ def ends_of_all(parts: Sequence[EndsOfPart], ranks: Ints) -> CertainEnds:
     )
     process = np.searchsorted(ranks, rank)
     order = ordered(begun, first, process)
-    begun, first = begun[order], first[order]
+    begun = begun[order]
+    first = first[order]
     another = (begun[1:] != begun[:-1]) | (first[1:] != first[:-1])
     collective = np.cumsum(np.append(np.zeros(min(len(order), 1), np.int64), another))
     ends = Ends(collective, process[order], start[order], end[order], len(ranks))
@@ -315,7 +319,7 @@ class _Column:
             codes, listed = codes_of(column)
             code_in_all = [_TEXTS[self.field.name].index(reason) for reason in listed.to_pylist()]
             self.values[row] = np.array([*code_in_all, 0])[codes]
-        elif self.field.type == pa.bool_():
+        elif self.field.type == BOOL:
             self.values[row] = truths(column)
         elif number_of is None:
             self.values[row] = numbers(column)
@@ -326,6 +330,6 @@ class _Column:
         if self.field.type == TEXT and self.field.name in _TEXTS:
             codes = np.where(self.has_value, self.values, NONE)
             return text(codes, pa.array(_TEXTS[self.field.name]))
-        if self.field.type == pa.bool_():
+        if self.field.type == BOOL:
             return boolean(self.values.astype(bool), self.has_value)
         return number(self.values, self.field.type, self.has_value)

@@ -15,6 +15,7 @@ from htk.base.columns.arrow import (
     build,
     codes_of,
     number,
+    number_or_null,
     numbers,
     read_lengths,
     text,
@@ -105,7 +106,8 @@ def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Tab
     has_facts = joined.source != NONE
     source = number(np.maximum(joined.source, 0), INT64, has_facts)
     low, high = _channel_times(collectives, channels)
-    low, high = (take_or(x, pairs.row) for x in (low, high))
+    low = take_or(low, pairs.row)
+    high = take_or(high, pairs.row)
     names, listed = codes_of(collectives["source"])
     has_record = pairs.row != NONE
     columns = {
@@ -113,8 +115,8 @@ def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Tab
         "guessed": boolean(pairs.guessed, has_record),
         "comm_guessed": boolean(pairs.comm_guessed, has_record),
         "facts_from": text(take_or(names, joined.source), listed),
-        "channel_ns_min": number(low, INT64, low >= 0),
-        "channel_ns_max": number(high, INT64, high >= 0),
+        "channel_ns_min": number_or_null(low, INT64),
+        "channel_ns_max": number_or_null(high, INT64),
     }
     there = number(np.maximum(pairs.row, 0), INT64, has_record)
     other = collectives.take(there) if len(has_facts) else collectives

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.align import aligned_positions, fitting_shifts
-from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.arrow import codes_of, matching, read_keys
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.quantities.derived.collective_rows import CollectiveRows
 
 PROFILER = "kineto"
@@ -44,7 +44,7 @@ class RecordPairs:
 
     @classmethod
     def none(cls, length: int) -> "RecordPairs":
-        row, by = (np.full(length, NONE, np.int64) for _ in range(2))
+        row, by = (fill_none(length) for _ in range(2))
         return cls(row, by, np.zeros(length, bool), np.zeros(length, bool))
 
 
@@ -75,7 +75,7 @@ def sources_beside(collectives: pa.Table) -> list[str]:
 def sides(rows: CollectiveRows, source: str) -> CallsByRank:
     """Return the calls of a source, by communicator and rank in it; of the profiler by rank."""
     of_source = matching(rows.table["source"], source.__eq__)
-    comm_rank = numbers(rows.table["comm_rank"], NONE).astype(np.int64)
+    comm_rank = read_keys(rows.table["comm_rank"])
     by_rank = source == PROFILER
     rank = rows.rank if by_rank else np.where(comm_rank >= 0, comm_rank, rows.rank)
     chosen = np.flatnonzero(of_source & (rank >= 0) & ~rows.is_type("barrier", "coalesced"))
@@ -101,7 +101,7 @@ def paired(
 ) -> RecordPairs:
     """Return the record of each call; `match` says which calls of several ranks are one."""
     pairs = RecordPairs.none(rows.length)
-    comm, comm_rank = (np.full(rows.length, NONE, np.int64) for _ in range(2))
+    comm, comm_rank = (fill_none(rows.length) for _ in range(2))
     for (communicator, member), source in theirs.rows.items():
         named = taken_for.get(communicator)
         target = (
@@ -109,7 +109,8 @@ def paired(
         )
         if named is None or target is None:
             continue
-        comm[target], comm_rank[target] = communicator, member
+        comm[target] = communicator
+        comm_rank[target] = member
         _pair(rows, target, source, pairs)
         pairs.guessed[target] |= named.guessed
         pairs.comm_guessed[target] = named.guessed
@@ -123,7 +124,8 @@ def _pair(rows: CollectiveRows, target: Ints, source: Ints, pairs: RecordPairs) 
     if places is None:
         return
     paired_calls = places != NONE
-    own, other = target[paired_calls], source[places[paired_calls]]
+    own = target[paired_calls]
+    other = source[places[paired_calls]]
     overlaps = (rows.start[own] < rows.end[other]) & (rows.start[other] < rows.end[own])
     pairs.row[own] = other
     pairs.by[own] = TIME if timed else ORDER
@@ -132,7 +134,8 @@ def _pair(rows: CollectiveRows, target: Ints, source: Ints, pairs: RecordPairs) 
 
 def _places(rows: CollectiveRows, target: Ints, source: Ints) -> tuple[Ints | None, bool]:
     """Return where in the source each call of a rank is, and whether times told it."""
-    base, own = _sequence(rows, source), _sequence(rows, target)
+    base = _sequence(rows, source)
+    own = _sequence(rows, target)
     timed = bool(rows.timed[source].all() and rows.timed[target].all())
     if timed:
         places = aligned_positions(base, own)
@@ -281,7 +284,7 @@ def _by_sequence(
     """
     numbered = matching(rows.table["seq_kind"], lambda kind: kind in ("function", "collective"))
     numbered &= rows.seq >= 0
-    seq = np.append(np.where(numbered, rows.seq, NONE), NONE)[pairs.row]
+    seq = take_or(np.where(numbered, rows.seq, NONE), pairs.row)
     voting = np.flatnonzero((match != NONE) & (seq != NONE))
     if not len(voting):
         return
@@ -295,14 +298,14 @@ def _by_sequence(
     wanted = votes.keys[elected, 2]
     record = np.concatenate([*theirs.rows.values()])
     record = record[numbered[record]]
-    own_rank = numbers(rows.table["comm_rank"], NONE).astype(np.int64)
+    own_rank = read_keys(rows.table["comm_rank"])
     own_rank = np.where(own_rank >= 0, own_rank, rows.rank)
     every = np.column_stack([rows.group, own_rank, rows.type, rows.seq])[record]
     asked = np.column_stack([comm, comm_rank, rows.type])[settled]
     place_of = row_of(every, np.column_stack([asked, wanted]))
     same = seq[settled] == wanted
     changed = settled[~same]
-    pairs.row[changed] = np.append(record, NONE)[place_of[~same]]
+    pairs.row[changed] = take_or(record, place_of[~same])
     pairs.by[changed] = np.where(pairs.row[changed] == NONE, NONE, SEQUENCE)
     alone = (votes.count[elected] - same) == 0  # nobody else says so
     pairs.guessed[settled] = np.where(alone, pairs.guessed[settled], sure[elected] == 0)

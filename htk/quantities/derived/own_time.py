@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, read_times
+from htk.base.columns.arrow import matching, number, numbers, read_keys, read_times
 from htk.base.columns.groups import Groups, paired, rows_by_number
 from htk.base.columns.intervals import Spans, covered, subtract, union
 from htk.base.columns.order import ordered
@@ -109,4 +109,4 @@ def lanes_of(table: pa.Table) -> Ints:
 
 
 def _lanes(rank: Ints, table: pa.Table) -> Ints:
-    return paired(rank, numbers(table["device"], NONE).astype(np.int64))
+    return paired(rank, read_keys(table["device"]))

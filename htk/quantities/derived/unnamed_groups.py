@@ -14,7 +14,7 @@ from htk.base.columns.align import fitting_shifts
 from htk.base.columns.arrow import numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 
 APART = 2.0  # times the scatter within groups: what other ranks must at least differ by
 _MOST_RANKS = 256  # every pair is compared
@@ -65,7 +65,7 @@ def unnamed_groups(rows: GuessedRows, chosen: Ints, lane: Ints) -> Ints:
 
 def _members(rows: GuessedRows, lane: Ints, ranks: Ints, size: int) -> Ints:
     """Return a number for each rank's group; NONE: cannot be told."""
-    nothing = np.full(len(ranks), NONE, np.int64)
+    nothing = fill_none(len(ranks))
     if size < 2 or len(ranks) > _MOST_RANKS or not rows.timed[lane].all():
         return nothing
     starts = np.append(np.searchsorted(rows.rank[lane], ranks), len(lane))
@@ -84,12 +84,14 @@ def _calls(rows: GuessedRows, chosen: Ints) -> Calls:
 def _scatter(first_rank: Calls, second_rank: Calls) -> float:
     """Return how much the ends of two ranks vary against each other, as a median deviation in ns,
     by the shift that fits best."""
-    base, shorter = first_rank, second_rank
+    base = first_rank
+    shorter = second_rank
     if len(base[0]) < len(shorter[0]):
         base, shorter = shorter, base
     scatters = [np.inf]
     for shift in _shifts(base, shorter):
-        first, last = max(0, -shift), min(len(shorter[0]), len(base[0]) - shift)
+        first = max(0, -shift)
+        last = min(len(shorter[0]), len(base[0]) - shift)
         if last - first >= _LEAST_CALLS:
             gap = base[2][first + shift : last + shift] - shorter[2][first:last]
             scatters.append(float(np.median(np.abs(gap - np.median(gap)))))
@@ -108,7 +110,8 @@ def _shifts(base: Calls, other: Calls) -> list[int]:
 
 
 def _agree(base: Calls, other: Calls, shift: int) -> bool:
-    first, last = max(0, -shift), min(len(other[0]), len(base[0]) - shift)
+    first = max(0, -shift)
+    last = min(len(other[0]), len(base[0]) - shift)
     return last > first and all(
         np.array_equal(base[k][first + shift : last + shift], other[k][first:last])
         for k in range(2)
@@ -117,7 +120,7 @@ def _agree(base: Calls, other: Calls, shift: int) -> bool:
 
 def _clusters(apart: Floats, size: int) -> Ints:
     """Number ranks whose nearest ranks are each other, far from all others (`NONE`: the rest)."""
-    number = np.full(len(apart), NONE, np.int64)
+    number = fill_none(len(apart))
     nearest = np.argsort(apart + np.diag(np.full(len(apart), -1.0)), axis=1, kind="stable")
     for k in range(len(apart)):
         members = np.sort(nearest[k, :size])

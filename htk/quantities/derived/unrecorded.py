@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.arrow import read_keys, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 from htk.physics.bandwidth import traffic
@@ -57,7 +57,7 @@ def with_undetermined(
     pace = np.ceil(least_transfer_ns(rows, ranks)).astype(np.int64)
     group = rows.group
     complete = np.flatnonzero(waited.has_wait & ~short)
-    size = [numbers(rows.table[c], NONE).astype(np.int64) for c in ("in_bytes", "out_bytes")]
+    size = [read_keys(rows.table[c]) for c in ("in_bytes", "out_bytes")]
     codes = Groups.by_keys([group, rows.type, *size])
     seen = Groups.by_keys(codes.group_ids[complete])
     if len(seen):
@@ -85,7 +85,8 @@ def least_transfer_ns(rows: CollectiveRows, ranks: pa.Table) -> Floats:
     if rate is None:
         return np.zeros(len(rows.rank))
     size = np.where(rows.group_size > 0, rows.group_size, 2)
-    into, out = (numbers(rows.table[c], NONE).astype(np.int64) for c in ("in_bytes", "out_bytes"))
+    into = read_keys(rows.table["in_bytes"])
+    out = read_keys(rows.table["out_bytes"])
     kept = fill_none(len(size))
     moved, factor = traffic(rows.type, rows.types, into, out, size, kept)
     sent = np.nan_to_num(moved * np.minimum(factor, 1.0))

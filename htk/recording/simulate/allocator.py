@@ -22,7 +22,8 @@ class Allocator:
     def move(self, size: int) -> int:
         """Allocate, or free the youngest block of that size where negative; its address."""
         self.allocated += size
-        taken, free = self._taken[abs(size)], self._free[abs(size)]
+        taken = self._taken[abs(size)]
+        free = self._free[abs(size)]
         if size < 0:
             free.append(taken.pop() if taken else self._new(-size))
             return free[-1]

@@ -57,7 +57,8 @@ class RuntimeCalls:
         args = f'{link}"cid": {callback}, "correlation": {number}'
         if launched and launched.category == "kernel" and not launched.node:
             if launched.name.startswith("Cijk"):  # libraries bring kernels of their own
-                name, args = "hipExtModuleLaunchKernel", args.replace("107", "65", 1)
+                name = "hipExtModuleLaunchKernel"
+                args = args.replace("107", "65", 1)
             args += f', "kernel": {json.dumps(launched.name)}, {_size(launched)}'
         return name, args
 

@@ -140,7 +140,8 @@ class Config:
     @property
     def held_parameters(self) -> int:
         """The number of parameters of a rank before sharding; of experts, only its own."""
-        model, split = self.decoder, self.tensor_parallel
+        model = self.decoder
+        split = self.tensor_parallel
         every = model.moe_layers * model.experts * model.expert_parameters
         return (model.parameters - every) // split + self.own_expert_parameters
 
@@ -315,7 +316,8 @@ def _check_size(config: Config) -> None:
 
 def _check_layout(config: Config) -> None:
     """Raise UsageError unless ranks, heads, layers and experts can be shared out evenly."""
-    model, tensor = config.decoder, config.tensor_parallel
+    model = config.decoder
+    tensor = config.tensor_parallel
     heads = {"gpus_per_node": config.gpus_per_node, "kv_heads": model.kv_heads, "ffn": model.ffn}
     check_divides("tensor_parallel", tensor, heads)
     if config.sequence_parallel:
@@ -338,8 +340,10 @@ def _check_layout(config: Config) -> None:
 
 def _check_pipeline(config: Config) -> None:
     """Raise UsageError unless stages can share ranks, nodes and layers evenly."""
-    stages, chunks = config.pipeline_parallel, config.virtual_stages
-    layers, groups = config.decoder.layers, config.ranks // config.tensor_parallel
+    stages = config.pipeline_parallel
+    chunks = config.virtual_stages
+    layers = config.decoder.layers
+    groups = config.ranks // config.tensor_parallel
     check_divides("pipeline_parallel", stages, {"layers": layers, "groups of ranks": groups})
     if stages == 1:
         if chunks > 1:
@@ -349,7 +353,8 @@ def _check_pipeline(config: Config) -> None:
     if chunks > 1:
         why = "(pipeline_parallel), as virtual_stages asks"
         check_multiple("accumulation", config.accumulation, stages, why)
-    here, node = config.stage_ranks, config.gpus_per_node
+    here = config.stage_ranks
+    node = config.gpus_per_node
     if here % node and node % here:
         raise UsageError(f"stages of {here} ranks and nodes of {node}: one must divide the other")
 
@@ -384,7 +389,8 @@ def _check_planted(config: Config, name: str, options: dict[str, Value]) -> None
 
 
 def _fits(config: Config) -> None:
-    needed, there = config.memory.total / 1e9, config.device.memory_gb
+    needed = config.memory.total / 1e9
+    there = config.device.memory_gb
     if needed > there:
         raise UsageError(
             f"out of memory: a step needs {needed:.1f} GB and {config.device.device_name} has"

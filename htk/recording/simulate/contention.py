@@ -7,6 +7,7 @@ timed, what overlapped is looked up here, and the step is timed again.
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.recording.simulate.instructions import Activity, Do, RankProgram
 from htk.recording.simulate.stage_times import TimedRow
@@ -44,7 +45,8 @@ class Beside:
             return overlap
         moving = np.stack([self._moving[k] for k in comm])
         for rank in range(overlap.shape[1]):  # each has intervals of its own
-            start, end = self._start[:, rank], self._end[:, rank]
+            start = self._start[:, rank]
+            end = self._end[:, rank]
             overlap[compute, rank] = _share(start[comm], end[comm], start[compute], end[compute])
             overlap[comm, rank] = _share(start[compute], end[compute], moving[:, rank], end[comm])
         for k in comm:
@@ -57,7 +59,7 @@ class Beside:
 
 def _share(low: Ints, high: Ints, start: Ints, end: Ints) -> NDArray[np.float64]:
     """Return the share of each interval `start`-`end` that the union of `low`-`high` covers."""
-    order = np.argsort(low, kind="stable")
+    order = ordered(low)
     until = np.maximum.accumulate(high[order])
     since = np.maximum(low[order], np.concatenate([low[order][:1], until[:-1]]))
     total = np.cumsum(until - since)

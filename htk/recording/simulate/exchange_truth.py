@@ -6,8 +6,9 @@ ranks from and to which it goes, and its number among those.
 
 import json
 from collections import defaultdict
-from typing import Any, TextIO
+from typing import TextIO
 
+from htk.base.mappings import Fields
 from htk.recording.simulate.groups import Group
 from htk.recording.simulate.instructions import Exchange, RankMessage
 from htk.recording.simulate.schedule import Timed
@@ -36,7 +37,7 @@ class ExchangeTruth:
 
     def _call(
         self, timed: Timed, row: int, column: int, position: int, exchange: Exchange
-    ) -> dict[str, Any]:
+    ) -> Fields:
         rank, exchanged = timed.ranks[column], timed.exchanges[row]
         group = self._groups[exchange.group]
         own = group.of_rank[rank]
@@ -67,7 +68,7 @@ class ExchangeTruth:
 
     def _message(
         self, message: RankMessage, first: int, rank: int, peer: int, moved_ns: int
-    ) -> dict[str, Any]:
+    ) -> Fields:
         key = (
             f"{message.kind} {message.group}",
             first,

@@ -59,7 +59,8 @@ class ExchangeCall:
 
     def told(self, ranks: Ints) -> "ToldExchange":
         """Return what the sidecar tells; `ranks`: those of the stage."""
-        last, latest = ranks, self.start
+        last = ranks
+        latest = self.start
         for peer, (began, _) in zip(self.peers, self._times(), strict=True):
             last = np.where(began > latest, peer, last)
             latest = np.maximum(latest, began)
@@ -89,8 +90,11 @@ class Exchanges:
         slowed: float,
     ) -> None:
         """`spread` draws factors for so many messages; compute slows messages by `slowed`."""
-        self._config, self._groups, self._plants = config, groups, plants
-        self._spread, self._slowed = spread, slowed
+        self._config = config
+        self._groups = groups
+        self._plants = plants
+        self._spread = spread
+        self._slowed = slowed
         self._waiting: dict[_Key, Moved] = {}
         self.posted = 0
 

@@ -31,7 +31,8 @@ class MixtureLayers(Layers):
         self._routed = self.tokens * self.model.active_experts
 
     def _feed_forward(self) -> None:
-        hidden, width = self.model.hidden, self.model.ffn // self.split
+        hidden = self.model.hidden
+        width = self.model.ffn // self.split
         splits, load = self._routing()
         sent = self._routed * hidden
         self._linear("router", self.model.experts, hidden)
@@ -78,7 +79,9 @@ class MixtureLayers(Layers):
 
     def _grouped(self, out: int, into: int) -> None:
         """A product for each expert of the rank, in one kernel."""
-        rows, load, sequence = self._routed, self.load, self.host.next_sequence()
+        rows = self._routed
+        load = self.load
+        sequence = self.host.next_sequence()
         weights = self._weights
 
         def multiply(m: int, n: int, k: int, layout: str, stacked: tuple[int, ...]) -> None:

@@ -2,8 +2,8 @@
 
 import json
 from hashlib import md5
-from typing import Any
 
+from htk.base.mappings import Fields
 from htk.recording.simulate.clock import BASE_NS
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.groups import Group
@@ -31,7 +31,7 @@ _OF_A_UNIT = {
 
 def header(config: Config, rank: int, groups: dict[str, Group]) -> str:
     """Return everything up to the first event."""
-    facts: dict[str, Any] = {
+    facts: Fields = {
         "schemaVersion": 1,
         "deviceProperties": [_device(config, n) for n in range(config.gpus_per_node)],
         **_versions(config),
@@ -62,7 +62,7 @@ def _versions(config: Config) -> dict[str, float]:
     return {"cupti_version": 130000, "cuda_runtime_version": 13000, "cuda_driver_version": 13000}
 
 
-def _device(config: Config, number: int) -> dict[str, Any]:
+def _device(config: Config, number: int) -> Fields:
     device = config.device
     major, minor = map(int, (device.capability or "0.0").split("."))
     return {
@@ -87,8 +87,8 @@ def _trace_id(config: Config, rank: int) -> str:
     return md5(text.encode(), usedforsecurity=False).hexdigest().upper()
 
 
-def _distributed(config: Config, rank: int, groups: dict[str, Group]) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+def _distributed(config: Config, rank: int, groups: dict[str, Group]) -> Fields:
+    facts: Fields = {
         "backend": "nccl",
         "rank": rank % config.job_ranks,
         "world_size": config.job_ranks,
@@ -98,7 +98,7 @@ def _distributed(config: Config, rank: int, groups: dict[str, Group]) -> dict[st
     return facts | {"nccl_version": "2.29.7"}
 
 
-def _listed(config: Config, rank: int, groups: dict[str, Group]) -> dict[str, Any]:
+def _listed(config: Config, rank: int, groups: dict[str, Group]) -> Fields:
     """Return the process groups that a rank is in."""
     listed = {"0": ("default_pg", list(range(config.job_ranks)))}
     for group in groups.values():

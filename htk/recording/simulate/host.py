@@ -116,7 +116,8 @@ class SimulatedHost:
     @contextmanager
     def graph(self, number: int) -> Iterator[None]:
         """Launch what the block launches as one CUDA graph, with its first kernel."""
-        self._graph, self._nodes = number, 0
+        self._graph = number
+        self._nodes = 0
         yield
         self._graph = 0
 
@@ -182,11 +183,9 @@ class SimulatedHost:
             return
         into = elements // n if kind == "all_gather" else elements
         out = elements // n if kind == "reduce_scatter" else elements
-        size, element, stream = (
-            self.config.element_bytes,
-            self.config.element_type,
-            self._on(stream),
-        )
+        size = self.config.element_bytes
+        element = self.config.element_type
+        stream = self._on(stream)
         wire = into * size if to_next else wire_bytes(kind, into * size, out * size, n) or 0
         how = "to_next" if to_next else kind
         transfer = self.times.collective(how, wire, n, members.nodes, members.per_node)
@@ -262,7 +261,8 @@ class SimulatedHost:
     def _one_message(self, group: str, part: tuple[str, int], elements: int) -> int:
         """Launch a message between stages as a kernel of its own; returns its stream."""
         kind, shift = part
-        size, own = self.groups[group].size, self.stage.number
+        size = self.groups[group].size
+        own = self.stage.number
         other = (own + shift) % size
         low, high = sorted((own, other))
         stream = ONWARD if shift == 1 or size == 2 else BACK

@@ -23,7 +23,8 @@ _RETRY = (
     ("cudaFree", 0.15, False),
     ("cudaMalloc", 0.30, False),
 )
-_LAZY, _TRIGGERED = "Lazy Function Loading", "Runtime Triggered Module Loading"
+_LAZY = "Lazy Function Loading"
+_TRIGGERED = "Runtime Triggered Module Loading"
 _LIBRARY = ("Cijk", "gemm", "nvjet")  # kernels of the library whose handle is created first
 
 
@@ -31,7 +32,8 @@ class HostCalls:
     """Adds calls of the runtime to the program of a step."""
 
     def __init__(self, config: Config, plants: Plants, stage: int = 0) -> None:
-        self._config, self._plants = config, plants
+        self._config = config
+        self._plants = plants
         self._stage = [stage] if stage else []
         usual = np.random.default_rng([config.seed, 57])
         self._growing = float(usual.uniform(0.0, 0.03)) if config.noise else 0.0
@@ -57,7 +59,9 @@ class _Calls:
     """Calls by the row of the program that they come before."""
 
     def __init__(self, program: RankProgram, ranks: int, chance: np.random.Generator) -> None:
-        self._program, self._ranks, self._chance = program, ranks, chance
+        self._program = program
+        self._ranks = ranks
+        self._chance = chance
         self._before: defaultdict[int, list[HostCall]] = defaultdict(list)
         self._allocations = [
             row
@@ -88,7 +92,9 @@ class _Calls:
     def start_up(self) -> None:
         """Create and load what a job needs, where it first does."""
         self._create(0, "cudaFree", 80, 250)  # initialises the context
-        kernels, streams, groups = set[str](), {COMPUTE}, set[str]()
+        kernels = set[str]()
+        streams = {COMPUTE}
+        groups = set[str]()
         library = False
         for row, (do, what) in enumerate(zip(self._program.do, self._program.what, strict=True)):
             if do not in (Do.LAUNCH, Do.NODE):
@@ -138,7 +144,8 @@ class _Calls:
 
     def _thread(self, row: int) -> int:
         """Return the thread of the instruction that makes the call."""
-        do, what = self._program.do[row], self._program.what[row]
+        do = self._program.do[row]
+        what = self._program.what[row]
         if do in (Do.OPEN, Do.CLOSE):
             return int(what.thread)
         return 0 if do == Do.THINK else int(what[-1])

@@ -24,7 +24,8 @@ class Do(IntEnum):
     CALL = 9  # a call of the runtime that some ranks make
 
 
-MAIN, AUTOGRAD = 0, 1
+MAIN = 0
+AUTOGRAD = 1
 COMPUTE, COPY_IN, GATHER, REDUCE, REPLICATE, CONTEXT = 7, 16, 20, 24, 28, 32  # streams
 ONWARD, BACK = (
     36,

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
-
+from htk.base.columns.types import fill_none
 from htk.base.errors import UsageError
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.groups import process_groups
@@ -36,7 +35,7 @@ def simulate(config: Config, folder: Path) -> list[Path]:
         )
         truth = Truth(config, groups, aside, exchanges)
         for stages in _steps(config, schedule):
-            never = np.full(config.ranks, -1, np.int64)
+            never = fill_none(config.ranks)
             truth.add(stages, schedule.now if stages[0].recorded else never)
             for writer in writers:
                 writer.step(stages[writer.rank // config.stage_ranks])

@@ -7,6 +7,7 @@ from typing import Any
 
 from htk.base.core.user_toml import read_toml
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.recording.simulate.config import Config, checked
 
 _LARGEST = 1e15  # of any number of a job
@@ -19,7 +20,7 @@ def from_toml(path: Path, **overrides: Any) -> Config:
     strange = sorted(read.keys() - options)
     if strange:
         raise UsageError(f"{path} has {', '.join(strange)}; known are {', '.join(sorted(options))}")
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
+    values: Fields = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
     for name, value in values.items():
         _must_suit(path, name, value)
     return checked(replace(Config(**values), **overrides))

@@ -52,7 +52,8 @@ class Layers:
 
     def _flops(self) -> int:
         """Return the model's operations of a step on this rank, without recomputation."""
-        config, stage = self.config, self.host.stage
+        config = self.config
+        stage = self.host.stage
         logits = 6 * config.micro_batch * config.seq * self.model.vocab * self.model.hidden
         in_layers = model_flops(self.model, config.micro_batch, config.seq) - logits
         own = in_layers * stage.layers // self.model.layers + (logits if stage.is_last else 0)
@@ -72,7 +73,8 @@ class Layers:
 
     def layer(self, kept: bool = True) -> None:
         """Launch one layer; what it keeps for the backward pass is allocated and freed."""
-        model, split = self.model, self.split
+        model = self.model
+        split = self.split
         if kept:
             held = round(whole_layer(model_size(model), self.config.layout))
             self.host.memory(held)
@@ -94,7 +96,8 @@ class Layers:
 
     def _project(self) -> None:
         """Project queries, keys and values; with rotary embeddings where the model is a Llama."""
-        model, split = self.model, self.split
+        model = self.model
+        split = self.split
         if not model.gated:
             self._linear("qkv_proj", (model.hidden + 2 * model.kv_width) // split, model.hidden)
             return
@@ -116,7 +119,8 @@ class Layers:
 
     def loss(self) -> None:
         width = self.model.vocab // self.split
-        logits, labels = self.tokens * width, TypedTensor((self.tokens,), "long int")
+        logits = self.tokens * width
+        labels = TypedTensor((self.tokens,), "long int")
         called = arguments(self.kind, (self.tokens, width), labels, None, "1", "-100")
         held = round(logits_memory(model_size(self.model), self.config.layout))
         self.host.memory(held)
@@ -127,7 +131,8 @@ class Layers:
             self._pointwise("nll_loss", self.tokens, 4, "NllLossBackward0", 4, called=called)
 
     def _feed_forward(self) -> None:
-        model, width = self.model, self.model.ffn // self.split
+        model = self.model
+        width = self.model.ffn // self.split
         inner = self.tokens * width
         self._linear("gate_proj" if model.gated else "fc_in", width, model.hidden)
         with self.modules.part("activation", "act_fn"):
@@ -149,7 +154,8 @@ class Layers:
         self._weight((1 if self.model.gated else 2) * self.model.hidden)
 
     def _linear(self, name: str, out: int, into: int, own_weight: bool = True) -> None:
-        host, tokens = self.host, self.tokens
+        host = self.host
+        tokens = self.tokens
         sequence = host.next_sequence()
         linear = arguments(self.kind, (tokens, into), (out, into), None)
         matmul = arguments(self.kind, (tokens, into), (into, out))
@@ -188,7 +194,9 @@ class Layers:
             )
 
     def _attention(self) -> None:
-        host, config, model = self.host, self.config, self.model
+        host = self.host
+        config = self.config
+        model = self.model
         heads, batch = model.heads // self.split, config.micro_batch
         pairs = attention_pairs(config.seq, config.seq, causal=True)
         flops = 4 * batch * heads * model.head_dim * pairs // config.context_parallel
@@ -224,7 +232,8 @@ class Layers:
         In the backward pass their gradients go with them. Every part is as large: sequences are
         shared out so that each rank has an early and a late piece.
         """
-        host, ranks = self.host, self.config.context_parallel
+        host = self.host
+        ranks = self.config.context_parallel
         width = self.model.kv_width // self.split
         sent = 2 * self.tokens * width * (2 if "bwd" in kernel else 1)
         ns = host.times.attention(flops // ranks, moved)
@@ -253,10 +262,13 @@ class Layers:
 
         Heads come before tokens in the first two, after them in the last two.
         """
-        batch, size = self.config.micro_batch, self.model.head_dim
+        batch = self.config.micro_batch
+        size = self.model.head_dim
         seq = self.tokens // batch
-        first, last = (batch, heads, seq, size), (batch, seq, heads, size)
-        longest, sums = str(seq), TypedTensor((batch, heads, seq), "float")
+        first = (batch, heads, seq, size)
+        last = (batch, seq, heads, size)
+        longest = str(seq)
+        sums = TypedTensor((batch, heads, seq), "float")
         random = TypedTensor((), "unsigned long int")
         return [
             arguments(self.kind, *[first] * 3, None, "0.", "True", None, "False"),
@@ -288,7 +300,8 @@ class Layers:
         sequence = host.next_sequence()
         width = width or self.model.hidden
         shape = (max(1, elements // width), width)
-        called, load = called or self._called(name, shape), self.load
+        called = called or self._called(name, shape)
+        load = self.load
         with host.range(f"aten::{name}", inputs=called, sequence=sequence, flow=1):
             host.launch(self._pass(name, elements, reads, load))
 

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any
 
+from htk.base.mappings import Fields
 from htk.recording.simulate.groups import Group
 from htk.recording.simulate.instructions import Collective, RankMessage
 
@@ -24,7 +24,7 @@ def metadata(
     first, *others = ranks
     stride = others[0] - first if others else 1
     into, out = what.elements(rank)
-    facts: dict[str, Any] = {
+    facts: Fields = {
         "Collective name": what.record,
         "dtype": _NAMES[kind],
         "In msg nelems": into,
@@ -69,7 +69,7 @@ def message_metadata(
     first, position = ranks[0], ranks.index(rank)
     other = (position + what.shift) % len(ranks)
     stride = ranks[1] - first
-    facts: dict[str, Any] = {
+    facts: Fields = {
         "Collective name": what.kind,
         "dtype": _NAMES[kind],
         "In msg nelems": what.elements,
@@ -95,10 +95,14 @@ def message_metadata(
 def unnamed(what: Collective | RankMessage, group: Group, kind: str) -> str:
     """Return what c10d said before PyTorch 2.3: neither the group nor the call's number in it."""
     if isinstance(what, RankMessage):
-        named, into, out = what.kind, what.elements, what.elements
+        named = what.kind
+        into = what.elements
+        out = what.elements
     else:
-        named, into, out = what.record, what.in_elements, what.out_elements
-    facts: dict[str, Any] = {
+        named = what.record
+        into = what.in_elements
+        out = what.out_elements
+    facts: Fields = {
         "Collective name": named,
         "dtype": _NAMES[kind],
         "In msg nelems": into,

@@ -137,7 +137,8 @@ class ClusterNetwork:
     def _exchange_ns(self, protocol: _Protocol, wire: int, span: _Span) -> float:
         """Messages to all others at once: each GPU's own share of the adapters takes those that
         leave the node, while its links take the rest."""
-        near, far = (self._own_link(protocol, far=far) for far in (False, True))
+        near = self._own_link(protocol, far=False)
+        far = self._own_link(protocol, far=True)
         counts = [(near, span.per_node - 1), (far, span.ranks - span.per_node)]
         hop = far.hop_ns if span.nodes > 1 else near.hop_ns
         return scattered_ns(counts, wire / (span.ranks - 1), self._more * hop)

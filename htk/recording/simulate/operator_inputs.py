@@ -58,7 +58,8 @@ def _written(kind: str, what: Argument) -> tuple[object, object, object, object]
 
 
 def _strides(shape: Shape) -> list[int]:
-    strides, step = [], 1
+    strides = []
+    step = 1
     for size in reversed(shape):
         strides.append(step)
         step *= size

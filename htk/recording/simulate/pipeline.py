@@ -53,7 +53,8 @@ class PipelineSchedule(NamedTuple):
 
     def passes(self) -> list[PipelinePass]:
         """Return the passes of a step in order."""
-        forwards, backwards = self._forwards(), self._backwards()
+        forwards = self._forwards()
+        backwards = self._backwards()
         ahead = self.ahead
         order = forwards[:ahead]
         for forward, backward in zip(forwards[ahead:], backwards, strict=False):
@@ -97,7 +98,8 @@ class PipelineSchedule(NamedTuple):
         return items
 
     def _together(self) -> list[PipelinePass | Call]:
-        forwards, backwards = self._forwards(), self._backwards()
+        forwards = self._forwards()
+        backwards = self._backwards()
         items: list[PipelinePass | Call] = [[_taken(forwards[0])]]
         total = len(forwards)
         ahead = min(self.ahead, total - 1)  # the last of them comes with the first backward

@@ -1,12 +1,12 @@
 """Things to find: what is wrong on purpose, where, and by how much."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from htk.base.columns.types import Ints
+from htk.base.mappings import Fields
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.groups import Group
 from htk.recording.simulate.instructions import Activity
@@ -104,7 +104,8 @@ class Plants:
         if self.config.nodes == 1:
             return np.ones(len(senders), bool)
         uses = self._at_slow_place(senders) | self._at_slow_place(receivers)
-        sending, receiving = (ranks // self.config.gpus_per_node for ranks in (senders, receivers))
+        sending = senders // self.config.gpus_per_node
+        receiving = receivers // self.config.gpus_per_node
         if "to" in options:
             pair = sorted((self._slow_node, int(options["to"])))
             uses &= (np.minimum(sending, receiving) == pair[0]) & (
@@ -126,7 +127,8 @@ class Plants:
 
         A ring visits its nodes in order. With one node all of its groups are slow.
         """
-        several, options = self.config.nodes > 1, self._options["slow_link"]
+        several = self.config.nodes > 1
+        options = self._options["slow_link"]
         if "stage" in options or (several and group.nodes == 1):
             return np.zeros(len(group.members), bool)
         node = group.table // self.config.gpus_per_node
@@ -162,11 +164,11 @@ class Plants:
         here = self.has("unlinked_launch") and rank == self._unlinked_rank
         return int(self._value("unlinked_launch", "launch", _UNLINKED)) if here else -1
 
-    def described(self, groups: dict[str, Group]) -> list[dict[str, Any]]:
+    def described(self, groups: dict[str, Group]) -> list[Fields]:
         """For the sidecar."""
         return [{"plant": name, **self._described(name, groups)} for name in self._options]
 
-    def _described(self, name: str, groups: dict[str, Group]) -> dict[str, Any]:
+    def _described(self, name: str, groups: dict[str, Group]) -> Fields:
         step = self.config.first_step + self._step(name)
         if name == "straggler":
             return self._described_straggler()
@@ -188,7 +190,7 @@ class Plants:
         rank = self._unlinked_rank
         return {"rank": rank, "launch": self.unlinked(rank)}
 
-    def _described_straggler(self) -> dict[str, Any]:
+    def _described_straggler(self) -> Fields:
         factor = self._factor("straggler")
         if self._value("straggler", "rotate", 0):
             return {"first_rank": self._rank("straggler"), "rotates": True, "factor": factor}
@@ -196,7 +198,7 @@ class Plants:
             return {"ranks": self._stragglers(), "factor": factor}
         return {"rank": self._rank("straggler"), "factor": factor}
 
-    def _described_link(self, groups: dict[str, Group]) -> dict[str, Any]:
+    def _described_link(self, groups: dict[str, Group]) -> Fields:
         slow = {
             name
             for group in groups.values()
@@ -205,14 +207,14 @@ class Plants:
             if uses
         }
         options = self._options["slow_link"]
-        facts: dict[str, Any] = {"node": self._slow_node, "factor": self._factor("slow_link")}
+        facts: Fields = {"node": self._slow_node, "factor": self._factor("slow_link")}
         facts |= {key: int(options[key]) for key in ("to", "nic") if key in options}
         if "stage" in options:
             return {"stage": int(options["stage"]), "factor": facts["factor"]}
         return facts | {"groups": sorted(slow, key=int)}
 
-    def _described_shortage(self, name: str) -> dict[str, Any]:
-        facts: dict[str, Any] = {"from_step": self.config.first_step + self._step(name, 0)}
+    def _described_shortage(self, name: str) -> Fields:
+        facts: Fields = {"from_step": self.config.first_step + self._step(name, 0)}
         if name == "full_allocator":
             facts["times_per_step"] = self.retries(self.config.steps)
             facts["ns"] = self._ns(name, _RETRY_MS)

@@ -47,7 +47,9 @@ class ProductTimes:
 
     def __init__(self, config: Config, rate: float, memory: float) -> None:
         rng = np.random.default_rng([config.seed, 13])
-        self._config, self._rate, self._memory = config, rate, memory
+        self._config = config
+        self._rate = rate
+        self._memory = memory
         self._units = config.device.units
         self._persistent = config.device.architecture in _PERSISTENT
         self._fill_ns = float(rng.uniform(500, 1400))  # of a block's pipeline
@@ -77,7 +79,9 @@ class ProductTimes:
     def _tilings(self, m: int, n: int, k: int) -> list[_Tiling]:
         cut = []
         for tall, wide, rate in self._config.tiles:
-            rows, columns, parts = ceil(m / tall), ceil(n / wide), 1
+            rows = ceil(m / tall)
+            columns = ceil(n / wide)
+            parts = 1
             while 2 * parts * rows * columns <= self._units and k >= 2 * parts * _LEAST_INNER:
                 parts *= 2
             cut.append(_Tiling(tall, wide, rate, rows, columns, parts))

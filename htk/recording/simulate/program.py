@@ -128,7 +128,8 @@ def _load(host: SimulatedHost) -> None:
     fetch = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     with host.range(fetch, annotation=True), host.function(_FETCH):
         host.think(400_000, "data")
-    moved, batch = 8 * host.config.tokens, host.config.micro_batch
+    moved = 8 * host.config.tokens
+    batch = host.config.micro_batch
     tokens = TypedTensor((batch, host.config.tokens // batch), "long int")
     with host.range("aten::copy_", inputs=arguments("", tokens, tokens, "True")):
         ns = host.times.copy(moved)
@@ -136,7 +137,9 @@ def _load(host: SimulatedHost) -> None:
 
 
 def _forward(host: SimulatedHost, part: _Part) -> None:
-    layers, strategy, chunk = part.layers, part.strategy, part.chunk
+    layers = part.layers
+    strategy = part.strategy
+    chunk = part.chunk
     root = strategy.root
     with layers.modules.model():
         strategy.before_forward(root)
@@ -159,7 +162,8 @@ def _forward(host: SimulatedHost, part: _Part) -> None:
 
 
 def _kept(host: SimulatedHost, part: _Part, unit: int) -> None:
-    layers, strategy = part.layers, part.strategy
+    layers = part.layers
+    strategy = part.strategy
     host.tape.append(lambda: strategy.after_backward(unit))
     if host.config.graphs:
         _graphed(host, layers, part.chunk.layers[unit])
@@ -173,15 +177,18 @@ def _graphed(host: SimulatedHost, layers: Layers, unit: int, kept: bool = True) 
 
     Gradients are ready when the second one is launched as a whole.
     """
-    outer, host.tape = host.tape, []
+    outer = host.tape
+    host.tape = []
     sequence = host.next_sequence()
     with host.range("Graphed", sequence=sequence, flow=1), host.graph(2 * unit + 1):
         layers.layer(kept)
-    inner, host.tape = host.tape, outer
+    inner = host.tape
+    host.tape = outer
 
     def backward() -> None:
         ready: list[int] = []
-        at_once, layers.gradient_ready = layers.gradient_ready, ready.append
+        at_once = layers.gradient_ready
+        layers.gradient_ready = ready.append
         evaluate = "autograd::engine::evaluate_function: GraphedBackward"
         with host.range(evaluate, sequence=sequence, flow=2), host.graph(2 * unit + 2):
             for entry in reversed(inner):
@@ -195,10 +202,13 @@ def _graphed(host: SimulatedHost, layers: Layers, unit: int, kept: bool = True) 
 
 def _checkpointed(host: SimulatedHost, part: _Part, unit: int) -> None:
     """Run now and forget; run again before the backward pass, then that."""
-    layers, strategy, layer = part.layers, part.strategy, part.chunk.layers[unit]
+    layers = part.layers
+    strategy = part.strategy
+    layer = part.chunk.layers[unit]
     kept = round(layer_input(model_size(host.config.decoder), host.config.layout))
     host.memory(kept)
-    outer, host.tape = host.tape, []
+    outer = host.tape
+    host.tape = []
     if host.config.graphs:
         _graphed(host, layers, layer, kept=False)
     else:
@@ -233,7 +243,8 @@ def _backward(host: SimulatedHost) -> None:
 
 
 def _replay(host: SimulatedHost) -> None:
-    tape, host.tape = host.tape, []
+    tape = host.tape
+    host.tape = []
     for entry in reversed(tape):
         entry()
 

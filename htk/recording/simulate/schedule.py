@@ -51,7 +51,8 @@ class Timed:
     @cached_property
     def closes(self) -> dict[int, int]:
         """The row that closes each range, by the row that opens it."""
-        closes, opened = {}, []
+        closes = {}
+        opened = []
         for row, do in enumerate(self.program.do):
             if do == Do.OPEN:
                 opened.append(row)
@@ -67,7 +68,8 @@ class Schedule:
         self, config: Config, programs: Sequence[RankProgram], groups: dict[str, Group]
     ) -> None:
         """`programs`: of each stage of the pipeline."""
-        self.config, self.groups = config, groups
+        self.config = config
+        self.groups = groups
         self.plants = Plants(config)
         again = [config.run] if config.run else []
         self._random = np.random.default_rng([config.seed, 29, *again])
@@ -114,7 +116,8 @@ class Schedule:
     def _carried(self, stage: StageTimes) -> Timed:
         name = "void at::native::vectorized_elementwise_kernel<4, at::native::carried_functor>"
         activity = Activity(name, "compute", COMPUTE, _CARRIED_NS)
-        program, count = RankProgram(), self.config.carry_in
+        program = RankProgram()
+        count = self.config.carry_in
         for _ in range(count):
             program.add(Do.LAUNCH, 0, (activity, MAIN))
         starts = stage.state.now + (_CARRIED_NS + stage.gap) * np.arange(count)[:, None]
@@ -122,7 +125,8 @@ class Schedule:
             stage.state.free[COMPUTE] = starts[-1] + _CARRIED_NS
         written = stage.stage.written
         starts = starts[:, _places(stage)]
-        never, zero = np.full_like(starts, -1), np.zeros_like(starts)
+        never = np.full_like(starts, -1)
+        zero = np.zeros_like(starts)
         on_gpu = (starts, starts + _CARRIED_NS, starts, zero)
         first = self.config.first_step - 1
         since = np.zeros(len(written), np.int64)
@@ -184,7 +188,8 @@ class _Columns:
     """A step's times of a stage, for the ranks that are written."""
 
     def __init__(self, program: RankProgram, stage: StageTimes) -> None:
-        self._program, self._stage = program, stage
+        self._program = program
+        self._stage = stage
         self._written = _places(stage)
         shape = len(program.do), len(self._written)
         self._recorded = [np.full(shape, -1, np.int64) for _ in range(6)]
@@ -192,7 +197,8 @@ class _Columns:
 
     def write(self, note: TimedRow) -> None:
         """Keep an instruction's times; the host has just come to its end."""
-        row, written = note.row, self._written
+        row = note.row
+        written = self._written
         self._recorded[0][row] = note.begin[written]
         self._recorded[1][row] = self._stage.state.now[written]
         for column, value in zip(self._recorded[2:], note.on_gpu or (), strict=False):

@@ -20,7 +20,8 @@ class AnsweringLayers(Layers):
         self.tokens = self.config.decode_requests
 
     def _attention(self) -> None:
-        config, model = self.config, self.model
+        config = self.config
+        model = self.model
         looked = config.decode_requests * config.context
         heads = model.heads // self.split
         flops = 4 * looked * heads * model.head_dim

@@ -164,7 +164,8 @@ class FullyShard(Strategy):
     def _gather(self, unit: int) -> None:
         share = self.elements[unit] // self.host.config.shards
         with self.host.range("FSDP::all_gather", annotation=True):
-            total, own = self.elements[unit], f"[{share}]"
+            total = self.elements[unit]
+            own = f"[{share}]"
             parts = arguments(self.kind, Tensors(((share,),)), (total,), own, str(share), "0")
             with self.host.range("fsdp::all_gather_copy_in", inputs=parts):
                 name = "void at::native::CatArrayBatchedCopy_contig<OpaqueType<2u>, 1, 64, 64>"
@@ -186,7 +187,8 @@ class FullyShard(Strategy):
     def _reduce(self, unit: int) -> None:
         if self._reduced:
             self.host.wait(COMPUTE, self._reduced)
-        n, total = self.host.config.shards, self.elements[unit]
+        n = self.host.config.shards
+        total = self.elements[unit]
         parts = arguments(self.kind, Tensors(((total,),)), "0", str(n), (n, total // n))
         with self.host.range("fsdp::chunk_cat", inputs=parts):
             name = "void at::native::chunk_cat_cuda_kernel<c10::BFloat16, c10::BFloat16>"

@@ -34,7 +34,8 @@ class Splits:
 
     def elements(self, rank: int) -> tuple[int, int]:
         """Return what goes in and comes out on a rank."""
-        into, out = int(self.sent[rank].sum()), int(self.received[rank].sum())
+        into = int(self.sent[rank].sum())
+        out = int(self.received[rank].sum())
         return self.row_elements * into, self.row_elements * out
 
     def _away(self, rows: Ints) -> Ints:
@@ -44,7 +45,8 @@ class Splits:
 
 def splits_of(group: Group, sent: Ints, row_elements: int) -> Splits:
     """Return the splits of a call in which ranks send so many rows to each of their group."""
-    received, own = np.empty_like(sent), np.empty(len(sent), np.int64)
+    received = np.empty_like(sent)
+    own = np.empty(len(sent), np.int64)
     for members in group.table:
         received[members] = sent[members].T
         own[members] = np.arange(len(members))

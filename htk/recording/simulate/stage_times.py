@@ -215,7 +215,8 @@ class StageTimes:
 
     def _call(self, call: HostCall) -> None:
         """Time a call of the runtime; it does not happen on ranks where it takes no time."""
-        state, ns = self.state, call.ns[self._own]
+        state = self.state
+        ns = call.ns[self._own]
         if not call.name:
             state.longer = ns
             return
@@ -228,7 +229,8 @@ class StageTimes:
     def _loading(self, cost: int) -> Ints:
         """Return the time to load the next batch, in ns: now and then it is not ready, or takes far
         longer."""
-        rates, chance = self._rates, self._random
+        rates = self._rates
+        chance = self._random
         spread = 0.5 if self.config.heavy_tails else rates.loader_spread
         time = rates.loader * cost * np.exp(chance.normal(0, spread, self.count))
         if self.config.noise:
@@ -290,7 +292,8 @@ class StageTimes:
 
     def _together(self, what: Collective, start: Ints, share: Share) -> tuple[Ints, Ints]:
         """Return when a collective's last member came and when each member ends, in ns."""
-        group, table = self._groups[what.group], self.tables[what.group]
+        group = self._groups[what.group]
+        table = self.tables[what.group]
         common = np.empty_like(start)
         common[table] = start[table].max(axis=1)[:, None]
         links = self._random.normal(0, self.config.noise, (len(table), group.nodes))
@@ -309,7 +312,8 @@ class StageTimes:
         return self._random.integers(0, self.config.jitter_ns + 1, self.count)
 
     def _alone(self, begun: _Begun) -> Ints:
-        activity, share = begun.activity, begun.share
+        activity = begun.activity
+        share = begun.share
         factor = self._speed * self._lognormal(self.config.noise)
         planted = self.plants.kernel_factor(activity, self._at)
         factor = factor * (planted[self._own] if isinstance(planted, np.ndarray) else planted)

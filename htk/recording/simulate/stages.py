@@ -48,7 +48,8 @@ class Stage:
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
-        stages, chunks = self.config.pipeline_parallel, self.config.virtual_stages
+        stages = self.config.pipeline_parallel
+        chunks = self.config.virtual_stages
         each = self.config.decoder.layers // (stages * chunks)
         positions = [chunk * stages + self.number for chunk in range(chunks)]
         return tuple(

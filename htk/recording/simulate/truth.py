@@ -7,11 +7,12 @@ import json
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 
 from htk.base.columns.types import Ints
+from htk.base.mappings import Fields
 from htk.physics.wire import Sharding, ledger
 from htk.recording.simulate.clock import Clocks
 from htk.recording.simulate.config import Config
@@ -43,7 +44,8 @@ class Truth:
         self, config: Config, groups: dict[str, Group], aside: TextIO, exchanges: TextIO
     ) -> None:
         """Keep collectives and calls with messages aside in files, one in each line."""
-        self.config, self.groups = config, groups
+        self.config = config
+        self.groups = groups
         self._collectives = aside
         self._clocks = Clocks(config)
         self._stages = pipeline_stages(config)
@@ -89,7 +91,7 @@ class Truth:
             _write_list(out, "collectives", self._collectives)
             out.write("}\n")
 
-    def _described(self) -> dict[str, Any]:
+    def _described(self) -> Fields:
         for rank_truth in self._ranks.values():
             rank_truth.close_until(np.iinfo(np.int64).max)
         config = self.config
@@ -116,7 +118,7 @@ class Truth:
             ],
         }
 
-    def _of_stage(self, rank: int) -> dict[str, Any]:
+    def _of_stage(self, rank: int) -> Fields:
         """Return what differs between the stages of a pipeline, or servers side by side."""
         if self.config.ranks > self.config.job_ranks:
             replica, own = divmod(rank, self.config.job_ranks)
@@ -186,9 +188,10 @@ class Truth:
                 self._collectives.write(json.dumps(facts | ranks | facts_of_call) + "\n")
 
     @staticmethod
-    def _collective(timed: Timed, k: int, columns: list[int]) -> dict[str, Any]:
+    def _collective(timed: Timed, k: int, columns: list[int]) -> Fields:
         """Return the times of the members that recorded it."""
-        start, end = timed.gpu_start[k, columns], timed.gpu_end[k, columns]
+        start = timed.gpu_start[k, columns]
+        end = timed.gpu_end[k, columns]
         seen = start >= timed.since[columns]
         wait = np.minimum(timed.common[k, columns] - start, end - start)
         return {
@@ -222,7 +225,7 @@ class _Rank:
         self._open: list[tuple[int, int]] = []  # step and its end
         self._at: int | None = None  # end of the last closed step
         self._reach = 0
-        self._steps: dict[int, dict[str, Any]] = {}
+        self._steps: dict[int, Fields] = {}
         self._carried = 0
         self._start_up = 0
 
@@ -267,7 +270,8 @@ class _Rank:
 
     def add_host(self, timed: Timed, column: int, rank: int, clocks: Clocks) -> None:
         """Add when the host loaded data, collected garbage, waited, allocated or started up."""
-        what, of_kind = timed.program.what, timed.rows
+        what = timed.program.what
+        of_kind = timed.rows
         doing = {row: "sync" for row in of_kind[Do.SYNC]}
         doing |= {row: what[row] for row in of_kind[Do.THINK] if what[row] in _HOST}
         calls: dict[int, HostCall] = {row: what[row][0] for row in of_kind[Do.CALL]}
@@ -305,7 +309,7 @@ class _Rank:
             self._start, self._end = self._start[later], self._end[later]
             self._bits, self._cause = self._bits[later], self._cause[later]
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> Fields:
         return {
             "window_start_ns": self._first,
             "window_end_ns": self._at,
@@ -315,10 +319,11 @@ class _Rank:
             "steps": list(self._steps.values()),
         }
 
-    def _within(self, low: int, high: int) -> dict[str, Any]:
+    def _within(self, low: int, high: int) -> Fields:
         """Return a step's time by combination of kinds, and its idle time by what the GPU waited
         for, in ns."""
-        start, end = np.clip(self._start, low, high), np.clip(self._end, low, high)
+        start = np.clip(self._start, low, high)
+        end = np.clip(self._end, low, high)
         edges = np.unique(np.concatenate([start, end, [low, high]]))
         on = np.zeros(len(edges) - 1, np.int64)
         active = {}
@@ -344,7 +349,8 @@ class _Rank:
         every = (*_CAUSES, *_HOST.values(), "launch_latency")
         by_cause: dict[str, int] = dict.fromkeys(every, 0)
         for k in np.flatnonzero(on == 0).tolist():  # gaps are few beside activities
-            length, until = int(edges[k + 1] - edges[k]), edges[k + 1]
+            length = int(edges[k + 1] - edges[k])
+            until = edges[k + 1]
             then = np.flatnonzero(self._start == until)
             cause = int(self._cause[then[0]]) if len(then) else 0
             if cause == 0:
@@ -359,7 +365,7 @@ class _Rank:
         return by_cause
 
 
-def _figures(low: int, high: int, times: Ints, moving: int) -> dict[str, Any]:
+def _figures(low: int, high: int, times: Ints, moving: int) -> Fields:
     def total(*wanted: int) -> int:
         return int(times[list(wanted)].sum())
 

@@ -59,7 +59,9 @@ class Writer:
     """One rank's file. Bytes depend on what is written alone."""
 
     def __init__(self, config: Config, rank: int, groups: dict[str, Group], path: Path) -> None:
-        self.config, self.rank, self.groups = config, rank, groups
+        self.config = config
+        self.rank = rank
+        self.groups = groups
         self._clocks = Clocks(config)
         self._device = rank % config.gpus_per_node
         stage = Stage(config, rank // config.stage_ranks)
@@ -136,7 +138,8 @@ class Writer:
 
     def _open_step(self, state: _Pass, out: list[str]) -> None:
         name = f"ProfilerStep#{state.timed.step}"
-        start, end = state.begin[0], state.end[-1]
+        start = state.begin[0]
+        end = state.end[-1]
         self._external += 1
         state.ranges.append((Range(name, 0, True, on_gpu=True), self._external))
         args = self._identity()
@@ -152,7 +155,9 @@ class Writer:
             self._frame(state, out, k, close, what)
             return
         self._external += 1
-        start, end, tid = state.begin[k], state.end[close], self._tid[what.thread]
+        start = state.begin[k]
+        end = state.end[close]
+        tid = self._tid[what.thread]
         recorded = start >= state.since
         if what.annotation:
             shown = what if recorded else replace(what, on_gpu=False)
@@ -176,7 +181,9 @@ class Writer:
         callers = state.python[what.thread]
         caller = callers[-1] if callers else None
         callers.append(self._frames)
-        start, end, tid = state.begin[k], state.end[close], self._tid[what.thread]
+        start = state.begin[k]
+        end = state.end[close]
+        tid = self._tid[what.thread]
         if start < state.since:
             return
         module = "" if what.module is None else f'"Python module id": {what.module}, '
@@ -202,7 +209,8 @@ class Writer:
         first = what.node <= 1  # the other nodes of a graph are launched with it
         self._correlation += first
         self._launches += first
-        number, external = self._correlation, state.external
+        number = self._correlation
+        external = state.external
         begin, start, end = state.begin[k], state.gpu_start[k], state.gpu_end[k]
         if start < state.since:
             return
@@ -229,7 +237,8 @@ class Writer:
                 state.shown[key] = (name, min(low, start), max(high, end))
 
     def _metadata_of(self, what: Collective | RankMessage, *, host: bool) -> str:
-        group, config = self.groups[what.group], self.config
+        group = self.groups[what.group]
+        config = self.config
         if not config.named_groups:
             return unnamed(what, group, config.element_type)
         if isinstance(what, RankMessage):
@@ -306,7 +315,8 @@ class Writer:
 
     def _collect(self, state: _Pass, out: list[str], k: int) -> None:
         """Write a garbage collection, as PyTorch does with `record_python_gc_info`."""
-        start, end = state.begin[k], state.end[k]
+        start = state.begin[k]
+        end = state.end[k]
         if end > start >= state.since:
             args = f'"Ev Idx": {self._external}'
             pid = self._pid

@@ -10,15 +10,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Fields, NamedTables
 from htk.traces.compare.items import EACH, READERS, By, Items, Side
 
 Kinds = Mapping[str, Mapping[str, "Series"]]
@@ -76,7 +76,7 @@ class RecordedBaseline:
         return Series(0.0, steps, ranks, steps)
 
 
-def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> RecordedBaseline:
+def baseline(tables: NamedTables, kinds: tuple[By, ...] = EACH) -> RecordedBaseline:
     """Return what the complete steps of a recording cost."""
     side = Side(tables)
     samples = side.samples
@@ -86,7 +86,8 @@ def baseline(tables: Mapping[str, pa.Table], kinds: tuple[By, ...] = EACH) -> Re
     if len(samples):
         series = {kind: _series(READERS[kind](side), rank, steps.group_ids) for kind in kinds}
     numbers = tuple(steps.keys[:, 1].tolist())
-    facts, outlying = _facts(tables), tuple(side.outlying)
+    facts = _facts(tables)
+    outlying = tuple(side.outlying)
     return RecordedBaseline(len(steps), tuple(ranks.tolist()), series, facts, numbers, outlying)
 
 
@@ -95,7 +96,8 @@ def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
     counted = (items.sample >= 0) & (items.code >= 0)
     if not counted.any():
         return {}
-    sample, code = items.sample[counted], items.code[counted]
+    sample = items.sample[counted]
+    code = items.code[counted]
     time = items.time[counted].astype(np.float64)
     many = len(items.names)
 
@@ -105,9 +107,10 @@ def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
         return np.asarray(sums.reshape(many, width) / np.bincount(group, minlength=width))
 
     often = np.bincount(code, minlength=many) / len(rank)
-    by_step, by_rank = means(step), means(rank)
+    by_step = means(step)
+    by_rank = means(rank)
     least = _least(code, sample, time, step, by_step.shape)
-    order = np.argsort(-by_step.mean(axis=1), kind="stable").tolist()
+    order = ordered(-by_step.mean(axis=1)).tolist()
     return {
         items.names[k]: Series(float(often[k]), by_step[k], by_rank[k], least[k])
         for k in order
@@ -131,7 +134,7 @@ def folded(values: Floats, most: int) -> Floats:
     return np.array([piece.mean() for piece in np.array_split(values, most)])
 
 
-def _facts(tables: Mapping[str, pa.Table]) -> dict[str, str]:
+def _facts(tables: NamedTables) -> dict[str, str]:
     """Return what it was recorded on."""
     facts = {}
     for name, column in (("device", "device_name"), ("hosts", "host")):
@@ -213,7 +216,7 @@ def read(path: str) -> RecordedBaseline:
     return from_json(Path(path).read_bytes(), path)
 
 
-def facts_of(recorded: RecordedBaseline, side: str) -> dict[str, Any]:
+def facts_of(recorded: RecordedBaseline, side: str) -> Fields:
     """Return what an answer says of one side."""
     counted = (
         {f"{side}_runs": recorded.runs} if recorded.runs else {f"{side}_steps": recorded.steps}

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, truths
+from htk.base.columns.arrow import matching, numbers, read_lengths, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Threads, nest
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.quantities.measures.call_tree import labels_of
 from htk.traces.compare.items import Side, Tables
 from htk.traces.compare.tree_alignment import Forest
@@ -21,7 +22,8 @@ _INSTANCE = re.compile(r"_\d+$")  # of a module: equal layers are to be one plac
 _GENERATED = re.compile(r"\b(?=\w*\d)[0-9a-z]{24,}\b")  # the key of a compiled graph
 _AUTOGRAD = "autograd::engine"
 OUTSIDE = "(launched outside operators)"
-THREAD, AUTOGRAD_THREAD = "thread", "autograd thread"
+THREAD = "thread"
+AUTOGRAD_THREAD = "autograd thread"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class CallForest:
         if step is not None:
             rows = rows[numbers(links["step"], NONE)[rows] == step]
         spans = _Spans.of(ops.take(pa.array(rows)), _modules(tables, rank, cycle))
-        node_of_op = np.full(ops.num_rows + 1, NONE, np.int64)
+        node_of_op = fill_none(ops.num_rows + 1)
         node_of_op[rows] = spans.node_of_op
         kernels, kernel_links = tables["kernels"], tables["kernel_links"]
         activities = _of(kernels, rank, cycle)
@@ -56,7 +58,7 @@ class CallForest:
             activities &= numbers(kernel_links["step"], NONE) == step
         chosen = np.flatnonzero(activities)
         node = node_of_op[numbers(kernel_links["op_row"], NONE)[chosen]]
-        order = np.lexsort((numbers(kernels["start_ns"])[chosen], node))
+        order = ordered(node, numbers(kernels["start_ns"])[chosen])
         launched = kernels.take(pa.array(chosen[order]))
         return cls(
             spans.names,
@@ -65,7 +67,7 @@ class CallForest:
             spans.depth,
             node[order],
             launched["name"].to_pylist(),
-            numbers(launched["end_ns"]) - numbers(launched["start_ns"]),
+            read_lengths(launched),
             rank,
             step,
             bool(kernels.num_rows),
@@ -82,7 +84,7 @@ def forests(base: CallForest, new: CallForest) -> tuple[Forest, Forest]:
     sides = []
     for side in (base, new):
         codes = np.array([code.setdefault(name, len(code)) for name in side.names], np.int64)
-        sides.append(Forest(np.append(codes, NONE)[side.name], side.parent, side.depth))
+        sides.append(Forest(take_or(codes, side.name), side.parent, side.depth))
     return sides[0], sides[1]
 
 
@@ -110,14 +112,16 @@ class _Spans:
         texts, codes = _names(modules, ops)
         codes = codes[kept]
         roots, root_names = _roots(thread, start, codes, texts)
-        order = np.lexsort((is_op, -end, start, roots))  # of equal spans the module is round
+        order = ordered(roots, start, -end, is_op)  # of equal spans the module is round
         parent, depth = nest(roots[order].astype(np.int32), start[order], end[order])
         count = len(root_names)
         # A thread's node stands before its calls.
         position = np.arange(len(order)) + roots[order] + 1
         first = np.searchsorted(roots[order], np.arange(count)) + np.arange(count)
         name, above, deep = (np.empty(len(order) + count, np.int64) for _ in range(3))
-        name[first], above[first], deep[first] = np.arange(count) + len(texts), NONE, 0
+        name[first] = np.arange(count) + len(texts)
+        above[first] = NONE
+        deep[first] = 0
         name[position], deep[position] = codes[order], depth + 1
         above[position] = np.where(parent < 0, first[roots[order]], position[parent])
         node = np.empty(len(order), np.int64)
@@ -153,7 +157,7 @@ def _roots(thread: Ints, start: Ints, code: Ints, names: Sequence[str]) -> tuple
     threads = Groups.by_keys(thread[:, None].astype(np.int64))
     is_backward = np.array([name.startswith(_AUTOGRAD) for name in names], bool)[code]
     backward = np.bincount(threads.group_ids, is_backward, len(threads)) > 0
-    order = np.lexsort((threads.min(start), backward))
+    order = ordered(backward, threads.min(start))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return rank[threads.group_ids], [
@@ -182,6 +186,6 @@ def _chosen_step(tables: Tables) -> tuple[int, int, int | None]:
         first = min(map(tuple, np.unique(who, axis=0).tolist()), default=(NONE, 0))
         return int(first[0]), int(first[1]), None
     of_first = (samples[:, :2] == samples[0, :2]).all(axis=1)
-    order = np.argsort(side.sample_ns[of_first], kind="stable")
+    order = ordered(side.sample_ns[of_first])
     rank, cycle, step = samples[of_first][order[len(order) // 2]].tolist()
     return rank, cycle, step

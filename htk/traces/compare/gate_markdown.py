@@ -1,12 +1,12 @@
 """The gate's judgement as Markdown: for a pull request, or the summary of a job."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from htk.base.core.humanize import format_change, format_duration, pluralize, shorten
 from htk.base.core.markdown import code_span, escape_markdown
+from htk.base.mappings import Facts
 from htk.traces.compare.baseline import RecordedBaseline
 from htk.traces.compare.regression import Judgement, shown
 
@@ -14,7 +14,7 @@ from htk.traces.compare.regression import Judgement, shown
 def markdown(
     judged: Sequence[Judgement],
     changed: pa.Table,
-    facts: Mapping[str, Any],
+    facts: Facts,
     base: RecordedBaseline,
     new: RecordedBaseline,
 ) -> str:

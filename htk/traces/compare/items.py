@@ -3,16 +3,17 @@
 A sample is one complete step of one rank; each time belongs to a sample, or to none (-1).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, truths, valid
+from htk.base.columns.arrow import codes_of, numbers, read_keys, read_lengths, truths, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
+from htk.base.mappings import NamedTables
 from htk.base.names.phases import PHASES
 from htk.quantities.derived.window_times import kind_times
 from htk.quantities.measures.collective_calls import CollectiveCalls
@@ -20,7 +21,7 @@ from htk.quantities.measures.host_steps import host_steps
 from htk.quantities.measures.passes import phase_codes
 from htk.traces.compare.outlying import usual_steps
 
-Tables = Mapping[str, pa.Table]
+Tables = NamedTables
 By = Literal["time", "phase", "kernel", "op", "module", "comm"]
 EACH: tuple[By, ...] = ("time", "phase", "kernel", "op", "module", "comm")
 TRANSFER, UNDETERMINED = "transfer", "undetermined"  # wait or transfer: ranks were not recorded
@@ -86,7 +87,8 @@ class Side:
         gpu = self.tables["rank_windows"]
         spans = gpu if gpu.num_rows else self.tables["cpu_ops"]
         rank = Groups.by_keys(_who(spans))
-        ends, starts = rank.max(numbers(spans["end_ns"])), rank.min(numbers(spans["start_ns"]))
+        ends = rank.max(numbers(spans["end_ns"]))
+        starts = rank.min(numbers(spans["start_ns"]))
         return int((ends - starts).sum())
 
     def sample(self, table: pa.Table, step: Ints) -> Ints:
@@ -133,13 +135,15 @@ def _kernels(side: Side) -> Items:
 
 def _of_kernels(side: Side, code: Ints, names: list[str]) -> Items:
     """GPU activities under any names."""
-    kernels, links = side.tables["kernels"], side.tables["kernel_links"]
+    kernels = side.tables["kernels"]
+    links = side.tables["kernel_links"]
     sample = side.sample(kernels, numbers(links["step"], NONE))
     return Items(names, code, sample, _length(kernels))
 
 
 def _ops(side: Side) -> Items:
-    ops, links = side.tables["cpu_ops"], side.tables["op_links"]
+    ops = side.tables["cpu_ops"]
+    links = side.tables["op_links"]
     chosen = truths(links["selected"])
     code, names = _text_codes(ops["name"])
     sample = side.sample(ops, numbers(links["step"], NONE))
@@ -151,8 +155,8 @@ def _modules(side: Side) -> Items:
     code, names = _text_codes(side.tables["op_callers"]["module"])
     named = np.array([bool(name) for name in names] + [False])
     code = np.where(named[code], code, -1)
-    op = numbers(side.tables["kernel_links"]["op_row"], -1)
-    return _of_kernels(side, np.append(code, -1)[op], names)
+    op = numbers(side.tables["kernel_links"]["op_row"], NONE)
+    return _of_kernels(side, take_or(code, op), names)
 
 
 def _phases(side: Side) -> Items:
@@ -178,7 +182,8 @@ def _collectives(side: Side) -> Items:
     types = [*calls.rows.types, None]
     names = [f"{kind or 'collective'} {part}" for part in parts for kind in types]
     code = [k * len(types) + type_code % len(types) for k in range(len(parts))]
-    codes, time = np.concatenate(code), np.concatenate([part[timed] for part in parts.values()])
+    codes = np.concatenate(code)
+    time = np.concatenate([part[timed] for part in parts.values()])
     some = time > 0
     return Items(names, codes[some], np.tile(sample, len(parts))[some], time[some])
 
@@ -186,7 +191,7 @@ def _collectives(side: Side) -> Items:
 def steps_of_events(table: pa.Table, tables: Tables) -> Ints:
     """Step of the GPU activity, or of the operator, that each row speaks of."""
     events = event_keys(table)
-    step = np.full(len(events), NONE, np.int64)
+    step = fill_none(len(events))
     for spans, links in (("cpu_ops", "op_links"), ("kernels", "kernel_links")):
         row = row_of(event_keys(tables[spans]), events)
         steps = np.append(numbers(tables[links]["step"], NONE), NONE).astype(np.int64)
@@ -210,7 +215,7 @@ def _text_codes(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
 
 
 def _length(spans: pa.Table) -> Ints:
-    return np.asarray(numbers(spans["end_ns"]) - numbers(spans["start_ns"]))
+    return np.asarray(read_lengths(spans))
 
 
 def _complete_steps(tables: Tables) -> Ints:
@@ -221,7 +226,8 @@ def _complete_steps(tables: Tables) -> Ints:
     """
     windows = tables["step_windows"]
     if windows.num_rows:
-        is_step, is_whole = valid(windows["step"]), truths(windows["complete"])
+        is_step = valid(windows["step"])
+        is_whole = truths(windows["complete"])
         uncut = _distinct(windows, is_step & is_whole)
         cut = Groups.by_keys(_distinct(windows, is_step & ~is_whole)[:, 1:])
         common = uncut[row_of(cut.keys, uncut[:, 1:]) == NONE]
@@ -232,7 +238,7 @@ def _complete_steps(tables: Tables) -> Ints:
         return steps
     ops, links = tables["cpu_ops"], tables["op_links"]  # ranges are not narrowed, operators are
     chosen = truths(links["selected"])
-    keys = np.column_stack([*_who(ops), numbers(links["step"], NONE).astype(np.int64)])
+    keys = np.column_stack([*_who(ops), read_keys(links["step"])])
     return np.asarray(steps[row_of(keys[chosen], steps) != NONE])
 
 
@@ -243,7 +249,7 @@ def _step_lengths(tables: Tables, steps: Ints) -> Ints:
         keys, _ = host_steps(tables["step_marks"])
         row = row_of(keys[:, :3], steps)
         return np.asarray(keys[row, 4] - keys[row, 3])
-    keys = np.column_stack([*_who(windows), numbers(windows["step"], NONE).astype(np.int64)])
+    keys = np.column_stack([*_who(windows), read_keys(windows["step"])])
     row = row_of(steps, keys)
     length = np.zeros(len(steps), np.int64)
     np.maximum.at(length, row[row != NONE], _length(windows)[row != NONE])
@@ -252,11 +258,12 @@ def _step_lengths(tables: Tables, steps: Ints) -> Ints:
 
 def _distinct(table: pa.Table, chosen: Mask) -> Ints:
     table = table.filter(pa.array(chosen))
-    keys = np.column_stack([*_who(table), numbers(table["step"], NONE).astype(np.int64)])
+    keys = np.column_stack([*_who(table), read_keys(table["step"])])
     return Groups.by_keys(keys).keys
 
 
 def _who(table: pa.Table) -> tuple[Ints, Ints]:
     """Rank and cycle of each row."""
-    rank, cycle = numbers(table["rank"], NONE), numbers(table["cycle"], 0)
+    rank = numbers(table["rank"], NONE)
+    cycle = numbers(table["cycle"], 0)
     return rank.astype(np.int64), cycle.astype(np.int64)

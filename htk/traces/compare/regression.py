@@ -18,7 +18,7 @@ from htk.base.core.humanize import format_duration, pluralize, shorten
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
 from htk.base.names.kinds import kind_of
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, TEXT, table
 from htk.quantities.measures.chance import explained_by_chance
 from htk.traces.compare.baseline import LEAST_STEPS, RecordedBaseline, Series
 from htk.traces.compare.items import TRANSFER, UNDETERMINED
@@ -32,15 +32,15 @@ RETURNS = table(
     rule=(TEXT, "What may not happen."),
     verdict=(TEXT, "passed, failed, too noisy, too few steps (to tell) or not recorded."),
     name=(TEXT, "What was judged; with `each` the thing that is worst."),
-    base_ns=(pa.float64(), "Time in a step, mean over steps and ranks (or the least of them)."),
-    new_ns=(pa.float64(), "The same, of the new recording."),
-    diff_ns=(pa.float64(), "New less base."),
+    base_ns=(FLOAT64, "Time in a step, mean over steps and ranks (or the least of them)."),
+    new_ns=(FLOAT64, "The same, of the new recording."),
+    diff_ns=(FLOAT64, "New less base."),
     change_in_unit=(
-        pa.float64(),
+        FLOAT64,
         "The change in the rule's unit; null where there was nothing.",
     ),
-    limit=(pa.float64(), "What it may be at most."),
-    noise=(pa.float64(), "What chance explains; a smaller change is not told from none."),
+    limit=(FLOAT64, "What it may be at most."),
+    noise=(FLOAT64, "What chance explains; a smaller change is not told from none."),
     unit=(TEXT, "%: of the base; pp: points of the step's time; ns."),
     reason=(TEXT, "The verdict in words."),
 )
@@ -176,7 +176,8 @@ def _one(
     if asked.unit == "%":
         if not mean:
             return _appeared(asked, name, new_ns, noise, limits.min_abs_ns)
-        grown, noise = 100 * grown / mean, 100 * noise / mean
+        grown = 100 * grown / mean
+        noise = 100 * noise / mean
     unit_ns = {"%": base_ns / 100, "pp": base_ns / max(mean, 1e-9), "ns": 1.0}[asked.unit]
     small = abs(new_ns - base_ns) < limits.min_abs_ns
     matters = (grown + noise) * unit_ns >= limits.min_abs_ns
@@ -208,7 +209,8 @@ def _cannot_be_told(base: RecordedBaseline, new: RecordedBaseline, asked: Rule) 
 def _verdict(
     asked: Rule, grown: float, noise: float, small: bool, matters: bool
 ) -> tuple[Verdict, str]:
-    change, limit = shown(grown, asked.unit), shown(asked.limit, asked.unit).lstrip("+")
+    change = shown(grown, asked.unit)
+    limit = shown(asked.limit, asked.unit).lstrip("+")
     if grown > asked.limit and grown > noise and not small:
         return "failed", f"{change}, more than {limit} and than noise"
     if grown > asked.limit and grown > noise:

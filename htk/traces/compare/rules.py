@@ -65,8 +65,10 @@ def rule(text: str) -> Rule:
     match = _RULE.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is not a rule; write one as {_HOW}")
-    what, unit = match["what"], match["unit"]
-    each, least = match["each"] is not None, match["least"] is not None
+    what = match["what"]
+    unit = match["unit"]
+    each = match["each"] is not None
+    least = match["least"] is not None
     if unit == "pp" and what == "step_time":
         raise UsageError(f"{text!r}: a step is always 100 % of itself; give % or a time")
     size = float(match["size"])

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats
 from htk.base.core.analysis import with_coverage
 from htk.base.core.humanize import format_duration
 from htk.base.core.label import Label
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, FLOAT64, TEXT, table
 from htk.quantities.measures.chance import explained_by_chance
 from htk.traces.compare.baseline import RecordedBaseline, Series, baseline, facts_of
 from htk.traces.compare.items import EACH, READERS, By, Items, Side, Tables
@@ -39,19 +40,19 @@ RETURNS = table(
         "is within 2 % with all that chance explains; else unclear.",
     ),
     base_count=(
-        pa.float64(),
+        FLOAT64,
         "How often in a step (without steps: in a second recorded), mean over ranks.",
     ),
-    new_count=(pa.float64(), "The same, of the new recording."),
+    new_count=(FLOAT64, "The same, of the new recording."),
     base_ns=(
-        pa.float64(),
+        FLOAT64,
         "Time in a step, mean over ranks; without steps that of a call, or in a second.",
     ),
-    new_ns=(pa.float64(), "The same, of the new recording."),
-    diff_ns=(pa.float64(), "New less base; of a cause its part of the step's change."),
-    diff_pct=(pa.float64(), "That, of base; null where it is new."),
-    noise_ns=(pa.float64(), "What chance explains of diff_ns; null with less than two steps."),
-    significant=(pa.bool_(), "The difference exceeds the noise; null where that is unknown."),
+    new_ns=(FLOAT64, "The same, of the new recording."),
+    diff_ns=(FLOAT64, "New less base; of a cause its part of the step's change."),
+    diff_pct=(FLOAT64, "That, of base; null where it is new."),
+    noise_ns=(FLOAT64, "What chance explains of diff_ns; null with less than two steps."),
+    significant=(BOOL, "The difference exceeds the noise; null where that is unknown."),
     basis=(
         TEXT,
         "Of a cause: replayed, its part of the step's change; or recorded, where the step could "
@@ -116,7 +117,8 @@ def _unlike_sides(base: RecordedBaseline, new: RecordedBaseline) -> list[str]:
     """Return what both recordings were made on, where that is not the same."""
     differing = []
     for fact, word in (("device", "GPU"), ("hosts", "nodes")):
-        was, now = base.facts.get(fact), new.facts.get(fact)
+        was = base.facts.get(fact)
+        now = new.facts.get(fact)
         if was and now and was != now:
             differing.append(f"another {word}: {was} in the base, {now} now; not like with like")
     if base.ranks and new.ranks and len(base.ranks) != len(new.ranks):
@@ -149,7 +151,8 @@ def _answer(
 
 
 def _by_step(kind: By, base: RecordedBaseline, new: RecordedBaseline) -> _Rows:
-    was, now = base.kinds.get(kind, {}), new.kinds.get(kind, {})
+    was = base.kinds.get(kind, {})
+    now = new.kinds.get(kind, {})
     names = list({**was, **now})
     pairs = [(was.get(n, base.nothing()), now.get(n, new.nothing())) for n in names]
     often = np.array([[s.often for s in pair] for pair in pairs]).reshape(len(names), 2)
@@ -209,14 +212,16 @@ def _table(kind: By, rows: _Rows, n: int) -> pa.Table:
     change = np.abs(rows.now - rows.was)
     certain = change > rows.noise  # never where that is unknown
     impact = change * rows.weight
-    order = np.lexsort((-impact[present], ~certain[present]))
+    order = ordered(~certain[present], -impact[present])
     shown = present[order][: n or None]
     listed = [_row(kind, rows, bool(certain[k]), k) for k in shown.tolist()]
     return pa.Table.from_pylist(listed, schema=RETURNS)
 
 
 def _row(kind: By, rows: _Rows, certain: bool, k: int) -> dict[str, object]:
-    was, diff, noise = rows.was[k], rows.now[k] - rows.was[k], rows.noise[k]
+    was = rows.was[k]
+    diff = rows.now[k] - rows.was[k]
+    noise = rows.noise[k]
     row = {
         "by": kind,
         "name": rows.names[k],

@@ -4,13 +4,13 @@ A difference is significant where it exceeds what chance explains, as between tw
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from htk.base.core.humanize import format_duration, shorten
 from htk.base.core.label import Label
-from htk.base.schema import TEXT, table
+from htk.base.mappings import Fields
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.traces.compare.baseline import RecordedBaseline
 from htk.traces.compare.runs import changes
 
@@ -24,17 +24,17 @@ _NAME = 60  # letters of a kernel's name
 
 RETURNS = table(
     name=(TEXT, "The run; the first is the base."),
-    step_time_ns=(pa.int64(), "A complete step, mean over ranks and steps."),
-    diff_ns=(pa.float64(), "That, less the base's; null where they do not compare."),
-    diff_pct=(pa.float64(), "The same, of the base's step."),
+    step_time_ns=(INT64, "A complete step, mean over ranks and steps."),
+    diff_ns=(FLOAT64, "That, less the base's; null where they do not compare."),
+    diff_pct=(FLOAT64, "The same, of the base's step."),
     change=(TEXT, "slower, faster, or same: within what chance explains; null: that is unknown."),
     finding=(TEXT, "The kernel whose time in a step differs most, where beyond chance."),
-    compute_ns=(pa.int64(), "Compute in a step, mean over ranks and steps."),
-    exposed_comm_ns=(pa.int64(), "Communication that no compute hides, in a step."),
-    exposed_memory_ns=(pa.int64(), "Copies that neither hides, in a step."),
-    idle_ns=(pa.int64(), "Nothing ran on the GPU, in a step."),
-    rank_count=(pa.int32(), "Ranks with complete steps."),
-    step_count=(pa.int32(), "Complete steps; 0: nothing is told of steps."),
+    compute_ns=(INT64, "Compute in a step, mean over ranks and steps."),
+    exposed_comm_ns=(INT64, "Communication that no compute hides, in a step."),
+    exposed_memory_ns=(INT64, "Copies that neither hides, in a step."),
+    idle_ns=(INT64, "Nothing ran on the GPU, in a step."),
+    rank_count=(INT32, "Ranks with complete steps."),
+    step_count=(INT32, "Complete steps; 0: nothing is told of steps."),
 )
 SEVERAL = Label("runs_side_by_side", "How do several runs compare with the first?")
 
@@ -46,8 +46,8 @@ def side_by_side(runs: Sequence[tuple[str, RecordedBaseline]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=RETURNS)
 
 
-def _row(name: str, run: RecordedBaseline, base: RecordedBaseline | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "rank_count": len(run.ranks), "step_count": run.steps}
+def _row(name: str, run: RecordedBaseline, base: RecordedBaseline | None) -> Fields:
+    row: Fields = {"name": name, "rank_count": len(run.ranks), "step_count": run.steps}
     parts = run.kinds.get("time", {})
     if run.steps and "total" in parts:
         row["step_time_ns"] = round(parts["total"].mean)
@@ -57,7 +57,7 @@ def _row(name: str, run: RecordedBaseline, base: RecordedBaseline | None) -> dic
     return row | (_against(base, run) if base is not None else {})
 
 
-def _against(base: RecordedBaseline, run: RecordedBaseline) -> dict[str, Any]:
+def _against(base: RecordedBaseline, run: RecordedBaseline) -> Fields:
     """Return what differs from the base; a GPU's step and a host's do not compare."""
     if not (base.steps and run.steps):
         return {"finding": "Without complete steps on both sides nothing is compared."}
@@ -75,7 +75,7 @@ def _against(base: RecordedBaseline, run: RecordedBaseline) -> dict[str, Any]:
     }
 
 
-def _words(kernel: dict[str, Any] | None) -> str:
+def _words(kernel: Fields | None) -> str:
     """Return the kernel that differs most, and by how much in a step."""
     if kernel is None:
         return "No kernel differs by more than chance."

@@ -61,7 +61,8 @@ class Chance:
         size = min(was.mean, now.mean)
         parts = [_of_mean(folded(s.by_step, MOST_STEPS)) for s in (was, now)]
         if self._runs:  # the same again: how runs differ holds how their steps do
-            (variance, free), among = parts[0], self._runs + 1
+            (variance, free) = parts[0]
+            among = self._runs + 1
             parts = max([(variance * among, free)], parts[1:], key=lambda pairs: pairs[0][0])
         elif not self._alike:
             ranks = [_of_mean(folded(s.by_rank, MOST_RANKS)) for s in (was, now)]
@@ -87,7 +88,8 @@ def surer_by_compute(chance: Chance, step: Pair, compute: Pair, level: float) ->
     more surely than a step, in which ranks wait for each other. Compute stands for the step where
     it changed beyond chance (at half of the level, as either may alarm) and the step by as much.
     """
-    own, together = chance.of(*step), chance.of(*compute)
+    own = chance.of(*step)
+    together = chance.of(*compute)
     changes = [now.mean - was.mean for was, now in (step, compute)]
     if not together.error or together.error >= own.error or changes[0] * changes[1] <= 0:
         return own

@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.order import ordered
+from htk.base.columns.types import NONE, Ints, fill_none, take_or
 
 _CELLS = 1 << 24  # of a table that is kept; a longer pair of lists is cut in two
 _MOST_CELLS = 1 << 29  # of all tables of two forests
@@ -41,14 +42,14 @@ class Forest:
 
     @cached_property
     def _levels(self) -> list[Ints]:
-        order = np.argsort(self.depth, kind="stable")
+        order = ordered(self.depth)
         ends = np.cumsum(np.bincount(self.depth, minlength=1))
         return np.split(order, ends[:-1])
 
     @cached_property
     def _by_parent(self) -> tuple[Ints, Ints]:
         """Rows by parent in order, and where those of each parent begin; roots come first."""
-        order = np.argsort(self.parent, kind="stable")
+        order = ordered(self.parent)
         count = np.bincount(self.parent + 1, minlength=len(self.parent) + 1)
         return order, np.append(0, np.cumsum(count))
 
@@ -102,14 +103,15 @@ class Sites:
 
 def sites(base: Forest, new: Forest, matches: Matches) -> Sites:
     """Return where two matched forests differ."""
-    rows, keys = [], []
+    rows = []
+    keys = []
     for forest, partner, base_of in (
         (base, matches.of_base, np.arange(len(base.name))),
         (new, matches.of_new, matches.of_new),
     ):
         with_partner = np.append(partner != NONE, True)  # the last one for no caller
         row = np.flatnonzero((partner == NONE) & with_partner[forest.parent])
-        caller = np.append(base_of, NONE)[forest.parent[row]]
+        caller = take_or(base_of, forest.parent[row])
         rows.append(row)
         keys.append(np.column_stack([caller, forest.matched_before(partner)[row]]))
     groups = Groups.by_keys(np.concatenate(keys))
@@ -119,13 +121,15 @@ def sites(base: Forest, new: Forest, matches: Matches) -> Sites:
 
 def match(base: Forest, new: Forest) -> Matches:
     """Return which nodes of two forests belong together."""
-    of_base = np.full(len(base.name), NONE, np.int64)
-    of_new = np.full(len(new.name), NONE, np.int64)
-    nodes, blocks = max(len(base.name) + len(new.name), 1), 0
+    of_base = fill_none(len(base.name))
+    of_new = fill_none(len(new.name))
+    nodes = max(len(base.name) + len(new.name), 1)
+    blocks = 0
     waiting = [(NONE, NONE)]
     while waiting:  # a matched pair each that differs below
         above, partner = waiting.pop()
-        ours, theirs = base.below(above), new.below(partner)
+        ours = base.below(above)
+        theirs = new.below(partner)
         share = (len(ours) + len(theirs)) / nodes
         limit = int(_MOST_CELLS * share) + _LEAST_CELLS * (len(ours) + len(theirs))
         i, j, cut = aligned(
@@ -135,22 +139,26 @@ def match(base: Forest, new: Forest) -> Matches:
         )
         blocks += cut
         for row, other in zip(ours[i].tolist(), theirs[j].tolist(), strict=True):
-            end, other_end = row + int(base.size[row]), other + int(new.size[other])
+            end = row + int(base.size[row])
+            other_end = other + int(new.size[other])
             if _alike(base, new, (row, end), (other, other_end)):
                 of_base[row:end] = np.arange(other, other_end)
                 of_new[other:other_end] = np.arange(row, end)
             else:
-                of_base[row], of_new[other] = other, row
+                of_base[row] = other
+                of_new[other] = row
                 waiting.append((row, other))
     return Matches(of_base, of_new, blocks)
 
 
 def _alike(base: Forest, new: Forest, rows: tuple[int, int], others: tuple[int, int]) -> bool:
-    (a, a_end), (b, b_end) = rows, others
+    (a, a_end) = rows
+    (b, b_end) = others
     if base.shape[a] != new.shape[b] or a_end - a != b_end - b:
         return False
     same_names = np.array_equal(base.name[a:a_end], new.name[b:b_end])
-    depth, other_depth = base.depth[a:a_end] - base.depth[a], new.depth[b:b_end] - new.depth[b]
+    depth = base.depth[a:a_end] - base.depth[a]
+    other_depth = new.depth[b:b_end] - new.depth[b]
     return same_names and np.array_equal(depth, other_depth)
 
 
@@ -220,15 +228,18 @@ def _traced(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     from_left = np.zeros((len(a), len(b)), bool)
     from_match = np.zeros((len(a), len(b)), bool)
     for k, item in enumerate(a):  # a row of the table each
-        above, (score, matched) = score, _row(score, item, b, weight)
+        above = score
+        (score, matched) = _row(score, item, b, weight)
         from_match[k] = (matched == score[1:]) & (matched > above[1:])
         from_left[k] = (score[1:] > above[1:]) & ~from_match[k]
-    i, j = len(a) - 1, len(b) - 1
+    i = len(a) - 1
+    j = len(b) - 1
     pairs: list[tuple[int, int]] = []
     while i >= 0 and j >= 0:
         if from_match[i, j]:
             pairs.append((i, j))
-            i, j = i - 1, j - 1
+            i = i - 1
+            j = j - 1
         elif from_left[i, j]:
             j -= 1
         else:

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import with_coverage
 from htk.base.core.humanize import shorten
 from htk.base.core.label import Label
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.call_tree import CallTree, Paths
 from htk.traces.compare.call_forest import OUTSIDE, THREAD, CallForest, forests
 from htk.traces.compare.items import Tables
@@ -26,13 +27,13 @@ RETURNS = table(
     path=(TEXT, "Modules and operators round the place: the lowest caller that both have."),
     base_ops=(TEXT, "Outermost operators there that the new tree lacks, in order."),
     new_ops=(TEXT, "Those that stand there in the new tree alone."),
-    count=(pa.int64(), "Places of the step that differ alike."),
+    count=(INT64, "Places of the step that differ alike."),
     base_ns=(
-        pa.float64(),
+        FLOAT64,
         "GPU time launched there, at any depth; null without GPU work recorded.",
     ),
-    new_ns=(pa.float64(), "The same, in new."),
-    diff_ns=(pa.float64(), "New less base."),
+    new_ns=(FLOAT64, "The same, in new."),
+    diff_ns=(FLOAT64, "New less base."),
     base_kernel_names=(TEXT, "GPU activities behind it in base, the longest first."),
     new_kernel_names=(TEXT, "The same, in new."),
 )
@@ -123,7 +124,7 @@ def _add_sites(
         (different.base_row, different.base_site),
         (different.new_row, different.new_site),
     ):
-        order = np.argsort(site_of, kind="stable")
+        order = ordered(site_of)
         cuts = np.searchsorted(site_of[order], np.arange(1, len(different.caller)))
         listed.append([tuple(part.tolist()) for part in np.split(rows[order], cuts)])
     for caller, base_rows, new_rows in zip(different.caller.tolist(), *listed, strict=True):
@@ -153,7 +154,7 @@ def _add_matched(
     nodes = both, matches.of_base[both]
     spans = [side.kernels(row, row + 1) for side, row in zip(sides, nodes, strict=True)]
     launches = (spans[0][1] > spans[0][0]) | (spans[1][1] > spans[1][0])
-    order = np.flatnonzero(launches)[np.argsort(path_of[both[launches]], kind="stable")]
+    order = np.flatnonzero(launches)[ordered(path_of[both[launches]])]
     cuts = np.flatnonzero(np.diff(path_of[both[order]])) + 1
     for rows in np.split(order, cuts) if len(order) else ():  # a path each
         cost = _Cost()
@@ -187,7 +188,8 @@ class _Texts:
     """Paths in words, each made once."""
 
     def __init__(self, paths: Paths, names: Sequence[str]) -> None:
-        self._paths, self._names = paths, names
+        self._paths = paths
+        self._names = names
         self._made: dict[int, str] = {}
 
     def __call__(self, path: int) -> str:
@@ -202,7 +204,8 @@ def _table(rows: Sequence[tuple[_Place, _Cost]], has_gpu: tuple[bool, bool]) -> 
 
 
 def _row(site: _Place, cost: _Cost, had_gpu: bool, has_gpu: bool) -> dict[str, object]:
-    was, now = cost.total(0), cost.total(1)
+    was = cost.total(0)
+    now = cost.total(1)
     return {
         "change": site.change,
         "path": site.path or None,

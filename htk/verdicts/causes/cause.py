@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.verdicts.causes.changes import CauseEdit
 
@@ -54,7 +55,7 @@ def mostly(keys: Ints, cost: Ints, noun: str, of: Ints) -> str:
 def costliest(names: Sequence[str | None], code: Ints, cost: Ints) -> list[str]:
     """Return the names that bear most of a cost."""
     total = np.bincount(code[code >= 0], cost[code >= 0], minlength=len(names))
-    order = np.argsort(-total, kind="stable")[:_EVENTS].tolist()
+    order = ordered(-total)[:_EVENTS].tolist()
     return [name for k in order if total[k] > 0 and (name := names[k])]
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers
+from htk.base.columns.arrow import matching, numbers, read_keys
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.intervals import covered, union
-from htk.base.columns.types import NONE, Floats, Ints
+from htk.base.columns.types import NONE, Floats, Ints, fill_none
 from htk.quantities.derived.host_states import (
     ALLOCATION,
     COMPILATION,
@@ -65,7 +65,8 @@ def without_stalls(*states: int) -> CauseEdit:
 
     def freed(model: StepModel) -> StepModel:
         of_edge, of_wrap = stalled_ns(model, states)
-        weight, wrap_weight = model.weight - of_edge, model.wrap_weight - of_wrap
+        weight = model.weight - of_edge
+        wrap_weight = model.wrap_weight - of_wrap
         faster = replace(model, weight=weight, wrap_weight=wrap_weight)
         if ALLOCATION in states:
             faster = faster.without(faster.graph.edges("sync") & into_frees(faster))
@@ -114,7 +115,7 @@ def _usual_ns(model: StepModel, edges: Ints, length: Ints) -> Ints:
 def _calls_of_nodes(model: StepModel) -> Ints:
     """Return the call that begins or ends at each node (NONE: none does)."""
     graph = model.graph
-    call = np.full(len(graph.time), NONE, np.int64)
+    call = fill_none(len(graph.time))
     call[graph.call_start] = call[graph.call_end] = np.arange(len(graph.calls.row))
     return call
 
@@ -122,8 +123,9 @@ def _calls_of_nodes(model: StepModel) -> Ints:
 def _same_calls_of_steps(model: StepModel, edges: Ints) -> list[Ints]:
     """Return of each edge of a host what it has in common with those of other steps and ranks: its
     kind, the thread's place on its rank, the call that it leads to, and which one of its step."""
-    graph, calls = model.graph, model.graph.calls
-    step = numbers(model.facts.tables["launch_links"]["step"], NONE)[calls.row].astype(np.int64)
+    graph = model.graph
+    calls = model.graph.calls
+    step = read_keys(model.facts.tables["launch_links"]["step"])[calls.row]
     threads = Groups.by_keys([calls.rank, calls.lane])
     of_rank = Groups.by_keys(threads.keys[:, 0])
     thread = of_rank.rank_within()[threads.group_ids]
@@ -162,10 +164,12 @@ def without_long_gaps() -> CauseEdit:
 
 def _idle_within(model: StepModel, edges: Ints) -> Ints:
     """Return how long of each edge of a host nothing runs on its rank's GPU, nor is queued."""
-    graph, acts = model.graph, model.graph.activities
+    graph = model.graph
+    acts = model.graph.activities
     called = np.where(acts.call >= 0, graph.time[graph.call_end[acts.call]], acts.start)
     queued = np.minimum(called, graph.time[graph.start])
-    start, end = graph.time[graph.src[edges]], graph.time[graph.dst[edges]]
+    start = graph.time[graph.src[edges]]
+    end = graph.time[graph.dst[edges]]
     rank = graph.calls.rank[_calls_of_nodes(model)[graph.dst[edges]]]
     idle = end - start
     for number in graph.ranks:
@@ -224,7 +228,8 @@ def compute_alone(model: StepModel) -> Floats:
 def paces_of_ranks(model: StepModel) -> dict[int, float]:
     """Return how many times as long as usual each rank's kernels take, without what communication
     beside them costs; usual is the same call on the other ranks."""
-    alike, length = same_calls(model), compute_alone(model)
+    alike = same_calls(model)
+    length = compute_alone(model)
     everywhere = (alike.count == len(model.graph.ranks))[alike.group_ids] & model.is_compute
     usual = alike.lower_medians(length)[alike.group_ids]
     ranks = Groups.by_keys(model.graph.activities.rank)
@@ -240,8 +245,10 @@ def hidden_copies() -> CauseEdit:
     """Return the edit in which no copy is waited for, though all go through their streams."""
 
     def hidden(model: StepModel) -> StepModel:
-        acts, length = model.graph.activities, model.lengths()
-        kernels, rows = model.facts.tables["kernels"], model.facts.rows
+        acts = model.graph.activities
+        length = model.lengths()
+        kernels = model.facts.tables["kernels"]
+        rows = model.facts.rows
         copies = matching(kernels["activity"], "copy".__eq__)[rows]
         lanes = Groups.by_keys(acts.lane)
         busy = int(lanes.sum(np.where(copies, length, 0)).max())

@@ -51,7 +51,8 @@ def _small(recorded: CauseEvidence, small: Mask) -> Cause:
 
 
 def _without_small_copies(model: StepModel) -> Floats:
-    kernels, rows = model.facts.tables["kernels"], model.facts.rows
+    kernels = model.facts.tables["kernels"]
+    rows = model.facts.rows
     size = numbers(kernels["size_bytes"], NONE)[rows]
     copies = matching(kernels["activity"], "copy".__eq__)[rows]
     is_small = copies & (size >= 0) & (size < _SMALL_BYTES)

@@ -10,21 +10,21 @@ from htk.base.columns.groups import Groups
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import AtCollectives
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.graph.critical_path import PathEdges, PathEvents, StepPath
 from htk.quantities.graph.fidelity import step_path
 
 RETURNS = table(
     what=(TEXT, "compute, communication, memory, waiting for a rank, host, launch, …"),
     name=(TEXT, "The activity or call at the end of the piece."),
-    rank=(pa.int32(), "Global rank that it runs on."),
-    count=(pa.int64(), "Pieces of the path that it stands for."),
-    path_ns=(pa.int64(), "Their time on the path."),
-    path_pct=(pa.float64(), "Of the whole path."),
-    first_ns=(pa.int64(), "When the first of them begins, since the trace's first activity."),
-    last_ns=(pa.int64(), "When the last of them ends."),
-    event=(pa.int64(), "Of pieces: row of the event in its rank's trace."),
-    observed_pct=(pa.float64(), "Share of it on recorded, not inferred, dependencies."),
+    rank=(INT32, "Global rank that it runs on."),
+    count=(INT64, "Pieces of the path that it stands for."),
+    path_ns=(INT64, "Their time on the path."),
+    path_pct=(FLOAT64, "Of the whole path."),
+    first_ns=(INT64, "When the first of them begins, since the trace's first activity."),
+    last_ns=(INT64, "When the last of them ends."),
+    event=(INT64, "Of pieces: row of the event in its rank's trace."),
+    observed_pct=(FLOAT64, "Share of it on recorded, not inferred, dependencies."),
 )
 
 
@@ -90,13 +90,13 @@ def _rows(path: PathEdges, events: PathEvents, by: str) -> pa.Table:
     columns = [
         texts([str(kinds[k]) for k in kind[first]]),
         texts([str(names[k]) if by != "kind" else None for k in name[first]]),
-        number(events.rank[first], pa.int32(), one_rank),
-        number(groups.count[order], pa.int64()),
-        number(total[order], pa.int64()),
-        number(total[order] * (100.0 / max(int(length.sum()), 1)), pa.float64()),
-        number(groups.min(path.begin)[order], pa.int64()),
-        number(groups.max(path.end)[order], pa.int64()),
-        number(rows, pa.int64(), (rows >= 0) & (by == "piece")),
-        number(100.0 * seen[order] / np.maximum(total[order], 1), pa.float64()),
+        number(events.rank[first], INT32, one_rank),
+        number(groups.count[order], INT64),
+        number(total[order], INT64),
+        number(total[order] * (100.0 / max(int(length.sum()), 1)), FLOAT64),
+        number(groups.min(path.begin)[order], INT64),
+        number(groups.max(path.end)[order], INT64),
+        number(rows, INT64, (rows >= 0) & (by == "piece")),
+        number(100.0 * seen[order] / np.maximum(total[order], 1), FLOAT64),
     ]
     return pa.table(columns, schema=RETURNS)

@@ -13,7 +13,8 @@ UNDETERMINED = "exposed communication: wait or transfer, cannot be told"
 
 
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
-    moved, unknown = exposed_transfer_ns(recorded), int(recorded.split.exposed_undetermined.sum())
+    moved = exposed_transfer_ns(recorded)
+    unknown = int(recorded.split.exposed_undetermined.sum())
     causes = []
     if moved:
         comm = recorded.total_ns("comm_ns")

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.arrow import codes_of, numbers, read_keys, read_times, truths
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.core.humanize import format_duration
 from htk.base.names.phases import DATALOADER
@@ -133,7 +134,7 @@ def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         recorded["op_callers"],
     )
     own = python.functions.sum(python.own)
-    for k in np.argsort(-own, kind="stable").tolist():  # the first that does work of its own
+    for k in ordered(-own).tolist():  # the first that does work of its own
         name = python.names[int(python.functions.keys[k, 0])]
         share = 100.0 * int(own[k]) / spent.window_ns
         if share < _FUNCTION_PCT:
@@ -141,8 +142,8 @@ def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         if _WAITS.search(name):
             continue
         rows = np.flatnonzero(python.functions.group_ids == k)
-        rank = numbers(recorded["python_calls"]["rank"], -1).astype(np.int64)[rows]
-        start, end = (numbers(recorded["python_calls"][c])[rows] for c in ("start_ns", "end_ns"))
+        rank = read_keys(recorded["python_calls"]["rank"])[rows]
+        start, end = read_times(recorded["python_calls"], rows)
         yield Cause(
             "one Python function takes much of the time",
             f"{name} takes {share:.0f} % of the time by itself",
@@ -182,8 +183,8 @@ def _operator(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         return
     name = str(names[worst].as_py())
     rows = np.flatnonzero((codes == worst) & selected)
-    rank = numbers(recorded["cpu_ops"]["rank"], -1).astype(np.int64)[rows]
-    start, end = (numbers(recorded["cpu_ops"][c])[rows] for c in ("start_ns", "end_ns"))
+    rank = read_keys(recorded["cpu_ops"]["rank"])[rows]
+    start, end = read_times(recorded["cpu_ops"], rows)
     yield Cause(
         "one operator takes much of the operators' time",
         f"{name} takes {share:.0f} % of it, in {len(rows):,} calls",

@@ -47,7 +47,8 @@ def idle_cause(
 
 def idle_in_words(recorded: CauseEvidence, cost: Ints) -> str:
     """Return the idle time of each cause, and the rank and step that bear most of it."""
-    idle, rows = recorded.idle, cost > 0
+    idle = recorded.idle
+    rows = cost > 0
     parts = []
     for k in np.unique(idle.cause[rows]).tolist():  # of a dozen causes
         of_cause = rows & (idle.cause == k)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, truths
-from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.columns.arrow import codes_of, read_keys, truths
+from htk.base.columns.types import Ints, Mask
 from htk.quantities.derived.idle import CAUSES
 from htk.quantities.derived.idle_totals import cause_numbers
 
@@ -40,7 +40,7 @@ class Idle:
         name, names = codes_of(idle_costs["name"])
 
         def int64s(column: str) -> Ints:
-            return numbers(idle_costs[column], NONE).astype(np.int64)
+            return read_keys(idle_costs[column])
 
         return cls(
             rank=int64s("rank"),

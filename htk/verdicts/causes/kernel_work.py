@@ -6,8 +6,8 @@ Each activity gives its recorded time once: what one cause takes is gone for the
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers
-from htk.base.columns.types import NONE, Floats, Mask
+from htk.base.columns.arrow import codes_of, matching, numbers, read_keys
+from htk.base.columns.types import Floats, Mask
 from htk.base.core.humanize import shorten
 from htk.base.names.kinds import kind_of
 from htk.verdicts.causes.cause import Cause, Example, costliest, longest
@@ -19,12 +19,13 @@ class UnclaimedTime:
 
     def __init__(self, totals: pa.Table, times: pa.Table) -> None:
         self.totals = totals
-        self.rank = numbers(totals["rank"], NONE).astype(np.int64)
+        self.rank = read_keys(totals["rank"])
         self.calls, self.length = (numbers(totals[c]) for c in ("count", "total_ns"))
         self.compute = matching(totals["kind"], "compute".__eq__)
         self.memory = matching(totals["kind"], "memory".__eq__)
         code, names = codes_of(totals["name"])
-        self.name, self.names = code.astype(np.int64), names.to_pylist()
+        self.name = code.astype(np.int64)
+        self.names = names.to_pylist()
         # Kernels that run beside one another share the time, and copies beside compute have none.
         self.left = np.zeros(len(self.length))
         for rows, column in ((self.compute, "compute_ns"), (self.memory, "exposed_memory_ns")):

@@ -25,7 +25,8 @@ _MORE = "larger batches, fused or foreach operators; take Python work out of the
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
     idle = recorded.idle
     cost = idle.own_cost(*HOST)
-    short, long = np.where(idle.is_long, 0, cost), np.where(idle.is_long, cost, 0)
+    short = np.where(idle.is_long, 0, cost)
+    long = np.where(idle.is_long, cost, 0)
     elsewhere = (
         "take this work out of the step: to another thread or process, to the GPU, or to once "
         "every n steps"
@@ -84,7 +85,8 @@ def changing_shapes(op_totals: pa.Table) -> float | None:
     many = calls_of[rows]
     steps = Groups.by_keys([columns[0], columns[3]])
     is_inner = _inner_steps(steps.keys, steps.sum(many))[steps.group_ids]
-    columns, many = [column[is_inner] for column in columns], many[is_inner]
+    columns = [column[is_inner] for column in columns]
+    many = many[is_inner]
     if not len(columns[0]) or len(np.unique(columns[3])) < 2:
         return None
     cells = Groups.by_keys(columns)

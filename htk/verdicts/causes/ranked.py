@@ -99,12 +99,14 @@ def _faults_worth(causes: Sequence[Cause], replayed: ReplayedRecording) -> tuple
 def _with_others(ranked: list[RankedCause], replayed: ReplayedRecording) -> list[RankedCause]:
     """Return the causes with what each gains together with those above it."""
     above: tuple[CauseEdit, ...] = ()
-    together, rows = 0, []
+    together = 0
+    rows = []
     for row in ranked:
         if row.cause.change is None or row.gain is None:
             rows.append(row)
             continue
-        last, first = together, not above
+        last = together
+        first = not above
         above = (*above, row.cause.change)
         gain = replayed.gain(above)
         together = max(gain.ns if gain else 0, last)

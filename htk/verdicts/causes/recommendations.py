@@ -1,6 +1,6 @@
 """What to change first: causes, by what a step gains without each."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
 
@@ -8,7 +8,8 @@ from htk.base.columns.arrow import numbers
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import HtkError, MissingTable
-from htk.base.schema import TEXT, table
+from htk.base.mappings import Fields
+from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
 from htk.traces.trace.serving import describe_lone_capture
 from htk.traces.trace.trace import Trace
@@ -32,25 +33,25 @@ RETURNS = table(
     evidence=(TEXT, "What shows it."),
     advice=(TEXT, "What to try."),
     step_gain_ns=(
-        pa.int64(),
+        INT64,
         "What a step gains without it, by replay, mean over ranks; without steps the recording.",
     ),
-    step_gain_ns_lo90=(pa.int64(), "Lower end of the 90 % interval of that."),
-    step_gain_ns_hi90=(pa.int64(), "Upper end of the 90 % interval of that."),
-    together_gain_ns=(pa.int64(), "What a step gains without it and all causes above it."),
+    step_gain_ns_lo90=(INT64, "Lower end of the 90 % interval of that."),
+    step_gain_ns_hi90=(INT64, "Upper end of the 90 % interval of that."),
+    together_gain_ns=(INT64, "What a step gains without it and all causes above it."),
     basis=(TEXT, "replay; recorded: no gain can be told, the recorded time is all there is."),
     edit=(TEXT, "Option of htk whatif that makes the same edit of one step; null: none does."),
     gain_ns=(
-        pa.int64(),
+        INT64,
         "A rank's recorded time that shows it, evidence and no gain; null: no matter of time.",
     ),
-    gain_pct=(pa.float64(), "That, of the recorded window."),
+    gain_pct=(FLOAT64, "That, of the recorded window."),
     overlaps=(TEXT, "How much of the gain goes with causes above; null: it is its own."),
     analysis=(TEXT, "The analysis that shows it."),
     event_names=(TEXT, "Names of the events behind it, costliest first, one a line."),
-    rank=(pa.int32(), "Rank of the costliest instance."),
-    start_ns=(pa.int64(), "Where that begins, on the rank's own clock."),
-    end_ns=(pa.int64(), "Where it ends."),
+    rank=(INT32, "Rank of the costliest instance."),
+    start_ns=(INT64, "Where that begins, on the rank's own clock."),
+    end_ns=(INT64, "Where it ends."),
 )
 
 
@@ -157,14 +158,12 @@ def _matters(row: RankedCause, step_ns: float, min_pct: float) -> bool:
     return 100 * most >= max(least * step_ns, 1.0)
 
 
-def _rows(
-    ranking: Ranking, gpus: int, window: int, step: float, min_pct: float
-) -> list[dict[str, Any]]:
+def _rows(ranking: Ranking, gpus: int, window: int, step: float, min_pct: float) -> list[Fields]:
     causes = (ranked for ranked in ranking.causes if _matters(ranked, step, min_pct))
     return [_row(ranked, gpus, window) for ranked in causes]
 
 
-def _name_lines(rows: list[dict[str, Any]], lines: SourceLines, recording: Trace | None) -> None:
+def _name_lines(rows: list[Fields], lines: SourceLines, recording: Trace | None) -> None:
     """Add to advice the line of the program that its costliest instance comes from."""
     for row in rows:
         if row.get("rank") is None:
@@ -175,7 +174,7 @@ def _name_lines(rows: list[dict[str, Any]], lines: SourceLines, recording: Trace
             row["advice"] = f"{row['advice']}; see {line}"
 
 
-def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> dict[str, Any]:
+def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> Fields:
     """Return the row of the time that no cause takes."""
     shares = recorded.steps * recorded.gpus
     lost = ranking.unexplained_ns * shares
@@ -202,9 +201,11 @@ def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> dict[str, Any]:
     }
 
 
-def _row(ranked: RankedCause, gpus: int, window: int) -> dict[str, Any]:
-    cause, gain, example = ranked.cause, ranked.gain, ranked.cause.example
-    row: dict[str, Any] = {
+def _row(ranked: RankedCause, gpus: int, window: int) -> Fields:
+    cause = ranked.cause
+    gain = ranked.gain
+    example = ranked.cause.example
+    row: Fields = {
         "finding": cause.finding,
         "evidence": cause.evidence,
         "advice": cause.advice,

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, truths
+from htk.base.columns.arrow import numbers, read_lengths, truths
 from htk.base.core.analysis import Later
 from htk.base.core.humanize import format_duration
 from htk.physics.detected import Device, common_device
@@ -50,7 +50,7 @@ class CauseEvidence:
     def steps(self) -> float:
         """How many steps of mean length the window of a GPU holds; 1 where none are marked."""
         windows = self["step_windows"]
-        length = numbers(windows["end_ns"]) - numbers(windows["start_ns"])
+        length = read_lengths(windows)
         complete = length[truths(windows["complete"])]
         return (
             self.window_ns / self.gpus / max(float(complete.mean()), 1.0) if len(complete) else 1.0

@@ -61,7 +61,8 @@ def _as_before(changes: list[KernelChange]) -> CauseEdit:
     """Return the edit in which these kernels take what they did before."""
 
     def length_of(model: StepModel) -> Floats:
-        acts, length = model.graph.activities, model.lengths().astype(np.float64)
+        acts = model.graph.activities
+        length = model.lengths().astype(np.float64)
         links = model.facts.tables["kernel_links"]
         step = numbers(links["step"], NONE)[model.facts.rows]
         for change in changes:

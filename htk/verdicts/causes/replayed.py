@@ -7,7 +7,7 @@ takes about as long a step as all, and of many ranks those that stand for them.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, truths
+from htk.base.columns.arrow import numbers, read_lengths, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import MissingTable, UsageError
+from htk.base.mappings import NamedTables
 from htk.quantities.graph.build import StepEvents, build_of, step_events, steps_at_hand
 from htk.quantities.graph.exposed import computing
 from htk.quantities.graph.fidelity import gate
@@ -134,7 +135,8 @@ class ReplayedRecording:
         if not changes:
             return prompt(self.start.model, self.start.waits)
         if changes not in self.models:
-            before, last = self._edited(changes[:-1]), changes[-1]
+            before = self._edited(changes[:-1])
+            last = changes[-1]
             edited = last.apply(before.fresh())
             self.models[changes] = accumulated(before, edited, last.name, 0.0)
         return self.models[changes]
@@ -186,7 +188,7 @@ def _window_ns(model: StepModel, time: Ints, before: Ints) -> float:
     return float((ranks.max(time[graph.end]) - np.maximum(begin, ranks.max(ends))).mean())
 
 
-def _rows_before(tables: Mapping[str, pa.Table], events: StepEvents, first: int) -> Ints:
+def _rows_before(tables: NamedTables, events: StepEvents, first: int) -> Ints:
     """Return which activities are of a step before the first that counts."""
     step = numbers(tables["kernel_links"]["step"], NONE)[events.activities.row]
     return np.flatnonzero((step != NONE) & (step < first))
@@ -196,19 +198,19 @@ def _mean_step_ns(step_windows: pa.Table, steps: list[int]) -> float:
     """Return what whole steps take, mean over ranks; of some steps, where these are named."""
     complete = truths(step_windows["complete"])
     if steps:
-        complete &= np.isin(numbers(step_windows["step"], -1), steps)
-    length = numbers(step_windows["end_ns"]) - numbers(step_windows["start_ns"])
+        complete &= np.isin(numbers(step_windows["step"], NONE), steps)
+    length = read_lengths(step_windows)
     return float(length[complete].mean()) if complete.any() else 0.0
 
 
-def _ranks_to_replay(trace: Trace) -> tuple[Mapping[str, pa.Table], str]:
+def _ranks_to_replay(trace: Trace) -> tuple[NamedTables, str]:
     if len(trace.ranks) <= MOST_RANKS:
         return trace.tables, ""
     chosen = representatives(trace)
     return chosen.tables, str(chosen)
 
 
-def _events_to_replay(tables: Mapping[str, pa.Table], steps: Steps) -> tuple[StepEvents, list[int]]:
+def _events_to_replay(tables: NamedTables, steps: Steps) -> tuple[StepEvents, list[int]]:
     """Return the activities and calls of all steps, or of as many as a graph has room for; without
     a step that was cut, which waits for its data as long as a whole one. With steps that are chosen
     comes the one before them: from its end on the first of them waits."""
@@ -217,7 +219,8 @@ def _events_to_replay(tables: Mapping[str, pa.Table], steps: Steps) -> tuple[Ste
     origin = int(numbers(tables["kernels"]["start_ns"]).min())
     many = tables["kernels"].num_rows
     count = len(steps.numbers)
-    windows, first = tables["step_windows"], min(steps.numbers, default=0)
+    windows = tables["step_windows"]
+    first = min(steps.numbers, default=0)
     is_whole = truths(windows["complete"]) | (numbers(windows["step"], NONE) < first)
     has_room = many <= MOST_ACTIVITIES and bool(is_whole.all())
     if has_room or count < 2:

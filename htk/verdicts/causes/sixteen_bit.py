@@ -15,7 +15,8 @@ _FEWER_BITS = re.compile(r"fp8|f8|e4m3|e5m2|E4m3|fp4|int8|i8|s8|u4b8|marlin")
 
 
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
-    work, device = recorded.work, recorded.device
+    work = recorded.work
+    device = recorded.device
     if device is None or not device.has("fp8"):
         return []
     rows = work.of_families("gemm") & matching(work.totals["name"], _is_sixteen_bit)

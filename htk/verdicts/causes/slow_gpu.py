@@ -46,6 +46,7 @@ def slowness(recorded: CauseEvidence) -> dict[int, float]:
 def _excess_ns(recorded: CauseEvidence, slow: dict[int, float]) -> int:
     """Return what the kernels of slow GPUs took beyond the usual."""
     times = recorded["time_breakdown"]
-    rank, compute = numbers(times["rank"], -1), numbers(times["compute_ns"])
+    rank = numbers(times["rank"], -1)
+    compute = numbers(times["compute_ns"])
     own = [pct / (100 + pct) * int(compute[rank == r].sum()) for r, pct in slow.items()]
     return round(sum(own))

@@ -18,7 +18,8 @@ _LIKELY = 0.5  # probability of what is named
 
 
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
-    calls, split = recorded.calls, recorded.split
+    calls = recorded.calls
+    split = recorded.split
     names = ("collectives", "collective_facts", "comm_transports", "comm_inits")
     records = NcclRecords(*(recorded[name] for name in names))
     paces = logged_paces(calls, LinkRates.of(calls, None, None), records)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.arrow import codes_of, matching, numbers, read_times
 from htk.base.columns.types import NONE
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.cause import Example
@@ -22,7 +22,7 @@ class SourceLines:
         own = matching(python_calls["name"], _is_of_program)
         self._calls = python_calls.filter(pa.array(own))
         self._rank = numbers(self._calls["rank"], NONE)
-        self._start, self._end = (numbers(self._calls[c]) for c in ("start_ns", "end_ns"))
+        self._start, self._end = read_times(self._calls)
 
     def line_of(self, example: Example, recording: Trace | None) -> str | None:
         """Return the innermost function that ran when an instance of a cause did, or when the

@@ -5,29 +5,30 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, numbers, texts, valid
+from htk.base.columns.arrow import boolean, number, numbers, read_times, texts, valid
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Heatmap
 from htk.base.core.humanize import format_int_ranges
-from htk.base.schema import TEXT, table
+from htk.base.schema import BOOL, INT32, INT64, TEXT, table
 from htk.quantities.measures.blame import blame, need_waits
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
+    rank=(INT32, "Global rank."),
     host=(TEXT, "Its node, recorded or inferred; null: not known."),
-    cycle=(pa.int32(), "Recording of the rank that the step is of; null without a step."),
-    step=(pa.int32(), "GPU step that the collectives began in."),
-    lateness_ns=(pa.int64(), "Own time beyond the fastest rank's where the others waited for it."),
+    cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
+    step=(INT32, "GPU step that the collectives began in."),
+    lateness_ns=(INT64, "Own time beyond the fastest rank's where the others waited for it."),
     cost_to_others_ns=(
-        pa.int64(),
+        INT64,
         "What all others waited because of it, for itself or for ranks that it held up.",
     ),
-    times_blamed=(pa.int64(), "Collectives that they waited in."),
-    costliest=(pa.bool_(), "It cost the others most in this step."),
+    times_blamed=(INT64, "Collectives that they waited in."),
+    costliest=(BOOL, "It cost the others most in this step."),
 )
 _MOST = 0.5  # of the cost, or of the steps: a rank or node that persists
 _NODE = 0.7  # of the cost, by the ranks of one node of several
@@ -71,12 +72,12 @@ def straggler_steps(
     costliest = _costliest(of_step, cost)
     hosts = calls.hosts
     columns = [
-        number(rank, pa.int32()),
+        number(rank, INT32),
         texts([hosts.of_rank.get(k) for k in rank.tolist()]),
-        *(number(column, pa.int32()) for column in of_step.T),
-        number(late, pa.int64()),
-        number(cost, pa.int64()),
-        number(cells.sum(blames.collectives[chosen]), pa.int64()),
+        *(number(column, INT32) for column in of_step.T),
+        number(late, INT64),
+        number(cost, INT64),
+        number(cells.sum(blames.collectives[chosen]), INT64),
         boolean(costliest),
     ]
     answer = pa.table(columns, schema=RETURNS)
@@ -100,10 +101,10 @@ def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
         np.append(window, call).astype(np.int64) for window, call in zip(theirs, own, strict=True)
     ]
     lane = Groups.by_keys(keys).group_ids
-    begin, end = (numbers(windows[c]) for c in ("start_ns", "end_ns"))
+    begin, end = read_times(windows)
     start = calls.rows.start
     last = SegmentTimes(lane[: len(begin)], begin).last(lane[len(begin) :], start)
-    is_inside = (last != NONE) & calls.rows.timed & (start < np.append(end, 0)[last])
+    is_inside = (last != NONE) & calls.rows.timed & (start < take_or(end, last, 0))
     step = np.append(numbers(windows["step"]), NONE).astype(np.int64)
     return np.where(is_inside, step[last], NONE)
 
@@ -113,20 +114,21 @@ def _costliest(step: Ints, cost: Ints) -> np.ndarray:
     costliest = np.zeros(len(step), bool)
     if len(step):
         steps = Groups.by_keys(step)
-        order = np.lexsort((-np.arange(len(step)), cost, steps.group_ids))
+        order = ordered(steps.group_ids, cost, -np.arange(len(step)))
         costliest[order[np.cumsum(steps.count) - 1]] = True
     return costliest & (cost > 0)
 
 
 def _pattern(rank: Ints, cost: Ints, costliest: np.ndarray, hosts: dict[int, str]) -> str:
     """Return in words who holds the others up over the steps."""
-    total, steps = int(cost.sum()), int(costliest.sum())
+    total = int(cost.sum())
+    steps = int(costliest.sum())
     if not total:
         return "nobody is late"
     by_rank = Groups.by_keys(rank)
     share = by_rank.sum(cost) / total
     first = by_rank.sum(costliest.astype(np.int64))
-    top = int(np.lexsort((share, first))[-1])
+    top = int(ordered(first, share)[-1])
     who = int(by_rank.keys[top, 0])
     if first[top] > _MOST * steps and share[top] > _MOST:
         times = f"{first[top]} of {steps} steps"

@@ -5,42 +5,43 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, text, truths
+from htk.base.columns.arrow import number, number_or_null, numbers, read_lengths, text, truths
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import TWO_ROUNDS
-from htk.base.schema import TEXT, table
+from htk.base.schema import INT32, INT64, TEXT, table
 from htk.quantities.derived.own_time import KINDS
 from htk.quantities.measures.blame import blame, need_waits, parts_of
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 
 RETURNS = table(
-    rank=(pa.int32(), "Global rank."),
-    collectives=(pa.int64(), "Matched collectives that it took part in."),
-    arrived_last=(pa.int64(), "Of those it started last in."),
+    rank=(INT32, "Global rank."),
+    collectives=(INT64, "Matched collectives that it took part in."),
+    arrived_last=(INT64, "Of those it started last in."),
     times_blamed=(
-        pa.int64(),
+        INT64,
         "Collectives in which the others waited for its own time, or for ranks that it held up.",
     ),
-    cost_to_others_ns=(pa.int64(), "What all others waited in those, added up over them."),
+    cost_to_others_ns=(INT64, "What all others waited in those, added up over them."),
     lateness_ns=(
-        pa.int64(),
+        INT64,
         "Its own time beyond the fastest rank's, where it is blamed; no more than all of its own "
         "time is beyond theirs.",
     ),
     held_up_ns=(
-        pa.int64(),
+        INT64,
         "Late for other groups' collectives: slow links, late peers.",
     ),
     late_in=(TEXT, "Where most of that went: compute, communication, memory, host; null: none."),
-    compute_ns=(pa.int64(), "Of its lateness: more compute than the fastest rank."),
-    comm_ns=(pa.int64(), "Of its lateness: more communication (of other groups)."),
-    memory_ns=(pa.int64(), "Of its lateness: more copies and sets."),
-    host_ns=(pa.int64(), "Of its lateness: more idle time."),
-    wait_ns=(pa.int64(), "What it waited for others itself."),
-    recorded_ns=(pa.int64(), "Its recorded window: a late rank's is often the shortest."),
+    compute_ns=(INT64, "Of its lateness: more compute than the fastest rank."),
+    comm_ns=(INT64, "Of its lateness: more communication (of other groups)."),
+    memory_ns=(INT64, "Of its lateness: more copies and sets."),
+    host_ns=(INT64, "Of its lateness: more idle time."),
+    wait_ns=(INT64, "What it waited for others itself."),
+    recorded_ns=(INT64, "Its recorded window: a late rank's is often the shortest."),
 )
 
 
@@ -92,23 +93,21 @@ def stragglers(
     most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
     rank = by_rank.keys.ravel()
     columns = {
-        "rank": number(rank, pa.int32(), rank >= 0),
-        "collectives": number(by_rank.count, pa.int64()),
-        "arrived_last": number(summed(last.astype(np.int64), last), pa.int64()),
-        "times_blamed": number(summed(blames.collectives, blamed), pa.int64()),
-        "cost_to_others_ns": number(cost, pa.int64()),
-        "lateness_ns": number(
-            np.minimum(summed(blames.lateness, blamed), sums.sum(axis=1)), pa.int64()
-        ),
-        "held_up_ns": number(summed(blames.lateness, blames.held_up), pa.int64()),
+        "rank": number_or_null(rank, INT32),
+        "collectives": number(by_rank.count, INT64),
+        "arrived_last": number(summed(last.astype(np.int64), last), INT64),
+        "times_blamed": number(summed(blames.collectives, blamed), INT64),
+        "cost_to_others_ns": number(cost, INT64),
+        "lateness_ns": number(np.minimum(summed(blames.lateness, blamed), sums.sum(axis=1)), INT64),
+        "held_up_ns": number(summed(blames.lateness, blames.held_up), INT64),
         "late_in": text(most, pa.array(["compute", "communication", "memory", "host"])),
-        "wait_ns": number(summed(calls.waits.wait, matched), pa.int64()),
+        "wait_ns": number(summed(calls.waits.wait, matched), INT64),
         "recorded_ns": _recorded(rank, rank_windows),
     }
     for k, name in enumerate((*KINDS, "host")):
-        columns[f"{name}_ns"] = number(sums[:, k], pa.int64())
-    answer = pa.table([columns[f.name] for f in RETURNS], schema=RETURNS)
-    order = pa.array(np.lexsort((rank, -cost)))
+        columns[f"{name}_ns"] = number(sums[:, k], INT64)
+    answer = pa.table(columns, schema=RETURNS)
+    order = pa.array(ordered(-cost, rank))
     facts = _facts(calls, common, cost)
     return with_coverage(answer.take(order), **facts, **clock_facts(align))
 
@@ -145,6 +144,6 @@ def _facts(calls: CollectiveCalls, common: Mask, cost: Ints) -> dict[str, object
 def _recorded(rank: Ints, rank_windows: pa.Table) -> pa.Array:
     """Length of each rank's recorded window, over its devices and cycles."""
     whose = numbers(rank_windows["rank"], -1)
-    length = numbers(rank_windows["end_ns"]) - numbers(rank_windows["start_ns"])
+    length = read_lengths(rank_windows)
     total = np.array([int(length[whose == rank_id].sum()) for rank_id in rank.tolist()], np.int64)
-    return number(total, pa.int64())
+    return number(total, INT64)

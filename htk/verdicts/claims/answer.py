@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.answers.output.result import Result
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, TEXT, table
 from htk.verdicts.claims.checks import IMPOSSIBLE, NEEDS, PLAUSIBLE, ClaimCheck, checks, verdict_of
 from htk.verdicts.claims.described import ClaimedJob
 from htk.verdicts.claims.recorded import recorded_checks
@@ -20,7 +20,7 @@ CONFUSED = "confused"
 RETURNS = table(
     check=(TEXT, "What the claim was held against."),
     verdict=(TEXT, "impossible, needs (more than was seen), plausible, or confused (wording)."),
-    use_pct=(pa.float64(), "Of that bound, what the claim takes; null: not a bound of a number."),
+    use_pct=(FLOAT64, "Of that bound, what the claim takes; null: not a bound of a number."),
     reason=(TEXT, "The figures, and what it needs."),
 )
 LABEL = Label("claim", "Can this number be?")

@@ -12,7 +12,9 @@ from htk.physics.decoder import model_flops
 from htk.verdicts.claims.described import ClaimedJob
 from htk.verdicts.claims.expected import expected_rate, lightest_plan
 
-IMPOSSIBLE, NEEDS, PLAUSIBLE = "impossible", "needs", "plausible"
+IMPOSSIBLE = "impossible"
+NEEDS = "needs"
+PLAUSIBLE = "plausible"
 _ORDER = (IMPOSSIBLE, NEEDS, PLAUSIBLE)
 _AGREE = 0.1  # two numbers of one claim, that count the same work
 _STATE_BYTES = 16  # of a parameter: mixed precision with Adam (ZeRO, arXiv:1910.02054)
@@ -52,13 +54,15 @@ def _agreement(job: ClaimedJob) -> Iterator[ClaimCheck]:
     rates = job.rates
     if len(rates) < 2:
         return
-    low, high = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
+    low = min(rates, key=rates.__getitem__)
+    high = max(rates, key=rates.__getitem__)
     ratio = rates[high] / rates[low]
     words = " and ".join(f"{_OPTION[n]} ({rates[n]:,.0f} tokens/s a GPU)" for n in (low, high))
     if ratio <= 1 + _AGREE:
         yield ClaimCheck("numbers agree", PLAUSIBLE, None, f"{words} say the same")
         return
-    counted, least = job.counted_per_token or 1.0, job.flops_per_token or 1.0
+    counted = job.counted_per_token or 1.0
+    least = job.flops_per_token or 1.0
     reading = next(
         (text for factor, text in _readings(counted / least) if abs(ratio / factor - 1) <= _AGREE),
         None,
@@ -80,7 +84,8 @@ def _readings(attention: float) -> list[tuple[float, str]]:
 
 
 def _arithmetic(job: ClaimedJob) -> Iterator[ClaimCheck]:
-    asked, peak = job.executed_flops, job.peak_flops or math.inf
+    asked = job.executed_flops
+    peak = job.peak_flops or math.inf
     name = f"dense {job.precision} peak of {job.gpu.device_name}"
     use = 100 * asked / peak
     numbers = f"{asked / 1e12:,.0f} of {peak / 1e12:,.0f} TFLOP/s"
@@ -117,7 +122,8 @@ def _is_consumer(job: ClaimedJob) -> bool:
 def _pipeline(job: ClaimedJob) -> Iterator[ClaimCheck]:
     """Check the pipeline: with p stages it is idle for p - 1 micro-batches of a step, divided by
     its virtual stages."""
-    stages, count = job.pipeline_parallel or 1, job.micro_batches
+    stages = job.pipeline_parallel or 1
+    count = job.micro_batches
     fastest = job.gpu.achievable_tflops("fp8" if job.precision == "fp8" else "bf16")
     if stages == 1 or count is None or fastest is None or job.precision == "fp4":
         return

@@ -131,7 +131,8 @@ class ClaimedJob:
     @property
     def rates(self) -> dict[str, float]:
         """Tokens a second and GPU, by each number that tells it, in the reading that asks least."""
-        counted, stated = self.counted_per_token, self.numbers.stated
+        counted = self.counted_per_token
+        stated = self.numbers.stated
         peak = self.peak_flops or 0.0
         rates = {}
         if "tokens_per_s" in stated:
@@ -160,10 +161,12 @@ class ClaimedJob:
     @property
     def executed_flops(self) -> float:
         """Operations a second of one GPU that the claim asks at least."""
-        rate, per_token = self.tokens_per_s_per_gpu, self.flops_per_token
+        rate = self.tokens_per_s_per_gpu
+        per_token = self.flops_per_token
         if rate is not None and per_token is not None:
             return rate * per_token * self.again
-        stated, peak = self.numbers.stated, self.peak_flops or 0.0
+        stated = self.numbers.stated
+        peak = self.peak_flops or 0.0
         readings = [stated[name] / 100 * peak for name in ("mfu_pct", "hfu_pct") if name in stated]
         if "tflops_per_gpu" in stated:
             readings.append(stated["tflops_per_gpu"] * 1e12)

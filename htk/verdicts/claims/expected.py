@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 from htk.base.errors import UsageError
+from htk.base.mappings import Fields
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import Plan
 from htk.verdicts.claims.described import ClaimedJob
@@ -16,7 +16,8 @@ _USUAL_SEQ = 2048
 _HARDLY_FITS = 0.95  # probability of running out of memory, from which no job is compared with it
 _OPEN_MICRO_BATCHES = (1, 2, 4, 8)
 _OPEN_TENSORS = (1, 2, 4, 8)
-_SHARDED, _STAGED = ("full_shard", "shard_grad_op", "zero1"), ("zero1", "ddp")
+_SHARDED = ("full_shard", "shard_grad_op", "zero1")
+_STAGED = ("zero1", "ddp")
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def _plans(job: ClaimedJob) -> Iterator[Plan]:
     for tensor, batch, kind in product(tensors, batches, kinds):
         split = tensor * stages * job.context_parallel
         count = (job.global_batch or 0) // max(job.gpus // split * batch, 1)
-        shape: dict[str, Any] = {
+        shape: Fields = {
             "nodes": max(job.gpus // per_node, 1),
             "gpus_per_node": per_node,
             "micro_batch": batch,

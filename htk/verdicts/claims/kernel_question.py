@@ -15,16 +15,17 @@ from htk.answers.output.result import Result
 from htk.base.columns.types import Floats
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
-from htk.base.schema import TEXT, table
+from htk.base.mappings import Facts
+from htk.base.schema import INT64, STRING, TEXT, table
 from htk.physics.hardware import Gpu, gpu
 from htk.physics.kernel_laws import FORMATS
 from htk.physics.kernel_time import estimate_grouped, estimate_kernels, most_ranks
 
 RETURNS = table(
-    expected_ns=(pa.int64(), "Typical time: of the median library that was measured."),
-    lo90_ns=(pa.int64(), "Nine of ten such kernels take more than this …"),
-    hi90_ns=(pa.int64(), "… and less than this."),
-    best_ns=(pa.int64(), "Time of the fastest library that was measured."),
+    expected_ns=(INT64, "Typical time: of the median library that was measured."),
+    lo90_ns=(INT64, "Nine of ten such kernels take more than this …"),
+    hi90_ns=(INT64, "… and less than this."),
+    best_ns=(INT64, "Time of the fastest library that was measured."),
     basis=(TEXT, "What the times rest on; where there are none, why."),
 )
 LABEL = Label("kernel_time", "How long does a kernel of this size take on this GPU?")
@@ -72,9 +73,7 @@ class _Kernel:
     sizes: Mapping[str, float]
 
 
-def time_kernels(
-    rows: Sequence[Mapping[str, Any]], common: Mapping[str, Any] | None = None
-) -> Result:
+def time_kernels(rows: Sequence[Facts], common: Facts | None = None) -> Result:
     """Return the times of described kernels, a row each, with the columns that came in; `common`
     stands in for columns that there are not."""
     answers: list[tuple[Any, ...]] = [(None, None, None, None, "")] * len(rows)
@@ -91,7 +90,7 @@ def time_kernels(
             answers[kernel.row] = answer
     names = dict.fromkeys(name for row in rows for name in row if name not in RETURNS.names)
     columns = {name: [_to_cell(row.get(name)) for row in rows] for name in names}
-    result = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+    result = pa.table({name: pa.array(values, STRING) for name, values in columns.items()})
     for number, column in enumerate(RETURNS):
         values = [answer[number] for answer in answers]
         result = result.append_column(column, pa.array(values, column.type))
@@ -140,7 +139,7 @@ def _to_cell(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _read_kernel(number: int, row: Mapping[str, Any]) -> _Kernel:
+def _read_kernel(number: int, row: Facts) -> _Kernel:
     op = str(row.get("op") or "").strip().lower()
     if op not in OPERATIONS:
         raise UsageError(f"op {op!r}: one of {', '.join(OPERATIONS)} was expected")
@@ -189,7 +188,7 @@ def _read_format(op: str, device: Gpu, name: str) -> str:
     return number_format
 
 
-def _read_size(op: str, column: str, row: Mapping[str, Any], otherwise: float | None) -> float:
+def _read_size(op: str, column: str, row: Facts, otherwise: float | None) -> float:
     value = row.get(column)
     if column == "experts" and value in (None, "") and not row.get("topk"):
         value = row.get("heads")  # as recordings of grouped products name their groups

@@ -17,7 +17,9 @@ from htk.traces.compare.significance import HOST_RUN_NOISE_PCT, RUN_NOISE_PCT
 from htk.verdicts.comparison.recorded_work import RecordedWork, TransferKind
 
 Kind = Literal["gpu", "kernel", "links", "loader", "allocator", "program"]
-ALL, MORE_NS, SHARE = "", "more", "share"
+ALL = ""
+MORE_NS = "more"
+SHARE = "share"
 FALSE_ALARMS = 0.01  # chance that equal runs show one cause of a kind
 _RUN = RUN_NOISE_PCT / 100
 _HOST_RUN = HOST_RUN_NOISE_PCT / 100
@@ -93,8 +95,10 @@ def _ratios(
     often = base.count[was].mean(axis=2), new.count[now].mean(axis=2)
     alike = np.isclose(*often, rtol=0.02).all(axis=1) & (often[0] > 0).all(axis=1)
     program = _program(base, new, was[alike], now[alike])
-    was, now = was[alike], now[alike]
-    before, after = base.alone_ns(kappa)[was], new.alone_ns(kappa)[now]
+    was = was[alike]
+    now = now[alike]
+    before = base.alone_ns(kappa)[was]
+    after = new.alone_ns(kappa)[now]
     weight = before.mean(axis=2)
     kept = (weight > _LEAST_KERNEL * weight.sum(axis=0)).any(axis=1) & (before > 0).all(axis=(1, 2))
     kept &= (after > 0).all(axis=(1, 2))
@@ -130,7 +134,8 @@ def _program(base: RecordedWork, new: RecordedWork, was: Ints, now: Ints) -> lis
     """Return what kernels cost that run more or less often than before, or are new or gone."""
     before = base.compute_ns - base.recorded_ns[was].sum(axis=0)
     after = new.compute_ns - new.recorded_ns[now].sum(axis=0)
-    was_ns, now_ns = before.mean(axis=1), after.mean(axis=1)
+    was_ns = before.mean(axis=1)
+    now_ns = after.mean(axis=1)
     more = now_ns - was_ns
     matters = np.abs(more) > 0.005 * base.compute_ns.mean(axis=1)
     if not matters.any():
@@ -315,7 +320,8 @@ def _common_ratio(ratios: Ratios, rank: int) -> float:
 
     A GPU that is slower takes longer for all; where only products do, it is they that changed.
     """
-    value, weight = ratios.value[:, rank], ratios.weight[:, rank]
+    value = ratios.value[:, rank]
+    weight = ratios.weight[:, rank]
     families = np.array(ratios.families)
     of_family = [families == family for family in dict.fromkeys(ratios.families)]
     large = [rows for rows in of_family if weight[rows].sum() >= _LARGE * weight.sum()]

@@ -1,12 +1,11 @@
 """Two recordings compared: the change of the step, and its causes by what they cost."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
 from htk.base.errors import HtkError
+from htk.base.mappings import NamedTables
 from htk.verdicts.comparison.causes import ChangeCause, changed_work
 from htk.verdicts.comparison.parts import with_parts
 from htk.verdicts.comparison.recorded_work import RecordedWork, recorded_work
@@ -27,9 +26,10 @@ class ComparedWork:
 NOTHING_TOLD = ComparedWork(None, None, [])
 
 
-def compared(base: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ComparedWork:
+def compared(base: NamedTables, new: NamedTables) -> ComparedWork:
     """Return what changed from one recording to another of the same ranks."""
-    was, now = recorded_work(base), recorded_work(new)
+    was = recorded_work(base)
+    now = recorded_work(new)
     if was is None or now is None or was.ranks.tolist() != now.ranks.tolist():
         return ComparedWork(was, now, [])
     replays = [_replayed(tables) for tables in (base, new)]
@@ -43,7 +43,7 @@ def compared(base: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> Compa
     return ComparedWork(was, now, sorted(recorded, key=lambda cause: -abs(cause.part_ns)), kappa)
 
 
-def _replayed(tables: Mapping[str, pa.Table]) -> Baseline | None:
+def _replayed(tables: NamedTables) -> Baseline | None:
     """Return the step to replay; None: what it takes was not recorded."""
     try:
         return baseline(tables)

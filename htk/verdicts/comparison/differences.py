@@ -1,13 +1,11 @@
 """What changed between two recordings, as every face answers it: the verdict first."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 
 from htk.answers.output.result import Result
 from htk.base.core.analysis import coverage_of
 from htk.base.core.humanize import format_int_ranges
+from htk.base.mappings import Facts, Fields
 from htk.traces.compare.items import EACH, By
 from htk.traces.compare.runs import DIFF, RETURNS, compare
 from htk.traces.compare.tree_diff import DIFF_TREE, compare_trees
@@ -42,11 +40,11 @@ def differences(
 
 
 def said_of(
-    facts: Mapping[str, Any],
-    total: Mapping[str, Any] | None,
+    facts: Facts,
+    total: Facts | None,
     work: ComparedWork = NOTHING_TOLD,
     names: tuple[str, str] = ("BASE", "NEW"),
-) -> dict[str, Any]:
+) -> Fields:
     """Return what to say of a comparison before all tables."""
     verdict = headline(total, work)
     commands = next_commands(work.causes, *names)
@@ -60,13 +58,13 @@ def by_kind(table: pa.Table, kind: str) -> pa.Table:
     return table.filter(pa.array([value == kind for value in table["by"].to_pylist()], pa.bool_()))
 
 
-def total_row(table: pa.Table) -> Mapping[str, Any] | None:
+def total_row(table: pa.Table) -> Facts | None:
     """Return the row of the whole step; None: there is none."""
     rows = by_kind(table, "time").to_pylist()
     return next((row for row in rows if row["name"] == "total"), None)
 
 
-def _cause_rows(work: ComparedWork, total: Mapping[str, Any] | None) -> pa.Table:
+def _cause_rows(work: ComparedWork, total: Facts | None) -> pa.Table:
     """Return a row for each cause; its difference is its part of the step's."""
     step = float(total["base_ns"]) if total else 0.0
     rows = [_cause_row(cause, work, step) for cause in work.causes]
@@ -74,7 +72,7 @@ def _cause_rows(work: ComparedWork, total: Mapping[str, Any] | None) -> pa.Table
     return table if rows else RETURNS.empty_table()
 
 
-def _cause_row(cause: ChangeCause, work: ComparedWork, step: float) -> dict[str, Any]:
+def _cause_row(cause: ChangeCause, work: ComparedWork, step: float) -> Fields:
     return {
         "by": "cause",
         "name": phrase(cause, work),

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 
+from htk.base.columns.types import fill_none, take_or
+from htk.base.mappings import NamedTables
 from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.host_states import ALLOCATION, LOADING
 from htk.quantities.graph.nodes import FREES, collective_rows
@@ -64,7 +65,8 @@ def _undone(model: StepModel, cause: ChangeCause) -> StepModel:
         return _without_slow_links(model, cause.keys)
     if cause.kind in _STATES:
         return _without_host_time(model, cause)
-    acts, chosen = model.graph.activities, model.is_compute
+    acts = model.graph.activities
+    chosen = model.is_compute
     ranks = np.array(sorted(model.graph.ranks), np.int64)
     row = np.searchsorted(ranks, acts.rank)
     factor = np.ones(len(acts.rank))
@@ -82,13 +84,11 @@ def _code(names: list[str], name: str) -> int:
 
 def _without_slow_links(model: StepModel, ratios: Mapping[TransferKind, float]) -> StepModel:
     """Return the model with transfers as long as they were before."""
-    tables: Mapping[str, pa.Table] = model.facts.tables
+    tables: NamedTables = model.facts.tables
     rows = CollectiveRows(tables["collectives"])
     kinds, named = transfer_kinds(rows, np.arange(rows.length))
     ratio = np.array([ratios.get(kind, 1.0) for kind in named])
-    each = np.append(ratio[kinds.group_ids], 1.0)[
-        collective_rows(tables, model.graph.activities.row)
-    ]
+    each = take_or(ratio[kinds.group_ids], collective_rows(tables, model.graph.activities.row), 1.0)
     return model.with_lengths(model.is_comm & (each != 1), model.lengths() / each)
 
 
@@ -100,7 +100,7 @@ def _without_host_time(model: StepModel, cause: ChangeCause) -> StepModel:
     of_edge, of_wrap = stalled_ns(model, (_STATES[cause.kind],))
     graph = model.graph
     ranks = np.array(sorted(graph.ranks), np.int64)
-    rank_of = np.full(len(graph.time), -1, np.int64)
+    rank_of = fill_none(len(graph.time))
     rank_of[graph.call_start] = rank_of[graph.call_end] = graph.calls.rank
     more, gone = (np.append(cause.by_rank[name], 0.0) for name in (MORE_NS, SHARE))
     edge, wrap = (

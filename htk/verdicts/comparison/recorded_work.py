@@ -6,18 +6,19 @@ kept twice: as recorded, and as it would be alone (`alone = recorded / (1 + Îº Ï
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, truths
+from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths, read_times, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import covered, union, union_lengths
+from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes
-from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.columns.types import NONE, Floats, Ints, Mask, take_or
+from htk.base.mappings import NamedTables
 from htk.base.names.kinds import kind_of
 from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.host_states import ALLOCATION, LOADING, call_state, span_state
@@ -25,7 +26,7 @@ from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.host_steps import host_steps
 from htk.traces.compare.items import Side, steps_of_events
 
-Tables = Mapping[str, pa.Table]
+Tables = NamedTables
 TransferKind = tuple[str | None, int, int, tuple[int, ...]]  # type, bytes in and out, members
 _WITH_SPANS = ("cpu_ops", "annotations", "python_calls")
 _KIND_CODES = {"compute": 0, "comm": 1, "memory": 2}
@@ -108,7 +109,7 @@ class _Cells:
 
     def of_rows(self, table: pa.Table, step: Ints) -> Ints:
         """Return the cell of each row of a table, whose steps are given; NONE: none."""
-        return np.append(self.cell_of_sample, NONE)[self.side.sample(table, step)]
+        return take_or(self.cell_of_sample, self.side.sample(table, step))
 
     def added_up(self, cell: Ints, values: Ints | Floats) -> Floats:
         """Return the sum of each cell."""
@@ -131,7 +132,7 @@ def _kernels(tables: Tables, cells: _Cells) -> tuple[list[str], tuple[Floats, Fl
     used, name = np.unique(code[rows], return_inverse=True)
     many = cells.shape[0] * cells.shape[1]
     cell_of = name.astype(np.int64) * many + cell[rows]
-    length = numbers(kernels["end_ns"]) - numbers(kernels["start_ns"])
+    length = read_lengths(kernels)
 
     def summed(values: Ints | None) -> Floats:
         weights = None if values is None else values[rows].astype(np.float64)
@@ -143,10 +144,10 @@ def _kernels(tables: Tables, cells: _Cells) -> tuple[list[str], tuple[Floats, Fl
 
 def _beside(kernels: pa.Table, kind: Ints) -> Ints:
     """Return how long each compute kernel has communication on its device beside it."""
-    start, end = numbers(kernels["start_ns"]), numbers(kernels["end_ns"])
+    start, end = read_times(kernels)
     columns = (numbers(kernels["rank"], NONE), numbers(kernels["device"], NONE))
     device = Groups.by_keys([column.astype(np.int64) for column in columns])
-    order = np.argsort(device.group_ids, kind="stable")
+    order = ordered(device.group_ids)
     bounds = np.append(0, np.cumsum(device.count))
     beside = np.zeros(len(start), np.int64)
     for k in range(len(device)):  # a device of each rank
@@ -164,8 +165,9 @@ def _allocation(tables: Tables, cells: _Cells) -> Floats:
     launches = tables["launches"]
     chosen = matching(launches["name"], lambda name: call_state(name) == ALLOCATION)
     rows = pa.array(chosen)
-    calls, links = launches.filter(rows), tables["launch_links"].filter(rows)
-    length = numbers(calls["end_ns"]) - numbers(calls["start_ns"])
+    calls = launches.filter(rows)
+    links = tables["launch_links"].filter(rows)
+    length = read_lengths(calls)
     return cells.added_up(cells.of_rows(calls, numbers(links["step"], NONE)), length)
 
 
@@ -173,7 +175,7 @@ def _loading(tables: Tables, cells: _Cells) -> Floats:
     """Return the time in which the host loads data, no instant counted twice."""
     begun, _ = host_steps(tables["step_marks"])
     spans = pa.concat_tables([_loading_spans(tables[name]) for name in _WITH_SPANS])
-    start, end = (numbers(spans[name]) for name in ("start_ns", "end_ns"))
+    start, end = read_times(spans)
     cell = cells.of_rows(spans, _steps_at(begun, spans, start))
     used = cell != NONE
     total = union_lengths(cell[used], start[used], end[used], math.prod(cells.shape))
@@ -195,7 +197,7 @@ def _steps_at(begun: Ints, spans: pa.Table, time: Ints) -> Ints:
     keys = np.column_stack(whose).astype(np.int64)
     host = Groups.by_keys(np.concatenate([begun[:, :2], keys])).group_ids
     last = SegmentTimes(host[: len(begun)], begun[:, 3]).last(host[len(begun) :], time)
-    return np.append(begun[:, 2], NONE)[last]
+    return take_or(begun[:, 2], last)
 
 
 def _transfers(tables: Tables, cells: _Cells) -> dict[TransferKind, Floats]:
@@ -222,7 +224,8 @@ def transfer_kinds(rows: CollectiveRows, chosen: Ints) -> tuple[Groups, list[Tra
     """Return some collectives by what they have in common with those of another recording, and
     what that is of each group."""
     members, listed = rows.group_ranks
-    sizes = (numbers(rows.table[name], -1) for name in ("in_bytes", "out_bytes"))
+    sizes = (numbers(rows.table[name], NONE) for name in ("in_bytes", "out_bytes"))
     kinds = Groups.by_keys([c[chosen].astype(np.int64) for c in (rows.type, *sizes, members)])
-    types, groups = [*rows.types, None], [*listed, ()]
+    types = [*rows.types, None]
+    groups = [*listed, ()]
     return kinds, [(types[t], i, o, groups[m]) for t, i, o, m in kinds.keys.tolist()]

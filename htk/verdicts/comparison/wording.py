@@ -1,11 +1,12 @@
 """What changed, in sentences: the step first, then each cause with its part, then what to ask."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from htk.base.core.humanize import format_duration, format_int_ranges, shorten
+from htk.base.mappings import Facts
 from htk.base.names.kinds import kind_of
 from htk.verdicts.comparison.causes import ChangeCause
 from htk.verdicts.comparison.compared import ComparedWork
@@ -17,7 +18,7 @@ _MOST_APART = 8  # ranks work by name
 _FAMILIES = {"gemm": "matrix products", "attention": "attention kernels"}
 
 
-def headline(total: Mapping[str, Any] | None, work: ComparedWork) -> str:
+def headline(total: Facts | None, work: ComparedWork) -> str:
     """Return the verdict: how the step changed, and what of that each cause is."""
     if total is None:
         return "no complete steps on both sides: calls and shares of time are compared"
@@ -36,7 +37,7 @@ def headline(total: Mapping[str, Any] | None, work: ComparedWork) -> str:
     return f"{words}: {'; '.join(parts)}{how}"
 
 
-def _of_step(total: Mapping[str, Any]) -> str:
+def _of_step(total: Facts) -> str:
     was, now = (format_duration(round(total[side])) for side in ("base_ns", "new_ns"))
     share = "" if total["diff_pct"] is None else f"{total['diff_pct']:+.1f} %"
     noise = total["noise_ns"]
@@ -93,7 +94,8 @@ def rank_lines(work: ComparedWork) -> list[str]:
     apart = apart_ranks(work)
     if work.base is None or work.new is None or not apart:
         return []
-    was, now = work.base, work.new
+    was = work.base
+    now = work.new
     chosen = np.isin(now.ranks, apart)
     raw = now.compute_ns.mean(axis=1) / was.compute_ns.mean(axis=1) - 1
     own = _alone(now, work.kappa) / _alone(was, work.kappa) - 1

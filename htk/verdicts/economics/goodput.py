@@ -11,7 +11,7 @@ from htk.base.core.chart import Bar
 from htk.base.core.label import Label
 from htk.base.core.ranges import ValueRange
 from htk.base.errors import UsageError
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, TEXT, table
 from htk.physics.failures import (
     Checkpointing,
     TimeShares,
@@ -31,7 +31,8 @@ from htk.verdicts.economics.uncertain_inputs import (
     shares_of_width,
 )
 
-_DAY, _HOUR = 86_400.0, 3600.0
+_DAY = 86_400.0
+_HOUR = 3600.0
 _ZERO, _MOST, _ALL = (ValueRange(share, share) for share in (0.0, 0.9, 1.0))
 _MOST_SPARES = 4096
 _LEAST = 1e-4  # useful time of a job that ends
@@ -39,10 +40,10 @@ _ENOUGH = 1e-3  # of the time, that more spares would save
 
 RETURNS = table(
     part=(TEXT, "What the time went to."),
-    share_pct=(pa.float64(), "Of the wall time, with each input in its middle."),
-    share_pct_lo90=(pa.float64(), "Nine of ten jobs within the given ranges have more than this …"),
-    share_pct_hi90=(pa.float64(), "… and less than this."),
-    days=(pa.float64(), "Of the run; null: no tokens and rate given."),
+    share_pct=(FLOAT64, "Of the wall time, with each input in its middle."),
+    share_pct_lo90=(FLOAT64, "Nine of ten jobs within the given ranges have more than this …"),
+    share_pct_hi90=(FLOAT64, "… and less than this."),
+    days=(FLOAT64, "Of the run; null: no tokens and rate given."),
 )
 LABEL = Label(
     "goodput",

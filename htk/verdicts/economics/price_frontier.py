@@ -18,7 +18,7 @@ from htk.base.core.chart import Scatter
 from htk.base.core.label import Label
 from htk.base.core.ranges import ValueRange
 from htk.base.errors import UsageError
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.physics.hardware import Gpu, catalogue, gpu
 from htk.verdicts.economics.price_list import PriceList
 from htk.whatif.answer import Answer
@@ -34,20 +34,20 @@ _CLOCK = (1.0, 1 / 3)  # exponents of a power cap: worst and best clock
 
 RETURNS = table(
     gpu=(TEXT, "Of the catalogue."),
-    step_time_ns=(pa.int64(), "Predicted; of the recorded GPU as measured."),
-    step_time_ns_lo90=(pa.int64(), "Nine of ten such predictions come true above this …"),
-    step_time_ns_hi90=(pa.int64(), "… and below this."),
-    tokens_per_s_per_gpu=(pa.float64(), "Null where shapes do not tell the tokens."),
-    price_per_hour=(pa.float64(), "Of a GPU-hour, as given; null: none."),
-    cost_per_million_tokens=(pa.float64(), "At that price; null: no price, or no tokens."),
-    cost_per_million_tokens_lo90=(pa.float64(), "Of step and price together: nine of ten above …"),
-    cost_per_million_tokens_hi90=(pa.float64(), "… and below this."),
-    p_cheapest=(pa.float64(), "Probability that no other priced GPU is cheaper per token."),
-    break_even_price=(pa.float64(), "Of a GPU-hour, at which it costs as much as the reference."),
-    break_even_price_lo90=(pa.float64(), "Nine of ten above this …"),
-    break_even_price_hi90=(pa.float64(), "… and below this."),
-    energy_j_per_token=(pa.float64(), "At the power given, else the GPU's limit: an upper bound."),
-    p_oom=(pa.float64(), "Probability that the step does not fit; null: not known."),
+    step_time_ns=(INT64, "Predicted; of the recorded GPU as measured."),
+    step_time_ns_lo90=(INT64, "Nine of ten such predictions come true above this …"),
+    step_time_ns_hi90=(INT64, "… and below this."),
+    tokens_per_s_per_gpu=(FLOAT64, "Null where shapes do not tell the tokens."),
+    price_per_hour=(FLOAT64, "Of a GPU-hour, as given; null: none."),
+    cost_per_million_tokens=(FLOAT64, "At that price; null: no price, or no tokens."),
+    cost_per_million_tokens_lo90=(FLOAT64, "Of step and price together: nine of ten above …"),
+    cost_per_million_tokens_hi90=(FLOAT64, "… and below this."),
+    p_cheapest=(FLOAT64, "Probability that no other priced GPU is cheaper per token."),
+    break_even_price=(FLOAT64, "Of a GPU-hour, at which it costs as much as the reference."),
+    break_even_price_lo90=(FLOAT64, "Nine of ten above this …"),
+    break_even_price_hi90=(FLOAT64, "… and below this."),
+    energy_j_per_token=(FLOAT64, "At the power given, else the GPU's limit: an upper bound."),
+    p_oom=(FLOAT64, "Probability that the step does not fit; null: not known."),
     verdict=(TEXT, "trusted, indicative or refused, and why."),
 )
 LABEL = Label(

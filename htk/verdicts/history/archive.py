@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from htk.base.errors import TraceError, UsageError
 from htk.base.io.object_folder import ObjectFolder
 from htk.base.io.raw_files import reason
+from htk.base.mappings import Facts
 from htk.traces.compare.baseline import RecordedBaseline
 from htk.verdicts.history.costs import costs_of, costs_table
 from htk.verdicts.history.notes import NOTE_NAME, Mark, Note, Remarks, new_note, read_note, remarks
@@ -44,7 +44,7 @@ def default_address() -> str:
 class KeptRun:
     """A run of a history: its row of RUNS and what was said of it."""
 
-    row: Mapping[str, Any]
+    row: Facts
     remarks: Remarks
 
     @property

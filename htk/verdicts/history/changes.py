@@ -13,9 +13,10 @@ import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 
 from htk.answers.output.result import Result
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 from htk.base.core.label import Label
-from htk.base.schema import TEXT, table
+from htk.base.schema import FLOAT64, INT32, TEXT, table
 from htk.quantities.measures.change_points import LEAST_STEPS, shifts
 from htk.verdicts.history.archive import KeptRun
 
@@ -35,15 +36,15 @@ RETURNS = table(
     recorded_at=(TEXT, "When that run was recorded."),
     earliest_run=(TEXT, "The same at the earliest, with 95 % confidence."),
     latest_run=(TEXT, "The same at the latest."),
-    before=(pa.float64(), "The runs before it, their mean: in ns, % or as a factor."),
-    after=(pa.float64(), "The runs since, their mean."),
-    change_pct=(pa.float64(), "The change, of the mean before."),
+    before=(FLOAT64, "The runs before it, their mean: in ns, % or as a factor."),
+    after=(FLOAT64, "The runs since, their mean."),
+    change_pct=(FLOAT64, "The change, of the mean before."),
     confidence_pct=(
-        pa.float64(),
+        FLOAT64,
         "That it is no chance, all runs and series tried counted.",
     ),
-    runs_before=(pa.int32(), "Runs that the mean before is of."),
-    runs_after=(pa.int32(), "Runs that the mean after is of."),
+    runs_before=(INT32, "Runs that the mean before is of."),
+    runs_after=(INT32, "Runs that the mean after is of."),
 )
 LABEL = Label("history_changes", "Since which run does a step take longer, or less long?")
 
@@ -125,8 +126,9 @@ def _changes(series: RunSeries, tried: int) -> list[Change]:
     sure: list[tuple[int, float]] = []  # the first run since a change, and its p
     for length in reversed(lengths):
         shift = shifts(sliding_window_view(series.values, length)[starts[length]])
-        for row in np.argsort(shift.p, kind="stable").tolist():  # the surest first
-            low, split = int(starts[length][row]), int(starts[length][row] + shift.split[row])
+        for row in ordered(shift.p).tolist():  # the surest first
+            low = int(starts[length][row])
+            split = int(starts[length][row] + shift.split[row])
             p = float(shift.p[row]) * chances
             if p <= FALSE_ALARMS and not any(low < s < low + length for s, _ in sure):
                 sure.append((split, p))
@@ -144,15 +146,19 @@ def _between(
     """Yield each change, placed by all runs between its neighbours, whose means it has."""
     bounds = [0, *(split for split, _ in sure), len(series.values)]
     for k, (split, p) in enumerate(sure):
-        low, high = bounds[k], bounds[k + 2]
-        first, earliest, latest = split, split, split
+        low = bounds[k]
+        high = bounds[k + 2]
+        first = split
+        earliest = split
+        latest = split
         if high - low >= LEAST_RUNS:
             shift = shifts(series.values[None, low:high])
             first, earliest, latest = (
                 low + int(ends[0]) for ends in (shift.split, shift.low, shift.high)
             )
             p = min(p, float(shift.p[0]) * chances)
-        before, after = series.values[low:first], series.values[first:high]
+        before = series.values[low:first]
+        after = series.values[first:high]
         means = float(before.mean()), float(after.mean())
         yield Change(series, first, earliest, latest, *means, 1 - p, (len(before), len(after)))
 

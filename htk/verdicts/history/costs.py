@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import texts
 from htk.base.columns.types import Floats
+from htk.base.schema import FLOAT64, INT64
 from htk.traces.compare.baseline import (
     MOST_NAMES,
     MOST_RANKS,
@@ -39,7 +40,7 @@ def costs_table(costs: RecordedBaseline) -> pa.Table:
     columns = [
         texts([kind for kind, _, _ in rows]),
         texts([name for _, name, _ in rows]),
-        pa.array([s.often for s in series], pa.float64()),
+        pa.array([s.often for s in series], FLOAT64),
         *(pa.array([np.rint(v).astype(np.int64) for v in values], _LIST) for values in lists),
     ]
     head = {"steps": costs.steps, "ranks": list(costs.ranks), "facts": dict(costs.facts)}
@@ -47,13 +48,14 @@ def costs_table(costs: RecordedBaseline) -> pa.Table:
     return pa.table(columns, schema=COSTS.with_metadata(metadata))
 
 
-_LIST = pa.list_(pa.int64())
+_LIST = pa.list_(INT64)
 
 
 def costs_of(table: pa.Table) -> RecordedBaseline:
     """Return what a table of costs says; ValueError if it contradicts itself."""
     head = json.loads((table.schema.metadata or {})[_OF])
-    steps, ranks = int(head["steps"]), tuple(map(int, head["ranks"]))
+    steps = int(head["steps"])
+    ranks = tuple(map(int, head["ranks"]))
     widths = {"by_step_ns": min(steps, MOST_STEPS), "by_rank_ns": min(len(ranks), MOST_RANKS)}
     widths["least_ns"] = widths["by_step_ns"]
     kinds: dict[str, dict[str, Series]] = {}

@@ -6,10 +6,10 @@ under one name is one series.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from htk.answers.ask import ask
 from htk.base.errors import HtkError, MissingTable
+from htk.base.mappings import Facts
 from htk.traces.trace.trace import Trace
 from htk.verdicts.history.archive import History, KeptRun
 from htk.verdicts.history.run_facts import run_facts
@@ -36,18 +36,20 @@ class MeasuredRun:
     """What is told of one run."""
 
     name: str
-    facts: Mapping[str, Any]  # a row of a history; empty: of a recording without steps
-    summary: Sequence[Mapping[str, Any]]  # rows of `htk summary`
-    slowest: Mapping[str, Any] | None = None  # a row of `htk stragglers`
+    facts: Facts  # a row of a history; empty: of a recording without steps
+    summary: Sequence[Facts]  # rows of `htk summary`
+    slowest: Facts | None = None  # a row of `htk stragglers`
 
 
 def measure_run(trace: Trace, name: str) -> MeasuredRun:
     """Return what is told of a recording."""
     try:
         facts = run_facts(trace, name)
-        row, rows = facts.row, facts.summary.to_pylist()
+        row = facts.row
+        rows = facts.summary.to_pylist()
     except MissingTable:
-        row, rows = {}, summary(trace).to_pylist()
+        row = {}
+        rows = summary(trace).to_pylist()
     return MeasuredRun(name, row, rows, _slowest(trace))
 
 
@@ -106,7 +108,7 @@ def _gains(run: MeasuredRun) -> list[Sample]:
     return [({"run": run.name, "cause": cause}, gain) for cause, gain in gains.items()]
 
 
-def _slowest(trace: Trace) -> Mapping[str, Any] | None:
+def _slowest(trace: Trace) -> Facts | None:
     try:
         rows = ask(trace, "stragglers").to_pylist()
     except HtkError:

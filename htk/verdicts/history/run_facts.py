@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +14,7 @@ from htk.answers.ask import ask
 from htk.base.columns.arrow import numbers, truths, valid
 from htk.base.core.version import VERSION as HTK_VERSION
 from htk.base.errors import AnalysisError, HtkError, MissingTable
+from htk.base.mappings import Facts, Fields
 from htk.traces.compare.baseline import RecordedBaseline, baseline
 from htk.traces.trace.trace import Trace
 from htk.verdicts.history.tables import RUNS
@@ -29,7 +28,7 @@ _LISTED_RANKS = 64  # of missing ones, in the coverage
 class RunFacts:
     """One run: its row of RUNS, what its steps cost, the verdict."""
 
-    row: Mapping[str, Any]
+    row: Facts
     costs: RecordedBaseline
     summary: pa.Table
 
@@ -41,10 +40,11 @@ class RunFacts:
 
 def run_facts(trace: Trace, name: str) -> RunFacts:
     """Return the facts of a recording; MissingTable if it has neither steps nor operations."""
-    ranks, spans = trace.tables["ranks"], recorded_spans(trace)
+    ranks = trace.tables["ranks"]
+    spans = recorded_spans(trace)
     judged = verdict(trace)
     costs = baseline(trace.tables)
-    row: dict[str, Any] = dict.fromkeys(RUNS.names)
+    row: Fields = dict.fromkeys(RUNS.names)
     row |= {
         "run": identity(spans),
         "name": name,
@@ -105,7 +105,7 @@ def _distinct(ranks: pa.Table, name: str) -> list[str]:
     return sorted({value for value in ranks[name].to_pylist() if value})
 
 
-def _of_steps(trace: Trace, costs: RecordedBaseline) -> dict[str, Any]:
+def _of_steps(trace: Trace, costs: RecordedBaseline) -> Fields:
     """Facts of the complete steps, of all ranks."""
     steps = ask(trace, "step_times").table
     steps = steps.filter(pa.array(truths(steps["complete"])))
@@ -141,10 +141,11 @@ def _mfu(trace: Trace) -> float | None:
         return None
 
 
-def _of_operations(trace: Trace) -> dict[str, Any]:
+def _of_operations(trace: Trace) -> Fields:
     """Facts of a job whose operations were logged: what stragglers cost it."""
     answer = ask(trace, "straggler_slowdown").to_pylist()
-    job, steps = answer[0], [row["recorded_ms"] * 1e6 for row in answer[1:]]
+    job = answer[0]
+    steps = [row["recorded_ms"] * 1e6 for row in answer[1:]]
     p10, p90 = np.quantile(steps, (0.1, 0.9)).tolist()
     layouts = trace.tables["job_layouts"]
     sizes = layouts["world_size"].to_pylist()
@@ -171,7 +172,7 @@ def _cause(trace: Trace) -> str | None:
     return next((row["cause"] for row in rows if row["likely"]), None)
 
 
-def _kept_coverage(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _kept_coverage(facts: Facts) -> Fields:
     """Return the coverage without long lists."""
     return {
         name: value[:_LISTED_RANKS] if isinstance(value, list) else value

@@ -6,7 +6,8 @@ from htk.verdicts.history.changes import Change
 
 def change_in_words(change: Change) -> str:
     """Return a change in words."""
-    series, first = change.series, change.series.runs[change.first]
+    series = change.series
+    first = change.series.runs[change.first]
     metric = series.metric
     between = ""
     if change.earliest < change.latest:

@@ -218,7 +218,8 @@ def _clocks(trace: Trace) -> Iterator[Row]:
 
 def _late_starts(trace: Trace) -> Iterator[Row]:
     """Yield ranks of which no GPU activity starts soon after its launch."""
-    kernels, links = trace.tables["kernels"], trace.tables["kernel_links"]
+    kernels = trace.tables["kernels"]
+    links = trace.tables["kernel_links"]
     rows = np.flatnonzero(valid(links["launch_start_ns"]) & valid(kernels["start_ns"]))
     delays = numbers(kernels["start_ns"])[rows] - numbers(links["launch_start_ns"])[rows]
     ranks = numbers(kernels["rank"], -1)[rows]

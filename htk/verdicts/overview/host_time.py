@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from htk.answers.ask import ask
-from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.arrow import read_times, valid
 from htk.base.columns.groups import Groups, hosts
 from htk.base.columns.intervals import union_lengths
 from htk.base.core.humanize import format_bytes
@@ -65,7 +65,7 @@ def _collectives(trace: Trace) -> str:
     rows = rows.filter(pa.array(timed))
     libraries = sorted({name for name in rows["library"].to_pylist() if name})
     rank = Groups.by_keys(hosts(rows))
-    start, end = (numbers(rows[name]) for name in ("start_ns", "end_ns"))
+    start, end = read_times(rows)
     spent = int(union_lengths(rank.group_ids, start, end, len(rank)).sum())
     extent = ("rank", "cycle", "start_ns", "end_ns")  # collectives go on where no operator runs
     spans = pa.concat_tables([trace.tables["cpu_ops"].select(extent), rows.select(extent)])

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from htk.base.columns.arrow import matching, truths
 from htk.base.columns.nesting import FILE
 from htk.base.core.humanize import format_duration, pluralize
 from htk.base.errors import HtkError
+from htk.base.mappings import Fields
 from htk.base.names.server_ranges import DECODE, MIXED, PREFILL, is_server_range
 from htk.physics.detected import common_device
 from htk.traces.trace.trace import Trace
@@ -111,19 +111,20 @@ def served_verdict(trace: Trace) -> ServedVerdict | None:
     return ServedVerdict("; ".join(parts), causes, wanted, _waited(own))
 
 
-def _waited(own: list[dict[str, Any]]) -> int:
+def _waited(own: list[Fields]) -> int:
     """Return how long iterations waited for work that was not recorded."""
     spans = [row["gpu_span_ns"] + max(row["gap_ns"] or 0, 0) - row["elapsed_ns"] for row in own]
     return sum(max(span, 0) for span in spans)
 
 
-def _iterations_in_words(own: list[dict[str, Any]]) -> str:
+def _iterations_in_words(own: list[Fields]) -> str:
     """Return how many iterations of each phase there are, and of how many requests."""
     counts = Counter(row["phase"] for row in own)
     parts = []
     for phase, count in counts.most_common():
         rows = [row for row in own if row["phase"] == phase]
-        requests, tokens = _median(rows, "decode_requests"), _median(rows, "prefill_tokens")
+        requests = _median(rows, "decode_requests")
+        tokens = _median(rows, "prefill_tokens")
         sizes = []
         if tokens and phase in (PREFILL, MIXED):
             sizes.append(f"{tokens:,.0f} tokens of prompts")
@@ -134,12 +135,12 @@ def _iterations_in_words(own: list[dict[str, Any]]) -> str:
     return ", ".join(parts)
 
 
-def _median(rows: list[dict[str, Any]], column: str) -> float:
+def _median(rows: list[Fields], column: str) -> float:
     values = [row[column] for row in rows if row[column] is not None]
     return float(np.median(values)) if values else 0.0
 
 
-def _times(own: list[dict[str, Any]]) -> list[str]:
+def _times(own: list[Fields]) -> list[str]:
     """Return how long iterations take, those that answer first."""
     parts = []
     for phase, unit in ((DECODE, "a token"), (MIXED, "an iteration"), (PREFILL, "a prefill")):
@@ -157,7 +158,7 @@ def _times(own: list[dict[str, Any]]) -> list[str]:
     return parts
 
 
-def _shares(trace: Trace, own: list[dict[str, Any]]) -> list[str]:
+def _shares(trace: Trace, own: list[Fields]) -> list[str]:
     """Return what takes most of the time: families of kernels, the largest kernel, gaps."""
     families = ask(trace, "kernel_families").to_pylist()
     total = sum(row["total_ns"] for row in families) or 1
@@ -177,7 +178,7 @@ def _shares(trace: Trace, own: list[dict[str, Any]]) -> list[str]:
     return [", ".join(parts)]
 
 
-def _nearness(trace: Trace, own: list[dict[str, Any]]) -> str:
+def _nearness(trace: Trace, own: list[Fields]) -> str:
     """Return how long an iteration takes at least on this GPU, or why that is not known."""
     try:
         answer = ask(trace, "roofline", n=0)

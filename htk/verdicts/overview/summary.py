@@ -1,7 +1,6 @@
 """The verdict: step time, where it goes, the first causes, what to look at next."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +15,8 @@ from htk.base.columns.arrow import codes_of, numbers, truths, valid
 from htk.base.core.humanize import format_duration, pluralize
 from htk.base.core.label import Label
 from htk.base.errors import MissingTable
-from htk.base.schema import TEXT, table
+from htk.base.mappings import Facts, Fields
+from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
 from htk.traces.trace.coverage import coverage
 from htk.traces.trace.serving import describe_lone_capture
@@ -52,12 +52,12 @@ _RECORDS = (
 RETURNS = table(
     part=(TEXT, "time: where the time goes; cause: what to change first; next: what to ask next."),
     name=(TEXT, "What."),
-    total_ns=(pa.int64(), "Mean over ranks, of the recorded window; of a cause, what it holds."),
-    step_ns=(pa.int64(), "The same, of a step of median length; null without steps."),
-    share_pct=(pa.float64(), "Of the recorded window. Rows of `time` add up to 100."),
-    step_gain_ns=(pa.int64(), "Of a cause: what a step gains without it, by replay; null: untold."),
-    step_gain_ns_lo90=(pa.int64(), "Lower end of its 90 % interval."),
-    step_gain_ns_hi90=(pa.int64(), "Upper end of it."),
+    total_ns=(INT64, "Mean over ranks, of the recorded window; of a cause, what it holds."),
+    step_ns=(INT64, "The same, of a step of median length; null without steps."),
+    share_pct=(FLOAT64, "Of the recorded window. Rows of `time` add up to 100."),
+    step_gain_ns=(INT64, "Of a cause: what a step gains without it, by replay; null: untold."),
+    step_gain_ns_lo90=(INT64, "Lower end of its 90 % interval."),
+    step_gain_ns_hi90=(INT64, "Upper end of it."),
     text=(TEXT, "What shows it, and what to try."),
     analysis=(TEXT, "The analysis that shows it."),
 )
@@ -101,7 +101,7 @@ class Verdict:
     shares: tuple[Share, ...]  # add up to 100 %
     causes: tuple[FirstCause, ...]
     next: tuple[tuple[str, str], ...]  # analysis, and why
-    coverage: Mapping[str, Any] = field(default_factory=dict)
+    coverage: Facts = field(default_factory=dict)
     records: str = ""  # what there is, of files that are no profile
     unexplained_pct: float = 0.0  # lost, and no cause takes it away
     served: str = ""  # what a server's iterations do, in a sentence
@@ -203,7 +203,7 @@ def _of_server(
     served: ServedVerdict,
     shares: tuple[Share, ...],
     window: int,
-    facts: Mapping[str, Any],
+    facts: Facts,
 ) -> Verdict:
     """Return the verdict on a server's iterations, without waits for what was not recorded."""
     total = max(window - served.waited_ns, 1)
@@ -224,7 +224,7 @@ def _of_server(
     )
 
 
-def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: int) -> Verdict:
+def _of_host(trace: Trace, steps: "_Steps", facts: Facts, gpu_ns: int) -> Verdict:
     """Return the verdict where no GPU work was recorded, or next to none."""
     host, (causes, _) = host_time(trace), _causes(trace)
     wanted = host.next
@@ -246,7 +246,7 @@ def _of_host(trace: Trace, steps: "_Steps", facts: Mapping[str, Any], gpu_ns: in
     )
 
 
-def _of_records(trace: Trace, facts: Mapping[str, Any]) -> Verdict:
+def _of_records(trace: Trace, facts: Facts) -> Verdict:
     """Return what NCCL's own records, benchmarks and memory files tell without a profile."""
     counted: list[Any] = [(trace.tables[name].num_rows, *rest) for name, *rest in _RECORDS]
     held = [record for record in counted if record[0]]
@@ -389,7 +389,7 @@ def result(verdict: Verdict) -> Result:
     return Result(LABEL, answer, facts | dict(verdict.coverage))
 
 
-def _row(part: str, name: str, timed: Share | FirstCause, step_ns: int | None) -> dict[str, Any]:
+def _row(part: str, name: str, timed: Share | FirstCause, step_ns: int | None) -> Fields:
     row = {"part": part, "name": name, "analysis": timed.analysis}
     if timed.pct is None:
         return row

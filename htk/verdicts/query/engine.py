@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from htk.base.core.process_limits import limit_private_bytes, private_bytes
+from htk.base.mappings import Facts, Fields
+from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.verdicts.query.tokens import tokens
 
 _READING = {"SELECT", "EXPLAIN"}
@@ -52,7 +54,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
             _answer(engine, request, answers)
 
 
-def _answer(engine: "_Engine", request: dict[str, Any], answers: BinaryIO) -> None:
+def _answer(engine: "_Engine", request: Fields, answers: BinaryIO) -> None:
     try:
         table = engine.query(request["text"], request["seconds"], request["values"])
     except RefusedQuery as refusal:
@@ -69,7 +71,7 @@ def _answer(engine: "_Engine", request: dict[str, Any], answers: BinaryIO) -> No
         answers.flush()
 
 
-def _say(answers: BinaryIO, facts: Mapping[str, Any]) -> None:
+def _say(answers: BinaryIO, facts: Facts) -> None:
     answers.write(json.dumps(facts).encode() + b"\n")
     answers.flush()
 
@@ -174,9 +176,9 @@ def _plain_numbers(table: pa.Table) -> pa.Table:
             continue
         column = table.column(number)
         try:
-            column = column.cast(pa.int64() if field.type.scale == 0 else pa.float64())
+            column = column.cast(INT64 if field.type.scale == 0 else FLOAT64)
         except pa.ArrowInvalid:
-            column = column.cast(pa.string() if field.type.scale == 0 else pa.float64())
+            column = column.cast(STRING if field.type.scale == 0 else FLOAT64)
         table = table.set_column(number, field.name, column)
     return table
 
@@ -209,9 +211,11 @@ def _check_times(table: pa.Table) -> None:
 
     for field, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_timestamp(field.type):
-            counts, day = column.cast(pa.int64()), _DAY[field.type.unit]
+            counts = column.cast(INT64)
+            day = _DAY[field.type.unit]
         elif pa.types.is_date32(field.type):
-            counts, day = column.cast(pa.int32()), 1
+            counts = column.cast(INT32)
+            day = 1
         else:
             continue
         range_ = pc.min_max(counts).as_py()

@@ -23,6 +23,7 @@ from htk.answers.export.dataset import read_dataset
 from htk.answers.output.result import Result
 from htk.base.core.label import Label
 from htk.base.errors import HtkError, UsageError
+from htk.base.mappings import Fields
 from htk.base.schema import DERIVED, TABLES
 from htk.traces.trace.coverage import coverage
 from htk.traces.trace.trace import Trace
@@ -185,7 +186,8 @@ def prepare(trace: Trace, text: str, scanned: Collection[str] = ()) -> Prepared:
         )
         prepared.text = "from readable"
         return prepared
-    pieces, copied = [], 0
+    pieces = []
+    copied = 0
     for naming in _named(text):
         if naming.name in scanned:
             continue
@@ -225,7 +227,7 @@ def _named(text: str) -> Iterator[_Naming]:
         number = closing + 1
 
 
-def _make(prepared: Prepared, relation: str, name: str, options: dict[str, Any]) -> None:
+def _make(prepared: Prepared, relation: str, name: str, options: Fields) -> None:
     if relation in prepared.relations or relation in prepared.missing:
         return
     if name in VIEWS:
@@ -247,13 +249,14 @@ def _make(prepared: Prepared, relation: str, name: str, options: dict[str, Any])
     prepared.reads |= set(find(name).reads) & set(_BASE_TABLES)
 
 
-def _options(name: str, words: list[Token]) -> dict[str, Any]:
+def _options(name: str, words: list[Token]) -> Fields:
     """Return `n := 3, sort_by := 'mean'` as the options of an analysis."""
-    options: dict[str, Any] = {}
+    options: Fields = {}
     rest = [*words, Token("sign", ",", 0, 0)] if words else []
     while rest:
         end = next(n for n, word in enumerate(rest) if word[:2] == ("sign", ","))
-        option, rest = rest[:end], rest[end + 1 :]
+        option = rest[:end]
+        rest = rest[end + 1 :]
         if len(option) < 3 or option[0].kind != "name" or option[1].value not in (":=", "=>", "="):
             raise UsageError(f"{name}(…): expected OPTION := VALUE, …, such as n := 3")
         options[option[0].value] = _value(option[2:])

@@ -39,7 +39,9 @@ def tokens(query: str) -> Iterator[Token]:
     """
     position = 0
     while match := _TOKEN.match(query, position):
-        kind, start, position = match.lastgroup or "", match.start(), match.end()
+        kind = match.lastgroup or ""
+        start = match.start()
+        position = match.end()
         word = match.group()
         if kind == "blank":
             continue

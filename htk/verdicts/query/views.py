@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from htk.base.columns.arrow import build
-from htk.base.schema import DERIVED, TABLES, TEXT, table
+from htk.base.schema import BOOL, DERIVED, INT32, INT64, TABLES, TEXT, table
 from htk.traces.trace.trace import Trace
 
 
@@ -31,14 +31,14 @@ _OF_KERNELS = (
 )  # fmt: skip
 _KERNELS_WITH_OPS = table(
     **_same("kernels", *_OF_KERNELS),
-    duration_ns=(pa.int64(), "Its length."),
-    step=(pa.int32(), "ProfilerStep that launched it; null: none."),
+    duration_ns=(INT64, "Its length."),
+    step=(INT32, "ProfilerStep that launched it; null: none."),
     op=(TEXT, "Innermost CPU operator round the launch; null: none."),
     annotation=(TEXT, "Innermost user range (not a step) round the launch; null: none."),
     launch=(TEXT, "The runtime call that launched it; null: unlinked."),
-    launch_start_ns=(pa.int64(), "Start of that call."),
-    launch_end_ns=(pa.int64(), "End of that call."),
-    carry_in=(pa.bool_(), "Launched before the recording began."),
+    launch_start_ns=(INT64, "Start of that call."),
+    launch_end_ns=(INT64, "End of that call."),
+    carry_in=(BOOL, "Launched before the recording began."),
 )
 _OF_OPS = (
     "rank", "cycle", "name", "process", "thread", "start_ns", "end_ns", "sequence", "input_dims",
@@ -46,18 +46,19 @@ _OF_OPS = (
 )  # fmt: skip
 _OPS_WITH_STEPS = table(
     **_same("cpu_ops", *_OF_OPS),
-    duration_ns=(pa.int64(), "Its length."),
-    step=(pa.int32(), "ProfilerStep it ran in; null: none."),
+    duration_ns=(INT64, "Its length."),
+    step=(INT32, "ProfilerStep it ran in; null: none."),
     parent_name=(TEXT, "The operator that called it; null: none."),
     forward=(TEXT, "For a backward operator: its forward one."),
     annotation=(TEXT, "Innermost user range (not a step) round it; null: none."),
-    depth=(pa.int32(), "0 for an operator called by none."),
+    depth=(INT32, "0 for an operator called by none."),
 )
 
 
 def _kernels_with_ops(trace: Trace) -> pa.Table:
     tables = trace.tables
-    kernels, links = tables["kernels"], tables["kernel_links"]
+    kernels = tables["kernels"]
+    links = tables["kernel_links"]
     joined = {
         "op": tables["cpu_ops"]["name"].take(links["op_row"]),
         "annotation": tables["annotations"]["name"].take(links["annotation_row"]),
@@ -68,7 +69,8 @@ def _kernels_with_ops(trace: Trace) -> pa.Table:
 
 def _ops_with_steps(trace: Trace) -> pa.Table:
     tables = trace.tables
-    ops, links = tables["cpu_ops"], tables["op_links"]
+    ops = tables["cpu_ops"]
+    links = tables["op_links"]
     joined = {
         "parent_name": ops["name"].take(links["parent_row"]),
         "forward": ops["name"].take(links["forward_row"]),

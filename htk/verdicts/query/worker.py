@@ -18,6 +18,7 @@ import pyarrow.ipc
 
 from htk.base.core.child_process import ChildProcess, start_child
 from htk.base.errors import HtkError, UsageError
+from htk.base.mappings import Facts, NamedTables
 
 # Set by whoever asked a query and no longer wants its answer.
 cancelled: ContextVar[threading.Event | None] = ContextVar("cancelled", default=None)
@@ -30,7 +31,7 @@ _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 # What stands for the parameters of a query: `?` in their order, or $name.
-QueryValues = Sequence[Any] | Mapping[str, Any]
+QueryValues = Sequence[Any] | Facts
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class QueryWorker:
     def query(
         self,
         text: str,
-        relations: Mapping[str, pa.Table],
+        relations: NamedTables,
         seconds: float,
         values: QueryValues = (),
     ) -> pa.Table:
@@ -126,9 +127,10 @@ class QueryWorker:
     def _end(self) -> None:
         if self._process is not None:
             self._process.kill()
-        self._process, self._sent = None, {}
+        self._process = None
+        self._sent = {}
 
-    def _send_changed(self, process: ChildProcess, relations: Mapping[str, pa.Table]) -> None:
+    def _send_changed(self, process: ChildProcess, relations: NamedTables) -> None:
         for name, table in relations.items():
             sent = self._sent.get(name)
             if sent is not None and sent() is table:
@@ -179,7 +181,7 @@ def _forget(key: int) -> None:
         worker.close()
 
 
-def _asked(process: ChildProcess, query: Mapping[str, Any]) -> pa.Table:
+def _asked(process: ChildProcess, query: Facts) -> pa.Table:
     """Send a query and read its answer, until the time for both is over."""
     answered = threading.Event()
     killed = threading.Event()
@@ -207,6 +209,6 @@ def _asked(process: ChildProcess, query: Mapping[str, Any]) -> pa.Table:
         answered.set()
 
 
-def _tell(process: ChildProcess, request: Mapping[str, Any]) -> None:
+def _tell(process: ChildProcess, request: Facts) -> None:
     process.requests.write(json.dumps(request).encode() + b"\n")
     process.requests.flush()

@@ -84,7 +84,8 @@ def _kernel_rates(trace: Trace, rates: RecordedRates) -> RecordedRates:
     family = np.array(rows["family"].to_pylist(), object)
     bound = np.array(rows["bound"].to_pylist(), object)
     half = np.array([any(kind in (t or "") for kind in _HALF) for t in rows["types"].to_pylist()])
-    calls, ns = numbers(rows["count"], 0), numbers(rows["device_ns"], 0)
+    calls = numbers(rows["count"], 0)
+    ns = numbers(rows["device_ns"], 0)
     flops, moved = (numbers(rows[f"{n}_per_call"], np.nan) for n in ("flops", "bytes"))
     by_memory = moved / expected_memory(rates.gpu)
     by_product = flops / (expected_products(rates.gpu) * 1e3) + by_memory

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from htk.base.mappings import Fields
 from htk.verdicts.verify.check import Check
 from htk.verdicts.verify.spans import common, union
 from htk.verdicts.verify.subject import Rows, Subject, add, columns, keyed, rows_of, total
@@ -159,7 +160,8 @@ def _communication_by_rank(subject: Subject, tally: Tally) -> None:
 
 def _kernel_time(subject: Subject, tally: Tally) -> None:
     kernels = subject.answer("kernel_top", n=0)
-    device_ns, count = total(kernels, "total_ns"), total(kernels, "count")
+    device_ns = total(kernels, "total_ns")
+    count = total(kernels, "count")
     for label, table, names in _tellers(subject):
         tally.equal(f"{label} against kernel-top", total(table, names[0]), device_ns)
         if len(names) > 1:
@@ -184,7 +186,7 @@ def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]
     """Yield each answer that covers all GPU time, its columns of time and, if any, of count."""
     totals = ("total_ns", "count")
     pers = _pers(subject)
-    choices: list[dict[str, Any]] = [{"n": 3}, *({"n": 0, "per": per} for per in pers)]
+    choices: list[Fields] = [{"n": 3}, *({"n": 0, "per": per} for per in pers)]
     for options in choices:
         shown = " ".join(f"--{name} {value}" for name, value in options.items())
         yield f"kernel-top {shown}", subject.answer("kernel_top", **options), totals
@@ -262,7 +264,7 @@ def _ranges(subject: Subject, tally: Tally) -> None:
         tally.left_out.append(f"{len(chosen) - _MOST_RANGES} ranges with less GPU time")
 
 
-def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, dict[str, Any]]) -> None:
+def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, Fields]) -> None:
     """Compare a range's GPU work with what the selection of that range holds."""
     pattern = r"^ProfilerStep#\d+" if name == "ProfilerStep" else f"^{re.escape(name)}$"
     selected = subject.trace.sel(annotation=pattern)
@@ -337,7 +339,8 @@ def _waits(subject: Subject, tally: Tally) -> None:
     ):
         sources.add(source)
         if wait is not None and transfer is not None:
-            waits, transfers = waits + wait, transfers + transfer
+            waits = waits + wait
+            transfers = transfers + transfer
             rest = rest or 0
             tally.equal(f"collective-times, row {row}", wait + transfer + rest, end - start)
             tally.equal(f"collective-times, row {row}, sign", min(wait, transfer, rest, 0), 0)

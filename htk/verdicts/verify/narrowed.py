@@ -62,8 +62,10 @@ def choices(trace: Trace) -> list[Choice]:
     if not windows.num_rows:
         windows = trace.tables["ranks"]
     if not windows["start_ns"].null_count and not any(file.shift_ns for file in trace.files):
-        first, last = min(windows["start_ns"].to_pylist()), max(windows["end_ns"].to_pylist())
-        low, high = first + (last - first) // 4, last - (last - first) // 4
+        first = min(windows["start_ns"].to_pylist())
+        last = max(windows["end_ns"].to_pylist())
+        low = first + (last - first) // 4
+        high = last - (last - first) // 4
         times = {"from_ns": low - trace.origin_ns, "to_ns": high - trace.origin_ns}
         if times["from_ns"] < times["to_ns"]:
             label = " ".join(f"--{n[:-3]} {format_duration(t)}" for n, t in times.items())

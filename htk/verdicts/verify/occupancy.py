@@ -1,7 +1,6 @@
 """Occupancy by the vendors' rules against what the profiler recorded of each kernel."""
 
-from typing import Any
-
+from htk.base.mappings import Fields
 from htk.verdicts.verify.check import Check
 from htk.verdicts.verify.subject import Subject, columns
 from htk.verdicts.verify.tally import NotApplicable, Tally
@@ -25,14 +24,15 @@ def _occupancy(subject: Subject, tally: Tally) -> None:
     for row in subject.answer("kernel_occupancy", n=0).to_pylist():
         key = tuple(row[name] for name in _WHICH)
         if key in recorded and row["resident_blocks"] and row["blocks_per_sm"]:
-            computed, shown = _computed(row), row["occupancy_pct"]
+            computed = _computed(row)
+            shown = row["occupancy_pct"]
             answered = shown if abs(computed - shown) <= _NEAR else computed
             tally.equal(" ".join(map(str, key)), answered, shown)
     if not tally.compared:
         raise NotApplicable("registers, shared memory or the GPU's limits were not recorded")
 
 
-def _computed(row: dict[str, Any]) -> float:
+def _computed(row: Fields) -> float:
     """Return the occupancy of as many blocks as there are, at most those that fit."""
     blocks = min(row["resident_blocks"], row["blocks_per_sm"])
     return float(row["occupancy_limit_pct"] * blocks / row["resident_blocks"])

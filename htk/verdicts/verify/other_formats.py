@@ -14,6 +14,7 @@ from typing import Any
 from htk.base.core.humanize import format_bytes
 from htk.base.core.parser import Source
 from htk.base.io.decompress import open_stream
+from htk.base.mappings import Fields
 from htk.verdicts.verify.check import Check
 from htk.verdicts.verify.subject import Subject
 from htk.verdicts.verify.tally import NotApplicable, Tally
@@ -31,7 +32,8 @@ _NSIGHT = {
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "kernel",
 }
 _ROCPD = re.compile(r"rocpd_(kernel_dispatch|memory_copy)(_\w+)?")
-_DEVICE, _STREAM = b"/device:GPU:", b"Stream #"
+_DEVICE = b"/device:GPU:"
+_STREAM = b"Stream #"
 _PLANES, _NAME, _LINES, _BEGAN, _EVENTS = 1, 2, 3, 3, 4  # fields of XSpace, XPlane, XLine
 _OFFSET, _DURATION = 2, 3  # of XEvent, in ps
 _ROCPROF = {"kernel_dispatch": "kernel", "memory_copy": "copy"}
@@ -134,7 +136,7 @@ def _of_rocprof(data: bytes) -> Totals:
         raise NotApplicable(f"the JSON cannot be added up: {error!r}"[:200]) from None
 
 
-def _dispatched(processes: list[dict[str, Any]]) -> Iterator[tuple[str, int, int]]:
+def _dispatched(processes: list[Fields]) -> Iterator[tuple[str, int, int]]:
     for process in processes:
         for list_name, kind in _ROCPROF.items():
             for record in process["buffer_records"].get(list_name) or ():

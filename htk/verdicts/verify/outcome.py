@@ -7,19 +7,21 @@ import pyarrow as pa
 
 from htk.base.core.analysis import analysis
 from htk.base.core.humanize import pluralize
-from htk.base.schema import TEXT, table
+from htk.base.schema import INT64, TEXT, table
 from htk.verdicts.verify import against_reading, identities, occupancy, other_formats, reopened
 from htk.verdicts.verify.check import Check
 from htk.verdicts.verify.subject import Subject
 from htk.verdicts.verify.tally import NotApplicable, Tally
 
-OK, DIFFERS, NOT_APPLICABLE = "ok", "differs", "not applicable"
+OK = "ok"
+DIFFERS = "differs"
+NOT_APPLICABLE = "not applicable"
 RETURNS = table(
     check=(TEXT, "Name of the check."),
     compared=(TEXT, "What is compared with what."),
     state=(TEXT, "ok, differs or not applicable."),
-    values=(pa.int64(), "Values that were compared; null where not applicable."),
-    differences=(pa.int64(), "Of those, how many differ."),
+    values=(INT64, "Values that were compared; null where not applicable."),
+    differences=(INT64, "Of those, how many differ."),
     finding=(TEXT, "The first differences, why the check does not apply, what it left out."),
 )
 
@@ -64,7 +66,8 @@ def outcomes(subject: Subject, checks: Iterable[Check] | None = None) -> Iterato
 def summary(results: list[Outcome]) -> str:
     """Return the last line: how many checks are ok, differ, do not apply."""
     states = [outcome.state for outcome in results]
-    ok, differ = states.count(OK), states.count(DIFFERS)
+    ok = states.count(OK)
+    differ = states.count(DIFFERS)
     left = len(states) - ok - differ
     return f"{pluralize(len(states), 'check')}: {ok} ok, {differ} differ, {left} not applicable"
 

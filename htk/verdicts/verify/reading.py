@@ -5,14 +5,14 @@ that a mistake there is not made again here.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, InvalidOperation
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from htk.base.core.humanize import format_bytes
 from htk.base.core.parser import Source
 from htk.base.io.decompress import open_stream
+from htk.base.mappings import Facts, Fields
 from htk.verdicts.verify.tally import NotApplicable
 
 STEP = "ProfilerStep#"
@@ -46,7 +46,7 @@ class Span(NamedTuple):
     thread: tuple[str | None, str | None]  # process and thread
     start: int
     end: int
-    arguments: Mapping[str, Any]
+    arguments: Facts
 
     @property
     def length(self) -> int:
@@ -141,14 +141,14 @@ def _bytes(source: Source, largest: int) -> bytes:
     return bytes(data)
 
 
-def _shortened(value: dict[str, Any]) -> dict[str, Any]:
+def _shortened(value: Fields) -> Fields:
     """Keep of an event's arguments only what is asked for: they are most of a file."""
     if "ph" in value or "traceEvents" in value:
         return value
     return {key: value[key] for key in _ARGUMENTS & value.keys()}
 
 
-def _sort(recording: EventsByKind, event: dict[str, Any], base: int) -> None:
+def _sort(recording: EventsByKind, event: Fields, base: int) -> None:
     start = _nanoseconds(event.get("ts"))
     if start is None:
         return

@@ -16,6 +16,7 @@ from htk.base.core.humanize import format_bytes, pluralize
 from htk.base.errors import HtkError
 from htk.base.io.shared_store import SharedStore
 from htk.base.io.store import Store
+from htk.base.mappings import Fields
 from htk.base.schema import TABLES
 from htk.quantities.derived.registry import PER_FILE
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -26,7 +27,7 @@ from htk.verdicts.verify.tally import NotApplicable, Tally
 
 _MOST_RANKS = 16
 _MADE = tuple(PER_FILE)  # tables made of those of a file, which the cache keeps beside them
-_OF_ONE_RANK: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
+_OF_ONE_RANK: tuple[tuple[str, tuple[str, ...], Fields], ...] = (
     ("time_breakdown", ("device", "step"), {"per": "step"}),
     ("time_breakdown", ("device",), {}),
     ("kernel_top", ("name",), {"n": 0, "per": "rank"}),
@@ -39,7 +40,7 @@ _OF_ONE_RANK: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
     ("host_stalls", ("cause", "name", "stack"), {"n": 0}),
     ("collective_times", ("source", "event", "type", "start_ns", "end_ns"), {}),
 )
-_POOLED: tuple[tuple[str, tuple[str, ...], dict[str, Any], tuple[str, ...]], ...] = (
+_POOLED: tuple[tuple[str, tuple[str, ...], Fields, tuple[str, ...]], ...] = (
     ("kernel_top", ("name",), {"n": 0}, ("count", "total_ns")),
     (
         "op_breakdown",
@@ -110,7 +111,7 @@ def _same_rows(
     tally: Tally,
     alone: Trace,
     rank: int,
-    question: tuple[str, tuple[str, ...], dict[str, Any]],
+    question: tuple[str, tuple[str, ...], Fields],
 ) -> None:
     """Compare the times and counts of one rank's rows; shares and percentiles follow from them."""
     analysis, keys, options = question
@@ -226,7 +227,7 @@ def _one_by_one(subject: Subject, tally: Tally) -> Iterator[tuple[str, int | Non
         yield row["file"], row["rank"]
 
 
-def _unpacked_bytes(file: dict[str, Any]) -> int:
+def _unpacked_bytes(file: Fields) -> int:
     """Guess how much a file holds: traces pack some ten to one."""
     stored = file["file_bytes"] or 0
     return stored if file["file"].endswith((".json", ".txt", ".log")) else 10 * stored
@@ -270,7 +271,8 @@ def _same_table(
 
 def _same_column(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
     if pa.types.is_dictionary(left.type):
-        left, right = (column.cast(column.type.value_type) for column in (left, right))
+        left = left.cast(left.type.value_type)
+        right = right.cast(right.type.value_type)
     if pa.types.is_floating(left.type):
         values = left.to_numpy(), right.to_numpy()
         return left.null_count == right.null_count and np.array_equal(*values, True)

@@ -25,7 +25,8 @@ def common(left: Intervals, right: Intervals) -> Intervals:
     shared: Intervals = []
     i = j = 0
     while i < len(left) and j < len(right):
-        start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        start = max(left[i][0], right[j][0])
+        end = min(left[i][1], right[j][1])
         if start < end:
             shared.append((start, end))
         if left[i][1] < right[j][1]:
@@ -58,7 +59,8 @@ def _began_in_order(spans: Sequence[Span]) -> bool:
     time: int | None = None
     for start, number in sorted((span.start, _id_of(span)) for span in spans):
         if start != time:
-            before, time = highest, start
+            before = highest
+            time = start
         if number < 0 or number < before:
             return False
         highest = max(highest, number)

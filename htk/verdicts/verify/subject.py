@@ -15,6 +15,7 @@ from htk.base.core.parser import Source
 from htk.base.core.recording_hints import contents
 from htk.base.errors import MissingTable
 from htk.base.io.sources import resolve
+from htk.base.mappings import Fields
 from htk.traces.trace.opening import Inputs, OpenOptions, open_trace, with_sample
 from htk.traces.trace.trace import Trace
 from htk.verdicts.verify.narrowed import Choice, choices, facts_of
@@ -25,7 +26,7 @@ from htk.verdicts.verify.totals import Facts, File, merge
 LARGEST_BYTES = 256 << 20
 _KINETO = "kineto"
 
-Rows = dict[tuple[Any, ...], dict[str, Any]]
+Rows = dict[tuple[Any, ...], Fields]
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,13 @@ class Subject:
         _ = self.trace
 
     @cached_property
-    def files(self) -> list[dict[str, Any]]:
+    def files(self) -> list[Fields]:
         """A row of table `ranks` for each file."""
-        rows: list[dict[str, Any]] = self.trace.tables["ranks"].to_pylist()
+        rows: list[Fields] = self.trace.tables["ranks"].to_pylist()
         return rows
 
     @cached_property
-    def host_ranges(self) -> list[dict[str, Any]]:
+    def host_ranges(self) -> list[Fields]:
         """User ranges on the CPU, the profiler's steps among them."""
         names = ["rank", "process", "thread", "name", "step", "start_ns", "end_ns", "on_gpu"]
         rows = self.trace.tables["annotations"].select(names).to_pylist()
@@ -74,7 +75,7 @@ class Subject:
         return {source.name: source for source in resolve(with_sample(self.inputs))}
 
     @cached_property
-    def profiles(self) -> list[dict[str, Any]]:
+    def profiles(self) -> list[Fields]:
         """The files that PyTorch's profiler wrote."""
         return [row for row in self.files if row["format"] == _KINETO]
 
@@ -189,7 +190,8 @@ def total(table: pa.Table, name: str) -> int:
 
 def keyed(table: pa.Table, keys: Iterable[str], values: Iterable[str]) -> Rows:
     """Return the values of each row by its keys; where keys come again, values are added up."""
-    keys, values = tuple(keys), tuple(values)
+    keys = tuple(keys)
+    values = tuple(values)
     summed: Rows = {}
     for row in table.select(list(dict.fromkeys((*keys, *values)))).to_pylist():
         key = tuple(row[name] for name in keys)
@@ -197,7 +199,7 @@ def keyed(table: pa.Table, keys: Iterable[str], values: Iterable[str]) -> Rows:
     return summed
 
 
-def _added(old: Mapping[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
+def _added(old: Mapping[str, Any] | None, new: Fields) -> Fields:
     if old is None:
         return new
     return {

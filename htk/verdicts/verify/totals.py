@@ -17,7 +17,8 @@ Row = dict[str, int | None]
 Window = tuple[int | None, int | None, int, int]  # of a device, its step, start and end
 Facts = dict[str, dict[Key, Row]]  # by what they are about, a row for each key
 
-_LEAST, _MOST = ("duration_ns_min",), ("duration_ns_max", "cpu_ns_max")
+_LEAST = ("duration_ns_min",)
+_MOST = ("duration_ns_max", "cpu_ns_max")
 _STARTS = ("start_ns",)
 
 
@@ -49,7 +50,9 @@ class File:
 
     def __post_init__(self) -> None:
         spans = self.recording.spans
-        self.gpu, self.ops, self.calls = spans["kernels"], spans["cpu_ops"], spans["launches"]
+        self.gpu = spans["kernels"]
+        self.ops = spans["cpu_ops"]
+        self.calls = spans["launches"]
         self.nested = Nesting(self.ops)
         self.steps = _host_steps(spans["annotations"])
         self._link()
@@ -244,7 +247,8 @@ class File:
         return None if row == NONE else self.ops[row].name
 
     def _operators(self) -> dict[Key, Row]:
-        own, many = [0] * len(self.ops), [0] * len(self.ops)
+        own = [0] * len(self.ops)
+        many = [0] * len(self.ops)
         outside: Row = {"device_self_ns": 0, "kernels": 0}
         for span, op in zip(self.gpu, self.op_of, strict=True):
             if op == NONE:
@@ -252,8 +256,10 @@ class File:
             else:
                 own[op] += span.length
                 many[op] += 1
-        device, kernels = self.nested.inclusive(own), self.nested.inclusive(many)
-        outer, alone = self.nested.outermost(), self.nested.self_times()
+        device = self.nested.inclusive(own)
+        kernels = self.nested.inclusive(many)
+        outer = self.nested.outermost()
+        alone = self.nested.self_times()
         rows: dict[Key, Row] = {}
         for k, operator in enumerate(self.ops):
             row = rows.setdefault((self.rank, operator.name), dict.fromkeys(_OPERATOR, 0))
@@ -290,7 +296,8 @@ class File:
     def _functions(self) -> dict[Key, Row]:
         spans = self.recording.spans["python_calls"]
         calls = Nesting([span._replace(name=_without_address(span.name)) for span in spans])
-        outer, own = calls.outermost(), calls.self_times()
+        outer = calls.outermost()
+        own = calls.self_times()
         launched = self._launched_by(calls)
         inside = calls.inclusive(launched)
         rows: dict[Key, Row] = {}

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import switched_on
@@ -24,7 +25,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     if counts == {0} or len(counts) > 1:
         raise UsageError(f"{NAME}: no pairs of all-to-alls, dispatch and combine, on every rank")
     length = model.lengths().astype(np.float64)
-    new, chosen = length.copy(), np.zeros(len(length), bool)
+    new = length.copy()
+    chosen = np.zeros(len(length), bool)
     for layer in zip(*parts, strict=True):  # some tens
         totals = [float(length[segment].sum()) for segment in layer]
         mean = float(np.mean(totals))
@@ -49,7 +51,7 @@ def _between(model: StepModel, rank: int) -> list[Ints]:
     """Compute between every other all-to-all of a rank and the one after it."""
     acts = model.graph.activities
     exchanges = np.flatnonzero(model.is_collective("all_to_all") & (acts.rank == rank))
-    exchanges = exchanges[np.argsort(acts.start[exchanges], kind="stable")]
+    exchanges = exchanges[ordered(acts.start[exchanges])]
     lane = compute_lane(model, rank)
     lane = lane[acts.kind[lane] == 0]
     return [

@@ -33,7 +33,9 @@ _BRIEF_NS = 1_000.0  # but none as quick
 _OF_PARAMETERS = re.compile(
     r"_foreach|_fused_(?:adam|sgd|adagrad)|fsdp|chunk_cat|split_with_sizes_copy|c10d|ptimizer|aten::zero_|_amp_"
 )
-_SIGMA, _FAR_SIGMA, _UNFILLED_SIGMA = 0.04, 0.08, 0.25
+_SIGMA = 0.04
+_FAR_SIGMA = 0.08
+_UNFILLED_SIGMA = 0.25
 _UNFILLED_TOLD = 0.005
 
 
@@ -123,7 +125,8 @@ def _lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArra
     least = shortest(model, old)
     fixed = np.minimum(old, least)
     matrix = model.facts.family.isin("gemm", "convolution")
-    inner, seen = of_weights(model), products(model, least)
+    inner = of_weights(model)
+    seen = products(model, least)
     attention = model.facts.family.isin("attention")
     rows = (matrix & ~inner) | attention
     fixed = np.where(rows & (old <= least), 0, fixed)

@@ -11,6 +11,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane, waited_for
@@ -36,12 +37,13 @@ def apply(model: StepModel, value: str) -> StepModel:
     reduces = replicating(model)
     if not reduces.any() or sharded(model) is not None:
         raise UsageError(f"{NAME}: the step holds no buckets of gradients, as DDP reduces them")
-    acts, fixed = model.graph.activities, latency(model)
+    acts = model.graph.activities
+    fixed = latency(model)
     length = model.lengths().astype(np.float64)
     works: list[Work] = []
     for rank in model.graph.ranks:
         buckets = np.flatnonzero(reduces & (acts.rank == rank))
-        buckets = buckets[np.argsort(acts.start[buckets], kind="stable")]
+        buckets = buckets[ordered(acts.start[buckets])]
         _put_together(model, buckets, size, length, fixed)
         works += _split(model, buckets, size, length, fixed)
     changed = model.with_lengths(reduces, length)
@@ -63,7 +65,8 @@ def _put_together(
     fixed: NDArray[np.float64],
 ) -> None:
     """All but the last of each bucket take no time, which takes that of their bytes."""
-    moving, held = 0.0, 0.0
+    moving = 0.0
+    held = 0.0
     for k, bucket in enumerate(buckets.tolist()):  # some tens of buckets
         moving += max(length[bucket] - fixed[bucket], 0.0)
         held += float(model.facts.in_bytes[bucket])
@@ -72,7 +75,8 @@ def _put_together(
             length[bucket] = 0
             continue
         length[bucket] = fixed[bucket] + moving
-        moving, held = 0.0, 0.0
+        moving = 0.0
+        held = 0.0
 
 
 def _split(

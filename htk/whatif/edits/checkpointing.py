@@ -20,7 +20,8 @@ HELP = (
 
 # Of the host, in a step of 8 layers on an H100: what each saved tensor takes to be packed and found
 # again makes its forward pass so many times as long, and its backward pass.
-_PACKED, _UNPACKED = 1.6, 1.1
+_PACKED = 1.6
+_UNPACKED = 1.1
 _HOST = 0.3  # of that, one sigma
 _ALL = 2  # attention kernels that tell the layers apart
 # How much of the forward pass runs again: of matrix products, attention, and all else.
@@ -58,7 +59,8 @@ def apply(model: StepModel, value: str) -> StepModel:
 
 def _with_host(model: StepModel, forward: float, backward: float) -> StepModel:
     """Return the model whose host takes so many times as long to launch each pass."""
-    facts, calls = model.facts, model.graph.activities.call
+    facts = model.facts
+    calls = model.graph.activities.call
     kernels = model.is_compute & ~facts.recomputed & (calls >= 0)
     kernels &= ~facts.family.isin("optimizer")
     weight = model.weight.astype(np.float64)
@@ -74,7 +76,8 @@ def _on(model: StepModel, value: str) -> StepModel:
     family = model.facts.family
     share = np.where(family.isin("gemm"), products, others)
     share = np.where(family.isin("attention"), attention, share)
-    acts, length = model.graph.activities, model.lengths().astype(np.float64)
+    acts = model.graph.activities
+    length = model.lengths().astype(np.float64)
     weight = model.weight.copy()
     slower = np.ones(len(length))
     many = max(micro_batches(model), 1)  # one of them shows what runs again

@@ -35,7 +35,8 @@ _MERGED, _RESIDUAL = 4, 3  # tensors that are read and written
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    ranks, now = positive_integer(value, NAME), described_degree(model, "context")
+    ranks = positive_integer(value, NAME)
+    now = described_degree(model, "context")
     if now is None:
         raise UsageError(f"{NAME}: whether ranks share sequences now is not recorded")
     if ranks == now:
@@ -46,7 +47,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     changed = _merged(split(model, grows(model), ranks), of, ranks)
     part = ELEMENT * of.tokens / ranks * of.hidden * of.kv_share
     sent = 2 * (ranks - 1) * part
-    forward, backward = (_attention(changed, back) for back in (False, True))
+    forward = _attention(changed, False)
+    backward = _attention(changed, True)
     exposed = max(activation_ns(model, ranks, sent) - forward, 0.0)
     exposed_back = max(activation_ns(model, ranks, 2 * sent) - backward, 0.0)
     changed = each_layer(changed, NAME, [exposed], [exposed_back], ranks)

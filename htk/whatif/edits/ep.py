@@ -23,7 +23,8 @@ def apply(model: StepModel, value: str) -> StepModel:
         return model.with_assumption("no experts are spread over ranks")
     if not chosen.any():
         raise UsageError(f"{NAME}: the step holds no all-to-alls; experts of one rank are not seen")
-    now, node = int(model.facts.group_size[chosen].max()), gpus_of_a_node(model)
+    now = int(model.facts.group_size[chosen].max())
+    node = gpus_of_a_node(model)
     if ranks == now:
         return model.with_assumption(f"experts are spread over {pluralize(ranks, 'rank')} already")
     length = np.zeros(len(chosen))

@@ -88,12 +88,14 @@ def _between_nodes(model: StepModel, links: Fabric, name: str) -> StepModel:
 
 def _without_adapters(model: StepModel, lost: int) -> StepModel:
     """Return the model whose nodes send through fewer adapters, of one for each GPU."""
-    adapters, across = gpus_of_a_node(model), model.is_comm & model.facts.crosses
+    adapters = gpus_of_a_node(model)
+    across = model.is_comm & model.facts.crosses
     if not across.any() or lost >= adapters:
         raise UsageError(
             f"{NAME} lost={lost}: between nodes of {adapters} adapters none or no transfer is left"
         )
-    length, fixed = model.lengths(), np.minimum(latency(model), model.lengths())
+    length = model.lengths()
+    fixed = np.minimum(latency(model), model.lengths())
     slower = adapters / (adapters - lost)
     return model.with_lengths(across, fixed + (length - fixed) * slower).with_assumption(
         f"{adapters - lost} of {adapters} adapters of each node carry what all did, one for a GPU"

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.base.errors import UsageError
 from htk.quantities.graph.replay import replay
@@ -41,7 +42,8 @@ def apply(model: StepModel, value: str) -> StepModel:
 def _hidden(model: StepModel, chosen: Mask, left: int = 0) -> StepModel:
     """Nobody waits for these transfers, but a stream carries no more than it can in a step; `left`
     stays of them at least, but no more than is waited for now."""
-    acts, length = model.graph.activities, model.lengths()
+    acts = model.graph.activities
+    length = model.lengths()
     lanes = np.unique(acts.lane[model.is_comm]).tolist()  # a few a rank
     busy = [int(length[model.is_comm & (acts.lane == lane)].sum()) for lane in lanes]
     bare = model.with_lengths(chosen, 0)
@@ -91,7 +93,8 @@ def _in_the_way(model: StepModel) -> Mask:
 def _gradients_left(model: StepModel) -> int:
     """Return how much longer a stream reduces gradients than its GPU computes them: nothing else
     can run beside that, for the optimizer waits for all of them."""
-    acts, length = model.graph.activities, model.lengths()
+    acts = model.graph.activities
+    length = model.lengths()
     scatters = model.is_collective("reduce_scatter") & ~shared_tokens(model)
     reduces = replicating(model) | scatters
     computes = model.is_compute & model.facts.backward
@@ -106,7 +109,8 @@ def _gradients_left(model: StepModel) -> int:
 
 def _beside(model: StepModel, chosen: Mask) -> Floats:
     """Share of each device's compute that has transfers beside it, if these are hidden."""
-    acts, length = model.graph.activities, model.lengths()
+    acts = model.graph.activities
+    length = model.lengths()
     phi = np.zeros(len(length))
     for device in np.unique(acts.device).tolist():  # a few
         on_device = acts.device == device
@@ -156,11 +160,13 @@ def _in_turn(model: StepModel) -> StepModel:
 
 
 def _in_order(model: StepModel, begin: Ints) -> StepModel:
-    graph, acts = model.graph, model.graph.activities
-    tails, heads = [], []
+    graph = model.graph
+    acts = model.graph.activities
+    tails = []
+    heads = []
     for device in np.unique(acts.device).tolist():  # a few
         own = np.flatnonzero((acts.device == device) & (model.is_comm | model.is_compute))
-        own = own[np.lexsort((graph.start[own], begin[own]))]
+        own = own[ordered(begin[own], graph.start[own])]
         turns = acts.lane[own[1:]] != acts.lane[own[:-1]]
         tails.append(graph.end[own[:-1][turns]])
         heads.append(graph.start[own[1:][turns]])
@@ -169,10 +175,11 @@ def _in_order(model: StepModel, begin: Ints) -> StepModel:
 
 def _launched(model: StepModel) -> Ints:
     """Return when each activity was launched, no earlier than what precedes it on its stream."""
-    graph, acts = model.graph, model.graph.activities
+    graph = model.graph
+    acts = model.graph.activities
     launched = np.where(acts.call >= 0, graph.time[graph.call_start[acts.call]], acts.start)
     for lane in np.unique(acts.lane).tolist():  # a few a device
         own = np.flatnonzero(acts.lane == lane)
-        own = own[np.argsort(acts.start[own], kind="stable")]
+        own = own[ordered(acts.start[own])]
         launched[own] = np.maximum.accumulate(launched[own])
     return launched

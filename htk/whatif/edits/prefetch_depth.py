@@ -8,6 +8,7 @@ launch) no longer does: the host issues it in time.
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane
@@ -67,10 +68,11 @@ def _used(model: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]
     graph = model.graph
     acts = graph.activities
     all_gathers = np.flatnonzero(model.is_collective("all_gather") & (acts.rank == rank))
-    all_gathers = all_gathers[np.argsort(acts.start[all_gathers], kind="stable")]
+    all_gathers = all_gathers[ordered(acts.start[all_gathers])]
     events = graph.edges("event")
     heads = dict(zip(graph.start[lane].tolist(), lane.tolist(), strict=True))
-    gathers, users = [], []
+    gathers = []
+    users = []
     for gather in all_gathers.tolist():
         waiting = graph.dst[events & (graph.src == graph.end[gather])].tolist()
         waiters = [heads[node] for node in waiting if node in heads]

@@ -47,7 +47,8 @@ def _updated(model: StepModel) -> StepModel:
     acts = model.graph.activities
     optimizer = model.facts.family.isin("optimizer")
     gathers = model.is_collective("all_gather")
-    lasts, firsts = [], []
+    lasts = []
+    firsts = []
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
         updates = lane[optimizer[lane]]
@@ -60,7 +61,8 @@ def _updated(model: StepModel) -> StepModel:
 
 def _begins(model: StepModel, gathers: Mask) -> list[int]:
     """Return the first of these gathers, and the first copy that one of them waits for."""
-    graph, acts = model.graph, model.graph.activities
+    graph = model.graph
+    acts = model.graph.activities
     rows = np.flatnonzero(gathers)
     if not len(rows):
         return []

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Mask
 from htk.base.core.humanize import parse_pattern, pluralize
 from htk.base.errors import UsageError
@@ -95,10 +96,12 @@ def fuse_neighbours(model: StepModel, chosen: Mask) -> StepModel:
     each of these two moves.
     """
     acts = model.graph.activities
-    order = np.lexsort((acts.start, acts.lane))
-    fusible, lane = chosen[order], acts.lane[order]
+    order = ordered(acts.lane, acts.start)
+    fusible = chosen[order]
+    lane = acts.lane[order]
     joined = fusible[1:] & fusible[:-1] & (lane[1:] == lane[:-1])
-    begins, ends = fusible & ~np.append(False, joined), fusible & ~np.append(joined, False)
+    begins = fusible & ~np.append(False, joined)
+    ends = fusible & ~np.append(joined, False)
     length = model.lengths().astype(np.float64)
     fused = (length[order[begins]] + length[order[ends]]) / 2
     length[order[begins]] = fused
@@ -113,5 +116,6 @@ def _judged(model: StepModel, changed: StepModel, chosen: Mask, claimed: float) 
     path = critical(model.graph, again.time, model.weight)
     runs = np.isin(path, model.run_edge[chosen & (model.run_edge >= 0)])
     share = float(model.weight[path[runs]].sum()) / max(again.period_ns, 1)
-    now, then = int(model.lengths()[chosen].sum()), int(changed.lengths()[chosen].sum())
+    now = int(model.lengths()[chosen].sum())
+    then = int(changed.lengths()[chosen].sum())
     return guard(claimed, share, now / then if then else math.inf).words

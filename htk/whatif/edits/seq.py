@@ -40,9 +40,11 @@ def apply(model: StepModel, value: str) -> StepModel:
     now = seen.tokens / seen.batch if seen.tokens and seen.batch else None
     wanted = _wanted(value, now, seen.batch)
     if now is None:  # a factor
-        ratio, looked = wanted.tokens, wanted.pairs
+        ratio = wanted.tokens
+        looked = wanted.pairs
     else:
-        ratio, looked = wanted.tokens / now, wanted.pairs / now**2
+        ratio = wanted.tokens / now
+        looked = wanted.pairs / now**2
     changed = batch.apply(model, f"{ratio:.9f}x") if ratio != 1 else model
     attention = model.facts.family.isin("attention")
     length = changed.lengths().astype(np.float64)

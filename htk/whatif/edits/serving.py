@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.base.columns.types import NONE, Floats, Ints
+from htk.base.columns.types import Floats, Ints, fill_none, take_or
 from htk.base.core.humanize import format_bytes
 from htk.base.errors import UsageError
 from htk.physics.decoder import Decoder
@@ -229,7 +229,8 @@ def _with_weights(model: StepModel, new: ServedIteration, weights: str) -> Serve
 
 
 def _changed(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel:
-    new, bounds = asked.iteration, Bounds(model.device)
+    new = asked.iteration
+    bounds = Bounds(model.device)
     length = model.lengths().astype(np.float64)
     lengths = _lengths(model, length, now, asked)
     if asked.drafted:
@@ -295,8 +296,8 @@ def _iterations(model: StepModel, count: int) -> Ints:
     """Return the iteration of each activity, or NONE."""
     kernels = model.facts.tables.get("kernels")
     if kernels is None or not kernels.num_rows:
-        return np.full(count, NONE, np.int64)
-    return np.append(iteration_of_kernels(model.facts.tables), NONE)[model.facts.rows]
+        return fill_none(count)
+    return take_or(iteration_of_kernels(model.facts.tables), model.facts.rows)
 
 
 def _kernel_names(model: StepModel) -> list[str | None]:
@@ -340,7 +341,8 @@ def _with_sums(model: StepModel, asked: _Asked) -> StepModel:
 
 def _exchange_ns(server: Server, asked: _Asked, tokens: float) -> float:
     """Return the time in which tokens go to their experts and come back, twice a layer."""
-    gpus, model = asked.experts, server.model
+    gpus = asked.experts
+    model = server.model
     if gpus == 1:
         return 0.0
     size = 2 * tokens * model.active_experts * model.hidden * (gpus - 1) / gpus

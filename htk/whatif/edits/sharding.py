@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask
 from htk.base.errors import UsageError
 from htk.physics.wire import STRATEGIES
@@ -114,7 +115,8 @@ def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     """Return the model with another kind of FSDP than the recorded one."""
     if now.ranks < 2:
         raise UsageError(f"{NAME}: gathers of one rank do not show what gathers of several take")
-    gathers, reduces = model.is_collective("all_gather"), model.is_collective("reduce_scatter")
+    gathers = model.is_collective("all_gather")
+    reduces = model.is_collective("reduce_scatter")
     net, copies = network(model), _copies(model)
     node, across = net.node, net.summed(now.world, shards)
     apart = name == "hybrid_shard" and now.world > shards and bool(copies.any())  # FSDP2
@@ -211,7 +213,8 @@ def _replicated_apart(
 
 def _renamed(model: StepModel, now: Sharded, name: str, shards: int, node: int) -> StepModel:
     """Return how large the groups of collectives are now, for the edits that follow."""
-    gathers, reduces = model.is_collective("all_gather"), model.is_collective("reduce_scatter")
+    gathers = model.is_collective("all_gather")
+    reduces = model.is_collective("reduce_scatter")
     regrouped = model.with_groups(gathers, shards, min(shards, node))
     size = shards if name == "hybrid_shard" else now.world
     return regrouped.with_groups(reduces, size, min(size, node))
@@ -288,7 +291,7 @@ def _firsts(model: StepModel, lane: Ints, reduces: list[int]) -> list[int]:
 
 def _ordered(model: StepModel, chosen: Mask) -> list[int]:
     rows = np.flatnonzero(chosen)
-    order = np.argsort(model.graph.activities.start[rows], kind="stable")
+    order = ordered(model.graph.activities.start[rows])
     return [int(f) for f in rows[order]]
 
 

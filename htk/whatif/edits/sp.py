@@ -31,7 +31,8 @@ _OF_WON = 0.5
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    is_on, seen = on_or_off(value, NAME), shared_tokens(model)
+    is_on = on_or_off(value, NAME)
+    seen = shared_tokens(model)
     if is_on == bool(seen.any()):
         return model.with_assumption(f"sequence parallelism is {value} already")
     changed, words = _shared(model) if is_on else _undone(model, seen)
@@ -57,7 +58,8 @@ def _shared(model: StepModel) -> tuple[StepModel, str]:
 def _undone(model: StepModel, seen: Mask) -> tuple[StepModel, str]:
     """Return the model whose norms and residuals every rank computes whole; what it gathers once
     more for the backward pass, it does no longer."""
-    ranks, of = tensor_degree(model), sizes(model, NAME)
+    ranks = tensor_degree(model)
+    of = sizes(model, NAME)
     shared = pointwise(model, replace(of, tokens=of.tokens / ranks)) & model.is_compute
     changed = split(model, shared, 1 / ranks)
     backward = seen & model.facts.backward

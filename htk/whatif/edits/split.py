@@ -154,7 +154,8 @@ def _bounded(
 ) -> tuple[StepModel, tuple[str, ...]]:
     """Return the changed model, no better than if nobody waited for these transfers, and how
     much of that it wins."""
-    kappa, beside = factor(model), share(model, model.graph.time)
+    kappa = factor(model)
+    beside = share(model, model.graph.time)
     now = replay(model.graph, model.weight, model.wrap_weight).period_ns
     bare = hidden(model, blocked)
     perfect = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
@@ -162,7 +163,8 @@ def _bounded(
     short = perfect - after.period_ns
     if short > 0:
         changed = changed.add_step_time("communication", short, exposed=short)
-    won, most = now - max(after.period_ns, perfect), now - perfect
+    won = now - max(after.period_ns, perfect)
+    most = now - perfect
     if most <= 0:
         return changed, ("nobody waits for them as it is: there is nothing to win",)
     return changed, (

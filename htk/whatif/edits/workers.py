@@ -31,7 +31,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     else:
         share = min(sooner / waited, 1.0)
         less, between = (np.rint(share * ns).astype(np.int64) for ns in (of_edge, of_wrap))
-        weight, wraps = model.weight - less, model.wrap_weight - between
+        weight = model.weight - less
+        wraps = model.wrap_weight - between
         changed = replace(model, weight=weight, wrap_weight=wraps)
     return changed.with_uncertainty("host", 0.2).with_assumption(
         f"batches come {ratio:g} times as often as now, {waited / 1e6:.2f} ms of a step wait for "

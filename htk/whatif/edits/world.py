@@ -130,7 +130,8 @@ def _hops(model: StepModel, group: tuple[int, int]) -> Floats:
     """Return what each collective takes for hops among so many ranks, so many in each node."""
     hops = np.zeros(len(model.facts.collective))
     rows = np.flatnonzero(model.is_collective(*_KINDS))
-    kinds, length = model.facts.collective.rows(rows), model.lengths()[rows].tolist()
+    kinds = model.facts.collective.rows(rows)
+    length = model.lengths()[rows].tolist()
     each = [hops_ns(kind or "", *group, ns) for kind, ns in zip(kinds, length, strict=True)]
     hops[rows] = each
     return hops
@@ -176,7 +177,8 @@ def _later(model: StepModel, growing: Mask, now: int, ranks: int, unseen: bool) 
 
 def _mean_waits(model: StepModel) -> Floats:
     """Return how long the mean rank waited for the last one at each collective."""
-    graph, edge = model.graph, np.flatnonzero(model.graph.edges("arrive"))
+    graph = model.graph
+    edge = np.flatnonzero(model.graph.edges("arrive"))
     waits = np.zeros(len(graph.time))
     members = np.bincount(graph.dst[edge], minlength=len(graph.time))
     np.add.at(waits, graph.dst[edge], graph.time[graph.dst[edge]] - graph.time[graph.src[edge]])

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from htk.base.core.defer_imports import spare_pandas
 from htk.base.core.humanize import parse_duration, parse_int_ranges, visible
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import UsageError
+from htk.base.mappings import Facts, Fields
 from htk.base.spread.mapper import ON
 from htk.base.spread.memory import parse_bytes
 from htk.faces.cli.commands.options import cycles_option, ranks_option, steps_option
@@ -272,7 +273,7 @@ def named(paths: Sequence[str]) -> Inputs:
     return paths[0] if len(paths) == 1 else list(paths)
 
 
-def open_options(arguments: Mapping[str, Any]) -> OpenOptions:
+def open_options(arguments: Facts) -> OpenOptions:
     """Return how a command was told to open."""
     return OpenOptions(
         cache=not arguments["no_cache"],
@@ -288,7 +289,7 @@ def open_options(arguments: Mapping[str, Any]) -> OpenOptions:
     )
 
 
-def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
+def opened(paths: Sequence[str], arguments: Facts) -> Trace:
     """Open and narrow the trace that a command was given."""
     spare_pandas()
     progress = _Bar() if sys.stderr.isatty() else Progress()
@@ -300,7 +301,8 @@ def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
         None if (text := arguments.get(name)) is None else parse_int_ranges(text)
         for name in ("ranks", "cycles", "streams")
     )
-    from_, to = arguments.get("from_"), arguments.get("to")
+    from_ = arguments.get("from_")
+    to = arguments.get("to")
     chosen = trace.sel(
         ranks=ranks,
         steps=arguments.get("steps"),
@@ -315,9 +317,11 @@ def opened(paths: Sequence[str], arguments: Mapping[str, Any]) -> Trace:
     return chosen
 
 
-def run_analysis(analysis: Analysis[...], paths: Sequence[str], arguments: dict[str, Any]) -> None:
+def run_analysis(analysis: Analysis[...], paths: Sequence[str], arguments: Fields) -> None:
     """Run an analysis on what a command was given and write the answer."""
-    form, output, limit = arguments.pop("form"), arguments.pop("output"), arguments.pop("limit")
+    form = arguments.pop("form")
+    output = arguments.pop("output")
+    limit = arguments.pop("limit")
     against = arguments.pop("against", None)
     trace = opened(paths, arguments)
     options = {k: v for k, v in arguments.items() if k in analysis.options}
