@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from htk.analyses import ANALYSES
-from htk.base.core.humanize import command_name
+from htk.base.core.humanize import command_name, visible
 from htk.base.errors import AnalysisError, HtkError, UsageError
 from htk.faces.cli.commands import COMMANDS, GROUPS, load_command
 
@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0].replace("_", "-"), self.list_commands(ctx), 3)
-            search = f"htk help {args[0]} finds it in commands, questions and columns"
+            search = f"htk help {visible(args[0])} finds it in commands, questions and columns"
             hint = f"did you mean {', '.join(near)}?" if near else search
             hint = _SAID_OTHERWISE.get(args[0], hint)
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx) from error
@@ -103,8 +103,6 @@ def run(argv: list[str]) -> int:
         sys.stdout = None
         return 0
     except HtkError as error:
-        from htk.base.core.humanize import visible
-
         sys.stderr.write(f"htk: {visible(str(error))}\n")
         return error.exit_code
     except MemoryError:
@@ -114,7 +112,6 @@ def run(argv: list[str]) -> int:
     except OSError as error:
         if error.filename is None and error.errno not in _OF_DISKS:
             return _our_fault(error)
-        from htk.base.core.humanize import visible
 
         what = error.filename or "what was to be written is not whole"
         sys.stderr.write(visible(f"htk: {what}: {error.strerror}") + "\n")
@@ -139,7 +136,6 @@ def _our_fault(error: Exception) -> int:
 
     if os.environ.get("HTK_TRACEBACK"):
         raise error
-    from htk.base.core.humanize import visible
 
     what = visible(" ".join(str(error).split())[:300])
     sys.stderr.write(
