@@ -112,7 +112,6 @@ def run(argv: list[str]) -> int:
     except OSError as error:
         if error.filename is None and error.errno not in _OF_DISKS:
             return _our_fault(error)
-
         what = error.filename or "what was to be written is not whole"
         sys.stderr.write(visible(f"htk: {what}: {error.strerror}") + "\n")
         return UsageError.exit_code
