@@ -1,6 +1,6 @@
 """The recorded step with edits applied, and its replay."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,15 +10,30 @@ from htk.whatif.contention import settled
 from htk.whatif.curves import counted, fitted
 from htk.whatif.edit_uncertainty import accumulated_together, distance
 from htk.whatif.edited_job import edited_job, with_own_batch
-from htk.whatif.edits import EDITS, REPEATABLE, edit
-from htk.whatif.edits.sharding import strategy
+from htk.whatif.edits import (
+    EDITS,
+    REPEATABLE,
+    bucket,
+    edit,
+    gradients,
+    prefetch_depth,
+    sharding,
+    split,
+)
 from htk.whatif.from_one_rank import placed
 from htk.whatif.left_out_ranks import follow
 from htk.whatif.missing_ranks import late, prompt
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
 
-_OF_SEVERAL = ("sharding", "bucket", "prefetch_depth", "split", "gradients")
+# Edits of what several ranks share, and what reads their values.
+_OF_SEVERAL: dict[str, Callable[[str], object]] = {
+    "sharding": sharding.read_strategy,
+    "bucket": bucket.read_size,
+    "prefetch_depth": prefetch_depth.read_depth,
+    "split": split.read_cut,
+    "gradients": gradients.read_share,
+}
 
 
 def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -27,7 +42,7 @@ def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     for name, _ in edits:
         edit(name)
     check_once([name for name, _ in edits])
-    by_our_names = [(n, strategy(v) if n == "sharding" else v) for n, v in edits]
+    by_our_names = [(n, sharding.strategy(v) if n == "sharding" else v) for n, v in edits]
     return tuple(sorted(by_our_names, key=lambda pair: names.index(pair[0])))
 
 
@@ -47,6 +62,7 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
     is_alone = edited_job(start.job, asked).ranks == 1
     for name, value in asked:
         if is_alone and name in _OF_SEVERAL:
+            _OF_SEVERAL[name](value)  # refuses what means nothing
             edited = edited.with_assumption(f"{name}: one rank shares nothing")
             continue
         after = edit(name).apply(edited.fresh(), value)

@@ -29,11 +29,17 @@ _MOST_PIECES = 64
 _PARAMETERS = 0.015  # of the step, one sigma: where a bucket ends is up to sizes of parameters
 
 
-def apply(model: StepModel, value: str) -> StepModel:
+def read_size(value: str) -> float:
+    """Return the bytes of a bucket."""
     match = _SIZE.fullmatch(value.strip())
     size = float(match[1]) * _SCALE[match[2].upper()] if match else 0.0
     if size <= 0:
         raise UsageError(f"{NAME} {value!r}: a size such as 100MB was expected")
+    return size
+
+
+def apply(model: StepModel, value: str) -> StepModel:
+    size = read_size(value)
     reduces = replicating(model)
     if not reduces.any() or sharded(model) is not None:
         raise UsageError(f"{NAME}: the step holds no buckets of gradients, as DDP reduces them")

@@ -16,8 +16,13 @@ NAME = "gradients"
 HELP = "Bytes of gradients that ranks reduce: 0.5x, as 8 bits in place of 16."
 
 
+def read_share(value: str) -> float:
+    """Return the bytes sent, in times of those recorded."""
+    return factor(value, NAME)
+
+
 def apply(model: StepModel, value: str) -> StepModel:
-    ratio = factor(value, NAME)
+    ratio = read_share(value)
     scatters = model.is_collective("reduce_scatter") & ~shared_tokens(model)
     reduces = replicating(model) | scatters
     if not reduces.any():

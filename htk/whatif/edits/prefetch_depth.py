@@ -22,10 +22,15 @@ _SIGMA = 0.01  # of the step
 _SIGMA_OF_NONE = 0.06  # in the backward pass gathers then also queue behind reductions
 
 
-def apply(model: StepModel, value: str) -> StepModel:
+def read_depth(value: str) -> int:
+    """Return the units that are gathered ahead."""
     if not value.isdigit():
         raise UsageError(f"{NAME} {value!r}: a number of units was expected")
-    depth = int(value)
+    return int(value)
+
+
+def apply(model: StepModel, value: str) -> StepModel:
+    depth = read_depth(value)
     tails: list[int] = []
     heads: list[int] = []
     graph = model.graph

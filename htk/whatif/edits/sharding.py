@@ -61,11 +61,17 @@ def strategy(value: str) -> str:
     return _AS_PYTORCH_SAYS.get(low, low)
 
 
-def apply(model: StepModel, value: str) -> StepModel:
+def read_strategy(value: str) -> tuple[str, str]:
+    """Return the strategy, and the size of its groups where one is asked for."""
     name, _, size = strategy(value).partition(":")
     if name not in (*STRATEGIES, *STAGES):
         strategies = ", ".join((*STRATEGIES, *STAGES))
         raise UsageError(f"{NAME} {value!r}: one of {strategies}, NO_SHARD")
+    return name, size
+
+
+def apply(model: StepModel, value: str) -> StepModel:
+    name, size = read_strategy(value)
     now = sharded(model) or replicated(model)
     if now is None:
         raise UsageError(

@@ -78,13 +78,18 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
-def _asked(model: StepModel, value: str) -> tuple[str, int]:
+def read_cut(value: str) -> tuple[str, str | None]:
+    """Return what is cut, and into how many pieces where that is asked for."""
     match = re.fullmatch(r"(batch|tensor|fused)(?:=(\d{1,3}))?", value)
     if match is None or (match[1] == "batch" and match[2]):
         raise UsageError(f"{NAME} {value!r}: batch, tensor, tensor=4, fused or fused=16")
-    how = match[1]
+    return match[1], match[2]
+
+
+def _asked(model: StepModel, value: str) -> tuple[str, int]:
+    how, pieces = read_cut(value)
     ranks = int(model.facts.group_size[batch.of_activations(model)].max(initial=2))
-    count = int(match[2] or {"batch": 2, "tensor": max(ranks, 2), "fused": _TILES}[how])
+    count = int(pieces or {"batch": 2, "tensor": max(ranks, 2), "fused": _TILES}[how])
     if not 1 <= count <= _MOST:
         raise UsageError(f"{NAME} {value!r}: 1 to {_MOST} pieces were expected")
     return how, count

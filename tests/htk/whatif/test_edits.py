@@ -92,7 +92,11 @@ def test_a_sweep_tells_of_what_it_cannot(start: Baseline) -> None:
         ("replace", "x"),
         ("replace", "zzz=2x"),
         ("world", "8"),
-        ("sharding", "ddp"),
+        ("sharding", "nonsense"),
+        ("bucket", "wide"),
+        ("prefetch_depth", "-1"),
+        ("split", "thrice"),
+        ("gradients", "some"),
         ("overlap", "half"),
         ("network", "speed=2x"),
         ("nonsense", "1"),
@@ -101,6 +105,12 @@ def test_a_sweep_tells_of_what_it_cannot(start: Baseline) -> None:
 def test_what_makes_no_sense_is_said(start: Baseline, name: str, value: str) -> None:
     with pytest.raises(UsageError):
         predict(start, [(name, value)])
+
+
+def test_one_rank_has_nothing_to_share(start: Baseline) -> None:
+    answer = predict(start, [("sharding", "ddp")])
+    assert answer.step_ns == start.step_ns
+    assert "sharding: one rank shares nothing" in answer.assumptions
 
 
 def test_the_command_offers_every_edit() -> None:
