@@ -14,6 +14,7 @@ from htk.base.errors import HtkError
 from htk.dashboard import hang_panels
 from htk.dashboard.example_ranges import gaps
 from htk.dashboard.page import Visit
+from htk.verdicts.causes.stragglers import find_most_waited_for
 from htk.verdicts.overview.summary import IDLE_WORDS
 
 _Sentences = tuple[str, str]  # the heading, and what stands below it
@@ -149,9 +150,8 @@ def of_communication(visit: Visit) -> _Sentences | None:
     part, words = max(parts)
     if part and exposed:
         first += f", {100 * min(part / exposed, 1):.0f} % of it {words}"
-    late = visit.ask("stragglers").to_pylist()
-    worst = max(late, key=lambda r: r["cost_to_others_ns"] or 0, default=None)
-    if worst is None or not worst["cost_to_others_ns"]:
+    worst = find_most_waited_for(visit.ask("stragglers").to_pylist())
+    if worst is None:
         return first, ""
     behind = f", late in {worst['late_in']}" if worst["late_in"] else ""
     of = pluralize(worst["collectives"], "collective")

@@ -20,6 +20,7 @@ from htk.base.core.humanize import (
     shorten,
 )
 from htk.base.errors import HtkError
+from htk.base.mappings import Facts
 from htk.dashboard import headlines
 from htk.dashboard.cause_cards import card
 from htk.dashboard.components import (
@@ -38,6 +39,7 @@ from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.rank_bars import rank_bars
 from htk.dashboard.served_parts import iteration_grid, iteration_tile, mfu_of_ranks, parted_headline
 from htk.dashboard.utilization_strip import strip
+from htk.verdicts.causes.stragglers import find_most_waited_for
 from htk.verdicts.overview import summary
 from htk.verdicts.overview.doctor import doctor
 
@@ -206,14 +208,12 @@ def _mfu(visit: Visit) -> Any:
     return tile("MFU", f"{mean:.1f} %", more, visit.view.link("flops"), drawn=drawn)
 
 
-def _last_to_arrive(visit: Visit) -> dict[str, Any] | None:
+def _last_to_arrive(visit: Visit) -> Facts | None:
     """Return the rank that costs the others most waiting; none where nobody waits."""
     try:
-        rows = visit.ask("stragglers").to_pylist()
+        return find_most_waited_for(visit.ask("stragglers").to_pylist())
     except HtkError:
         return None
-    worst = max(rows, key=lambda r: r["cost_to_others_ns"] or 0, default=None)
-    return worst if worst is not None and worst["cost_to_others_ns"] else None
 
 
 def _late(visit: Visit) -> Any:

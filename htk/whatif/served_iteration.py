@@ -289,8 +289,9 @@ def served_format(iteration: ServedIteration, in_recording: WeightFormat) -> Wei
     """Return the format of a product's weights, which asking for a wider one does not change: a
     checkpoint whose experts are of 4 bits keeps them when the rest becomes FP8."""
     asked = iteration.weights
-    narrower = asked is not None and asked.weight_bytes < in_recording.weight_bytes
-    return asked if asked is not None and narrower else in_recording
+    if asked is None or asked.weight_bytes >= in_recording.weight_bytes:
+        return in_recording
+    return asked
 
 
 def product_ratio(

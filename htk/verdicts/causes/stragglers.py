@@ -1,5 +1,6 @@
 """Which rank holds the others up, by what, and what that costs them."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import numpy as np
@@ -12,6 +13,7 @@ from htk.base.columns.types import Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import TWO_ROUNDS
+from htk.base.mappings import Facts
 from htk.base.schema import INT32, INT64, TEXT, table
 from htk.quantities.derived.own_time import KINDS
 from htk.quantities.measures.blame import blame, need_waits, parts_of
@@ -147,3 +149,9 @@ def _recorded(rank: Ints, rank_windows: pa.Table) -> pa.Array:
     length = read_lengths(rank_windows)
     total = np.array([int(length[whose == rank_id].sum()) for rank_id in rank.tolist()], np.int64)
     return number(total, INT64)
+
+
+def find_most_waited_for(rows: Iterable[Facts]) -> Facts | None:
+    """Return the row of the rank that costs the others most waiting; None: nobody waits."""
+    worst = max(rows, key=lambda row: row["cost_to_others_ns"] or 0, default=None)
+    return worst if worst is not None and worst["cost_to_others_ns"] else None

@@ -11,9 +11,10 @@ from htk.answers.ask import ask
 from htk.base.errors import HtkError, MissingTable
 from htk.base.mappings import Facts
 from htk.traces.trace.trace import Trace
+from htk.verdicts.causes.stragglers import find_most_waited_for
 from htk.verdicts.history.archive import History, KeptRun
-from htk.verdicts.history.run_facts import run_facts
-from htk.verdicts.overview.summary import summary
+from htk.verdicts.history.run_facts import judged_facts
+from htk.verdicts.overview.summary import result, verdict
 
 # Gauges of a run: name, what it is, and the fact of it, in so many of the gauge's unit.
 _FACTS = (
@@ -43,14 +44,12 @@ class MeasuredRun:
 
 def measure_run(trace: Trace, name: str) -> MeasuredRun:
     """Return what is told of a recording."""
+    judged = verdict(trace)
     try:
-        facts = run_facts(trace, name)
-        row = facts.row
-        rows = facts.summary.to_pylist()
+        row = judged_facts(trace, name, judged).row
     except MissingTable:
         row = {}
-        rows = summary(trace).to_pylist()
-    return MeasuredRun(name, row, rows, _slowest(trace))
+    return MeasuredRun(name, row, result(judged).to_pylist(), _slowest(trace))
 
 
 def newest_runs(history: History, runs: Sequence[KeptRun]) -> list[MeasuredRun]:
@@ -110,11 +109,9 @@ def _gains(run: MeasuredRun) -> list[Sample]:
 
 def _slowest(trace: Trace) -> Facts | None:
     try:
-        rows = ask(trace, "stragglers").to_pylist()
+        return find_most_waited_for(ask(trace, "stragglers").to_pylist())
     except HtkError:
         return None
-    worst = max(rows, key=lambda row: row["cost_to_others_ns"] or 0, default=None)
-    return worst if worst is not None and worst["cost_to_others_ns"] else None
 
 
 def _braced(labels: Mapping[str, str]) -> str:

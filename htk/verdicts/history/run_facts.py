@@ -18,7 +18,7 @@ from htk.base.mappings import Facts, Fields
 from htk.traces.compare.baseline import RecordedBaseline, baseline
 from htk.traces.trace.trace import Trace
 from htk.verdicts.history.tables import RUNS
-from htk.verdicts.overview.summary import result, verdict
+from htk.verdicts.overview.summary import Verdict, result, verdict
 
 _EPOCH_NS = 631_152_000_000_000_000  # 1990: earlier times are a clock's own
 _LISTED_RANKS = 64  # of missing ones, in the coverage
@@ -40,9 +40,13 @@ class RunFacts:
 
 def run_facts(trace: Trace, name: str) -> RunFacts:
     """Return the facts of a recording; MissingTable if it has neither steps nor operations."""
+    return judged_facts(trace, name, verdict(trace))
+
+
+def judged_facts(trace: Trace, name: str, judged: Verdict) -> RunFacts:
+    """Return the same of a recording whose verdict is there already."""
     ranks = trace.tables["ranks"]
     spans = recorded_spans(trace)
-    judged = verdict(trace)
     costs = baseline(trace.tables)
     row: Fields = dict.fromkeys(RUNS.names)
     row |= {

@@ -9,6 +9,7 @@ import pyarrow as pa
 from htk.analyses import ANALYSES
 from htk.answers.output.result import Result
 from htk.base.columns.arrow import codes_of, numbers, texts, valid
+from htk.base.columns.groups import Groups
 from htk.base.core.engine import SLOW_READER, core
 from htk.base.core.humanize import command_name, format_bytes, format_duration, pluralize
 from htk.base.core.label import Label
@@ -222,9 +223,9 @@ def _late_starts(trace: Trace) -> Iterator[Row]:
     links = trace.tables["kernel_links"]
     rows = np.flatnonzero(valid(links["launch_start_ns"]) & valid(kernels["start_ns"]))
     delays = numbers(kernels["start_ns"])[rows] - numbers(links["launch_start_ns"])[rows]
-    ranks = numbers(kernels["rank"], -1)[rows]
-    for rank in np.unique(ranks).tolist():
-        least = int(delays[ranks == rank].min())
+    ranks = Groups.by_keys([numbers(kernels["rank"], -1)[rows]])
+    least_delays = ranks.min(delays).tolist()
+    for rank, least in zip(ranks.keys[:, 0].tolist(), least_delays, strict=True):
         if least > LATE_NS:
             what = describe_late_start(least)
             advice = "times on the GPU alone are right; delays and queues of launches may not be"
