@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from htk.base.columns.intervals import sweep
+from htk.hta.events import read_events
 from htk.hta.frames import TYPES, Frames, short_name, spans
 
 _STATS = ["sum", "max", "min", "std", "mean"]
@@ -112,7 +113,7 @@ def kernels_with_annotations(
     ranges = frames.annotations(rank, on_gpu=True)
     if ranges.empty:
         return None
-    gpu = frames.of(rank).copy()
+    gpu = frames.of(rank)
     innermost = np.full(len(gpu), -1, object)
     start = gpu["start_ns"].to_numpy()
     end = gpu["end_ns"].to_numpy()
@@ -120,13 +121,17 @@ def kernels_with_annotations(
     for row in ranges.sort_values("dur", ascending=False).itertuples():  # few, the innermost last
         inside = (start < row.end_ns) & (end > row.start_ns)
         innermost[inside & (where == (row.pid, row.tid)).all(axis=1)] = row.name
-    gpu["user_annotation"] = innermost
-    gpu["end"] = gpu["ts"] + gpu["dur"]
+    events = read_events(frames, rank)
+    kernels = events.loc[gpu["index"] - frames.file_of(rank).first_event].reset_index(drop=True)
+    names = kernels["s_name"]
+    kernels.insert(1, "cat", kernels.pop("s_cat"))
+    kernels.insert(2, "name", kernels.pop("s_name"))
+    kernels["user_annotation"] = innermost
     if expand:
-        gpu["s_name"] = gpu["name"].map(short_name if shorten else str)
-        gpu["s_cat"] = gpu["cat"]
-        gpu["s_user_annotation"] = gpu["user_annotation"].where(gpu["user_annotation"] != -1, "")
-    return gpu.drop(columns=["start_ns", "end_ns", "row", "op_row"])
+        kernels["s_name"] = names.map(short_name if shorten else str)
+        kernels["s_cat"] = kernels["cat"]
+        kernels["s_user_annotation"] = np.where(innermost == -1, "", innermost)
+    return kernels
 
 
 def idle(
@@ -137,7 +142,7 @@ def idle(
     rows = []
     described = []
     for stream in list(streams) if streams else gpu["stream"].unique().tolist():
-        on_stream = gpu[gpu["stream"] == stream]
+        on_stream = gpu[gpu["stream"] == stream].sort_values("ts", kind="stable")
         gap = on_stream["ts"] - (on_stream["ts"] + on_stream["dur"]).cummax().shift(1)
         late = on_stream["launch_ts"] > (on_stream["ts"] + on_stream["dur"]).cummax().shift(1)
         close = ~late & (gap < short_us)
@@ -153,5 +158,5 @@ def idle(
             table.insert(0, "rank", rank)
             described.append(table)
     columns = ["rank", "stream", "idle_category", "idle_time", "idle_time_ratio"]
-    answer = pd.DataFrame(rows, columns=columns).round({"idle_time": 3, "idle_time_ratio": 2})
+    answer = pd.DataFrame(rows, columns=columns).round(2)
     return answer, pd.concat(described).round(2) if described else None

@@ -9,6 +9,7 @@ import pandas as pd
 
 from htk.answers.export.overlay import copy_with
 from htk.base.core.humanize import format_microseconds
+from htk.hta.events import measure_duration
 from htk.hta.frames import Frames, memory_type
 
 Series = dict[int, pd.DataFrame]
@@ -23,12 +24,15 @@ def queue_lengths(frames: Frames, ranks: Sequence[int]) -> Series:
         if gpu.empty:
             continue
         where = gpu[["pid", "tid", "stream"]]
-        launched = where.assign(ts=gpu["launch_ts"], change=1)
-        begun = where.assign(ts=np.maximum(gpu["ts"], gpu["launch_ts"]), change=-1)
-        changes = pd.concat([launched, begun]).sort_values(["stream", "ts"], kind="stable")
+        launch = where.assign(index=gpu["launch_index"], ts=gpu["launch_ts"], change=1)
+        launch = launch.sort_values("index", kind="stable")
+        start = np.maximum(gpu["ts"], gpu["launch_ts"])
+        begin = where.assign(index=gpu["index"], ts=start, change=-1)
+        changes = pd.concat([launch, begin]).sort_values(["stream", "ts"], kind="stable")
+        changes["index"] -= frames.file_of(rank).first_event
         changes["queue_length"] = changes.groupby("stream")["change"].cumsum()
         columns = ["ts", "pid", "tid", "stream", "queue_length"]
-        lengths[rank] = changes[columns].reset_index(drop=True)
+        lengths[rank] = changes.set_index("index")[columns]
     return lengths
 
 
@@ -47,8 +51,7 @@ def blocked(frames: Frames, series: Series, most: int) -> pd.DataFrame:
     """Return how long each stream's queue was full, of every stream that ever was."""
     rows = []
     for rank, frame in series.items():
-        gpu = frames.of(rank)
-        total = float((gpu["ts"] + gpu["dur"]).max() - min(gpu["launch_ts"].min(), gpu["ts"].min()))
+        total = measure_duration(frames, rank)
         for stream, lengths in frame.groupby("stream"):
             length = (lengths["ts"].shift(-1) - lengths["ts"])[
                 lengths["queue_length"] >= most
@@ -56,7 +59,7 @@ def blocked(frames: Frames, series: Series, most: int) -> pd.DataFrame:
             if (lengths["queue_length"] >= most).any():
                 rows.append((rank, stream, length, length / total if total else float("nan")))
     columns = ["duration_at_max_queue_length", "relative_duration_at_max_queue_length"]
-    return pd.DataFrame(rows, columns=["rank", "stream", *columns])
+    return pd.DataFrame(rows, columns=["rank", "stream", *columns]).astype({"rank": int})
 
 
 def bandwidths(frames: Frames, ranks: Sequence[int]) -> Series:
@@ -69,9 +72,10 @@ def bandwidths(frames: Frames, ranks: Sequence[int]) -> Series:
             continue
         rows = gpu[["ts", "pid", "memory_bw_gbps"]].assign(name=gpu["name"].map(memory_type))
         ends = rows.assign(ts=gpu["ts"] + gpu["dur"], memory_bw_gbps=-gpu["memory_bw_gbps"])
-        changes = pd.concat([rows, ends]).sort_values(["name", "ts"], kind="stable")
+        changes = pd.concat([rows, ends], ignore_index=True)
+        changes = changes.sort_values(["name", "ts"], kind="stable")
         changes["memory_bw_gbps"] = changes.groupby("name")["memory_bw_gbps"].cumsum().round(6)
-        rates[rank] = changes[["ts", "pid", "name", "memory_bw_gbps"]].reset_index(drop=True)
+        rates[rank] = changes[["ts", "pid", "name", "memory_bw_gbps"]]
     return rates
 
 
@@ -88,7 +92,7 @@ def bandwidth_summary(series: Series) -> pd.DataFrame | None:
 
 def write(frames: Frames, rank: int, series: dict[str, Series], suffix: str) -> Path:
     """Return a copy of a rank's file, beside it, with the series drawn in as counters."""
-    part = next(p for p in frames.trace.files if p.rank == rank)
+    part = frames.file_of(rank)
     name, dot, ending = part.file.partition(".json")
     target = Path(f"{name}{suffix}{dot}{ending}")
     base = int(part.table("ranks")["base_time_ns"][0].as_py() or 0)
@@ -96,7 +100,7 @@ def write(frames: Frames, rank: int, series: dict[str, Series], suffix: str) -> 
         event
         for counter, of_ranks in series.items()
         if rank in of_ranks
-        for event in _events(counter, of_ranks[rank], frames.trace.origin_ns - base)
+        for event in _events(counter, of_ranks[rank], frames.origin_ns - base)
     ]
     copy_with(part.file, target, drawn)
     return target

@@ -9,56 +9,87 @@ import pandas as pd
 import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, truths
-from htk.hta.frames import Frames
+from htk.hta.frames import PROFILER_SPAN, Frames
 from htk.traces.trace.file import TraceFile
 
-_ON_GPU = ("kernels", "syncs")
+# HTA's columns of an event's arguments, and what stands where an event has none.
+_ARGUMENTS: dict[str, int | float | str] = {
+    "stream": -1,
+    "correlation": -1,
+    "bytes": -1,
+    "memory_bw_gbps": 0.0,
+    "wait_on_stream": -1,
+    "wait_on_cuda_event_record_corr_id": -1,
+    "input_dims": "-1",
+    "input_type": "-1",
+    "input_strides": "-1",
+    "external_id": -1,
+}
+_LINKED = {"correlation": "correlation", "external_id": "external_id"}
+_FROM_TABLES = {
+    "kernels": {
+        **_LINKED,
+        "stream": "stream",
+        "bytes": "size_bytes",
+        "memory_bw_gbps": "bandwidth_gbps",
+    },
+    "syncs": {
+        "stream": "stream",
+        "correlation": "correlation",
+        "wait_on_stream": "wait_stream",
+        "wait_on_cuda_event_record_corr_id": "wait_correlation",
+    },
+    "launches": _LINKED,
+    "cpu_ops": {
+        "external_id": "external_id",
+        "input_dims": "input_dims",
+        "input_type": "input_types",
+        "input_strides": "input_strides",
+    },
+    "annotations": {"external_id": "external_id"},
+}
 
 
-def event_frames(frames: Frames) -> dict[int, pd.DataFrame]:
-    """Return the events of each rank; `index` is the event's row in its file."""
-    return {
-        file.rank or 0: _chosen(frames, file, _frame(frames, file))
-        for file in frames.trace.selected_files
-    }
+def read_events(frames: Frames, rank: int) -> pd.DataFrame:
+    """Return the events of a rank that HTA's choice of steps keeps; `index`: rows of its file."""
+    file = frames.file_of(rank)
+    return _keep_chosen(frames, file, _read_all(frames, file))
 
 
-def _frame(frames: Frames, file: TraceFile) -> pd.DataFrame:
+def _read_all(frames: Frames, file: TraceFile) -> pd.DataFrame:
+    """Return every event of a file."""
     events = file.table("events").sort_by("event")
     start = numbers(events["start_ns"])
     row = numbers(events["event"]) - file.first_event
+    times = {"ts": frames.microseconds(start), "dur": (numbers(events["end_ns"]) - start) / 1000}
+    texts = {"s_cat": events["category"], "s_name": events["name"]}
     frame = pd.DataFrame(
-        {
-            "index": row,
-            "s_cat": events["category"].to_pylist(),
-            "s_name": events["name"].to_pylist(),
-            "pid": events["process"].to_pylist(),
-            "tid": events["thread"].to_pylist(),
-            "ts": frames.microseconds(start),
-            "dur": (numbers(events["end_ns"]) - start) / 1000,
-        },
+        {"index": row, **{name: column.to_pylist() for name, column in texts.items()}},
         index=pd.Index(row),
     )
-    frame["end"] = frame["ts"] + frame["dur"]
-    for column in ("pid", "tid"):
-        frame[column] = pd.to_numeric(frame[column], errors="coerce").fillna(-1).astype(int)
-    for column in ("stream", "correlation", "external_id"):
-        frame[column] = -1
-    frame["memory_bw_gbps"] = 0.0
-    for name in (*_ON_GPU, "launches", "cpu_ops", "annotations"):
-        table = file.table(name)
+    for column, source in {"pid": "process", "tid": "thread"}.items():
+        identity = pd.to_numeric(pd.Series(events[source].to_pylist(), row), errors="coerce")
+        frame[column] = identity.fillna(-1).astype(int)
+    for column, time in times.items():
+        frame[column] = time
+    for column, default in _ARGUMENTS.items():
+        frame[column] = default
+    for table_name, columns in _FROM_TABLES.items():
+        table = file.table(table_name)
         indices = numbers(table["event"]) - file.first_event
-        for column in ("correlation", "external_id"):
-            if column in table.column_names:
-                frame.loc[indices, column] = numbers(table[column], -1)
-        if name in _ON_GPU:
-            frame.loc[indices, "stream"] = numbers(table["stream"], -1)
-    kernels, links = file.table("kernels"), file.table("kernel_links")
-    indices = numbers(kernels["event"]) - file.first_event
-    frame.loc[indices, "memory_bw_gbps"] = numbers(kernels["bandwidth_gbps"], 0.0)
-    frame["iteration"] = _step_around(frames, file.rank or 0, frame)
-    frame.loc[indices, "iteration"] = numbers(links["step"], -1)
+        for column, source in columns.items():
+            default = _ARGUMENTS[column]
+            if isinstance(default, str):
+                written = pd.Series(table[source].to_pylist(), dtype=object)
+                frame.loc[indices, column] = written.fillna(default).to_numpy()
+            else:
+                frame.loc[indices, column] = numbers(table[source], default)
+    kernels = file.table("kernels")
+    on_gpu = numbers(kernels["event"]) - file.first_event
     frame["index_correlation"] = _partners(file, frame)
+    frame["iteration"] = _step_around(frames, file.rank or 0, frame)
+    frame.loc[on_gpu, "iteration"] = numbers(file.table("kernel_links")["step"], -1)
+    frame["end"] = frame["ts"] + frame["dur"]
     return frame
 
 
@@ -71,6 +102,12 @@ def _step_around(frames: Frames, rank: int, frame: pd.DataFrame) -> np.ndarray:
     last = np.searchsorted(steps["ts"].to_numpy(), frame["ts"].to_numpy(), side="right") - 1
     inside = (last >= 0) & (frame["ts"].to_numpy() < (steps["ts"] + steps["dur"]).to_numpy()[last])
     return np.where(inside, steps["step"].to_numpy()[last], -1)
+
+
+def measure_duration(frames: Frames, rank: int) -> float:
+    """Return what HTA calls a trace's duration: from the first start of an event to the last."""
+    starts = read_events(frames, rank)["ts"]
+    return float(starts.max() - starts.min())
 
 
 def _partners(file: TraceFile, frame: pd.DataFrame) -> np.ndarray:
@@ -89,9 +126,9 @@ def _partners(file: TraceFile, frame: pd.DataFrame) -> np.ndarray:
     return np.asarray(partners.to_numpy())
 
 
-def _chosen(frames: Frames, file: TraceFile, frame: pd.DataFrame) -> pd.DataFrame:
+def _keep_chosen(frames: Frames, file: TraceFile, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that HTA's choice of steps keeps, without records of the recording itself."""
-    frame = frame[frame["s_cat"] != "Trace"]
+    frame = frame[frame["s_cat"] != PROFILER_SPAN]
     last = frames.last_step_start(file.rank or 0)
     if last is None:
         return frame

@@ -1,8 +1,9 @@
 """A trace's GPU activities as HTA's notebooks know them: a pandas frame for each rank.
 
-Times are microseconds since the first event of any rank, with nanoseconds behind the point. With
-two profiler steps or more only what was launched before the last one began is kept, as HTA does
-unless told otherwise.
+Times are microseconds since the first event of any rank that has a length, the profiler's own span
+left out as HTA leaves it out, with nanoseconds behind the point. With two profiler steps or more
+only what was launched before the last one began is kept, as HTA does unless told otherwise. Rows
+stand as they stand in the file.
 """
 
 import re
@@ -15,14 +16,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_lengths, read_times, truths, valid
+from htk.base.columns.arrow import matching, numbers, read_lengths, read_times, truths, valid
 from htk.base.columns.intervals import Spans, union
 from htk.base.core.extras import require
 from htk.base.errors import UnknownRank
 from htk.quantities.measures import hta_conventions
+from htk.traces.trace.file import TraceFile
 from htk.traces.trace.trace import Trace
 
 TYPES = {"compute": "COMPUTATION", "comm": "COMMUNICATION", "memory": "MEMORY"}
+PROFILER_SPAN = "Trace"  # the category of the profiler's own span
 _MEMORY_TYPE = re.compile(r"Memcpy \w+to\w+|Memset")
 
 
@@ -51,7 +54,7 @@ class Frames:
 
     @cached_property
     def gpu(self) -> dict[int, pd.DataFrame]:
-        """Kernels, copies and sets of each rank, by start."""
+        """Kernels, copies and sets of each rank."""
         tables = self.trace.tables
         kernels = tables["kernels"]
         links = tables["kernel_links"]
@@ -62,8 +65,10 @@ class Frames:
             kept = hta_conventions.kept_kernels(rows, links, tables["annotations"])
             kept = kept.drop_columns(["launch_start_ns"])
         of = numbers(kept["row"])
-        for name in ("launch_row", "op_row", "step", "launch_start_ns", "launch_end_ns"):
+        for name in ("op_row", "step", "launch_start_ns", "launch_end_ns"):
             kept = kept.append_column(name, links[name].take(pa.array(of)))
+        calls = links["launch_row"].take(pa.array(of)).combine_chunks()
+        kept = kept.append_column("launch_event", tables["launches"]["event"].take(calls))
         return {rank: self._frame(kept, rank) for rank in self.ranks}
 
     def of(self, rank: int) -> pd.DataFrame:
@@ -71,8 +76,12 @@ class Frames:
             raise UnknownRank(f"rank {rank} is not among the recorded ranks: {self.ranks}")
         return self.gpu[rank]
 
+    def file_of(self, rank: int) -> TraceFile:
+        """Return the file that HTA would have read of a rank."""
+        return next(file for file in self.trace.selected_files if (file.rank or 0) == rank)
+
     def _frame(self, kept: pa.Table, rank: int) -> pd.DataFrame:
-        activities = kept.filter(pa.array(numbers(kept["rank"], -1) == rank)).sort_by("start_ns")
+        activities = kept.filter(pa.array(numbers(kept["rank"], -1) == rank)).sort_by("event")
         start, end = read_times(activities)
         launched = valid(activities["launch_start_ns"])
         launch = numbers(activities["launch_start_ns"])
@@ -91,6 +100,7 @@ class Frames:
                 "iteration": numbers(activities["step"], -1),
                 "kernel_type": [TYPES[kind] for kind in activities["kind"].to_pylist()],
                 "memory_bw_gbps": numbers(activities["bandwidth_gbps"], 0.0),
+                "launch_index": numbers(activities["launch_event"], -1),
                 "launch_ts": np.where(launched, self.microseconds(launch), np.nan),
                 "launch_dur": np.where(launched, (called - launch) / 1000, np.nan),
                 "op_row": numbers(activities["op_row"], -1),
@@ -103,7 +113,19 @@ class Frames:
 
     def microseconds(self, ns: Any) -> Any:
         """Absolute nanoseconds as microseconds since the trace began."""
-        return (ns - self.trace.origin_ns) / 1000
+        return (ns - self.origin_ns) / 1000
+
+    @cached_property
+    def origin_ns(self) -> int:
+        """The start of the first event with a length, whoever's but the profiler's own span."""
+        firsts = []
+        for file in self.trace.selected_files:
+            events = file.table("events")
+            has_length = valid(events["end_ns"]) & valid(events["category"])
+            has_length &= ~matching(events["category"], PROFILER_SPAN.__eq__)
+            if has_length.any():
+                firsts.append(int(numbers(events["start_ns"])[has_length].min()))
+        return min(firsts, default=self.trace.origin_ns)
 
     def all_annotations(self, rank: int, *, on_gpu: bool) -> pd.DataFrame:
         """Return the user ranges of a rank, steps among them, by start."""

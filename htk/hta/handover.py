@@ -6,7 +6,7 @@ Its arithmetic then works on exact nanoseconds behind the point of its microseco
 from typing import Any
 
 from htk.base.core.extras import require
-from htk.hta.events import event_frames
+from htk.hta.events import read_events
 from htk.hta.frames import Frames
 from htk.traces.trace.trace import Trace
 
@@ -27,7 +27,7 @@ def hta_trace(frames: Frames) -> Any:
     from hta.common.trace import Trace as HtaTrace
     from hta.common.trace_symbol_table import TraceSymbolTable
 
-    by_rank = event_frames(frames)
+    by_rank = {rank: read_events(frames, rank) for rank in frames.ranks}
     symbols = TraceSymbolTable()
     for frame in by_rank.values():
         symbols.add_symbols(frame["s_name"].unique())

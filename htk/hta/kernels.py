@@ -28,7 +28,7 @@ _SIGNIFICANT = 0.01  # of a mean step: shorter communication makes no straggler
 
 def launches(frames: Frames, rank: int, include_memory: bool) -> pd.DataFrame:
     """Every launched activity: the call's time, its own, and how long it waited after the call."""
-    gpu = frames.of(rank)
+    gpu = frames.of(rank).sort_values("launch_index", kind="stable")
     gpu = gpu[gpu["launch_ts"].notna()]
     if not include_memory:
         gpu = gpu[gpu["kernel_type"] != "MEMORY"]
@@ -82,7 +82,8 @@ def sequences(
     """Return which kernels the operators of a name launch, how often, at what cost."""
     if not operator:
         raise UsageError("operator_name is empty; give (part of) an operator's name")
-    gpu, ops = frames.of(rank), Operators(frames)
+    gpu = frames.of(rank).sort_values("ts", kind="stable")
+    ops = Operators(frames)
     wanted = ops.named(operator) & (ops.rank == rank)
     if wanted.any():  # only the outermost: others are a part of them
         wanted &= ops.depth == ops.depth[wanted].min()
@@ -114,7 +115,7 @@ def _mark(
     frames: Frames, rank: int, folder: Path, best: dict[str, int], events: dict[str, set[int]]
 ) -> None:
     """A copy of the rank's file whose events name the patterns they are part of."""
-    part = next(p for p in frames.trace.files if p.rank == rank)
+    part = frames.file_of(rank)
     of_event: dict[int, dict[str, int]] = {}
     for pattern, rows in events.items():
         for row in rows:
@@ -150,13 +151,12 @@ def aten_delays(frames: Frames, rank: int, sort_by: Sequence[str]) -> pd.DataFra
     gpu = gpu[gpu["launch_ts"].notna()].sort_values("launch_ts", kind="stable")
     row = ops.above(gpu["op_row"].to_numpy(), ops.aten)
     gpu, row = gpu[row >= 0], row[row >= 0]
-    origin = frames.trace.origin_ns
     calls = pd.DataFrame(
         {
             "row": row,
             "aten_op_name": ops.names.take(pa.array(row)).to_pylist(),
             "kernel": gpu["name"].to_numpy(),
-            "to_launch": gpu["launch_ts"].to_numpy() - (ops.start[row] - origin) / 1000,
+            "to_launch": gpu["launch_ts"].to_numpy() - frames.microseconds(ops.start[row]),
             "to_kernel": (gpu["ts"] - gpu["launch_ts"]).to_numpy(),
         }
     )

@@ -13,7 +13,7 @@ import pandas as pd
 
 from htk.base.core.extras import require
 from htk.base.errors import UsageError
-from htk.hta.events import event_frames
+from htk.hta.events import read_events
 from htk.hta.frames import Frames, short_name
 from htk.hta.trace_analysis import TraceAnalysis
 from htk.traces.trace.opening import open_trace
@@ -46,7 +46,7 @@ class LabeledTrace:
         )
         self.label = label or "trace"
         self._steps = frames.steps
-        self._events = event_frames(frames)
+        self._events = {rank: read_events(frames, rank) for rank in frames.ranks}
 
     def ranks(self) -> list[int]:
         """Return the ranks at hand."""
