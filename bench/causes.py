@@ -14,7 +14,6 @@ import argparse
 import random
 import re
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -239,17 +238,18 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             words = judge(score, job, draw_faults(chance, job), Path(folder))
         if options.verbose:
-            sys.stdout.write(f"{number}: {words}\n")
+            print(f"{number}: {words}", flush=True)
     false_alarms = 0
     for number in range(options.healthy):
         job = draw_healthy(chance)
         with tempfile.TemporaryDirectory() as folder:
             named = alarms(Path(folder), job)
         false_alarms += bool(named)
-        if named and options.verbose:
+        if options.verbose:
             ranks = job["nodes"] * job["gpus_per_node"]
-            sys.stdout.write(f"healthy {number}, {ranks} ranks: {', '.join(named)}\n")
-    sys.stdout.write(f"{score}; alarms on healthy jobs {false_alarms} of {options.healthy}\n")
+            told = ", ".join(named) or "nothing"
+            print(f"healthy {number}, {ranks} ranks, {job['strategy']}: {told}", flush=True)
+    print(f"{score}; alarms on healthy jobs {false_alarms} of {options.healthy}")
     return 0 if (score.is_met or not options.cases) and not false_alarms else 4
 
 

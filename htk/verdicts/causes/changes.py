@@ -93,6 +93,34 @@ def usual_host() -> CauseEdit:
     return CauseEdit("host", evened)
 
 
+def like_other_ranks(rank: int) -> CauseEdit:
+    """Return the edit in which a rank's kernels take no longer than those of the others, nor its
+    host, whatever that does; calls that no other rank makes take no time, and wait for nothing."""
+
+    def evened(model: StepModel) -> StepModel:
+        model = edit("fix_rank").apply(model, str(rank))
+        graph = model.graph
+        edges = graph.rows_of("call", "host_gap", "handover")
+        into_first = np.flatnonzero(np.isin(graph.wrap_dst, graph.call_start))
+        head = np.append(graph.dst[edges], graph.wrap_dst[into_first])
+        length = np.append(model.weight[edges], model.wrap_weight[into_first])
+        kind = np.append(graph.edges("call")[edges].astype(np.int64), fill_none(len(into_first)))
+        alike = Groups.by_keys(_same_calls_of_steps(model, head, kind))
+        whose = graph.calls.rank[_calls_of_nodes(model)[head]]
+        ranks_alike = np.bincount(Groups.by_keys([alike.group_ids, whose]).keys[:, 0])
+        own_alone = (whose == rank) & (ranks_alike == 1)[alike.group_ids]
+        usual = np.where(own_alone, 0, alike.lower_medians(length)[alike.group_ids])
+        less = np.where(whose == rank, np.maximum(length - usual, 0), 0)
+        wrap_weight = model.wrap_weight.copy()
+        wrap_weight[into_first] -= np.rint(less[len(edges) :]).astype(np.int64)
+        faster = replace(_shortened(model, edges, less[: len(edges)]), wrap_weight=wrap_weight)
+        alone = np.zeros(len(graph.time), bool)
+        alone[head[own_alone]] = True
+        return faster.without(graph.edges("sync") & alone[graph.dst])
+
+    return CauseEdit("fix_rank", evened)
+
+
 def launching_beyond_usual(model: StepModel) -> tuple[Ints, Ints, Ints, Ints]:
     """Return, of each rank and step, what launching usually takes, and how much longer it took."""
     edges, length = launching_ns(model)
@@ -107,7 +135,8 @@ def launching_beyond_usual(model: StepModel) -> tuple[Ints, Ints, Ints, Ints]:
 
 def _usual_ns(model: StepModel, edges: Ints, length: Ints) -> Ints:
     """Return what each of some edges of hosts takes, at the median over steps and ranks."""
-    alike = Groups.by_keys(_same_calls_of_steps(model, edges))
+    kind = model.graph.edges("call")[edges].astype(np.int64)
+    alike = Groups.by_keys(_same_calls_of_steps(model, model.graph.dst[edges], kind))
     usual = alike.lower_medians(length)[alike.group_ids].astype(np.int64)
     return np.where(length < _LONG_GAP_NS, usual, length)  # what takes so long is no launching
 
@@ -120,19 +149,18 @@ def _calls_of_nodes(model: StepModel) -> Ints:
     return call
 
 
-def _same_calls_of_steps(model: StepModel, edges: Ints) -> list[Ints]:
-    """Return of each edge of a host what it has in common with those of other steps and ranks: its
-    kind, the thread's place on its rank, the call that it leads to, and which one of its step."""
-    graph = model.graph
+def _same_calls_of_steps(model: StepModel, head: Ints, kind: Ints) -> list[Ints]:
+    """Return of edges of hosts, by where they lead, what they have in common with those of other
+    steps and ranks: their kind, the thread's place on its rank, the call that they lead to, and
+    which one of its step."""
     calls = model.graph.calls
     step = read_keys(model.facts.tables["launch_links"]["step"])[calls.row]
     threads = Groups.by_keys([calls.rank, calls.lane])
     of_rank = Groups.by_keys(threads.keys[:, 0])
     thread = of_rank.rank_within()[threads.group_ids]
     nth = Groups.by_keys([calls.rank, step, thread, calls.name]).rank_within()
-    head = _calls_of_nodes(model)[graph.dst[edges]]
-    kind = graph.edges("call")[edges].astype(np.int64)
-    return [kind, thread[head], calls.name[head], nth[head]]
+    call = _calls_of_nodes(model)[head]
+    return [kind, thread[call], calls.name[call], nth[call]]
 
 
 def _shortened(model: StepModel, edges: Ints, less: Ints | Floats) -> StepModel:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import numbers
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.errors import HtkError, MissingTable
+from htk.base.errors import MissingTable
 from htk.base.mappings import Fields
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
@@ -19,7 +19,7 @@ from htk.verdicts.causes.host_only import find_host_causes
 from htk.verdicts.causes.ranked import RankedCause, Ranking, rank_as_recorded, rank_by_gain
 from htk.verdicts.causes.recorded import CauseEvidence
 from htk.verdicts.causes.registry import find_all_causes
-from htk.verdicts.causes.replayed import ReplayedRecording
+from htk.verdicts.causes.replayed import replay_if_trusted
 from htk.verdicts.causes.source_lines import SourceLines
 
 UNEXPLAINED = "unexplained"
@@ -105,7 +105,7 @@ def recommendations(
         return _of_host(CauseEvidence(tables, None), window, min_pct)
     if not time_breakdown.num_rows:
         raise MissingTable("advice needs operators or GPU work; neither was recorded", "kernels")
-    replayed, why = _replay(recording)
+    replayed, why = replay_if_trusted(recording)
     recorded = CauseEvidence(tables, replayed)
     causes = find_all_causes(recorded)
     shares = recorded.gpus * recorded.steps
@@ -120,19 +120,6 @@ def recommendations(
     if 100 * ranking.unexplained_ns >= max(min_pct * step, 1.0):
         rows.append(_unexplained(ranking, recorded))
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
-
-
-def _replay(recording: Trace | None) -> tuple[ReplayedRecording | None, str]:
-    """Return the recording replayed, and how; None and why not, where it cannot be."""
-    if recording is None:
-        return None, "no recording to replay"
-    try:
-        replayed = ReplayedRecording.of(recording)
-    except HtkError as error:
-        return None, f"recorded time only: {error}"
-    if replayed.is_refused:
-        return None, f"recorded time only: {replayed.gate.verdict}"
-    return replayed, replayed.in_words
 
 
 def _of_host(recorded: CauseEvidence, gpu_ns: int, min_pct: float) -> pa.Table:

@@ -19,7 +19,7 @@ from htk.base.columns.arrow import numbers, read_lengths, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.humanize import format_int_ranges
-from htk.base.errors import MissingTable, UsageError
+from htk.base.errors import HtkError, MissingTable, UsageError
 from htk.base.mappings import NamedTables
 from htk.quantities.graph.build import StepEvents, build_of, step_events, steps_at_hand
 from htk.quantities.graph.exposed import computing
@@ -169,6 +169,19 @@ class ReplayedRecording:
         edited = self.without(changes)
         computed = computing(edited.model.graph, edited.replayed.time)
         return max(edited.window_ns - computed, 0.0) / self.steps
+
+
+def replay_if_trusted(recording: Trace | None) -> tuple[ReplayedRecording | None, str]:
+    """Return the recording replayed, and how; None and why not, where it cannot be."""
+    if recording is None:
+        return None, "no recording to replay"
+    try:
+        replayed = ReplayedRecording.of(recording)
+    except HtkError as error:
+        return None, f"recorded time only: {error}"
+    if replayed.is_refused:
+        return None, f"recorded time only: {replayed.gate.verdict}"
+    return replayed, replayed.in_words
 
 
 class _Outcome(NamedTuple):

@@ -14,6 +14,8 @@ from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Heatmap
 from htk.base.core.humanize import format_int_ranges
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
+from htk.quantities.derived.own_time import KINDS
+from htk.quantities.derived.window_times import KindTimes
 from htk.quantities.measures.blame import blame, need_waits
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 
@@ -22,7 +24,11 @@ RETURNS = table(
     host=(TEXT, "Its node, recorded or inferred; null: not known."),
     cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
     step=(INT32, "GPU step that the collectives began in."),
-    lateness_ns=(INT64, "Own time beyond the fastest rank's where the others waited for it."),
+    lateness_ns=(
+        INT64,
+        "Own time beyond the fastest rank's where the others waited for it; of compute no more "
+        "than all of the step's is beyond theirs.",
+    ),
     cost_to_others_ns=(
         INT64,
         "What all others waited because of it, for itself or for ranks that it held up.",
@@ -37,14 +43,14 @@ _NODE = 0.7  # of the cost, by the ranks of one node of several
 @analysis(
     returns=RETURNS,
     chart=Heatmap("step", "rank", "lateness_ns", missing="no collective recorded"),
-    needs=("collectives", "step_windows"),
+    needs=("collectives", "step_window_times"),
 )
 def straggler_steps(
     collectives: pa.Table,
     collective_matches: pa.Table,
     aligned_matches: pa.Table,
     own_times: Later,
-    step_windows: pa.Table,
+    step_window_times: pa.Table,
     ranks: pa.Table,
     *,
     align: Annotated[bool, "Align the clocks of all ranks."] = True,
@@ -60,13 +66,18 @@ def straggler_steps(
     )
     need_waits(calls)
     blames = blame(calls, own_times)
-    step = _steps(calls, step_windows)
+    step = _steps(calls, step_window_times)
     matched = calls.waits.has_wait
     chosen = np.flatnonzero(matched & (step != NONE) & (calls.rows.rank >= 0))
     keys = np.column_stack([calls.rows.rank, calls.rows.cycle, step]).astype(np.int64)[chosen]
     cells = Groups.by_keys(keys)
     blamed = blames.blamed[chosen]
+    excess = np.where(blamed[:, None], blames.excess[chosen], 0)
+    compute = KINDS.index("compute")
+    computed = cells.sum(excess[:, compute])
+    most = np.minimum(computed, _compute_beyond_least(cells.keys, step_window_times))
     late = cells.sum(np.where(blamed, blames.lateness[chosen], 0))
+    late = np.minimum(late, cells.sum(excess.sum(axis=1)) - computed + most)
     cost = cells.sum(blames.cost[chosen])
     rank, of_step = cells.keys[:, 0], cells.keys[:, 1:]
     costliest = _costliest(of_step, cost)
@@ -90,6 +101,18 @@ def straggler_steps(
         **hosts.facts(),
         **clock_facts(align),
     )
+
+
+def _compute_beyond_least(cells: Ints, window_times: pa.Table) -> Ints:
+    """Return how much longer each rank computes in a step than the one that does so least: others
+    compute while they wait for it."""
+    keys = np.column_stack([numbers(window_times[c], NONE) for c in ("rank", "cycle", "step")])
+    compute = KindTimes.of(window_times).any("compute")
+    every = Groups.by_keys(np.concatenate([cells, keys.astype(np.int64)]))
+    computed = every.sum(np.append(np.zeros(len(cells), np.int64), compute))
+    steps = Groups.by_keys(every.keys[:, 2])
+    beyond = computed - steps.min(computed)[steps.group_ids]
+    return beyond[every.group_ids[: len(cells)]]
 
 
 def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:

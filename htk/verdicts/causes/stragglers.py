@@ -9,15 +9,20 @@ import pyarrow as pa
 from htk.base.columns.arrow import number, number_or_null, numbers, read_lengths, text, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.core.spread import TWO_ROUNDS
 from htk.base.mappings import Facts
 from htk.base.schema import INT32, INT64, TEXT, table
 from htk.quantities.derived.own_time import KINDS
+from htk.quantities.derived.window_times import KindTimes
 from htk.quantities.measures.blame import blame, need_waits, parts_of
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
+from htk.traces.trace.trace import Trace
+from htk.verdicts.causes.changes import like_other_ranks
+from htk.verdicts.causes.replayed import Gain, replay_if_trusted
+
+_REPLAYED = 4  # ranks, costliest first, whose lateness is taken away in a replay
 
 RETURNS = table(
     rank=(INT32, "Global rank."),
@@ -27,7 +32,10 @@ RETURNS = table(
         INT64,
         "Collectives in which the others waited for its own time, or for ranks that it held up.",
     ),
-    cost_to_others_ns=(INT64, "What all others waited in those, added up over them."),
+    cost_to_others_ns=(
+        INT64,
+        "What all others waited in those, added up over them, behind compute of theirs or not.",
+    ),
     lateness_ns=(
         INT64,
         "Its own time beyond the fastest rank's, where it is blamed; no more than all of its own "
@@ -37,6 +45,13 @@ RETURNS = table(
         INT64,
         "Late for other groups' collectives: slow links, late peers.",
     ),
+    step_gain_ns=(
+        INT64,
+        "What a step gains if its kernels and its host take no longer than the others', by replay, "
+        "mean over ranks; null: not replayed.",
+    ),
+    step_gain_ns_lo90=(INT64, "Lower end of the 90 % interval of that."),
+    step_gain_ns_hi90=(INT64, "Upper end of the 90 % interval of that."),
     late_in=(TEXT, "Where most of that went: compute, communication, memory, host; null: none."),
     compute_ns=(INT64, "Of its lateness: more compute than the fastest rank."),
     comm_ns=(INT64, "Of its lateness: more communication (of other groups)."),
@@ -51,7 +66,6 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("rank", ("cost_to_others_ns", "wait_ns"), stacked=False),
     null_without={"kernels": ("compute_ns", "comm_ns", "memory_ns", "recorded_ns")},
-    spread=TWO_ROUNDS,
 )
 def stragglers(
     collectives: pa.Table,
@@ -59,9 +73,10 @@ def stragglers(
     aligned_matches: pa.Table,
     ranks: pa.Table,
     own_times: Later,
-    rank_windows: pa.Table,
+    rank_window_times: pa.Table,
     *,
     align: Annotated[bool, "Align the clocks of all ranks."] = True,
+    recording: Trace | None = None,
 ) -> pa.Table:
     """Which rank is late, in what, and how much does it cost the others?
 
@@ -90,44 +105,74 @@ def stragglers(
     last = (calls.waits.last_rank == rank_of) & fair
     blamed = blames.blamed
     sums = np.stack([summed(column, blamed) for column in blames.excess.T], axis=1)
-    sums = np.minimum(sums, _own_excess(calls, own_times, by_rank.keys.ravel()))
+    rank = by_rank.keys.ravel()
+    sums = np.minimum(sums, _own_excess(calls, own_times, rank, rank_window_times))
     cost = summed(blames.cost, blamed)
     most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
-    rank = by_rank.keys.ravel()
+    late = np.minimum(summed(blames.lateness, blamed), sums.sum(axis=1))
+    costliest = rank[ordered(-np.where(late > 0, cost, 0))][: min(_REPLAYED, (late > 0).sum())]
+    gains, why = _gains(recording, costliest.tolist())
+    recorded = read_lengths(rank_window_times)
     columns = {
         "rank": number_or_null(rank, INT32),
         "collectives": number(by_rank.count, INT64),
         "arrived_last": number(summed(last.astype(np.int64), last), INT64),
         "times_blamed": number(summed(blames.collectives, blamed), INT64),
         "cost_to_others_ns": number(cost, INT64),
-        "lateness_ns": number(np.minimum(summed(blames.lateness, blamed), sums.sum(axis=1)), INT64),
+        "lateness_ns": number(late, INT64),
         "held_up_ns": number(summed(blames.lateness, blames.held_up), INT64),
         "late_in": text(most, pa.array(["compute", "communication", "memory", "host"])),
         "wait_ns": number(summed(calls.waits.wait, matched), INT64),
-        "recorded_ns": _recorded(rank, rank_windows),
+        "recorded_ns": number(_of_ranks(rank, rank_window_times, recorded), INT64),
     }
+    for k, name in enumerate(("step_gain_ns", "step_gain_ns_lo90", "step_gain_ns_hi90")):
+        of_ranks = [gains[r][k] if r in gains else None for r in rank.tolist()]
+        columns[name] = pa.array(of_ranks, INT64)
     for k, name in enumerate((*KINDS, "host")):
         columns[f"{name}_ns"] = number(sums[:, k], INT64)
     answer = pa.table(columns, schema=RETURNS)
     order = pa.array(ordered(-cost, rank))
-    facts = _facts(calls, common, cost)
+    facts = {**_facts(calls, common, cost), "replay": why}
     return with_coverage(answer.take(order), **facts, **clock_facts(align))
 
 
-def _own_excess(calls: CollectiveCalls, own_times: Later, ranks: Ints) -> Ints:
+def _gains(recording: Trace | None, ranks: list[int]) -> tuple[dict[int, Gain], str]:
+    """Return what a step gains without the lateness of each rank, and what was replayed."""
+    replayed, why = replay_if_trusted(recording) if ranks else (None, "nobody is late")
+    if replayed is None:
+        return {}, why
+    gains = {
+        rank: replayed.gain((like_other_ranks(rank),))
+        for rank in ranks
+        if rank in replayed.model.graph.ranks
+    }
+    return {rank: gain for rank, gain in gains.items() if gain is not None}, why
+
+
+def _own_excess(
+    calls: CollectiveCalls, own_times: Later, ranks: Ints, window_times: pa.Table
+) -> Ints:
     """Return of each rank its own time of each kind beyond the least of a group that it is in, all
-    collectives together: who is late now and ahead later is late by no more than that."""
+    collectives together: who is late now and ahead later is late by no more than that. Of compute
+    that is all of a rank's: others compute while they wait for it."""
     matched = np.flatnonzero(calls.waits.has_wait)
     parts = parts_of(calls, own_times)[matched]
     members = Groups.by_keys([calls.rows.group[matched], calls.rows.rank[matched]])
     group, rank = members.keys.T
     groups = Groups.by_keys(group)
-    most = np.zeros((len(ranks), parts.shape[1]), np.int64)
-    for kind, column in enumerate(parts.T):
-        total = members.sum(column)
-        beyond = total - groups.min(total)[groups.group_ids]
-        np.maximum.at(most[:, kind], np.searchsorted(ranks, rank), beyond)
-    return most
+    row = np.searchsorted(ranks, rank)
+
+    def beyond_least(total: Ints) -> Ints:
+        most = np.zeros(len(ranks), np.int64)
+        np.maximum.at(most, row, total - groups.min(total)[groups.group_ids])
+        return most
+
+    excess = np.stack([beyond_least(members.sum(column)) for column in parts.T], axis=1)
+    computed = KindTimes.of(window_times).any("compute")
+    in_all = beyond_least(_of_ranks(ranks, window_times, computed)[row])
+    compute = KINDS.index("compute")
+    excess[:, compute] = np.minimum(excess[:, compute], in_all)
+    return excess
 
 
 def _facts(calls: CollectiveCalls, common: Mask, cost: Ints) -> dict[str, object]:
@@ -143,12 +188,10 @@ def _facts(calls: CollectiveCalls, common: Mask, cost: Ints) -> dict[str, object
     }
 
 
-def _recorded(rank: Ints, rank_windows: pa.Table) -> pa.Array:
-    """Length of each rank's recorded window, over its devices and cycles."""
-    whose = numbers(rank_windows["rank"], -1)
-    length = read_lengths(rank_windows)
-    total = np.array([int(length[whose == rank_id].sum()) for rank_id in rank.tolist()], np.int64)
-    return number(total, INT64)
+def _of_ranks(ranks: Ints, windows: pa.Table, length: Ints) -> Ints:
+    """Return the sum of each rank over its windows: its devices and cycles."""
+    whose = numbers(windows["rank"], NONE)
+    return np.array([int(length[whose == rank].sum()) for rank in ranks.tolist()], np.int64)
 
 
 def find_most_waited_for(rows: Iterable[Facts]) -> Facts | None:

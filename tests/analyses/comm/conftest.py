@@ -12,6 +12,7 @@ from htk.quantities.derived.clocks import aligned_matches, rank_clocks
 from htk.quantities.derived.match import collective_matches
 from htk.quantities.derived.nccl_facts import collective_facts
 from htk.quantities.derived.registry import maker
+from htk.quantities.derived.window_times import rank_window_times, step_window_times
 
 Row = dict[str, Any]
 Ask = Callable[..., pa.Table]
@@ -36,8 +37,16 @@ def ask() -> Ask:
             "proxy_steps",
         ):
             by_name.setdefault(name, TABLES[name].empty_table())
-        for name in ("rank_windows", "activities"):
+        for name in ("rank_windows", "step_windows", "activities"):
             by_name.setdefault(name, DERIVED[name].empty_table())
+        devices = {(row.get("rank"), row.get("device")) for row in tables.get("collectives", ())}
+        whole = {"cycle": 0, "start_ns": 0, "end_ns": 10**9, "complete": True}
+        wide = [{"rank": rank, "device": device, **whole} for rank, device in devices]
+        windows = pa.Table.from_pylist(wide, schema=DERIVED["rank_windows"])
+        by_name["rank_window_times"] = rank_window_times(by_name["activities"], windows)
+        by_name["step_window_times"] = step_window_times(
+            by_name["activities"], by_name["step_windows"]
+        )
         rows = by_name["collectives"]
         by_name["collective_matches"] = collective_matches(
             rows, by_name["rank_windows"], by_name["ranks"]

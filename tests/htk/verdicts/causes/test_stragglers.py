@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from bench.causes import simulated, step_ns
 from htk.answers.ask import ask
 from htk.base.errors import MissingTable
 from htk.quantities.derived.match import collective_matches
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.quantities.derived.window_times import rank_window_times
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.stragglers import stragglers
 from tests.tables import answer_of, make
@@ -31,7 +31,7 @@ def found(*calls: dict[str, Any], work: list[dict[str, Any]]) -> dict[int, dict[
         collective_matches=matches,
         aligned_matches=matches,
         activities=make("activities", work),
-        rank_windows=windows,
+        rank_window_times=rank_window_times(make("activities", work), windows),
     )
     return {r["rank"]: r for r in rows}
 
@@ -63,10 +63,40 @@ def test_the_rank_with_the_shortest_step_is_the_late_one(shared: Path) -> None:
     assert rows[0]["recorded_ns"] == min(r["recorded_ns"] for r in rows)
 
 
-def test_a_planted_straggler(tmp_path: Path) -> None:
-    given = {"model": "gpt3-126m", "gpu": "a100-80gb", "nodes": 1, "gpus_per_node": 4,
-             "strategy": "full_shard", "micro_batch": 4, "seq": 256, "steps": 2, "seed": 3,
-             "plants": ("straggler",)}  # fmt: skip
-    simulate(checked(Config(**given)), tmp_path)
-    first = ask(open_trace(tmp_path), "stragglers").to_pylist()[0]
-    assert (first["rank"], first["late_in"]) == (2, "compute")
+JOB: dict[str, Any] = {
+    "model": "gpt3-126m", "gpu": "a100-80gb", "nodes": 1, "gpus_per_node": 4, "micro_batch": 4,
+    "strategy": "full_shard", "layers": 3, "seq": 1024, "steps": 3, "seed": 3, "stacks": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("plant", "late_in"),
+    [
+        ("straggler:rank=2,factor=1.4", "compute"),
+        ("starved_loader:rank=2,ms=20", "host"),
+        ("full_allocator:rank=2,times=3,ms=8", "host"),
+    ],
+)
+def test_a_planted_straggler(plant: str, late_in: str, tmp_path: Path) -> None:
+    """A step gains without its lateness what the same job takes less that was simulated without;
+    and it is late by no more than its own work exceeds the others'."""
+    slow = simulated(JOB, [plant], tmp_path)
+    true_ns = step_ns(slow) - step_ns(simulated(JOB, [], tmp_path))
+    first, second, *_ = ask(open_trace(slow), "stragglers").to_pylist()
+    assert (first["rank"], first["late_in"]) == (2, late_in)
+    assert first["step_gain_ns"] == pytest.approx(true_ns, rel=0.1)
+    assert first["step_gain_ns_lo90"] <= true_ns <= first["step_gain_ns_hi90"]
+    assert (second["step_gain_ns"] or 0) < 0.02 * true_ns
+    assert first["lateness_ns"] <= 1.1 * JOB["steps"] * true_ns
+
+
+def test_others_that_compute_while_they_wait_make_nobody_later(tmp_path: Path) -> None:
+    """Compute of the slow rank is 40 % longer than the others' 10 ms a step at most."""
+    slow = simulated(JOB, ["straggler:rank=2,factor=1.4"], tmp_path)
+    trace = open_trace(slow)
+    first, *_ = ask(trace, "stragglers").to_pylist()
+    computed = {r["rank"]: r["compute_ns"] for r in ask(trace, "time_breakdown").to_pylist()}
+    assert first["compute_ns"] <= computed[2] - min(computed.values())
+    by_step = ask(trace, "straggler_steps").to_pylist()
+    late = sum(row["lateness_ns"] for row in by_step if row["rank"] == 2)
+    assert late == pytest.approx(first["lateness_ns"], rel=0.1)
