@@ -247,8 +247,8 @@ def main() -> int:
         false_alarms += bool(named)
         if options.verbose:
             ranks = job["nodes"] * job["gpus_per_node"]
-            told = ", ".join(named) or "nothing"
-            print(f"healthy {number}, {ranks} ranks, {job['strategy']}: {told}", flush=True)
+            causes = ", ".join(named) or "nothing"
+            print(f"healthy {number}, {ranks} ranks, {job['strategy']}: {causes}", flush=True)
     print(f"{score}; alarms on healthy jobs {false_alarms} of {options.healthy}")
     return 0 if (score.is_met or not options.cases) and not false_alarms else 4
 
