@@ -40,8 +40,8 @@ def ask() -> Ask:
         for name in ("rank_windows", "step_windows", "activities"):
             by_name.setdefault(name, DERIVED[name].empty_table())
         devices = {(row.get("rank"), row.get("device")) for row in tables.get("collectives", ())}
-        whole = {"cycle": 0, "start_ns": 0, "end_ns": 10**9, "complete": True}
-        wide = [{"rank": rank, "device": device, **whole} for rank, device in devices]
+        recorded = {"cycle": 0, "start_ns": 0, "end_ns": 10**9, "complete": True}
+        wide = [{"rank": rank, "device": device, **recorded} for rank, device in devices]
         windows = pa.Table.from_pylist(wide, schema=DERIVED["rank_windows"])
         by_name["rank_window_times"] = rank_window_times(by_name["activities"], windows)
         by_name["step_window_times"] = step_window_times(
