@@ -11,7 +11,7 @@ from htk.base.core.humanize import format_duration
 from htk.base.errors import HtkError
 from htk.dashboard.page import Visit
 from htk.dashboard.plots import Layer
-from htk.quantities.derived.unrecorded import unrecorded_ranks
+from htk.quantities.derived.recorded import unrecorded_ranks
 from htk.verdicts.overview.summary import IDLE_WORDS
 
 MOST_ABSENT = 32  # unrecorded ranks that have a bar each

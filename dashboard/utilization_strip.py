@@ -12,7 +12,7 @@ from htk.base.columns.types import Ints
 from htk.dashboard import plots
 from htk.dashboard.components import empty, plot, section
 from htk.dashboard.page import Visit
-from htk.quantities.derived.recorded_spans import recorded_spans
+from htk.quantities.derived.recorded import recorded_spans
 from htk.traces.timeline.cuts import recordings
 
 _SLICES = 300

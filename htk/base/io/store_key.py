@@ -8,7 +8,6 @@ the secret.
 import hashlib
 import hmac
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,7 +94,7 @@ def _make(file: Path) -> None:
     descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(descriptor, "w") as content:
-            content.write(f"{secrets.token_hex(_SECRET_BYTES)}\n")
+            content.write(f"{os.urandom(_SECRET_BYTES).hex()}\n")
         with suppress(FileExistsError):
             os.link(own, file)
     finally:

@@ -12,7 +12,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask
 from htk.base.core.humanize import shorten
 from htk.base.mappings import Fields
-from htk.quantities.derived.recorded_spans import recorded_spans
+from htk.quantities.derived.recorded import recorded_spans
 from htk.traces.trace.trace import Trace
 
 CELLS = 1200

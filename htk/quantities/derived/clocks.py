@@ -25,7 +25,8 @@ from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.lateness import before_window, window_starts
 from htk.quantities.derived.match import timed_columns
 from htk.quantities.derived.match_reasons import INCOMPARABLE, LACKING
-from htk.quantities.derived.unrecorded import recorded_hosts, short_of_members, with_undetermined
+from htk.quantities.derived.recorded import recorded_hosts
+from htk.quantities.derived.unrecorded import short_of_members, with_undetermined
 from htk.quantities.derived.waits import NEVER, waits, without_waits
 
 _PUSHES = 50

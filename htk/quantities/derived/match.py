@@ -36,12 +36,8 @@ from htk.quantities.derived.clock_ends import (
 from htk.quantities.derived.collective_rows import MESSAGES, SILENT, CollectiveRows, number_by_order
 from htk.quantities.derived.lateness import before_window, lateness, window_starts
 from htk.quantities.derived.match_reasons import FoundMatches, reasons
-from htk.quantities.derived.unrecorded import (
-    depends_on_all,
-    recorded_hosts,
-    short_of_members,
-    with_undetermined,
-)
+from htk.quantities.derived.recorded import recorded_hosts
+from htk.quantities.derived.unrecorded import depends_on_all, short_of_members, with_undetermined
 from htk.quantities.derived.waits import Waits, waits
 
 BY = ("comms_id", "sequence", "order")

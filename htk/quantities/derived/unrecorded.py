@@ -16,20 +16,8 @@ from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 from htk.physics.bandwidth import traffic
 from htk.physics.link_rates import scale_up_gbps
 from htk.quantities.derived.collective_rows import CollectiveRows
+from htk.quantities.derived.recorded import unrecorded_ranks
 from htk.quantities.derived.waits import Waits, global_root
-
-
-def recorded_hosts(ranks: pa.Table) -> dict[int, str]:
-    """Host of each rank, where recorded."""
-    pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
-    return {rank: host for rank, host in pairs if rank is not None and host}
-
-
-def unrecorded_ranks(ranks: pa.Table) -> int:
-    """Return how many ranks of the job have no file, where its size is recorded."""
-    sizes = [size for size in ranks["world_size"].to_pylist() if size]
-    here = {rank for rank in ranks["rank"].to_pylist() if rank is not None}
-    return max(max(sizes, default=0) - len(here), 0) if here else 0
 
 
 def short_of_members(rows: CollectiveRows, present: Ints, ranks: pa.Table) -> Mask:

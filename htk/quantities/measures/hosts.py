@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import numbers
 from htk.base.columns.types import NONE
-from htk.quantities.derived.unrecorded import recorded_hosts
+from htk.quantities.derived.recorded import recorded_hosts
 
 
 @dataclass(frozen=True)

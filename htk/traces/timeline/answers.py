@@ -17,7 +17,7 @@ from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.core.humanize import parse_int_ranges, shorten
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Fields
-from htk.quantities.derived.unrecorded import unrecorded_ranks
+from htk.quantities.derived.recorded import unrecorded_ranks
 from htk.traces.timeline.counters import counters_of, described, with_counters
 from htk.traces.timeline.cuts import TimeCuts, recordings
 from htk.traces.timeline.detail import Detail

@@ -6,7 +6,7 @@ import numpy as np
 
 from htk.base.columns.arrow import codes_of, numbers, truths
 from htk.base.mappings import Facts, Fields
-from htk.quantities.derived.unrecorded import unrecorded_ranks
+from htk.quantities.derived.recorded import unrecorded_ranks
 from htk.traces.trace.trace import Trace
 
 _GPU = {

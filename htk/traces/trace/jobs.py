@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import PurePath
 
 from htk.base.core.humanize import pluralize
 from htk.base.errors import TraceError, UsageError
@@ -189,7 +188,7 @@ def _unless_of_each(files: list[RankedFile], labels: _Labels) -> list[_Labels]:
 
 def _folders(files: list[RankedFile]) -> list[_Labels]:
     """Return the folder of each file at each depth; None: it lies less deep."""
-    parents = [PurePath(f.recording.source.name.replace("!", "/")).parts[:-1] for f in files]
+    parents = [f.recording.source.name.replace("!", "/").split("/")[:-1] for f in files]
     depth = max(map(len, parents), default=0)
     return [[p[k] if k < len(p) else None for p in parents] for k in range(depth)]
 

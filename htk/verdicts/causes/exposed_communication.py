@@ -3,7 +3,7 @@
 import numpy as np
 
 from htk.base.columns.types import Ints
-from htk.quantities.derived.unrecorded import unrecorded_ranks
+from htk.quantities.derived.recorded import unrecorded_ranks
 from htk.verdicts.causes.cause import Cause, Example
 from htk.verdicts.causes.changes import whatif_change
 from htk.verdicts.causes.recorded import CauseEvidence

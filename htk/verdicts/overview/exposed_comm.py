@@ -5,7 +5,7 @@ import pyarrow as pa
 from htk.answers.ask import ask
 from htk.base.columns.arrow import numbers
 from htk.base.errors import MissingTable
-from htk.quantities.derived.unrecorded import unrecorded_ranks
+from htk.quantities.derived.recorded import unrecorded_ranks
 from htk.traces.trace.trace import Trace
 
 

@@ -1,7 +1,25 @@
-"""When GPUs were recorded: two ranks, two devices, two cycles, a file that was cut."""
+"""Ranks without a file; when GPUs were recorded: two ranks, two devices, two cycles, a cut file."""
 
-from htk.quantities.derived.recorded_spans import recorded_spans
+import pytest
+
+from htk.quantities.derived.recorded import recorded_spans, unrecorded_ranks
 from tests.tables import make
+
+
+@pytest.mark.parametrize(
+    ("ranks", "missing"),
+    [
+        ([(0, 8), (3, 8)], 6),
+        ([(0, 2), (1, 2)], 0),
+        ([(0, None), (1, None)], 0),  # the job's size was not recorded
+        ([(None, 8)], 0),  # whose file it is was not recorded
+        ([(0, 4), (0, 4)], 3),  # two files of one rank
+        ([(5, 4)], 3),
+    ],
+)
+def test_ranks_without_a_file(ranks: list[tuple[int | None, int | None]], missing: int) -> None:
+    rows = [{"rank": rank, "world_size": size} for rank, size in ranks]
+    assert unrecorded_ranks(make("ranks", rows)) == missing
 
 
 def test_each_gpu_has_the_time_of_its_rank_s_files() -> None:

@@ -1,4 +1,7 @@
-"""When each GPU was recorded: time outside of that is unrecorded, neither idle nor short."""
+"""What of a job was recorded: which ranks, on which hosts, and when each GPU.
+
+Time outside of that is unrecorded, neither idle nor short.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -6,6 +9,19 @@ import pyarrow as pa
 from htk.base.columns.arrow import numbers, read_keys, read_times
 from htk.base.columns.intervals import Spans, union
 from htk.base.columns.types import NO_TIME, NONE
+
+
+def recorded_hosts(ranks: pa.Table) -> dict[int, str]:
+    """Host of each rank, where recorded."""
+    pairs = zip(ranks["rank"].to_pylist(), ranks["host"].to_pylist(), strict=True)
+    return {rank: host for rank, host in pairs if rank is not None and host}
+
+
+def unrecorded_ranks(ranks: pa.Table) -> int:
+    """Return how many ranks of the job have no file, where its size is recorded."""
+    sizes = [size for size in ranks["world_size"].to_pylist() if size]
+    here = {rank for rank in ranks["rank"].to_pylist() if rank is not None}
+    return max(max(sizes, default=0) - len(here), 0) if here else 0
 
 
 def recorded_spans(ranks: pa.Table, activities: pa.Table) -> dict[tuple[int, int], Spans]:
