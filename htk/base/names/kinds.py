@@ -49,6 +49,7 @@ _MATRIX_INSTRUCTION = re.compile(r"_MI\d+x\d+")  # Tensile: absent where plain F
 # Copies and sets that the driver runs as kernels: its own, and those of MTIA.
 _COPIES = re.compile(r"^dma|^__amd_rocclr_copy|^Memcpy ")
 _SETS = re.compile(r"^__amd_rocclr_fill|^Memset ")
+_BETWEEN_GPUS = re.compile(r"^Memcpy PtoP|PeerToPeer")
 
 
 @lru_cache(maxsize=100_000)
@@ -68,6 +69,12 @@ def kind_of(name: str, activity: str) -> Kind:
     family = _family(bare, name)
     library = (not _ANY_TEMPLATE.search(bare) and LIBRARIES.first(bare)) or LIBRARIES.first(name)
     return Kind("compute", family, library or "", _tensor_core(bare, name, family))
+
+
+def is_copy_between_gpus(name: str) -> bool:
+    """Return whether an activity copies from one GPU to another: by libraries that communicate
+    with copy engines too, which the name does not tell."""
+    return bool(_BETWEEN_GPUS.search(name))
 
 
 def _family(bare: str, name: str) -> str:

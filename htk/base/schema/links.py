@@ -196,6 +196,7 @@ GPU_WORK = table(
     unlinked_activities=(INT64, "Launched within it, by a call that is not known."),
     unlinked_ns=(INT64, "Sum of their durations."),
     ambiguous_activities=(INT64, "Of which several calls have the correlation id."),
+    copies_between_gpus_ns=(INT64, "Copies from GPU to GPU: copies, not communication."),
 )
 
 STALLS = table(

@@ -25,6 +25,7 @@ from htk.base.columns.arrow import (
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints
+from htk.base.names.kinds import is_copy_between_gpus
 from htk.base.names.server_ranges import is_capture_range, is_server_range
 from htk.base.schema import FLOAT64, INT64
 from htk.base.schema.links import (
@@ -154,6 +155,7 @@ def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
     carried = truths(kernel_links["carry_in"])
     lost = ~linked & ~carried
     ambiguous = truths(kernel_links["ambiguous"])
+    between_gpus = matching(kernels["name"], is_copy_between_gpus)
     sums = {
         "gpu_activities": recordings.count,
         "total_ns": recordings.sum(length),
@@ -163,6 +165,7 @@ def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
         "unlinked_activities": recordings.sum(lost.astype(np.int64)),
         "unlinked_ns": recordings.sum(np.where(lost, length, 0)),
         "ambiguous_activities": recordings.sum(ambiguous.astype(np.int64)),
+        "copies_between_gpus_ns": recordings.sum(np.where(between_gpus, length, 0)),
     }
     columns = of_first(GPU_WORK, _who(kernels), recordings.first_row)
     columns |= {name: number(values, INT64) for name, values in sums.items()}

@@ -114,9 +114,11 @@ def gpu_facts(counts: Sequence[Mapping[str, int]]) -> Fields:
     total = {name: sum(part[name] for part in counts) for name in counts[0]}
     linked = total.pop("linked_ns")
     recorded = total.pop("total_ns")
-    ambiguous = total.pop("ambiguous_activities")
+    where_any = {
+        name: total.pop(name) for name in ("ambiguous_activities", "copies_between_gpus_ns")
+    }
     return {
         "gpu_activities": total.pop("gpu_activities"),
         "gpu_activities_linked_pct": round(100 * linked / recorded, 3) if recorded else None,
         **total,
-    } | ({"ambiguous_activities": ambiguous} if ambiguous else {})
+    } | {name: count for name, count in where_any.items() if count}

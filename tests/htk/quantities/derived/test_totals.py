@@ -102,18 +102,20 @@ def test_totals_of_files_do_not_say_whose_they_are() -> None:
     assert op_extents(alone.slice(0, 0)).num_rows == 0
 
 
-def test_gpu_work_is_counted_by_what_is_known_of_its_launch() -> None:
+def test_gpu_work_is_counted_by_its_launch_and_between_gpus() -> None:
     lengths = [(0, 10, 3, False, False), (0, 5, None, True, False), (0, 7, None, False, False)]
     lengths += [(4, 2, 1, False, True), (4, 9, 2, True, False)]
     kernels = [{"rank": r, "start_ns": 100, "end_ns": 100 + n} for r, n, *_ in lengths]
+    kernels[0]["name"] = "Memcpy PtoP (Device -> Device)"
+    kernels[1]["name"] = "Memcpy DtoD (Device -> Device)"
     links = [
         {"launch_row": row, "carry_in": carried, "ambiguous": several}
         for _, _, row, carried, several in lengths
     ]
     work = gpu_work(make("kernels", kernels), make("kernel_links", links)).to_pylist()
     assert [tuple(row.values()) for row in work] == [
-        (0, 0, 3, 22, 10, 1, 5, 1, 7, 0),
-        (4, 0, 2, 11, 11, 1, 9, 0, 0, 1),
+        (0, 0, 3, 22, 10, 1, 5, 1, 7, 0, 10),
+        (4, 0, 2, 11, 11, 1, 9, 0, 0, 1, 0),
     ]
 
 
