@@ -11,7 +11,12 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.humanize import format_int_ranges, pluralize
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
-from htk.quantities.measures.link_paces import LinkPaces, judged_calls, reasons_not_judged
+from htk.quantities.measures.link_paces import (
+    LinkPaces,
+    judged_calls,
+    long_groups_left_out,
+    reasons_not_judged,
+)
 from htk.quantities.measures.slow_links import (
     ADAPTER,
     ADAPTERS,
@@ -89,6 +94,7 @@ def slow_links(
         "probability_that_nothing_is_slow": round(nothing, 3) if len(paces) else None,
         "judged": {sort: f"{count} of {every} calls" for sort, (count, every) in judged.items()},
         "not_judged_because": reasons_not_judged(calls, paces),
+        "not_judged_but_long": long_groups_left_out(calls, paces),
         "rings_from_nccl_log": sum(h is not None for h in paces.hops or ()),
         **calls.hosts.facts(),
         **clock_facts(align),

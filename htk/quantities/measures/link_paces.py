@@ -12,7 +12,9 @@ import numpy as np
 
 from htk.base.columns.arrow import codes_of
 from htk.base.columns.groups import Groups
+from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.core.humanize import format_int_ranges
 from htk.quantities.measures.channel_hops import Hops
 from htk.quantities.measures.collective_calls import CollectiveCalls, scopes
 from htk.quantities.measures.complete_collectives import TRANSFERS, CompleteCollectives
@@ -20,7 +22,10 @@ from htk.quantities.measures.transfer_times import LinkRates, TransferTimes
 
 _SCATTER = 0.02  # of a group's transfers, in logarithms, at least
 _LEAST_REST = 0.05  # of a transfer's time, that is not latency whatever was expected
+_LONG = 1.3  # times as long as equal calls of other groups take
+_GROUPS_ALIKE = 3  # that tell what is usual
 _LINKS = ("within nodes", "between nodes", "between unknown hosts")
+_MESSAGES = ("send", "recv", "send_recv")
 _MAD = 1.4826  # standard deviations of a Gaussian
 
 
@@ -55,9 +60,9 @@ class LinkPaces:
 
 def judged_calls(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, tuple[int, int]]:
     """Return, for each sort of call and of links, how many were judged and how many there are."""
-    moves = calls.rows.is_type(*TRANSFERS, "send_recv") & (calls.size != 1)
-    message = calls.rows.is_type("send", "recv", "send_recv")
-    judged = paces.calls_of(calls, np.arange(len(paces)))
+    moves = _moves_data(calls)
+    message = calls.rows.is_type(*_MESSAGES)
+    judged = moves & ~_left_out(calls, paces)
     links = _links_of(calls)
     counts = {}
     for sort, of_sort in (("collectives", ~message), ("messages", message)):
@@ -66,6 +71,16 @@ def judged_calls(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, tuple[in
             if chosen.any():
                 counts[f"{sort} {words}"] = int((chosen & judged).sum()), int(chosen.sum())
     return counts
+
+
+def _moves_data(calls: CollectiveCalls) -> Mask:
+    """Return which calls move data between ranks."""
+    return calls.rows.is_type(*TRANSFERS, "send_recv") & (calls.size != 1)
+
+
+def _left_out(calls: CollectiveCalls, paces: LinkPaces) -> Mask:
+    """Return which calls move data and were not judged."""
+    return _moves_data(calls) & ~paces.calls_of(calls, np.arange(len(paces)))
 
 
 def _links_of(calls: CollectiveCalls) -> Ints:
@@ -83,8 +98,7 @@ def _links_of(calls: CollectiveCalls) -> Ints:
 
 def reasons_not_judged(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, int]:
     """Return how many calls tell nothing of links, by the reason."""
-    moves = calls.rows.is_type(*TRANSFERS, "send_recv") & (calls.size != 1)
-    left = np.flatnonzero(moves & ~paces.calls_of(calls, np.arange(len(paces))))
+    left = np.flatnonzero(_left_out(calls, paces))
     codes, names = codes_of(calls.matches["reason"])
     reasons = [name or "" for name in (*names.to_pylist(), "")]
     sized = calls.has_size[left]
@@ -94,6 +108,37 @@ def reasons_not_judged(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, in
         for code, has_size in zip(codes[left].tolist(), sized.tolist(), strict=True)
     ]
     return dict(Counter(words).most_common())
+
+
+def long_groups_left_out(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, str]:
+    """Return groups that were not judged whose collectives last longer than equal ones of other
+    groups: for a slow link, or for ranks that come late."""
+    sized = _left_out(calls, paces) & calls.has_size & (calls.duration > 0)
+    rows = np.flatnonzero(sized & ~calls.rows.is_type(*_MESSAGES))
+    moved = np.nan_to_num(calls.moved[0][rows]).astype(np.int64)
+    alike = [calls.rows.type[rows], calls.size[rows], _links_of(calls)[rows], moved]
+    calls_alike = Groups.by_keys(alike)
+    equal = Groups.by_keys([calls_alike.group_ids, calls.rows.group[rows]])
+    shortest = equal.quantiles(calls.duration[rows], [0.1])[0]  # of those that hardly wait
+    others = Groups.by_keys(equal.keys[:, 0])
+    usual = others.quantiles(shortest, [0.5])[0][others.group_ids]
+    compared = np.flatnonzero((others.count >= _GROUPS_ALIKE)[others.group_ids])
+    groups = Groups.by_keys(equal.keys[compared, 1])
+    ratio = groups.sum((equal.count * shortest)[compared])
+    ratio = ratio / groups.sum((equal.count * usual)[compared])
+    firsts = rows[equal.first_row[compared][groups.first_row]]
+    return {
+        _name_group(calls, int(firsts[k])): f"{ratio[k]:.1f} times as long as like groups"
+        for k in ordered(-ratio).tolist()
+        if ratio[k] >= _LONG
+    }
+
+
+def _name_group(calls: CollectiveCalls, row: int) -> str:
+    members = calls.members(row)
+    if members is None:
+        return f"group {calls.table['group'][row].as_py()}"
+    return f"ranks {format_int_ranges(sorted(members))}"
 
 
 def link_paces(calls: CollectiveCalls, rates: LinkRates) -> LinkPaces:

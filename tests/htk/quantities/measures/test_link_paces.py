@@ -1,11 +1,15 @@
 """How fast groups of ranks are, against their links: groups whose transfers are worked out."""
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
-from htk.quantities.measures.link_paces import link_paces
+from htk.quantities.derived.match import collective_matches
+from htk.quantities.measures.collective_calls import CollectiveCalls
+from htk.quantities.measures.link_paces import link_paces, long_groups_left_out
 from htk.quantities.measures.transfer_times import USUAL, LinkRates, usual_latency_ns
 from tests.htk.quantities.measures.timed_calls import calls_of
+from tests.tables import make
 
 MB = 1 << 20
 GIVEN = LinkRates(100.0, 80.0, "given")  # of a GPU within a node, and of all adapters of a node
@@ -90,3 +94,17 @@ def test_a_latency_that_several_sizes_tell_is_left_out() -> None:
     calls = [((1, 5), size, round(400_000 + size / 8)) for size in sizes for _ in range(5)]
     paces = link_paces(calls_of(calls), GIVEN)
     assert paces.excess[0] == pytest.approx(np.log(20 * USUAL / 8), abs=0.03)
+
+
+def test_groups_that_lack_ranks_are_held_to_each_other_s_durations() -> None:
+    """Ranks 0 to 3 alone are recorded, each in a pair with one that is not: those of rank 2 take
+    201 us, the others 101 us."""
+    pairs = [((k, k + 4), 4 * MB, 200_000 if k == 2 else 100_000) for k in range(4)]
+    every = calls_of(pairs * 2)
+    recorded = every.table.filter(pc.less(every.table["rank"], 4))
+    matches = collective_matches(recorded, make("rank_windows", []), every.ranks)
+    calls = CollectiveCalls.of(recorded, matches, every.ranks)
+    paces = link_paces(calls, GIVEN)
+    assert not len(paces)
+    assert long_groups_left_out(calls, paces) == {"ranks 2, 6": "2.0 times as long as like groups"}
+    assert long_groups_left_out(every, link_paces(every, GIVEN)) == {}, "judged by their transfers"
