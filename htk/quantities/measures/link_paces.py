@@ -75,7 +75,8 @@ def judged_calls(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, tuple[in
 
 def _moves_data(calls: CollectiveCalls) -> Mask:
     """Return which calls move data between ranks."""
-    return calls.rows.is_type(*TRANSFERS, "send_recv") & (calls.size != 1)
+    moves: Mask = calls.rows.is_type(*TRANSFERS, "send_recv") & (calls.size != 1)
+    return moves
 
 
 def _left_out(calls: CollectiveCalls, paces: LinkPaces) -> Mask:
@@ -124,8 +125,11 @@ def long_groups_left_out(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, 
     usual = others.quantiles(shortest, [0.5])[0][others.group_ids]
     compared = np.flatnonzero((others.count >= _GROUPS_ALIKE)[others.group_ids])
     groups = Groups.by_keys(equal.keys[compared, 1])
-    ratio = groups.sum((equal.count * shortest)[compared])
-    ratio = ratio / groups.sum((equal.count * usual)[compared])
+    own, of_others = (
+        np.bincount(groups.group_ids, (equal.count * each)[compared], len(groups))
+        for each in (shortest, usual)
+    )
+    ratio = own / of_others
     firsts = rows[equal.first_row[compared][groups.first_row]]
     return {
         _name_group(calls, int(firsts[k])): f"{ratio[k]:.1f} times as long as like groups"
