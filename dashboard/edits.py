@@ -20,7 +20,12 @@ from htk.physics.hardware import catalogue
 from htk.whatif.edits import EDITS
 from htk.whatif.label import SHARDINGS
 from htk.whatif.served_iteration import ServedIteration
-from htk.whatif.server_edits import TRAINING_EDITS
+from htk.whatif.server_edits import (
+    SERVED_CHOICES,
+    SERVED_FACTORS,
+    TRAINING_EDITS,
+    join_settings,
+)
 
 _AS_IS = "as recorded"
 _FACTORS = ("0.25x", "0.5x", "1x", "2x", "4x", "8x", "16x")
@@ -32,15 +37,6 @@ _CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "precision": ("precision", ("bf16", "fp8", "fp32")),
 }
 _SERVING = "serving"
-_SERVED_SLIDERS = {
-    "serving.requests": "requests at once",
-    "serving.context": "context of each",
-    "serving.prefill": "tokens of prompts",
-}
-_SERVED_CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "serving.weights": ("weights", ("fp8", "int4", "mxfp4", "nvfp4")),
-    "serving.kv": ("KV cache", ("fp8", "fp4")),
-}
 _TEXTS = {"world": ("nodes × GPUs", "4x8"), "replace": ("replace a kernel", "PATTERN=2x")}
 KNOWN = {one.NAME: one.HELP for one in EDITS}
 PRICE = "price"
@@ -55,8 +51,8 @@ def controls(visit: Visit) -> list[Any]:
     served = is_of_server(visit)
     senseless = {*(TRAINING_EDITS if served else ()), *(_OF_SEVERAL if _is_lone(tables) else ())}
     offered = [name for name in KNOWN if name not in senseless]
-    sliders = {**(_SERVED_SLIDERS if served else {}), **_SLIDERS}
-    choices = {**(_SERVED_CHOICES if served else {}), **_CHOICES}
+    sliders = {**(SERVED_FACTORS if served else {}), **_SLIDERS}
+    choices = {**(SERVED_CHOICES if served else {}), **_CHOICES}
     choices["hardware"] = ("hardware", tuple(sorted(catalogue())))
     first = [n for n in (*sliders, *choices, *_TEXTS) if n in offered or "." in n]
     more = [_text(n, label_of(n), "", edits) for n in offered if n not in first]
@@ -115,21 +111,11 @@ def _parted(edits: dict[str, str]) -> dict[str, str]:
     for pair in parted.pop(_SERVING, "").split(","):
         name, _, value = pair.partition("=")
         control = f"{_SERVING}.{name.strip()}"
-        if control in _SERVED_CHOICES or (control in _SERVED_SLIDERS and value in _FACTORS):
+        if control in SERVED_CHOICES or (control in SERVED_FACTORS and value in _FACTORS):
             parted[control] = value
         elif pair:
             rest.append(pair)
     return {**parted, _SERVING: ",".join(rest)} if rest else parted
-
-
-def _joined(edits: dict[str, str]) -> dict[str, str]:
-    """Return edits with those of a server's controls as one."""
-    prefix = f"{_SERVING}."
-    of_controls = {name: value for name, value in edits.items() if name.startswith(prefix)}
-    pairs = [f"{name.removeprefix(prefix)}={value}" for name, value in of_controls.items() if value]
-    pairs += [edits[_SERVING]] if edits.get(_SERVING) else []
-    others = {name: value for name, value in edits.items() if name not in of_controls}
-    return {**others, _SERVING: ",".join(pairs)} if pairs else others
 
 
 _OF_SEVERAL = ("network", "overlap", "fix_rank", "sharding")
@@ -245,15 +231,15 @@ def label_of(name: str) -> str:
     """Return how a field of an edit is called."""
     if name == PRICE:
         return "price of a GPU-hour"
-    shown = _TEXTS.get(name) or _CHOICES.get(name) or _SERVED_CHOICES.get(name)
+    shown = _TEXTS.get(name) or _CHOICES.get(name) or SERVED_CHOICES.get(name)
     if shown is not None:
         return shown[0]
-    return {**_SLIDERS, **_SERVED_SLIDERS}.get(name) or name.replace("_", " ")
+    return {**_SLIDERS, **SERVED_FACTORS}.get(name) or name.replace("_", " ")
 
 
 def _value(name: str, value: Any) -> str:
     """Return what a control says, as the edit is written; empty: as recorded."""
-    if name in _SLIDERS or name in _SERVED_SLIDERS:
+    if name in _SLIDERS or name in SERVED_FACTORS:
         text = _FACTORS[value] if isinstance(value, int) and 0 <= value < len(_FACTORS) else "1x"
         if text == "1x":
             return ""
@@ -269,7 +255,7 @@ def edits_of(view: UrlState) -> Edits:
 def chosen(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
     """Return what the controls say."""
     by_control = {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
-    return _joined(by_control)
+    return join_settings(by_control)
 
 
 def moved(search: str, ids: list[dict[str, str]], values: list[Any], saved: str) -> UrlState:

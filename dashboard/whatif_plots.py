@@ -16,7 +16,7 @@ from htk.quantities.graph.build import Graph
 from htk.whatif.api import WhatIf
 from htk.whatif.edited_step import apply_edits, ordered
 from htk.whatif.label import BATCHES, SHARDINGS
-from htk.whatif.text import in_words
+from htk.whatif.text import in_words, read_savings
 
 _KINDS = ("compute", "comm", "memory")  # as the graph numbers them
 _BINS = 500
@@ -27,16 +27,11 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     """Draw the best-case savings of each remedy, with its 90 % interval; largest first."""
     import plotly.graph_objects as go
 
-    predicted = [r for r in rows if r["step_time_ns"] is not None]
-    predicted.sort(key=lambda r: -r["step_time_ns"])
-    gains = [(r["measured_step_time_ns"] - r["step_time_ns"]) / 1e6 for r in predicted]
+    predicted = {str(r["whatif"]): read_savings(r) for r in rows if r["step_time_ns"]}
+    saved = sorted(predicted.items(), key=lambda item: item[1][0])
     bar = go.Bar(
-        y=[
-            f"{in_words(str(r['whatif']))}: "
-            + format_duration(r["measured_step_time_ns"] - r["step_time_ns"])
-            for r in predicted
-        ],
-        x=gains,
+        y=[f"{in_words(edit)}: {format_duration(gain)}" for edit, (gain, _, _) in saved],
+        x=[gain / 1e6 for _, (gain, _, _) in saved],
         orientation="h",
         marker={"color": plots.palette(dark)["good"]},
         error_x={
@@ -44,13 +39,13 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
             "color": plots.palette(dark)["ink"],
             "thickness": 1.5,
             "symmetric": False,
-            "array": [(r["step_time_ns"] - r["step_time_ns_lo90"]) / 1e6 for r in predicted],
-            "arrayminus": [(r["step_time_ns_hi90"] - r["step_time_ns"]) / 1e6 for r in predicted],
+            "array": [(most - gain) / 1e6 for _, (gain, _, most) in saved],
+            "arrayminus": [(gain - least) / 1e6 for _, (gain, least, _) in saved],
         },
-        customdata=[str(r["whatif"]) for r in predicted],
+        customdata=[edit for edit, _ in saved],
         hovertemplate="%{y}; click to try it<extra></extra>",
     )
-    axis = {"title": {"text": "ms of a step, best case"}}
+    axis = {"title": {"text": "ms of the measured time, best case"}}
     margin = {"l": 8, "r": 16, "t": 8, "b": 40}
     # A click beside a small gain, in its row, tries it too.
     return framed([bar], dark=dark, xaxis=axis, margin=margin, hovermode="y")

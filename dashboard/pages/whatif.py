@@ -31,7 +31,6 @@ from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.dashboard.whatif_answer import answer, edited, field_errors, strips, untouched
 from htk.traces.trace.selection import Selection
-from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.text import error, in_words
 
@@ -98,15 +97,10 @@ def _badge(visit: Visit) -> Any:
     return html.Div([html.Span(word, className=kind), *marks, *reasons], className="trust")
 
 
-def _tried(start: WhatIf) -> WhatIf:
-    """Return what is tried: of a server what it can change, of training each cause without it."""
-    return start if start.stage.served is None else start.recommend()
-
-
 def _best_cases(visit: Visit) -> list[Fields]:
     """Return the best case of each remedy, made once."""
     rows: list[Fields] = visit.runs.kept(
-        visit.view.run, Selection(), "bounds", lambda: _tried(untouched(visit)).run().to_pylist()
+        visit.view.run, Selection(), "bounds", lambda: untouched(visit).run().to_pylist()
     )
     return rows
 

@@ -67,7 +67,7 @@ class WhatIf:
     """Edits of the recorded step, collected by name; `run()` predicts the step with them.
 
     Each method returns a new what-if, so that one can branch. Without any edit `run()` returns
-    the best-case saving of each cause alone.
+    the best-case saving of each cause alone, of a server what `recommend()` does.
 
     >>> import htk
     >>> base = htk.open("sample").whatif()
@@ -198,6 +198,18 @@ class WhatIf:
         """
         return self.change("network", f"bandwidth={bandwidth:g},latency={latency:g}")
 
+    def serving(self, **settings: int | float | str) -> "WhatIf":
+        """Change how a server answers.
+
+        Args:
+            settings: those of `--serving`, e.g. requests="2x", weights="fp8".
+
+        >>> import htk
+        >>> htk.open("sample").whatif().serving(requests="2x", kv="fp8").edits
+        (('serving', 'requests=2x,kv=fp8'),)
+        """
+        return self.change("serving", ",".join(f"{name}={v}" for name, v in settings.items()))
+
     def change(self, name: str, value: int | float | str = "on") -> "WhatIf":
         """Add any edit by its name; `htk whatif --help` lists them.
 
@@ -260,7 +272,7 @@ class WhatIf:
         """Return the predictions as objects, one for each combination of edits."""
         if self.wants_advice and self.prior:
             raise UsageError("recommendations are of a recording: this is a prediction")
-        if self.wants_advice:
+        if self._gives_advice:
             return recommended(self.stage, self.measured_step_ns)
         if not self.all_edits and not self.sweeps:
             return bounds(self.stage, self.measured_step_ns)
@@ -269,7 +281,8 @@ class WhatIf:
     def run(self) -> Result:
         """Return the predicted step for each combination of edits, with 50 % and 90 % intervals.
 
-        Times are in ns. Without any edit: the best-case saving of each cause alone.
+        Times are in ns. Without any edit: the best-case saving of each cause alone, or what a
+        server can change.
 
         >>> import htk
         >>> htk.open("sample").whatif().run()["whatif"][0].as_py()
@@ -295,11 +308,19 @@ class WhatIf:
         return Result(LABEL, table, facts)
 
     @property
+    def _gives_advice(self) -> bool:
+        """Whether changes are tried unasked: of a server also where no edit is given, as it has few
+        causes that another way to serve does not take away."""
+        if self.wants_advice:
+            return True
+        return not self.all_edits and not self.sweeps and self.stage.served is not None
+
+    @property
     def _shown(self) -> str | None:
         """Describe the rows where edits do not tell all of them."""
         if self.prior:
             return "the prediction's edits are among these; changes are from its recording"
-        if self.wants_advice:
+        if self._gives_advice:
             but = ", without what needs all ranks" if self.shared.of_few else ""
             if self.stage.served is not None:
                 but += f"; not tried: {NOT_TRIED}"

@@ -1,6 +1,6 @@
 """Edits of training steps that say nothing of a server's iteration, and what to ask instead."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from htk.base.errors import UsageError
 from htk.physics.hardware import Gpu
@@ -24,7 +24,17 @@ _INSTEAD = {
     "gradients": "",
 }
 TRAINING_EDITS = frozenset(_INSTEAD)
-# What can be changed of a server.
+# Controls of a server's settings, `serving.requests` of `--serving requests=2x`: by factors, and by
+# choices.
+SERVED_FACTORS = {
+    "serving.requests": "requests at once",
+    "serving.context": "context of each",
+    "serving.prefill": "tokens of prompts",
+}
+SERVED_CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "serving.weights": ("weights", ("fp8", "int4", "mxfp4", "nvfp4")),
+    "serving.kv": ("KV cache", ("fp8", "fp4")),
+}
 _ACTIONS = (
     ("serving", "requests=2x"),
     ("serving", "requests=4x"),
@@ -63,6 +73,18 @@ def server_actions(served: ServedIteration, device: Gpu | None) -> list[tuple[st
         return actions
     newer = (name for name in _NEWER[device.name.startswith("mi")] if name != device.name)
     return [*actions, *(("hardware", name) for name in newer)]
+
+
+def join_settings(edits: Mapping[str, str]) -> dict[str, str]:
+    """Return edits with the settings of a server's controls as one edit."""
+    others = {name: value for name, value in edits.items() if not name.startswith("serving.")}
+    settings = [
+        f"{name.removeprefix('serving.')}={value}"
+        for name, value in edits.items()
+        if value and name not in others
+    ]
+    settings += filter(None, [others.get("serving", "")])
+    return {**others, "serving": ",".join(settings)} if settings else others
 
 
 def refuse_training_edits(asked: Sequence[tuple[str, str]]) -> None:

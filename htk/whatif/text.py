@@ -42,6 +42,18 @@ def in_words(edit: str) -> str:
     return _REMEDIES.get(edit, edit)
 
 
+def read_savings(row: Fields) -> tuple[float, float, float]:
+    """Return what an edit saves for the same samples, or tokens, in ns, and the low and high end of
+    its 90 % interval."""
+    measured = row["measured_step_time_ns"]
+    samples = 1.0  # over the recorded
+    if row["time_per_sample_change_pct"] is not None:
+        samples = (100 + row["change_pct"]) / (100 + row["time_per_sample_change_pct"])
+    ends = ("step_time_ns", "step_time_ns_hi90", "step_time_ns_lo90")
+    gain, least, most = (measured - row[end] / samples for end in ends)
+    return gain, least, most
+
+
 def show(
     result: Result, form: str, output: str | None, *, limit: int = 200, wide: bool = False
 ) -> None:

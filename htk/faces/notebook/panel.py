@@ -12,7 +12,8 @@ from htk.base.mappings import Fields
 from htk.traces.trace.trace import Trace
 from htk.whatif.api import WhatIf
 from htk.whatif.label import SHARDINGS
-from htk.whatif.text import in_words
+from htk.whatif.server_edits import SERVED_CHOICES, SERVED_FACTORS, TRAINING_EDITS, join_settings
+from htk.whatif.text import in_words, read_savings
 
 _AS_IS = "as recorded"
 # Label, edit, and the values to choose from.
@@ -31,6 +32,13 @@ _SWITCHES = (
 )
 
 
+_FACTORS = ("0.5x", "2x", "4x", "8x")
+_OF_SERVERS = (
+    *((label, edit, _FACTORS) for edit, label in SERVED_FACTORS.items()),
+    *((label, edit, values) for edit, (label, values) in SERVED_CHOICES.items()),
+)
+
+
 def panel(trace: Trace) -> Any:
     """Return the panel: choices on the left, what they predict on the right."""
     require("notebook", "the panel")
@@ -39,17 +47,18 @@ def panel(trace: Trace) -> Any:
     start = WhatIf(trace)
     answer = widgets.HTML()
     controls: list[tuple[str, Any, str]] = []
-    for label, edit, values in _CHOICES:
+    of_server = bool(trace.tables["server_marks"].num_rows)
+    for label, edit, values in (*_OF_SERVERS, *_CHOICES) if of_server else _CHOICES:
+        if of_server and edit in TRAINING_EDITS:
+            continue
         chosen = widgets.Dropdown(options=(_AS_IS, *values), description=label)
         controls.append((edit, chosen, ""))
     for label, edit, value in _SWITCHES:
         controls.append((edit, widgets.Checkbox(description=label, indent=False), value))
 
     def predict(_: Any = None) -> None:
-        edits = [
-            (edit, on or widget.value) for edit, widget, on in controls if _is_set(widget.value)
-        ]
-        answer.value = prediction(start, edits)
+        edits = {edit: on or widget.value for edit, widget, on in controls if _is_set(widget.value)}
+        answer.value = prediction(start, [*join_settings(edits).items()])
 
     for _, control, _ in controls:
         control.observe(predict, names="value")
@@ -85,7 +94,7 @@ def prediction(start: WhatIf, edits: list[tuple[str, str]]) -> str:
 
 def _step(row: Fields) -> str:
     change = row["change_pct"]
-    lines = [f"<b>{format_duration(row['step_time_ns'])}</b> a step, {change:+.1f} %"]
+    lines = [f"<b>{format_duration(row['step_time_ns'])}</b>, {change:+.1f} %"]
     low = row["step_time_ns_lo90"]
     high = row["step_time_ns_hi90"]
     lines.append(f"nine of ten: {format_duration(low)} to {format_duration(high)}")
@@ -120,26 +129,24 @@ def _waterfall(row: Fields) -> str:
 
 def _best_cases(rows: list[Fields]) -> str:
     """Return what each remedy saves of a step at best, as bars with their 90 % intervals."""
-    predicted = [row for row in rows if row["step_time_ns"] is not None]
-    predicted.sort(key=lambda row: row["step_time_ns"])
-    ends = ("step_time_ns", "step_time_ns_lo90", "step_time_ns_hi90")
-    saved = [[row["measured_step_time_ns"] - row[end] for end in ends] for row in predicted]
-    low = min((x for own in saved for x in own), default=0)
-    high = max((x for own in saved for x in own), default=0)
+    predicted = {str(row["whatif"]): read_savings(row) for row in rows if row["step_time_ns"]}
+    saved = sorted(predicted.items(), key=lambda item: -item[1][0])
+    low = min((x for ends in predicted.values() for x in ends), default=0)
+    high = max((x for ends in predicted.values() for x in ends), default=0)
     low, span = min(low, 0), max(high, 0) - min(low, 0)
     if not span:
         return ""
 
-    def percent(ns: int) -> float:
+    def percent(ns: float) -> float:
         return 100 * (ns - low) / span
 
     lines = []
-    for row, (best, most, least) in zip(predicted, saved, strict=True):
+    for edit, (best, least, most) in saved:
         zero, length = percent(min(best, 0)), abs(percent(best) - percent(0))
         bar = f"left:{zero:.1f}%;width:{length:.1f}%;top:3px;height:10px;border-radius:3px"
         whisker = f"left:{percent(least):.1f}%;width:{percent(most) - percent(least):.1f}%;top:7px"
         lines.append(
-            f"<tr><td>{escape(in_words(str(row['whatif'])))}</td>"
+            f"<tr><td>{escape(in_words(edit))}</td>"
             "<td style='text-align:right;padding:0 10px;white-space:nowrap'>"
             f"{format_duration(best)}</td>"
             "<td style='width:220px'><div style='position:relative;height:16px'>"
@@ -147,7 +154,10 @@ def _best_cases(rows: list[Fields]) -> str:
             f"<div style='position:absolute;{whisker};height:2px;background:currentColor'></div>"
             "</div></td></tr>"
         )
-    heading = "What each remedy saves of a step at best, with its 90 % interval; they overlap:"
+    heading = (
+        "What each alone saves of the measured time at best, for the same samples or tokens, with "
+        "its 90 % interval; they overlap:"
+    )
     hint = f"<div style='opacity:.7;font-size:12.5px'>{heading}</div>"
     return f"{hint}<table>{''.join(lines)}</table>"
 

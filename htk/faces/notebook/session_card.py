@@ -25,7 +25,7 @@ def card(trace: Trace) -> str:
     verdict = _verdict(trace) if events <= MOST_EVENTS else None
     facts = [
         ("ranks", _ranks(trace)),
-        ("steps", _steps(trace)),
+        *(() if verdict is not None and verdict.served else [("steps", _steps(trace))]),
         ("devices", ", ".join(sorted({d for d in ranks["device_name"].to_pylist() if d})) or "–"),
         ("recorded", _span(trace)),
         ("events", f"{events:,}"),

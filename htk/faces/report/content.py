@@ -144,9 +144,9 @@ def _asked(trace: Trace, name: str) -> Answered:
 def _whatifs(trace: Trace) -> WhatIfs:
     try:
         start = WhatIf(trace)
-        if start.stage.served is not None:  # a server has neither micro-batches nor shards
-            return WhatIfs(start.recommend().run(), None)
         bounds = start.run()
+        if start.stage.served is not None:  # a server has neither micro-batches nor shards
+            return WhatIfs(bounds, None)
         if start.stage.refused:
             return WhatIfs(None, None, str(bounds.coverage["verdict"]))
         swept = start.sweep("sharding", *SHARDINGS).sweep("batch", *BATCHES)

@@ -20,6 +20,7 @@ from htk.verdicts.causes.ranked import RankedCause, Ranking, rank_as_recorded, r
 from htk.verdicts.causes.recorded import CauseEvidence
 from htk.verdicts.causes.registry import find_all_causes
 from htk.verdicts.causes.replayed import replay_if_trusted
+from htk.verdicts.causes.served import find_served_causes, marks_iterations
 from htk.verdicts.causes.source_lines import SourceLines
 
 UNEXPLAINED = "unexplained"
@@ -34,7 +35,8 @@ RETURNS = table(
     advice=(TEXT, "What to try."),
     step_gain_ns=(
         INT64,
-        "What a step gains without it, by replay, mean over ranks; without steps the recording.",
+        "What a step gains without it, by replay, mean over ranks; without steps the recording, of "
+        "a server an iteration.",
     ),
     step_gain_ns_lo90=(INT64, "Lower end of the 90 % interval of that."),
     step_gain_ns_hi90=(INT64, "Upper end of the 90 % interval of that."),
@@ -94,11 +96,14 @@ def recommendations(
     replay of that edit gives, with its interval. Faults are told alone; bounds, such as all
     communication hidden, of the recording without its faults. Where steps cannot be replayed the
     recorded time that shows a cause is all that is told. With next to no GPU work the host's time
-    is looked at: its loader, waits for other ranks, Python functions, operators.
+    is looked at: its loader, waits for other ranks, Python functions, operators. Of a server each
+    is a change of how it serves, and the gain is of an iteration, for the same tokens.
     """
     arguments = locals()
     if recording is not None and (capture := describe_lone_capture(recording)):
         return with_coverage(RETURNS.empty_table(), cannot_be_told=capture)
+    if recording is not None and marks_iterations(recording):
+        return _of_server(recording, min_pct)
     tables = {name: arguments[name] for name in recommendations.reads}
     window = int(numbers(time_breakdown["total_ns"]).sum())
     if has_next_to_no_gpu_work(window, op_extents, step_marks):
@@ -120,6 +125,12 @@ def recommendations(
     if 100 * ranking.unexplained_ns >= max(min_pct * step, 1.0):
         rows.append(_unexplained(ranking, recorded))
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
+
+
+def _of_server(recording: Trace, min_pct: float) -> pa.Table:
+    causes, why_none = find_served_causes(recording, min_pct)
+    facts = {"cannot_be_told": why_none} if why_none else {}
+    return with_coverage(pa.Table.from_pylist(causes, schema=RETURNS), **facts)
 
 
 def _of_host(recorded: CauseEvidence, gpu_ns: int, min_pct: float) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What a server's iterations do, how near the best they are, and what would gain most."""
+"""What a server's iterations do, how near the best they are, and what to ask of them."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -6,21 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.answers.ask import ask
-from htk.base.columns.arrow import matching, truths
-from htk.base.columns.nesting import FILE
+from htk.answers.output.result import Result
 from htk.base.core.humanize import format_duration, pluralize
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
-from htk.base.names.server_ranges import DECODE, MIXED, PREFILL, is_server_range
+from htk.base.names.server_ranges import DECODE, MIXED, PREFILL
 from htk.physics.detected import common_device
 from htk.traces.trace.trace import Trace
-from htk.verdicts.overview.parts import FirstCause
-from htk.whatif.answer import Answer
-from htk.whatif.baseline import baseline
-from htk.whatif.recorded_step import Baseline
-from htk.whatif.sweep import recommended
 
-_MOST_ACTIVITIES = 300_000  # of a recording that is replayed for its summary
 _TAIL = 20  # iterations of which a 99th percentile says something
 _MODELLED_PCT = 50
 _READS_MEMORY = ("gemm", "moe", "attention")
@@ -30,56 +23,7 @@ _FAMILIES = {
     "attention": "attention",
     "communication": "communication",
 }
-_ASSUMED = "acceptance"  # of an edit: what nobody measured
 _LARGEST = 40  # % of the time from which a kernel is named
-
-# What an edit's gain shows, and what to try. Others are no advice without more knowledge.
-_REMEDIES = {
-    "requests=2x": (
-        "requests share what reading the weights costs: twice as many would cost less each",
-        "let more requests run at once (vLLM --max-num-seqs, SGLang --max-running-requests), as "
-        "far as the KV cache and the time per token allow",
-    ),
-    "weights=fp8": (
-        "products with weights do without FP8, which is read sooner and multiplied faster",
-        "where accuracy allows: serve weights in FP8 (vLLM and SGLang --quantization fp8)",
-    ),
-    "weights=int4": (
-        "weights are read in more than 4 bits",
-        "where accuracy allows: serve a checkpoint in AWQ, GPTQ or MXFP4",
-    ),
-    "kv=fp8": (
-        "keys and values are read in 16 bits",
-        "where accuracy allows: vLLM --kv-cache-dtype fp8, SGLang --kv-cache-dtype fp8_e5m2",
-    ),
-    "draft=3,acceptance=0.7": (
-        "an iteration gives each request one token",
-        "speculative decoding; 0.7 of three drafted tokens are assumed to be right, measure yours",
-    ),
-    "remove_syncs": (
-        "the host waits for the GPU, and the GPU then for the host",
-        "schedule the next iteration while this one runs (vLLM --async-scheduling, SGLang's "
-        "overlap scheduler), copy tokens without blocking",
-    ),
-    "graphs": (
-        "the GPU waits for launches within iterations",
-        "capture graphs for the sizes that occur (vLLM --cudagraph-capture-sizes, SGLang "
-        "--cuda-graph-max-bs)",
-    ),
-    "no_skew": (
-        "ranks that share a model wait for each other",
-        "equal work for all ranks: experts, requests; look at the slowest host",
-    ),
-    "balanced_experts": (
-        "some ranks' experts have more tokens than others'",
-        "expert load balancing (vLLM --enable-eplb, SGLang --enable-eplb), replicated experts",
-    ),
-    "overlap": (
-        "communication is exposed",
-        "fused or one-shot all-reduces, two micro-batches (SGLang --enable-two-batch-overlap, "
-        "vLLM --enable-dbo)",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -87,28 +31,22 @@ class ServedVerdict:
     """What a first look at a server's recording tells."""
 
     headline: str
-    causes: tuple[FirstCause, ...]
     next: tuple[tuple[str, str], ...]
     waited_ns: int  # for work that was not recorded
 
 
-def served_verdict(trace: Trace) -> ServedVerdict | None:
-    """Return what a server's iterations tell; None: none was recorded."""
-    marks = trace.tables["server_marks"]
-    iterations = matching(marks["name"], is_server_range) & ~truths(marks["on_gpu"])
-    if FILE in marks.column_names or not iterations.any():
-        return None
+def served_verdict(trace: Trace, advice: Result) -> ServedVerdict | None:
+    """Return what a server's iterations tell, with what `recommendations` says of itself; None:
+    none of them is linked to GPU work."""
     rows = [row for row in ask(trace, "serving_iterations").to_pylist() if row["elapsed_ns"]]
     first = rows[0]["rank"] if rows else None
     own = [row for row in rows if row["rank"] == first]
     if not own:
         return None
-    causes, why_not = _causes(trace)
     parts = [_iterations_in_words(own), *_times(own), *_shares(trace, own), _nearness(trace, own)]
-    if why_not:
-        parts.append(why_not)
+    parts += [why_none] if (why_none := advice.coverage.get("cannot_be_told")) else []
     wanted = _next(trace, len({row["rank"] for row in rows}))
-    return ServedVerdict("; ".join(parts), causes, wanted, _waited(own))
+    return ServedVerdict("; ".join(parts), wanted, _waited(own))
 
 
 def _waited(own: list[Fields]) -> int:
@@ -211,55 +149,10 @@ def _nearness(trace: Trace, own: list[Fields]) -> str:
     return f"{what} {format_duration(round(least))} at this GPU's rates"
 
 
-def _causes(trace: Trace) -> tuple[tuple[FirstCause, ...], str]:
-    """Return what would gain most in an iteration, or why that cannot be told."""
-    count = trace.tables["kernels"].num_rows
-    if count > _MOST_ACTIVITIES:
-        return (), f"what would gain is not tried for {count:,} activities: choose some with --from"
-    try:
-        start = baseline(trace.tables)
-        answers = recommended(start)
-    except HtkError as error:
-        return (), f"what would gain cannot be told: {error}"
-    if start.refused:
-        return (), f"what would gain cannot be told: {start.gate.verdict}"
-    causes = [cause for answer in answers if (cause := _cause(start, answer))]
-    if not causes:
-        return (), "no edit of a server gains more than the replay could miss"
-    causes.sort(key=lambda cause: (_ASSUMED in (cause.edit or ""), -(cause.gain_ns or 0)))
-    return tuple(causes[:3]), ""
-
-
-def _cause(start: Baseline, answer: Answer) -> FirstCause | None:
-    """Return an answer as a cause: what the same tokens would take less, in an iteration."""
-    (name, value), *more = answer.edits
-    remedy = _REMEDIES.get(value if name == "serving" else name)
-    if remedy is None or more or answer.step_ns is None or start.served is None:
-        return None
-    _, _, low, high = answer.intervals
-    ends = [answer.measured_ns - step / answer.each for step in (high, answer.step_ns, low) if step]
-    least, gain, most = (round(end / start.served.count) for end in ends)
-    if gain <= 0:
-        return None
-    now = start.served.tokens_per_s(answer.measured_ns)
-    evidence = []
-    if now and answer.tokens_per_s:
-        evidence.append(f"{answer.tokens_per_s:,.0f} tokens/s in place of {now:,.0f}")
-    was = start.served.tpot_ns(answer.measured_ns)
-    if was and answer.tpot_ns:
-        times = (format_duration(round(ns)) for ns in (answer.tpot_ns, was))
-        evidence.append("time per token {} in place of {}".format(*times))
-    finding, advice = remedy
-    edit = f"--{name.replace('_', '-')} {value}"
-    return FirstCause(
-        finding, ", ".join(evidence), advice, None, None, "whatif", gain, least, most, None, edit
-    )
-
-
 def _next(trace: Trace, ranks: int) -> tuple[tuple[str, str], ...]:
     """Return what to ask of a server."""
     wanted = {
-        "whatif PATH --recommend": "what a server can change, and what each would gain",
+        "whatif": "what a server can change, and what each would gain",
         "iteration_times": "p50, p90 and p99 by phase, batch and context",
         "iteration_gaps": "what the GPU waits for: scheduler, sampling, launches, copies",
         "serving_iterations": "each iteration: requests, tokens, time, gap",

@@ -23,6 +23,7 @@ from htk.traces.trace.serving import describe_lone_capture
 from htk.traces.trace.trace import Trace
 from htk.traces.trace.within_memory import within_memory
 from htk.verdicts.causes.recommendations import UNEXPLAINED
+from htk.verdicts.causes.served import marks_iterations
 from htk.verdicts.overview.exposed_comm import exposed_comm
 from htk.verdicts.overview.host_time import host_time
 from htk.verdicts.overview.parts import FirstCause, Share
@@ -175,14 +176,15 @@ def verdict(trace: Trace) -> Verdict:
     window = recorded // times.num_rows
     shares = _shares(trace, times)
     if capture := describe_lone_capture(trace):
-        return _of_server(trace, ServedVerdict(capture, (), (), 0), shares, window, facts)
+        return _of_server(trace, ServedVerdict(capture, (), 0), (), shares, window, facts)
     if has_next_to_no_gpu_work(recorded, trace.tables["op_extents"], trace.tables["step_marks"]):
         return _of_host(trace, steps, facts, window)
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
         steps = _Steps(None, None, None, None, steps.count, steps.covered)
-    if (served := served_verdict(trace)) is not None:
-        return _of_server(trace, served, shares, window, facts)
-    causes, unexplained = _causes(trace)
+    advice = ask(trace, "recommendations")
+    causes, unexplained = _causes(advice)
+    if marks_iterations(trace) and (served := served_verdict(trace, advice)) is not None:
+        return _of_server(trace, served, causes, shares, window, facts)
     return Verdict(
         tuple(trace.ranks),
         window,
@@ -201,6 +203,7 @@ def verdict(trace: Trace) -> Verdict:
 def _of_server(
     trace: Trace,
     served: ServedVerdict,
+    causes: tuple[FirstCause, ...],
     shares: tuple[Share, ...],
     window: int,
     facts: Facts,
@@ -217,7 +220,7 @@ def _of_server(
         None,
         0,
         tuple(replace(share, pct=100.0 * share.time_ns / total) for share in kept),
-        served.causes,
+        causes,
         served.next,
         facts,
         served=served.headline,
@@ -226,7 +229,7 @@ def _of_server(
 
 def _of_host(trace: Trace, steps: "_Steps", facts: Facts, gpu_ns: int) -> Verdict:
     """Return the verdict where no GPU work was recorded, or next to none."""
-    host, (causes, _) = host_time(trace), _causes(trace)
+    host, (causes, _) = host_time(trace), _causes(ask(trace, "recommendations"))
     wanted = host.next
     if gpu_ns:
         work = f"{format_duration(gpu_ns)} of GPU work, beside {format_duration(host.window_ns)}"
@@ -332,9 +335,9 @@ def _in_words(evidence: str) -> str:
     return _IDLE_NAME.sub(lambda m: IDLE_WORDS.get(m[0], m[0]).removeprefix("idle: "), evidence)
 
 
-def _causes(trace: Trace) -> tuple[tuple[FirstCause, ...], float]:
+def _causes(advice: Result) -> tuple[tuple[FirstCause, ...], float]:
     """Return the first causes, and the share that all causes leave unexplained, in %."""
-    rows = ask(trace, "recommendations").to_pylist()
+    rows = advice.to_pylist()
     left = next((row["gain_pct"] for row in rows if row["finding"] == UNEXPLAINED), 0.0)
     first_causes = (
         FirstCause(r["finding"], _in_words(r["evidence"]), *(r[column] for column in _OF_A_CAUSE))

@@ -123,8 +123,9 @@ def command(
     """What would a step take if this were changed?
 
     The untouched step is replayed first; a step that does not replay is refused. Without edits:
-    best-case savings, cause by cause, largest first. Several folders with the same ranks are
-    recordings of one job at several batches; the first is the one that is changed.
+    best-case savings, cause by cause, largest first; of a server what --recommend says. Several
+    folders with the same ranks are recordings of one job at several batches; the first is the one
+    that is changed.
     """
     from htk.answers.output.render import write
     from htk.faces.cli.commands.common import opened

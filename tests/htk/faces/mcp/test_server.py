@@ -21,6 +21,7 @@ from htk.faces.mcp.traces import Traces
 from htk.traces.trace.opening import open_trace
 from tests.htk.faces.mcp.conversations import Client, anyio, conversation, in_own_thread, text
 from tests.kineto_file import kernel, of_rank, step, write
+from tests.server_recording import write_server
 
 Ask = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -151,3 +152,20 @@ def test_answers_fit_a_conversation(root: Path) -> None:
         assert len(document["rows"]) + document["rows_left_out"] == total
 
     conversation(root, talk)
+
+
+def test_a_server_is_told_by_its_iterations(tmp_path: Path) -> None:
+    write_server(tmp_path / "run/rank0.json")
+
+    async def talk(client: Client) -> None:
+        summary = json.loads(text(await client.call_tool("summary", {"path": "run"})))
+        assert summary["coverage"]["verdict"].startswith("1 decode iteration of 32 requests")
+        wanted = [row["analysis"] for row in summary["rows"] if row["part"] == "next"]
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        assert set(wanted) <= listed, "an agent can ask each of them"
+        tried = json.loads(text(await client.call_tool("whatif", {"path": "run"})))
+        assert "serving requests=2x" in [row["whatif"] for row in tried["rows"]]
+        training = {"path": "run", "edits": {"batch": "2x"}}
+        assert "requests=2x" in text(await client.call_tool("whatif", training))
+
+    conversation(tmp_path, talk)

@@ -9,6 +9,7 @@ import pytest
 import htk
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.job import simulate
+from tests.server_recording import write_server
 
 pytest.importorskip("ipywidgets")
 
@@ -66,3 +67,16 @@ def test_at_rest_each_remedy_is_a_bar_of_what_it_saves(trace: Any) -> None:
         share = [100 * (ns - low) / span for ns in (min(best, 0), least, most)]
         assert bar == pytest.approx((share[0], 100 * abs(best) / span), abs=0.06)
         assert line == pytest.approx((share[1], share[2] - share[1]), abs=0.06)
+
+
+def test_a_servers_panel_changes_how_it_serves(tmp_path: Path) -> None:
+    """Settings are one edit; twice the requests save what each then takes less."""
+    trace = htk.open(write_server(tmp_path / "rank0.json").parent)
+    left, answer = trace.whatif_panel().children
+    controls = {control.description: control for control in left.children}
+    assert not {"micro-batch", "sharding"} & {*controls}
+    assert "serving requests=2x" in answer.value
+    controls["requests at once"].value = "2x"
+    controls["KV cache"].value = "fp8"
+    row = trace.whatif().serving(requests="2x", kv="fp8").run().to_pylist()[0]
+    assert f"{row['tokens_per_s']:,.0f} tokens/s" in answer.value

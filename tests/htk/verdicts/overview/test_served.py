@@ -37,7 +37,7 @@ def test_what_would_gain_is_of_servers_with_intervals() -> None:
         assert cause.low_ns < cause.gain_ns < cause.high_ns
         assert cause.gain_ns < 5_420_000, "of an iteration"
     names = [name for name, _ in summary.next]
-    assert names[0] == "whatif PATH --recommend" and "iteration_times" in names
+    assert names[0] == "whatif" and "iteration_times" in names
     rows = result(summary).to_pylist()
     assert [row["part"] for row in rows].count("cause") == 3
 
