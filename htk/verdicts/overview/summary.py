@@ -212,18 +212,10 @@ def _of_server(
     total = max(window - served.waited_ns, 1)
     left = [share for share in shares if share.name != IDLE_WORDS["unrecorded_gpu_work_suspected"]]
     kept = left if served.waited_ns else shares
+    own = tuple(replace(share, pct=100.0 * share.time_ns / total) for share in kept)
+    ranks = tuple(trace.ranks)
     return Verdict(
-        tuple(trace.ranks),
-        total,
-        None,
-        None,
-        None,
-        0,
-        tuple(replace(share, pct=100.0 * share.time_ns / total) for share in kept),
-        causes,
-        served.next,
-        facts,
-        served=served.headline,
+        ranks, total, None, None, None, 0, own, causes, served.next, facts, served=served.headline
     )
 
 
