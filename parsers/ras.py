@@ -143,23 +143,23 @@ _GROUP_ROW = re.compile(
 )
 _COMMUNICATOR = re.compile(r"^#(\d{1,9})-\d{1,9} \(([0-9a-f]{1,16})\) ([A-Z]{2,16})\s{0,9}$")
 _DIFFERENT = re.compile(
-    r"^  Communicator ranks have different (?:(\w{1,32}) operation counts|status)"
+    r"^ {1,2}Communicator ranks have different (?:(\w{1,32}) operation counts|status)"
 )
 _SEVERAL = re.compile(
-    r"^  (\d{1,9}) ranks (?:have (?:launched up to operation (\d{1,19})"
+    r"^ {1,2}(\d{1,9}) ranks (?:have (?:launched up to operation (\d{1,19})"
     r"|(not) launched any operations|status (\w{1,16}))|reported (.{1,99}))\s{0,9}$"
 )
 _ONE = re.compile(
-    r"^  Rank (\d{1,9})(?: has (?:launched up to operation (\d{1,19})|(not) launched any operations"
+    r"^ {1,2}Rank (\d{1,9})(?: has (?:launched up to operation (\d{1,19})|(not) launched any operations"
     r"|status (\w{1,16}))| reported (.{1,99}?))? -- (?:GPU (\d{1,4})\S{0,64} managed by process "
     r"(\d{1,9}) on node (\S{1,255})|\[)"
 )
-_PROCESS = re.compile(r"^  Process (\d{1,9}) on node (\S{1,255}) managing GPUs? ([\d,()-]{1,255})")
+_PROCESS = re.compile(r"^ {1,2}Process (\d{1,9}) on node (\S{1,255}) managing GPUs? ([\d,()-]{1,255})")
 _DEVICE = re.compile(r"(\d{1,4})(?:\(\d{1,4}\))?")  # one GPU, and its number for the driver
 _FRAMEWORK = re.compile(
     r"^(?:NCCL version \S{1,64} compiled with CUDA|CUDA runtime version|Communicators\.\.\."
-    r"|={3,99}$|Group {1,9}Comms|  Nodes  Processes|\(total\)| {1,9}# {1,9}in group"
-    r"|  (?:Missing communicator data|\d{1,9} job process|Encountered \d"
+    r"|={3,99}$|Group {1,9}Comms| {1,2}Nodes  Processes|\(total\)| {1,9}# {1,9}in group"
+    r"| {1,2}(?:Missing communicator data|\d{1,9} job process|Encountered \d"
     r"|(?:Init|Asynch)\w{1,20} error))"
 )
 _LONGEST_LINE = 1024

@@ -144,7 +144,9 @@ _TIME = re.compile(
 )
 # Launchers that say the rank of the whole job, and those that only say which process it is.
 _RANKED = re.compile(
-    r"\[[\w.-]{1,99},(\d{1,6})\]<std(?:out|err)>: ?"  # mpirun --tag-output
+    # mpirun --tag-output, --timestamp-output, --output tag-detailed
+    r"(?:\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})?"
+    r"\[[\w.@-]{1,99},(\d{1,6})\](?:\[[\w.-]{1,64}:\d{1,9}\])?<std(?:out|err)>: ?"
     r"|\[rank(\d{1,6})\]: ?"  # torch
     r"|\(\w{1,99}\[rank=(\d{1,6})\] pid=\d{1,9}(?:, ip=[\w.:]{1,64})?\) ?"  # Ray, of named workers
 )
@@ -155,6 +157,7 @@ _TAGGED = re.compile(
     r"|\[\d{1,6}\] (?=\S| {2})"  # hydra
     r"|[\w.-]{1,64} {1,16}\| "  # docker compose
     r"|(?=[\w.-]{0,63}\d)[\w.-]{1,64}: (?=\S| {2})"  # srun --label, pdsh
+    r"| {1,5}\d{1,6}: (?=\S| {2})"  # srun --label of more than ten tasks
 )
 
 
