@@ -31,26 +31,45 @@ _NAMES = re.compile(
     r"(?:\.(?:gz|zst|xz|bz2))?$"
 )
 _DEATHS = (
-    r"Detected \d{1,9} oom[_-]kill event|\boom-kill:|Out of memory: Killed process|\bOOMKilled\b"
+    r"Detected \d{1,9} oom[_-]kill event|\boom-kill:|[Oo]ut of memory: Killed process"
+    r"|\bOOMKilled\b|Error: CUDA error: |OutOfMemoryError: |\] Signal: [A-Z][a-z ]{1,32}\(\d{1,3}\)"
     r"|failed \(exitcode: -?\d{1,9}\) local_rank: \d|NVRM: Xid \(|GPU has fallen off the bus"
     r"|srun: error: \S{1,255}: tasks? [\d,-]{1,255}: |exited on signal \d{1,3}"
     r"|DUE TO (?:TIME LIMIT|NODE FAILURE|PREEMPTION|NODE FAIL)"
     r"|remote process exited or there was a network error|closed by remote peer"
     r"|Dist(?:Backend|Network|Store)Error: "
 )
-_MARK = re.compile(_DEATHS.encode() + rb"|(?:^|\n)\s{1,9}exitcode {1,9}: -?\d{1,9} \(pid: ")
+_EXIT = r"\s{1,9}(?:exitcode {1,9}: -?\d{1,9} \(pid: (\d{1,9})\)|Exit code: {1,9}-?\d{1,9})\s*?"
+_MARK = re.compile(rf"{_DEATHS}|(?:^|\n){_EXIT}\n".encode())
 _DEATH = re.compile(_DEATHS)
-_WORDS = ("oom", "OOM", "memory", "xit", "Xid", "GPU", "srun", "DUE TO", "remote p", "Error: ")
+_WORDS = (
+    "oom",
+    "OOM",
+    "memory",
+    "xit",
+    "Xid",
+    "GPU",
+    "srun",
+    "DUE TO",
+    "remote p",
+    "Error: ",
+    "Signal: ",
+)
 _PROCESS = re.compile(
     r"\(pid: (\d{1,9})\)|Killed process (\d{1,9})|with PID (\d{1,9})|pid=(\d{1,9})"
+    r"|:(\d{1,9})\] Signal: "
 )
 _MPI_RANK = re.compile(r"process rank (\d{1,9}) with PID")
 _HOST = re.compile(
     r"srun: error: (\S{1,255}?): task|on node (\S{1,255}?) exited| (\S{1,255}) kernel:"
+    r"|\[(\S{1,255}):\d{1,9}\] Signal: "
 )
-# Of torchrun's last report, a fact a line: the rank, then how its process ended.
-_REPORTED_RANK = re.compile(r"^\s{1,9}rank {1,9}: (\d{1,9}) \(local_rank: \d{1,9}\)\s*$")
-_REPORTED_EXIT = re.compile(r"^\s{1,9}exitcode {1,9}: -?\d{1,9} \(pid: (\d{1,9})\)\s*$")
+# Of torchrun's and mpirun's last report, a fact a line: the rank, then how its process ended.
+_REPORTED_RANK = re.compile(
+    r"^\s{1,9}(?:rank {1,9}: (\d{1,9}) \(local_rank: \d{1,9}\)"
+    r"|Process name: \[.{1,99},(\d{1,9})\])\s*$"
+)
+_REPORTED_EXIT = re.compile(f"^{_EXIT}$")
 _MOST_NOTES = 1 << 14
 _LONGEST_LINE = 4096
 
@@ -81,7 +100,7 @@ class _Reader:
     def read(self, line: LogLine) -> str | None:
         text = line.text[:_LONGEST_LINE]
         if match := _REPORTED_RANK.match(text):
-            self._reported[line.origin] = int(match[1])
+            self._reported[line.origin] = int(match[1] or match[2])
             return READ
         if match := _REPORTED_EXIT.match(text):
             rank = self._reported.pop(line.origin, None)

@@ -150,11 +150,15 @@ _SEVERAL = re.compile(
     r"|(not) launched any operations|status (\w{1,16}))|reported (.{1,99}))\s{0,9}$"
 )
 _ONE = re.compile(
-    r"^ {1,2}Rank (\d{1,9})(?: has (?:launched up to operation (\d{1,19})|(not) launched any operations"
-    r"|status (\w{1,16}))| reported (.{1,99}?))? -- (?:GPU (\d{1,4})\S{0,64} managed by process "
+    r"^ {1,2}Rank (\d{1,9})"
+    r"(?: has (?:launched up to operation (\d{1,19})|(not) launched any operations"
+    r"|status (\w{1,16}))| reported (.{1,99}?))?"
+    r" -- (?:GPU (\d{1,4})\S{0,64} managed by process "
     r"(\d{1,9}) on node (\S{1,255})|\[)"
 )
-_PROCESS = re.compile(r"^ {1,2}Process (\d{1,9}) on node (\S{1,255}) managing GPUs? ([\d,()-]{1,255})")
+_PROCESS = re.compile(
+    r"^ {1,2}Process (\d{1,9}) on node (\S{1,255}) managing GPUs? ([\d,()-]{1,255})"
+)
 _DEVICE = re.compile(r"(\d{1,4})(?:\(\d{1,4}\))?")  # one GPU, and its number for the driver
 _FRAMEWORK = re.compile(
     r"^(?:NCCL version \S{1,64} compiled with CUDA|CUDA runtime version|Communicators\.\.\."

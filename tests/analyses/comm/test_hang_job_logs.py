@@ -149,6 +149,15 @@ DEATHS = {
     "mpirun noticed that process rank 3 with PID 12 on node node1 exited on signal 11 "
     "(Segmentation fault).": ("crashed", "3"),
     "  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 27)": ("crashed", "3"),
+    "  Process name: [[1234,1],3]\n  Exit code:    137": ("crashed", "3"),
+    "  Process name: [[1234,1],3]\n  Exit code:    1": ("peer_closed", "3"),
+    "[node-3:81] Signal: Segmentation fault (11)": ("crashed", ""),
+    "[  98.5] Memory cgroup out of memory: Killed process 81 (python3) total-vm:9kB":
+        ("out_of_memory", ""),
+    "[rank3]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered":
+        ("gpu_error", "3"),
+    "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.":
+        ("out_of_memory", "3"),
 }  # fmt: skip
 
 

@@ -81,7 +81,7 @@ _MEANINGS: tuple[tuple[str, Meaning], ...] = (
         Meaning("gpu_error", "the GPU or its links failed", is_hardware=True),
     ),
     (
-        r"oom[_-]kill|OOMKilled|Out [Oo]f [Mm]emory",
+        r"oom[_-]kill|OOMKilled|Out [Oo]f [Mm]emory|out of memory: Killed",
         Meaning("out_of_memory", "the host's memory ran out, and the kernel killed a process"),
     ),
     (
@@ -107,7 +107,7 @@ _MEANINGS: tuple[tuple[str, Meaning], ...] = (
         Meaning("peer_closed", "a peer closed its connection", is_cause=False),
     ),
     (
-        r"exitcode {0,9}: (?:-9|137)\b|signal 9\b|: Killed|exit code 137",
+        r"exitcode {0,9}: (?:-9|137)\b|signal 9\b|: Killed|[Ee]xit code:? {1,9}137",
         Meaning("crashed", "it was killed (SIGKILL), as the kernel does where memory runs out"),
     ),
     (
@@ -116,7 +116,7 @@ _MEANINGS: tuple[tuple[str, Meaning], ...] = (
         Meaning("crashed", "it accessed memory that is not its own"),
     ),
     (
-        r"exitcode|[Ee]xited|tasks? [\d,-]{1,255}: |Dist(?:Backend|Network|Store)Error",
+        r"[Ee]xit ?code|[Ee]xited|tasks? [\d,-]{1,255}: |Dist(?:Backend|Network|Store)Error",
         Meaning("peer_closed", "it ended, and its exit code does not say why", is_cause=False),
     ),
 )
