@@ -68,8 +68,12 @@ def _files(trace: Trace) -> Iterator[Row]:
                 *([f"read by the {row['engine']} engine"] if row["engine"] else []),
             ]
         )
-        state = "warning" if row["truncated"] else "ok"
-        advice = "ends early: let the profiler finish writing" if row["truncated"] else None
+        advice = None
+        if row["truncated"]:
+            advice = "ends early: let what writes it finish"
+        elif not row["events"]:
+            advice = "nothing in it could be read"
+        state = "warning" if advice else "ok"
         yield "files", row["file"].rsplit("/", 1)[-1], state, finding, advice
     slow = trace.tables["ranks"]["engine"].to_pylist().count("pure")
     if slow and core() is None:
