@@ -90,7 +90,7 @@ class Runs:
         self.upload_bytes = upload_bytes
         self.history_address = history_address
         self._histories: SingleFlightCache[History] = SingleFlightCache(2)
-        self._options = options or OpenOptions()
+        self._options = replace(options or OpenOptions(), confined=True)
         self._open: OrderedDict[str, Trace] = OrderedDict()
         self._initial = trace
         self._separate = {folder.resolve() for folder in separate}
@@ -251,8 +251,8 @@ class Runs:
         if not key or key == "sample":
             return self._options
         if key.startswith(_UPLOAD):
-            outside = replace(self._options, cache=False, confined=True)
-            return replace(outside, within=tuple(filter(None, [self._uploads.folder])))
+            below = tuple(filter(None, [self._uploads.folder]))
+            return replace(self._options, cache=False, within=below)
         return replace(self._options, within=tuple(self.roots.values()))
 
     def path_of(self, key: str) -> Inputs:

@@ -62,7 +62,7 @@ class MemoryEntry:
     def __init__(self, parsed: Parsed) -> None:
         self.parsed = parsed
         self.tables = parsed.tables
-        self._derived: dict[str, pa.Table] = {}
+        self.made: dict[str, pa.Table] = {}  # of the others
 
     def rows(self, name: str) -> int:
         return int(self.tables[name].num_rows) if name in self.tables else 0
@@ -73,15 +73,15 @@ class MemoryEntry:
     def derived(
         self, name: str, make: Callable[[], pa.Table], *, smallest_bytes: int = 0
     ) -> pa.Table:
-        if name not in self._derived:
-            self._derived[name] = make()
-        return self._derived[name]
+        if name not in self.made:
+            self.made[name] = make()
+        return self.made[name]
 
     def lacks(self, name: str) -> bool:
-        return name not in self._derived
+        return name not in self.made
 
     def offer(self, name: str, table: pa.Table) -> None:
-        self._derived.setdefault(name, table)
+        self.made.setdefault(name, table)
 
     def release(self) -> None: ...
 

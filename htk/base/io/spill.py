@@ -15,9 +15,7 @@ from htk.base.core.engine import core
 
 _LARGE_BYTES = 8 << 20  # a smaller table is not worth a file
 _SMALLEST_BYTES = 256 << 10  # nor is a smaller array
-_LARGE_FILE_BYTES = 16 << 20  # as stored; text may be twelve times that
-_COLUMNS_BYTES = 64 << 20  # of such a file that stay in memory
-_MOST_COLUMNS_BYTES = 1 << 30  # of smaller ones, several at a time: few bytes may unpack to many
+_COLUMNS_BYTES = 64 << 20  # of the files being read, packed or not, that stay in memory
 
 
 class Spill:
@@ -59,11 +57,10 @@ def arrays_in_files(folder: Path, budget_bytes: int) -> Iterator[None]:
         compiled.set_array_memory(functions, before)
 
 
-def columns_in_files(folder: Path, stored_bytes: int) -> AbstractContextManager[None]:
+def columns_in_files(folder: Path) -> AbstractContextManager[None]:
     """Keep what a file is read into in files of the folder beyond a fixed size, so that memory
     does not grow with the file, nor with what it unpacks to."""
-    is_large = stored_bytes >= _LARGE_FILE_BYTES
-    return arrays_in_files(folder, _COLUMNS_BYTES if is_large else _MOST_COLUMNS_BYTES)
+    return arrays_in_files(folder, _COLUMNS_BYTES)
 
 
 def _is_made(folder: Path) -> bool:

@@ -49,7 +49,8 @@ class Traces:
 
     def _opened(self, path: str, job: str | None) -> Trace:
         inside = SAMPLE if path == "sample" else self.inside(path)
-        options = replace(self._options, job=job, within=() if path == "sample" else self.roots)
+        within = () if path == "sample" else self.roots
+        options = replace(self._options, job=job, within=within, confined=True)
         files = tuple(source.identity for source in resolve(inside, options.within))
         key = str(inside), job, files
         with self._turn:

@@ -1,5 +1,5 @@
-"""Files from outside (URLs, uploads, pickles, unsigned entries of stores), read in a process of its
-own with limits that hold.
+"""Files from outside (URLs, uploads, pickles, unsigned entries of stores, what the dashboard and
+agents open), read in a process of its own with limits that hold; so is made what is made of each.
 
 One process serves many files. Its end, by a limit or by the system, is one failed file: the next
 one is read by a new process. Local files of other formats are read in this process, where limits
@@ -27,6 +27,7 @@ from htk.base.io.entry import Entry, MemoryEntry
 from htk.base.io.remote import is_url
 from htk.base.io.store import Store
 from htk.base.mappings import Facts, Fields
+from htk.base.schema import TABLES
 
 _FUNCTION = "htk.traces.trace.confined_child:serve"
 _MOST_PROCESSES = 4
@@ -103,7 +104,7 @@ class ConfinedReaders:
                 with self._lock:
                     self._idle.append(reader)
         if answer is not None:
-            return [MemoryEntry(parsed) for parsed in answer]
+            return answer
         entries = None if store is None or key is None else store.find_all(key)
         if entries is None:  # room was made for files of others
             return self.entries(source, options, None, None)
@@ -152,7 +153,7 @@ class _Reader:
 
     def read(
         self, source: Source, options: ParseOptions, store: Store | None, key: str | None
-    ) -> Sequence[Parsed] | None:
+    ) -> Sequence[MemoryEntry] | None:
         """Return what a file holds; None: it lies in the cache."""
         limits = limits_of(source.size or 0)
         timed_out = threading.Event()
@@ -228,7 +229,7 @@ class _Conversation:
         except (OSError, ValueError):
             raise _Ended from None
 
-    def answer(self, limits: ParseLimits) -> Sequence[Parsed] | None:
+    def answer(self, limits: ParseLimits) -> Sequence[MemoryEntry] | None:
         """Hand over bytes as they are asked for, until the file is read."""
         while True:
             heard = self._heard()
@@ -255,11 +256,13 @@ class _Conversation:
             raise _Ended
         return heard
 
-    def _recordings(self, heard: Facts) -> Sequence[Parsed] | None:
+    def _recordings(self, heard: Facts) -> Sequence[MemoryEntry] | None:
         recordings = []
         for facts in heard["recordings"]:
             tables = {name: self._table(name, size) for name, size in facts.pop("tables")}
-            recordings.append(Parsed(tables, **facts))
+            parsed = Parsed({n: t for n, t in tables.items() if n in TABLES}, **facts)
+            recordings.append(MemoryEntry(parsed))
+            recordings[-1].made.update({n: t for n, t in tables.items() if n not in TABLES})
         for text in heard["warned"]:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         self.is_over = True

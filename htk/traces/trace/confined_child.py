@@ -1,13 +1,14 @@
 """The process that reads files from outside: one file after the other, each within its limits.
 
 A request is a line of JSON. While a file is read, the bytes of one that has no path are asked of
-the process that started this one. What was read is kept in the cache and said to be there, or
-answered as Arrow streams.
+the process that started this one. What was read, and every table that is made of it alone, is kept
+in the cache and said to be there, or answered as Arrow streams.
 """
 
 import io
 import json
 import warnings
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -21,8 +22,10 @@ from htk.base.errors import HtkError, TraceError
 from htk.base.io.entry import MemoryEntry
 from htk.base.io.packed_entry import naming_damage, parsed_entry
 from htk.base.io.raw_files import guarded
+from htk.base.io.spill import Spill, columns_in_files
 from htk.base.io.store import Store
 from htk.base.mappings import Fields
+from htk.traces.trace.file import make_tables
 from htk.traces.trace.parsing import parse, unforeseen
 
 _BUFFER = 1 << 20
@@ -65,24 +68,33 @@ class _Reading:
         finally:
             limit_private_bytes(None)
 
-    def _read(self) -> list[Parsed]:
-        """Return what the file holds; nothing, if it lies in the cache now."""
+    def _read(self) -> list[MemoryEntry]:
+        """Return what the file holds, and what is made of it; nothing, if it lies in the cache now.
+
+        All is made before any is kept: what cannot be made fails here, each time.
+        """
         request = self._request
-        options = ParseOptions(request["keep_unknown"], self._progress, request["time_unit"])
-        name = request["name"]
+        if request["key"] is None:
+            return _complete(*self._parsed(lambda table: table))
+        store = _store(request["cache"], request["cache_limit"])
+        with columns_in_files(store.root):
+            name, parsed = self._parsed(Spill(store.root))
+            complete = _complete(name, parsed)
+            entries = store.save_all(request["key"], parsed, name)
+            for entry, whole in zip(entries, complete, strict=True):
+                for table_name, table in whole.made.items():
+                    entry.derived(table_name, partial(lambda table: table, table))
+        return complete if any(isinstance(entry, MemoryEntry) for entry in entries) else []
+
+    def _parsed(self, keep: Callable[[pa.Table], pa.Table]) -> tuple[str, Parsed]:
+        """Return the name of the file, and what a parser reads of it or its entry of a store is."""
+        request = self._request
         if request["entry"]:
             packed = Path(request["path"])
-            with naming_damage(name):
-                name, parsed = parsed_entry(packed, request["entry"], packed.parent)
-        else:
-            parsed = parse(self._source(), options)
-        if request["key"] is None:
-            return [parsed, *parsed.others]
-        store = _store(request["cache"], request["cache_limit"])
-        entries = store.save_all(request["key"], parsed, name)
-        if not any(isinstance(entry, MemoryEntry) for entry in entries):
-            return []
-        return [parsed, *parsed.others]
+            with naming_damage(request["name"]):
+                return parsed_entry(packed, request["entry"], packed.parent)
+        options = ParseOptions(request["keep_unknown"], self._progress, request["time_unit"], keep)
+        return request["name"], parse(self._source(), options)
 
     def _source(self) -> Source:
         request = self._request
@@ -116,23 +128,32 @@ class _Reading:
         self._answers.write(json.dumps(facts).encode() + b"\n")
         self._answers.flush()
 
-    def _send(self, recordings: list[Parsed], warned: list[str]) -> None:
-        tables = [_packed(n, t) for parsed in recordings for n, t in parsed.tables.items()]
+    def _send(self, entries: list[MemoryEntry], warned: list[str]) -> None:
+        named = [{**entry.tables, **entry.made} for entry in entries]
+        tables = [_packed(name, table) for each in named for name, table in each.items()]
         sizes = iter([table.size for table in tables])
         facts = [
             {
-                "tables": [[name, next(sizes)] for name in parsed.tables],
-                "rank": parsed.rank,
-                "world_size": parsed.world_size,
-                "facts": dict(parsed.facts),
-                "parser": parsed.parser,
+                "tables": [[name, next(sizes)] for name in each],
+                "rank": entry.parsed.rank,
+                "world_size": entry.parsed.world_size,
+                "facts": dict(entry.parsed.facts),
+                "parser": entry.parsed.parser,
             }
-            for parsed in recordings
+            for each, entry in zip(named, entries, strict=True)
         ]
         self._say({"recordings": facts, "warned": warned})
         for table in tables:
             self._answers.write(memoryview(table))
         self._answers.flush()
+
+
+def _complete(name: str, parsed: Parsed) -> list[MemoryEntry]:
+    """Return what each process of a file recorded, with all that is made of it alone."""
+    entries = [MemoryEntry(process) for process in (parsed, *parsed.others)]
+    for entry in entries:
+        make_tables(entry, name)
+    return entries
 
 
 _empty: dict[str, pa.Schema] = {}  # of tables that were sent with their schema before

@@ -204,6 +204,13 @@ class TraceFile:
         return pa.nulls(length, field.type)
 
 
+def make_tables(entry: Entry, file: str) -> None:
+    """Make all tables that are made of a file's own, which the entry keeps."""
+    made_of = TraceFile(entry, file, 0, 0)
+    for name in registry.PER_FILE:
+        made_of.table(name)
+
+
 @cache
 def _empty(name: str) -> pa.Table:
     """Return a table of the vocabulary without rows: most files lack most tables."""

@@ -18,8 +18,7 @@ from htk.base.io.shared_store import SharedStore
 from htk.base.io.sources import content_identity, rank_from_name, resolve
 from htk.base.io.store import Store
 from htk.base.spread.workplace import Workplace
-from htk.quantities.derived import registry
-from htk.traces.trace.file import FileRecording, TraceFile
+from htk.traces.trace.file import FileRecording, make_tables
 from htk.traces.trace.opening import (
     SIDECARS,
     Inputs,
@@ -147,7 +146,5 @@ def _completed(recording: FileRecording) -> Path:
     entry = recording.entry
     if not isinstance(entry, StoredEntry):
         raise TraceError(f"{recording.source.name}: cannot be kept on this machine's disk")
-    file = TraceFile(entry, recording.source.name, 0, 0)
-    for name in registry.PER_FILE:
-        file.table(name)
+    make_tables(entry, recording.source.name)
     return entry.folder

@@ -271,7 +271,7 @@ def _entries(
         raise
     if store is not None and key is not None:
         options = replace(options, keep=Spill(store.root))
-        with columns_in_files(store.root, source.size or 0):
+        with columns_in_files(store.root):
             return store.save_all(key, parse_with(parser, source, options), source.name)
     parsed = parse_with(parser, source, options)
     return [MemoryEntry(process) for process in (parsed, *parsed.others)]
@@ -290,13 +290,17 @@ def key_of(store: Store, source: Source, options: ParseOptions) -> str | None:
 
 def _expected(sources: list[Source], store: Store | None, options: OpenOptions) -> list[Source]:
     """Return the files that a process of their own will be asked for, as far as a look shows."""
+
+    def is_kept(source: Source) -> bool:
+        key = None if store is None else key_of(store, source, parse_options(options))
+        return store is not None and key is not None and (store.root / key).is_dir()
+
     if options.confined:
-        return sources
+        return [source for source in sources if not is_kept(source)]
     expected = [s for s in sources if is_from_outside(s)]
     nameless = [s for s in sources if s.path is not None and _may_be_pickle(s.file_name)]
     for source in nameless[:_LOOKED_AT]:  # in a folder of dumps all are dumps
-        key = None if store is None else key_of(store, source, parse_options(options))
-        if store is not None and key is not None and (store.root / key).is_dir():
+        if is_kept(source):
             continue
         with suppress(TraceError), source.open() as file:
             if file.read(1) == b"\x80":

@@ -284,6 +284,7 @@ def open_options(arguments: Facts) -> OpenOptions:
         keep_unknown_arguments=arguments["keep_unknown_arguments"],
         cache_by_content=arguments["cache_by_content"],
         time_unit=arguments["time_unit"],
+        confined=arguments.get("confined", False),
         on=arguments.get("on"),
         memory_bytes=arguments.get("memory_bytes"),
     )

@@ -116,7 +116,7 @@ def _runs(paths: tuple[str, ...], upload_bytes: int, history: str, arguments: Fi
         return Runs(folders, **many)
     followed = Followed(paths)  # before they are read: what comes meanwhile is seen
     try:
-        trace = opened(paths, arguments)
+        trace = opened(paths, {**arguments, "confined": True})
     except UnknownRank as error:
         if len(folders) != len(paths) or arguments.get("rank_pattern"):
             raise

@@ -1,6 +1,7 @@
 """Large tables that are mapped while a file is still being read."""
 
 import gc
+import gzip
 import os
 import sys
 import tempfile
@@ -166,7 +167,6 @@ def test_a_file_read_into_files_gives_the_same_tables(
     monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
     file = SAMPLES / "simulated/llama2-7b/rank0.pt.trace.json.gz"
     in_memory = open_trace(file, OpenOptions(cache=False))
-    monkeypatch.setattr("htk.base.io.spill._LARGE_FILE_BYTES", 1)
     monkeypatch.setattr("htk.base.io.spill._COLUMNS_BYTES", 0)
     monkeypatch.setattr("htk.base.io.spill._SMALLEST_BYTES", 4096)
     sizes = []
@@ -183,12 +183,32 @@ def test_a_file_read_into_files_gives_the_same_tables(
         assert read.tables[name].equals(in_memory.tables[name]), name
 
 
+@in_files
+@pytest.mark.usefixtures("one_budget")
+def test_a_small_file_that_unpacks_to_many_events_is_read_into_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = b',{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1}'
+    packed = gzip.compress(b'{"traceEvents":[{}' + event * 1_000_000 + b"]}")
+    (tmp_path / "rank0.json.gz").write_bytes(packed)
+    assert len(packed) < 1 << 20
+    monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
+    in_files, map_table = [], Spill.__call__
+
+    def watched(spill: Spill, table: pa.Table) -> pa.Table:
+        in_files.append(_kineto.held()[1])
+        return map_table(spill, table)
+
+    monkeypatch.setattr(Spill, "__call__", watched)
+    assert open_trace(tmp_path / "rank0.json.gz").tables["cpu_ops"].num_rows == 1_000_000
+    assert max(in_files) > 8 << 20
+
+
 def test_a_large_file_is_read_where_no_cache_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    monkeypatch.setattr("htk.base.io.spill._LARGE_FILE_BYTES", 1)
     path = SAMPLES / "simulated/llama2-7b/rank0.pt.trace.json.gz"
     with pytest.warns(RuntimeWarning, match="nothing kept in .*: Not a directory"):
         trace = open_trace(path)

@@ -20,10 +20,11 @@ from htk.base.core.parser import Parsed, ParseOptions, Source
 from htk.base.errors import HtkError, TraceError, UsageError
 from htk.base.io.raw_files import guarded
 from htk.parsers import flight_recorder
+from htk.quantities.derived import registry
 from htk.traces.trace import confined
 from htk.traces.trace.opening import OpenOptions, Progress, open_trace
 from htk.traces.trace.trace import Trace
-from tests.kineto_file import kernel, of_rank, write
+from tests.kineto_file import kernel, of_rank, step, write
 from tests.parsers.hostile_values import dump
 
 FRESH = OpenOptions(cache=False)
@@ -114,6 +115,36 @@ def test_more_memory_than_a_file_may_take(tmp_path: Path, monkeypatch: pytest.Mo
     assert ranks(trace) == [0, 2]
     ((_, why),) = trace.failed
     assert "memory" in why and "HTK_PARSE_MEMORY" in why and "\n" not in why
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("cache", [True, False])
+def test_what_is_made_of_a_file_is_made_in_the_process(
+    cache: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in (0, 1):
+        file = tmp_path / f"rank{rank}.json"
+        write(file, step(0, 1, 9), kernel("gemm", 1, 2 + rank), **of_rank(rank))
+    maker = registry.maker
+
+    def refuse_a_kernel(
+        kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.Table
+    ) -> pa.Table:
+        if kernels["end_ns"][0].as_py() - kernels["start_ns"][0].as_py() > 2000:
+            raise MemoryError
+        return maker("kernel_totals").function(kernels, kernel_links, kernel_passes)
+
+    made = {"kernel_totals": registry.Maker(refuse_a_kernel)}
+    monkeypatch.setattr(registry, "maker", lambda name: made.get(name) or maker(name))
+    trace = open_trace(tmp_path, OpenOptions(cache=cache, confined=True))
+    assert ranks(trace) == [0]
+    ((name, why),) = trace.failed
+    assert name.endswith("rank1.json") and "memory" in why
+    entry = trace.files[0].entry
+    not_kept = {*registry.VIEWS, *registry.EXTENTS}  # which take no time to make
+    assert {table for table in registry.PER_FILE if entry.lacks(table)} == not_kept
+    again = open_trace(tmp_path, OpenOptions(cache=cache, confined=True))
+    assert ranks(again) == [0], "what failed is not kept"
 
 
 @pytest.mark.usefixtures("forked")

@@ -29,7 +29,6 @@ import warnings
 warnings.formatwarning = _one_line
 spill._LARGE_BYTES = 4096
 spill._SMALLEST_BYTES = 1024
-spill._LARGE_FILE_BYTES = 1
 spill._COLUMNS_BYTES = 0
 joined._FEWEST_FILES = 2
 joined.JoinedTables.exceeds_memory = True
