@@ -11,6 +11,7 @@ import json
 import re
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.core.stated_counts import RANKS
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Facts, Fields
 from htk.parsers.common.log_records import (
@@ -182,7 +183,7 @@ def _groups(node: Facts) -> list[Fields]:
     rows = []
     for group, size in zip(groups, sizes, strict=True):
         ranks = [whole_number(rank) for rank in list_of(group.get("ranks"))]
-        if not ranks and size == max(sizes) and 0 < size <= _MOST_RANKS:
+        if not ranks and size == max(sizes) and RANKS.believes(size):
             ranks = list(range(size))
         rows.append(
             {
@@ -195,6 +196,3 @@ def _groups(node: Facts) -> list[Fields]:
             }
         )
     return rows
-
-
-_MOST_RANKS = 1 << 20

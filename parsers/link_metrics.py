@@ -11,6 +11,7 @@ import re
 from collections import Counter
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.core.stated_counts import SAMPLES
 from htk.base.mappings import Fields
 from htk.parsers.common.exposition import Sample, sample
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
@@ -46,7 +47,6 @@ _UNREAD = {
 }
 _VIRTUAL = re.compile(r"lo|docker\w*|veth\w*|cali\w*|cni\w*|br-\w*|virbr\w*|flannel\S*|tun\S*")
 _HOSTS = ("Hostname", "hostname", "nodename", "node", "instance", "host")
-_MOST_SAMPLES = 1 << 21
 
 
 def sniff(head: Head) -> bool:
@@ -80,8 +80,8 @@ class _Reader:
         if row is None:
             self._unread[read.name] += read.name in _UNREAD
             return SKIPPED  # another metric
-        if len(self._rows) == _MOST_SAMPLES:
-            note = f"only the first {_MOST_SAMPLES:,} are read"
+        if len(self._rows) == SAMPLES.most:
+            note = f"only the first {SAMPLES.most:,} are read"
             self._issues.add("too_many_samples", note, line.offset)
             return SKIPPED
         self._rows.append(row)

@@ -13,6 +13,7 @@ from typing import Any
 
 from htk.base.core.humanize import pluralize
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.core.stated_counts import MOST_ROWS, RANKS, Allowance
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
 from htk.base.mappings import Facts, Fields
@@ -187,6 +188,7 @@ class _Reader:
 
     def __init__(self, _file: str, _issues: Issues) -> None:
         self._sizes: dict[str, tuple[int, int]] = {}  # ranks and nodes, by group
+        self._unnamed = Allowance(MOST_ROWS)
         self._block: _Block | None = None
         self._heading: str | None = None
         self._in_report = False
@@ -281,10 +283,11 @@ class _Reader:
         size = self._sizes.get(block.number, (0, 0))[0]
         named = [row["count"] for row in block.counts.values()]
         left = {n: k for n, k in block.several.items() if n not in named}
-        others = sorted(set(range(size)) - set(block.counts)) if size <= _MOST_RANKS else []
-        if len(left) == 1 and [len(others)] == list(left.values()):
+        unnamed = size - len(block.counts) if RANKS.believes(size) else 0
+        is_of_others = len(left) == 1 and unnamed > 0 and [unnamed] == list(left.values())
+        if is_of_others and self._unnamed.takes(unnamed):
             (count,) = left
-            for rank in others:
+            for rank in sorted(set(range(size)) - set(block.counts)):
                 row = self._row(block) | {"comm_rank": rank, "count": count, "type": block.type}
                 block.counts[rank] = row
         self._rows += [block.counts[rank] for rank in sorted(block.counts)]
@@ -328,9 +331,6 @@ def _note_of_row(row: re.Match[str]) -> Fields:
         f"RAS: {pluralize(count, 'communicator')} of {ranks:,} ranks, {status.lower()}: {state}."
     )
     return {"source": NAME, "level": "STATE", "text": words}
-
-
-_MOST_RANKS = 1 << 20
 
 
 def _said(match: re.Match[str], first: int) -> Fields:

@@ -17,6 +17,7 @@ import numpy as np
 from htk.base.columns.arrow import texts
 from htk.base.columns.types import Ints, fill_none
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.core.stated_counts import DEVICE, INDEX
 from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, read_whole
 from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, one_process
@@ -131,7 +132,7 @@ class _Reader:
         for part in fields(self.data, descriptor.start, descriptor.end):
             if part.number in (_PROCESS, _THREAD) and part.kind == BYTES:
                 for inner in fields(self.data, part.start, part.end):
-                    if inner.number == 1 and inner.kind == VARINT and inner.value < 1 << 31:
+                    if inner.number == 1 and inner.kind == VARINT and INDEX.believes(inner.value):
                         self.pid = self.pid or inner.value
 
     def _event(self, event: Field, text: dict[int, dict[int, str]]) -> None:
@@ -270,7 +271,7 @@ def _agent(event: _Event, key: str) -> str:
 
 def _device(agent: str) -> int:
     number = _LAST_NUMBER.search(agent)
-    return int(number[1]) if number and int(number[1]) < 1 << 16 else -1
+    return int(number[1]) if number and DEVICE.believes(int(number[1])) else -1
 
 
 def _domain(event: _Event) -> str:

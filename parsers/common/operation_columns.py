@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import mapped, number, numbers, valid
+from htk.base.core.stated_counts import INDEX, STEP
 from htk.base.errors import MalformedTrace, UsageError
 from htk.base.mappings import Facts
 from htk.base.schema import FLOAT64, INT32, INT64, TABLES, TEXT
@@ -103,7 +104,7 @@ def operations_table(
     start, end, timed = _times(name, by_role, time_unit)
     step, stepped = _whole(by_role.get("step"), length)
     type_ = mapped(by_role["type"][0].cast(TEXT), operation_type)
-    stepped &= np.abs(step) < 1 << 31
+    stepped &= STEP.believes_each(step)
     good = timed & stepped & valid(type_)
     _count(issues, timed, stepped)
     filled: dict[str, pa.Array] = {
@@ -113,7 +114,7 @@ def operations_table(
     filled |= {"start_ns": number(start, INT64), "end_ns": number(end, INT64)}
     for role in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "index_in_type"):
         values, has_value = _whole(by_role.get(role), length)
-        has_value &= (values >= 0) & (values < 1 << 31)  # -1 is how loggers say none
+        has_value &= INDEX.believes_each(values)  # -1 is how loggers say none
         filled[role] = number(np.where(has_value, values, 0), INT32, has_value)
     filled |= _workers(filled, by_role)
     schema = pa.schema([f for f in TABLES["job_operations"] if f.name != "cycle"])

@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import number_or_null, texts, without
 from htk.base.columns.types import NONE
+from htk.base.core.stated_counts import RANK, RankLists
 from htk.base.mappings import Facts, Fields
 from htk.base.names.collectives import ranks_in_name
 from htk.base.schema import INT32, TABLES
 from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.metadata import Metadata, Rows, either, taken, texts_at
 
-_MOST_RANKS = 1_000_000  # more is damage
 _COLUMNS = without(TABLES["comm_groups"], "rank", "cycle")
 
 
@@ -61,7 +61,7 @@ def _compact(ranks: tuple[int, ...]) -> str:
 
 def _is_whole(value: Any) -> TypeGuard[int]:
     """Return whether a value of JSON is a count or a rank; `true` is an int in Python alone."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+    return RANK.believes(value)
 
 
 def _text(value: Any) -> str | None:
@@ -120,14 +120,15 @@ def groups_of_calls(
     start, stride = (either(facts, of_record, f"rank_{n}") for n in ("start", "stride"))
     members: list[str | None] = []
     configured = configured_ranks(groups)
+    regular = RankLists()
     for row, listed in enumerate(ranks):  # a few distinct lists, cached
         found_ranks = listed_ranks(listed) if listed else None
         if found_ranks is None:
             found_ranks = configured(name[row], int(size[row]), listed)
-        regular = 0 < size[row] <= _MOST_RANKS and start[row] >= 0 and stride[row] > 0
-        if found_ranks is None and regular:
-            found_ranks = regular_ranks(int(start[row]), int(size[row]), int(stride[row]))
-            inferred[row].append("group_ranks")
+        if found_ranks is None:
+            found_ranks = regular.text(int(start[row]), int(size[row]), int(stride[row]))
+            if found_ranks is not None:
+                inferred[row].append("group_ranks")
         members.append(found_ranks)
     if groups.num_rows == 1:
         only = groups.to_pylist()[0]
@@ -147,12 +148,6 @@ def groups_of_calls(
 def _first_of(first: pa.Array, second: pa.Array) -> list[str | None]:
     pairs = zip(first.to_pylist(), second.to_pylist(), strict=True)
     return [a if a is not None else None if b is None else str(b) for a, b in pairs]
-
-
-@lru_cache(maxsize=1000)
-def regular_ranks(start: int, size: int, stride: int) -> str:
-    """Return a list of ranks that lie equally far apart, in compact JSON."""
-    return compact_json(list(range(start, start + stride * size, stride)))
 
 
 def split(listed: str) -> str | None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from htk.base.core.stated_counts import RANK
 from htk.base.schema import INT64, STRING
 from htk.parsers.common.log_records import compact_json, whole_number
 from htk.parsers.common.sqlite_file import Database
@@ -89,7 +90,7 @@ class Launcher:
         variables = machine.environment
         rank = next((whole_number(variables[n]) for n in _RANKS if n in variables), None)
         size = next((whole_number(variables[n]) for n in _SIZES if n in variables), None)
-        if rank is not None and not 0 <= rank < (size or 1 << 31):
+        if rank is not None and not (RANK.believes(rank) and rank < (size or rank + 1)):
             rank = size = None
         return cls(rank, size, None, None)
 

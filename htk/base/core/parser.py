@@ -47,9 +47,6 @@ class ParseOptions:
     entry: str = ""  # the key of an entry of a store, which no parser reads; empty: a file
 
 
-MOST_RANKS = 1 << 20  # of a job: a file that states more is damaged, and lists would be made of it
-
-
 @dataclass(frozen=True)
 class Parsed:
     """What one file held.

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from htk.base.core.parser import Source
+from htk.base.core.stated_counts import MEMBERS
 from htk.base.errors import TraceError
 from htk.base.io.decompress import Stream, open_stream, unpack_limit
 from htk.base.io.raw_files import Part, Spool, broken, reason
@@ -22,7 +23,6 @@ if TYPE_CHECKING:  # imported where there is an archive: few recordings are one
 
 _ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 _ZIP = b"PK"
-_MOST_MEMBERS = 100_000
 _MOST_RATIO = 1000  # of one member, as of any packed file
 _FREE_BYTES = 64 << 20
 _OUTSIDE = "its name points outside the archive; left out"
@@ -161,8 +161,8 @@ def _points_outside(name: str) -> bool:
 
 
 def _within_limits(sizes: Sequence[int]) -> None:
-    if len(sizes) > _MOST_MEMBERS:
-        raise TraceError(f"more than {_MOST_MEMBERS:,} members; unpack it first")
+    if not MEMBERS.believes(len(sizes)):
+        raise TraceError(f"more than {MEMBERS.most:,} members; unpack it first")
     limit = unpack_limit()
     if limit is not None and sum(sizes) > limit:
         _refuse_bomb("all members", sum(sizes))

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from htk.base.core.extras import install
 from htk.base.core.humanize import format_bytes
 from htk.base.core.parser import Source
+from htk.base.core.stated_counts import STORED_BYTES
 from htk.base.errors import MissingPackage, TraceError
 from htk.base.io.raw_files import broken, reason
 from htk.base.mappings import Facts
@@ -22,7 +23,6 @@ _SIGNATURES = re.compile(
     r"|se|sig|ske|skoid|sks|skt|sktid|skv|sp|spr|sr|st|sv",
     re.IGNORECASE,
 )
-MOST_STORED_BYTES = 1 << 40  # of one file: limits of time and memory follow from what is declared
 # What stores call the mark that changes with a file's content, the surest first.
 _MARKS = ("ETag", "etag", "md5Hash", "Content-MD5", "Digest")
 _TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated")
@@ -94,8 +94,8 @@ def _source(system: Any, path: str, facts: Facts) -> Source:
     address = str(system.unstrip_protocol(path))
     name = _shown(address)
     size = facts.get("size")
-    if isinstance(size, int) and not 0 <= size <= MOST_STORED_BYTES:
-        most = format_bytes(MOST_STORED_BYTES)
+    if isinstance(size, int) and not STORED_BYTES.believes(size):
+        most = format_bytes(STORED_BYTES.most)
         return broken(name, f"{size:,} bytes are declared; a file of up to {most} is read")
     identity = None
     if mark := _first(facts, _MARKS):

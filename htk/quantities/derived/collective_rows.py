@@ -18,7 +18,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import equal_runs
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, fill_none
-from htk.base.core.parser import MOST_RANKS
+from htk.base.core.stated_counts import RANK
 from htk.quantities.derived.messages import Meetings, meetings, peers_of_calls
 from htk.quantities.derived.unnamed_groups import stream_ordinals, unnamed_groups
 
@@ -208,4 +208,4 @@ def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
 def _listed_ranks(text: str | None) -> tuple[int, ...]:
     """Return the ranks that a list names; none where no job has such ranks."""
     ranks: list[int] = json.loads(text or "[]")
-    return tuple(ranks) if all(abs(rank) <= MOST_RANKS for rank in ranks) else ()
+    return tuple(ranks) if all(RANK.believes(abs(rank)) for rank in ranks) else ()

@@ -2,10 +2,12 @@
 
 import json
 from collections import defaultdict
+from functools import cache
 
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, valid
+from htk.base.core.stated_counts import RANKS, RankLists
 from htk.base.mappings import Facts, Fields
 from htk.quantities.measures.call_history import ABORTED, RECORDER, WATCHDOG, GroupId, group_id
 from htk.quantities.measures.watchdog_groups import name_groups, oldest_first
@@ -49,7 +51,6 @@ STATUS_COLUMNS = (
     "last_enqueued",
     "last_completed",
 )
-_MOST_RANKS = 1 << 17
 _NCCL_TIMEOUT_NS = 600 * 10**9  # where none is recorded
 
 
@@ -145,21 +146,22 @@ def resolve_groups(
         if row["group_ranks"]:
             recorded[row["group"] or ""].add(row["group_ranks"])
     highest = max((row["rank"] for row in rows), default=-1)
-    counted = world_size is not None and highest < world_size < _MOST_RANKS
+    counted = world_size is not None and highest < world_size and RANKS.believes(world_size)
     size = world_size if counted and world_size is not None else highest + 1
-    everyone = range(size) if highest < _MOST_RANKS else ()
+    everyone = RankLists().text(0, size, 1)
+    members = cache(lambda listed: frozenset(json.loads(listed)))
+    listed_users = cache(lambda name: json.dumps(sorted(users[name]), separators=(",", ":")))
     inferred = {group_id(row) for row in rows if row.get("group_is_guessed") and not row["group"]}
     open_ended = set()
     for row in rows:
         if row["group_ranks"]:
             continue
         name = row["group"] or ""
-        fitting = [k for k in recorded[name] if row["rank"] in json.loads(k)]
+        fitting = [listed for listed in recorded[name] if row["rank"] in members(listed)]
         if len(fitting) == 1:
             row["group_ranks"] = fitting[0]
         elif not recorded[name]:
-            members = (_of_all_ranks(row) and everyone) or sorted(users[name])
-            row["group_ranks"] = json.dumps([*members], separators=(",", ":"))
+            row["group_ranks"] = (_of_all_ranks(row) and everyone) or listed_users(name)
             if not (counted and _of_all_ranks(row)):
                 inferred.add(group_id(row))
             if not counted and _of_all_ranks(row):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from htk.base.core.parser import MOST_RANKS
+from htk.base.core.stated_counts import RANKS
 from htk.base.errors import UsageError
 from htk.physics.decoder import Decoder
 from htk.physics.hardware import Gpu, gpu
@@ -284,8 +284,8 @@ def checked(config: Config) -> Config:
         there = ", ".join(EXCHANGES)
         raise UsageError(f"no context_exchange {config.context_exchange!r}; there are {there}")
     for name in _COUNTS:
-        if not 1 <= getattr(config, name) <= MOST_RANKS:
-            raise UsageError(f"{name} is {getattr(config, name)}, not 1 to {MOST_RANKS:,}")
+        if not RANKS.believes(getattr(config, name)):
+            raise UsageError(f"{name} is {getattr(config, name)}, not 1 to {RANKS.most:,}")
     for name in _AMOUNTS:
         if not 0 <= (getattr(config, name) or 0) < _LARGEST:
             raise UsageError(f"{name} is {getattr(config, name)}, not a number of at least 0")
@@ -304,8 +304,8 @@ def checked(config: Config) -> Config:
 
 def _check_size(config: Config) -> None:
     """Raise UsageError for a job whose traces no disk would hold."""
-    if config.ranks > MOST_RANKS:
-        raise UsageError(f"a job of {config.ranks:,} ranks; at most {MOST_RANKS:,} are simulated")
+    if config.ranks > RANKS.most:
+        raise UsageError(f"a job of {config.ranks:,} ranks; at most {RANKS.most:,} are simulated")
     passes = config.steps * config.accumulation * config.decoder.layers * len(config.written)
     if passes > _MOST_PASSES:
         raise UsageError(

@@ -7,13 +7,14 @@ from typing import cast
 
 import pyarrow as pa
 
-from htk.base.core.parser import MOST_RANKS, Head, Parsed, ParseOptions, Parser, Source
+from htk.base.core.parser import Head, Parsed, ParseOptions, Parser, Source
+from htk.base.core.stated_counts import DEVICES, RANK, RANKS
 from htk.base.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
 from htk.base.io.raw_files import reason
 from htk.base.io.sources import head
 from htk.parsers import in_turn, parsers
 
-_LEAST = {"rank": 0, "world_size": 1, "device_count": 0}  # of counts that a file states
+_BELIEVED = {"rank": RANK, "world_size": RANKS, "device_count": DEVICES}
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
@@ -69,14 +70,19 @@ def _blaming_plugin(parser: Parser, file: str) -> Iterator[None]:
 def drop_absurd_counts(parsed: Parsed) -> Parsed:
     """Return the recording without counts of ranks that no job has, which become issues."""
     stated = {**parsed.facts, "rank": parsed.rank, "world_size": parsed.world_size}
-    absurd = {name: stated[name] for name in _LEAST if _is_absurd(name, stated.get(name))}
+    absurd = {
+        name: stated[name]
+        for name, believed in _BELIEVED.items()
+        if stated.get(name) is not None and not believed.believes(stated[name])
+    }
     if not absurd:
         return parsed
     from htk.parsers.common.log_records import Issues
 
     issues = Issues()
     for name, count in absurd.items():
-        issues.add("absurd_count", f"{name} {count:,}; at most {MOST_RANKS:,} is believed")
+        most = _BELIEVED[name].most
+        issues.add("absurd_count", f"{name} {count:,}; at most {most:,} is believed")
     before = [parsed.tables[name] for name in ("parse_issues",) if name in parsed.tables]
     all_issues = pa.concat_tables([*before, issues.table()], promote_options="default")
     believed = {name: value for name, value in stated.items() if name not in absurd}
@@ -87,10 +93,6 @@ def drop_absurd_counts(parsed: Parsed) -> Parsed:
         world_size=cast(int | None, believed.get("world_size")),
         facts={name: value for name, value in parsed.facts.items() if name not in absurd},
     )
-
-
-def _is_absurd(name: str, count: object) -> bool:
-    return isinstance(count, int) and not _LEAST[name] <= count <= MOST_RANKS
 
 
 def unforeseen(name: str, error: Exception) -> str:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from htk.answers.ask import ask
-from htk.base.core.parser import MOST_RANKS
+from htk.base.core.stated_counts import RANKS
 from htk.base.errors import TraceError
 from htk.traces.trace import parsing
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -14,7 +14,7 @@ from tests.kineto_file import kernel, of_rank, write
 
 
 @pytest.mark.parametrize(
-    ("stated", "believed"), [(8, 8), (MOST_RANKS, MOST_RANKS), (MOST_RANKS + 1, None)]
+    ("stated", "believed"), [(8, 8), (RANKS.most, RANKS.most), (RANKS.most + 1, None)]
 )
 def test_a_world_beyond_any_job_is_said_and_not_believed(
     stated: int, believed: int | None, tmp_path: Path
@@ -50,7 +50,7 @@ def test_a_plugin_that_fails_is_named_and_not_the_file(
         open_trace(tmp_path / "t.txt", OpenOptions(cache=False))
 
 
-@pytest.mark.parametrize("rank", [MOST_RANKS + 1, 2**31])
+@pytest.mark.parametrize("rank", [RANKS.most + 1, 2**31])
 def test_a_rank_beyond_any_job_is_said_and_not_believed(rank: int, tmp_path: Path) -> None:
     file = write(tmp_path / "t.json", kernel("k", 1, 3), **of_rank(rank))
     trace = open_trace(file, OpenOptions(cache=False))
