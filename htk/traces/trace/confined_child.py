@@ -81,8 +81,8 @@ class _Reading:
             name, parsed = self._parsed(Spill(store.root))
             complete = _complete(name, parsed)
             entries = store.save_all(request["key"], parsed, name)
-            for entry, whole in zip(entries, complete, strict=True):
-                for table_name, table in whole.made.items():
+            for entry, in_memory in zip(entries, complete, strict=True):
+                for table_name, table in in_memory.made.items():
                     entry.derived(table_name, partial(lambda table: table, table))
         return complete if any(isinstance(entry, MemoryEntry) for entry in entries) else []
 
