@@ -168,6 +168,7 @@ def _rates(flops: Floats, by_group: Groups, call_ns: Ints, time: Ints) -> Floats
     group = by_group.keys[:, 0][by_group.group_ids]
     rate = np.where(call_ns > 0, flops[group] / np.maximum(call_ns, 1) / 1e3, np.nan)
     together = np.where(time > 0, flops * by_group.count / np.maximum(time, 1) / 1e3, np.nan)
+    rate[(by_group.min(call_ns) == 0)[by_group.group_ids]] = np.nan  # of a call that took no time
     slowest, median, fastest = by_group.quantiles(rate, [0.0, 0.5, 1.0])
     mean = np.bincount(by_group.group_ids, rate) / by_group.count
     square = np.bincount(by_group.group_ids, (rate - mean[by_group.group_ids]) ** 2)

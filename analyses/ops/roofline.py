@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import alphabetical, codes_of, matching, number, texts
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
@@ -90,16 +90,15 @@ def roofline(
     calls = groups.group_ids[np.searchsorted(rows, begun)]
     count = np.bincount(calls, minlength=len(groups)).astype(np.int64)
     time = groups.sum(work.length[rows])
-    comm = matching(kernels["kind"], lambda kind: kind == "comm")[rows][groups.first_row]
+    comm = _some(groups, matching(kernels["kind"], "comm".__eq__)[rows])
     kind_costs = [work.costs[k] for k in work.kind[rows][groups.first_row].tolist()]
     costs = [
-        f if isinstance(f, Cost) and not c else None
-        for f, c in zip(kind_costs, comm.tolist(), strict=True)
+        f if isinstance(f, Cost) and not c else None for f, c in zip(kind_costs, comm, strict=True)
     ]
-    across = matching(kernels["name"], _crosses)[rows][groups.first_row].tolist()
+    across = _some(groups, matching(kernels["name"], _crosses)[rows])
     notes = [
-        "communication" if c else _CROSSING if x else (f.assumed if isinstance(f, Cost) else f)
-        for f, c, x in zip(kind_costs, comm.tolist(), across, strict=True)
+        "communication" if c else f if isinstance(f, str) else _CROSSING if x else f.assumed
+        for f, c, x in zip(kind_costs, comm, across, strict=True)
     ]
     device = of_catalogue(gpu) if gpu else _recorded(ranks)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)[bearer]
@@ -107,9 +106,9 @@ def roofline(
         (None, None) if x else _limits(c, device, bool(t))
         for c, t, x in zip(costs, tf32.tolist(), across, strict=True)
     ]
-    saving = groups.max(saving_activities(work, kernels)[rows].astype(np.int64))
-    for k in np.flatnonzero(saving).tolist():
-        costs[k], notes[k] = None, FEWER_OPERATIONS
+    for k, saves in enumerate(_some(groups, saving_activities(work, kernels)[rows])):
+        if saves:
+            costs[k], notes[k] = None, FEWER_OPERATIONS
     for k, is_wrong in enumerate(_beyond_peak(costs, limits, count, time)):
         if is_wrong:
             costs[k], notes[k] = None, BEYOND_PEAK
@@ -139,6 +138,11 @@ def roofline(
         rows_left_out=answer.num_rows - shown.num_rows,
         **coverage_facts(work, cpu_ops, kernels, kernel_links),
     )
+
+
+def _some(groups: Groups, chosen: Mask) -> list[bool]:
+    """Return which groups hold a chosen row."""
+    return groups.max(chosen.astype(np.int64)).astype(bool).tolist()
 
 
 _CROSSING = "copy between host and GPU: no roofline of the GPU's memory"

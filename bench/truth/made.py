@@ -38,14 +38,18 @@ COPIES = {
 SETS = {"Memset (Device)": ("set", None), "Memset (Pinned)": ("set", None)}
 OPERATORS = (
     *("aten::add", "aten::mm", "aten::relu", "aten::item", "my op <x>", "aten::copy_", "op µ 🚀"),
-    *("aten::linear", "aten::empty", "MyFunction"),
+    *("aten::linear", "aten::empty", "MyFunction", "Optimizer.step#SGD.step", "aten::mm"),
 )
 FUNCTIONS = (
     *("train.py(12): step", "my.py(40): forward", "torch/cuda/graphs.py(139): replay"),
     *("<built-in method mm of type object at 0x7f01>", "model.py(7): run"),
 )
 MODULES = ("nn.Module: Linear_0", "nn.Module: Block_1", "nn.Module: MLP_0")
-RANGES = ("load the data", "my range", "## forward ##", "диапазон", "optimizer step", "other")
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+RANGES = (
+    *("load the data", "my range", "## forward ##", "диапазон", "optimizer step", "other"),
+    *("backward pass", LOADER),
+)
 LAUNCHES = (
     *("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx"),
     *("cudaLaunchCooperativeKernel", "cuLaunchCooperativeKernel"),
@@ -82,6 +86,7 @@ class Kinds:
     equal_times: bool = False  # spans may begin and end together, and take no time
     overlapping_ranges: bool = False  # ranges that end before what they hold ends
     second_process: bool = False  # works beside, with threads of equal numbers
+    backwards: bool = False  # the file is in no order of time
 
     @classmethod
     def of(cls, seed: int) -> "Kinds":
@@ -91,6 +96,7 @@ class Kinds:
             equal_times=seed % 4 == 2,
             overlapping_ranges=seed % 7 > 3,
             second_process=seed % 11 > 6,
+            backwards=seed % 5 == 3,
         )
 
 
@@ -168,11 +174,14 @@ class Maker:
         call knows the operator that it is of.
         """
         in_operator = host.innermost("operator") is not None
-        together = kind == host.last or (in_operator and {kind, host.last} <= {"operator", "call"})
+        tells = kind == "memory" and self.kinds.backwards  # where nothing else tells the order
+        together = (kind == host.last and not tells) or (
+            in_operator and {kind, host.last} <= {"operator", "call"}
+        )
         least = 0 if self.kinds.equal_times and together else 1
         host.last = kind
         if self.random.random() < 0.05:
-            most *= 20
+            most *= self.random.choice((20, 20, 20, 20, 20, 20, 20, 500))
         steps = max(most // self.tick, 1)
         host.clock += self.tick * self.random.choice((least, 1, self.random.randint(1, steps)))
 
@@ -293,6 +302,7 @@ class Maker:
         for name in names:
             start = max(ready, self.free.get(lane, 0))
             length = self.random.choice((0, 1, 5000, 20_000, self.random.randrange(60_000)))
+            length *= 100 if self.random.random() < 0.02 else 1
             end = start + length // self.tick * self.tick
             self.free[lane] = end
             gap = self.random.choice((0, 1, 40, 5000)) if len(names) > 1 else 0
@@ -389,7 +399,8 @@ class Maker:
 
 def make_recording(seed: int, path: Path, kinds: Kinds | None = None) -> Recording:
     """Write the random recording of a seed, and return what it holds."""
-    maker = Maker(seed, kinds or Kinds.of(seed))
+    kinds = kinds or Kinds.of(seed)
+    maker = Maker(seed, kinds)
     maker.make()
     recording = maker.recording
     _put_in_steps(recording)
@@ -399,7 +410,7 @@ def make_recording(seed: int, path: Path, kinds: Kinds | None = None) -> Recordi
     if seed % 5 == 4:  # as another tool may have sorted them
         random.shuffle(recording.activities)
     events = [*_host_events(recording), *_gpu_events(recording), *_memory_events(recording)]
-    if seed % 5 == 3:
+    if kinds.backwards:
         events.reverse()
         recording.activities.reverse()
         recording.memory.reverse()

@@ -62,6 +62,8 @@ def op_breakdown(recording: Recording, per: str) -> Rows:
     for (step, why), alike in group(rest, lambda a: (_step(a, per), _why(a))).items():
         total = sum(a.length for a in alike)
         rows[(*_who(per, step), why)] = {
+            **dict.fromkeys(("cpu_total_ns", "cpu_self_ns", "backward_device_ns")),
+            **{"kernels_per_call": None, "launching_calls": None},
             **{"count": None, "device_total_ns": total, "device_self_ns": total},
             **{"kernels": len(alike), "device_time_pct": percent(total, all_time)},
         }
@@ -333,7 +335,7 @@ def short_kernels(recording: Recording, by: str) -> Rows:
     for label, alike in group(names, lambda a: names[a]).items():
         total = sum(a.length for a in alike)
         rows[(label,)] = {
-            "to_us": _end_of_bucket(edges, label) if by == "duration" else None,
+            **_bucket(edges, label if by == "duration" else None),
             "short": all(a.length < 10_000 for a in alike),
             **{"count": len(alike), "total_ns": total},
             "kernels_pct": percent(len(alike), len(kernels)),
@@ -347,9 +349,13 @@ def short_kernels(recording: Recording, by: str) -> Rows:
     return rows
 
 
-def _end_of_bucket(edges: list[int | None], begin_us: float) -> float | None:
+def _bucket(edges: list[int | None], begin_us: float | None) -> Row:
+    if begin_us is None:
+        return {"from_us": None, "to_us": None}
     end = edges[edges.index(int(1000 * begin_us)) + 1]
-    return None if end is None else end / 1000
+    if end is None:
+        return {"label": f"from {begin_us:g} µs", "to_us": None}
+    return {"label": f"{begin_us:g} to {end / 1000:g} µs", "to_us": end / 1000}
 
 
 def _idle_before(recording: Recording) -> dict[Activity, int]:

@@ -1,5 +1,6 @@
 """Answers about queues, graphs and memory."""
 
+from bench.truth.expected.allocator import replayed
 from bench.truth.expected.sums import Row, Rows, group, percent, quantile
 from bench.truth.model import Activity, MemoryEvent, Recording
 
@@ -117,15 +118,22 @@ def memory_timeline(recording: Recording) -> Rows:
 
 
 def memory_replay(recording: Recording) -> Rows:
-    """Return what was recorded, and of the replays what follows from it whatever the allocator
-    does: the most that is allocated at once, each block rounded up to 512 bytes."""
+    """Return what was recorded, and what a plain allocator makes of it. Where segments lay before
+    the recording is guessed from addresses: of a warm replay there is but what needs no guess."""
     rows: Rows = {}
     for device, events in group(_in_time(recording), lambda e: e.device).items():
-        peak = max(event.allocated for event in events)
+        reserved = max(event.reserved for event in events)
+        held = max(event.allocated for event in events if event.reserved == reserved)
+        own = sum(event.size > 0 for event in events)
         rows[0, device, "recorded"] = {
-            **{"peak_bytes": peak, "reserved_bytes_max": max(e.reserved for e in events)},
-            **{"segments": None, "retries": None, "failed": 0},
+            **{"peak_bytes": max(event.allocated for event in events), "segments": None},
+            **{"reserved_bytes_max": reserved, "retries": None, "failed": 0, "blocks": own},
+            "unused_pct": percent(reserved - held, reserved),
         }
-        for case in ("replayed", "replayed warm"):
-            rows[0, device, case] = {"failed": 0, "retries": 0}
+        before = events[0].allocated - events[0].size
+        replay = replayed(before, [(event.address, event.size) for event in events])
+        rows[0, device, "replayed"] = replay
+        rows[0, device, "replayed warm"] = {
+            name: replay[name] for name in ("peak_bytes", "failed", "retries", "blocks")
+        }
     return rows

@@ -8,10 +8,15 @@ from bench.truth.expected.sums import Row, Rows, group, percent, quantile
 from bench.truth.model import Activity, Recording, Span
 
 PEAK_TFLOPS = 19.5  # of an A100 in fp32
+WRONG = "above the GPU's compute peak: the operations counted, or the peak, cannot be right"
+_OF_OTHERS = (  # attention and convolutions
+    *("heads", "kv_heads", "query_length", "key_length", "head_size"),
+    *("channels_in", "channels_out", "strides", "note"),
+)
 _OF_RATES = ("achieved_tflops", "achieved_tflops_min", "achieved_tflops_p50", "achieved_tflops_max")
 
 
-def _bearers(recording: Recording) -> dict[Activity, Span]:
+def bearers_of(recording: Recording) -> dict[Activity, Span]:
     """Return the product that answers for each activity: the innermost operator round its launch;
     else the nearest caller that is one, if no other product inside of it launches anything."""
     launching = {a.operator for a in recording.activities} - {None}
@@ -33,18 +38,18 @@ def _bearers(recording: Recording) -> dict[Activity, Span]:
     return bearers
 
 
-def _flops(product: Span) -> int:
+def flops_of(product: Span) -> int:
     rows, inner, columns = product.facts["shapes"]
     return int(2 * rows * inner * columns)
 
 
-def _bytes(product: Span) -> int:
+def bytes_of(product: Span) -> int:
     rows, inner, columns = product.facts["shapes"]
     return int(4 * (rows * inner + inner * columns + rows * columns))
 
 
 def matrix_calls(recording: Recording) -> Rows:
-    bearers = _bearers(recording)
+    bearers = bearers_of(recording)
     all_time = sum(a.length for a in recording.activities)
     answers: Rows = {}
     for shapes, alike in group(bearers, lambda a: bearers[a].facts["shapes"]).items():
@@ -54,6 +59,7 @@ def matrix_calls(recording: Recording) -> Rows:
         names = group(alike, lambda a: a.name)
         times = {name: sum(a.length for a in own) for name, own in names.items()}
         answers[(json.dumps([[rows, inner], [inner, columns]], separators=(",", ":")),)] = {
+            **{**dict.fromkeys(_OF_OTHERS), "types": '["float","float"]'},
             **{"family": "gemm", "op": "aten::mm", "batch": 1, "count": len(calls)},
             **{"product_m": rows, "product_n": columns, "product_k": inner},
             **{"kernels": len(alike), "device_ns": sum(lengths)},
@@ -72,22 +78,24 @@ def _by_time(times: dict[str, int]) -> str:
 
 
 def _rates(flops: int, lengths: list[int]) -> Row:
-    """Return rates of calls; what is above the GPU's peak is empty."""
-    if not all(lengths):
-        return {}
-    rates = [flops / length / 1e3 for length in lengths]
-    together = flops * len(lengths) / sum(lengths) / 1e3
-    shown = (together, min(rates), quantile(rates, 0.5), max(rates))
-    row: Row = dict(zip(_OF_RATES, (r if r <= PEAK_TFLOPS else None for r in shown), strict=True))
+    """Return rates of calls; what is above the GPU's peak is empty, and where a call took no time
+    those of single calls."""
+    together = flops * len(lengths) / sum(lengths) / 1e3 if sum(lengths) else None
+    rates = [flops / length / 1e3 for length in lengths] if all(lengths) else []
+    of_calls = (min(rates), quantile(rates, 0.5), max(rates)) if rates else (None, None, None)
+    both = zip(_OF_RATES, (together, *of_calls), strict=True)
+    row: Row = {name: rate if (rate or 0) <= PEAK_TFLOPS else None for name, rate in both}
+    is_beyond = any((rate or 0) > PEAK_TFLOPS for rate in (together, *of_calls))
     varies = len(rates) > 1 and max(rates) <= PEAK_TFLOPS
-    return {**row, "achieved_tflops_std": stdev(rates) if varies else None}
+    spread = stdev(rates) if varies else None
+    return {**row, "achieved_tflops_std": spread, "note": WRONG if is_beyond else None}
 
 
 def flops(recording: Recording, per: str) -> Rows:
     """A step has what it launched; the time after the last one has none."""
     if not any("shapes" in op.facts for op in recording.operators):
         return {}  # refused
-    bearers = _bearers(recording)
+    bearers = bearers_of(recording)
     begun = {product: activity for activity, product in reversed([*bearers.items()])}
     answers: Rows = {}
     for device, step, begin, end in (windows_of if per == "rank" else step_windows)(recording):
@@ -97,8 +105,8 @@ def flops(recording: Recording, per: str) -> Rows:
 
         own = [a for a in recording.activities if inside(a)]
         products = [product for product, activity in begun.items() if inside(activity)]
-        work, device_ns = sum(map(_flops, products)), sum(a.length for a in own)
-        moved = sum(map(_bytes, products))
+        work, device_ns = sum(map(flops_of, products)), sum(a.length for a in own)
+        moved = sum(map(bytes_of, products))
         length = end - begin
         rate = work / length / 1e3 if length else None
         share = 100 * rate / PEAK_TFLOPS if rate else None

@@ -235,8 +235,10 @@ class HostStates:
         always = Spans(np.array([-_FOREVER], np.int64), np.array([_FOREVER], np.int64))
         swept = sweep([*own, *fallback, always])
         lowest = np.log2(swept.on & -swept.on).astype(np.int64)
-        states = [*range(PYTHON)] * 2 + [PYTHON]
-        return StateTimeline(swept.start, swept.end, np.array(states, np.int64)[lowest])
+        state = np.array([*range(PYTHON)] * 2 + [PYTHON], np.int64)[lowest]
+        first = heads(state)  # what the main thread does, and then the other one too, is one
+        start = swept.start[first]
+        return StateTimeline(start, np.append(start[1:], swept.end[-1:]), state[first])
 
     def anywhere(self, state: int) -> Spans:
         """Return the spans in which any thread is in that state."""

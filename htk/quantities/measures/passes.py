@@ -5,7 +5,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_times, truths, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    matching,
+    numbers,
+    read_lengths,
+    read_times,
+    truths,
+    valid,
+)
 from htk.base.columns.groups import Groups, hosts
 from htk.base.columns.nesting import Nested
 from htk.base.columns.order import ordered
@@ -63,7 +71,8 @@ def between_operators(cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Tab
     if not ranges.num_rows:
         none = np.empty(0, np.int64)
         return RangeTimes(none, none, none, none)
-    outer = cpu_ops.filter(pa.array(numbers(op_links["depth"]) == 0))
+    lasting = read_lengths(cpu_ops) > 0  # one without length, beside others, would hide them
+    outer = cpu_ops.filter(pa.array(lasting & (numbers(op_links["depth"]) == 0)))
     thread, of_ops = threads_of(ranges, outer)
     start, end = read_times(ranges)
     op_start, op_end = read_times(outer)
