@@ -7,7 +7,7 @@ from bench.truth.expected.work import PEAK_TFLOPS, WRONG, bearers_of, bytes_of, 
 from bench.truth.made import COPIES
 from bench.truth.model import Activity, Recording, Span
 
-_MEMORY_GBPS = 2039  # of an A100 with 80 GB, as its data sheet has it
+_MEMORY_GBPS = 2000  # of an A100 with 80 GB
 _LAUNCH_NS = 2000
 _WITHOUT = dict.fromkeys(
     ("flops_per_call", "bytes_per_call", "achieved_tflops", "achieved_tbps", "flops_per_byte")

@@ -130,3 +130,16 @@ def test_convolutions_have_channels(shared: Path) -> None:
     assert row["param: input_shape"] == "(4, 3, 224, 224)"
     assert row["param: filter_shape"] == "(768, 3, 16, 16)"
     assert own["flops_per_call"] == pytest.approx(1e9 * float(row["GFLOPS_first"]), rel=1e-3)
+
+
+def test_where_a_call_took_no_time_single_calls_have_no_rate(tmp_path: Path) -> None:
+    """Of recordings in whole microseconds, say: two calls of 4 us and one of 0."""
+    shapes = shaped([[128, 64], [64, 32]])
+    events = [
+        e for at, us in ((10, 4), (30, 0), (50, 4)) for e in product("aten::mm", at, [us], **shapes)
+    ]
+    trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    (row,) = ask(trace, "matrix_calls").to_pylist()
+    assert row["achieved_tflops"] == pytest.approx(3 * 2 * 128 * 64 * 32 / 8_000 / 1e3)
+    of_calls = ("achieved_tflops_min", "achieved_tflops_p50", "achieved_tflops_max")
+    assert [row[name] for name in of_calls] == [None] * 3

@@ -62,6 +62,18 @@ def test_a_call_counts_once_at_the_innermost_operator_that_is_known(inner: str) 
     assert row["bound"] == "compute"
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_copy_from_the_host_leaves_its_row_without_a_roofline(order: tuple[int, int]) -> None:
+    """Whether it is launched first or last: half of the time is that of another link."""
+    tables = one_call()
+    copied = tables["kernels"].to_pylist()
+    copied[1] |= {"name": "Memcpy HtoD (Pinned -> Device)", "activity": "copy"}
+    tables["kernels"] = make("kernels", [copied[place] for place in order])
+    (row,) = answer_of(roofline, **tables)
+    assert (row["bound"], row["roofline_ns"], row["roofline_pct"]) == (None, None, None)
+    assert row["note"].startswith("copy between host and GPU") and row["flops_per_call"] == 2e9
+
+
 def test_utilisation() -> None:
     (row,) = answer_of(flops, **one_call())
     assert row["modelled_pct"] == 100

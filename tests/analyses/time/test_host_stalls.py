@@ -6,7 +6,7 @@ from typing import Any
 from htk.answers.ask import ask
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.overview.summary import verdict
-from tests.kineto_file import Event, kernel, launch, op, span, write
+from tests.kineto_file import Event, kernel, launch, op, span, step, write
 
 
 def call(name: str, ts: float, dur: float, correlation: int = 0) -> Event:
@@ -132,3 +132,16 @@ def test_the_first_launch_of_a_kernel_may_load_its_code(tmp_path: Path) -> None:
     assert {row[:2]: row[-1] for row in stalls(path)} == {
         ("start-up", "cudaLaunchKernel"): 4_000_000
     }
+
+
+def test_a_long_operator_is_not_cut_where_another_thread_works_too(tmp_path: Path) -> None:
+    """The GPU waits from 10 to 2,010 us for the second thread's launch, and the main thread is in
+    an operator; that the second one is in one of its own meanwhile ends no wait."""
+    events = [
+        step(1, 0, 2_030), launch(1, 1), kernel("gemm", 3, 7, 1),
+        op("aten::sort", 5, 2_005), op("aten::copy_", 600, 20, 3), launch(2, 2_010, 2, 3),
+        kernel("gemm", 2_015, 5, 2),
+    ]  # fmt: skip
+    assert stalls(write(tmp_path / "both.json", *events)) == [
+        ("operator", "aten::sort", None, 1, 2_005_000, 2_000_000),
+    ]  # fmt: skip

@@ -94,3 +94,17 @@ def test_nothing_to_tell_phases_from() -> None:
 
     with pytest.raises(MissingTable):
         answer_of(phase_breakdown)
+
+
+def test_an_operator_without_length_hides_none_that_begins_with_it(tmp_path: Path) -> None:
+    """A range of 30 us in which a forward operator runs for 10: it loads data for the others."""
+    known = {"Sequence number": 3}
+    events = [
+        span("enumerate(DataLoader)#_X.__next__", 0, 30),
+        op("aten::empty", 10, 0, **{"External id": 4}),
+        op("aten::mul", 10, 10, **known, **{"External id": 5}),
+        op("MulBackward0", 50, 5, AUTOGRAD, **known, **{"External id": 6, "Fwd thread id": 1}),
+    ]
+    rows = ask(open_trace(write(tmp_path / "i.json", *events)), "phase_breakdown").to_pylist()
+    times = {row["phase"]: row["cpu_ns"] for row in rows}
+    assert times == {"dataloader": 20_000, "forward": 10_000, "backward": 5000}
