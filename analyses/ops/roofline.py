@@ -142,7 +142,8 @@ def roofline(
 
 def _some(groups: Groups, chosen: Mask) -> list[bool]:
     """Return which groups hold a chosen row."""
-    return groups.max(chosen.astype(np.int64)).astype(bool).tolist()
+    held: list[bool] = (groups.max(chosen.astype(np.int64)) > 0).tolist()
+    return held
 
 
 _CROSSING = "copy between host and GPU: no roofline of the GPU's memory"
