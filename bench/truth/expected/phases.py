@@ -58,27 +58,27 @@ def phase_breakdown(recording: Recording, per: str) -> Rows:
 def _phases_of_operators(recording: Recording) -> dict[Span, Told]:
     """Gradients are of the backward pass, and what made their nodes of the forward one; else user
     ranges tell it, else names, else whether the last backward operator of the step follows."""
-    made = {op.forward for op in recording.operators if op.forward is not None}
-    callers = {s for node in made for s in _operators_round(node)}
-    told: dict[Span, Told] = {}
+    nodes = {op.forward for op in recording.operators if op.forward is not None}
+    callers = {s for node in nodes for s in _operators_round(node)}
+    phases: dict[Span, Told] = {}
     for op in recording.operators:
         chain = [*op.itself_and_callers()]
         named = next((_OPERATORS[s.name] for s in chain if s.name in _OPERATORS), None)
         ranged = _phase_of_ranges(op.ranges)
         if op.forward is not None:
-            told[op] = "backward", "sequence"
-        elif op in callers or any(s in made for s in chain):
-            told[op] = "forward", "sequence"
+            phases[op] = "backward", "sequence"
+        elif op in callers or any(s in nodes for s in chain):
+            phases[op] = "forward", "sequence"
         elif ranged is not None:
-            told[op] = ranged, "range"
+            phases[op] = ranged, "range"
         elif named is not None:
-            told[op] = named, "name"
-    gradients = [op for op in told if told[op][0] == "backward"]
+            phases[op] = named, "name"
+    gradients = [op for op in phases if phases[op][0] == "backward"]
     for op in recording.operators:
-        if op not in told:
+        if op not in phases:
             before = _precedes(op.start, op.thread, op.step, gradients)
-            told[op] = ("forward", "order") if before else ("other", None)
-    return told
+            phases[op] = ("forward", "order") if before else ("other", None)
+    return phases
 
 
 def _operators_round(node: Span) -> list[Span]:
@@ -121,12 +121,14 @@ def _phase_of_activity(
 
 
 def _between_operators(recording: Recording) -> list[tuple[int, int, str]]:
-    """Return when ranges that name a phase are open and no operator of their thread is."""
+    """Return when ranges that name a phase are open and no operator of their thread is; steps cut
+    it."""
     naming = [span for span in recording.ranges if span.name in _RANGES]
     pieces = []
     for thread, ranges in group(naming, lambda span: span.thread).items():
         operators = [op for op in recording.operators if op.thread == thread]
-        edges = sorted({t for s in [*ranges, *operators] for t in (s.start, s.end)})
+        spans = [*ranges, *operators, *recording.steps]
+        edges = sorted({t for s in spans for t in (s.start, s.end)})
         for low, high in pairwise(edges):
             phase = _phase_of_ranges(tuple(s for s in ranges if s.start <= low < s.end))
             if phase is not None and not any(s.start <= low < s.end for s in operators):

@@ -66,7 +66,7 @@ def threads_of(*tables: pa.Table) -> list[Ints]:
 
 def between_operators(cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Table) -> RangeTimes:
     """Return the time of ranges that name a phase, less the operators of their thread, which have
-    a phase of their own; of nested ranges the innermost counts."""
+    a phase of their own; of nested ranges the innermost counts. It is cut where steps are."""
     ranges = naming_ranges(annotations)
     if not ranges.num_rows:
         none = np.empty(0, np.int64)
@@ -76,8 +76,9 @@ def between_operators(cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Tab
     thread, of_ops = threads_of(ranges, outer)
     start, end = read_times(ranges)
     op_start, op_end = read_times(outer)
-    edge = np.concatenate([start, end, op_start, op_end])
-    whose = np.concatenate([thread, thread, of_ops, of_ops])
+    cut, of_cut = _edges_of_steps(annotations, thread, hosts(ranges))
+    edge = np.concatenate([start, end, op_start, op_end, cut])
+    whose = np.concatenate([thread, thread, of_ops, of_ops, of_cut])
     order = ordered(whose, edge)
     whose = whose[order]
     edge = edge[order]
@@ -92,3 +93,14 @@ def between_operators(cpu_ops: pa.Table, op_links: pa.Table, annotations: pa.Tab
     host = hosts(ranges)[row]
     phase = phases_of_ranges(ranges)[row]
     return RangeTimes(host, low[kept], high[kept], phase)
+
+
+def _edges_of_steps(annotations: pa.Table, thread: Ints, host: Ints) -> tuple[Ints, Ints]:
+    """Return when steps of its host begin and end, for each thread; and that thread."""
+    is_step = valid(annotations["step"]) & ~truths(annotations["on_gpu"])
+    steps = annotations.filter(pa.array(is_step))
+    edge = np.concatenate(read_times(steps))
+    of_edge = np.tile(hosts(steps), 2)
+    threads, first = np.unique(thread, return_index=True)
+    edges = [edge[of_edge == machine] for machine in host[first].tolist()]  # a few threads a rank
+    return np.concatenate(edges), np.repeat(threads, [len(times) for times in edges])

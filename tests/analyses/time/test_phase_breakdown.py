@@ -108,3 +108,12 @@ def test_an_operator_without_length_hides_none_that_begins_with_it(tmp_path: Pat
     rows = ask(open_trace(write(tmp_path / "i.json", *events)), "phase_breakdown").to_pylist()
     times = {row["phase"]: row["cpu_ns"] for row in rows}
     assert times == {"dataloader": 20_000, "forward": 10_000, "backward": 5000}
+
+
+def test_a_range_over_the_end_of_a_step_is_of_both(tmp_path: Path) -> None:
+    events = [step(1, 0, 30), step(2, 30, 40), span("Optimizer.step#SGD.step", 10, 50)]
+    events += [op("aten::mul", 5, 1), op("aten::mul", 65, 1)]
+    trace = open_trace(write(tmp_path / "two.json", *events))
+    rows = ask(trace, "phase_breakdown", per="step").to_pylist()
+    times = {row["step"]: row["cpu_ns"] for row in rows if row["phase"] == "optimizer"}
+    assert times == {1: 20_000, 2: 30_000}
