@@ -15,7 +15,7 @@ from htk.quantities.derived import registry
 from htk.quantities.derived.cut_header import RECORDED
 from htk.traces.trace.execution import FILLED, filled_collectives, filled_operators
 
-_SMALL_BYTES = 16 << 10  # a smaller table costs less to make than a file of its own
+_SMALL_BYTES = 64 << 10  # a smaller table costs less to make than a file of its own
 _FEW_BYTES = 1 << 20  # of kernels, whose extent is found at once
 _NAMING_FILES = {name for name, schema in TABLES.items() if "file" in schema.names}
 _SAME_RANK = {

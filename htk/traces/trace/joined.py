@@ -105,6 +105,11 @@ class JoinedTables:
             return make()
         return self._answers.derived(name, make, largest_bytes=_LARGEST_ANSWER)
 
+    @property
+    def keeps_events(self) -> bool:
+        """Whether tables of events are kept joined, too: files are many, and fit in memory."""
+        return len(self.files) >= _FEWEST_FILES and not self.exceeds_memory
+
     def _keeps(self, name: str) -> bool:
         """Return whether a table is kept: of few files only what costs more to make than to keep,
         which is made of all of them, and of many events."""

@@ -276,9 +276,12 @@ class Trace:
         return {*self._everyone._kept("steps", self._everyone._steps_of_files)["step"].to_pylist()}
 
     def _steps_of_files(self) -> pa.Table:
-        """Return the steps of all ranks, read file by file: joining the tables would cost more."""
+        """Return the steps of all ranks, of joined tables where these are kept; else they are read
+        file by file: joining the tables would cost more."""
         stepped = ("annotations", "kernel_links", "op_links", "job_operations")
-        columns = [file.table(n)["step"] for file in self.files for n in stepped]
+        is_kept = self.joined is not None and self.joined.keeps_events
+        readers = [self.tables.__getitem__] if is_kept else [file.table for file in self.files]
+        columns = [read(n)["step"] for read in readers for n in stepped]
         steps = {s for column in columns for s in column.unique().to_pylist()} - {None}
         return pa.table({"step": pa.array(sorted(steps), INT64)})
 

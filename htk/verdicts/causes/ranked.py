@@ -1,8 +1,4 @@
-"""Causes in the order of what a step surely gains without each, and what several gain together.
-
-That is the lower end of a gain's interval: what a design comes near by chance or much work, as to
-hide all communication, stands behind a fault that costs as much.
-"""
+"""Causes in the order of what a step gains without each, and what several gain together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +9,6 @@ from htk.verdicts.causes.changes import CauseEdit
 from htk.verdicts.causes.replayed import Gain, ReplayedRecording
 
 _SHARED = 0.2  # of a gain, that goes with causes above it, where that is said
-_SURE = 0.9  # of a recorded time, for the order: intervals of gains are as wide at least
 _WORTH = 0.002  # of a step: a fault that gains less explains nothing of what is left
 
 
@@ -29,16 +24,11 @@ class RankedCause:
 
     @property
     def weight(self) -> float:
-        """What a step gains, or the recorded time; of causes that are no matter of time, -1."""
+        """What the order follows: what a step gains, or the recorded time; of causes that are no
+        matter of time, -1."""
         if self.gain is not None:
             return self.gain.ns
         return -1.0 if self.cause.recorded_ns is None else self.recorded_ns
-
-    @property
-    def place(self) -> tuple[float, float]:
-        """What the order follows; causes that are no matter of time come last."""
-        sure = _SURE * self.weight if self.gain is None else max(self.gain.low, 0)
-        return -sure, -self.weight
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,7 @@ def rank_as_recorded(
     recorded, idle or waiting."""
     ranked = [RankedCause(cause, (cause.recorded_ns or 0) / gpus_and_steps) for cause in causes]
     claimed = sum(row.recorded_ns for row in ranked if row.cause.is_lost)
-    return Ranking(sorted(ranked, key=lambda row: row.place), max(round(lost_ns - claimed), 0))
+    return Ranking(sorted(ranked, key=lambda row: -row.weight), max(round(lost_ns - claimed), 0))
 
 
 def rank_by_gain(
@@ -74,7 +64,7 @@ def rank_by_gain(
         gain = replayed.gain((change,), before if row.cause.is_bound else ())
         if gain is None or gain.ns > 0:  # None: the edit does not apply, what was recorded stays
             ranked.append(replace(row, gain=gain))
-    rows = _with_others(sorted(ranked, key=lambda row: row.place), replayed)
+    rows = _with_others(sorted(ranked, key=lambda row: -row.weight), replayed)
     # Kernels that would be shorter hide less, and take no lost time away.
     ways = tuple(c.change for c in _causes_of_loss(rows) if c.change is not None)
     won_ns = replayed.lost_ns(()) - replayed.lost_ns(ways)
