@@ -5,6 +5,7 @@ beside the difference between two runs that no step shows; ranks that change unl
 they are what is looked for. Waiting is no change of work, it is an effect: see `parts`.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -165,8 +166,15 @@ def _gpus(
     bias = (share * ratios.bias).sum(axis=0)
     error = np.sqrt(1.6 * total + 2 * _RUN**2 + bias**2)
     free = ranks * (base.step_ns.shape[1] + new.step_ns.shape[1] - 2)
-    sure = _beyond_chance(factor, error, free)
-    by_rank = np.where(sure, factor, 0.0)
+    # What all ranks have in common is surer than what each shows.
+    common = float(factor.mean())
+    error_of_common = math.sqrt(1.6 * float(total) / ranks + 2 * _RUN**2 + float(bias.mean()) ** 2)
+    *sure, is_common = _beyond_chance(
+        np.append(factor, common), np.append(error, error_of_common), free
+    )
+    is_near = np.abs(factor - common) <= _NEAR * abs(common)
+    chosen_all = is_common and is_near.mean() >= _MOST_OF_ALL
+    by_rank = np.where(np.array(sure) | chosen_all, factor, 0.0)
     causes = []
     for chosen in _alike(by_rank):
         change = float(np.mean(factor[chosen]))
@@ -325,11 +333,13 @@ def _common_ratio(ratios: Ratios, rank: int) -> float:
     families = np.array(ratios.families)
     of_family = [families == family for family in dict.fromkeys(ratios.families)]
     large = [rows for rows in of_family if weight[rows].sum() >= _LARGE * weight.sum()]
-    each = [weighted_median(value[rows], np.sqrt(weight[rows])) for rows in large]
+    each = np.array([weighted_median(value[rows], np.sqrt(weight[rows])) for rows in large])
+    variance = ratios.step_variance
+    error = [math.sqrt(np.average(variance[rows], weights=weight[rows])) for rows in large]
     middle = weighted_median(value, np.sqrt(weight))
-    alike = all(abs(ratio - middle) <= _FAMILY_SPREAD + 0.25 * abs(middle) for ratio in each)
-    if alike:
+    apart = np.abs(each - middle) - 2 * np.array(error)
+    if (apart <= _FAMILY_SPREAD + 0.25 * abs(middle)).all():
         return middle
-    if len({np.sign(ratio) for ratio in each}) > 1:
+    if len(np.unique(np.sign(each))) > 1:
         return 0.0
-    return min(each, key=abs)
+    return float(min(each, key=abs))
