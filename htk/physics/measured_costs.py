@@ -104,7 +104,7 @@ def _ask_product(
 def _ask_attention(
     kind: int, number_format: str, cost: Cost, sizes: dict[str, float]
 ) -> tuple[tuple[str, str], _Asked] | str:
-    if not sizes or cost.assumed or min(sizes.values()) < 1:
+    if not sizes or min(sizes.values()) < 1 or (cost.assumed and sizes["query_length"] > 1):
         return "sizes not recorded"
     queries = sizes["query_length"]
     keys = sizes["key_length"]

@@ -85,4 +85,12 @@ def attention(call: OperatorCall, tokens: Tokens) -> Cost:
     moved += 2 * tokens.keys * cache.shape[-2] * head * cache.element
     flops = 4 * heads * head * tokens.pairs
     assumed = "lengths of requests from the iteration's range"
-    return Cost(flops, moved, "attention", label(q.type), True, assumed=assumed)
+    dims: tuple[tuple[str, int], ...] = ()
+    is_decode = tokens.queries > 0 and tokens.pairs == tokens.keys  # one query of each request
+    if is_decode and cache.element == q.element:
+        dims = (
+            *(("batch", tokens.queries), ("heads", heads), ("kv_heads", cache.shape[-2])),
+            *(("head_size", head), ("query_length", 1)),
+            ("key_length", round(tokens.keys / tokens.queries)),
+        )
+    return Cost(flops, moved, "attention", label(q.type), True, assumed=assumed, dims=dims)

@@ -12,10 +12,12 @@ from htk.base.errors import HtkError
 from htk.base.mappings import Fields
 from htk.base.names.server_ranges import DECODE, MIXED, PREFILL
 from htk.physics.detected import common_device
+from htk.physics.kernel_time import BASES, FORMULA
 from htk.traces.trace.trace import Trace
 
 _TAIL = 20  # iterations of which a 99th percentile says something
 _MODELLED_PCT = 50
+_LEAST_MEASURED_PCT = 10  # of the GPU time
 _READS_MEMORY = ("gemm", "moe", "attention")
 _FAMILIES = {
     "gemm": "matrix products",
@@ -44,6 +46,7 @@ def served_verdict(trace: Trace, advice: Result) -> ServedVerdict | None:
     if not own:
         return None
     parts = [_iterations_in_words(own), *_times(own), *_shares(trace, own), _nearness(trace, own)]
+    parts += _beside_best(trace, len(rows))
     parts += [why_none] if (why_none := advice.coverage.get("cannot_be_told")) else []
     wanted = _next(trace, len({row["rank"] for row in rows}))
     return ServedVerdict("; ".join(parts), wanted, _waited(own))
@@ -149,6 +152,24 @@ def _nearness(trace: Trace, own: list[Fields]) -> str:
     return f"{what} {format_duration(round(least))} at this GPU's rates"
 
 
+def _beside_best(trace: Trace, iterations: int) -> list[str]:
+    """Return how long the fastest library takes for kernels whose sizes are known; []: for few."""
+    try:
+        answer = ask(trace, "kernel_gap", n=0)
+    except HtkError:
+        return []
+    share = answer.coverage["measured_pct_of_device_time"] or 0.0
+    if share < _LEAST_MEASURED_PCT:
+        return []
+    rows = answer.to_pylist()
+    took, best = (
+        format_duration(round(sum(row[column] for row in rows) / iterations))
+        for column in ("device_ns", "best_ns")
+    )
+    how = "by formula" if all(row["basis"] == BASES[FORMULA] for row in rows) else "as measured"
+    return [f"products and attention of known sizes take {took}, the fastest {best} {how}"]
+
+
 def _next(trace: Trace, ranks: int) -> tuple[tuple[str, str], ...]:
     """Return what to ask of a server."""
     wanted = {
@@ -157,6 +178,7 @@ def _next(trace: Trace, ranks: int) -> tuple[tuple[str, str], ...]:
         "iteration_gaps": "what the GPU waits for: scheduler, sampling, launches, copies",
         "serving_iterations": "each iteration: requests, tokens, time, gap",
         "roofline": "how near its operators come to what the GPU can do",
+        "kernel_gap": "how near its kernels come to the fastest measured at their sizes",
         "kernel_top": "which kernels take the time",
     }
     if ranks > 1 and trace.tables["collectives"].num_rows:

@@ -62,3 +62,18 @@ def test_attention_reads_each_key_once_and_multiplies_each_pair_twice() -> None:
     assert (cost.family, cost.dtype, cost.matrix) == ("attention", "bf16", True)
     with pytest.raises(LookupError, match="no queries and keys"):
         attention(OperatorCall("vllm::unified_attention", (queries,), ()), Tokens(5, 7, 10))
+
+
+def test_sizes_are_of_requests_that_are_answered_alone() -> None:
+    """Three requests of one query each look back on 30 tokens in all, 10 at the mean."""
+    queries = Tensor((8, 4, 16), "c10::BFloat16")
+    call = OperatorCall("vllm::unified_attention", (queries, queries, queries), ())
+    sizes = dict(attention(call, Tokens(3, 30, 30)).dims)
+    assert sizes == {
+        **{"batch": 3, "heads": 4, "kv_heads": 4, "head_size": 16},
+        **{"query_length": 1, "key_length": 10},
+    }
+    assert not attention(call, Tokens(5, 7, 10)).dims
+    narrow = Tensor((100, 32, 2, 16), "c10::Float8_e4m3fn")
+    mixed = OperatorCall("vllm::unified_attention", (queries, narrow), ())
+    assert not attention(mixed, Tokens(3, 30, 30)).dims, "no library of two formats was measured"
