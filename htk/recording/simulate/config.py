@@ -127,7 +127,9 @@ class Config:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of a micro-batch on a rank."""
+        """The number of tokens of a micro-batch on a rank; of a server one for each request."""
+        if self.decode_requests:
+            return self.decode_requests
         return self.micro_batch * self.seq // self.context_parallel
 
     @property
@@ -160,8 +162,9 @@ class Config:
 
     @property
     def job_ranks(self) -> int:
-        """The number of ranks of a job: of servers, each tensor-parallel group is one by itself."""
-        return self.tensor_parallel if self.decode_requests else self.ranks
+        """The number of ranks of a job: of servers, those that share a model are one by itself."""
+        shared = self.tensor_parallel * self.expert_parallel
+        return shared if self.decode_requests else self.ranks
 
     @property
     def written(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ request looks back on. The range round it is named as vLLM names its own.
 """
 
 from htk.recording.simulate.config import Config
+from htk.recording.simulate.experts import MixtureLayers
 from htk.recording.simulate.host import SimulatedHost
 from htk.recording.simulate.instructions import COMPUTE, Activity, RankProgram
 from htk.recording.simulate.layers import Layers
@@ -14,10 +15,6 @@ _GRAPH = 1
 
 class AnsweringLayers(Layers):
     """Layers of a decoder that see the last token of each request."""
-
-    def __init__(self, host: SimulatedHost) -> None:
-        super().__init__(host)
-        self.tokens = self.config.decode_requests
 
     def _attention(self) -> None:
         config = self.config
@@ -40,10 +37,14 @@ class AnsweringLayers(Layers):
         )
 
 
+class AnsweringMixture(AnsweringLayers, MixtureLayers):
+    """The same with experts: ranks that these are spread over have requests of their own."""
+
+
 def iteration(config: Config) -> RankProgram:
     """Return one iteration, the same for all ranks that share the model."""
     host = SimulatedHost(config)
-    layers = AnsweringLayers(host)
+    layers = (AnsweringMixture if config.decoder.moe_layers else AnsweringLayers)(host)
     many = config.decode_requests
     name = f"execute_context_0(0)_generation_{many}(sq{many}sk{many * config.context})"
     with host.annotation(name):
