@@ -38,7 +38,7 @@ RETURNS = table(
         "iterations; null: no experts, or one rank.",
     ),
     padding_pct=(FLOAT64, "Share of the computed tokens that pad; null: not told."),
-    tokens_per_s=(FLOAT64, "Tokens read and given, over the time; null: not told."),
+    tokens_per_s=(FLOAT64, "Tokens that a rank reads and gives, over the time; null: not told."),
 )
 
 

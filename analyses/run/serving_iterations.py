@@ -22,7 +22,11 @@ from htk.base.core.chart import Bar
 from htk.base.names.server_ranges import ServerRange
 from htk.base.schema import INT32, INT64, TEXT, table
 from htk.quantities.graph.nodes import collective_rows
-from htk.quantities.measures.server_iterations import LaunchedWork, ServerIterations
+from htk.quantities.measures.server_iterations import (
+    LaunchedWork,
+    ServerIterations,
+    match_experts,
+)
 
 RETURNS = table(
     rank=(INT32, "Global rank."),
@@ -129,7 +133,7 @@ def _shared_model(
     return {
         "exposed_comm_ns": number(exposed, INT64),
         "comm_wait_ns": number(waits, INT64, has_waits),
-        "expert_ns": number(busy(matching(kernels["family"], "moe".__eq__)), INT64),
+        "expert_ns": number(busy(match_experts(kernels)), INT64),
     }
 
 

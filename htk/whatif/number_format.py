@@ -5,16 +5,11 @@ from collections import Counter
 
 import numpy as np
 
+from htk.base.names.kinds import MULTIPLIED_FORMATS, read_number_format
 from htk.quantities.measures.op_work import in_tf32_by_name
 from htk.whatif.step_model import StepModel
 
 _VECTORS = re.compile(r"sgemm(?!.*tf32)|simt", re.I)
-_FORMATS = (
-    ("fp8", re.compile(r"float8|e4m3|e5m2", re.I)),
-    ("bf16", re.compile(r"bf16|bfloat16", re.I)),
-    ("fp16", re.compile(r"half|fp16|_hhs_|h884|s16816", re.I)),
-    ("fp32", re.compile(r"\bfloat\b|tf32|sgemm|s1688gemm|fp32", re.I)),
-)
 
 
 def recorded_format(model: StepModel) -> str | None:
@@ -29,7 +24,7 @@ def _recorded_format(model: StepModel) -> str | None:
     time_by_format = Counter[str]()
     for row, types in zip(products.tolist(), model.facts.types.rows(products), strict=True):
         text = f"{types or ''} {activities.names[int(activities.name[row])]}"
-        number_format = next((name for name, rule in _FORMATS if rule.search(text)), None)
+        number_format = read_number_format(text, MULTIPLIED_FORMATS)
         if number_format:
             time_by_format[number_format] += int(activities.length[row])
     if not time_by_format:

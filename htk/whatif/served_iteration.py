@@ -5,18 +5,20 @@ little more than one. Attention of answered requests reads keys and values; that
 pairs of tokens. Names of ranges tell tokens; names of kernels, where they do, the weights' format.
 """
 
-import re
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from htk.base.columns.arrow import codes_of
 from htk.base.columns.types import NONE, Floats, Ints, take_or
 from htk.base.errors import AnalysisError, MissingTable, UsageError
 from htk.base.mappings import NamedTables
+from htk.base.names.kinds import NARROW_FORMATS, read_number_format
 from htk.base.names.server_ranges import (
     DRAFT,
     IDLE,
@@ -31,12 +33,6 @@ from htk.quantities.measures.server_iterations import ServerIterations
 
 _BALANCE = 200.0  # tokens at which products in 16 bits take as long as reading, of usual GPUs
 _SHARED = 8  # heads of queries that usually read the same keys and values
-_FORMATS = (
-    (re.compile(r"mxfp4|mxf4"), "mxfp4"),
-    (re.compile(r"nvfp4|nvf4|e2m1"), "nvfp4"),
-    (re.compile(r"awq|gptq|marlin.*u4|int4|w4a16", re.IGNORECASE), "int4"),
-    (re.compile(r"fp8|_f8|e4m3|F8", re.ASCII), "fp8"),
-)
 
 
 @dataclass(frozen=True)
@@ -156,7 +152,7 @@ def recorded(tables: NamedTables, replayed: Ints | None = None) -> ServedIterati
         launched = np.unique(take_or(launching, replayed))
         if (launched != NONE).any():
             chosen = launched[launched != NONE]
-    replicas = _replicas(iterations, chosen)
+    replicas = _replicas(iterations, chosen, _positions(tables["collectives"]))
     own = [each[k] for k in replicas[0].tolist()]
     of_all = [each[k] for rows in replicas for k in rows.tolist()]
     answering = [iteration for iteration in own if iteration.requests]
@@ -181,14 +177,31 @@ def recorded(tables: NamedTables, replayed: Ints | None = None) -> ServedIterati
     )
 
 
-def _replicas(iterations: ServerIterations, chosen: Ints) -> list[Ints]:
+def _replicas(
+    iterations: ServerIterations, chosen: Ints, positions: Mapping[int, int]
+) -> list[Ints]:
     """Return the iterations of one rank of each replica: ranks that share a model repeat each
-    other's iterations, replicas have requests of their own."""
-    facts: dict[tuple[ServerRange, ...], Ints] = {}
+    other's iterations, replicas have requests of their own, and so have ranks that exchange tokens
+    for experts; `positions`: of these in their groups."""
+    facts: dict[tuple[int, tuple[ServerRange, ...]], Ints] = {}
     for rank in np.unique(iterations.rank).tolist():
         rows = chosen[iterations.rank[chosen] == rank]
-        facts.setdefault(tuple(iterations.facts[k] for k in rows.tolist()), rows)
+        told = tuple(iterations.facts[k] for k in rows.tolist())
+        facts.setdefault((positions.get(rank, 0), told), rows)
     return [*facts.values()]
+
+
+def _positions(collectives: pa.Table) -> dict[int, int]:
+    """Return the position of each rank in its group of those that exchange tokens by all-to-all;
+    where the group is not known, the rank itself."""
+    exchanges = collectives.filter(pc.equal(collectives["type"], "all_to_all"))
+    pairs = exchanges.select(["rank", "group_ranks"]).group_by(["rank", "group_ranks"])
+    positions = {}
+    for row in pairs.aggregate([]).to_pylist():
+        members = json.loads(row["group_ranks"] or "[]")
+        rank = row["rank"]
+        positions[rank] = members.index(rank) if rank in members else rank
+    return positions
 
 
 def _iterations_of(tables: NamedTables) -> ServerIterations:
@@ -274,15 +287,11 @@ class Bounds:
 
 def recorded_formats(kernel_names: list[str | None]) -> list[WeightFormat]:
     """Return the format of each kernel's weights, as far as names tell; else 16 bits."""
-    by_name = {name: _format(name or "") for name in set(kernel_names)}
+    by_name = {
+        name: WEIGHTS[read_number_format(name or "", NARROW_FORMATS) or "bf16"]
+        for name in set(kernel_names)
+    }
     return [by_name[name] for name in kernel_names]
-
-
-def _format(name: str) -> WeightFormat:
-    for pattern, kind in _FORMATS:
-        if pattern.search(name):
-            return WEIGHTS[kind]
-    return WEIGHTS["bf16"]
 
 
 def served_format(iteration: ServedIteration, in_recording: WeightFormat) -> WeightFormat:

@@ -1,6 +1,7 @@
 """What a GPU activity is, from its name: decided once for each distinct name."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -50,6 +51,20 @@ _MATRIX_INSTRUCTION = re.compile(r"_MI\d+x\d+")  # Tensile: absent where plain F
 _COPIES = re.compile(r"^dma|^__amd_rocclr_copy|^Memcpy ")
 _SETS = re.compile(r"^__amd_rocclr_fill|^Memset ")
 _BETWEEN_GPUS = re.compile(r"^Memcpy PtoP|PeerToPeer")
+# Products of many experts at once, in libraries that multiply anything.
+_OF_EXPERTS = re.compile(r"matmul_ogs|groupproblemshape|grouped_?(?:mm|gemm)", re.IGNORECASE)
+# Number formats as names of kernels and types of tensors tell them, the narrowest first.
+_NUMBER_FORMATS = {
+    "mxfp4": re.compile(r"mxfp4|mxf4", re.IGNORECASE),
+    "nvfp4": re.compile(r"nvfp4|nvf4|e2m1", re.IGNORECASE),
+    "int4": re.compile(r"awq|gptq|marlin.*u4|int4|w4a16", re.IGNORECASE),
+    "fp8": re.compile(r"(?i:fp8|float8|e4m3|e5m2|_f8)|F8"),
+    "bf16": re.compile(r"bf16|bfloat16", re.IGNORECASE),
+    "fp16": re.compile(r"half|fp16|_hhs_|h884|s16816", re.IGNORECASE),
+    "fp32": re.compile(r"\bfloat\b|tf32|sgemm|s1688gemm|fp32", re.IGNORECASE),
+}
+NARROW_FORMATS = ("mxfp4", "nvfp4", "int4", "fp8")
+MULTIPLIED_FORMATS = ("fp8", "bf16", "fp16", "fp32")
 
 
 @lru_cache(maxsize=100_000)
@@ -75,6 +90,16 @@ def is_copy_between_gpus(name: str) -> bool:
     """Return whether an activity copies from one GPU to another: by libraries that communicate
     with copy engines too, which the name does not tell."""
     return bool(_BETWEEN_GPUS.search(name))
+
+
+def is_of_experts(name: str, family: str) -> bool:
+    """Return whether a kernel of that name and family works for experts of a mixture."""
+    return family == "moe" or bool(_OF_EXPERTS.search(name))
+
+
+def read_number_format(text: str, formats: Sequence[str]) -> str | None:
+    """Return the first of the formats that a kernel's name, or types of tensors, tell."""
+    return next((name for name in formats if _NUMBER_FORMATS[name].search(text)), None)
 
 
 def _family(bare: str, name: str) -> str:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys, read_times, truths
+from htk.base.columns.arrow import codes_of, matching, numbers, read_keys, read_times, truths
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.humanize import parse_pattern
 from htk.base.errors import MissingTable
+from htk.base.names.kinds import is_of_experts
 from htk.base.names.server_ranges import (
     FORMS,
     RequestSums,
@@ -58,6 +59,12 @@ class ServerIterations:
     def launching(self, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
         """Return the iteration that launched each activity, or NONE."""
         return launched_within(self.rank, self.start, self.end, kernels, kernel_links)
+
+
+def match_experts(kernels: pa.Table) -> Mask:
+    """Return which kernels work for experts of a mixture."""
+    of_family = matching(kernels["family"], "moe".__eq__)
+    return of_family | matching(kernels["name"], lambda name: is_of_experts(name, ""))
 
 
 class LaunchedWork:

@@ -128,9 +128,7 @@ class Config:
     @property
     def tokens(self) -> int:
         """The number of tokens of a micro-batch on a rank; of a server one for each request."""
-        if self.decode_requests:
-            return self.decode_requests
-        return self.micro_batch * self.seq // self.context_parallel
+        return self.decode_requests or self.micro_batch * self.seq // self.context_parallel
 
     @property
     def own_expert_parameters(self) -> int:

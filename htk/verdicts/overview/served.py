@@ -19,12 +19,8 @@ _TAIL = 20  # iterations of which a 99th percentile says something
 _MODELLED_PCT = 50
 _LEAST_MEASURED_PCT = 10  # of the GPU time
 _READS_MEMORY = ("gemm", "moe", "attention")
-_FAMILIES = {
-    "gemm": "matrix products",
-    "moe": "products of experts",
-    "attention": "attention",
-    "communication": "communication",
-}
+_FAMILIES = {"attention": "attention", "communication": "communication"}
+_FAMILIES_TOLD = 3  # with products
 _LARGEST = 40  # % of the time from which a kernel is named
 
 
@@ -106,11 +102,13 @@ def _shares(trace: Trace, own: list[Fields]) -> list[str]:
     busy = sum(row["device_busy_ns"] for row in own)
     elapsed = max(sum(row["elapsed_ns"] for row in own), 1)
     running = min(busy / elapsed, 1.0)
-    parts = []
-    for row in families[:3]:
-        share = 100 * running * row["total_ns"] / total
-        if row["family"] in _FAMILIES and share >= 1:
-            parts.append(f"{share:.0f} % {_FAMILIES[row['family']]}")
+    pct = {row["family"]: 100 * running * row["total_ns"] / total for row in families}
+    experts = 100 * sum(row["expert_ns"] or 0 for row in own) / elapsed
+    products = pct.pop("gemm", 0.0) + pct.pop("moe", 0.0) - experts
+    named = {_FAMILIES[name]: share for name, share in pct.items() if name in _FAMILIES}
+    named |= {"products of experts": experts, "matrix products": products}
+    first = sorted(named.items(), key=lambda item: -item[1])[:_FAMILIES_TOLD]
+    parts = [f"{share:.0f} % {name}" for name, share in first if share >= 1]
     largest = ask(trace, "kernel_top", n=1).to_pylist()[0]
     share = 100 * running * largest["total_ns"] / total
     if share >= _LARGEST:

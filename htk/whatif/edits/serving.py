@@ -16,6 +16,7 @@ import numpy as np
 from htk.base.columns.types import Floats, Ints, fill_none, take_or
 from htk.base.core.humanize import format_bytes
 from htk.base.errors import UsageError
+from htk.base.names.kinds import is_of_experts
 from htk.physics.decoder import Decoder
 from htk.physics.presets import decoder
 from htk.planning.serving.formats import kv_element_bytes, weight_format
@@ -46,7 +47,6 @@ _KNOWN = (
     *("acceptance", "apart", "model", "tp", "dp", "ep"),
 )
 _MATRIX = ("gemm", "convolution", "moe")
-_EXPERTS = "moe"
 _LAYERS = 32  # of a model that is not named: what a layer that drafts is a part of
 # Tokens whose activations take as long to move as a kernel takes to begin and to end: measured of
 # norms and activations on H100, at 1 to 256 tokens.
@@ -271,7 +271,11 @@ def _lengths(model: StepModel, length: Floats, now: ServedIteration, asked: _Ask
     combines = np.array([bool(_COMBINES.search(name or "")) for name in names], bool)
     attends = families.isin("attention") & ~combines
     matrix = families.isin(*_MATRIX)
-    shared = np.where(families.isin(_EXPERTS), asked.experts, 1)
+    of_experts = [
+        is_of_experts(name or "", family or "")
+        for name, family in zip(names, families[:], strict=True)
+    ]
+    shared = np.where(of_experts, asked.experts, 1)
     formats = recorded_formats(names)
     floor = np.minimum(length, shortest(model, length))
     iteration = _iterations(model, len(length))

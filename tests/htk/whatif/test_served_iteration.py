@@ -1,5 +1,6 @@
 """Iterations as names of ranges tell them, and what bounds their kernels."""
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +52,22 @@ def test_tokens_of_several_iterations_add_up() -> None:
     assert iteration.tpot_ns(3e6) == 1e6
     assert iteration.generated_per_s(3e6) == pytest.approx(10_000)
     assert iteration.tokens_per_s(3e6) == pytest.approx((30 + 3 * 30) / 3e-3), "read and given"
+
+
+def test_ranks_that_exchange_tokens_have_requests_of_their_own() -> None:
+    """Four ranks, of which 0 and 1, 2 and 3 share a layer; (0, 2) and (1, 3) exchange tokens: two
+    replicas of equal ranges. Without a group that is known each rank counts."""
+    name = mixed(8, 8000, 40, 30)
+    exchanges = [
+        {"rank": rank, "type": "all_to_all", "group_ranks": json.dumps([rank % 2, rank % 2 + 2])}
+        for rank in range(4)
+    ]
+    recorded_tables = tables(name, ranks=4)
+    assert recorded(recorded_tables).generated == 8
+    shared = recorded_tables | {"collectives": make("collectives", exchanges)}
+    assert recorded(shared).generated == 2 * 8
+    unknown = [{**row, "group_ranks": None} for row in exchanges]
+    assert recorded(shared | {"collectives": make("collectives", unknown)}).generated == 4 * 8
 
 
 def test_an_iteration_that_answers_nobody_has_no_time_for_a_token() -> None:

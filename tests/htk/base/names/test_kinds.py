@@ -3,7 +3,13 @@
 import pytest
 
 from htk.base.names.bare_names import bare_name
-from htk.base.names.kinds import kind_of
+from htk.base.names.kinds import (
+    MULTIPLIED_FORMATS,
+    NARROW_FORMATS,
+    is_of_experts,
+    kind_of,
+    read_number_format,
+)
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 
@@ -149,3 +155,19 @@ def test_a_name_of_a_megabyte_is_judged_by_its_beginning(word: str) -> None:
     """Rules that take the square of a name's length would take hours."""
     name = "volta_sgemm_" + word * (1_000_000 // len(word))
     assert kind_of(name, "kernel").kind in ("compute", "comm")
+
+
+def test_kernels_that_multiply_for_experts() -> None:
+    assert is_of_experts("_matmul_ogs_NNT_bf16xbf16xmxfp4_1", "gemm")
+    assert is_of_experts("cutlass::GemmUniversal<cutlass::gemm::GroupProblemShape<A>, B>", "gemm")
+    assert is_of_experts("topkGatingSoftmax", "moe")
+    assert not is_of_experts("ampere_bf16_s16816gemm_bf16_128x64_tn", "gemm")
+
+
+def test_number_formats_by_names() -> None:
+    """Weights of four bits beside products of sixteen: each asks for what it wants to know."""
+    mixed = "_matmul_ogs_NNT_bf16xbf16xmxfp4_1"
+    assert read_number_format(mixed, NARROW_FORMATS) == "mxfp4"
+    assert read_number_format(mixed, MULTIPLIED_FORMATS) == "bf16"
+    assert read_number_format("Cijk_Ailk_Bljk_F8BS_BH", MULTIPLIED_FORMATS) == "fp8"
+    assert read_number_format("gemm_with_half", NARROW_FORMATS) is None

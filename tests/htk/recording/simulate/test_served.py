@@ -1,5 +1,6 @@
 """An inference server's iterations: what is said of them, and what bounds them."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from htk.base.errors import UsageError
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
+from htk.whatif.api import WhatIf
 
 SERVER = Config(
     model="llama2-7b", layers=2, gpus_per_node=1, strategy="ddp", decode_requests=16, context=2048,
@@ -55,3 +57,38 @@ def test_a_server_is_no_pipeline() -> None:
     """Ranks beyond a tensor-parallel group are further servers, never stages."""
     with pytest.raises(UsageError, match="without pipeline_parallel"):
         checked(replace(SERVER, gpus_per_node=2, pipeline_parallel=2))
+
+
+def test_ranks_of_experts_answer_requests_of_their_own(tmp_path: Path) -> None:
+    """Exposed communication, waits and the imbalance of experts of each iteration, and tokens a
+    second, by the truth that is written with the recording."""
+    config = replace(
+        SERVER, layers=2, experts=8, active_experts=2, gpus_per_node=4, expert_parallel=4,
+        expert_skew=0.6, seed=3,
+    )  # fmt: skip
+    simulate(checked(config), tmp_path)
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    trace = open_trace(tmp_path, OpenOptions(cache=False))
+    rows = ask(trace, "serving_iterations").to_pylist()
+    assert len(rows) == 4 * config.steps
+    experts: dict[int, list[int]] = {}
+    for row in rows:
+        true = truth["ranks"][row["rank"]]["steps"][row["iteration"]]
+        assert row["exposed_comm_ns"] == true["exposed_comm_ns"]
+        assert row["comm_wait_ns"] == pytest.approx(true["exposed_wait_ns"], abs=200)
+        grouped = [each for name, each in true["kernels"].items() if "GroupProblem" in name]
+        assert row["expert_ns"] == sum(each["total_ns"] for each in grouped)
+        experts.setdefault(row["iteration"], []).append(row["expert_ns"])
+    most, mean = (sum(map(of, experts.values())) for of in (max, lambda ns: sum(ns) / 4))
+    (told,) = ask(trace, "iteration_times").to_pylist()
+    assert told["expert_imbalance_pct"] == pytest.approx(100 * (most / mean - 1))
+    assert told["expert_imbalance_pct"] > 10
+    waited = sum(s["exposed_wait_ns"] for rank in truth["ranks"] for s in rank["steps"])
+    elapsed = sum(row["elapsed_ns"] for row in rows)
+    assert told["comm_wait_pct"] == pytest.approx(100 * waited / elapsed, rel=0.01)
+    given = config.steps * 4 * config.decode_requests
+    (answer,) = WhatIf(trace).change("graphs").run().to_pylist()
+    # Of one of the steps, each rank answers its requests.
+    assert answer["tokens_per_s"] == pytest.approx(
+        given / config.steps / answer["step_time_ns"] * 1e9, rel=1e-3
+    )
