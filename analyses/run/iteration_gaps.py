@@ -36,8 +36,10 @@ _MODEL = "model"  # keeps the cause that the host's state tells
 # What a server's host does, by names of functions of vLLM, SGLang and TensorRT-LLM; the first that
 # fits names the time, since a scheduler's loop lies round everything.
 _WORK = {
-    "detokenising": re.compile(r"detokeni|output_processor|stream_output", re.IGNORECASE),
-    "sampling": re.compile(r"sampl(e|er|ing)\b|sampling_|logits_process", re.IGNORECASE),
+    "detokenising": re.compile(
+        r"detokeni|(?<!scheduler_)output_processor|stream_output", re.IGNORECASE
+    ),
+    "sampling": re.compile(r"sampl(e|er|ing)(\b|_)|logits_process", re.IGNORECASE),
     "preparation": re.compile(
         r"_prepare_inputs|_update_states|get_model_worker_batch|prepare_for_"
     ),

@@ -38,7 +38,10 @@ RETURNS = table(
         "iterations; null: no experts, or one rank.",
     ),
     padding_pct=(FLOAT64, "Share of the computed tokens that pad; null: not told."),
-    tokens_per_s=(FLOAT64, "Tokens that a rank reads and gives, over the time; null: not told."),
+    tokens_per_s=(
+        FLOAT64,
+        "Tokens that a rank reads and gives, one a request, over the time; null: not told.",
+    ),
 )
 
 
@@ -115,7 +118,11 @@ def _quantiles(rows: pa.Table) -> dict[str, int | float | None]:
     gaps = np.maximum(numbers(rows["gap_ns"])[valid(rows["gap_ns"])], 0)
     total = max(int(elapsed.sum()), 1)
     padded = valid(rows["padded_tokens"])
-    tokens = numbers(rows["prefill_tokens"], 0) + numbers(rows["decode_tokens"], 0)
+    read = numbers(rows["prefill_tokens"], 0)
+    tokens = read + numbers(rows["decode_tokens"], 0)
+    # Acceptance of drafted tokens is not recorded: a request is given one at least.
+    answered = np.where(valid(rows["decode_tokens"]), numbers(rows["decode_requests"], 0), 0)
+    served = int(read.sum() + answered.sum())
     computed = int(numbers(rows["padded_tokens"])[padded].sum())
     wasted = computed - int(tokens[padded].sum())
     quantiles = {
@@ -131,7 +138,7 @@ def _quantiles(rows: pa.Table) -> dict[str, int | float | None]:
         "comm_wait_pct": _wait_pct(rows, total),
         "expert_imbalance_pct": _imbalance_pct(rows),
         "padding_pct": 100 * max(wasted, 0) / computed if computed else None,
-        "tokens_per_s": float(tokens.sum()) / total * 1e9 if tokens.sum() else None,
+        "tokens_per_s": served / total * 1e9 if served else None,
     }
 
 

@@ -53,7 +53,8 @@
       tools.append(el("a", { href: address, class: "page" }, text));
     }
     const linked = el("div", { class: "linked" });
-    (found.arrows || []).slice(0, 24).forEach((arrow) => {
+    const own = (found.arrows || []).filter((arrow) => found.id === arrow.from[2] || found.id === arrow.to[2]);
+    own.slice(0, 24).forEach((arrow) => {
       const out = arrow.from[2] === found.id;
       const other = out ? arrow.to : arrow.from;
       const where = S.about.lanes[other[0]];
@@ -62,6 +63,9 @@
         `${ARROWS[arrow.kind][out ? 1 : 0]}: ${where[0] >= 0 ? `rank ${where[0]}, ` : ""}${where[2]}, ${out ? "+" : "−"}${T.time(Math.abs(gap), 3)}`,
         "go there", () => act.select(other[2])));
     });
+    const others = (found.arrows || []).length - own.length;
+    if (own.length > 24) linked.append(el("div", {}, `${own.length - 24} more`));
+    if (others) linked.append(el("div", {}, `${others} others wait for it`));
     place.replaceChildren(
       el("h3", {}, swatch(S, found.kind), el("span", { class: "name" }, found.name)),
       tools,

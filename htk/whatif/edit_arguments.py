@@ -22,6 +22,8 @@ def pairs(value: str, what: str, names: tuple[str, ...]) -> dict[str, str]:
         name, mark, text = part.partition("=")
         if not mark or name.strip() not in names:
             raise UsageError(f"{what} {part!r}: one of {', '.join(k + '=…' for k in names)}")
+        if name.strip() in values:
+            raise UsageError(f"{what} {part!r}: {name.strip()} is given twice")
         values[name.strip()] = text.strip()
     return values
 

@@ -35,6 +35,8 @@ _OF_SEVERAL: dict[str, Callable[[str], object]] = {
     "gradients": gradients.read_share,
 }
 
+_OF_COMMUNICATION = frozenset({"network", "no_skew", "overlap"})
+
 
 def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return the edits in the order in which they are applied, with strategies by htk's names."""
@@ -65,6 +67,8 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
             _OF_SEVERAL[name](value)  # refuses what means nothing
             edited = edited.with_assumption(f"{name}: one rank shares nothing")
             continue
+        if name in _OF_COMMUNICATION and not edited.is_comm.any():
+            raise UsageError(f"{name}: no communication was recorded")
         after = edit(name).apply(edited.fresh(), value)
         if start.curves is not None and start.curves.recorded and name == "batch":
             after = fitted(after, start.curves, find_micro_batch(start, asked))

@@ -186,8 +186,8 @@ def _replicas(
     facts: dict[tuple[int, tuple[ServerRange, ...]], Ints] = {}
     for rank in np.unique(iterations.rank).tolist():
         rows = chosen[iterations.rank[chosen] == rank]
-        told = tuple(iterations.facts[k] for k in rows.tolist())
-        facts.setdefault((positions.get(rank, 0), told), rows)
+        ranges = tuple(iterations.facts[k] for k in rows.tolist())
+        facts.setdefault((positions.get(rank, 0), ranges), rows)
     return [*facts.values()]
 
 

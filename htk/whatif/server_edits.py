@@ -22,6 +22,8 @@ _INSTEAD = {
     "bucket": "",
     "prefetch_depth": "",
     "gradients": "",
+    "workers": "",
+    "no_data_wait": "",
 }
 TRAINING_EDITS = frozenset(_INSTEAD)
 # Controls of a server's settings, `serving.requests` of `--serving requests=2x`: by factors, and by

@@ -40,7 +40,6 @@ BOUNDS = (
     ("host", "2x"),
     ("balanced_experts", "on"),
 )
-_OF_COMMUNICATION = frozenset({"no_skew", "overlap"})  # nothing is won where there is none
 # What a user can do without other hardware. Batches are held against each other by sample.
 ACTIONS = (
     *(("batch", "2x"), ("batch", "4x"), ("accumulation", "2x"), ("accumulation", "1")),
@@ -76,8 +75,7 @@ def swept(
 
 def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
     """Return the best-case savings, each edit alone, largest first."""
-    left_out = frozenset[str]() if start.model.is_comm.any() else _OF_COMMUNICATION
-    asked = [pair for pair in BOUNDS if pair[0] not in left_out]
+    asked = [*BOUNDS]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
     if start.refused:

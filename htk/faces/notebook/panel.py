@@ -48,12 +48,14 @@ def panel(trace: Trace) -> Any:
     answer = widgets.HTML()
     controls: list[tuple[str, Any, str]] = []
     of_server = bool(trace.tables["server_marks"].num_rows)
-    for label, edit, values in (*_OF_SERVERS, *_CHOICES) if of_server else _CHOICES:
-        if of_server and edit in TRAINING_EDITS:
-            continue
-        chosen = widgets.Dropdown(options=(_AS_IS, *values), description=label)
-        controls.append((edit, chosen, ""))
+    senseless = TRAINING_EDITS if of_server else ()
+    for label, edit, values in (*(_OF_SERVERS if of_server else ()), *_CHOICES):
+        if edit not in senseless:
+            chosen = widgets.Dropdown(options=(_AS_IS, *values), description=label)
+            controls.append((edit, chosen, ""))
     for label, edit, value in _SWITCHES:
+        if edit in senseless:
+            continue
         controls.append((edit, widgets.Checkbox(description=label, indent=False), value))
 
     def predict(_: Any = None) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.base.columns.types import Floats, Ints, fill_none, take_or
+from htk.base.columns.types import Floats, Ints, Mask, fill_none, take_or
 from htk.base.core.humanize import format_bytes
 from htk.base.errors import UsageError
 from htk.base.names.kinds import is_of_experts
@@ -126,8 +126,12 @@ def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _
         new = new.changed(lambda i: replace(i, kv=share))
     described = decoder(options["model"]) if "model" in options else None
     tensor, replicas, experts = _sharing(options, described)
+    if experts > 1 and not _of_experts(model).any():
+        raise UsageError(f"{NAME} ep: no products of experts were recorded")
     if replicas > 1:
         new = new.changed(lambda i: i.shared_by(replicas))
+    if 0 < new.requests < 1:
+        raise UsageError(f"{NAME}: a GPU would answer less than one request")
     return _Asked(new, described, tensor, experts, drafted, weights)
 
 
@@ -271,11 +275,7 @@ def _lengths(model: StepModel, length: Floats, now: ServedIteration, asked: _Ask
     combines = np.array([bool(_COMBINES.search(name or "")) for name in names], bool)
     attends = families.isin("attention") & ~combines
     matrix = families.isin(*_MATRIX)
-    of_experts = [
-        is_of_experts(name or "", family or "")
-        for name, family in zip(names, families[:], strict=True)
-    ]
-    shared = np.where(of_experts, asked.experts, 1)
+    shared = np.where(_of_experts(model), asked.experts, 1)
     formats = recorded_formats(names)
     floor = np.minimum(length, shortest(model, length))
     iteration = _iterations(model, len(length))
@@ -294,6 +294,12 @@ def _lengths(model: StepModel, length: Floats, now: ServedIteration, asked: _Ask
         scaled = floor[rows] + (length[rows] - floor[rows]) * ratio
         lengths[rows] = np.where(matrix[rows] | attends[rows], scaled, moved)
     return lengths
+
+
+def _of_experts(model: StepModel) -> Mask:
+    """Return which activities multiply for experts."""
+    pairs_of = zip(_kernel_names(model), model.facts.family[:], strict=True)
+    return np.array([is_of_experts(name or "", family or "") for name, family in pairs_of], bool)
 
 
 def _iterations(model: StepModel, count: int) -> Ints:

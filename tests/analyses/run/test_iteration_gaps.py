@@ -45,6 +45,37 @@ def test_host_work_between_iterations_and_copies_within(tmp_path: Path) -> None:
     assert copied["elapsed_pct"] == pytest.approx(100 * 20 / 310)
 
 
+@pytest.mark.parametrize(
+    ("function", "cause"),
+    [
+        ("vllm/v1/core/sched/scheduler.py(309): schedule", "scheduler"),
+        ("vllm/v1/core/sched/scheduler.py(1100): update_from_output", "scheduler"),
+        ("vllm/v1/worker/gpu_model_runner.py(1200): _prepare_inputs", "scheduler"),
+        ("vllm/v1/worker/gpu_model_runner.py(2900): sample_tokens", "sampling"),
+        ("vllm/v1/sample/sampler.py(67): forward", "sampling"),
+        ("vllm/v1/engine/output_processor.py(420): process_outputs", "detokenising"),
+        ("sglang/srt/managers/scheduler.py(1800): get_next_batch_to_run", "scheduler"),
+        ("scheduler_output_processor_mixin.py(280): process_batch_result_decode", "scheduler"),
+        ("scheduler_output_processor_mixin.py(700): stream_output", "detokenising"),
+        ("sglang/srt/layers/sampler.py(60): forward", "sampling"),
+        ("pyexecutor/py_executor.py(1500): _prepare_and_schedule_batch", "scheduler"),
+        ("pyexecutor/py_executor.py(1700): _sample_async", "sampling"),
+        ("text_generation_server/utils/logits_process.py(40): __call__", "sampling"),
+    ],
+)
+def test_functions_of_engines_name_the_work(tmp_path: Path, function: str, cause: str) -> None:
+    """Of the 100 us between two iterations the host spends 60 in a function, as vLLM, SGLang,
+    TensorRT-LLM and TGI call theirs."""
+    write(
+        tmp_path / "rank0.json",
+        span(DECODE, 0, 50), launch(1, 10), kernel("gemm", 20, 80, 1), span(function, 110, 60),
+        span(DECODE, 180, 50), launch(2, 195), kernel("gemm", 200, 90, 2),
+        **of_rank(0),
+    )  # fmt: skip
+    rows = ask(open_trace(tmp_path, OpenOptions(cache=False)), "iteration_gaps").to_pylist()
+    assert {row["cause"]: row["total_ns"] for row in rows}[cause] == 60_000
+
+
 def test_iterations_add_up_to_other_answers(tmp_path: Path) -> None:
     server = Config(
         model="llama2-7b", layers=2, nodes=1, gpus_per_node=2, tensor_parallel=2, steps=4,

@@ -64,6 +64,14 @@ def test_what_names_do_not_tell_is_empty() -> None:
     assert row["batch_from"] == 4
 
 
+def test_drafted_tokens_are_computed_and_not_surely_given() -> None:
+    """8 requests verify 4 tokens each, in a graph of 40; one of the four is given at least."""
+    name = DECODE.format(40, 8, 32, 8000, 128, 32000)
+    (row,) = answer_of(iteration_times, **served((name, 0, 100)))
+    assert row["tokens_per_s"] == pytest.approx(8 / 100e-9)
+    assert row["padding_pct"] == pytest.approx(100 * 8 / 40)
+
+
 def test_what_sharing_a_model_costs() -> None:
     """Two ranks; experts take 100 and 50, then 60 and 60 ns; each iteration ends with 20 ns of
     communication, of which the half runs beside something computed."""

@@ -141,3 +141,22 @@ def test_what_is_modelled_to_a_twentieth_has_no_share_of_the_peak(shared: Path) 
     assert alone.run().to_pylist()[0]["mfu_pct"] is None
     whole = WhatIf(open_trace(path)).change("remove_syncs")
     assert 20 < whole.run().to_pylist()[0]["mfu_pct"] < 35
+
+
+@pytest.mark.parametrize(
+    ("edit", "value", "why"),
+    [
+        ("network", "bandwidth=2x", "no communication was recorded"),
+        ("no_skew", "on", "no communication was recorded"),
+        ("overlap", "perfect", "no communication was recorded"),
+        ("workers", "2x", "a server has nothing of the kind"),
+        ("no_data_wait", "on", "a server has nothing of the kind"),
+        ("serving", "model=mixtral-8x7b,ep=8", "no products of experts were recorded"),
+        ("serving", "dp=100", "less than one request"),
+        ("serving", "requests=0.01x", "less than one request"),
+        ("serving", "requests=2x,requests=3x", "requests is given twice"),
+    ],
+)
+def test_an_edit_that_touches_nothing_recorded_is_refused(edit: str, value: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        recorded(16, 4096).change(edit, value).run()
