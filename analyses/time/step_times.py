@@ -46,7 +46,8 @@ def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
     """How long did each step take, on the GPU and on the host?
 
     The GPU step ends with the last GPU work that the step launched, and begins where the one
-    before ended; the host's step only launches.
+    before ended; the host's step only launches. The first begins with its first activity: where
+    others wait for data before theirs, it is not complete. One step alone tells nothing of that.
     """
     cpu, finished = host_steps(step_marks)
     gpu = step_windows.filter(boolean(valid(step_windows["step"])))

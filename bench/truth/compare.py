@@ -118,7 +118,9 @@ def _questions() -> Iterator[Question]:
     yield Question("python_hotspots", ("function",), host.python_hotspots, _ALL)
     yield Question("module_breakdown", ("module",), host.module_breakdown, _ALL)
     yield Question("annotation_breakdown", ("rank", "name"), host.annotation_breakdown)
-    yield Question("kernel_sequences", ("op", "length", "device_ns"), host.kernel_sequences, _ALL)
+    yield Question(
+        *("kernel_sequences", ("op", "kernel_sequence", "length")), host.kernel_sequences, _ALL
+    )
     yield Question("queue_length", ("rank", "device", "stream"), other.queue_length)
     yield Question("compile_graph_coverage", ("rank", "how"), other.compile_graph_coverage)
     yield Question("memory_peaks", ("rank", "device", "holder"), other.memory_peaks, _ALL)
@@ -140,7 +142,7 @@ NOT_ASKED = {
 }
 # Columns that number rows or lay segments where addresses let guess them.
 NOT_COMPARED = {
-    **{"op_tree": {"id"}, "kernel_sequences": {"kernel_sequence"}},
+    "op_tree": {"id"},
     "memory_replay": {"reserved_bytes_max", "unused_pct", "segments"},
     "matrix_calls": {"kernel_names"},  # where several took equally long
 }

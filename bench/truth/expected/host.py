@@ -387,7 +387,10 @@ def kernel_sequences(recording: Recording) -> Rows:
     for (name, sequence), alike in group(sequences, lambda root: sequences[root]).items():
         device = sum(a.length for root in alike for a in roots[root])
         host = sum(root.length for root in alike)
-        rows[name, len(sequence), device] = {
+        runs = [(kernel, len([*run])) for kernel, run in itertools.groupby(sequence[:40])]
+        words = [kernel if many == 1 else f"{kernel} ×{many}" for kernel, many in runs]
+        text = " → ".join(words) + (" → …" if len(sequence) > 40 else "")
+        rows[name, text, len(sequence)] = {
             **{"count": len(alike), "device_ns": device, "cpu_ns": host},
             **{"device_ns_mean": device / len(alike), "cpu_ns_mean": host / len(alike)},
             "device_time_pct": percent(device, all_time),

@@ -22,7 +22,7 @@ def _on_host(recording: Recording) -> list[tuple[int, int, int]]:
 def whole_steps(recording: Recording) -> dict[tuple[int | None, int | None], bool]:
     """Return by device (None: the host) and step whether it is whole: not the last one of
     the host if it has less than half the length of the others, and not a first one without the wait
-    that others begin with."""
+    that others begin with (if there is one other alone: that the host waited too)."""
     host = _on_host(recording)
     on_host = [end - start for _, start, end in host]
     cut = host[-1][0] if len(host) > 1 and 2 * on_host[-1] < median(on_host[:-1]) else None
@@ -30,7 +30,9 @@ def whole_steps(recording: Recording) -> dict[tuple[int | None, int | None], boo
     for device, windows in group(of_steps(recording), lambda window: window[0]).items():
         waits = [_wait(recording, window) for window in windows]
         lengths = [end - begin for _, _, begin, end in windows]
-        lacks = len(windows) > 2 and waits[0] < min(waits[1:]) - _HEAD * median(lengths[1:])
+        least = min(waits[1:], default=0) - _HEAD * median(lengths[1:] or [0])
+        waited_too = len(windows) > 2 or _after_host(recording, windows[0]) > least
+        lacks = len(windows) > 1 and waits[0] < least and waited_too
         for k, (_, step, _, _) in enumerate(windows):
             complete[device, step] = step != cut and not (lacks and k == 0)
     return complete
@@ -40,6 +42,14 @@ def _wait(recording: Recording, window: Window) -> int:
     device, step, begin, _ = window
     own = [a.start for a in recording.activities if a.device == device and a.step == step]
     return max(min(own) - begin, 0)
+
+
+def _after_host(recording: Recording, window: Window) -> int:
+    """Return how long after the host began a step its first activity did."""
+    device, step, *_ = window
+    (begin,) = [start for number, start, _ in _on_host(recording) if number == step]
+    own = [a.start for a in recording.activities if a.device == device and a.step == step]
+    return min(own) - begin
 
 
 def among_ranks(recording: Recording) -> dict[tuple[int | None, int | None], Row]:

@@ -63,13 +63,12 @@ def step_windows(
     rows: list[tuple[int, int, int, int, bool]] = []
     for low, high, device_id in zip(lows.tolist(), highs.tolist(), devices.tolist(), strict=True):
         in_steps = (device == device_id) & (step >= 0)  # a few devices in one process
-        recorded = steps_of(annotations)[0]
         rows += _steps(
             device_id,
             (low, high),
             Spans(start[in_steps], end[in_steps]),
             step[in_steps],
-            recorded,
+            annotations,
             _cut_step(annotations),
         )
     columns = np.array(rows, np.int64).reshape(-1, 5).T
@@ -81,16 +80,19 @@ def _steps(
     window: tuple[int, int],
     spans: Spans,
     step: Ints,
-    recorded: NDArray[np.integer],
+    annotations: pa.Table,
     cut: int,
 ) -> list[tuple[int, int, int, int, bool]]:
     """Return the steps one behind the other; the first begins with the window.
 
     A step whose predecessor was not recorded begins with the first activity that it launched. Such
     a step, and the first, are not complete where all others wait much longer for their first
-    activity: for data.
+    activity: for data. Where there is but one other, the host must have taken that time too.
     """
+    recorded, began, _ = steps_of(annotations)
+    host = dict(zip(recorded.tolist(), began.tolist(), strict=True))
     rows = []
+    after = []  # how long after the host began a step its first activity did
     anew = []  # whether it is not known when the step began
     begin, high = window
     launched = Groups.by_keys(step)
@@ -109,25 +111,33 @@ def _steps(
             rows.append((device, -1, begin, first, False))
             begin = first
         anew.append(before is None or missing)
+        after.append(first - host.get(k, first))
         rows.append((device, k, begin, reach, k != cut))
         begin, before = reach, k
-    rows = _without_heads(rows, firsts, np.array(anew, bool))
+    rows = _without_heads(rows, firsts, np.array(after, np.int64), np.array(anew, bool))
     if rows and begin < high:
         rows.append((device, -1, begin, high, False))
     return rows
 
 
 def _without_heads(
-    rows: list[tuple[int, int, int, int, bool]], first: Ints, anew: NDArray[np.bool_]
+    rows: list[tuple[int, int, int, int, bool]],
+    first: Ints,
+    after: Ints,
+    anew: NDArray[np.bool_],
 ) -> list[tuple[int, int, int, int, bool]]:
-    """Return the windows, of which steps that begin otherwise than the others are not complete."""
+    """Return the windows, of which steps that begin otherwise than the others are not complete.
+
+    `after`: how long after the host began each step its first activity did.
+    """
     steps = np.array([row for row in rows if row[1] >= 0], np.int64).reshape(-1, 5)
     head = np.maximum(first - steps[:, 2], 0)
-    if (~anew).sum() < _FEWEST_STEPS:
+    if anew.all():
         return rows
     others = head[~anew]
-    length = np.median((steps[:, 3] - steps[:, 2])[~anew])
-    unlike = steps[anew & (head < others.min() - _HEAD * length), 1].tolist()
+    least = others.min() - _HEAD * np.median((steps[:, 3] - steps[:, 2])[~anew])
+    lacks = anew & (head < least) & ((len(others) >= _FEWEST_STEPS) | (after > least))
+    unlike = steps[lacks, 1].tolist()
     return [(*row[:4], row[4] and row[1] not in unlike) for row in rows]
 
 

@@ -197,5 +197,14 @@ def test_a_first_step_without_the_wait_that_others_begin_with_is_not_complete() 
     assert begun((0, 0, 10)) == [True], "nothing to compare with"
 
 
+@pytest.mark.parametrize(("first", "complete"), [(0, True), (-18, False)])
+def test_of_two_steps_the_host_tells_whether_both_began_with_a_wait(
+    first: int, complete: bool
+) -> None:
+    """The second waits 20; the first activity is launched at once, or 18 after the step began."""
+    steps = host_steps((first, 11), (11, 41))
+    assert steps_of([(0, 0, 10), (1, 30, 10)], steps) == [(0, 0, 10, complete), (1, 10, 40, True)]
+
+
 def test_a_first_step_behind_work_of_before_waits_for_nothing_unrecorded() -> None:
     assert begun((-1, 0, 25), (0, 25, 10), (1, 35, 10), (2, 45, 10)) == [True, True, True]
