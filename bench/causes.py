@@ -5,8 +5,9 @@ usage: python -m bench.causes [--cases 40] [--seed 1] [--kind data] [--healthy 0
 Jobs with one to three planted faults are simulated, and each again without one fault at a time:
 what the step then takes less is what removing that fault gains. `htk recommendations` is held to
 it: the first cause, each gain (within a fifth), how often 90 % intervals hold. Kinds of jobs: data
-(parallel), model (tensor parallelism, experts), parts (two steps, a file cut short). With --healthy
-so many jobs without a fault, of 1 to 512 ranks, are looked at for causes above 2 % of the step.
+(parallel), model (tensor and pipeline parallelism, experts), parts (two steps, a file cut short,
+one rank of many). With --healthy so many jobs without a fault, of 1 to 512 ranks, are looked at for
+causes above 2 % of the step.
 Exit status 4: short of the limits.
 """
 
@@ -97,20 +98,22 @@ def draw_data_parallel(chance: random.Random) -> dict[str, Any]:
 
 
 def draw_model_parallel(chance: random.Random) -> dict[str, Any]:
-    """Return a job with tensor parallelism or experts."""
+    """Return a job with tensor or pipeline parallelism, or with experts."""
     job = draw_data_parallel(chance) | {"strategy": "ddp", "gpus_per_node": 4}
-    if chance.random() < 0.5:
-        return job | {"tensor_parallel": chance.choice([2, 4])}
-    parallel = chance.choice([2, 4])
-    return job | {"experts": 8, "active_experts": 2, "expert_parallel": parallel, "ffn": 1024}
+    way = chance.choice(["tensor", "pipeline", "expert"])
+    job |= {f"{way}_parallel": chance.choice([2, 4])}
+    if way == "pipeline":
+        return job | {"layers": 8, "accumulation": 8}
+    return job | ({"experts": 8, "active_experts": 2, "ffn": 1024} if way == "expert" else {})
 
 
 def draw_parts(chance: random.Random) -> dict[str, Any]:
-    """Return a job of which less is recorded: two steps, or a file that was cut."""
+    """Return a job of which less is recorded: two steps, one rank, or files that were cut."""
     job = draw_data_parallel(chance)
-    if chance.random() < 0.5:
-        return job | {"steps": 2}
-    return job | {"cut_last_step": True, "steps": max(int(job["steps"]), 4)}
+    ranks = job["nodes"] * job["gpus_per_node"]
+    cut = {"cut_last_step": True, "steps": max(int(job["steps"]), 4)}
+    parts: list[dict[str, Any]] = [{"steps": 2}, cut, {"ranks_only": (chance.randrange(ranks),)}]
+    return job | chance.choice(parts)
 
 
 KINDS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
@@ -122,15 +125,17 @@ KINDS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
 
 def draw_faults(chance: random.Random, job: dict[str, Any]) -> list[str]:
     """Return one to three faults to plant."""
-    nodes, ranks = job["nodes"], job["nodes"] * job["gpus_per_node"]
-    kinds = sorted({"straggler", "starved_loader", "full_allocator", "cpu_bound"})
-    kinds = sorted({*kinds, *(["slow_link"] if nodes > 1 else [])})
+    nodes = job["nodes"]
+    ranks = job.get("ranks_only", range(nodes * job["gpus_per_node"]))
+    kinds = ["cpu_bound", "full_allocator", "starved_loader"]
+    kinds += ["slow_link"] if nodes > 1 and len(ranks) > 1 else []
+    kinds += ["straggler"] if len(ranks) > 1 else []  # of one rank there is no other to compare
     drawn = {
-        "straggler": f"rank={chance.randrange(ranks)},factor={chance.choice([1.15, 1.25, 1.4])}",
+        "straggler": f"rank={chance.choice(ranks)},factor={chance.choice([1.15, 1.25, 1.4])}",
         "slow_link": f"node={chance.randrange(nodes)},nic=0",
         "starved_loader": f"ms={chance.choice([8, 20, 40])}",
-        "full_allocator": f"rank={chance.randrange(ranks)},times=3,ms={chance.choice([3, 8])}",
-        "cpu_bound": f"rank={chance.randrange(ranks)}",
+        "full_allocator": f"rank={chance.choice(ranks)},times=3,ms={chance.choice([3, 8])}",
+        "cpu_bound": f"rank={chance.choice(ranks)}",
     }
     return [f"{kind}:{drawn[kind]}" for kind in chance.sample(kinds, chance.choice([1, 2, 2, 3]))]
 

@@ -28,9 +28,10 @@ from htk.verdicts.causes.recorded import CauseEvidence
 _WAITS = re.compile(r"\b(wait|acquire|poll|select|sleep)\b")  # for others: no work of its own
 _LOADING_PCT, _WAITING_PCT, _FUNCTION_PCT, _REST_PCT, _OPERATOR_PCT = 10.0, 5.0, 10.0, 20.0, 25.0
 _COMPUTES = (
-    "look at the shapes that it runs at: fewer and larger calls, a type that the CPU "
-    "computes faster (bf16), torch.compile; how many threads it may use (torch.get_num_threads())"
+    "look at the shapes that it runs at: fewer and larger calls, a type that the CPU computes "
+    "faster (bf16)"
 )
+_IN_TORCH = ", torch.compile; how many threads it may use (torch.get_num_threads())"
 _READING = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::nonzero")
 _READS_BACK = (
     "it reads a value back: of a tensor on a device it waits there for work not recorded; "
@@ -57,7 +58,7 @@ def _listed(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     if recorded["python_calls"].num_rows:
         yield from _function(recorded, spent)
     else:
-        yield from _unnamed(spent)
+        yield from _unnamed(recorded, spent)
     yield from _operator(recorded, spent)
 
 
@@ -74,7 +75,10 @@ def _loading(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     yield Cause(
         "the step waits for data",
         f"data loading takes {share:.0f} % of the time",
-        "more DataLoader workers, prefetch_factor, persistent_workers; less work on each item",
+        recorded.program.advise(
+            "more DataLoader workers, prefetch_factor, persistent_workers; less work on each item",
+            "read and decode ahead, in threads or processes of their own; less work on each item",
+        ),
         loading,
         "phase_breakdown",
         costliest(names.to_pylist(), codes.astype(np.int64), end - start),
@@ -156,13 +160,16 @@ def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         return
 
 
-def _unnamed(spent: HostTime) -> Iterator[Cause]:
+def _unnamed(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     share = 100.0 * spent.phases[REST] / spent.window_ns
     if share >= _REST_PCT:
         yield Cause(
             "work outside operators",
             f"no operator and no named range runs in {share:.0f} % of the time",
-            "record with with_stack=True: then Python functions are named",
+            recorded.program.advise(
+                "record with with_stack=True: then Python functions are named",
+                "record calls of the program's functions, or mark ranges of it",
+            ),
             spent.phases[REST],
             "op_breakdown",
         )
@@ -182,13 +189,14 @@ def _operator(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     if share < _OPERATOR_PCT or 100.0 * int(total[worst]) < _FUNCTION_PCT * spent.window_ns:
         return
     name = str(names[worst].as_py())
+    computes = _COMPUTES + recorded.program.advise(_IN_TORCH, "; how many threads it may use")
     rows = np.flatnonzero((codes == worst) & selected)
     rank = read_keys(recorded["cpu_ops"]["rank"])[rows]
     start, end = read_times(recorded["cpu_ops"], rows)
     yield Cause(
         "one operator takes much of the operators' time",
         f"{name} takes {share:.0f} % of it, in {len(rows):,} calls",
-        _READS_BACK if name in _READING else _COMPUTES,
+        _READS_BACK if name in _READING else computes,
         None,
         "op_breakdown",
         [name],

@@ -67,6 +67,19 @@ def test_a_starved_loader(tmp_path: Path) -> None:
     assert first["end_ns"] - first["start_ns"] == 30_000
 
 
+@pytest.mark.parametrize("prefix", ["aten::", ""])
+def test_a_program_without_pytorch_is_not_told_of_its_options(prefix: str, tmp_path: Path) -> None:
+    """The same host with operators of PyTorch, and with names of its own."""
+    events: list[Event] = []
+    for k in range(STEPS):
+        events += [span("iteration", 100.0 * k, 100), op(f"{prefix}mm", 100.0 * k, 60)]
+    write(tmp_path / "rank0.json", *events, **of_rank(0, 1))
+    advice = " ".join(row["advice"] for row in htk.open(tmp_path).recommendations().to_pylist())
+    assert "how many threads it may use" in advice
+    for option in ("torch", "with_stack"):
+        assert (option in advice) is bool(prefix)
+
+
 def test_a_python_function(tmp_path: Path) -> None:
     trace = _job(tmp_path, function=25)
     first, *_ = _advice(trace).values()
