@@ -32,7 +32,7 @@ from htk.dashboard.url_state import UrlState
 from htk.dashboard.whatif_answer import answer, edited, field_errors, strips, untouched
 from htk.traces.trace.selection import Selection
 from htk.whatif.label import BATCHES, SHARDINGS
-from htk.whatif.text import error, in_words
+from htk.whatif.text import error, in_words, read_savings
 
 _QUESTION = "What would a step take if …?"
 
@@ -110,7 +110,7 @@ def _best(visit: Visit) -> tuple[str, str] | None:
     rows = [row for row in _best_cases(visit) if row["step_time_ns"] is not None]
     if not rows:
         return None
-    best = min(rows, key=lambda row: row["step_time_ns"])
+    best = max(rows, key=lambda row: read_savings(row)[0])
     now = format_duration(best["measured_step_time_ns"])
     then = format_duration(best["step_time_ns"])
     words = in_words(str(best["whatif"])).capitalize()

@@ -1,32 +1,25 @@
 """The first screen and the what-ifs of a server's recording, in a real browser."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from htk.dashboard.edits import chosen
-from htk.dashboard.runs import Runs
 from htk.dashboard.served_parts import parted_headline
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
-from htk.traces.trace.opening import OpenOptions, open_trace
-from tests.dashboard.conftest import serving, settled, until, visiting
+from tests.dashboard.conftest import serving_simulated, settled, until, visiting
 
 _TWICE = 3  # the place of 2x among a slider's marks
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("served") / "run"
     decoding = Config(
         model="tiny", layers=2, hidden=256, heads=4, ffn=512, vocab=1000, nodes=1, micro_batch=1,
         seq=256, steps=4, seed=2, gpus_per_node=1, decode_requests=8, context=128,
     )  # fmt: skip
-    simulate(decoding, folder)
-    runs = Runs([Path(folder)], trace=open_trace(folder, OpenOptions(cache=False)))
-    with serving(runs) as address:
+    with serving_simulated(decoding, tmp_path_factory.mktemp("served") / "run") as address:
         yield address
 
 

@@ -5,24 +5,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from htk.dashboard import whatif_plots
 from htk.dashboard.edits import PRESETS, saved_of, written
-from htk.dashboard.runs import Runs
-from htk.faces.cli.commands.simulate import command as simulate
-from htk.traces.trace.opening import OpenOptions, open_trace
-from tests.dashboard.conftest import made, serving, settled, slow_line, typed, until, visiting
+from htk.recording.simulate.config import Config
+from tests.dashboard.conftest import (
+    made,
+    serving_simulated,
+    settled,
+    slow_line,
+    typed,
+    until,
+    visiting,
+)
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("job") / "run"
-    words = "--model gpt3-126m --layers 4 --nodes 1 --gpus-per-node 2 --micro-batch 8 --steps 4"
-    made = CliRunner().invoke(simulate, [*words.split(), "--seed", "5", "-o", str(folder)])
-    assert made.exit_code == 0, made.output
-    runs = Runs([Path(folder)], trace=open_trace(folder, OpenOptions(cache=False)))
-    with serving(runs) as address:
+    config = Config(
+        model="gpt3-126m", layers=4, nodes=1, gpus_per_node=2, micro_batch=8, steps=4, seed=5
+    )
+    with serving_simulated(config, tmp_path_factory.mktemp("job") / "run") as address:
         yield address
 
 

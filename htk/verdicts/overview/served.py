@@ -20,6 +20,7 @@ _MODELLED_PCT = 50
 _LEAST_MEASURED_PCT = 10  # of the GPU time
 _READS_MEMORY = ("gemm", "moe", "attention")
 _FAMILIES = {"attention": "attention", "communication": "communication"}
+_CAUSES = 3  # that a summary tells
 _FAMILIES_TOLD = 3  # with products
 _LARGEST = 40  # % of the time from which a kernel is named
 
@@ -43,7 +44,10 @@ def served_verdict(trace: Trace, advice: Result) -> ServedVerdict | None:
         return None
     parts = [_iterations_in_words(own), *_times(own), *_shares(trace, own), _nearness(trace, own)]
     parts += _beside_best(trace, len(rows))
-    parts += [why_none] if (why_none := advice.coverage.get("cannot_be_told")) else []
+    if why_none := advice.coverage.get("cannot_be_told"):
+        parts.append(why_none)
+    elif len(advice) < _CAUSES:
+        parts.append("nothing else that was tried gains more than the replay could miss")
     wanted = _next(trace, len({row["rank"] for row in rows}))
     return ServedVerdict("; ".join(parts), wanted, _waited(own))
 

@@ -80,7 +80,7 @@ def _refuse_what_is_not_recorded(
     """Refuse to change what no iteration of the recording does."""
     if now.untold and not now.prompt_tokens and not now.requests:
         raise UsageError(f"{NAME}: the ranges round iterations do not tell the tokens of prompts")
-    if not now.tokens:
+    if not now.tokens or not now.served_tokens:
         raise UsageError(f"{NAME}: the ranges round iterations do not tell their tokens")
     answers = [n for n in ("requests", "context", "captured", "draft", "kv") if n in options]
     prompts = [name for name in ("prefill", "chunk") if name in options]
@@ -130,6 +130,8 @@ def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _
         raise UsageError(f"{NAME} ep: no products of experts were recorded")
     if replicas > 1:
         new = new.changed(lambda i: i.shared_by(replicas))
+    if not new.served_tokens:
+        raise UsageError(f"{NAME}: the replayed iterations would have nothing left to do")
     if 0 < new.requests < 1:
         raise UsageError(f"{NAME}: a GPU would answer less than one request")
     return _Asked(new, described, tensor, experts, drafted, weights)

@@ -85,11 +85,18 @@ def test_tokens_a_second_follow_each_edit(folders: dict[str, Path], name: str) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_part_of_a_folder_is_answered_or_refused(folders: dict[str, Path], name: str) -> None:
-    """Whole, its captures, each file: nothing but an answer or a refusal in words."""
+    """Whole, its captures, each file, and each beside the other server's: an answer, or a refusal
+    in words."""
     folder = folders[name]
-    parts = [folder, folder / "capture_traces", *sorted(folder.rglob("*.json.gz"))]
-    for part in parts:
-        trace = open_trace(part if part.is_dir() else [part], OpenOptions(cache=False))
+    files = sorted(folder.rglob("*.json.gz"))
+    (beside,) = (file for n in NAMES if n != name for file in folders[n].glob("*.json.gz"))
+    for part in [
+        [folder],
+        [folder / "capture_traces"],
+        *([file] for file in files),
+        *([file, beside] for file in files),
+    ]:
+        trace = open_trace(part, OpenOptions(cache=False))
         assert verdict(trace).headline
         asked = [partial(ask, trace, question) for question in QUESTIONS]
         for question in (*asked, partial(_bounds, trace), partial(_advice, trace)):
