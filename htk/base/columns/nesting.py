@@ -14,6 +14,7 @@ from htk.base.columns.order import are_ordered, ordered
 from htk.base.columns.segments import SegmentTimes, heads
 from htk.base.columns.types import NONE, fill_none, take_or
 from htk.base.core.engine import core, engine
+from htk.base.core.stated_counts import MOST_LEVELS
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -207,16 +208,24 @@ def nest(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
     begins. Of two that begin together the earlier row is the parent. A
     child that, by rounding, ends after its parent is a child all the same. A span without length
     encloses nothing, and may begin where its parent ends: in whole microseconds `as_strided` takes
-    no time at the end of the `transpose` that calls it.
+    no time at the end of the `transpose` that calls it. What is deeper than `MOST_LEVELS` begins
+    anew: a file may hold millions of spans of one time.
     """
     threads = np.ascontiguousarray(threads, np.int32)
     starts = np.ascontiguousarray(starts, np.int64)
     ends = np.ascontiguousarray(ends, np.int64)
     compiled = core() if engine() == "compiled" else None
     if compiled is None:
-        return nest_pure(threads, starts, ends)
+        return _without_chains(*nest_pure(threads, starts, ends))
     parents, depths = compiled.nest(threads, starts, ends)
-    return np.frombuffer(parents, np.int32), np.frombuffer(depths, np.int32)
+    return _without_chains(np.frombuffer(parents, np.int32), np.frombuffer(depths, np.int32))
+
+
+def _without_chains(parents: Int32, depths: Int32) -> tuple[Int32, Int32]:
+    """Cut what is nested deeper than programs call: what is made of levels is made one by one."""
+    if depths.max(initial=0) < MOST_LEVELS:
+        return parents, depths
+    return np.where(depths % MOST_LEVELS == 0, NONE, parents), depths % MOST_LEVELS
 
 
 def nest_pure(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:

@@ -37,6 +37,7 @@ STEP = StatedCount(1 - (1 << 31), (1 << 31) - 1)
 MEMBERS = StatedCount(0, 100_000)  # of an archive
 SAMPLES = StatedCount(0, 1 << 21)  # of counters
 STORED_BYTES = StatedCount(0, 1 << 40)  # of a file: limits of time and memory follow from it
+MOST_LEVELS = 1 << 12  # of calls within calls
 MOST_ROWS = 1 << 17  # of ranks that a file states and does not name
 _MOST_LISTED = 1 << 22  # ranks, in all lists that it states by first and stride
 

@@ -137,3 +137,13 @@ def test_columns_of_unlike_length_are_refused():
         pytest.skip("the compiled core is not built here")
     with pytest.raises(ValueError, match="equally long"):
         core().nest(np.zeros(2, np.int32), np.zeros(2, np.int64), np.zeros(3, np.int64))
+
+
+@pytest.mark.parametrize("engine", ["compiled", "pure"])
+def test_spans_of_one_time_are_no_chain_of_a_million(engine, monkeypatch):
+    monkeypatch.setattr(nesting, "engine", lambda: engine)
+    times = np.zeros(10_000, np.int64)
+    parents, depths = nesting.nest(times.astype(np.int32), times, times + 5)
+    assert parents[:3].tolist() == [-1, 0, 1]
+    assert np.flatnonzero(parents == -1).tolist() == [0, 4096, 8192]
+    assert (depths.max(), depths[4096], depths[4097], depths[-1]) == (4095, 0, 1, 1807)
