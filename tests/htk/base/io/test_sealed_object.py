@@ -5,7 +5,9 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from htk.base.io import sealed_object
 from htk.base.io.sealed_object import KEY_BYTES, keep, kept
 
 
@@ -38,6 +40,23 @@ def test_nothing_of_others_is_loaded(tmp_path: Path) -> None:
     keep(Trap(sprung), path, os.urandom(KEY_BYTES))
     assert kept(path, key) is None
     assert not sprung.exists()
+
+
+def test_what_changes_after_it_was_checked_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, path, sprung = os.urandom(KEY_BYTES), tmp_path / "a", tmp_path / "sprung"
+    keep([1, 2, 3], path, key)
+    trap = pickle.dumps(Trap(sprung))
+
+    def compare_and_let_change(one: bytes, other: bytes) -> bool:
+        with path.open("r+b") as file:  # in place, as a mapping would see it
+            file.write(trap)
+        return bytes(one) == bytes(other)
+
+    monkeypatch.setattr(sealed_object.hmac, "compare_digest", compare_and_let_change)
+    assert kept(path, key) == [1, 2, 3]
+    assert not sprung.exists() and path.read_bytes().startswith(trap)
 
 
 def test_no_damage_is_loaded(tmp_path: Path) -> None:

@@ -336,6 +336,11 @@ def web(tmp_path: Path) -> Iterator[str]:
                 self.send_header("Content-Length", str(10**15))
                 self.end_headers()
                 return None
+            if "away" in self.path:
+                self.send_response(302)
+                self.send_header("Location", self.path.partition("?to=")[2])
+                self.end_headers()
+                return None
             if "forbidden" not in self.path:
                 return super().send_head()
             self.send_error(403)
@@ -362,6 +367,16 @@ def test_http(web: str, tmp_path: Path) -> None:
         resolve(f"{web}/none.json")
     with pytest.raises(TraceError, match="Connect"):
         resolve("http://127.0.0.1:9/t.json")
+
+
+@pytest.mark.parametrize("scheme", ["file://", "ftp://127.0.0.1", "memory://", "data:text/plain,"])
+def test_no_redirect_leaves_the_web(web: str, tmp_path: Path, scheme: str) -> None:
+    target = write(tmp_path / "t.json", op("a", 1, 1), **of_rank(4))
+    with pytest.raises(TraceError) as refused:
+        open_trace(f"{web}/away.json?to={scheme}{target}", OpenOptions(cache=False))
+    assert "\n" not in str(refused.value)
+    there = open_trace(f"{web}/away.json?to={web}/t.json", OpenOptions(cache=False))
+    assert there.ranks == [4], "within the web they are followed"
 
 
 def test_what_a_query_asks_for_is_part_of_a_file_and_a_signature_is_not(
