@@ -256,7 +256,7 @@ def test_an_edit_is_added_as_its_page_says(copy: Path) -> None:
 
 
 def test_every_promise_of_security_names_tests_that_are_there() -> None:
-    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
     table = text.partition("| promise | held by |\n| --- | --- |\n")[2].partition("\n\n")[0]
     promises = table.splitlines()
     assert len(promises) > 10 and all("`: `test_" in promise for promise in promises)

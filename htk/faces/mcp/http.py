@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -20,10 +21,13 @@ def serve(served: "MCPServer[None]", port: int, announce: Callable[[str], None])
     require("mcp", "htk mcp --http")
     import uvicorn
 
+    from htk.faces.mcp.connections import make_protocol
+
     token = secrets.token_urlsafe(24)
     announce(f"http://{_HOST}:{port}/mcp?token={token}")
     app = guarded(served.streamable_http_app(host=_HOST), token)
-    uvicorn.run(app, host=_HOST, port=port, log_level="error")
+    protocol = make_protocol(partial(_holds, token=token))
+    uvicorn.run(app, host=_HOST, port=port, log_level="error", http=protocol, ws="none")
 
 
 def guarded(app: _App, token: str) -> _App:
