@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, text, texts
+from htk.base.columns.arrow import build, number, text, texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import repeated
@@ -16,6 +16,7 @@ from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, STRING, TEXT, table
+from htk.quantities.measures.breakdown import percent, ratio
 from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
     clock_facts,
@@ -220,16 +221,14 @@ def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _P
         "expected_ns": number(expected, INT64, some),
         "excess_ns": number(span - expected, INT64, some),
         "excess_ns_sigma": _sigma(complete, compared, groups, collective, share),
-        "excess_pct": _ratio(100 * (sums["span"] - sums["expected"]), sums["expected"]),
-        "busbw_gbps": _ratio(sums["moved"], sums["span"]),
-        "expected_gbps": _ratio(sums["moved"], sums["expected"]),
+        "excess_pct": percent(sums["span"] - sums["expected"], sums["expected"]),
+        "busbw_gbps": ratio(sums["moved"], sums["span"]),
+        "expected_gbps": ratio(sums["moved"], sums["expected"]),
         "baseline": _most(groups, compared, collective, share),
         **_names(complete, groups, collective[groups.first_row], parts.columns),
     }
-    empty = pa.table([pa.nulls(len(groups), f.type) for f in RETURNS], schema=RETURNS)
-    arrays = [columns.get(f.name, empty[f.name]) for f in RETURNS]
     order = ordered(expected - span)
-    return pa.table(arrays, schema=RETURNS).take(pa.array(order))
+    return build(RETURNS, columns, len(groups)).take(pa.array(order))
 
 
 def _sigma(
@@ -299,13 +298,6 @@ def _last_start(complete: CompleteCollectives) -> Ints:
     latest = fill_none(calls.rows.length)
     latest[matched] = by_match.max(start[matched])[by_match.group_ids]
     return np.asarray(latest[complete.row])
-
-
-def _ratio(above: Floats, below: Floats) -> pa.Array:
-    defined = below > 0
-    return number(
-        np.divide(above, below, out=np.zeros(len(below)), where=defined), FLOAT64, defined
-    )
 
 
 def _facts(

@@ -6,7 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import boolean, codes_of, matching, number, number_or_null, text, truths
+from htk.base.columns.arrow import (
+    boolean,
+    build,
+    codes_of,
+    matching,
+    number,
+    number_or_null,
+    text,
+    truths,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
@@ -149,8 +158,7 @@ def _answer(calls: CollectiveCalls, records: pa.Table, steps: ProxySteps, by: st
     if by == "channel":
         own_channel = steps.channel[groups.first_row]
         columns["channel"] = number(own_channel, INT32, own_channel != NONE)
-    arrays = [columns.get(f.name, pa.nulls(len(rows), f.type)) for f in RETURNS]
-    answer = pa.table(arrays, schema=RETURNS)
+    answer = build(RETURNS, columns, len(rows))
     outside = rows.sum(spent.open_ns - spent.part_ns[:, PARTS.index("gpu_wait")])
     return answer.take(pa.array(ordered(-outside)))
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import (
     alphabetical,
+    build,
     codes_of,
     number,
     number_or_null,
@@ -19,7 +20,7 @@ from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
-from htk.base.schema import BOOL, FLOAT64, INT32, INT64, STRING, TEXT, table
+from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.exposure import shared
 from htk.quantities.derived.window_times import kind_times
 from htk.quantities.derived.windows import fill, kinds_of
@@ -100,24 +101,21 @@ def comm_compute_overlap(
             "exposed": times.exposed("comm", "compute"),
         },
     )
-    return _table(who, sums["comm"], sums["exposed"], number(sums["compute"], INT64))
+    return _table(who, sums["comm"], sums["exposed"], sums["compute"])
 
 
 def _table(
-    who: dict[str, pa.Array], comm: Ints, exposed: Ints, compute: pa.Array | None
+    who: dict[str, pa.Array], comm: Ints, exposed: Ints, compute: Ints | None = None
 ) -> pa.Table:
-    length = len(comm)
     columns = who | {
         "comm_ns": number(comm, INT64),
-        "compute_ns": pa.nulls(length, INT64) if compute is None else compute,
         "overlap_ns": number(comm - exposed, INT64),
         "overlap_pct": percent(comm - exposed, comm),
         "exposed_comm_ns": number(exposed, INT64),
     }
-    for name in ("group", "group_ranks", "type"):
-        columns.setdefault(name, text(np.full(length, -1), pa.array([], STRING)))
-    columns.setdefault("event", pa.nulls(length, INT64))
-    return pa.table(columns, schema=RETURNS)
+    if compute is not None:
+        columns["compute_ns"] = number(compute, INT64)
+    return build(RETURNS, columns, len(comm))
 
 
 def _split(
@@ -164,4 +162,4 @@ def _split(
         "event": number(event[first], INT64, np.full(len(first), single)),
     }
     comm = by_key.sum(shared(start, end, None))
-    return _table(who, comm, by_key.sum(shared(start, end, computing)), None)
+    return _table(who, comm, by_key.sum(shared(start, end, computing)))

@@ -143,7 +143,7 @@ def row_of(keys: Keys, wanted: Keys) -> Ints:
     return np.where(first < rows, first, -1)[both.group_ids[rows:]]
 
 
-def quotient(part: NDArray[Any], total: Ints) -> Floats:
+def quotient(part: NDArray[Any], total: Ints | Floats) -> Floats:
     """part/whole; 0 where there is no whole."""
     return np.asarray(np.divide(part, total, out=np.zeros(len(total)), where=total > 0))
 

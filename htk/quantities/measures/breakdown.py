@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import boolean, number, number_or_null, numbers, truths
 from htk.base.columns.groups import quotient
-from htk.base.columns.types import NONE, Ints, fill_none
+from htk.base.columns.types import NONE, Floats, Ints, fill_none
 from htk.base.core.analysis import Later
 from htk.base.schema import FLOAT64, INT32
 from htk.quantities.derived.window_times import KindTimes
@@ -89,12 +89,12 @@ def who_columns(keys: Ints) -> list[pa.Array]:
     return [_nullable(keys[:, k]) for k in range(3)]
 
 
-def percent(part: Ints, total: Ints) -> pa.Array:
+def percent(part: Ints | Floats, total: Ints | Floats) -> pa.Array:
     """100·part/whole; null where there is no whole."""
     return number(quotient(100.0 * part, total), FLOAT64, total > 0)
 
 
-def ratio(part: Ints, total: Ints) -> pa.Array:
+def ratio(part: Ints | Floats, total: Ints | Floats) -> pa.Array:
     """part/whole; null where there is no whole."""
     return number(quotient(part, total), FLOAT64, total > 0)
 
