@@ -31,7 +31,7 @@ from htk.quantities.measures.slow_links import (
     logged_paces,
     suspected,
 )
-from htk.quantities.measures.transfer_times import UNKNOWN, USUAL, LinkRates
+from htk.quantities.measures.transfer_times import UNKNOWN, LinkRates
 
 RETURNS = table(
     suspect=(TEXT, "What is slow: an adapter, a link, a node's, a GPU's, a path, the network."),
@@ -41,7 +41,7 @@ RETURNS = table(
     direction=(TEXT, "From which rank to which, of messages that go one way."),
     busbw_gbps=(FLOAT64, "Bus bandwidth of those transfers; of several kinds, of the slowest."),
     expected_gbps=(FLOAT64, "That of like groups that do not use it, else of such links usually."),
-    compared_with=(TEXT, "like groups, data sheet, usual installations, given."),
+    compared_with=(TEXT, "like groups, measured, data sheet, usual installations, given."),
     group_count=(INT32, "Groups of ranks that use it."),
     collectives=(INT64, "Collectives of that bandwidth, which it was seen in."),
     excess_ns=(INT64, "What those take longer, added up over them."),
@@ -164,10 +164,9 @@ def expected_rate(paces: LinkPaces, groups: Ints) -> tuple[float, float | None, 
     others = np.setdiff1d(np.flatnonzero(np.isin(paces.kind, paces.kind[use])), groups)
     if len(others):
         return pace, float(np.median(paces.busbw_gbps[others])), "like groups"
-    limit = paces.limit_gbps[use]
-    if np.isnan(limit).all() or (paces.unsure[use] >= UNKNOWN).all():
+    if (paces.unsure[use] >= UNKNOWN).all():
         return pace, None, None
-    return pace, float(USUAL * np.nanmedian(limit)), paces.limit_from[int(use[0])]
+    return pace, float(np.median(paces.usual_gbps[use])), paces.usual_from[int(use[0])]
 
 
 def names_of(suspects: list[Suspect]) -> str:

@@ -41,8 +41,8 @@ class LinkPaces:
     scatter: Floats  # standard deviation of that
     unsure: Floats  # standard deviation of the usual itself: common to a kind
     busbw_gbps: Floats
-    limit_gbps: Floats  # NaN: not known
-    limit_from: list[str]
+    usual_gbps: Floats  # what their bytes are expected to move at
+    usual_from: list[str]  # measured, data sheet, usual installations, given
     collectives: Ints  # those that tell of its links
     time_ns: Floats  # that they take together
     matches: Ints  # of all groups
@@ -154,7 +154,7 @@ def link_paces(calls: CollectiveCalls, rates: LinkRates) -> LinkPaces:
     group = group.ravel().astype(np.int64)
     members = [complete.members[k] for k in judged.tolist()]
     nodes = [complete.nodes[k] for k in judged.tolist()]
-    limits = [times.limits[k] for k in judged.tolist()]
+    measured = set(complete.group[~np.isnan(times.measured_ns)].tolist())
     count = len(members)
 
     time = complete.time_ns[chosen].astype(np.float64)
@@ -181,8 +181,9 @@ def link_paces(calls: CollectiveCalls, rates: LinkRates) -> LinkPaces:
         scatter=np.hypot(least, _MAD * off / np.sqrt(calls_of_group)),
         unsure=_average(group, unsure, weight, count),
         busbw_gbps=np.bincount(group, moved, count) / time_of_group,
-        limit_gbps=np.array([rate for rate, _ in limits], np.float64),
-        limit_from=[origin for _, origin in limits],
+        usual_gbps=np.bincount(group, moved, count)
+        / np.bincount(group, times.wire_ns[chosen], count),
+        usual_from=["measured" if k in measured else times.limits[k][1] for k in judged.tolist()],
         collectives=calls_of_group.astype(np.int64),
         time_ns=time_of_group.astype(np.float64),
         matches=calls.match[complete.row[chosen]],

@@ -3,8 +3,9 @@
 t = α + W / β, W the bytes times the bus factor. A ring of n ranks takes n - 1 steps, so that α
 grows with the ranks, while W / β does not: of 8 MiB over 256 ranks most time is latency. α is what
 so many steps usually take, corrected by the recording's own transfers of that kind where they have
-several sizes. What is left of the time tells of the links; a call that leaves little is bound by
-latency, and tells little.
+several sizes. Within a node t is that of measured collectives, where those of the GPU were measured.
+What is left of the time beside α tells of the links; a call that leaves little is bound by latency,
+and tells little.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,11 @@ import numpy as np
 
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Floats, Ints, Mask
-from htk.physics.detected import devices
+from htk.physics.bandwidth import factor
+from htk.physics.detected import common_device, devices
+from htk.physics.hardware import Gpu
+from htk.physics.kernel_atlas import SHAPE
+from htk.physics.kernel_time import estimate_kernels
 from htk.physics.latency_bandwidth import fit
 from htk.physics.link_rates import group_gbps, scale_up_gbps
 from htk.quantities.measures.collective_calls import CollectiveCalls
@@ -26,6 +31,7 @@ USUAL = 0.75  # of its links' rate is what large messages reach
 UNKNOWN = 10.0  # standard deviation, in logarithms, of a rate that nothing is known of
 _SURE = {"given": 0.2, "data sheet": 0.3, "usual installations": 0.25}
 _COMPARED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")  # with the links' rate
+_MEASURED = ("all_reduce", "all_gather", "reduce_scatter")  # within a node, on some GPUs
 _BEGIN_NS = 8_000.0  # to set a transfer up
 _STEP_NS = 1_500.0  # of a step to a GPU of the node
 _FAR_STEP_NS = 6_000.0  # of one to another node
@@ -44,6 +50,7 @@ class LinkRates:
     intra_gbps: float | None  # of a GPU to its neighbours
     inter_gbps: float | None  # of all adapters of a node
     nic_from: str  # given, usual installations
+    gpu: Gpu | None = None  # of all ranks, whose own collectives count; None: unlike ones, or given
 
     @classmethod
     def of(cls, calls: CollectiveCalls, link: float | None, nic: float | None) -> "LinkRates":
@@ -52,7 +59,9 @@ class LinkRates:
         usual = min((d.gpu.scale_out_gbps for d in devices(calls.ranks) if d.gpu), default=None)
         adapters = usual * calls.hosts.per_node if usual else None
         origin = "given" if nic else "usual installations"
-        return cls(link or min(links, default=None), nic or adapters, origin)
+        common = None if link else common_device(calls.ranks)
+        gpu = common.gpu if common else None
+        return cls(link or min(links, default=None), nic or adapters, origin, gpu)
 
     def limit(self, calls: CollectiveCalls, members: tuple[int, ...]) -> tuple[float, str]:
         """Return the rate that a group cannot pass (NaN: not known), and what it rests on."""
@@ -101,11 +110,32 @@ class TransferTimes:
 
     @cached_property
     def wire_ns(self) -> Floats:
-        """The time of the bytes at the usual share of the links' rate; at 1 GB/s if that is not
-        known, which only compares like calls."""
+        """The time of the bytes: measured, else at the usual share of the links' rate; at 1 GB/s if
+        that is not known, which only compares like calls."""
         of_group = np.array([rate for rate, _ in self.limits], np.float64)
         rate = np.where(self.has_rate, of_group[self.collectives.group], 1.0)
-        return np.asarray(self.collectives.moved / (USUAL * rate))
+        usual = self.collectives.moved / (USUAL * rate)
+        latency, _ = self.latencies
+        measured = np.maximum(self.measured_ns - latency, _LEAST_SHARE * self.measured_ns)
+        return np.where(np.isnan(measured), usual, measured)
+
+    @cached_property
+    def measured_ns(self) -> Floats:
+        """What such transfers within a node were measured to take (NaN: they were not)."""
+        measured = np.full(len(self.collectives), np.nan)
+        gpu = self.rates.gpu
+        types = self.collectives.calls.rows.types
+        for kind, (code, ranks, nodes) in enumerate(self.kinds.keys[:, :3].tolist()):  # a few kinds
+            bus_factor = factor(types[code], ranks)
+            if gpu is None or nodes != 1 or not bus_factor or types[code] not in _MEASURED:
+                continue
+            of_kind = np.flatnonzero(self.kinds.group_ids == kind)
+            size = self.collectives.moved[of_kind] / bus_factor
+            sizes = {"bytes": size, "ranks": np.full(len(size), float(ranks))}
+            estimate = estimate_kernels(gpu, types[code], "bf16", sizes)
+            near = estimate.nearness <= SHAPE
+            measured[of_kind[near]] = estimate.expected[near]
+        return measured
 
     @cached_property
     def unsure_of_rate(self) -> Floats:

@@ -50,7 +50,8 @@ def test_a_group_twice_as_slow_as_its_links_allow() -> None:
     small = [((1, 5), size // 64, 900_000)] * 3
     paces = link_paces(calls_of([((1, 5), size, round(2 * usual))] * 5 + small), GIVEN)
     assert (paces.members, paces.nodes) == ([(1, 5)], [("h0", "h1")])
-    assert (paces.limit_gbps.tolist(), paces.limit_from) == ([20.0], ["given"])
+    assert paces.usual_from == ["given"]
+    assert paces.usual_gbps.tolist() == pytest.approx([20 * USUAL])
     assert paces.excess[0] == pytest.approx(np.log(2), abs=0.01)  # latency aside
     assert paces.busbw_gbps[0] == pytest.approx(7.5, rel=1e-6)
     assert paces.collectives.tolist() == [5]
@@ -74,7 +75,6 @@ def test_without_a_rate_only_like_calls_compare() -> None:
     times = (round(latency + 180_000), round(latency + 180_000 * np.e))
     slow = [((0, 4), 4 * MB, times[0]), ((1, 5), 4 * MB, times[1])]
     paces = link_paces(calls_of(slow), LinkRates(None, None, "given"))
-    assert np.isnan(paces.limit_gbps).all()
     assert paces.excess[1] - paces.excess[0] == pytest.approx(1, abs=1e-5)
     assert (paces.unsure >= 5).all(), "the usual itself is unknown"
 
