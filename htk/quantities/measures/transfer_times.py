@@ -3,9 +3,9 @@
 t = α + W / β, W the bytes times the bus factor. A ring of n ranks takes n - 1 steps, so that α
 grows with the ranks, while W / β does not: of 8 MiB over 256 ranks most time is latency. α is what
 so many steps usually take, corrected by the recording's own transfers of that kind where they have
-several sizes. Within a node t is that of measured collectives, where those of the GPU were measured.
-What is left of the time beside α tells of the links; a call that leaves little is bound by latency,
-and tells little.
+several sizes. Within a node t is that of measured collectives, where the GPU's were measured. What
+is left of the time beside α tells of the links; a call that leaves little is bound by latency, and
+tells little.
 """
 
 from collections.abc import Mapping
