@@ -19,8 +19,6 @@ from htk.base.columns.types import Floats, Ints, Mask
 from htk.physics.bandwidth import factor
 from htk.physics.detected import common_device, devices
 from htk.physics.hardware import Gpu
-from htk.physics.kernel_atlas import SHAPE
-from htk.physics.kernel_time import estimate_kernels
 from htk.physics.latency_bandwidth import fit
 from htk.physics.link_rates import group_gbps, scale_up_gbps
 from htk.quantities.measures.collective_calls import CollectiveCalls
@@ -129,6 +127,9 @@ class TransferTimes:
             bus_factor = factor(types[code], ranks)
             if gpu is None or nodes != 1 or not bus_factor or types[code] not in _MEASURED:
                 continue
+            from htk.physics.kernel_atlas import SHAPE  # where there is anything to look up
+            from htk.physics.kernel_time import estimate_kernels
+
             of_kind = np.flatnonzero(self.kinds.group_ids == kind)
             size = self.collectives.moved[of_kind] / bus_factor
             sizes = {"bytes": size, "ranks": np.full(len(size), float(ranks))}
