@@ -87,7 +87,7 @@ def _events(columns: Columns) -> pa.Table:
 
 def _kernels(columns: Columns) -> pa.Table:
     activity = _activities(columns)
-    codes, names = columns.codes("name")
+    codes, names = _names_with_directions(columns)
     return _table(
         "kernels",
         columns,
@@ -113,6 +113,22 @@ def _kernels(columns: Columns) -> pa.Table:
         graph_node=columns.number("graph_node"),
         priority=columns.number("priority"),
     )
+
+
+_BARE_COPY = "Memcpy"
+
+
+def _names_with_directions(columns: Columns) -> tuple[NDArray[np.int32], pa.Array]:
+    """Return the codes of names, and the names; of copies that are called nothing but that, with
+    the direction that some profilers write beside the name."""
+    codes, names = columns.codes("name")
+    ways, words = columns.codes("copy_way")
+    if not len(words):
+        return codes, names
+    texts = names.to_pylist()
+    bare = (np.array([*(name == _BARE_COPY for name in texts), False])[codes]) & (ways >= 0)
+    directed = [f"{_BARE_COPY} {word}" for word in words.to_pylist()]
+    return np.where(bare, len(texts) + ways, codes).astype(np.int32), pa.array(texts + directed)
 
 
 def _activities(columns: Columns) -> NDArray[np.int32]:

@@ -34,7 +34,7 @@ _TABLES = {
 TABLES = tuple(dict.fromkeys(_TABLES.values()))
 _ARGUMENTS = {
     *("correlation", "External id", "external id", "Python id", "Fwd thread id"),
-    *("device", "stream"),
+    *("device", "stream", "copy kind"),
 }
 
 
@@ -161,7 +161,10 @@ def _sort(recording: EventsByKind, event: Fields, base: int) -> None:
         end = start + (length if 0 <= length <= _DAY_NS else 0)
         arguments = event.get("args")
         arguments = arguments if isinstance(arguments, dict) else {}
-        span = Span(_text(event.get("name")) or "", category, thread, start, end, arguments)
+        name = _text(event.get("name")) or ""
+        if name == "Memcpy" and "copy kind" in arguments:  # some profilers write them apart
+            name = f"{name} {arguments['copy kind']}"
+        span = Span(name, category, thread, start, end, arguments)
         table = _table(span)
         if table is not None:
             recording.spans[table].append(span)

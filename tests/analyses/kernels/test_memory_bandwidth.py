@@ -1,8 +1,14 @@
 """How fast copies are, by hand."""
 
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
 from htk.analyses.kernels.memory_bandwidth import memory_bandwidth
+from htk.answers.ask import ask
+from htk.traces.trace.opening import OpenOptions, open_trace
+from tests.kineto_file import kernel, write
 from tests.tables import make
 
 PINNED = "Memcpy HtoD (Pinned -> Device)"
@@ -36,6 +42,34 @@ def test_by_hand() -> None:
 def test_hip_names() -> None:
     found = memory_bandwidth(make("kernels", [copy("CopyHostToDevice", 0, 10, 10)])).to_pylist()
     assert found[0]["direction"] == "HtoD"
+
+
+@pytest.mark.parametrize("engine", ["compiled", "pure"])
+def test_directions_beside_the_name(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTK_ENGINE", engine)
+    ways = ("HtoD", "DtoH", "HtoD", None)
+    copies = [kernel("Memcpy", 10 * k, 5) | {"cat": "gpu_memcpy"} for k in range(len(ways))]
+    for event, way in zip(copies, ways, strict=True):
+        event["args"] |= {"bytes": 1000} | ({"copy kind": way} if way else {})
+    path = write(tmp_path / "t.json", *copies)
+    trace = open_trace(path, OpenOptions(cache=False))
+    rows = ask(trace, "memory_bandwidth").to_pylist()
+    assert {r["direction"]: (r["count"], r["size_bytes"]) for r in rows} == {
+        "HtoD": (2, 2000), "DtoH": (1, 1000), "copy": (1, 1000),
+    }  # fmt: skip
+
+
+def test_copies_of_a_recording_are_those_of_the_same_one_under_their_old_names(
+    shared: Path,
+) -> None:
+    for folder in ("plain", "orig"):
+        trace = open_trace(shared / "traces/torch215" / folder)
+        counts: Counter[str] = Counter()
+        for row in ask(trace, "memory_bandwidth").to_pylist():
+            counts[row["direction"]] += row["count"]
+        assert counts == {"HtoD": 13, "DtoH": 2, "DtoD": 1}
 
 
 def test_no_copies() -> None:
