@@ -21,6 +21,7 @@ ORDER = (
     "nsight",
     "rocprof_json",
     "rocprof_perfetto",
+    "kineto_perfetto",
     "xplane",
     "flight_recorder",
     "memory_snapshot",

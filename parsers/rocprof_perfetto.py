@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,10 @@ from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.core.stated_counts import DEVICE, INDEX
 from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, read_whole
+from htk.parsers.common.perfetto_arguments import KEYS, TEXTS, read_argument, read_text
 from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, one_process
 from htk.parsers.common.span_tables import FARTHEST_NS
-from htk.parsers.common.wire import BYTES, VARINT, Cut, Field, fields, signed
+from htk.parsers.common.wire import BYTES, VARINT, Cut, Field, fields
 
 NAME = "rocprof_perfetto"
 
@@ -31,8 +33,7 @@ NAME = "rocprof_perfetto"
 _PACKET, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _DESCRIPTOR = 1, 10, 11, 12, 13, 60
 _CLEARED, _BEGIN = 1, 1  # of sequence_flags; of TrackEvent.type
 _CATEGORY_ID, _ANNOTATION, _TYPE, _NAME_ID, _CATEGORY, _NAME = 3, 4, 9, 10, 22, 23
-_KEY_ID, _UINT, _INT, _TEXT, _KEY, _TEXT_ID = 1, 3, 4, 6, 10, 17
-_CATEGORIES, _NAMES, _KEYS, _TEXTS = 1, 2, 3, 29  # tables of interned text
+_CATEGORIES, _NAMES = 1, 2  # tables of interned text
 _PROCESS = 3
 _THREAD = 4
 _LAST_MARKER_KIND = 9  # of the calls of roctx; ranges have a later one
@@ -60,7 +61,7 @@ class _Event:
 
     sort: str
     name: str
-    values: dict[str, int | str]
+    values: dict[str, Any]
 
     def number(self, *keys: str) -> int:
         """Return the first of the values that is a whole number, or -1."""
@@ -105,7 +106,7 @@ class _Reader:
             elif part.kind == BYTES:
                 parts[part.number] = part
         if flags & _CLEARED or sequence not in self._text:
-            self._text[sequence] = {k: {} for k in (_CATEGORIES, _NAMES, _KEYS, _TEXTS)}
+            self._text[sequence] = {k: {} for k in (_CATEGORIES, _NAMES, KEYS, TEXTS)}
         text = self._text[sequence]
         if _INTERNED in parts:
             self._intern(parts[_INTERNED], text)
@@ -124,7 +125,7 @@ class _Reader:
                 if part.number == 1 and part.kind == VARINT:
                     number = part.value
                 elif part.number == 2 and part.kind == BYTES:
-                    name = self._string(part)
+                    name = read_text(self.data, part)
             text[entry.number][number] = name
 
     def _describe(self, descriptor: Field) -> None:
@@ -151,35 +152,12 @@ class _Reader:
                 if part.number == _ANNOTATION:
                     annotations.append(part)
                 elif part.number == _CATEGORY:
-                    category = self._string(part)
+                    category = read_text(self.data, part)
                 elif part.number == _NAME:
-                    name = self._string(part)
+                    name = read_text(self.data, part)
         if kind == _BEGIN and category in _SORTS:
-            values = dict(self._annotation(part, text) for part in annotations)
+            values = dict(read_argument(self.data, part, text) for part in annotations)
             self.events[category].append(_Event(category, name or "unknown", values))
-
-    def _annotation(
-        self, annotation: Field, text: dict[int, dict[int, str]]
-    ) -> tuple[str, int | str]:
-        key = ""
-        value: int | str = -1
-        for part in fields(self.data, annotation.start, annotation.end):
-            if part.kind == VARINT:
-                if part.number == _KEY_ID:
-                    key = text[_KEYS].get(part.value, "")
-                elif part.number in (_UINT, _INT):
-                    value = signed(part.value)
-                elif part.number == _TEXT_ID:
-                    value = text[_TEXTS].get(part.value, "")
-            elif part.kind == BYTES:
-                if part.number == _KEY:
-                    key = self._string(part)
-                elif part.number == _TEXT:
-                    value = self._string(part)
-        return key, value
-
-    def _string(self, part: Field) -> str:
-        return self.data[part.start : part.end].decode("utf8", "replace")
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:

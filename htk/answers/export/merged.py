@@ -25,6 +25,7 @@ from htk.base.columns.arrow import number, numbers, with_column
 from htk.base.core.parser import Source
 from htk.base.errors import HtkError
 from htk.base.io.decompress import open_stream
+from htk.base.mappings import Fields
 from htk.base.schema import INT64, STRING
 from htk.parsers.kineto import scan
 from htk.parsers.kineto.processes import KEY
@@ -274,25 +275,30 @@ def _each(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:
 
 def _told_apart(ranks: list[_Rank], origin_ns: int) -> bytes:
     """Return what a reader needs to tell the ranks apart again: their processes and headers."""
-    listed = []
-    for rank in ranks:
-        facts = rank.part.entry.parsed.facts
-        groups = facts.get("groups")
-        devices = facts.get("device_properties")
-        job = {
-            "rank": rank.part.rank,
-            "world_size": facts.get("world_size"),
-            "backend": facts.get("backend"),
-            "pg_config": json.loads(str(groups)) if groups else None,
-        }
-        header = {
-            "distributedInfo": {k: v for k, v in job.items() if v is not None},
-            "deviceProperties": json.loads(str(devices)) if devices else [],
-            "host_name": facts.get("host"),
-        }
-        listed.append({"processes": list(rank.processes.values()), "header": header})
+    listed = [
+        {"processes": list(rank.processes.values()), "header": describe_rank(rank.part)}
+        for rank in ranks
+    ]
     members = {"baseTimeNanoseconds": origin_ns, KEY: listed}
     return json.dumps(members, ensure_ascii=False).encode()[1:-1]
+
+
+def describe_rank(part: TraceFile) -> Fields:
+    """Return what a file said of its rank, job and GPUs, under the keys of Kineto's header."""
+    facts = part.entry.parsed.facts
+    groups = facts.get("groups")
+    devices = facts.get("device_properties")
+    job = {
+        "rank": part.rank,
+        "world_size": facts.get("world_size"),
+        "backend": facts.get("backend"),
+        "pg_config": json.loads(str(groups)) if groups else None,
+    }
+    return {
+        "distributedInfo": {k: v for k, v in job.items() if v is not None},
+        "deviceProperties": json.loads(str(devices)) if devices else [],
+        "host_name": facts.get("host"),
+    }
 
 
 def _path(trace: Trace) -> Iterator[bytes]:

@@ -1,125 +1,124 @@
 """A trace in Perfetto's own format (protobuf), from the tables: whatever the ranks were read from.
 
-Each rank is a process with its threads (operators, ranges, Python and runtime calls) and GPU
-streams; arrows lead from a launch to what it started. Clocks are aligned where they could be
-compared. What does not nest on a thread or a stream stands on a line below it, at its own time.
+Each rank is a process with its threads (operators, ranges, Python and runtime calls, memory), GPU
+streams, ranges and waits on them, and recorded counters; slices have Kineto's categories and
+arguments, and arrows lead from a launch to what it started. A process of htk's own has counters
+and the critical path. Clocks are aligned where they could be compared. What does not nest on a
+thread or a stream stands on a line below it, at its own time. htk reads
+the file again; steps of other recorders than PyTorch's are ranges then.
 """
 
+import json
 import struct
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from htk.answers.export.merged import describe_rank
+from htk.answers.export.perfetto_slices import (
+    HOST,
+    Instant,
+    Json,
+    Slices,
+    gather_instants,
+    gather_tracks,
+)
 from htk.answers.export.rewrite import part_of
-from htk.base.columns.arrow import numbers, truths
-from htk.base.columns.types import NONE, Ints
-from htk.base.errors import MissingTable
+from htk.base.columns.arrow import numbers, read_times
+from htk.base.columns.types import Ints
+from htk.base.errors import HtkError, MissingTable
+from htk.base.mappings import Fields
+from htk.parsers.kineto_perfetto import DRAWN, HEADER
 from htk.quantities.derived.clocks import corrections
+from htk.quantities.graph.critical_path import path_events
+from htk.quantities.measures.counter_series import CounterSeries, counter_series, recorded_series
 from htk.traces.trace.trace import Trace
 
-_HOST = ("cpu_ops", "annotations", "python_calls", "launches")
 _SEQUENCE = 1
 # Fields of trace_packet.proto, track_descriptor.proto, track_event.proto, interned_data.proto.
 _PACKET, _TIME, _SEQUENCE_ID, _FLAGS, _EVENT, _INTERNED, _DESCRIPTOR = 1, 8, 10, 13, 11, 12, 60
 _CLEARED, _NEEDED = 1, 2  # of sequence_flags
-_BEGIN, _END = 1, 2  # of TrackEvent.type
-_FLOW = 47
-_FLOW_END = 48
+_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4  # of TrackEvent.type
+_CATEGORY, _ARGUMENT, _FLOW, _FLOW_END, _DOUBLE = 22, 4, 47, 48, 44
+_MOST_IDENTITY = 1 << 31
 
-
-@dataclass
-class _Slices:
-    """What stands on one track and its lines."""
-
-    name: list[str] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-    flows: list[tuple[int, ...]] = field(default_factory=list)
+_Moments = Callable[[pa.Table, str], Ints]
 
 
 def write_perfetto(trace: Trace, folder: Path) -> tuple[Path, int]:
     """Write folder/trace.pftrace; the file, and how many slices it holds."""
     target = folder / "trace.pftrace"
-    starts = [trace.tables[name]["start_ns"] for name in (*_HOST, "kernels")]
+    starts = [trace.tables[name]["start_ns"] for name in (*HOST, "kernels")]
     if not any(len(column) for column in starts):
         raise MissingTable("no operator, range, call or GPU activity to draw")
     clocks = trace.tables["rank_clocks"]
     earliest = min(int(numbers(c).min()) for c in starts if len(c))
     shifts = corrections(clocks, np.array(trace.ranks), np.full(len(trace.ranks), earliest))
     origin = earliest + min(int(shifts.min(initial=0)), 0)
+
+    def align(ranks: Ints, times: Ints) -> Ints:
+        return np.asarray(np.maximum(times + corrections(clocks, ranks, times) - origin, 0))
+
     with part_of(target) as out:
         writer = _Writer(out.write)
+        drawn = writer.process(0, DRAWN)
         for rank in trace.ranks:
-            _write_rank(trace.sel(ranks=[rank]), rank, clocks, origin, writer)
+            file = next(file for file in trace.selected_files if file.rank == rank)
+            header = {**describe_rank(file), "baseTimeNanoseconds": origin}
+            process = writer.process(rank + 1, f"rank {rank}", header)
+            _write_rank(trace.sel(ranks=[rank]), process, drawn, align, writer)
+        _write_path(trace, drawn, align, writer)
     return target, writer.slices
 
 
-def _write_rank(trace: Trace, rank: int, clocks: pa.Table, origin: int, writer: "_Writer") -> None:
+def _write_rank(
+    trace: Trace, process: int, drawn: int, align: Callable[[Ints, Ints], Ints], writer: "_Writer"
+) -> None:
+    (rank,) = trace.ranks
+
     def moments(table: pa.Table, column: str) -> Ints:
         times = numbers(table[column])
-        moved = times + corrections(clocks, np.full(len(times), rank), times) - origin
-        return np.maximum(moved, 0)
+        return align(np.full(len(times), rank), times)
 
-    process = writer.process(rank)
     flow = writer.reserve_flows(trace.tables["kernels"].num_rows)
-    for name, slices in _threads(trace, moments, flow).items():
-        writer.track(slices, name, process, rank)
-    for name, slices in _streams(trace, moments, flow).items():
-        writer.track(slices, name, process)
+    for track, slices in gather_tracks(trace.tables, moments, flow).items():
+        writer.track(slices, track.name, process, track.thread, rank)
+    for track, instants in gather_instants(trace.tables, moments).items():
+        writer.instants(instants, track.name, process)
+
+    def draw(series: CounterSeries, name: str, owner: int) -> None:
+        times = align(np.full(len(series.time), rank), series.time)
+        writer.counter(series, name, owner, times)
+
+    for series in recorded_series(trace.tables["counters"]):
+        draw(series, series.name, process)
+    tables = (trace.tables[name] for name in ("kernels", "kernel_links", "memory"))
+    for series in counter_series(*tables):
+        name = f"rank {rank}: {series.name}" + (f", {series.unit}" if series.unit else "")
+        draw(series, name, drawn)
 
 
-_Moments = Callable[[pa.Table, str], Ints]
-
-
-def _threads(trace: Trace, moments: _Moments, flow: int) -> dict[str, _Slices]:
-    """Calls and ranges by thread; a launch begins an arrow for each activity that it started."""
-    launched = numbers(trace.tables["kernel_links"]["launch_row"], NONE)
-    arrows: dict[int, list[int]] = defaultdict(list)
-    for activity, call in enumerate(launched.tolist()):  # a packet each: see _Writer
-        if call != NONE:
-            arrows[call].append(flow + activity)
-    slices: dict[str, _Slices] = defaultdict(_Slices)
-    for table_name in _HOST:
-        table = trace.tables[table_name]
-        if table_name == "annotations":
-            table = table.filter(pa.array(~truths(table["on_gpu"])))
-        flows = arrows if table_name == "launches" else {}
-        _gather(slices, table, moments, [table["process"], table["thread"]], "thread {1}", flows)
-    return dict(slices)
-
-
-def _streams(trace: Trace, moments: _Moments, flow: int) -> dict[str, _Slices]:
-    kernels = trace.tables["kernels"]
-    launched = numbers(trace.tables["kernel_links"]["launch_row"], NONE) != NONE
-    flows = {int(k): [flow + int(k)] for k in np.flatnonzero(launched)}
-    slices: dict[str, _Slices] = defaultdict(_Slices)
-    places = [kernels["device"], kernels["stream"]]
-    _gather(slices, kernels, moments, places, "GPU {0}, stream {1}", flows)
-    return dict(sorted(slices.items()))
-
-
-def _gather(
-    tracks: dict[str, _Slices],
-    table: pa.Table,
-    moments: _Moments,
-    places: list[pa.ChunkedArray],
-    pattern: str,
-    flows: dict[int, list[int]],
+def _write_path(
+    trace: Trace, drawn: int, align: Callable[[Ints, Ints], Ints], writer: "_Writer"
 ) -> None:
-    columns = [table["name"].to_pylist(), *(column.to_pylist() for column in places)]
-    times = [moments(table, "start_ns").tolist(), moments(table, "end_ns").tolist()]
-    rows = zip(*columns, *times, strict=True)
-    for row, (name, first, second, start, end) in enumerate(rows):  # the format is row by row
-        slices = tracks[pattern.format(first, second)]
-        slices.name.append(name or "unnamed")
-        slices.start.append(start)
-        slices.end.append(max(end, start))
-        slices.flows.append(tuple(flows.get(row, ())))
+    """Draw the critical path of the steadiest step, where there is one."""
+    try:
+        path = path_events(trace.tables)
+    except HtkError:
+        return
+    start, end = read_times(path)
+    ranks = numbers(path["rank"])
+    slices = Slices()
+    slices.name.extend(str(kind) for kind in path["kind"].to_pylist())
+    slices.start.extend(align(ranks, start).tolist())
+    slices.end.extend(align(ranks, end).tolist())
+    slices.flows.extend([()] * len(slices.name))
+    slices.category.extend(["critical_path"] * len(slices.name))
+    slices.arguments.extend({"rank": rank} for rank in ranks.tolist())
+    writer.track(slices, "critical path", drawn)
 
 
 class _Writer:
@@ -141,26 +140,52 @@ class _Writer:
         self._flows += activities
         return first
 
-    def process(self, rank: int) -> int:
+    def process(self, pid: int, name: str, header: Fields | None = None) -> int:
+        """Describe a process, and what its recording said of itself."""
         uuid = next(self._uuids)
-        described = _number(1, rank + 1) + _bytes(6, f"rank {rank}")
+        described = _number(1, pid) + _bytes(6, name)
         self._descriptor(_number(1, uuid) + _bytes(3, described))
+        if header is not None:
+            text = json.dumps(header, ensure_ascii=False)
+            self._event(0, _INSTANT, uuid, _bytes(23, HEADER) + _argument("header", text))
         return uuid
 
-    def track(self, slices: _Slices, name: str, process: int, rank: int | None = None) -> None:
+    def track(
+        self, slices: Slices, name: str, process: int, thread: str | None = None, rank: int = 0
+    ) -> None:
         """A thread (of a rank's process), or a line of its own below the process."""
         for k, rows in enumerate(_lines(slices)):
             uuid = next(self._uuids)
             described = _number(1, uuid) + _number(5, process)
-            if rank is not None and k == 0:
-                thread = _number(1, rank + 1) + _number(2, next(self._threads)) + _bytes(5, name)
-                described += _bytes(4, thread)
+            if thread is not None and k == 0:
+                numbered = thread.isdigit() and int(thread) < _MOST_IDENTITY
+                tid = int(thread) if numbered else next(self._threads)
+                identity = _number(1, rank + 1) + _number(2, tid) + _bytes(5, name)
+                described += _bytes(4, identity)
             else:
-                described += _bytes(2, name if rank is None else f"{name}, not nested")
+                described += _bytes(2, name if thread is None else f"{name}, not nested")
             self._descriptor(described)
-            self._events(slices, rows, uuid, _FLOW if rank is not None else _FLOW_END)
+            self._events(slices, rows, uuid, _FLOW if thread is not None else _FLOW_END)
 
-    def _events(self, slices: _Slices, rows: list[int], uuid: int, flow: int) -> None:
+    def instants(self, instants: list[Instant], name: str, process: int) -> None:
+        uuid = next(self._uuids)
+        self._descriptor(_number(1, uuid) + _number(5, process) + _bytes(2, name))
+        for instant in instants:
+            content = _bytes(23, instant.name) + _bytes(_CATEGORY, instant.category)
+            self._event(instant.time, _INSTANT, uuid, content + _arguments(instant.arguments))
+
+    def counter(self, series: CounterSeries, name: str, process: int, times: Ints) -> None:
+        uuid = next(self._uuids)
+        described = _number(1, uuid) + _number(5, process) + _bytes(2, name) + _bytes(8, b"")
+        self._descriptor(described)
+        for time, value in zip(times.tolist(), series.value.tolist(), strict=True):
+            self._event(time, _COUNTER, uuid, _double(_DOUBLE, float(value)))
+
+    def _event(self, time: int, kind: int, uuid: int, content: bytes) -> None:
+        event = _bytes(_EVENT, _number(9, kind) + _number(11, uuid) + content)
+        self._packet(_number(_TIME, time) + self._head + event)
+
+    def _events(self, slices: Slices, rows: list[int], uuid: int, flow: int) -> None:
         """Begins and ends in the order in which they nest."""
         begin, end = (_number(9, kind) + _number(11, uuid) for kind in (_BEGIN, _END))
         closing = _bytes(_EVENT, end)
@@ -172,7 +197,8 @@ class _Writer:
                 self._packet(_number(_TIME, closed) + self._head + closing)
             number, interned = self._name(slices.name[row])
             arrows = b"".join(_fixed(flow, k) for k in slices.flows[row])
-            event = _bytes(_EVENT, begin + _number(10, number) + arrows)
+            content = _bytes(_CATEGORY, slices.category[row]) + _arguments(slices.arguments[row])
+            event = _bytes(_EVENT, begin + _number(10, number) + content + arrows)
             self._packet(_number(_TIME, start) + self._head + interned + event)
             still_open.append(row)
             self.slices += 1
@@ -195,7 +221,7 @@ class _Writer:
         self._write(_bytes(_PACKET, data))
 
 
-def _lines(slices: _Slices) -> Iterator[list[int]]:
+def _lines(slices: Slices) -> Iterator[list[int]]:
     """Rows that nest in each other, line by line: each on the first line that it fits."""
     order = sorted(range(len(slices.start)), key=lambda k: (slices.start[k], -slices.end[k]))
     lines: list[list[int]] = []
@@ -240,3 +266,27 @@ def _bytes(field_number: int, data: bytes | str) -> bytes:
 
 def _fixed(field_number: int, value: int) -> bytes:
     return _varint(field_number << 3 | 1) + struct.pack("<Q", value)
+
+
+def _double(field_number: int, value: float) -> bytes:
+    return _varint(field_number << 3 | 1) + struct.pack("<d", value)
+
+
+def _arguments(values: Fields) -> bytes:
+    return b"".join(_argument(key, value) for key, value in values.items())
+
+
+def _argument(key: str, value: object) -> bytes:
+    """Return an argument: a text, a number, or a list as JSON."""
+    encoded = _bytes(10, key)
+    if isinstance(value, bool):
+        encoded += _number(2, int(value))
+    elif isinstance(value, int):
+        encoded += _number(4, value & 0xFFFFFFFFFFFFFFFF)
+    elif isinstance(value, float):
+        encoded += _double(5, value)
+    elif isinstance(value, Json):
+        encoded += _bytes(9, value)
+    else:
+        encoded += _bytes(6, str(value))
+    return _bytes(_ARGUMENT, encoded)
