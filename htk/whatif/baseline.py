@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from htk.base.columns.types import take_or
 from htk.base.core.humanize import format_duration
+from htk.base.errors import UsageError
 from htk.base.mappings import NamedTables
+from htk.base.names.server_ranges import describe_lone_capture
 from htk.physics.site_rates import NO_SITE, SiteByGpu
 from htk.quantities.graph.fidelity import gated
 from htk.quantities.graph.gate import UNMARKED
@@ -12,8 +15,8 @@ from htk.whatif.curves import Recorded, curves
 from htk.whatif.edited_step import apply_edits
 from htk.whatif.kept_memory import KeptMemory
 from htk.whatif.recorded_step import Baseline
-from htk.whatif.served_iteration import of_server, refuse_captures
-from htk.whatif.step_model import step_model
+from htk.whatif.served_iteration import iteration_of_kernels, of_server
+from htk.whatif.step_model import StepModel, step_model
 from htk.whatif.unrecorded_waits import without_unrecorded_waits
 
 
@@ -27,21 +30,39 @@ def baseline(
     `others`: recordings of the same job at other batches, with those where known; `site`: rates
     that the site measured of its GPUs.
     """
-    refuse_captures(tables["annotations"])
+    if capture := describe_lone_capture(tables["annotations"]["name"].unique().to_pylist()):
+        raise UsageError(capture)
     kept = KeptMemory(tables["kernels"].num_rows)
     tables, unrecorded_ns = without_unrecorded_waits(tables)
     graph, replayed, judged = gated(tables)
-    if of_server(tables) is not None:
+    is_served = of_server(tables) is not None
+    if is_served:
         remarks = tuple(remark for remark in judged.remarks if remark != UNMARKED)
         judged = replace(judged, remarks=remarks)
     if unrecorded_ns:
         remark = f"{format_duration(unrecorded_ns)} of waiting for unrecorded work are left out"
         judged = replace(judged, remarks=(*judged.remarks, remark))
     model = step_model(tables, graph, site)
+    if is_served:
+        _refuse_other_work(tables, model)
     start = Baseline(tables, model, replayed, judged, None, unrecorded_ns, kept)
     if not others or start.refused:
         return start
     return _calibrated(replace(start, curves=curves(start.model, start.contention, others)))
+
+
+def _refuse_other_work(tables: NamedTables, model: StepModel) -> None:
+    """Refuse to replay a step that a server's iterations have no part in, as of a capture after
+    another server's recording."""
+    launching = iteration_of_kernels(tables)
+    rows = model.replayed_rows
+    if rows is None or not (launching >= 0).any():
+        return
+    if not (take_or(launching, rows) >= 0).any():
+        raise UsageError(
+            "the step that would be replayed is none of a server's iterations: open the recording "
+            "of one server alone, or choose it with --cycles"
+        )
 
 
 def _calibrated(start: Baseline) -> Baseline:

@@ -23,7 +23,6 @@ from htk.base.names.server_ranges import (
     DRAFT,
     IDLE,
     ServerRange,
-    find_lone_capture,
     is_server_range,
 )
 from htk.physics.hardware import Gpu
@@ -143,7 +142,6 @@ def recorded(tables: NamedTables, replayed: Ints | None = None) -> ServedIterati
     `replayed`: the rows of `kernels` that are looked at, where a profiler marked steps: the
     iterations that launched them count.
     """
-    refuse_captures(tables["annotations"])
     iterations = _iterations_of(tables)
     each = tuple(_iteration(facts) for facts in iterations.facts)
     chosen = np.arange(len(each))
@@ -236,17 +234,6 @@ def _iteration(facts: ServerRange) -> ServedIteration:
 def iteration_of_kernels(tables: NamedTables) -> Ints:
     """Return the iteration that launched each row of `kernels`, or NONE."""
     return _iterations_of(tables).launching(tables["kernels"], tables["kernel_links"])
-
-
-def refuse_captures(annotations: pa.Table) -> None:
-    """Refuse a recording of engines that record their graphs: it serves nothing."""
-    _, names = codes_of(annotations["name"])
-    capture = find_lone_capture(map(str, names.to_pylist()))
-    if capture is not None:
-        raise UsageError(
-            f"{capture} is of a server that captures its graphs, which answers nobody;"
-            " ask the recording in which they ran"
-        )
 
 
 @dataclass(frozen=True)

@@ -257,12 +257,17 @@ def is_capture_range(name: str) -> bool:
     return bool(_CAPTURE.match(name))
 
 
-def find_lone_capture(names: Iterable[str]) -> str | None:
-    """Return a range that captures a graph where none of the ranges serves anybody."""
-    listed = list(names)
-    if any(is_server_range(name) for name in listed):
-        return None
-    return next((name for name in listed if is_capture_range(name)), None)
+def describe_lone_capture(names: Iterable[str | None]) -> str:
+    """Return what to say of ranges of which one captures a graph and none serves anybody; "": they
+    are not such."""
+    listed = [name for name in names if name]
+    capture = next((name for name in listed if is_capture_range(name)), None)
+    if capture is None or any(is_server_range(name) for name in listed):
+        return ""
+    return (
+        f"A server captures its graphs ({capture}) and serves nobody: open the recording in which "
+        "they run, with this one beside it for the shapes"
+    )
 
 
 @lru_cache(maxsize=65_536)

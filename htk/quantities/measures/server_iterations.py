@@ -19,6 +19,7 @@ from htk.base.names.server_ranges import (
     FORMS,
     RequestSums,
     ServerRange,
+    describe_lone_capture,
     form_of,
     phase_of,
     read_server_range,
@@ -102,6 +103,8 @@ def _ranges(
         rows = np.flatnonzero(fits[codes] & host)
         if len(rows):
             return form, read, rows
+    if capture := describe_lone_capture(names.to_pylist()):
+        raise MissingTable(capture)
     raise MissingTable(
         "no ranges round the iterations of a server; vLLM, SGLang, ATOM and TensorRT-LLM write "
         "them, others need record_function and --match"

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.base.columns.arrow import codes_of, matching, numbers, truths
-from htk.base.names.server_ranges import find_lone_capture, is_capture_range, is_server_range
+from htk.base.columns.arrow import matching, numbers, truths
+from htk.base.names.server_ranges import is_capture_range, is_server_range
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.selection import EVERYTHING
 from htk.traces.trace.trace import Trace
@@ -22,18 +22,6 @@ def as_served(trace: Trace) -> Trace:
     if begin is None:
         return trace
     return replace(trace, serves_ns=begin - trace.origin_ns).under(EVERYTHING)
-
-
-def describe_lone_capture(trace: Trace) -> str:
-    """Return what to say of a server that but captures its graphs; "": this is none."""
-    _, names = codes_of(trace.tables["server_marks"]["name"])
-    capture = find_lone_capture(map(str, names.to_pylist()))
-    if capture is None:
-        return ""
-    return (
-        f"A server captures its graphs ({capture}) and serves nobody: open the recording in which "
-        "they run, with this one beside it for the shapes"
-    )
 
 
 def serving_start(files: Sequence[TraceFile]) -> int | None:

@@ -9,9 +9,9 @@ from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.mappings import Fields
+from htk.base.names.server_ranges import describe_lone_capture
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
-from htk.traces.trace.serving import describe_lone_capture
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes import exposed_communication as exposed
 from htk.verdicts.causes.cause import Example
@@ -100,7 +100,8 @@ def recommendations(
     is a change of how it serves, and the gain is of an iteration, for the same tokens.
     """
     arguments = locals()
-    if recording is not None and (capture := describe_lone_capture(recording)):
+    marks = [] if recording is None else recording.tables["server_marks"]["name"].to_pylist()
+    if capture := describe_lone_capture(marks):
         return with_coverage(RETURNS.empty_table(), cannot_be_told=capture)
     if recording is not None and marks_iterations(recording):
         return _of_server(recording, min_pct)

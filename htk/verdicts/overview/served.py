@@ -31,7 +31,6 @@ class ServedVerdict:
 
     headline: str
     next: tuple[tuple[str, str], ...]
-    waited_ns: int  # for work that was not recorded
 
 
 def served_verdict(trace: Trace, advice: Result) -> ServedVerdict | None:
@@ -49,13 +48,7 @@ def served_verdict(trace: Trace, advice: Result) -> ServedVerdict | None:
     elif len(advice) < _CAUSES:
         parts.append("nothing else that was tried gains more than the replay could miss")
     wanted = _next(trace, len({row["rank"] for row in rows}))
-    return ServedVerdict("; ".join(parts), wanted, _waited(own))
-
-
-def _waited(own: list[Fields]) -> int:
-    """Return how long iterations waited for work that was not recorded."""
-    spans = [row["gpu_span_ns"] + max(row["gap_ns"] or 0, 0) - row["elapsed_ns"] for row in own]
-    return sum(max(span, 0) for span in spans)
+    return ServedVerdict("; ".join(parts), wanted)
 
 
 def _iterations_in_words(own: list[Fields]) -> str:

@@ -16,10 +16,10 @@ from htk.base.core.humanize import format_duration, pluralize
 from htk.base.core.label import Label
 from htk.base.errors import MissingTable
 from htk.base.mappings import Facts, Fields
+from htk.base.names.server_ranges import describe_lone_capture
 from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
 from htk.traces.trace.coverage import coverage
-from htk.traces.trace.serving import describe_lone_capture
 from htk.traces.trace.trace import Trace
 from htk.traces.trace.within_memory import within_memory
 from htk.verdicts.causes.recommendations import UNEXPLAINED
@@ -175,8 +175,9 @@ def verdict(trace: Trace) -> Verdict:
     recorded = int(numbers(times["total_ns"]).sum())
     window = recorded // times.num_rows
     shares = _shares(trace, times)
-    if capture := describe_lone_capture(trace):
-        return _of_server(trace, ServedVerdict(capture, (), 0), (), shares, window, facts)
+    marks = trace.tables["server_marks"]["name"].to_pylist()
+    if capture := describe_lone_capture(marks):
+        return _of_server(trace, ServedVerdict(capture, ()), (), shares, window, facts)
     if has_next_to_no_gpu_work(recorded, trace.tables["op_extents"], trace.tables["step_marks"]):
         return _of_host(trace, steps, facts, window)
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
@@ -209,10 +210,11 @@ def _of_server(
     facts: Facts,
 ) -> Verdict:
     """Return the verdict on a server's iterations, without waits for what was not recorded."""
-    total = max(window - served.waited_ns, 1)
-    left = [share for share in shares if share.name != IDLE_WORDS["unrecorded_gpu_work_suspected"]]
-    kept = left if served.waited_ns else shares
-    own = tuple(replace(share, pct=100.0 * share.time_ns / total) for share in kept)
+    unrecorded = IDLE_WORDS["unrecorded_gpu_work_suspected"]
+    waited = sum(share.time_ns for share in shares if share.name == unrecorded)
+    total = max(window - waited, 1)
+    recorded = (share for share in shares if share.name != unrecorded)
+    own = tuple(replace(share, pct=100.0 * share.time_ns / total) for share in recorded)
     ranks = tuple(trace.ranks)
     return Verdict(
         ranks, total, None, None, None, 0, own, causes, served.next, facts, served=served.headline

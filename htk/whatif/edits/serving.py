@@ -126,6 +126,8 @@ def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _
         new = new.changed(lambda i: replace(i, kv=share))
     described = decoder(options["model"]) if "model" in options else None
     tensor, replicas, experts = _sharing(options, described)
+    if max(tensor, experts) > 1 and model.is_comm.any():
+        raise UsageError(f"{NAME} tp, ep: GPUs share their model already: ask htk plan --serve")
     if experts > 1 and not _of_experts(model).any():
         raise UsageError(f"{NAME} ep: no products of experts were recorded")
     if replicas > 1:
@@ -236,7 +238,6 @@ def _with_weights(model: StepModel, new: ServedIteration, weights: str) -> Serve
 
 def _changed(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel:
     new = asked.iteration
-    bounds = Bounds(model.device)
     length = model.lengths().astype(np.float64)
     lengths = _lengths(model, length, now, asked)
     if asked.drafted:
@@ -256,7 +257,7 @@ def _changed(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel
         served=new,
     )
     changed = _with_sums(changed, asked)
-    words = _words(now, new, bounds.balance)
+    words = _words(now, new, Bounds(model.device).balance)
     return changed.with_uncertainty("compute", 0.15).with_assumption(*words, *_fit(changed, asked))
 
 
@@ -322,10 +323,9 @@ def _kernel_names(model: StepModel) -> list[str | None]:
 def _server(model: StepModel, asked: _Asked) -> Server | None:
     if asked.model is None or model.device is None:
         return None
-    per_node = model.facts.gpus_per_node or 8
     return Server(
         asked.model, model.device, asked.tensor, weights=asked.weights or "bf16",
-        gpus_per_node=max(per_node, asked.tensor),
+        gpus_per_node=max(model.facts.gpus_per_node or 8, asked.tensor),
     )  # fmt: skip
 
 
@@ -391,10 +391,10 @@ def _fit(model: StepModel, asked: _Asked) -> tuple[str, ...]:
     server = _server(model, asked)
     if server is None:
         return ()
-    new = asked.iteration
-    held = server.kv_bytes(new.requests, new.context)
+    requests = asked.iteration.requests
+    held = server.kv_bytes(requests, asked.iteration.context)
     fits = held <= server.kv_room_bytes
     return (
-        f"keys and values of {new.requests:,.0f} requests take {format_bytes(held)} of a GPU, which"
+        f"keys and values of {requests:,.0f} requests take {format_bytes(held)} of a GPU, which"
         f" {'fits' if fits else 'does not fit'} beside the weights",
     )

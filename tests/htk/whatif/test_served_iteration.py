@@ -82,7 +82,7 @@ def test_other_recordings_are_of_no_server() -> None:
     assert of_server({}) is None
     with pytest.raises(UsageError, match="no iterations of a server"):
         recorded(tables("a range"))
-    with pytest.raises(UsageError, match="capture_32_DECODE is of a server that captures"):
+    with pytest.raises(UsageError, match=r"captures its graphs \(capture_32_DECODE\)"):
         recorded(tables("capture_32_DECODE"))
 
 

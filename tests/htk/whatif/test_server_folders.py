@@ -112,3 +112,11 @@ def _bounds(trace: Trace) -> Result:
 
 def _advice(trace: Trace) -> Result:
     return WhatIf(trace).recommend().run()
+
+
+def test_no_step_of_a_capture_is_replayed(folders: dict[str, Path]) -> None:
+    """Of two servers' folders together, one captured its graphs after the other had served."""
+    both = open_trace([*folders.values()])
+    with pytest.raises(HtkError, match="none of a server's iterations"):
+        WhatIf(both).run()
+    assert "cannot be told: the step that would be replayed" in verdict(both).headline

@@ -55,3 +55,9 @@ def test_what_is_no_server_and_no_pattern() -> None:
         ServerIterations.of(named)
     with pytest.raises(UsageError, match="not a regular expression"):
         ServerIterations.of(named, "(")
+
+
+def test_a_capture_serves_nobody() -> None:
+    captures = make("annotations", ranges(("capture_32_FULL", 0, 0, 9)))
+    with pytest.raises(MissingTable, match=r"captures its graphs \(capture_32_FULL\)"):
+        ServerIterations.of(captures)

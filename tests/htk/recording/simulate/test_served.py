@@ -59,13 +59,15 @@ def test_a_server_is_no_pipeline() -> None:
         checked(replace(SERVER, gpus_per_node=2, pipeline_parallel=2))
 
 
+EXPERTS = replace(
+    SERVER, experts=8, active_experts=2, gpus_per_node=4, expert_parallel=4, expert_skew=0.6, seed=3
+)
+
+
 def test_ranks_of_experts_answer_requests_of_their_own(tmp_path: Path) -> None:
     """Exposed communication, waits and the imbalance of experts of each iteration, and tokens a
     second, by the truth that is written with the recording."""
-    config = replace(
-        SERVER, layers=2, experts=8, active_experts=2, gpus_per_node=4, expert_parallel=4,
-        expert_skew=0.6, seed=3,
-    )  # fmt: skip
+    config = EXPERTS
     simulate(checked(config), tmp_path)
     truth = json.loads((tmp_path / "truth.json").read_text())
     trace = open_trace(tmp_path, OpenOptions(cache=False))
@@ -92,3 +94,22 @@ def test_ranks_of_experts_answer_requests_of_their_own(tmp_path: Path) -> None:
     assert answer["tokens_per_s"] == pytest.approx(
         given / config.steps / answer["step_time_ns"] * 1e9, rel=1e-3
     )
+
+
+def test_a_server_with_balanced_experts_is_predicted(tmp_path: Path) -> None:
+    """Two ranks share each layer, two hold half of the experts each: what an iteration takes
+    without skew is the truth, of another simulated recording."""
+    skewed = replace(EXPERTS, tensor_parallel=2, expert_parallel=2)
+    simulate(checked(skewed), tmp_path / "skewed")
+    simulate(checked(replace(skewed, expert_skew=0.0)), tmp_path / "even")
+    even = ask(open_trace(tmp_path / "even", OpenOptions(cache=False)), "iteration_times")
+    start = WhatIf(open_trace(tmp_path / "skewed", OpenOptions(cache=False)))
+    (answer,) = start.change("balanced_experts").run().to_pylist()
+    assert answer["step_time_ns"] < 0.97 * answer["measured_step_time_ns"]
+    true = even["elapsed_ns_p50"][0].as_py()
+    assert answer["step_time_ns"] == pytest.approx(true, rel=0.02)
+    assert answer["tokens_per_s"] == pytest.approx(
+        2 * skewed.decode_requests / answer["step_time_ns"] * 1e9
+    ), "ranks of a layer answer the same requests"
+    with pytest.raises(UsageError, match="share their model already"):
+        start.serving(model="mixtral-8x7b", ep=2).run()
