@@ -1,11 +1,13 @@
-"""The same call on all ranks: the n-th kernel of a name on each of them."""
+"""The same call on all ranks: the n-th kernel of a name, grid and shapes on each of them."""
 
 from htk.base.columns.groups import Groups
 from htk.whatif.step_model import StepModel
 
 
 def same_calls(model: StepModel) -> Groups:
-    """Group activities by name and how many of that name came before on their rank."""
+    """Group activities by name, size and how many like it came before on their rank: stages of a
+    pipeline call one kernel for work of other sizes."""
     acts = model.graph.activities
-    of_rank = Groups.by_keys([acts.rank, acts.name])
-    return Groups.by_keys([acts.name, of_rank.rank_within()])
+    like = [acts.name, model.facts.grid.codes, model.facts.dims.codes]
+    of_rank = Groups.by_keys([acts.rank, *like])
+    return Groups.by_keys([*like, of_rank.rank_within()])

@@ -113,6 +113,11 @@ class StepFacts:
         return CodedTexts.taken(self.tables["op_callers"]["module"], self.op_row)
 
     @cached_property
+    def grid(self) -> CodedTexts:
+        """The blocks that each kernel was launched with."""
+        return CodedTexts.taken(self.tables["kernels"]["grid"], self.rows)
+
+    @cached_property
     def types(self) -> CodedTexts:
         """The types of the operator's inputs, where recorded."""
         return CodedTexts.taken(self.tables["cpu_ops"]["input_types"], self.op_row)

@@ -181,10 +181,11 @@ class _Comparable:
 def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
     """Return what to add to times of ranks, in ns, so that they are on one clock; 0 where the
     ranks' own clocks agree, and where it is unknown."""
+    aligned = truths(clocks["aligned"])
+    if not aligned.any():
+        return np.zeros(len(time), np.int64)
     places = _ClockRows(clocks, rank)
-    return np.where(
-        places.has_clock & truths(places.clocks["aligned"])[places.row], places.shift(time), 0
-    )
+    return np.where(places.has_clock & aligned[places.row], places.shift(time), 0)
 
 
 class _ClockRows:

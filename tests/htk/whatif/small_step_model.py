@@ -80,6 +80,10 @@ class KnownFacts(StepFacts):
         return CodedTexts.of(self.acts[r].module for r in self.rows.tolist())
 
     @property
+    def grid(self) -> CodedTexts:
+        return CodedTexts.of("1,1,1" for _ in self.rows)
+
+    @property
     def types(self) -> CodedTexts:  # type: ignore[override]
         return CodedTexts.of(self.acts[r].types for r in self.rows.tolist())
 

@@ -53,6 +53,18 @@ def test_of_two_ranks_the_slow_one_is_held_to_the_fast_one(tmp_path: Path) -> No
     assert first["step_gain_ns_lo90"] <= gain <= first["step_gain_ns_hi90"]
 
 
+PIPELINE = TWO | {"gpus_per_node": 4, "strategy": "ddp", "layers": 4, "accumulation": 4}
+
+
+@pytest.mark.parametrize("fault", ["", "straggler:rank=1,factor=1.25"])
+def test_stages_of_a_pipeline_are_no_slow_gpus(fault: str, tmp_path: Path) -> None:
+    """The last stage runs a kernel of the others' for a product of another size."""
+    job = PIPELINE | {"pipeline_parallel": 4, "micro_batch": 1}
+    causes = causes_of(simulated(job, [fault] if fault else [], tmp_path))
+    slow = [row["evidence"] for row in causes if row["finding"] == "ranks wait for a slow GPU"]
+    assert slow == (["the same kernels take longer there: rank 1 25 %"] if fault else [])
+
+
 def test_a_gain_that_goes_with_a_larger_one_is_told(tmp_path: Path) -> None:
     """Two stalls of one rank in every step: alone each gains its own, together both."""
     faults = ("starved_loader:ms=20", "full_allocator:rank=1,times=2,ms=8")
