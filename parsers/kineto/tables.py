@@ -1,5 +1,6 @@
 """Raw event columns become tables of the vocabulary."""
 
+import re
 from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
@@ -22,6 +23,7 @@ from htk.base.columns.arrow import (
     without,
 )
 from htk.base.columns.types import take_or
+from htk.base.core.stated_counts import INDEX
 from htk.base.schema import FLOAT64, INT32, INT64
 from htk.parsers.common.span_tables import kinds_of
 from htk.parsers.kineto.raw import RawEvents
@@ -326,8 +328,11 @@ def _series(arguments: str) -> dict[str, float]:
 @lru_cache(maxsize=100_000)  # ranks have most names in common
 def step_number(name: str) -> int:
     """Return k of `ProfilerStep#k`, -1 for any other name."""
-    number_of_step = name.removeprefix(STEP)
-    return int(number_of_step) if name.startswith(STEP) and number_of_step.isdigit() else -1
+    match = _STEP_NAME.fullmatch(name)
+    return int(match[1]) if match and INDEX.believes(int(match[1])) else -1
+
+
+_STEP_NAME = re.compile(STEP + r"([0-9]{1,10})")
 
 
 _MAKERS: dict[str, Callable[[Columns], pa.Table]] = {

@@ -6,7 +6,7 @@ file without a name. An archive that cannot be used becomes a source that says s
 
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -55,7 +55,7 @@ def _zipped(source: Source) -> list[Source]:
 
     with source.open() as file, zipfile.ZipFile(file) as archive:
         entries = [e for e in archive.infolist() if not e.is_dir() and _is_file(e)]
-    _within_limits([e.file_size for e in entries])
+    _check_limits(len(entries), sum(e.file_size for e in entries))
     return [
         _zip_member(source, e)
         for e in {e.filename: e for e in entries if _is_wanted(e.filename)}.values()
@@ -100,15 +100,16 @@ def _tarred(source: Source) -> list[Source]:
 
     open_tar, damage = _plain(source)
     members: dict[str, Source] = {}
-    sizes: list[int] = []
+    count = 0
+    unpacked_bytes = 0
     with open_tar() as file, tarfile.open(fileobj=file, mode="r:") as archive:
         try:
             for entry in archive:
-                if not entry.isfile():  # links and devices are not followed
-                    continue
-                sizes.append(entry.size)
-                _within_limits(sizes)
-                if _is_wanted(entry.name):
+                count += 1
+                unpacked_bytes += entry.size
+                _check_limits(count, unpacked_bytes)
+                # links and devices are not followed
+                if entry.isfile() and _is_wanted(entry.name):
                     members[entry.name] = _tar_member(source, open_tar, entry)
         except (tarfile.TarError, EOFError) as error:
             damage = damage or reason(error)
@@ -160,12 +161,12 @@ def _points_outside(name: str) -> bool:
     return path.is_absolute() or ".." in path.parts or drive is not None
 
 
-def _within_limits(sizes: Sequence[int]) -> None:
-    if not MEMBERS.believes(len(sizes)):
+def _check_limits(members: int, unpacked_bytes: int) -> None:
+    if not MEMBERS.believes(members):
         raise TraceError(f"more than {MEMBERS.most:,} members; unpack it first")
     limit = unpack_limit()
-    if limit is not None and sum(sizes) > limit:
-        _refuse_bomb("all members", sum(sizes))
+    if limit is not None and unpacked_bytes > limit:
+        _refuse_bomb("all members", unpacked_bytes)
 
 
 def _refuse_bomb(name: str, size: int) -> None:

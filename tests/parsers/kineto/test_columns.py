@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from htk.parsers.kineto.columns import COLUMNS, NAMES, REST, SPELLED, EventColumn
+from htk.parsers.kineto.tables import step_number
 
 ALL = [column for column in COLUMNS if column.name != REST]
 # "M" would make all arguments one more column
@@ -126,3 +127,12 @@ def test_an_argument_that_every_event_has_is_in_their_order(read, truth) -> None
     ]
     raw = read(json.dumps({"traceEvents": events}).encode())
     assert truth.sparse(raw, "external_id") == {k: 5 * k for k in range(60)}
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("ProfilerStep#0", 0), ("ProfilerStep#2147483647", 2**31 - 1), ("ProfilerStep#2147483648", -1),
+     ("ProfilerStep#" + "9" * 400, -1), ("ProfilerStep#²", -1), ("ProfilerStep#", -1), ("7", -1)],
+)  # fmt: skip
+def test_steps_that_no_job_counts_have_no_number(name: str, number: int) -> None:
+    assert step_number(name) == number

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from htk.base.core.stated_counts import StatedCount
 from htk.base.errors import MissingPackage, TraceError
 from htk.base.io.sources import content_identity, head, rank_from_name, resolve
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -441,6 +442,20 @@ def test_s3(monkeypatch: pytest.MonkeyPatch) -> None:
         assert before and before != resolve("s3://runs/last/rank1.json.gz")[0].identity
     finally:
         server.stop()
+
+
+def test_members_that_are_no_files_count_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tarfile.open(tmp_path / "b.tar", "w") as archive:
+        for k in range(4):
+            link = tarfile.TarInfo(f"{k}.json")
+            link.type = tarfile.SYMTYPE
+            archive.addfile(link)
+    monkeypatch.setattr("htk.base.io.archives.MEMBERS", StatedCount(0, 3))
+    (only,) = resolve(tmp_path / "b.tar")
+    with pytest.raises(TraceError, match="more than 3 members"):
+        only.open()
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
