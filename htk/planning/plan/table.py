@@ -8,6 +8,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import texts
 from htk.base.core.chart import Bar
 from htk.base.core.label import Label
+from htk.base.errors import UsageError
 from htk.base.mappings import Fields
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.planning.plan.job import PlannedJob
@@ -128,13 +129,16 @@ def parts_table(plans: Sequence[Plan]) -> pa.Table:
 
 
 def rows_as(schema: pa.Schema, rows: Sequence[Fields]) -> pa.Table:
-    """Return rows as a table of a schema."""
-    columns = [
-        texts([str(r[f.name]) for r in rows])
-        if f.type == TEXT
-        else pa.array([r[f.name] for r in rows], f.type)
-        for f in schema
-    ]
+    """Return rows as a table of a schema. Raises for numbers that none holds."""
+    try:
+        columns = [
+            texts([str(r[f.name]) for r in rows])
+            if f.type == TEXT
+            else pa.array([r[f.name] for r in rows], f.type)
+            for f in schema
+        ]
+    except OverflowError:
+        raise UsageError("such sizes make numbers beyond 2^63: give smaller ones") from None
     return pa.table(columns, schema=schema)
 
 

@@ -179,3 +179,9 @@ def test_a_network_by_name_slows_what_crosses_nodes() -> None:
     assert exposed("--inter-gbps-per-gpu", "50") == pytest.approx(exposed())
     error = asked(*words, "--network", "token-ring").exception
     assert isinstance(error, UsageError) and "infiniband-ndr" in str(error)
+
+
+@pytest.mark.parametrize("size", ["seq", "micro_batch"])
+def test_sizes_that_no_table_holds_are_refused(size: str) -> None:
+    with pytest.raises(UsageError, match=r"numbers beyond 2\^63"):
+        rows(**{size: 10**18})
