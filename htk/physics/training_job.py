@@ -7,7 +7,7 @@ one of it. What is not known is None, and rules that need it are not asked.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from htk.base.core.stated_counts import RANKS
+from htk.base.core.stated_counts import INDEX, RANKS
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
 from htk.physics.hardware import Gpu
@@ -129,6 +129,8 @@ def _bad_counts(job: TrainingJob) -> Iterator[Fault]:
             continue
         if value <= 0:
             yield Fault(field, f"{words} must be at least 1, not {value:g}")
+        if value > INDEX.most:
+            yield Fault(field, f"{words} must be at most {INDEX.most:,}, not {value:g}")
         if field != "seq" and abs(value - round(value)) > 1e-6:
             yield Fault(field, f"{value:.4g} {words} are not a whole number")
     if job.ranks is not None and job.ranks > RANKS.most:

@@ -24,6 +24,7 @@ JOB = TrainingJob(
         ({"tensor": 3}, "does not divide 8: take 2 or 4"),
         ({"tensor": 8, "pipeline": 8}, "needs 64 ranks, which does not divide 8: take 1 or 64"),
         ({"pipeline": 3}, "does not divide 8: take 2 or 4"),
+        ({"seq": 10**18}, "tokens of a sequence must be at most 2,147,483,647"),
         ({"pipeline": 4, "virtual": 3}, "4 stages of 3 chunks are more than 8 layers"),
         ({"pipeline": 4, "layers": 6}, "4 stages do not divide 6 layers: take 2"),
         ({"context": 16}, "take 8 or 16 ranks"),
