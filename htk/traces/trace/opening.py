@@ -293,7 +293,9 @@ def _expected(sources: list[Source], store: Store | None, options: OpenOptions) 
 
     def is_kept(source: Source) -> bool:
         key = None if store is None else key_of(store, source, parse_options(options))
-        return store is not None and key is not None and (store.root / key).is_dir()
+        if store is None or key is None:
+            return False
+        return (store.root / key).is_dir() or key in store.unknown
 
     if options.confined:
         return [source for source in sources if not is_kept(source)]
