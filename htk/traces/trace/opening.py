@@ -239,7 +239,12 @@ def _read_one(
     if entries is None and store is not None and key is not None and key in store.unknown:
         raise UnknownFormat(f"{source.name}: not a trace that htk knows")
     if entries is None:
-        entries = _entries(source, store, key, parsing, options.confined, readers)
+        try:
+            entries = _entries(source, store, key, parsing, options.confined, readers)
+        except UnknownFormat:
+            if store is not None and key is not None:
+                store.unknown.add(key)
+            raise
     options.progress.done(source.name)
     return [
         FileRecording(source, entry.parsed.parser, entry, process_of(entry, k))
@@ -263,12 +268,7 @@ def _entries(
     start = beginning(source)
     if is_pickle(start.data):
         return readers.entries(source, options, store, key)
-    try:
-        parser = parser_of(start)
-    except UnknownFormat:
-        if store is not None and key is not None:
-            store.unknown.add(key)
-        raise
+    parser = parser_of(start)
     if store is not None and key is not None:
         options = replace(options, keep=Spill(store.root))
         with columns_in_files(store.root):
