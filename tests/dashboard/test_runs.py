@@ -38,6 +38,14 @@ def test_keys_that_lead_out_are_refused(tmp_path: Path, key: str) -> None:
         Runs([tmp_path / "runs"]).path_of(key)
 
 
+def test_what_the_dashboard_opens_is_read_in_the_process_with_limits(tmp_path: Path) -> None:
+    run(tmp_path / "runs" / "a")
+    runs = Runs([tmp_path / "runs"], options=OpenOptions(cache=False))
+    assert runs.begin("runs/a").ended.wait(PATIENCE_S)
+    opened = runs.trace("runs/a")
+    assert opened and not opened.files[0].entry.lacks("kernel_totals"), "only that process makes it"
+
+
 def test_links_out_of_the_folder_are_refused(tmp_path: Path) -> None:
     secret = run(tmp_path / "secret")
     inside = run(tmp_path / "runs" / "a")

@@ -28,6 +28,13 @@ def test_a_recording_that_is_not_narrowed_is_derived_once(tmp_path: Path) -> Non
     assert traces.select("a", ranks="0") is not first
 
 
+def test_what_agents_open_is_read_in_the_process_with_limits(tmp_path: Path) -> None:
+    run(tmp_path, "a")
+    for cache in (True, False):
+        opened = Traces([tmp_path], OpenOptions(cache=cache)).select("a")
+        assert not opened.files[0].entry.lacks("kernel_totals"), "which only that process makes"
+
+
 def test_jobs_that_lie_together_are_compared_and_changed_by_their_names(tmp_path: Path) -> None:
     for job, ms in (("A", 2), ("B", 5)):
         for rank in range(2):
