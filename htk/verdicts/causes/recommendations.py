@@ -8,7 +8,7 @@ from htk.base.columns.arrow import numbers
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
-from htk.base.mappings import Fields
+from htk.base.mappings import Facts, Fields
 from htk.base.names.server_ranges import describe_lone_capture
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
@@ -103,10 +103,10 @@ def recommendations(
     marks = [] if recording is None else recording.tables["server_marks"]["name"].to_pylist()
     if capture := describe_lone_capture(marks):
         return with_coverage(RETURNS.empty_table(), cannot_be_told=capture)
-    if recording is not None and marks_iterations(recording):
-        return _of_server(recording, min_pct)
-    tables = {name: arguments[name] for name in recommendations.reads}
     window = int(numbers(time_breakdown["total_ns"]).sum())
+    if recording is not None and marks_iterations(recording):
+        return _of_server(recording, min_pct, window // max(time_breakdown.num_rows, 1))
+    tables = {name: arguments[name] for name in recommendations.reads}
     if has_next_to_no_gpu_work(window, op_extents, step_marks):
         return _of_host(CauseEvidence(tables, None), window, min_pct)
     if not time_breakdown.num_rows:
@@ -128,9 +128,11 @@ def recommendations(
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
 
 
-def _of_server(recording: Trace, min_pct: float) -> pa.Table:
+def _of_server(recording: Trace, min_pct: float, window_ns: int) -> pa.Table:
     causes, why_none = find_served_causes(recording, min_pct)
-    facts = {"cannot_be_told": why_none} if why_none else {}
+    facts: Facts = {"recorded_window_ns": window_ns}
+    if why_none:
+        facts = {**facts, "cannot_be_told": why_none}
     return with_coverage(pa.Table.from_pylist(causes, schema=RETURNS), **facts)
 
 
