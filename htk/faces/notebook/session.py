@@ -4,12 +4,13 @@ import difflib
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
 from htk.answers.output.result import Result
 from htk.base.core.humanize import parse_int_ranges
+from htk.base.errors import UsageError
 from htk.base.spread.memory import parse_bytes
 from htk.faces.notebook.questions import Questions
 from htk.traces.trace.opening import Inputs, OpenOptions, open_trace
@@ -197,6 +198,7 @@ class Session(Questions, Trace):
         cycles: int | str | Sequence[int] | None = None,
         name: str | None = None,
         streams: int | str | Sequence[int] | None = None,
+        **misspelt: Never,
     ) -> Self:
         """Return the same recording narrowed to a selection; nothing is computed until it is asked.
 
@@ -215,6 +217,10 @@ class Session(Questions, Trace):
         >>> one.ranks
         [0]
         """
+        for key in misspelt:
+            near = difflib.get_close_matches(key, _KEYS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(_KEYS)}"
+            raise UsageError(f"sel() has no {key!r}; {hint}")
         return super().sel(
             ranks=_listed(ranks),
             steps=[steps] if isinstance(steps, int) else steps,
@@ -257,6 +263,7 @@ def _listed(chosen: int | str | Sequence[int] | None) -> Sequence[int] | None:
     return parse_int_ranges(chosen) if isinstance(chosen, str) else chosen
 
 
+_KEYS = ("ranks", "steps", "from_ns", "to_ns", "annotation", "cycles", "name", "streams")
 _LISTED = "htk.catalog() lists the questions it answers"
 _PUBLIC = (
     "ask",

@@ -2,6 +2,7 @@
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,3 +99,9 @@ def test_the_card_of_logged_operations_names_ranks_and_steps() -> None:
         assert f"{name}</span><br><b>{min(values)}..{max(values)}</b>" in card
     assert f"of {len(logged['step'].unique())} steps" in card and "no steps" not in card
     assert "<br>Stragglers: " in card
+
+
+def test_a_misspelt_choice_is_named_with_the_right_word() -> None:
+    misspelt: dict[str, Any] = {"rank": 0}
+    with pytest.raises(UsageError, match=r"sel\(\) has no 'rank'; did you mean 'ranks'\?"):
+        htk.open("sample").sel(**misspelt)
