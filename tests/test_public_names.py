@@ -5,6 +5,7 @@
 
 import importlib
 import inspect
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -87,8 +88,9 @@ def _name_methods(owner: str, kind: type) -> Iterator[str]:
             continue
         yield f"python {owner}.{name}"
         if inspect.isfunction(value):
-            for parameter in list(inspect.signature(value).parameters)[1:]:
-                yield f"python {owner}.{name}({parameter})"
+            for parameter in list(inspect.signature(value).parameters.values())[1:]:
+                if parameter.annotation is not typing.Never:  # which refuses misspelt ones
+                    yield f"python {owner}.{name}({parameter.name})"
 
 
 def test_no_name_that_a_user_types_is_gone() -> None:
