@@ -19,7 +19,7 @@ from htk.base.columns.groups import Groups, quotient
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints, Mask
-from htk.base.core.analysis import analysis
+from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
@@ -42,6 +42,7 @@ RETURNS = table(
 )
 _SMALL = 64 << 10
 _LARGE = 1 << 20
+_MICROSECOND = 1000
 _CUDA = re.compile(r"([HDPA]to[HDPA])(?: \((.*)\))?")
 _HIP = re.compile(r"(Host|Device|Peer)\w*?To(Host|Device|Peer)", re.IGNORECASE)
 
@@ -53,7 +54,11 @@ _HIP = re.compile(r"(Host|Device|Peer)\w*?To(Host|Device|Peer)", re.IGNORECASE)
     spread=BY_RANK,
 )
 def memory_bandwidth(kernels: pa.Table) -> pa.Table:
-    """How fast are copies and sets, in each direction?"""
+    """How fast are copies and sets, in each direction?
+
+    Where a recording has whole microseconds alone, a copy of one took up to two: the fact
+    `durations_off_by_up_to_ns` says so, and rates of short copies are no better than that.
+    """
     activity, activities = codes_of(kernels["activity"])
     moving = [k for k, a in enumerate(activities.to_pylist()) if a in ("copy", "set")]
     rows = np.flatnonzero(np.isin(activity, moving))
@@ -92,7 +97,9 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
         ],
         schema=RETURNS,
     )
-    return table.take(pa.array(order))
+    whole = len(rows) > 0 and not ((start % _MICROSECOND) | (end % _MICROSECOND)).any()
+    facts = {"durations_off_by_up_to_ns": _MICROSECOND} if whole else {}
+    return with_coverage(table.take(pa.array(order)), **facts)
 
 
 def _direction(name: str) -> tuple[str, str | None]:

@@ -7,6 +7,7 @@ import pytest
 
 from htk.analyses.kernels.memory_bandwidth import memory_bandwidth
 from htk.answers.ask import ask
+from htk.base.core.analysis import coverage_of
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, write
 from tests.tables import make
@@ -37,6 +38,15 @@ def test_by_hand() -> None:
     down = found["DtoH"]
     assert (down["size_bytes"], down["bandwidth_gbps"], down["without_size"]) == (None, None, 1)
     assert found["set"]["size_bytes"] == 500
+
+
+@pytest.mark.parametrize(("begin", "off"), [(5000, 1000), (5001, None)])
+def test_rates_of_whole_microseconds_say_how_far_off_durations_are(
+    begin: int, off: int | None
+) -> None:
+    rows = [copy(PINNED, begin, 1000, 4096), copy(PINNED, 9000, 2000, 4096)]
+    facts = coverage_of(memory_bandwidth(make("kernels", rows)))
+    assert facts.get("durations_off_by_up_to_ns") == off
 
 
 def test_hip_names() -> None:
