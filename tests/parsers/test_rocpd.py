@@ -1,12 +1,14 @@
 """rocprofv3's databases, of both schemas."""
 
 import re
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from htk.answers.ask import ask
 from htk.base.errors import MalformedTrace
 from htk.traces.trace.trace import Trace
 from sample_traces.rocprof_export import BOOT_NS, GPU_0, GPU_1, Database, as_database
@@ -20,6 +22,16 @@ def test_the_database_holds_what_the_json_does() -> None:
             kept(path).tables[table].drop_columns(["rank"]).to_pylist() for path in (JSON, DATABASE)
         ]
         assert both[0] == both[1], table
+
+
+def test_calls_of_threads_without_a_number_are_answered(tmp_path: Path) -> None:
+    copied = tmp_path / "odd.db"
+    shutil.copy(DATABASE, copied)
+    with sqlite3.connect(copied) as database:
+        database.execute("update rocpd_info_thread_0a1b set tid = -1")
+    trace = opened(copied)
+    assert {row["thread"] for row in rows(trace, "launches")} == {None}
+    assert ask(trace, "recommendations").to_pylist()
 
 
 def test_the_environment_names_the_rank() -> None:

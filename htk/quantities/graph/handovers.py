@@ -102,6 +102,8 @@ def _backward_threads(tables: NamedTables, calls: LaunchCalls) -> dict[int, list
     lanes: dict[int, list[int]] = defaultdict(list)
     for lane in np.unique(calls.lane).tolist():  # a few threads
         row = calls.row[int(np.argmax(calls.lane == lane))]
+        if thread[row] == NONE:  # a call of a thread that the file does not name
+            continue
         if (int(rank[row]), names[int(thread[row])].as_py()) in wanted:
             lanes[int(rank[row])].append(int(lane))
     return dict(lanes)
