@@ -26,7 +26,7 @@ from htk.base.columns.arrow import (
     valid,
     without,
 )
-from htk.base.columns.groups import row_of
+from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.intervals import Spans, intersect, union
 from htk.base.columns.nesting import Threads
 from htk.base.columns.types import NO_TIME, NONE, Mask
@@ -231,8 +231,8 @@ class CutRecording:
         return np.asarray(np.where(own >= 0, np.isin(own, called), by_time))
 
     def _flows(self, flows: pa.Table) -> Mask:
-        """Return the ends of arrows by time, and those at kept GPU activities: an arrow's id is the
-        correlation."""
+        """Return arrows by the times of their ends, and those at kept GPU activities, whose id is
+        the correlation; none that would lose one end."""
         moments = flows
         for name in ("start_ns", "end_ns"):
             moments = moments.append_column(name, flows["time_ns"])
@@ -240,7 +240,13 @@ class CutRecording:
         own = numbers(flows["flow"], NONE)
         kept = numbers(self.read("kernels")["correlation"], NONE)[self._kernels]
         at_kernel = arrows & (own >= 0) & np.isin(own, kept)
-        return at_kernel | self._overlapping(moments)
+        chosen = at_kernel | self._overlapping(moments)
+        names = [codes_of(flows[name])[0] for name in ("category", "flow_text")]
+        arrow = Groups.by_keys([*(name.astype(np.int64) for name in names), own])
+        starts = truths(flows["is_start"])
+        is_whole = _have_both_ends(arrow, starts, np.ones(len(starts), bool))
+        stays_whole = _have_both_ends(arrow, starts, chosen)
+        return np.asarray(chosen & (stays_whole | ~is_whole)[arrow.group_ids])
 
     def _job_operations(self, operations: pa.Table) -> Mask:
         kept = are_within(numbers(operations["start_ns"]), self.chosen.time)
@@ -346,3 +352,10 @@ def _times(spans: Spans) -> dict[str, pa.Array]:
 def _windows(of: str, count: int, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
     schema = without(CUT_WINDOWS, "rank", "cycle")
     return build(schema, {**columns, "of": texts([of] * count)}, count)
+
+
+def _have_both_ends(arrows: Groups, is_start: Mask, is_there: Mask) -> Mask:
+    """Return which arrows have a start and an end among the rows that are there."""
+    begun = arrows.max((is_there & is_start).astype(np.int64))
+    ended = arrows.max((is_there & ~is_start).astype(np.int64))
+    return np.asarray((begun & ended) > 0)

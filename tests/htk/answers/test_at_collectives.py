@@ -176,7 +176,8 @@ def differences(trace: Trace, sizes: Sequence[int], step: int | None) -> list[in
 def test_parts_of_any_size_give_the_path_of_all_ranks(number: int, tmp_path: Path) -> None:
     trace = written(tmp_path, *JOBS[number], number)
     sizes = [1, 2, 3, len(trace.ranks)]
-    for step in {None, *list(trace._known_steps)[:1]}:
+    # The last step: the first of two is not whole, which is refused sooner or later than the rest.
+    for step in {None, *sorted(trace._known_steps)[-1:]}:
         assert differences(trace, sizes, step) == []
 
 
