@@ -21,10 +21,14 @@ def test_torch_says_the_same_in_both_formats(shared: Path) -> None:
         (theirs,) = (row[column] for row in text.time_breakdown().to_pylist())
         assert abs(ours - theirs) <= _ROUNDED_NS, column
     kernels = [
-        [(row["name"], row["count"]) for row in session.kernel_top(n=0).to_pylist()]
+        [
+            (row["name"], row["count"])
+            for row in session.kernel_top(n=0).to_pylist()
+            if not row["name"].startswith("Memcpy")  # torch writes their directions as text only
+        ]
         for session in (packets, text)
     ]
-    assert sorted(kernels[0]) == sorted(kernels[1])
+    assert sorted(kernels[0]) == sorted(kernels[1]) != []
     calls = [rows(opened(folder / form), "cpu_ops") for form in ("pftrace", "plain")]
     by_id = {row["external_id"]: row for row in calls[0]}
     assert len(by_id) == len(calls[1]) == 1633

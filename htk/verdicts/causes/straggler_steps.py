@@ -110,7 +110,7 @@ def _compute_beyond_least(cells: Ints, window_times: pa.Table) -> Ints:
     compute = KindTimes.of(window_times).any("compute")
     every = Groups.by_keys(np.concatenate([cells, keys.astype(np.int64)]))
     computed = every.sum(np.append(np.zeros(len(cells), np.int64), compute))
-    steps = Groups.by_keys(every.keys[:, 2])
+    steps = Groups.by_keys(every.keys[:, 1:])
     beyond = computed - steps.min(computed)[steps.group_ids]
     return beyond[every.group_ids[: len(cells)]]
 
