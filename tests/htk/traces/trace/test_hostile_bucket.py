@@ -57,8 +57,8 @@ def test_hostile_objects_fail_alone_wherever_they_are_read(on: str, tmp_path: Pa
 
         bucket = s3fs.S3FileSystem()
         for name, content in objects.items():
-            bucket.pipe(f"{address}/run/{name}", content)
-        trace = open_trace(f"{address}/run/", OpenOptions(on=on))
+            bucket.pipe(f"{address}/hostile/{name}", content)
+        trace = open_trace(f"{address}/hostile/", OpenOptions(on=on))
         assert trace.ranks == [0, 1]
         assert ask(trace, "kernel_top").to_pylist()[0]["total_ns"] == 12_000
         trace.work.close()

@@ -66,9 +66,9 @@ RECORDINGS: dict[str, list[Confirmed]] = {
         ("kernels too small for the GPU", None),  # 3,913, with 64 of NCCL, at < 1 block per SM
     ],
     "tracelens/b200/eager_trace.json.gz": [
-        (LAUNCHING, 64.0),  # 54.7 ms until the launch and 9.3 after it, of 84.5 ms
-        (ELSEWHERE, 8.95),  # five gaps under aten::linear and vllm::unified_attention_with_output
-        (UNDETERMINED, 2.1),  # 73 multimem_all_reduce, one of eight ranks
+        # An iteration of vLLM without graphs: of 84.5 ms 54.7 until the launch and 9.3 after it, and
+        # five gaps of 8.95 under aten::linear and vllm::unified_attention_with_output.
+        ("the GPU waits for launches within iterations", 73.0),
     ],
 }  # fmt: skip
 
@@ -80,4 +80,5 @@ def test_each_cause_that_is_named_is_in_the_raw_events(shared: Path, name: str) 
     assert [row["finding"] for row in causes] == [finding for finding, _ in RECORDINGS[name]]
     for row, (finding, raw_ms) in zip(causes, RECORDINGS[name], strict=True):
         if raw_ms is not None:
-            assert row["gain_ns"] / 1e6 == pytest.approx(raw_ms, rel=0.2), finding
+            time_ns = row["gain_ns"] or row["step_gain_ns"]  # of a server only the gain is known
+            assert time_ns / 1e6 == pytest.approx(raw_ms, rel=0.2), finding
