@@ -66,7 +66,7 @@ RECORDINGS: dict[str, list[Confirmed]] = {
         ("kernels too small for the GPU", None),  # 3,913, with 64 of NCCL, at < 1 block per SM
     ],
     "tracelens/b200/eager_trace.json.gz": [
-        # An iteration of vLLM without graphs: of 84.5 ms 54.7 until the launch and 9.3 after it, and
+        # An iteration of vLLM without graphs: 54.7 of 84.5 ms until the launch, 9.3 after it, and
         # five gaps of 8.95 under aten::linear and vllm::unified_attention_with_output.
         ("the GPU waits for launches within iterations", 73.0),
     ],
