@@ -97,8 +97,8 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
         ],
         schema=RETURNS,
     )
-    whole = len(rows) > 0 and not ((start % _MICROSECOND) | (end % _MICROSECOND)).any()
-    facts = {"durations_off_by_up_to_ns": _MICROSECOND} if whole else {}
+    in_microseconds = len(rows) > 0 and not ((start % _MICROSECOND) | (end % _MICROSECOND)).any()
+    facts = {"durations_off_by_up_to_ns": _MICROSECOND} if in_microseconds else {}
     return with_coverage(table.take(pa.array(order)), **facts)
 
 
