@@ -41,6 +41,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests never see or fill the user's cache, nor plan by the user's site or use
     their keys."""
     with pytest.MonkeyPatch.context() as patch:
+        # Who has no keys asks the cloud's metadata service for some, for half a minute each time.
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         patch.setenv("HTK_SITE", "none")
         patch.setenv("HTK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("settings")))
