@@ -21,7 +21,13 @@ from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.parsers import kineto
 from htk.parsers.common.log_records import Issues, read_whole
-from htk.parsers.common.perfetto_arguments import read_argument, read_double, read_text
+from htk.parsers.common.perfetto_arguments import (
+    Packet,
+    read_argument,
+    read_double,
+    read_packets,
+    read_text,
+)
 from htk.parsers.common.wire import BYTES, EIGHT_BYTES, VARINT, Cut, Field, fields, signed
 from htk.parsers.kineto.processes import KEY as RANKS_KEY
 
@@ -34,7 +40,6 @@ HEADER = "recording"  # an instant of a process that htk writes, with what the f
 # debug_annotation.proto, gpu_render_stage_event.proto and gpu_counter_event.proto.
 _PACKET, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _DESCRIPTOR = 1, 8, 10, 11, 12, 13, 60
 _COUNTERS, _GPU_WORK = 52, 53
-_CLEARED = 1
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _CATEGORIES, _NAMES, _STAGES, _COUNTER_SPECS = 1, 2, 24, 47
 _KERNELS, _LAUNCH_KEYS = 1000, 1001  # of torch's extension
@@ -69,7 +74,7 @@ def sniff(head: Head) -> bool:
 
 @dataclass
 class _Track:
-    """Whose slices stand on a track; a counter's has a name and a unit of its own."""
+    """Whose slices stand on a track, and its name."""
 
     name: str = ""
     parent: int = 0
@@ -92,7 +97,6 @@ class _Reader:
     data: bytes
     issues: Issues
     events: list[dict[str, Any]] = field(default_factory=list)
-    header: dict[str, Any] = field(default_factory=dict)
     ranks: list[dict[str, Any]] = field(default_factory=list)
     _tracks: dict[int, _Track] = field(default_factory=lambda: defaultdict(_Track))
     _marks: dict[int, list[_Mark]] = field(default_factory=lambda: defaultdict(list))
@@ -100,36 +104,16 @@ class _Reader:
     _texts: dict[int, dict[int, dict[int, Any]]] = field(default_factory=dict)
 
     def read(self) -> None:
-        try:
-            for packet in fields(self.data, 0, len(self.data)):
-                if packet.number != _PACKET or packet.kind != BYTES:
-                    continue
-                try:
-                    self._read_packet(packet)
-                except Cut:
-                    self.issues.add("broken_event", "a packet that is not a message")
-        except Cut:
-            self.issues.add("truncated", "the file ends within a packet")
+        read_packets(self.data, self.issues, self._read_packet)
         for uuid in list(self._marks):
             self._pair(uuid)
 
-    def _read_packet(self, packet: Field) -> None:
-        time = 0
-        sequence = 0
-        flags = 0
-        parts: dict[int, Field] = {}
-        for part in fields(self.data, packet.start, packet.end):
-            if part.kind == BYTES:
-                parts[part.number] = part
-            elif part.number == _TIME:
-                time = part.value
-            elif part.number == _SEQUENCE:
-                sequence = part.value
-            elif part.number == _FLAGS:
-                flags = part.value
-        if flags & _CLEARED or sequence not in self._texts:
-            self._texts[sequence] = defaultdict(dict)
-        texts = self._texts[sequence]
+    def _read_packet(self, packet: Packet) -> None:
+        if packet.clears_text or packet.sequence not in self._texts:
+            self._texts[packet.sequence] = defaultdict(dict)
+        texts = self._texts[packet.sequence]
+        parts = packet.parts
+        time = packet.time
         if _INTERNED in parts:
             self._intern(parts[_INTERNED], texts)
         if _DESCRIPTOR in parts:

@@ -21,17 +21,24 @@ from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.core.stated_counts import DEVICE, INDEX
 from htk.base.errors import MalformedTrace
 from htk.parsers.common.log_records import Issues, read_whole
-from htk.parsers.common.perfetto_arguments import KEYS, TEXTS, read_argument, read_text
+from htk.parsers.common.perfetto_arguments import (
+    KEYS,
+    TEXTS,
+    Packet,
+    read_argument,
+    read_packets,
+    read_text,
+)
 from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, one_process
 from htk.parsers.common.span_tables import FARTHEST_NS
-from htk.parsers.common.wire import BYTES, VARINT, Cut, Field, fields
+from htk.parsers.common.wire import BYTES, VARINT, Field, fields
 
 NAME = "rocprof_perfetto"
 
 # Fields of trace_packet.proto, track_event.proto, debug_annotation.proto, interned_data.proto and
 # track_descriptor.proto.
-_PACKET, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _DESCRIPTOR = 1, 10, 11, 12, 13, 60
-_CLEARED, _BEGIN = 1, 1  # of sequence_flags; of TrackEvent.type
+_EVENT, _INTERNED, _DESCRIPTOR = 11, 12, 60
+_BEGIN = 1  # of TrackEvent.type
 _CATEGORY_ID, _ANNOTATION, _TYPE, _NAME_ID, _CATEGORY, _NAME = 3, 4, 9, 10, 22, 23
 _CATEGORIES, _NAMES = 1, 2  # tables of interned text
 _PROCESS = 3
@@ -83,29 +90,12 @@ class _Reader:
     _text: dict[int, dict[int, dict[int, str]]] = field(default_factory=dict)
 
     def read(self) -> None:
-        try:
-            for packet in fields(self.data, 0, len(self.data)):
-                if packet.number != _PACKET or packet.kind != BYTES:
-                    continue
-                try:
-                    self._packet(packet)
-                except Cut:
-                    self.issues.add("broken_event", "a packet that is not a message")
-        except Cut:
-            self.issues.add("truncated", "the file ends within a packet")
+        read_packets(self.data, self.issues, self._packet)
 
-    def _packet(self, packet: Field) -> None:
-        sequence = 0
-        flags = 0
-        parts: dict[int, Field] = {}
-        for part in fields(self.data, packet.start, packet.end):
-            if part.number == _SEQUENCE and part.kind == VARINT:
-                sequence = part.value
-            elif part.number == _FLAGS and part.kind == VARINT:
-                flags = part.value
-            elif part.kind == BYTES:
-                parts[part.number] = part
-        if flags & _CLEARED or sequence not in self._text:
+    def _packet(self, packet: Packet) -> None:
+        sequence = packet.sequence
+        parts = packet.parts
+        if packet.clears_text or sequence not in self._text:
             self._text[sequence] = {k: {} for k in (_CATEGORIES, _NAMES, KEYS, TEXTS)}
         text = self._text[sequence]
         if _INTERNED in parts:

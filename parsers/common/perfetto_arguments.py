@@ -1,13 +1,20 @@
-"""Arguments of Perfetto's events: debug_annotation.proto, with interned keys and texts."""
+"""What readers of Perfetto's traces share: packets, and arguments with interned keys and texts.
+
+Fields of trace_packet.proto and debug_annotation.proto.
+"""
 
 import math
 import struct
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
-from htk.parsers.common.wire import BYTES, EIGHT_BYTES, VARINT, Field, fields, signed
+from htk.parsers.common.log_records import Issues
+from htk.parsers.common.wire import BYTES, EIGHT_BYTES, VARINT, Cut, Field, fields, signed
+
+_PACKET, _TIME, _SEQUENCE, _FLAGS = 1, 8, 10, 13
+_CLEARED = 1
 
 KEYS = 3  # of interned_data.proto: names of arguments
 TEXTS = 29
@@ -15,6 +22,45 @@ _KEY_ID, _BOOL, _UINT, _INT, _DOUBLE, _TEXT, _POINTER, _JSON, _KEY = 1, 2, 3, 4,
 _ENTRIES, _ITEMS, _TEXT_ID = 11, 12, 17
 _DEEPEST = 8  # of arguments in arguments
 _Interned = Mapping[int, Mapping[int, Any]]
+
+
+class Packet(NamedTuple):
+    """A packet's time, whose interned text it uses, and its messages by their numbers."""
+
+    time: int
+    sequence: int
+    flags: int
+    parts: dict[int, Field]
+
+    @property
+    def clears_text(self) -> bool:
+        """What was interned before is no longer meant."""
+        return bool(self.flags & _CLEARED)
+
+
+def read_packets(data: bytes, issues: Issues, take: Callable[[Packet], None]) -> None:
+    """Give each packet to who takes it; what is damaged is an issue."""
+    try:
+        for packet in fields(data, 0, len(data)):
+            if packet.number != _PACKET or packet.kind != BYTES:
+                continue
+            try:
+                take(_read_packet(data, packet))
+            except Cut:
+                issues.add("broken_event", "a packet that is not a message")
+    except Cut:
+        issues.add("truncated", "the file ends within a packet")
+
+
+def _read_packet(data: bytes, packet: Field) -> Packet:
+    numbers = {_TIME: 0, _SEQUENCE: 0, _FLAGS: 0}
+    parts: dict[int, Field] = {}
+    for part in fields(data, packet.start, packet.end):
+        if part.kind == BYTES:
+            parts[part.number] = part
+        elif part.kind == VARINT and part.number in numbers:
+            numbers[part.number] = part.value
+    return Packet(numbers[_TIME], numbers[_SEQUENCE], numbers[_FLAGS], parts)
 
 
 def read_argument(

@@ -1,6 +1,5 @@
 """The dashboard's own server, with real connections that say nothing or too little."""
 
-import socket
 import threading
 import time
 import urllib.request
@@ -10,6 +9,7 @@ import pytest
 
 from htk.dashboard import connections
 from htk.dashboard.connections import make_server
+from tests.open_connections import connect, is_closed
 
 TOKEN = "a-token-of-this-test"
 HALF = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -28,38 +28,22 @@ def port() -> Iterator[int]:
     server.close()
 
 
-def _connect(port: int, said: bytes) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port))
-    connection.sendall(said)
-    return connection
-
-
-def _is_closed(connection: socket.socket, seconds: float) -> bool:
-    connection.settimeout(seconds)
-    try:
-        return connection.recv(1) == b""
-    except TimeoutError:
-        return False
-    except ConnectionError:
-        return True
-
-
 def test_a_header_that_does_not_come_ends_the_connection(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEADER_SECONDS", 1)
-    assert _is_closed(_connect(port, b""), 30)
-    assert _is_closed(_connect(port, HALF), 30)
+    assert is_closed(connect(port, b""), 30)
+    assert is_closed(connect(port, HALF), 30)
 
 
 def test_silent_connections_do_not_keep_out_who_shows_the_token(port: int) -> None:
-    known = _connect(port, HALF + b"Cookie: htk_token_1=" + TOKEN.encode() + b"\r\n\r\n")
+    known = connect(port, HALF + b"Cookie: htk_token_1=" + TOKEN.encode() + b"\r\n\r\n")
     assert known.recv(15) == b"HTTP/1.1 200 OK"
-    silent = [_connect(port, HALF) for _ in range(2 * connections.MOST_STRANGERS)]
+    silent = [connect(port, HALF) for _ in range(2 * connections.MOST_STRANGERS)]
     began = time.monotonic()
     answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/?token={TOKEN}", timeout=60)
     assert answer.read() == b"ok" and time.monotonic() - began < 60
-    assert _is_closed(silent[0], 30), "the oldest made room"
+    assert is_closed(silent[0], 30), "the oldest made room"
     known.sendall(HALF + b"\r\n")
     received = b""
     while b"200 OK" not in received:

@@ -1,6 +1,5 @@
 """The agents' server over HTTP, with real connections that say nothing or too little."""
 
-import socket
 import threading
 import time
 import urllib.request
@@ -9,6 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+
+from tests.open_connections import connect, is_closed
 
 pytest.importorskip("mcp")
 uvicorn = pytest.importorskip("uvicorn")
@@ -42,38 +43,22 @@ def port() -> Iterator[int]:
     thread.join()
 
 
-def _connect(port: int, said: bytes) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port))
-    connection.sendall(said)
-    return connection
-
-
-def _is_closed(connection: socket.socket, seconds: float) -> bool:
-    connection.settimeout(seconds)
-    try:
-        return connection.recv(1) == b""
-    except TimeoutError:
-        return False
-    except ConnectionError:
-        return True
-
-
 def test_a_header_that_does_not_come_ends_the_connection(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEADER_SECONDS", 1)
-    assert _is_closed(_connect(port, b""), 30)
-    assert _is_closed(_connect(port, HALF), 30)
+    assert is_closed(connect(port, b""), 30)
+    assert is_closed(connect(port, HALF), 30)
 
 
 def test_silent_connections_do_not_keep_out_who_shows_the_token(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEADER_SECONDS", 60)
-    known = _connect(port, HALF + b"Authorization: Bearer " + TOKEN.encode() + b"\r\n\r\n")
+    known = connect(port, HALF + b"Authorization: Bearer " + TOKEN.encode() + b"\r\n\r\n")
     assert known.recv(15) == b"HTTP/1.1 200 OK"
-    silent = [_connect(port, HALF) for _ in range(2 * connections.MOST_STRANGERS)]
+    silent = [connect(port, HALF) for _ in range(2 * connections.MOST_STRANGERS)]
     answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/mcp?token={TOKEN}", timeout=60)
     assert answer.read() == b"ok"
-    assert _is_closed(silent[0], 30), "the oldest made room"
-    assert not _is_closed(silent[-1], 0.1)
+    assert is_closed(silent[0], 30), "the oldest made room"
+    assert not is_closed(silent[-1], 0.1)
