@@ -4,7 +4,8 @@ by_rank         a rank's rows come from that rank's files alone
 by_key          parts made of some ranks merge into the answer exactly
 by_group        rows of a process group come from its own calls, on whatever ranks
 at_collectives  ranks are worked on by themselves, from one collective to the next
-two_rounds      a rank's rows come from its files and from what all ranks' collectives told first
+two_rounds      a rank's rows come from its files and from what all ranks' collectives and windows
+                told first; what it would gain is replayed of the ranks that stand for all
 whole           everything at once
 """
 

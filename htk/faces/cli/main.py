@@ -173,7 +173,7 @@ def analysis_command(name: str) -> click.Command:
     return command
 
 
-_AGAINST = "Another recording: also name kernels that became slower since, e.g. runs/before/."
+_AGAINST = "Another recording: first name what became slower since, as htk diff does."
 
 
 def _flag(option: Any) -> click.Option:

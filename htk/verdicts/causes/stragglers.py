@@ -12,6 +12,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
+from htk.base.core.spread import TWO_ROUNDS
 from htk.base.mappings import Facts
 from htk.base.schema import INT32, INT64, TEXT, table
 from htk.quantities.derived.own_time import KINDS
@@ -66,6 +67,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("rank", ("cost_to_others_ns", "wait_ns"), stacked=False),
     null_without={"kernels": ("compute_ns", "comm_ns", "memory_ns", "recorded_ns")},
+    spread=TWO_ROUNDS,
 )
 def stragglers(
     collectives: pa.Table,

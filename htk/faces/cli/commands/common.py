@@ -330,7 +330,7 @@ def run_analysis(analysis: Analysis[...], paths: Sequence[str], arguments: Field
         if against is None:
             answer = ask(trace, analysis.name, **options)
         else:
-            from htk.answers.against import recommendations_against
+            from htk.verdicts.comparison.against import recommendations_against
 
             answer = recommendations_against(trace, opened((against,), arguments), **options)
     write(answer, form, output, limit=limit)
