@@ -30,6 +30,7 @@ from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.intervals import Spans, intersect, union
 from htk.base.columns.nesting import Threads
 from htk.base.columns.types import NO_TIME, NONE, Mask
+from htk.base.mappings import Facts
 from htk.base.schema import CUT_WINDOWS, INT64, PASSING, TABLES
 from htk.quantities.derived.cut_calls import (
     CALLS,
@@ -313,11 +314,15 @@ class CutRecording:
             yield _windows(HOST, count, {**whose, **_times(spans)})
 
     @cached_property
+    def recorded(self) -> object:
+        """The names of the tables of which the whole recording has rows."""
+        return self.facts.get(RECORDED) or [n for n in TABLES if self.read(n).num_rows]
+
+    @cached_property
     def left_facts(self) -> dict[str, object]:
         """What is known of the recording that is left: from when to when it would be, of the host,
-        and the GPU's until it is done, and of what it would hold more, were it whole."""
-        names = self.facts.get(RECORDED) or [n for n in TABLES if self.read(n).num_rows]
-        facts = {RECORDED: names}
+        and the GPU's until it is done."""
+        facts: dict[str, object] = {}
         if self.chosen.chooses_activities or self.facts.get(BY_ACTIVITY):
             facts[BY_ACTIVITY] = True
         low, high = (
@@ -331,6 +336,27 @@ class CutRecording:
         ends = numbers(self.read("kernels")["end_ns"])[self._kernels]
         finish = max(min(high, int(spans.end[-1])), int(ends.max(initial=begin)))
         return {**facts, "start_ns": begin, "end_ns": finish}
+
+
+class CutFacts(Facts):
+    """Facts of a recording that was cut, each told when it is asked for: most answers do without
+    what the cut changes."""
+
+    def __init__(self, cut: CutRecording) -> None:
+        self._cut = cut
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return {**self._cut.facts, **self._cut.left_facts}
+
+    def __getitem__(self, name: str) -> object:
+        return self._cut.recorded if name == RECORDED else self._facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._facts, RECORDED: None})
+
+    def __len__(self) -> int:
+        return len([*self])
 
 
 _ROWS: Mapping[str, Callable[[CutRecording, pa.Table], Mask]] = {

@@ -113,7 +113,9 @@ class TraceFile:
 
     def _who(self) -> pa.Table:
         """Return the file's row of `ranks`."""
-        row = dict(self.entry.parsed.facts) | {
+        schema = TABLES["ranks"]
+        facts = self.entry.parsed.facts
+        row = {name: facts.get(name) for name in schema.names} | {
             "rank": self.rank,
             "cycle": self.cycle,
             "rank_from": self.rank_from,
@@ -124,7 +126,6 @@ class TraceFile:
         for name in ("start_ns", "end_ns"):
             if self.shift_ns and row.get(name) is not None:
                 row[name] = int(str(row[name])) + self.shift_ns
-        schema = TABLES["ranks"]
         return pa.Table.from_pylist([row], schema=schema)
 
     def _issues_of_opening(self) -> pa.Table:

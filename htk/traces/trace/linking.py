@@ -2,7 +2,7 @@
 once before each is asked for its own."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -51,19 +51,54 @@ def _linked_together(name: str, files: Sequence[TraceFile]) -> Iterator[Sequence
 
 
 def _link(name: str, files: Sequence[TraceFile]) -> None:
-    asked = set(links_for(name))
-    lacking = [f for f in files if f.entry.lacks(name) and any(map(f.entry.lacks, asked))]
-    if len(lacking) < _FEWEST:
-        return
     is_joined = not files[0].keeps_small
-    likely = asked
+    likely = asked = {*links_for(name)}
     if is_joined:
         likely = {*MADE_TOGETHER} if asked - LINKS.keys() else asked | LINKS.keys()
+    for file in _link_files(name, likely, files):
+        if is_joined:
+            file.entry.release_parsed()
+
+
+def _link_files(
+    name: str, likely: Collection[str], files: Sequence[TraceFile]
+) -> Sequence[TraceFile]:
+    """Make of files that lack a table, or what it is made of, all that is likely to be asked for;
+    return these files."""
+    asked = links_for(name)
+    lacking = [f for f in files if f.entry.lacks(name) and any(map(f.entry.lacks, asked))]
+    if len(lacking) < _FEWEST:
+        return []
     lacks = {n for n in likely if any(f.entry.lacks(n) for f in lacking)}
     # Links are made of links as these are made, with threads numbered through all files.
     wanted = lacks | {link for n in lacks & LINKS.keys() for link in links_for(n)}
     for table_name, tables in made_together([f.own_or_empty for f in lacking], wanted).items():
         for file, table in zip(lacking, tables, strict=True):
             file.entry.offer(table_name, table)
-    for file in lacking if is_joined else ():
-        file.entry.release_parsed()
+    return lacking
+
+
+class LinkedFiles:
+    """Whole recordings that are to be cut: what of them links one table to others is made of some
+    dozen at once, when the first is asked for its own."""
+
+    def __init__(self, files: Sequence[TraceFile]) -> None:
+        self._files = files
+        self._linked: set[str] = set()
+
+    def read(self, file: TraceFile, name: str) -> pa.Table:
+        """Return a table as the file has it; empty where it has none."""
+        if name in LINKS and name not in self._linked:
+            self._linked.add(name)
+            if are_small(name, self._files):
+                _link_files(name, links_for(name), self._files)
+        return file.own_or_empty(name)
+
+
+def linked_files(files: Sequence[TraceFile]) -> Iterator[tuple[TraceFile, LinkedFiles]]:
+    """Yield each file with those whose links are made with its own."""
+    for first in range(0, len(files), _MOST):
+        batch = files[first : first + _MOST]
+        linked = LinkedFiles(batch)
+        for file in batch:
+            yield file, linked

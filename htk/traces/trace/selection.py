@@ -6,6 +6,7 @@ What that leaves of a recording is decided by `htk.traces.trace.cut`, for every 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -20,8 +21,9 @@ from htk.base.errors import MissingTable, UsageError
 from htk.base.io.entry import MemoryEntry
 from htk.base.mappings import NamedTables
 from htk.quantities.derived.cut_header import BY_ACTIVITY
-from htk.traces.trace.cut import OF_ACTIVITIES, UNPLACED, Chosen, CutRecording
+from htk.traces.trace.cut import OF_ACTIVITIES, UNPLACED, Chosen, CutFacts, CutRecording
 from htk.traces.trace.file import TraceFile
+from htk.traces.trace.linking import LinkedFiles, linked_files
 
 
 @dataclass(frozen=True)
@@ -158,8 +160,11 @@ class _CutTables(NamedTables):
         return len(self._names)
 
 
-def cut_of(file: TraceFile, selection: Selection, origin_ns: int) -> CutRecording:
-    """Return what a selection leaves of a file; its times count from the origin."""
+def cut_of(
+    file: TraceFile, selection: Selection, origin_ns: int, beside: LinkedFiles | None = None
+) -> CutRecording:
+    """Return what a selection leaves of a file, which is read `beside` others; its times count from
+    the origin."""
     ranges, name = (
         None if text is None else parse_pattern(text, option)
         for option, text in (("annotation", selection.annotation), ("name", selection.name))
@@ -176,7 +181,8 @@ def cut_of(file: TraceFile, selection: Selection, origin_ns: int) -> CutRecordin
         names=name,
         streams=selection.streams,
     )
-    return CutRecording(file.own_or_empty, file.entry.parsed.facts, chosen)
+    read = file.own_or_empty if beside is None else partial(beside.read, file)
+    return CutRecording(read, file.entry.parsed.facts, chosen)
 
 
 def nothing_of(file: TraceFile) -> CutRecording:
@@ -185,10 +191,12 @@ def nothing_of(file: TraceFile) -> CutRecording:
     return CutRecording(file.own_or_empty, file.entry.parsed.facts, chosen)
 
 
-def narrowed(file: TraceFile, selection: Selection, origin_ns: int) -> TraceFile:
-    """Return a file as if `htk trim` had written it."""
-    cut = cut_of(file, selection, origin_ns)
-    tables = _CutTables(cut, file.entry.tables)
-    facts = dict(file.entry.parsed.facts) | cut.left_facts
-    parsed = replace(file.entry.parsed, tables=tables, facts=facts)
-    return replace(file, entry=MemoryEntry(parsed), keeps_small=True)
+def narrowed(
+    files: Sequence[TraceFile], selection: Selection, origin_ns: int
+) -> Iterator[TraceFile]:
+    """Yield files as if `htk trim` had written them."""
+    for file, beside in linked_files(files):
+        cut = cut_of(file, selection, origin_ns, beside)
+        tables = _CutTables(cut, file.entry.tables)
+        parsed = replace(file.entry.parsed, tables=tables, facts=CutFacts(cut))
+        yield replace(file, entry=MemoryEntry(parsed), keeps_small=True)

@@ -318,7 +318,7 @@ class Trace:
         if self._of_all_ranks is not self:
             every = zip(self.files, self._of_all_ranks.read_files, strict=True)
             return [part for uncut, part in every if self.is_chosen(uncut)]
-        return [narrowed(part, self.selection, self.origin_ns) for part in self.files]
+        return list(narrowed(self.files, self.selection, self.origin_ns))
 
     @cached_property
     def _of_all_ranks(self) -> "Trace":

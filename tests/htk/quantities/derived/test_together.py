@@ -230,12 +230,16 @@ def test_a_recording_of_small_files_has_the_same_links(
         )
     names = [name for name in registry.PER_FILE if links_for(name)]
     together = open_trace(tmp_path, OpenOptions(cache=False))
-    found = {name: together.tables[name] for name in names}
+    narrowed = open_trace(tmp_path, OpenOptions(cache=False)).sel(to_ns=150_000)
+    found = {name: [trace.tables[name] for trace in (together, narrowed)] for name in names}
     assert all(isinstance(f.entry, MemoryEntry) for f in together.files)
+    assert 0 < narrowed.tables["kernel_links"].num_rows < together.tables["kernel_links"].num_rows
     monkeypatch.setattr(linking, "_FEWEST", 100)
     apart = open_trace(tmp_path, OpenOptions(cache=False))
     for name in names:
-        assert found[name].to_pydict() == apart.tables[name].to_pydict()
+        expected = [trace.tables[name] for trace in (apart, apart.sel(to_ns=150_000))]
+        for table, alone_made in zip(found[name], expected, strict=True):
+            assert table.to_pydict() == alone_made.to_pydict()
 
 
 def test_links_are_made_once_for_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
