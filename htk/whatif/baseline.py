@@ -52,16 +52,16 @@ def baseline(
 
 
 def _refuse_other_work(tables: NamedTables, model: StepModel) -> None:
-    """Refuse to replay a step that a server's iterations have no part in, as of a capture after
-    another server's recording."""
+    """Refuse to replay a step that a server's iterations have no part in, as of a capture that was
+    asked for as well."""
     launching = iteration_of_kernels(tables)
     rows = model.replayed_rows
     if rows is None or not (launching >= 0).any():
         return
     if not (take_or(launching, rows) >= 0).any():
         raise UsageError(
-            "the step that would be replayed is none of a server's iterations: open the recording "
-            "of one server alone, or choose it with --cycles"
+            "the step that would be replayed is none of a server's iterations: choose their "
+            "recording with --cycles, or leave out --from"
         )
 
 

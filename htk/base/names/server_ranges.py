@@ -257,6 +257,11 @@ def is_capture_range(name: str) -> bool:
     return bool(_CAPTURE.match(name))
 
 
+def is_server_mark(name: str) -> bool:
+    """Return whether a range is one of a server: round an iteration or a capture."""
+    return is_server_range(name) or is_capture_range(name)
+
+
 def describe_lone_capture(names: Iterable[str | None]) -> str:
     """Return what to say of ranges of which one captures a graph and none serves anybody; "": they
     are not such."""

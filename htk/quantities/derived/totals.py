@@ -26,7 +26,7 @@ from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints
 from htk.base.names.kinds import is_copy_between_gpus
-from htk.base.names.server_ranges import is_capture_range, is_server_range
+from htk.base.names.server_ranges import is_server_mark
 from htk.base.schema import FLOAT64, INT64
 from htk.base.schema.links import (
     GPU_WORK,
@@ -138,13 +138,9 @@ def step_marks(annotations: pa.Table, cut_windows: pa.Table) -> pa.Table:
 
 def server_marks(annotations: pa.Table) -> pa.Table:
     """Return the annotations by which servers mark iterations and captures, in their order."""
-    marks = annotations.filter(pa.array(matching(annotations["name"], _is_server_mark)))
+    marks = annotations.filter(pa.array(matching(annotations["name"], is_server_mark)))
     held = [name for name in SERVER_MARKS.names if name in annotations.column_names]
     return total_table(SERVER_MARKS, {name: marks[name] for name in held})
-
-
-def _is_server_mark(name: str) -> bool:
-    return is_server_range(name) or is_capture_range(name)
 
 
 def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:

@@ -191,7 +191,7 @@ def calls_of(
     """Return the calls of a step or of several, of a cycle, or of all."""
     launches = tables["launches"]
     links = tables["launch_links"]
-    every, ends = once(tables, "calls", lambda: _all_calls(tables, origin))
+    every, ends, cycles = once(tables, "calls", lambda: _all_calls(tables, origin))
     ours = _chosen(launches, links, step, cycle)[every.row]
     return LaunchCalls(
         every.row[ours],
@@ -202,12 +202,12 @@ def calls_of(
         every.name[ours],
         every.names,
         every.correlation[ours],
-        _last_before(every.lane, ends, ours),
+        _last_before(every.lane, ends, cycles, ours),
     )
 
 
-def _all_calls(tables: NamedTables, origin: int) -> tuple[LaunchCalls, Ints]:
-    """Return the calls of the whole recording, and their ends as recorded."""
+def _all_calls(tables: NamedTables, origin: int) -> tuple[LaunchCalls, Ints, Ints]:
+    """Return the calls of all recordings, their ends as recorded, and their cycles."""
     launches = tables["launches"]
     links = tables["launch_links"]
     matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
@@ -233,7 +233,7 @@ def _all_calls(tables: NamedTables, origin: int) -> tuple[LaunchCalls, Ints]:
         numbers(launches["correlation"], NONE)[rows],
         fill_none(len(rows)),
     )
-    return every, end[rows]
+    return every, end[rows], numbers(launches["cycle"], 0)[rows]
 
 
 def activities_of(
@@ -245,7 +245,7 @@ def activities_of(
 ) -> Activities:
     kernels = tables["kernels"]
     links = tables["kernel_links"]
-    every, ends = once(tables, "activities", lambda: _all_activities(tables, origin))
+    every, ends, cycles = once(tables, "activities", lambda: _all_activities(tables, origin))
     ours = _chosen(kernels, links, step, cycle)[every.row] & (every.call >= 0)
     where = fill_none(tables["launches"].num_rows + 1)
     where[calls.row] = np.arange(len(calls.row))
@@ -260,13 +260,13 @@ def activities_of(
         every.names,
         every.kind[ours],
         where[every.call[ours]],
-        _last_before(every.lane, ends, ours),
+        _last_before(every.lane, ends, cycles, ours),
     )
 
 
-def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints]:
-    """Return the activities of the whole recording, and their ends as recorded; their calls are
-    rows of `launches`."""
+def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints, Ints]:
+    """Return the activities of all recordings, their ends as recorded, and their cycles; their
+    calls are rows of `launches`."""
     kernels = tables["kernels"]
     links = tables["kernel_links"]
     rank = read_keys(kernels["rank"])
@@ -293,7 +293,7 @@ def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints]
         numbers(links["launch_row"], NONE)[rows],
         fill_none(len(rows)),
     )
-    return every, end[rows]
+    return every, end[rows], numbers(kernels["cycle"], 0)[rows]
 
 
 def _chosen(table: pa.Table, links: pa.Table, step: Which, cycle: int | None) -> Mask:
@@ -305,16 +305,19 @@ def _chosen(table: pa.Table, links: pa.Table, step: Which, cycle: int | None) ->
     return every
 
 
-def _last_before(lane: Ints, end: Ints, ours: Mask) -> Ints:
-    """For the chosen rows, ordered by lane: the last end on their lane before the first chosen."""
+def _last_before(lane: Ints, end: Ints, cycle: Ints, ours: Mask) -> Ints:
+    """For the chosen rows, ordered by lane: the last end on their lane and in their cycle before
+    the first chosen; what ran between two cycles nobody knows."""
     chosen = np.flatnonzero(ours)
     lanes, first = np.unique(lane[chosen], return_index=True)
     last_end = fill_none(len(chosen))
     over = np.append(first, len(chosen))[1:]
     begins = np.searchsorted(lane, lanes)
     for low, high, begin in zip(first.tolist(), over.tolist(), begins.tolist(), strict=True):
-        if chosen[low] > begin:  # a few threads or streams
-            last_end[low:high] = end[begin : chosen[low]].max()
+        row = chosen[low]  # a few threads or streams
+        own = cycle[begin:row] == cycle[row]
+        if own.any():
+            last_end[low:high] = end[begin:row][own].max()
     return last_end
 
 

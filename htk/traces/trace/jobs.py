@@ -1,7 +1,8 @@
 """Which files are of one job: two jobs in one folder are two recordings.
 
 A rank runs once in a job at a time, a job has one world size, and a group is one on all its ranks.
-Files that contradict this are of several jobs. What they say tells which file is whose: the
+A rank of a server is one process from the capture of its graphs to its last iteration. Files that
+contradict this are of several jobs. What they say tells which file is whose: the
 scheduler's job, folders, what names begin with, hosts, process ids, world sizes.
 """
 
@@ -11,8 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
+import pyarrow as pa
+
+from htk.base.columns.arrow import matching, truths
 from htk.base.core.humanize import pluralize
 from htk.base.errors import TraceError, UsageError
+from htk.base.names.server_ranges import is_server_mark
 from htk.traces.trace.cycles import POLLED, is_copy, overlap_in_time, start_of
 from htk.traces.trace.file import FileRecording
 from htk.traces.trace.ranks import RankedFile
@@ -142,7 +147,7 @@ def _contradicting_formats(files: Sequence[RankedFile]) -> set[str]:
         if recording.parser in _ONE_WORLD:
             worlds[recording.parser].add(recording.entry.parsed.facts.get("world_size"))
     several_worlds = {name for name, sizes in worlds.items() if len(sizes - {None}) > 1}
-    return several_worlds | {name for (name, _), own in of_rank.items() if any(_simultaneous(own))}
+    return several_worlds | {name for (name, _), own in of_rank.items() if any(_clashing(own))}
 
 
 def _name_clash(files: list[RankedFile]) -> str:
@@ -150,16 +155,33 @@ def _name_clash(files: list[RankedFile]) -> str:
     of_rank: dict[int | None, list[FileRecording]] = defaultdict(list)
     for file in files:
         of_rank[file.rank].append(file.recording)
-    earlier, later = next(pair for own in of_rank.values() for pair in _simultaneous(own))
+    earlier, later = next(pair for own in of_rank.values() for pair in _clashing(own))
     return f"{earlier.source.name} and {later.source.name}"
 
 
-def _simultaneous(recordings: list[FileRecording]) -> Iterator[tuple[FileRecording, FileRecording]]:
-    """Yield the files of a rank that were recorded at the same time and are no copies."""
+def _clashing(recordings: list[FileRecording]) -> Iterator[tuple[FileRecording, FileRecording]]:
+    """Yield the files of a rank that were recorded at the same time and are no copies, and those of
+    two processes that serve."""
     for earlier, later in pairwise(sorted(recordings, key=start_of)):
-        several = earlier.source is not later.source
-        if several and overlap_in_time(earlier, later) and not is_copy(earlier, later):
+        if earlier.source is later.source:
+            continue
+        at_once = overlap_in_time(earlier, later) and not is_copy(earlier, later)
+        if at_once or _serve_apart(earlier, later):
             yield earlier, later
+
+
+def _serve_apart(recording: FileRecording, other: FileRecording) -> bool:
+    serving = _serving_processes(recording), _serving_processes(other)
+    return all(serving) and serving[0].isdisjoint(serving[1])
+
+
+def _serving_processes(recording: FileRecording) -> set[str]:
+    """Return the processes that mark iterations or captures of a server as theirs."""
+    marks = recording.entry.tables.get("annotations")
+    if marks is None:
+        return set()
+    serving = matching(marks["name"], is_server_mark) & ~truths(marks["on_gpu"])
+    return set(marks["process"].filter(pa.array(serving)).unique().to_pylist()) - {None}
 
 
 def _scheduled_as(files: list[RankedFile]) -> list[_Labels]:
@@ -217,23 +239,32 @@ def _host_of(recording: FileRecording) -> str | None:
 
 def _process_ids(files: list[RankedFile]) -> list[_Labels]:
     """Return which run of process ids of a host each file's is in: one job's are started together,
-    so that the next job begins where a rank comes again."""
+    so that the next job begins where a rank comes again as another process."""
     labels: _Labels = [None] * len(files)
     pids = []
     for k, file in enumerate(files):
-        if by_torch := _BY_TORCH.match(file.recording.source.file_name):
-            pids.append((by_torch["host"], int(by_torch["pid"]), k))
+        if process := _process_of(file.recording):
+            pids.append((*process, k))
     if len({host for host, _, _ in pids}) != 1:
         return []
     run = ""
-    ranks = set[int | None]()
+    of_rank = dict[int | None, int]()
     for _, pid, k in sorted(pids):
-        if not run or files[k].rank in ranks:
+        if not run or of_rank.get(files[k].rank, pid) != pid:
             run = f"pid-{pid}"
-            ranks = set()
-        ranks.add(files[k].rank)
+            of_rank.clear()
+        of_rank[files[k].rank] = pid
         labels[k] = run
     return [labels]
+
+
+def _process_of(recording: FileRecording) -> tuple[str, int] | None:
+    """Return the host and the id of the process that serves, or that torch calls the file by."""
+    serving = _serving_processes(recording)
+    if len(serving) == 1 and (pid := serving.pop()).isdecimal():
+        return "", int(pid)
+    by_torch = _BY_TORCH.match(recording.source.file_name)
+    return (by_torch["host"], int(by_torch["pid"])) if by_torch else None
 
 
 def _worlds(files: list[RankedFile]) -> list[_Labels]:
@@ -244,6 +275,6 @@ def _worlds(files: list[RankedFile]) -> list[_Labels]:
 
 # The first that tells jobs apart counts, and among all the one that makes the fewest of them.
 _OF_STRANGERS: tuple[Callable[[list[RankedFile]], list[_Labels]], ...] = (
-    _scheduled_as, _requests, _folders, _beginnings,
+    _scheduled_as, _folders, _beginnings, _requests,
 )  # fmt: skip
 _LABELS = (*_OF_STRANGERS, _hosts, _process_ids, _worlds)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from htk.base.columns.arrow import matching, truths
 from htk.base.columns.nesting import FILE
+from htk.base.columns.types import Ints
 from htk.base.core.humanize import format_duration
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
@@ -89,10 +90,11 @@ def find_served_causes(trace: Trace, min_pct: float) -> tuple[list[Fields], str]
     if start.refused or start.served is None:
         return [], f"what would gain cannot be told: {start.gate.verdict}"
     iteration_ns = start.step_ns / start.served.count
+    of_cycle = _name_cycle(trace, start.model.replayed_rows)
     causes = [
         cause
         for answer in answers
-        if (cause := _cause(start.served, answer))
+        if (cause := _cause(start.served, answer, of_cycle))
         and 100 * cause["step_gain_ns"] >= min_pct * iteration_ns
     ]
     if not causes:
@@ -100,7 +102,15 @@ def find_served_causes(trace: Trace, min_pct: float) -> tuple[list[Fields], str]
     return sorted(causes, key=lambda row: (_ASSUMED in row["edit"], -row["step_gain_ns"])), ""
 
 
-def _cause(served: ServedIteration, answer: Answer) -> Fields | None:
+def _name_cycle(trace: Trace, replayed: Ints | None) -> str:
+    """Return whose iterations were replayed, where there are several recordings."""
+    if replayed is None or len(trace.cycles) == 1:
+        return ""
+    cycle = trace.tables["kernels"]["cycle"][int(replayed[0])].as_py()
+    return f" (cycle {cycle}, that with the most GPU time)"
+
+
+def _cause(served: ServedIteration, answer: Answer, of_cycle: str) -> Fields | None:
     """Return an answer as a cause: what the same tokens would take less, in an iteration."""
     (name, value), *more = answer.edits
     remedy = _REMEDIES.get(value if name == "serving" else name)
@@ -114,7 +124,7 @@ def _cause(served: ServedIteration, answer: Answer) -> Fields | None:
     finding, advice = remedy
     return {
         "finding": finding,
-        "evidence": ", ".join(_rates(served, answer)),
+        "evidence": ", ".join(_rates(served, answer)) + of_cycle,
         "advice": advice,
         "step_gain_ns": gain,
         "step_gain_ns_lo90": least,

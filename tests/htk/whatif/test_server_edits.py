@@ -48,6 +48,17 @@ def test_other_batches_and_contexts_take_as_long_as_recorded(
     assert low <= truth <= high
 
 
+def test_what_is_replayed_of_several_recordings_knows_no_other(
+    recordings: dict[tuple[int, int], WhatIf],
+) -> None:
+    """Of four, that with the most GPU time: the others ran before it, and take no part."""
+    alone = recordings[128, 4096]
+    together = WhatIf(open_trace(sorted(DECODE.glob("*/rank0.pt.trace.json.gz"))))
+    for edit, value in (("graphs", "on"), ("host", "2x"), ("serving", "requests=2x")):
+        (first,), (second,) = (start.change(edit, value).answers() for start in (alone, together))
+        assert second.step_ns == first.step_ns
+
+
 def test_tokens_follow_the_iterations_and_each_edit() -> None:
     """8 iterations of 64 requests, a token each; of twice the requests twice as many."""
     start = recorded(64, 1024)

@@ -85,17 +85,10 @@ def test_tokens_a_second_follow_each_edit(folders: dict[str, Path], name: str) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_part_of_a_folder_is_answered_or_refused(folders: dict[str, Path], name: str) -> None:
-    """Whole, its captures, each file, and each beside the other server's: an answer, or a refusal
-    in words."""
+    """Whole, its captures, and each file: an answer, or a refusal in words."""
     folder = folders[name]
     files = sorted(folder.rglob("*.json.gz"))
-    (beside,) = (file for n in NAMES if n != name for file in folders[n].glob("*.json.gz"))
-    for part in [
-        [folder],
-        [folder / "capture_traces"],
-        *([file] for file in files),
-        *([file, beside] for file in files),
-    ]:
+    for part in [[folder], [folder / "capture_traces"], *([file] for file in files)]:
         trace = open_trace(part, OpenOptions(cache=False))
         assert verdict(trace).headline
         asked = [partial(ask, trace, question) for question in QUESTIONS]
@@ -114,9 +107,30 @@ def _advice(trace: Trace) -> Result:
     return WhatIf(trace).recommend().run()
 
 
+def test_two_servers_in_a_folder_are_named_and_one_is_chosen(folders: dict[str, Path]) -> None:
+    """A rank is one process from its capture to its last iteration: 558 activities are one's."""
+    parent = folders[NAMES[0]].parent
+    with pytest.raises(HtkError, match=rf"2 jobs: {NAMES[0]} \(2 files.*{NAMES[1]} \(2 files"):
+        open_trace(parent)
+    for name, count in zip(NAMES, (558, 423), strict=True):
+        chosen = open_trace(parent, OpenOptions(job=name))
+        assert chosen.tables["kernels"].num_rows == count
+
+
 def test_no_step_of_a_capture_is_replayed(folders: dict[str, Path]) -> None:
-    """Of two servers' folders together, one captured its graphs after the other had served."""
-    both = open_trace([*folders.values()])
+    """It took 33 ms of the GPU's time, the iteration 10.5."""
+    both = open_trace(folders["sglang_decode"]).sel(from_ns=0)
     with pytest.raises(HtkError, match="none of a server's iterations"):
         WhatIf(both).run()
     assert "cannot be told: the step that would be replayed" in verdict(both).headline
+
+
+def test_two_servers_whose_names_tell_nothing_are_named_by_process(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """Processes 251 and 851, each with its capture."""
+    files = (file for folder in folders.values() for file in sorted(folder.rglob("*.json.gz")))
+    for number, file in enumerate(files):
+        (tmp_path / f"{number}.json.gz").write_bytes(file.read_bytes())
+    with pytest.raises(HtkError, match=r"2 jobs: pid-251 \(2 files.*pid-851 \(2 files"):
+        open_trace(tmp_path)

@@ -118,16 +118,19 @@ def test_a_step_of_several_recordings_is_of_one() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_ended_last_on_a_lane_before_the_chosen(seed: int) -> None:
-    """The latest end of the rows in front of a lane's first chosen one, against a walk."""
+    """The latest end of the rows in front of a lane's first chosen one, of its own cycle, against
+    a walk."""
     dice = np.random.default_rng(seed)
     lane = np.sort(dice.integers(0, 5, 30))
     end, ours = dice.integers(0, 99, 30), dice.random(30) < 0.4
+    cycle = dice.integers(0, 2, 30)
     expected = []
     for k in np.flatnonzero(ours).tolist():
         first = min(j for j in range(30) if ours[j] and lane[j] == lane[k])
-        earlier = [int(end[j]) for j in range(first) if lane[j] == lane[k]]
+        before = [j for j in range(first) if (lane[j], cycle[j]) == (lane[k], cycle[first])]
+        earlier = [int(end[j]) for j in before]
         expected.append(max(earlier, default=-1))
-    assert _last_before(lane, end, ours).tolist() == expected
+    assert _last_before(lane, end, cycle, ours).tolist() == expected
 
 
 def activities(rows: list[tuple[int, int, int, int, int, int]]) -> Activities:
