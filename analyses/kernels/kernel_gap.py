@@ -14,8 +14,8 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT64, STRING, TEXT, table
 from htk.physics.detected import common_device
-from htk.physics.kernel_time import BASES
-from htk.physics.measured_costs import MeasuredCosts, measure_costs
+from htk.physics.kernel_time import BASES, FORMULA
+from htk.physics.measured_costs import MEASURED_FAMILIES, MeasuredCosts, measure_costs
 from htk.physics.op_costs import CostOrReason
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import percent
@@ -24,7 +24,10 @@ from htk.quantities.measures.op_work import OperatorWork
 
 RETURNS = table(
     module=(TEXT, "Path of nn.Modules; null: in none, or not asked by module."),
-    family=(TEXT, "gemm or attention; null: not asked by family, operator or shape."),
+    family=(
+        TEXT,
+        "gemm, moe or attention; null: not asked by family, operator or shape.",
+    ),
     op=(TEXT, "Operator; null: not asked by operator or shape."),
     shapes=(TEXT, "Shapes of its inputs; null: not asked by shape."),
     types=(TEXT, "Types of its inputs; null: not asked by shape."),
@@ -40,7 +43,6 @@ RETURNS = table(
     of_typical_pct=(FLOAT64, "device_ns of typical_ns: 200 takes twice as long."),
     basis=(TEXT, "What the times rest on; null: not asked by shape."),
 )
-_FAMILIES = ("gemm", "attention")
 By = Literal["shape", "op", "family", "module"]
 
 
@@ -63,7 +65,7 @@ def kernel_gap(
     ),
     n: Annotated[int, "Rows to show, most gap first; 0: all."] = 20,
 ) -> pa.Table:
-    """How far is each product and attention from what was measured at its size on this GPU?
+    """How far is each product, attention and experts' from what was measured at its size?
 
     Typical and best are of the median and of the fastest library at that size, of the kernel alone.
     GPU time counts for the innermost modelled operator round the launch, once.
@@ -99,7 +101,8 @@ def kernel_gap(
     return with_coverage(
         shown,
         gpu="not recorded, or not in the catalogue" if gpu is None else gpu.name,
-        measured_pct_of_device_time=round(100 * sums["device_ns"] / total, 2) if total else None,
+        answered_pct_of_device_time=round(100 * sums["device_ns"] / total, 2) if total else None,
+        no_measured_neighbour_pct=_sum_unlike(work, measured, total),
         gap_pct_of_device_time=round(100 * sums["gap_ns"] / total, 2) if total else None,
         not_measured_ns=_tell_reasons(work, measured, is_answered),
         rows_left_out=answer.num_rows - shown.num_rows,
@@ -113,7 +116,7 @@ def _key_calls(
     if by == "op":
         return codes_of(names)[0].astype(np.int64)[bearer]
     if by == "family":
-        families = [_FAMILIES.index(c.family) if _is_matrix(c) else NONE for c in costs]
+        families = [MEASURED_FAMILIES.index(c.family) if _is_matrix(c) else NONE for c in costs]
         return np.array(families, np.int64)[kind]
     return kind
 
@@ -162,13 +165,25 @@ def _table(
 
 
 def _is_matrix(cost: CostOrReason) -> TypeGuard[Cost]:
-    return isinstance(cost, Cost) and cost.matrix and cost.family in _FAMILIES
+    return isinstance(cost, Cost) and cost.matrix and cost.family in MEASURED_FAMILIES
+
+
+def _matrix_work(work: OperatorWork) -> Mask:
+    """Return which rows are of products, experts and attention."""
+    return np.array([*map(_is_matrix, work.costs), False])[work.kind] & work.modelled
+
+
+def _sum_unlike(work: OperatorWork, measured: MeasuredCosts, total: int) -> float | None:
+    """Return the share of all GPU time, in %, of products, experts and attention that no kernel
+    measured on a GPU of this kind, in this format, stands beside: by formula at most."""
+    is_measured = np.isin(measured.nearness, (NONE, FORMULA), invert=True)
+    unlike = _matrix_work(work) & ~take_or(is_measured, work.kind, False)
+    return round(100 * float(work.length[unlike].sum()) / total, 2) if total else None
 
 
 def _tell_reasons(work: OperatorWork, measured: MeasuredCosts, is_answered: Mask) -> dict[str, int]:
     """Return the GPU time of products and attention that nothing measured stands beside, by why."""
-    matrix = np.array([*map(_is_matrix, work.costs), False])[work.kind]
-    left = np.flatnonzero(matrix & work.modelled & ~is_answered)
+    left = np.flatnonzero(_matrix_work(work) & ~is_answered)
     sums: Counter[str] = Counter()
     for kind, took in zip(work.kind[left].tolist(), work.length[left].tolist(), strict=True):
         sums[measured.reasons[kind] or ""] += took

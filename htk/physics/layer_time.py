@@ -7,6 +7,7 @@ from htk.physics.kernel_time import time_kernel
 # Attention backward took 2.7 times as long as forward by FlashAttention and 3.2 by cuDNN on an H100
 # (median of 24 sizes, bench/gpu/recorded/kernels.csv).
 ATTENTION_BACKWARD = 2.8
+SERVED_SPREAD = "power_law_1.01"  # of tokens over experts, as served text chooses them
 _GATED = 3  # matrices of a measured expert
 # Formats whose kernels compute as exactly, where the format's own are slower still: libraries lie
 # up to three times apart, and an engine takes the fastest.

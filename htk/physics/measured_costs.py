@@ -1,4 +1,5 @@
-"""What measured kernels took for the work of operators' calls: products and attention by size."""
+"""What measured kernels took for the work of operators' calls: products, experts and attention by
+size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +9,16 @@ import numpy as np
 from htk.base.columns.types import NONE, Floats, Ints
 from htk.physics.hardware import Gpu
 from htk.physics.kernel_time import FORMULA, KernelTimes, estimate_grouped, estimate_kernels
-from htk.physics.layer_time import ATTENTION_BACKWARD
+from htk.physics.layer_time import ATTENTION_BACKWARD, SERVED_SPREAD
 from htk.physics.op_costs import CostOrReason
 from htk.physics.op_costs.call import Cost
 
 _FORMATS = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp4": "fp4"}
+_EXPERTS = {  # by the format of what is multiplied, and the bits of weights
+    ("bf16", 16): "bf16", ("bf16", 8): "fp8", ("bf16", 4): "fp4_weights",
+    ("fp8", 8): "fp8", ("fp4", 4): "fp4",
+}  # fmt: skip
+MEASURED_FAMILIES = ("gemm", "moe", "attention")
 _CAUSAL = 0.75  # of all pairs: a call with fewer looks only back
 
 
@@ -79,13 +85,15 @@ def _ask(kind: int, cost: CostOrReason) -> tuple[tuple[str, str], _Asked] | str:
     if not isinstance(cost, Cost):
         return cost
     number_format = _FORMATS.get(cost.dtype or "")
-    if not cost.matrix or cost.family not in ("gemm", "attention"):
+    if not cost.matrix or cost.family not in MEASURED_FAMILIES:
         return "no product and no attention"
     if number_format is None:
         return f"nothing in {cost.dtype} was measured"
     sizes = {name: float(size) for name, size in cost.dims}
     if cost.family == "gemm":
         return _ask_product(kind, number_format, sizes)
+    if cost.family == "moe":
+        return _ask_experts(kind, number_format, sizes)
     return _ask_attention(kind, number_format, cost, sizes)
 
 
@@ -99,6 +107,19 @@ def _ask_product(
     if batch == 1:
         return ("matmul", number_format), _Asked(kind, product)
     return ("grouped", number_format), _Asked(kind, product | {"experts": batch})
+
+
+def _ask_experts(
+    kind: int, number_format: str, sizes: dict[str, float]
+) -> tuple[tuple[str, str], _Asked] | str:
+    if not sizes or min(sizes.values()) < 1:
+        return "sizes not recorded"
+    bits = int(sizes.pop("weight_bits"))
+    weights = _EXPERTS.get((number_format, bits))
+    if weights is None:
+        return f"experts in {number_format} with weights of {bits} bits: not measured"
+    # Sizes are those of one GPU.
+    return ("experts", f"{weights}/{SERVED_SPREAD}"), _Asked(kind, sizes | {"tp": 1.0, "ep": 1.0})
 
 
 def _ask_attention(

@@ -37,6 +37,8 @@ TYPES = {
     "c10::complex<double>": (16, "complex128"),
 }
 FALLBACK = "c10::BFloat16"  # of tensors in lists, whose type is not recorded
+# Of gated experts: `topk` take each token, through weights of so many bits.
+EXPERT_SIZES = ("tokens", "hidden", "ffn", "topk", "experts", "weight_bits")
 _FLOATING = ("bf16", "fp16", "fp32", "fp64", "fp8", "fp4", "complex64", "complex128")
 
 

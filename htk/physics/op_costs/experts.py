@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall
+from htk.physics.op_costs.call import EXPERT_SIZES, Cost, Model, OperatorCall
 
 _T = TypeVar("_T")
 
@@ -31,6 +31,7 @@ class _Operands(NamedTuple):
     """What a product's kernel multiplies."""
 
     dtype: str
+    weight_bits: int
     weight_bytes: float  # of an element, its share of scales with it
 
 
@@ -55,13 +56,16 @@ def _experts(call: OperatorCall) -> Cost:
     operands = _only({o for name in names if (o := _operands(name)) is not None})
     if written.count(hidden) < 1 + (inner == hidden):
         raise LookupError(f"{call.name}: no buffer of its second product")
-    first = 2 * inner if any(_GATED.search(name) for name in names) else inner
+    is_gated = any(_GATED.search(name) for name in names)
+    first = 2 * inner if is_gated else inner
     flops = 2 * rows * hidden * (first + inner)
     used = min(experts, rows)
     weights = used * hidden * (first + inner) * operands.weight_bytes
     moved = 2 * states.bytes + scores.bytes + weights
     assumed = "sizes by buffers inside; tokens spread evenly over experts"
-    return Cost(flops, round(moved), "moe", operands.dtype, matrix=True, assumed=assumed)
+    sizes = (tokens, hidden, inner, chosen, experts, operands.weight_bits)
+    dims = tuple(zip(EXPERT_SIZES, sizes, strict=True)) if is_gated else ()
+    return Cost(flops, round(moved), "moe", operands.dtype, True, assumed=assumed, dims=dims)
 
 
 def _buffers(recorded: list[str]) -> list[_Buffer]:
@@ -84,9 +88,11 @@ def _operands(name: str) -> _Operands | None:
         types = _TENSORRT_TYPE.findall(matched[1])
         narrow = min(types, key=lambda pair: _BITS[pair[1]])
         wide = max(types, key=lambda pair: _BITS[pair[1]])
-        return _Operands(_DTYPE[wide[1]], _element_bytes(narrow[1], narrow[0]))
+        bits = _BITS[narrow[1]]
+        return _Operands(_DTYPE[wide[1]], bits, _element_bytes(narrow[1], narrow[0]))
     if matched := _TRITON.match(name):
-        return _Operands(matched[2], _element_bytes(matched[3], matched[3]))
+        bits = _BITS[matched[3]]
+        return _Operands(matched[2], bits, _element_bytes(matched[3], matched[3]))
     return None
 
 

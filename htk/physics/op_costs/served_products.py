@@ -4,7 +4,7 @@ Scales are small beside their operands and are counted only where the tensors ar
 weights are moved as they lie.
 """
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, Tensor, label
+from htk.physics.op_costs.call import EXPERT_SIZES, Cost, Model, OperatorCall, Tensor, label
 from htk.physics.op_costs.matmul import linear, product, scaled_mm
 
 
@@ -91,7 +91,10 @@ def _experts(call: OperatorCall) -> Cost:
     between = 2 * tokens * per_token * (first + inner) * max(x.element, 2)
     moved = 2 * x.bytes + round(used * (w1.bytes + w2.bytes)) + between
     assumed = "tokens spread evenly over experts"
-    return Cost(flops, moved, "moe", label(x.type), matrix=True, assumed=assumed)
+    sizes = (tokens, hidden, inner, per_token, w1.shape[0], 8 * w1.element)
+    is_told = inner < first and w1.shape[2] == hidden  # bytes of packed weights tell no format
+    dims = tuple(zip(EXPERT_SIZES, sizes, strict=True)) if is_told else ()
+    return Cost(flops, moved, "moe", label(x.type), matrix=True, assumed=assumed, dims=dims)
 
 
 _SCALED = "sgl_kernel::fp8_scaled_mm sgl_kernel::int8_scaled_mm sgl_kernel::fp8_blockwise_scaled_mm"

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from htk.physics.collective_latency import hops_ns
 from htk.physics.kernel_time import LARGE_PRODUCTS, partly_hidden, time_kernel
-from htk.physics.layer_time import time_attention, time_experts
+from htk.physics.layer_time import SERVED_SPREAD, time_attention, time_experts
 from htk.planning.plan.compute import KERNEL_NS, LAUNCH_NS, PlannedProduct, StageCompute
 from htk.planning.plan.job import PlannedJob
 from htk.planning.serving.formats import kv_element_bytes, measured_format
@@ -23,7 +23,6 @@ _KERNELS = {"attention": 5, "dense": 4, "moe": 10, "state_space": 6}
 _EAGER_KERNELS = 2.0
 # Of those, kernels whose measured times hold what is around them: products, and all of experts.
 _MEASURED = {"attention": 2, "dense": 2, "moe": 8, "state_space": 2}
-_SPREAD = "power_law_1.01"  # of tokens over experts, as served text chooses them
 _ENDS = 20  # kernels of embedding, last norm, output and sampling
 _SHOT_NS = 10_000.0  # an all-reduce in one step, where links join all: engines' own kernel
 _FAST_LINKS = 100.0  # GB/s one way from which engines use it: NVLink, xGMI
@@ -108,7 +107,7 @@ class ServerCompute:
         kept = measured_format(self.server.format)
         total = 0.0
         if self.model.moe_layers:
-            each = time_experts(self.model, self.gpu, kept, tokens, _SPREAD, self.tensor)
+            each = time_experts(self.model, self.gpu, kept, tokens, SERVED_SPREAD, self.tensor)
             total += self.model.moe_layers * each
         for p in self._shapes:
             shape = (p.columns, p.inner)

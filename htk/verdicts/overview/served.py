@@ -148,21 +148,33 @@ def _nearness(trace: Trace, own: list[Fields]) -> str:
 
 
 def _beside_best(trace: Trace, iterations: int) -> list[str]:
-    """Return how long the fastest library takes for kernels whose sizes are known; []: for few."""
+    """Return how long the fastest library takes for kernels whose sizes are known, and how much of
+    the time nothing measured stands beside; []: of few."""
     try:
         answer = ask(trace, "kernel_gap", n=0)
     except HtkError:
         return []
-    share = answer.coverage["measured_pct_of_device_time"] or 0.0
-    if share < _LEAST_MEASURED_PCT:
-        return []
     rows = answer.to_pylist()
-    took, best = (
-        format_duration(round(sum(row[column] for row in rows) / iterations))
-        for column in ("device_ns", "best_ns")
-    )
-    how = "by formula" if all(row["basis"] == BASES[FORMULA] for row in rows) else "as measured"
-    return [f"products and attention of known sizes take {took}, the fastest {best} {how}"]
+    measured = [row for row in rows if row["basis"] != BASES[FORMULA]]
+    parts = []
+    if sum(row["device_time_pct"] for row in measured) >= _LEAST_MEASURED_PCT:
+        took, best = _sums(measured, iterations)
+        parts.append(
+            f"products and attention of known sizes take {took}, the fastest {best} as measured"
+        )
+    unlike_pct = answer.coverage["no_measured_neighbour_pct"] or 0.0
+    if unlike_pct >= _LEAST_MEASURED_PCT:
+        text = f"no measured neighbour: {unlike_pct:.0f} %"
+        if guessed := [row for row in rows if row["basis"] == BASES[FORMULA]]:
+            text += " (by formula {1} where {0} were taken)".format(*_sums(guessed, iterations))
+        parts.append(text)
+    return parts
+
+
+def _sums(rows: list[Fields], iterations: int) -> list[str]:
+    """Return what rows of `kernel_gap` took of an iteration, and what the fastest library takes."""
+    sums = (sum(row[column] for row in rows) for column in ("device_ns", "best_ns"))
+    return [format_duration(round(total / iterations)) for total in sums]
 
 
 def _next(trace: Trace, ranks: int) -> tuple[tuple[str, str], ...]:

@@ -48,7 +48,8 @@ def test_a_gap_is_what_calls_take_beyond_measured_kernels(tmp_path: Path) -> Non
     assert single["gap_ns"] == pytest.approx(460_000 - single["typical_ns"])
     assert single["basis"] == "measured"
     assert (batched["op"], batched["basis"]) == ("aten::bmm", "formula")
-    assert answer.coverage["measured_pct_of_device_time"] == round(100 * 1360 / 1410, 2)
+    assert answer.coverage["answered_pct_of_device_time"] == round(100 * 1360 / 1410, 2)
+    assert answer.coverage["no_measured_neighbour_pct"] == round(100 * 900 / 1410, 2)
 
 
 def test_rows_of_families_hold_what_rows_of_shapes_do(tmp_path: Path) -> None:

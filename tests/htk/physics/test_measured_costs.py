@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from htk.physics.hardware import gpu
+from htk.physics.kernel_atlas import MEASURED
 from htk.physics.kernel_time import estimate_kernels
 from htk.physics.measured_costs import measure_costs
 from htk.physics.op_costs import CostOrReason, cost
@@ -43,6 +44,30 @@ def test_one_query_decodes_and_some_are_not_answered() -> None:
     assert cache / H100.memory_gbps < measured.expected[0] < 3 * cache / H100.memory_gbps
     assert np.isnan(measured.expected[1])
     assert measured.reasons == [None, "attention of some queries over more keys: not measured"]
+
+
+def _experts(kernel: str) -> CostOrReason:
+    """8,192 tokens, 4 of 32 experts each, 2,880 wide and deep, as buffers of the operator tell."""
+    buffers = [([8192, 4], 3), ([32768, 2880], 15), ([32768, 2880], 15)]
+    recorded = [json.dumps([str(sizes), str(kind)]) for sizes, kind in buffers]
+    dims = [[8192, 2880], [8192, 32]]
+    return cost(
+        "vllm::moe_forward",
+        json.dumps(dims),
+        json.dumps(["c10::BFloat16"] * 2),
+        json.dumps([recorded, [kernel]]),
+    )
+
+
+def test_experts_of_the_same_sizes_and_weights_were_measured() -> None:
+    """4-bit weights on an H100: 4.37 ms evenly spread, 4.57 ms where few experts have most tokens;
+    nobody multiplied FP8 by them."""
+    triton = _experts("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu")
+    mixed = _experts("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16_transOut_swiGlu_dynBatch")
+    measured = measure_costs(H100, [triton, mixed])
+    assert measured.nearness[0] == MEASURED
+    assert 4.37e6 < measured.expected[0] < 4.57e6
+    assert measured.reasons[1] == "experts in fp8 with weights of 4 bits: not measured"
 
 
 def test_what_was_not_measured_says_why() -> None:

@@ -74,9 +74,8 @@ def test_a_wait_for_unrecorded_work_is_left_out(shared: Path) -> None:
     assert summary.headline.startswith("1 decode iteration of 32 requests; 10.5 ms a token; 55 %")
     assert summary.window_ns == pytest.approx(10.5e6, rel=0.01)
     assert sum(share.pct for share in summary.shares) == pytest.approx(100, abs=0.5)
-    both = verdict(open_trace(shared / "traces/tracelens/inference"))
-    assert sum(share.pct for share in both.shares) == pytest.approx(100, abs=0.5), "two servers"
     folder = shared / "traces/tracelens/inference/vllm_prefilldecode_piecewise"
     mixed = verdict(open_trace(folder)).headline
     assert mixed.startswith("1 mixed iteration of 8,155 tokens of prompts and 37 requests; 156 ms")
     assert "its operations and bytes need at least" in mixed
+    assert "; no measured neighbour: 95 % (by formula " in mixed, "of an AMD GPU"
