@@ -64,7 +64,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "iteration_gaps": MenuEntry("analyses.run.iteration_gaps", "What do a server's GPUs wait for, between iterations and within them?"),
     "iteration_times": MenuEntry("analyses.run.iteration_times", "How long do a server's iterations take, by phase, batch and context, and how much is padding?"),
     "kernel_families": MenuEntry("analyses.kernels.kernel_families", "What kinds of kernels does the GPU run, and do they use its tensor cores?"),
-    "kernel_gap": MenuEntry("analyses.kernels.kernel_gap", "How far is each product and attention from what was measured at its size on this GPU?"),
+    "kernel_gap": MenuEntry("analyses.kernels.kernel_gap", "How far are products, experts and attention from what was measured at their size?"),
     "kernel_kinds": MenuEntry("analyses.time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
     "kernel_occupancy": MenuEntry("analyses.kernels.kernel_occupancy", "How well do kernels fill the GPU?"),
     "kernel_sequences": MenuEntry("analyses.kernels.kernel_sequences", "Which sequences of kernels do operators launch again and again?"),

@@ -65,7 +65,7 @@ def kernel_gap(
     ),
     n: Annotated[int, "Rows to show, most gap first; 0: all."] = 20,
 ) -> pa.Table:
-    """How far is each product, attention and experts' from what was measured at its size?
+    """How far are products, experts and attention from what was measured at their size?
 
     Typical and best are of the median and of the fastest library at that size, of the kernel alone.
     GPU time counts for the innermost modelled operator round the launch, once.
