@@ -16,6 +16,7 @@ from htk.verdicts.causes.idle_time import HOST
 from htk.verdicts.causes.recorded import CauseEvidence
 
 FINDING = "launch-bound: the host launches slower than the GPU works"
+BETWEEN_GRAPHS = "the GPU waits for the host between graphs"
 ELSEWHERE = "the GPU waits while the host works on something else"
 _COMPILED = re.compile(r"Torch-Compiled Region|CompiledFxGraph|CompiledFunction")
 _CHANGED = 0.01  # of the calls of operators: fewer are counters and the like
@@ -31,12 +32,25 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         "take this work out of the step: to another thread or process, to the GPU, or to once "
         "every n steps"
     )
+    finding = FINDING
+    advice = launch_advice(recorded)
+    change = without_launching()
+    if _all_in_graphs(recorded["launch_totals"]):
+        finding = BETWEEN_GRAPHS
+        advice = "launch each graph before the last is done: no wait for the GPU, no work between"
+        change = change._replace(option="")
     return [
-        *idle_cause(
-            recorded, FINDING, short, launch_advice(recorded), without_launching(), is_bound=True
-        ),
+        *idle_cause(recorded, finding, short, advice, change, is_bound=True),
         *idle_cause(recorded, ELSEWHERE, long, elsewhere, without_long_gaps()),
     ]
+
+
+def _all_in_graphs(launch_totals: pa.Table) -> bool:
+    """Return whether graphs are launched, and no kernel outside of them."""
+    names = launch_totals["name"]
+    in_graphs = matching(names, lambda n: "GraphLaunch" in n)
+    alone = matching(names, lambda n: "LaunchKernel" in n or "LaunchCooperative" in n)
+    return bool(in_graphs.any() and not alone.any())
 
 
 def launch_advice(recorded: CauseEvidence) -> str:

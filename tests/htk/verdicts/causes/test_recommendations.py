@@ -81,6 +81,23 @@ def test_causes_of_idle_time_worst_first() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("calls", "finding"),
+    [
+        (["cudaGraphLaunch"], "the GPU waits for the host between graphs"),
+        (
+            ["cudaGraphLaunch", "cudaLaunchKernel"],
+            "launch-bound: the host launches slower than the GPU works",
+        ),
+    ],
+)
+def test_a_job_whose_kernels_are_all_in_graphs_is_not_launch_bound(
+    calls: list[str], finding: str
+) -> None:
+    launched = make("launch_totals", [{"name": call, "count": 2} for call in calls])
+    assert advice(idle=(("launch_latency", 700_000),), launch_totals=launched) == {finding: 700_000}
+
+
 def test_lost_time_that_no_cause_has_closes_the_table() -> None:
     """Of 3 ms without GPU work a third is garbage collection; nothing tells of the rest."""
     idle = (("host_gc", 1_000_000), ("unknown", 1_500_000), ("between_queued_kernels", 500_000))
