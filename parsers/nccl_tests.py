@@ -30,7 +30,7 @@ from htk.parsers.common.line_formats import (
     log_format,
     parse_log,
 )
-from htk.parsers.common.log_lines import LogLine
+from htk.parsers.common.log_lines import LogLine, json_part
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
@@ -78,9 +78,11 @@ def sniff(head: Head) -> bool:
 
 
 def _holds_json(data: bytes) -> bool:
-    """Return whether a report begins there, maybe behind lines of text."""
-    start = b"\n" + data.lstrip()[: 1 << 16]
-    return b"\n{" in start and _JSON.search(start, start.index(b"\n{")) is not None
+    """Return whether a report begins there, maybe behind lines of text and a launcher's tags."""
+    if _JSON.search(data, 0, 1 << 16) is None:
+        return False
+    start = json_part(data[: 1 << 16])
+    return start.startswith(b"{") and _JSON.search(start) is not None
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
@@ -333,8 +335,7 @@ def _number(text: Any) -> float | None:
 
 
 def _read_json(source: Source, issues: Issues, options: ParseOptions) -> _Run:
-    text = read_json(source, issues, options.progress).decode("utf8", "replace")
-    text = text[("\n" + text).index("\n{") :] if "\n{" in "\n" + text else text
+    text = json_part(read_json(source, issues, options.progress)).decode("utf8", "replace")
     try:
         report, _ = json.JSONDecoder(strict=False).raw_decode(text)
     except (ValueError, RecursionError) as error:

@@ -26,7 +26,7 @@ from htk.parsers.common.line_formats import (
     log_format,
     parse_log,
 )
-from htk.parsers.common.log_lines import LogLine
+from htk.parsers.common.log_lines import LogLine, json_part
 from htk.parsers.common.log_records import (
     Issues,
     compact_json,
@@ -48,20 +48,22 @@ _ILL = ("async_error", "abort_flag", "destroy_flag", "finalize_called")
 
 
 def sniff(head: Head) -> bool:
-    start = head.data.lstrip()[:1]
-    if log_format(head) == NAME:
-        return True
-    return start == b"{" and b'"nccl_version"' in head.data and _SNIFF.search(head.data) is not None
+    return log_format(head) == NAME or _holds_json(head.data)
+
+
+def _holds_json(data: bytes) -> bool:
+    named = b'"nccl_version"' in data and _SNIFF.search(data) is not None
+    return named and json_part(data).startswith(b"{")
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     with source.open() as file, open_stream(file) as stream:
-        if stream.read(1 << 16).lstrip()[:1] != b"{":
+        if not _holds_json(stream.read(1 << 16)):
             return parse_log(source, options)
     issues = Issues()
-    data = read_json(source, issues, options.progress)
+    text = json_part(read_json(source, issues, options.progress)).decode("utf8", "replace")
     try:
-        report = json.loads(data)
+        report, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError) as error:
         raise MalformedTrace(f"{source.name}: truncated or damaged RAS report ({error})") from None
     listed = report.get("communicators") if isinstance(report, dict) else None

@@ -156,8 +156,15 @@ _TAGGED = re.compile(
     r"|\[[a-z_]{1,32}\d{1,6}\]: ?"  # torchrun --tee: role and local rank
     r"|\[\d{1,6}\] (?=\S| {2})"  # hydra
     r"|[\w.-]{1,64} {1,16}\| "  # docker compose
-    r"|(?=[\w.-]{0,63}\d)[\w.-]{1,64}: (?=\S| {2})"  # srun --label, pdsh
-    r"| {1,5}\d{1,6}: (?=\S| {2})"  # srun --label of more than ten tasks
+    r"|(?=[\w.-]{0,63}\d)[\w.-]{1,64}: (?=.)"  # srun --label, pdsh
+    r"| {1,5}\d{1,6}: (?=.)"  # srun --label of more than ten tasks
+    # journalctl, in its short formats: when, the host, and the unit's process or the kernel
+    r"|(?:\w{3} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]{1,5} "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})? |\d{10}\.\d{6} )?"
+    r"[\w.-]{1,64} (?:[\w@.:\\-]{1,128}\[\d{1,9}\]|kernel): ?"
+    # stern: a pod, maybe behind its namespace, and its container
+    r"|(?:[a-z0-9-]{1,63} )?(?=[a-z])[a-z0-9.-]{1,253}-(?:\d{1,5}|[b-df-hj-np-tv-xz2-9]{5})"
+    r" [a-z][a-z0-9-]{0,62} (?=.)"
 )
 
 
@@ -165,6 +172,15 @@ def without_prefixes(data: bytes) -> bytes:
     """Return the lines of a text without what was put before them."""
     lines = (unprefixed(0, line.decode("utf8", "replace")) for line in _LINE_END.split(data))
     return "\n".join(line.text for line in lines).encode()
+
+
+def json_part(data: bytes) -> bytes:
+    """Return a text from the line on that begins an object of JSON, behind lines of others or not,
+    and without what launchers put before its lines."""
+    if b"\n{" not in b"\n" + data.lstrip():
+        data = without_prefixes(data)
+    data = data.lstrip()
+    return data[max((b"\n" + data).find(b"\n{"), 0) :]
 
 
 def unprefixed(offset: int, text: str, hint: YearHint | None = None) -> LogLine:

@@ -211,18 +211,38 @@ TAGS = {
     "torchrun": "[default0]:",
     "a pod's log": "2026-05-05T06:16:47.123456789Z stdout F ",
     "kubectl logs --prefix": "[pod/worker-0/main] ",
+    "journalctl": "Nov 28 20:51:23 gpu-node-3 train.service[4100]: ",
+    "journalctl -o short-iso": "2026-11-28T20:51:23+0000 gpu-node-3 torchrun[4100]: ",
+    "journalctl -o short-full": "Sat 2026-11-28 20:51:23 UTC node3.cluster python[4100]: ",
+    "journalctl -o short-unix": "1795899083.123456 node3 srun@7[4100]: ",
+    "stern": "llama-worker-0 pytorch ",
+    "stern -A, of a deployment": "ml-team trainer-7d4b9c6f5-x2k9p main ",
+    "stern -t": "\x1b[32mllama-worker-0\x1b[0m \x1b[92mmain\x1b[0m 2026-11-28T20:51:23.1234Z ",
 }
 
 
 @pytest.mark.parametrize("tag", TAGS.values(), ids=TAGS)
-def test_a_table_behind_tags_is_that_without(tag: str) -> None:
-    text = (SAMPLES / "nccl_tests/all_reduce_perf.txt").read_text()
+@pytest.mark.parametrize(
+    ("sample_name", "table"),
+    [
+        ("nccl_tests/all_reduce_perf.txt", "bench_points"),
+        ("nccl_tests/all_reduce_perf_v3.json", "bench_points"),
+        ("nccl_debug/two_ranks_interleaved.log", "comm_inits"),
+        ("ras/status.json", "comm_counts"),
+        ("ras/text_mismatch.txt", "comm_counts"),
+    ],
+)
+def test_a_log_behind_tags_is_that_without(tag: str, sample_name: str, table: str) -> None:
+    text = (SAMPLES / sample_name).read_text()
     tagged = "".join(f"{tag}{line}\n" for line in text.splitlines())
-    head = Head("slurm-7.out", tagged.encode())
-    assert [p.NAME for p in parsers() if p.sniff(head)][:1] == ["nccl_tests"]
-    plain, found = parsed(nccl_tests, text), parsed(nccl_tests, tagged)
-    assert rows(found, "bench_points") == rows(plain, "bench_points")
-    assert not rows(found, "parse_issues")
+    parser, of_tagged = (
+        next(p for p in parsers() if p.sniff(Head("slurm-7.out", content.encode())))
+        for content in (text, tagged)
+    )
+    assert of_tagged is parser
+    plain, found = parsed(parser, text), parsed(parser, tagged)
+    assert rows(plain, table) and rows(found, table) == rows(plain, table)
+    assert rows(found, "parse_issues") == rows(plain, "parse_issues")
 
 
 def table_of(kind: str, ranks: int, dice: random.Random, *, has_redop: bool = True) -> str:
