@@ -41,6 +41,7 @@ WORDS += ("0..1", "3..1", "10..13", "first:1", "last:2", "name", "a=b", "a=1,b=2
 WORDS += ("2x", "0x", "1e18", "H100", "8", "7b", "' or 1=1", "x" * 3000, "99999999999999999999")
 NUMBERS = ("0", "1", "2", "7", "64", "-1", "1000000000", str(2**31), str(2**63), "1e3", "x", "")
 FRACTIONS = ("0", "1", "0.5", "2.5", "-1", "nan", "inf", "-inf", "1e-300", "1e308", "1e18", "x", "")
+HUGE = ("0", "1e18", "1e308", "9" * 30, "9" * 400)  # in the place of an example's number
 _EXAMPLES = re.compile(r"e\.g\. ([^;()]+)")
 
 
@@ -97,7 +98,9 @@ def _draw_values(dice: random.Random, option: click.Option) -> list[str]:
 def _draw_value(dice: random.Random, option: click.Option) -> str:
     examples = [e for text in _EXAMPLES.findall(option.help or "") for e in _split(text)]
     if examples and dice.random() < 0.8:
-        return dice.choice(examples)
+        example = dice.choice(examples)
+        huge = dice.choice(HUGE) if dice.random() < 0.2 else r"\g<0>"
+        return re.sub(r"\d+(\.\d+)?", huge, example, count=1)
     kind = option.type
     if isinstance(kind, click.Choice):
         choices = [c for c in kind.choices if c != "ray"]  # a cluster takes a minute to start

@@ -68,7 +68,8 @@ Ptr Parser::header_entry(Ptr p) {  // a member of the outer object, before or af
   p = skip_space(key_end, end);
   if (*p != ':') fail(p, end, "':' expected");
   p = skip_space(p + 1, end);
-  if (*p == '[' && !events_seen && unescape(key + 1, key_end - 1) == "traceEvents") {
+  if (*p == '[' && unescape(key + 1, key_end - 1) == "traceEvents") {
+    if (events_seen) header.push_back({offset_of(key), string(key, key_end), "["});
     state = kEvents;
     events_seen = true;
     return p + 1;

@@ -209,7 +209,9 @@ class _Document:
         end = scan.key_end(text, offset)
         key = text[start:end]
         offset = scan.value_start(text, end)
-        if text[offset] == ord("[") and not self.events_seen and scan.plain(key) == "traceEvents":
+        if text[offset] == ord("[") and scan.plain(key) == "traceEvents":
+            if self.events_seen:
+                self.header.append((self.base + start, key, b"["))
             self.state = _State.EVENTS
             self.events_seen = True
             return offset + 1

@@ -169,7 +169,7 @@ def parse_header(entries: Iterable[tuple[int, bytes, bytes]]) -> tuple[Fields, l
             name = key.decode("utf8", "replace").strip('"')
         text = value.decode("utf8", "replace")
         if name == "traceEvents" and text[:1] == "[":
-            issues.append(Issue("broken_header", "a second traceEvents list is left out", offset))
+            issues.append(Issue("broken_header", "a second traceEvents list, read as well", offset))
             continue
         decoded = _decoded(value)
         if decoded is not _NOT_JSON:

@@ -17,6 +17,8 @@ _SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "min"
 
 
 _WORD = re.compile(r"[a-z]+(?=[\s,;.'’]|-[a-z]|$)")
+_LONGEST_NS = 100 * 365 * 86_400 * 10**9  # added to times since 1970, it is still one
+_MOST_DIGITS = 18  # of what 64 bits hold
 _FACTOR_FROM = 900.0  # %: ten times
 _ROUND_FROM = 100.0  # times
 
@@ -94,8 +96,11 @@ def parse_duration(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None or (match[2] is None and float(match[1])):
         what = "is not a time" if match is None else "has no unit"
-        raise UsageError(f"{text!r} {what}; write a time as 250us, 1.5ms or 2s")
-    return round(float(match[1]) * _SCALE[match[2] or "ns"])
+        raise UsageError(f"{shorten(text)!r} {what}; write a time as 250us, 1.5ms or 2s")
+    ns = float(match[1]) * _SCALE[match[2] or "ns"]
+    if abs(ns) > _LONGEST_NS:
+        raise UsageError(f"{shorten(text)!r} is longer than a century")
+    return round(ns)
 
 
 def parse_int_ranges(text: str) -> list[int]:
@@ -103,8 +108,10 @@ def parse_int_ranges(text: str) -> list[int]:
     numbers: list[int] = []
     for piece in text.split(","):
         low, dots, high = piece.strip().partition("..")
-        if not low.isdigit() or (dots and not high.isdigit()):
-            raise UsageError(f"{text!r} is not a list of numbers; write it as 0,2..5")
+        if not low.isdecimal() or (dots and not high.isdecimal()):
+            raise UsageError(f"{shorten(text)!r} is not a list of numbers; write it as 0,2..5")
+        if max(len(low), len(high)) > _MOST_DIGITS:
+            raise UsageError(f"{shorten(text)!r}: no number of a rank or step is so large")
         last = int(high) if dots else int(low)
         if last < int(low):
             raise UsageError(f"{piece.strip()!r} runs backwards; write it as {high}..{low}")

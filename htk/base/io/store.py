@@ -65,6 +65,10 @@ class Store:
         self._room: int | None = None  # bytes that may be added before others have to go
         self._counting = threading.Lock()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Sent to another process, it is a folder that both can read."""
+        return Store, (self.root, self.limit_bytes)
+
     def key(self, source: Source, options: ParseOptions, plugins: Sequence[str] = ()) -> str:
         """Return the name of a file's entry; another file, reader or code has another name.
 

@@ -5,10 +5,12 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from htk.base.core.humanize import shorten
 from htk.base.errors import UsageError
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LEAST = 64 << 20  # the interpreter and its libraries take most of this
+_MOST = 1 << 50
 _UNKNOWN = 4 << 30  # of a system that does not say what is free
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
@@ -18,11 +20,12 @@ def parse_bytes(text: str) -> int:
     """Return a size such as 4GB, 512MiB or 2000000 in bytes; units are powers of 1024."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if match is None:
-        raise UsageError(f"memory {text!r}: expected a size such as 4GB")
-    size = int(float(match[1]) * _UNITS[match[2].upper()])
-    if size < _LEAST:
-        raise UsageError(f"memory {text!r}: the least is {_LEAST >> 20}MB")
-    return size
+        raise UsageError(f"memory {shorten(text)!r}: expected a size such as 4GB")
+    size = float(match[1]) * _UNITS[match[2].upper()]
+    if not _LEAST <= size <= _MOST:
+        limits = f"the least is {_LEAST >> 20}MB, the most {_MOST >> 40}TB"
+        raise UsageError(f"memory {shorten(text)!r}: {limits}")
+    return int(size)
 
 
 def free_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:

@@ -1,5 +1,5 @@
 """Files from outside (URLs, uploads, pickles, unsigned entries of stores, what the dashboard and
-agents open), read in a process of its own with limits that hold; so is made what is made of each.
+agents open), read in a process of its own with limits that hold; so is made what is made of them.
 
 One process serves many files. Its end, by a limit or by the system, is one failed file: the next
 one is read by a new process. Local files of other formats are read in this process, where limits
@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -24,11 +24,12 @@ from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.core.parser import Parsed, ParseOptions, Source
 from htk.base.errors import TraceError, UsageError
 from htk.base.io.entry import Entry, MemoryEntry
-from htk.base.io.remote import is_url
 from htk.base.io.store import Store
 from htk.base.mappings import Facts, Fields
 from htk.base.schema import TABLES
 
+PICKLED = ("flight_recorder", "memory_snapshot")  # formats whose files may be pickles
+SERVED = 2  # processes that a server holds ready: to read a recording, and for the one before
 _FUNCTION = "htk.traces.trace.confined_child:serve"
 _MOST_PROCESSES = 4
 _FILES_A_PROCESS = 16
@@ -71,12 +72,44 @@ def _number(variable: str) -> int | None:
 
 
 def is_from_outside(source: Source) -> bool:
-    """Return whether a file comes from another machine."""
-    return is_url(source.name)
+    """Return whether a file comes from another machine: by a URL, in an archive or by a pipe."""
+    return source.path is None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a process is asked for."""
+
+    source: Source
+    facts: Facts
+    limits: ParseLimits
+    progress: Callable[[int], None] | None = None
+    recording: Callable[[], bytes] = bytes  # of which tables are made, as it travels
+    done: str = "read"  # what becomes of it
+
+
+_ready: list["_Reader"] = []  # processes that wait for a recording
+_most_ready = 0
+
+
+def hold_ready(count: int) -> None:
+    """Start processes that outlast recordings, as long as this one has no other thread: it cannot
+    be copied then, and a new one takes a second."""
+    global _most_ready
+    _most_ready = count
+    while len(_ready) < count:
+        _ready.append(_Reader())
+        _ready[-1].start()
+
+
+def _take_ready() -> "_Reader":
+    with suppress(IndexError):
+        return _ready.pop()
+    return _Reader()
 
 
 class ConfinedReaders:
-    """The processes that read the files of one opening."""
+    """The processes that work for one recording."""
 
     def __init__(self, expected: Sequence[Source]) -> None:
         """`expected`: files that they will be asked for, in so far as that is known."""
@@ -85,8 +118,9 @@ class ConfinedReaders:
         most = min(wanted, _MOST_PROCESSES, os.cpu_count() or 1)
         self._free = threading.Semaphore(most)
         self._lock = threading.Lock()
-        self._readers = [_Reader() for _ in range(most)]
+        self._readers = [_take_ready() for _ in range(most)]
         self._idle = list(self._readers)
+        self._stopped = False
         if expected:  # while no other thread runs: copies of this process start sooner
             for reader in self._readers:
                 reader.start()
@@ -95,14 +129,9 @@ class ConfinedReaders:
         self, source: Source, options: ParseOptions, store: Store | None, key: str | None
     ) -> Sequence[Entry]:
         """Return what a file holds, of each process and cycle; it is kept under the key."""
-        with self._free:
-            with self._lock:
-                reader = self._idle.pop()
-            try:
-                answer = reader.read(source, options, store, key)
-            finally:
-                with self._lock:
-                    self._idle.append(reader)
+        limits = limits_of(source.size or 0)
+        facts = _request(source, options, limits, store, key)
+        answer = self.ask(Question(source, facts, limits, options.progress))
         if answer is not None:
             return answer
         entries = None if store is None or key is None else store.find_all(key)
@@ -110,10 +139,30 @@ class ConfinedReaders:
             return self.entries(source, options, None, None)
         return entries
 
+    def ask(self, question: Question) -> Sequence[MemoryEntry] | None:
+        """Return what a process answers; None: it lies in the cache."""
+        with self._free:
+            with self._lock:
+                if self._stopped:
+                    raise TraceError("stopped")
+                reader = self._idle.pop()
+            try:
+                return reader.answer(question)
+            finally:
+                with self._lock:
+                    self._idle.append(reader)
+
     def stop(self) -> None:
-        """End every process, also of files that are being read: they fail, and no more are read."""
+        """End every process, also of files that are being read: they fail, and no more are read.
+        Those that have nothing to do may wait for another recording."""
+        with self._lock:
+            self._stopped = True
+            idle = list(self._idle)
         for reader in self._readers:
-            reader.stop()
+            if reader in idle and len(_ready) < _most_ready:
+                _ready.append(reader)
+            else:
+                reader.stop()
 
 
 class _Reader:
@@ -151,11 +200,8 @@ class _Reader:
                 with suppress(OSError):
                     pipe.close()
 
-    def read(
-        self, source: Source, options: ParseOptions, store: Store | None, key: str | None
-    ) -> Sequence[MemoryEntry] | None:
-        """Return what a file holds; None: it lies in the cache."""
-        limits = limits_of(source.size or 0)
+    def answer(self, question: Question) -> Sequence[MemoryEntry] | None:
+        """Return what a file holds, or a table; None: it lies in the cache."""
         timed_out = threading.Event()
         process = self.start()
 
@@ -163,15 +209,15 @@ class _Reader:
             timed_out.set()
             process.kill()
 
-        clock = threading.Timer(limits.wall_seconds, stop)
+        clock = threading.Timer(question.limits.wall_seconds, stop)
         clock.daemon = True
         clock.start()
-        talk = _Conversation(process, source, options, self._empty)
+        talk = _Conversation(process, question, self._empty)
         try:
-            talk.say(_request(source, options, limits, store, key))
-            return talk.answer(limits)
+            talk.say(question.facts)
+            return talk.answer()
         except _Ended:
-            raise TraceError(_why_ended(source.name, limits, timed_out.is_set())) from None
+            raise TraceError(_why_ended(question, timed_out.is_set())) from None
         finally:
             clock.cancel()
             talk.close()
@@ -209,15 +255,10 @@ class _Conversation:
     """What is said between the two processes while one file is read."""
 
     def __init__(
-        self,
-        process: ChildProcess,
-        source: Source,
-        options: ParseOptions,
-        empty: dict[str, pa.Table],
+        self, process: ChildProcess, question: Question, empty: dict[str, pa.Table]
     ) -> None:
         self._process = process
-        self._source = source
-        self._options = options
+        self._question = question
         self._empty = empty  # tables without rows that the process has sent before
         self._files: dict[int, BinaryIO] = {}
         self.is_over = False
@@ -229,23 +270,23 @@ class _Conversation:
         except (OSError, ValueError):
             raise _Ended from None
 
-    def answer(self, limits: ParseLimits) -> Sequence[MemoryEntry] | None:
-        """Hand over bytes as they are asked for, until the file is read."""
+    def answer(self) -> Sequence[MemoryEntry] | None:
+        """Hand over bytes as they are asked for, until the answer is there."""
         while True:
             heard = self._heard()
             if "progress" in heard:
                 self._tell_progress(heard["progress"])
             elif "failed" in heard:
                 self.is_over = True
-                raise _failure(self._source.name, heard, limits)
+                raise _failure(self._question, heard)
             elif "recordings" in heard:
                 return self._recordings(heard)
             else:
                 self._serve(heard)
 
     def _tell_progress(self, stored_bytes: int | None) -> None:
-        if self._options.progress is not None and stored_bytes is not None:
-            self._options.progress(stored_bytes)
+        if self._question.progress is not None and stored_bytes is not None:
+            self._question.progress(stored_bytes)
 
     def _heard(self) -> Fields:
         try:
@@ -266,7 +307,7 @@ class _Conversation:
         for text in heard["warned"]:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         self.is_over = True
-        self._tell_progress(self._source.size)
+        self._tell_progress(self._question.source.size)
         return recordings or None
 
     def _table(self, name: str, size: int) -> pa.Table:
@@ -283,12 +324,12 @@ class _Conversation:
         return table
 
     def _serve(self, heard: Facts) -> None:
-        """Answer a question about the file's bytes."""
+        """Answer what the process asks about the file's bytes, or about its recording."""
         data = b""
         try:
             if "open" in heard:
                 number = len(self._files)
-                file = self._files[number] = self._source.open()
+                file = self._files[number] = self._question.source.open()
                 facts: Fields = {"number": number, "seekable": file.seekable()}
             elif "read" in heard:
                 data = self._files[heard["read"]].read(min(heard["size"], _MOST_READ)) or b""
@@ -296,6 +337,9 @@ class _Conversation:
             elif "seek" in heard:
                 file = self._files[heard["seek"]]
                 facts = {"offset": file.seek(heard["offset"], heard["whence"])}
+            elif "recording" in heard:
+                data = self._question.recording()
+                facts = {"bytes": len(data)}
             else:
                 self._files[heard["close"]].close()
                 facts = {}
@@ -310,24 +354,25 @@ class _Conversation:
                 file.close()
 
 
-def _failure(name: str, heard: Facts, limits: ParseLimits) -> errors.HtkError:
+def _failure(question: Question, heard: Facts) -> errors.HtkError:
     if heard["failed"] == "memory":
-        return TraceError(f"{name}: {_most_memory(limits)}")
+        most = format_bytes(question.limits.memory_bytes)
+        return TraceError(
+            f"{question.source.name}: not {question.done} within {most} of memory; set {_MEMORY} "
+            "if the file is right"
+        )
     kind = getattr(errors, heard["failed"], TraceError)
     return kind(heard["why"]) if issubclass(kind, errors.HtkError) else TraceError(heard["why"])
 
 
-def _most_memory(limits: ParseLimits) -> str:
-    most = format_bytes(limits.memory_bytes)
-    return f"reading it takes more than {most} of memory; set {_MEMORY} if the file is right"
-
-
-def _why_ended(name: str, limits: ParseLimits, timed_out: bool) -> str:
+def _why_ended(question: Question, timed_out: bool) -> str:
+    limits = question.limits
+    not_done = f"{question.source.name}: not {question.done}"
     if timed_out:
         most = format_duration(limits.wall_seconds * 1e9)
-        return f"{name}: not read within {most}; set {_SECONDS} if the file is right"
+        return f"{not_done} within {most}; set {_SECONDS} if the file is right"
     return (
-        f"{name}: the process that read it was ended, at {limits.cpu_seconds:,.0f} s of processor "
-        f"time or {format_bytes(limits.memory_bytes)} of memory; set {_SECONDS} or {_MEMORY} if "
-        "the file is right"
+        f"{not_done}: its process was ended, at {limits.cpu_seconds:,.0f} s of processor time or "
+        f"{format_bytes(limits.memory_bytes)} of memory; set {_SECONDS} or {_MEMORY} if the file "
+        "is right"
     )

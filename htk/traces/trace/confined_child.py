@@ -2,13 +2,16 @@
 
 A request is a line of JSON. While a file is read, the bytes of one that has no path are asked of
 the process that started this one. What was read, and every table that is made of it alone, is kept
-in the cache and said to be there, or answered as Arrow streams.
+in the cache and said to be there, or answered as Arrow streams. So is a table that is made of
+several files, or of a part of them, whose names and tables the other process tells.
 """
 
 import io
 import json
+import pickle
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -27,6 +30,7 @@ from htk.base.io.store import Store
 from htk.base.mappings import Fields
 from htk.traces.trace.file import make_tables
 from htk.traces.trace.parsing import parse, unforeseen
+from htk.traces.trace.trace import Trace
 
 _BUFFER = 1 << 20
 _PROGRESS_STEP = 4 << 20  # stored bytes between two words about it
@@ -35,7 +39,9 @@ _PROGRESS_STEP = 4 << 20  # stored bytes between two words about it
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Read files until no more are asked for."""
     while line := requests.readline():
-        _Reading(json.loads(line), requests, answers).answer()
+        request = json.loads(line)
+        kind = _Making if "table" in request else _Reading
+        kind(request, requests, answers).answer()
 
 
 class _Reading:
@@ -59,6 +65,8 @@ class _Reading:
         except HtkError as error:
             self._say({"failed": type(error).__name__, "why": str(error)})
         except (MemoryError, pa.ArrowMemoryError):
+            _recordings.clear()
+            _selected.clear()
             self._say({"failed": "memory"})
         except Exception as error:  # of damage that a parser did not foresee
             self._say({"failed": "TraceError", "why": unforeseen(request["name"], error)})
@@ -156,6 +164,36 @@ def _complete(name: str, parsed: Parsed) -> list[MemoryEntry]:
     return entries
 
 
+class _Making(_Reading):
+    """One table of a recording's files."""
+
+    def _read(self) -> list[MemoryEntry]:
+        name = self._request["table"]
+        entry = MemoryEntry(Parsed({}))
+        entry.made[name] = self._trace().tables[name]
+        return [entry]
+
+    def _trace(self) -> Trace:
+        """Return the files and the part of them that is looked at, as they were left."""
+        number = self._request["recording"]
+        if number not in _recordings:
+            _recordings.clear()
+            _selected.clear()
+            reply = self.ask({"recording": number})
+            files, joined, began_ns = pickle.loads(self.bytes_after(reply["bytes"]))
+            _recordings[number] = Trace(files, joined=joined, began_ns=began_ns)
+        chosen = self._request["selection"]
+        if chosen not in _selected:
+            _selected.clear()
+            selection = pickle.loads(bytes.fromhex(chosen))
+            _selected[chosen] = replace(
+                _recordings[number], selection=selection, unselected=_recordings[number]
+            )
+        return _selected[chosen]
+
+
+_recordings: dict[int, Trace] = {}  # the last one, whole
+_selected: dict[str, Trace] = {}  # the last part of it
 _empty: dict[str, pa.Schema] = {}  # of tables that were sent with their schema before
 
 

@@ -3,6 +3,11 @@
 from collections import defaultdict
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from htk.base.columns.arrow import numbers
 from htk.base.io.entry import Entry
 from htk.traces.trace.file import FileRecording, TraceFile, steps_of
 
@@ -107,3 +112,13 @@ def _events(item: FileRecording) -> int:
 def _events_of(entry: Entry) -> int:
     facts = entry.parsed.facts
     return int(str(facts.get("file_rows") or facts.get("events") or 0))
+
+
+def cycles_of_repeated_steps(marks: pa.Table) -> list[int]:
+    """Return the cycles of user ranges whose step a rank has in several."""
+    marks = marks.filter(pc.is_valid(marks["step"]))
+    rows = np.column_stack([numbers(marks[c], -1) for c in ("rank", "step", "cycle")])
+    rows = np.unique(rows, axis=0)
+    repeated = (rows[1:, :2] == rows[:-1, :2]).all(axis=1)
+    several = np.append(repeated, False) | np.append(False, repeated)
+    return [int(cycle) for cycle in np.unique(rows[several[: len(rows)], 2])]

@@ -95,6 +95,10 @@ class JoinedTables:
             make = partial(self._matched_or, make, tables)
         if name in BY_RANK:
             make = partial(self._by_rank_or, name, make, tables)
+        return self.kept(name, make)
+
+    def kept(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+        """Return a table as it was kept, else as others make it."""
         if not self._keeps(name) or self._entry is None:
             return make()
         return self._entry.derived(name, make, largest_bytes=self._largest_bytes)

@@ -3,14 +3,14 @@
 Of a thousand small files, a column of ranks for each table of each costs more than their rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import nulls, number
+from htk.base.columns.arrow import nulls, number, numbers
 from htk.base.schema import index_of
 from htk.traces.trace.file import TraceFile
 
@@ -61,3 +61,16 @@ def _whose(numbers: Sequence[int | None], rows: np.ndarray, kind: pa.DataType) -
     if None not in numbers:
         return number(values, kind)
     return number(values, kind, np.repeat(np.array([n is not None for n in numbers]), rows))
+
+
+def rows_of_chosen(
+    table: pa.Table, files: Sequence[TraceFile], is_chosen: Callable[[TraceFile], bool]
+) -> pa.Table:
+    """Return the rows of some of the files in what was made of all of them together."""
+    if "rank" in table.column_names:  # of all cycles: a rank has one clock
+        ranks = {-1 if part.rank is None else part.rank for part in files if is_chosen(part)}
+        return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(ranks))))
+    chosen = [  # a row for each collective, in the order of the files
+        np.full(part.table("collectives").num_rows, is_chosen(part)) for part in files
+    ]
+    return table.filter(pa.array(np.concatenate([np.empty(0, bool), *chosen])))

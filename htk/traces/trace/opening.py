@@ -18,11 +18,13 @@ from htk.base.io.entry import Entry, MemoryEntry
 from htk.base.io.sources import content_identity, resolve
 from htk.base.io.spill import Spill, columns_in_files
 from htk.base.io.store import Store
+from htk.base.io.store_key import is_unsigned_asked_for
 from htk.base.io.table_code import plugin_code
 from htk.base.spread.mapper import Lost, Mapper
 from htk.base.spread.workplace import Workplace
 from htk.traces.trace.common_cycles import with_common_cycles
-from htk.traces.trace.confined import ConfinedReaders, is_from_outside
+from htk.traces.trace.confined import PICKLED, ConfinedReaders, is_from_outside
+from htk.traces.trace.confined_tables import ConfinedTables
 from htk.traces.trace.cycles import cycles_of
 from htk.traces.trace.execution import FORMAT as EXECUTION_TRACE
 from htk.traces.trace.file import FileRecording, TraceFile, process_of
@@ -93,6 +95,10 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
         parts = tuple(replace(part, keeps_small=False) for part in parts)
     joined = JoinedTables(Store(), parts, work) if options.cache else None
     trace = Trace(parts, unread=tuple(unread), failed=tuple(failed), joined=joined, work=work)
+    is_own = stored is not None and not is_unsigned_asked_for()
+    outside = (file.parser in PICKLED or is_from_outside(file.source) for file in read)
+    if (options.confined or any(outside)) and not is_own and not work.is_elsewhere:
+        trace = replace(trace, confined=ConfinedTables())
     return as_served(trace)
 
 
@@ -297,9 +303,10 @@ def _expected(sources: list[Source], store: Store | None, options: OpenOptions) 
             return False
         return (store.root / key).is_dir() or key in store.unknown
 
+    outside = [s for s in sources if options.confined or is_from_outside(s)]
+    expected = [source for source in outside if not is_kept(source)]
     if options.confined:
-        return [source for source in sources if not is_kept(source)]
-    expected = [s for s in sources if is_from_outside(s)]
+        return expected
     nameless = [s for s in sources if s.path is not None and _may_be_pickle(s.file_name)]
     for source in nameless[:_LOOKED_AT]:  # in a folder of dumps all are dumps
         if is_kept(source):

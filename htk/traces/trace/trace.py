@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,9 +21,11 @@ from htk.base.names.server_ranges import is_server_range
 from htk.base.schema import ABSOLUTE_TIMES, DERIVED, INT64, TABLES
 from htk.base.spread.workplace import Workplace
 from htk.quantities.derived import registry
+from htk.traces.trace.confined_tables import ConfinedTables, WholeRecording, is_made_anew
+from htk.traces.trace.cycles import cycles_of_repeated_steps
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.joined import JoinedTables, are_small
-from htk.traces.trace.joining import rows_before, rows_of_all
+from htk.traces.trace.joining import rows_before, rows_of_all, rows_of_chosen
 from htk.traces.trace.linking import of_each
 from htk.traces.trace.selection import (
     EVERYTHING,
@@ -88,6 +89,8 @@ class Trace:
     work: Workplace = field(
         default_factory=Workplace, repr=False, compare=False
     )  # who answers, in what memory
+    # Who makes tables of files from outside.
+    confined: ConfinedTables | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def tables(self) -> Tables:
@@ -257,13 +260,7 @@ class Trace:
         """The cycles that the chosen steps are in, where one rank has a step in several."""
         if self.selection.steps is None or len(self.cycles) < 2:
             return []
-        marks = self.tables["annotations"]
-        marks = marks.filter(pc.is_valid(marks["step"]))
-        rows = np.column_stack([numbers(marks[c], -1) for c in ("rank", "step", "cycle")])
-        rows = np.unique(rows, axis=0)
-        repeated = (rows[1:, :2] == rows[:-1, :2]).all(axis=1)
-        several = np.append(repeated, False) | np.append(False, repeated)
-        return [int(cycle) for cycle in np.unique(rows[several[: len(rows)], 2])]
+        return cycles_of_repeated_steps(self.tables["annotations"])
 
     @property
     def has_steps(self) -> bool:
@@ -331,7 +328,7 @@ class Trace:
     def part(self, files: Sequence[TraceFile]) -> "Trace":
         """Return some of the files alone, under the same selection; times count as before."""
         own = tuple(replace(file, keeps_small=True) for file in files)  # read again by themselves
-        return Trace(own, self.selection, began_ns=self.origin_ns)
+        return Trace(own, self.selection, began_ns=self.origin_ns, confined=self.confined)
 
     def _make(self, name: str) -> pa.Table:
         refuse_uncut(name, self.selection, self.selected_files, self._chosen)
@@ -349,6 +346,8 @@ class Trace:
         """Return a table of all files as the cache has it, else as it is made."""
         if self.joined is None or self.joined.files is not self.files:
             return make()
+        if self.confined is not None:
+            return self.joined.kept(name, make)
         return self.joined.table(name, make, self.tables)
 
     def _joined_table(self, name: str) -> pa.Table:
@@ -358,7 +357,8 @@ class Trace:
         if schema is None:
             raise MissingTable(f"no table {name!r}; there are {', '.join([*TABLES, *DERIVED])}")
         files = self.read_files
-        if name in registry.TOTALS and are_small(name, files):
+        anew = self.confined is not None and is_made_anew(name, files, self.selection)
+        if anew or (name in registry.TOTALS and are_small(name, files)):
             return self._made_of_tables(name)
         if len(files) < 2:
             return files[0].table(name) if files else schema.empty_table()
@@ -377,24 +377,20 @@ class Trace:
             return self.unselected
         return self if self.selection == EVERYTHING else replace(self, selection=EVERYTHING)
 
+    @cached_property
+    def _whole(self) -> WholeRecording:
+        return WholeRecording(self.files, self.joined, self.began_ns)
+
     def _over_ranks(self, name: str) -> pa.Table:
         """Return what is made of all ranks at once; of it the rows of those looked at."""
         every = self._of_all_ranks
         of_cycles = self.selection.cycles is not None  # one of two processes of a rank
         if every is self or (of_cycles and name in registry.BY_RANK):
             return self._made_of_tables(name)
-        return self._of_chosen_ranks(name, every.tables[name])
+        return rows_of_chosen(every.tables[name], every.read_files, self.is_chosen)
 
     def _made_of_tables(self, name: str) -> pa.Table:
+        if self.confined is not None:
+            return self.confined.make(self._everyone._whole, self.selection, name)
         maker = registry.maker(name)
         return maker.function(*(self.tables[read] for read in maker.reads))
-
-    def _of_chosen_ranks(self, name: str, table: pa.Table) -> pa.Table:
-        if "rank" in table.column_names:  # of all cycles: a rank has one clock
-            ranks = {-1 if part.rank is None else part.rank for part in self.selected_files}
-            return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(ranks))))
-        looked_at = [  # a row for each collective, in the order of the files
-            np.full(part.table("collectives").num_rows, self.is_chosen(part))
-            for part in self._of_all_ranks.read_files
-        ]
-        return table.filter(pa.array(np.concatenate([np.empty(0, bool), *looked_at])))

@@ -152,10 +152,13 @@ def test_no_events_is_not_the_same_as_an_empty_list(read):
     assert raw.header == {"x": 1}
 
 
-def test_a_second_list_of_events_is_left_out(read):
-    raw = read(trace(event(1), after=b'],"traceEvents":[{"ph":"X"}]}'))
-    assert correlations(raw) == [1]
-    assert set(raw.issue_counts) == {"broken_header"}
+@pytest.mark.parametrize("first", [[], [event(1)]])
+def test_a_second_list_of_events_is_read_and_said(first, read):
+    second = b'],"traceEvents":[' + event(3) + b',{"ph":},' + event(4) + b'],"x":1}'
+    raw = read(trace(*first, after=second))
+    assert correlations(raw) == [1] * len(first) + [3, 4]
+    assert raw.header == {"x": 1}
+    assert set(raw.issue_counts) == {"broken_header", "broken_event"}
 
 
 def test_mistyped_values_are_null_and_counted(read):

@@ -103,7 +103,9 @@ def _runs(paths: tuple[str, ...], upload_bytes: int, history: str, arguments: Fi
     """Return one run that is opened at once, or folders to choose from."""
     from htk.dashboard.following import Followed
     from htk.dashboard.runs import Runs, holds_runs
+    from htk.traces.trace.confined import SERVED, hold_ready
 
+    hold_ready(SERVED)
     folders = [Path(p) for p in paths if Path(p).is_dir()]
     many: Fields = {
         "options": open_options(arguments),

@@ -17,7 +17,9 @@ def command(roots: tuple[Path, ...], port: int | None) -> None:
     """
     from htk.faces.mcp.server import server
     from htk.faces.mcp.traces import Traces
+    from htk.traces.trace.confined import SERVED, hold_ready
 
+    hold_ready(SERVED)
     served = server(Traces(roots or (Path(),)))
     if port is None:
         served.run()

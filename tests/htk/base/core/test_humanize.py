@@ -47,6 +47,13 @@ def test_what_is_not_a_time_is_refused(text: str) -> None:
         parse_duration(text)
 
 
+@pytest.mark.parametrize("text", ["9" * 30 + "ms", "-" + "9" * 400 + "s"])
+def test_a_time_of_more_than_a_century_is_refused(text: str) -> None:
+    assert parse_duration(f"{86_400 * 365 * 99}s") == 86_400 * 365 * 99 * 10**9
+    with pytest.raises(UsageError, match="longer than a century"):
+        parse_duration(text)
+
+
 def test_a_time_without_a_unit_is_refused() -> None:
     with pytest.raises(UsageError, match="'5' has no unit; write a time as 250us"):
         parse_duration("5")
@@ -56,7 +63,7 @@ def test_lists_of_numbers() -> None:
     assert parse_int_ranges("0,2..4,9") == [0, 2, 3, 4, 9]
 
 
-@pytest.mark.parametrize("text", ["", "a", "1..", "..3", "1-3", "0..99999999999"])
+@pytest.mark.parametrize("text", ["", "a", "1..", "..3", "1-3", "²", "0..99999999999", "9" * 19])
 def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_int_ranges(text)

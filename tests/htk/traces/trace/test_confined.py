@@ -1,5 +1,6 @@
 """Files from outside are read in a process of its own: its end is one failed file."""
 
+import gc
 import gzip
 import io
 import os
@@ -125,17 +126,16 @@ def test_what_is_made_of_a_file_is_made_in_the_process(
     for rank in (0, 1):
         file = tmp_path / f"rank{rank}.json"
         write(file, step(0, 1, 9), kernel("gemm", 1, 2 + rank), **of_rank(rank))
-    maker = registry.maker
+    maker = registry.maker("kernel_totals").function
 
     def refuse_a_kernel(
         kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.Table
     ) -> pa.Table:
         if kernels["end_ns"][0].as_py() - kernels["start_ns"][0].as_py() > 2000:
             raise MemoryError
-        return maker("kernel_totals").function(kernels, kernel_links, kernel_passes)
+        return maker(kernels, kernel_links, kernel_passes)
 
-    made = {"kernel_totals": registry.Maker(refuse_a_kernel)}
-    monkeypatch.setattr(registry, "maker", lambda name: made.get(name) or maker(name))
+    patch_maker(monkeypatch, "kernel_totals", refuse_a_kernel)
     trace = open_trace(tmp_path, OpenOptions(cache=cache, confined=True))
     assert ranks(trace) == [0]
     ((name, why),) = trace.failed
@@ -145,6 +145,60 @@ def test_what_is_made_of_a_file_is_made_in_the_process(
     assert {table for table in registry.PER_FILE if entry.lacks(table)} == not_kept
     again = open_trace(tmp_path, OpenOptions(cache=cache, confined=True))
     assert ranks(again) == [0], "what failed is not kept"
+
+
+def patch_maker(
+    monkeypatch: pytest.MonkeyPatch, name: str, function: Callable[..., pa.Table]
+) -> None:
+    """Have something else make a table."""
+    maker = registry.maker
+    made = {name: registry.Maker(function)}
+    monkeypatch.setattr(registry, "maker", lambda name: made.get(name) or maker(name))
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("cache", [True, False])
+def test_what_is_made_of_several_files_is_made_in_the_process(
+    cache: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = os.getpid()
+
+    def say_where(collectives: pa.Table) -> pa.Table:
+        if os.getppid() != here:
+            raise AssertionError("made in the process that asks")
+        os.kill(os.getpid(), signal.SIGKILL)
+        return collectives
+
+    trace = open_trace(dumps(tmp_path, 2), OpenOptions(cache=cache))  # pickles: from outside
+    patch_maker(monkeypatch, "collective_matches", say_where)
+    for part in (trace, trace.sel(to_ns=1)):
+        with pytest.raises(TraceError, match="not made: its process was ended"):
+            _ = part.tables["collective_matches"]
+    monkeypatch.undo()
+    assert trace.tables["collective_matches"].num_rows == 4
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_server_has_processes_that_outlast_recordings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    start = confined.start_child
+    monkeypatch.setattr(confined, "_ready", ready := [])
+    monkeypatch.setattr(confined, "_most_ready", 0)
+    monkeypatch.setattr(confined, "start_child", lambda *a: started.append(a) or start(*a))
+    confined.hold_ready(1)
+    try:
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+            trace = open_trace(dumps(tmp_path / name, 2), FRESH)
+            assert trace.tables["collective_matches"].num_rows == 4
+            del trace
+            gc.collect()
+        assert len(started) == len(ready) == 1
+    finally:
+        for reader in ready:
+            reader.stop()
 
 
 @pytest.mark.usefixtures("forked")
