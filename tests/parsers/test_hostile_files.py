@@ -285,7 +285,7 @@ def test_bombs_and_locked_members_fail_alone(
     locked[central + 8] |= 1
     (tmp_path / "locked.zip").write_bytes(locked)
     with tarfile.open(tmp_path / "b.tar", "w") as archive_:
-        packed = gzip.compress(bomb.ljust(66 << 20), 1)  # unpacked in a process of its own
+        packed = gzip.compress(bomb.ljust(66 << 20))  # unpacked in a process of its own
         for name, data in (("rank4.json", good[4]), ("bad_rank14.json.gz", packed)):
             member = tarfile.TarInfo(name)
             member.size = len(data)
