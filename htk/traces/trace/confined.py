@@ -77,7 +77,7 @@ def is_from_outside(source: Source) -> bool:
 
 
 @dataclass(frozen=True)
-class Question:
+class ConfinedTask:
     """What a process is asked for."""
 
     source: Source
@@ -131,7 +131,7 @@ class ConfinedReaders:
         """Return what a file holds, of each process and cycle; it is kept under the key."""
         limits = limits_of(source.size or 0)
         facts = _request(source, options, limits, store, key)
-        answer = self.ask(Question(source, facts, limits, options.progress))
+        answer = self.ask(ConfinedTask(source, facts, limits, options.progress))
         if answer is not None:
             return answer
         entries = None if store is None or key is None else store.find_all(key)
@@ -139,7 +139,7 @@ class ConfinedReaders:
             return self.entries(source, options, None, None)
         return entries
 
-    def ask(self, question: Question) -> Sequence[MemoryEntry] | None:
+    def ask(self, task: ConfinedTask) -> Sequence[MemoryEntry] | None:
         """Return what a process answers; None: it lies in the cache."""
         with self._free:
             with self._lock:
@@ -147,7 +147,7 @@ class ConfinedReaders:
                     raise TraceError("stopped")
                 reader = self._idle.pop()
             try:
-                return reader.answer(question)
+                return reader.answer(task)
             finally:
                 with self._lock:
                     self._idle.append(reader)
@@ -200,7 +200,7 @@ class _Reader:
                 with suppress(OSError):
                     pipe.close()
 
-    def answer(self, question: Question) -> Sequence[MemoryEntry] | None:
+    def answer(self, task: ConfinedTask) -> Sequence[MemoryEntry] | None:
         """Return what a file holds, or a table; None: it lies in the cache."""
         timed_out = threading.Event()
         process = self.start()
@@ -209,15 +209,15 @@ class _Reader:
             timed_out.set()
             process.kill()
 
-        clock = threading.Timer(question.limits.wall_seconds, stop)
+        clock = threading.Timer(task.limits.wall_seconds, stop)
         clock.daemon = True
         clock.start()
-        talk = _Conversation(process, question, self._empty)
+        talk = _Conversation(process, task, self._empty)
         try:
-            talk.say(question.facts)
+            talk.say(task.facts)
             return talk.answer()
         except _Ended:
-            raise TraceError(_why_ended(question, timed_out.is_set())) from None
+            raise TraceError(_why_ended(task, timed_out.is_set())) from None
         finally:
             clock.cancel()
             talk.close()
@@ -255,10 +255,10 @@ class _Conversation:
     """What is said between the two processes while one file is read."""
 
     def __init__(
-        self, process: ChildProcess, question: Question, empty: dict[str, pa.Table]
+        self, process: ChildProcess, task: ConfinedTask, empty: dict[str, pa.Table]
     ) -> None:
         self._process = process
-        self._question = question
+        self._task = task
         self._empty = empty  # tables without rows that the process has sent before
         self._files: dict[int, BinaryIO] = {}
         self.is_over = False
@@ -278,15 +278,15 @@ class _Conversation:
                 self._tell_progress(heard["progress"])
             elif "failed" in heard:
                 self.is_over = True
-                raise _failure(self._question, heard)
+                raise _failure(self._task, heard)
             elif "recordings" in heard:
                 return self._recordings(heard)
             else:
                 self._serve(heard)
 
     def _tell_progress(self, stored_bytes: int | None) -> None:
-        if self._question.progress is not None and stored_bytes is not None:
-            self._question.progress(stored_bytes)
+        if self._task.progress is not None and stored_bytes is not None:
+            self._task.progress(stored_bytes)
 
     def _heard(self) -> Fields:
         try:
@@ -307,7 +307,7 @@ class _Conversation:
         for text in heard["warned"]:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         self.is_over = True
-        self._tell_progress(self._question.source.size)
+        self._tell_progress(self._task.source.size)
         return recordings or None
 
     def _table(self, name: str, size: int) -> pa.Table:
@@ -329,7 +329,7 @@ class _Conversation:
         try:
             if "open" in heard:
                 number = len(self._files)
-                file = self._files[number] = self._question.source.open()
+                file = self._files[number] = self._task.source.open()
                 facts: Fields = {"number": number, "seekable": file.seekable()}
             elif "read" in heard:
                 data = self._files[heard["read"]].read(min(heard["size"], _MOST_READ)) or b""
@@ -338,7 +338,7 @@ class _Conversation:
                 file = self._files[heard["seek"]]
                 facts = {"offset": file.seek(heard["offset"], heard["whence"])}
             elif "recording" in heard:
-                data = self._question.recording()
+                data = self._task.recording()
                 facts = {"bytes": len(data)}
             else:
                 self._files[heard["close"]].close()
@@ -354,20 +354,20 @@ class _Conversation:
                 file.close()
 
 
-def _failure(question: Question, heard: Facts) -> errors.HtkError:
+def _failure(task: ConfinedTask, heard: Facts) -> errors.HtkError:
     if heard["failed"] == "memory":
-        most = format_bytes(question.limits.memory_bytes)
+        most = format_bytes(task.limits.memory_bytes)
         return TraceError(
-            f"{question.source.name}: not {question.done} within {most} of memory; set {_MEMORY} "
+            f"{task.source.name}: not {task.done} within {most} of memory; set {_MEMORY} "
             "if the file is right"
         )
     kind = getattr(errors, heard["failed"], TraceError)
     return kind(heard["why"]) if issubclass(kind, errors.HtkError) else TraceError(heard["why"])
 
 
-def _why_ended(question: Question, timed_out: bool) -> str:
-    limits = question.limits
-    not_done = f"{question.source.name}: not {question.done}"
+def _why_ended(task: ConfinedTask, timed_out: bool) -> str:
+    limits = task.limits
+    not_done = f"{task.source.name}: not {task.done}"
     if timed_out:
         most = format_duration(limits.wall_seconds * 1e9)
         return f"{not_done} within {most}; set {_SECONDS} if the file is right"

@@ -14,7 +14,7 @@ import pyarrow as pa
 from htk.base.core.parser import Source
 from htk.base.io.raw_files import broken
 from htk.quantities.derived import registry
-from htk.traces.trace.confined import ConfinedReaders, Question, limits_of
+from htk.traces.trace.confined import ConfinedReaders, ConfinedTask, limits_of
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.joined import JoinedTables
 from htk.traces.trace.selection import Selection
@@ -65,7 +65,7 @@ class ConfinedTables:
             "memory_bytes": limits.memory_bytes,
         }
         answer = self._readers.ask(
-            Question(source, facts, limits, recording=recording.pack, done="made")
+            ConfinedTask(source, facts, limits, recording=recording.pack, done="made")
         )
         assert answer is not None, "it is of no file, and no entry of the cache"
         return answer[0].made[name]
