@@ -115,9 +115,6 @@ def run(argv: list[str]) -> int:
         what = error.filename or "what was to be written is not whole"
         sys.stderr.write(visible(f"htk: {what}: {error.strerror}") + "\n")
         return UsageError.exit_code
-    except OverflowError as error:  # files' numbers are bounded as they are read: one was given
-        sys.stderr.write(f"htk: a number is too large to calculate with: {visible(str(error))}\n")
-        return UsageError.exit_code
     except Exception as error:
         return _our_fault(error)
 

@@ -67,8 +67,6 @@ def _answer_in_words(function: Callable[..., str]) -> Callable[..., Awaitable[st
             return await anyio.to_thread.run_sync(asked, abandon_on_cancel=True)
         except HtkError as error:
             raise ToolError(str(error)) from None
-        except OverflowError as error:
-            raise ToolError(f"a number is too large to calculate with: {error}") from None
         except Exception as error:  # no one question ends the conversation
             raise ToolError(f"internal error: {type(error).__name__}") from error
         finally:

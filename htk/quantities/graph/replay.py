@@ -5,12 +5,15 @@ tails come first, so one pass settles everything. Edges into the next step repea
 its period is steady; CPU work that runs ahead of the GPU is so accounted for.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from htk.base.columns.types import Ints, fill_none
+from htk.base.errors import AnalysisError
 from htk.quantities.graph.build import Graph
 
 NEVER = -(1 << 62)  # the weight of an edge that an edit removed
@@ -63,9 +66,10 @@ def periods_beside(graph: Graph, weight: Ints, more: Ints, wrap_weight: Ints) ->
         return _beside_pure(graph, weight, more, wrap_weight)
     if not len(graph.wrap_src):
         return _beside_pure(graph, weight, more, wrap_weight)
-    periods: tuple[int, int] = repeated_beside(
-        _arrays(graph, weight, wrap_weight), graph.wrap_seen, *_until(graph), more
-    )
+    with _adding_times():
+        periods: tuple[int, int] = repeated_beside(
+            _arrays(graph, weight, wrap_weight), graph.wrap_seen, *_until(graph), more
+        )
     return periods
 
 
@@ -93,10 +97,23 @@ def _repeated(
     except ImportError:
         return repeated_pure(graph, weight, wraps, times)
     seen = graph.wrap_seen.copy()
-    ends_and_period: tuple[int, int, int] = repeated(
-        _arrays(graph, weight, wraps), seen, *_until(graph), *times
-    )
+    with _adding_times():
+        ends_and_period: tuple[int, int, int] = repeated(
+            _arrays(graph, weight, wraps), seen, *_until(graph), *times
+        )
     return ends_and_period
+
+
+@contextmanager
+def _adding_times() -> Iterator[None]:
+    """Say in words that times of the block add up to more than 64 bits count."""
+    try:
+        yield
+    except OverflowError:
+        raise AnalysisError(
+            "times that follow each other add up to more than 292 years; a time of the recording, "
+            "or a change, is too large"
+        ) from None
 
 
 def _arrays(graph: Graph, weight: Ints, wraps: Ints) -> tuple[Ints, ...]:
@@ -157,9 +174,11 @@ def longest(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
     try:
         from htk.base.native import _replay
     except ImportError:
-        longest_pure(time, src, dst, weight)
+        engine = longest_pure
     else:
-        _replay.longest(time, src, dst, np.ascontiguousarray(weight))
+        engine = _replay.longest
+    with _adding_times():
+        engine(time, src, dst, np.ascontiguousarray(weight))
 
 
 def longest_pure(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:

@@ -26,6 +26,7 @@ _AMOUNTS = (
     *("clock_offset_us", "clock_drift_ppm", "intra_latency_us", "inter_latency_us"),
     *("intra_gbps", "inter_gbps"),
 )  # at least 0
+_SMALLEST = 1e-6  # by less nothing is divided
 _LARGEST = 1e15
 _MOST_PASSES = 100_000_000  # through a layer, each of some kB
 
@@ -288,8 +289,10 @@ def checked(config: Config) -> Config:
         if not RANKS.believes(getattr(config, name)):
             raise UsageError(f"{name} is {getattr(config, name)}, not 1 to {RANKS.most:,}")
     for name in _AMOUNTS:
-        if not 0 <= (getattr(config, name) or 0) < _LARGEST:
-            raise UsageError(f"{name} is {getattr(config, name)}, not a number of at least 0")
+        amount = getattr(config, name) or 0
+        if amount and not _SMALLEST <= amount < _LARGEST:
+            limits = f"{_SMALLEST:g} to {_LARGEST:g}"
+            raise UsageError(f"{name} is {amount}, not 0 or a number of {limits}")
     if config.starts_up and (config.stagger_us or config.carry_in):
         raise UsageError("nothing runs before step 0: no stagger_us and no carry_in with it")
     _check_size(config)
