@@ -289,10 +289,8 @@ def checked(config: Config) -> Config:
         if not RANKS.believes(getattr(config, name)):
             raise UsageError(f"{name} is {getattr(config, name)}, not 1 to {RANKS.most:,}")
     for name in _AMOUNTS:
-        amount = getattr(config, name) or 0
-        if amount and not _SMALLEST <= amount < _LARGEST:
-            limits = f"{_SMALLEST:g} to {_LARGEST:g}"
-            raise UsageError(f"{name} is {amount}, not 0 or a number of {limits}")
+        if (amount := getattr(config, name)) and not _SMALLEST <= amount < _LARGEST:
+            raise UsageError(f"{name} is {amount}, not 0 or {_SMALLEST:g} to {_LARGEST:g}")
     if config.starts_up and (config.stagger_us or config.carry_in):
         raise UsageError("nothing runs before step 0: no stagger_us and no carry_in with it")
     _check_size(config)
