@@ -37,8 +37,10 @@ def answered(argv: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
         return run(argv)
     text = find(name)
     if text is not None:
-        sys.stdout.write(text)
-        return 0
+        with suppress(OSError):  # a full disk: who answers anew says so
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            return 0
     if not _answers(argv[0]):
         return run(argv)
     output = _Copied(sys.stdout)

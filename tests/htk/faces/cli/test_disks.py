@@ -84,11 +84,14 @@ def test_a_disk_that_may_only_be_read(
     assert str(read_only) in done.stderr and done.stderr.strip().count("\n") == 0
 
 
-def test_standard_output_on_a_full_disk(trace: Path) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "htk", "kernel-top", str(trace), "--no-cache"],
-            stdout=full, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr == "htk: what was to be written is not whole: No space left on device\n"
+def test_standard_output_on_a_full_disk(trace: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "htk", "kernel-top", str(trace)]
+    cache = {**os.environ, "HTK_CACHE_DIR": str(tmp_path)}
+    subprocess.run(command, stdout=subprocess.PIPE, env=cache, check=True)  # its answer is kept
+    for words in (command, [*command, "--no-cache"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                words, stdout=full, stderr=subprocess.PIPE, text=True, env=cache, check=False
+            )
+        assert done.returncode == 2
+        assert done.stderr == "htk: what was to be written is not whole: No space left on device\n"
