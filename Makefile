@@ -14,7 +14,7 @@ SECONDS_OF_FUZZING ?= 30
 
 NIGHTLY := tests properties truth communication links fuzz mutation kills counts options soak licences oldest newest
 
-.PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint types menu mutation fuzz bench docs clean
+.PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint style mypy pyright types menu mutation fuzz bench docs clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -76,13 +76,18 @@ bench: $(VENV)/.dev  # every benchmark of speed, as docs/benchmarks.md; TRACELEN
 nightly-oldest nightly-newest: nightly-%:  # packages, in an environment of their own
 	.ci/dependencies $* $(PYTHON)
 
-lint: $(VENV)/.dev
+lint: style mypy pyright types  # `make -j2 lint` runs two at a time
+
+style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	@$(MAKE) --silent types
+
+mypy: $(VENV)/.dev
+	$(BIN)/mypy
+
+pyright: $(VENV)/.dev
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 types:  # of the pages' scripts, where node is installed
 	@if command -v npx >/dev/null; then npx --yes --package typescript@5.9.3 tsc -p .; \
@@ -104,13 +109,16 @@ menu: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) build dist *.egg-info htk/base/native/*.so
 
-$(VENV)/.base: pyproject.toml setup.py MANIFEST.in $(CONSTRAINTS) $(wildcard native/*.cpp native/*.h native/*/*.cpp native/*/*.h)
+SOURCES := pyproject.toml setup.py MANIFEST.in $(CONSTRAINTS) $(wildcard native/*.cpp native/*.h native/*/*.cpp native/*/*.h)
+
+$(VENV)/.base: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[all]'
 	touch $@
 
 # torch records the sample traces and stands beside the tests that read its files; the CPU build
-# that the constraints name is enough.
-$(VENV)/.dev: $(VENV)/.base
+# that the constraints name is enough. All that `.base` installs is in it: built once.
+$(VENV)/.dev: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[all,dev,hta,torch,trainers]'
-	touch $@
+	touch $(VENV)/.base $@

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Fields
 from htk.parsers import kineto
 from htk.parsers.common.log_records import Issues, read_whole
 from htk.parsers.common.perfetto_arguments import (
@@ -350,18 +351,26 @@ def _stamp(time_ns: int) -> msgspec.Raw:
     return msgspec.Raw(b"%d.%03d" % divmod(time_ns, 1000))
 
 
-def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
-    reader = _Reader(read_whole(source, issues, options.progress), issues)
+def tell_as_kineto(data: bytes, issues: Issues, more: Fields | None = None) -> bytes:
+    """Return the packets of a file as Kineto's JSON, with `more` in its header; nothing where they
+    hold no slice."""
+    reader = _Reader(data, issues)
     reader.read()
     if not reader.events:
+        return b""
+    header = reader.ranks[0]["header"] if reader.ranks else {}
+    listed = {RANKS_KEY: reader.ranks} if len(reader.ranks) > 1 else {}
+    return msgspec.json.encode({**header, **listed, **(more or {}), "traceEvents": reader.events})
+
+
+def parse(source: Source, options: ParseOptions) -> Parsed:
+    issues = Issues()
+    text = tell_as_kineto(read_whole(source, issues, options.progress), issues)
+    if not text:
         raise MalformedTrace(
             f"{source.name}: a Perfetto trace without slices, expected events of PyTorch's "
             "profiler; `htk formats` shows what htk reads"
         )
-    header = reader.ranks[0]["header"] if reader.ranks else {}
-    listed = {RANKS_KEY: reader.ranks} if len(reader.ranks) > 1 else {}
-    text = msgspec.json.encode({**header, **listed, "traceEvents": reader.events})
     as_json = replace(source, open=lambda: BytesIO(text), size=len(text), path=None)
     parsed = kineto.parse(as_json, replace(options, progress=None))
     lost = pa.concat_tables([parsed.tables["parse_issues"], issues.table()])

@@ -22,6 +22,7 @@ from htk.answers.export.overlay import drawn
 from htk.answers.export.pieces import EventPieces, cut, spliced
 from htk.answers.export.rewrite import kineto_parts, part_of, quickly_packed
 from htk.base.columns.arrow import number, numbers, with_column
+from htk.base.columns.types import Ints, Mask
 from htk.base.core.parser import Source
 from htk.base.errors import HtkError
 from htk.base.io.decompress import open_stream
@@ -39,6 +40,7 @@ from htk.traces.trace.trace import Trace
 _BORDER = b", \t\r\n"  # what stands between events
 _CHANGED = ("pid", "id", "ts", "dur")  # members of events
 _DROPPED = {"process_name", "process_sort_index", "process_labels"}
+_ZEROS = pa.array([b"0", b"0.0", b"0.000"], pa.binary())
 _PATH_PROCESS = 1  # first of all
 _PROCESSES = 1000  # each file's begin at a multiple of it, which a reader sees at a glance
 _MOST_NUMBERED = 1 << 13  # files whose arrows have numbers: a viewer's hold 53 bits, 40 for its own
@@ -151,10 +153,13 @@ class _Rank:
             start_of_event = np.zeros(len(pieces.events()[0]), np.int64)
             start_of_event[pieces.event_at(spans["ts"][0])] = starts_ns
             begun = start_of_event[pieces.event_at(spans["dur"][0])]
+            describes = np.zeros(len(start_of_event), bool)
+            describes[_metadata_of(pieces)] = True
+            describing = describes[pieces.event_at(spans["ts"][0])]
             replaced = [
                 _each(recorded["pid"], lambda value: str(self._process(value)).encode()),
                 _each(recorded["id"], self._arrow),
-                self._moments(recorded["ts"], starts_ns),
+                self._moments(recorded["ts"], starts_ns, describing),
                 self._durations(recorded["dur"], begun),
             ]
             starts, ends = map(np.concatenate, zip(*spans.values(), strict=True))
@@ -163,8 +168,7 @@ class _Rank:
     def _without_names(self, text: bytes) -> Iterator[tuple[bytes, EventPieces]]:
         """Yield the events, except the names of processes, which are written anew."""
         pieces = EventPieces(text)
-        phases = pieces.is_own_key & pieces.equal("ph")
-        metadata = pieces.event_of(phases & np.append(pieces.equal("M")[1:], False))
+        metadata = _metadata_of(pieces)
         if not len(metadata):
             yield text, pieces
             return
@@ -214,11 +218,12 @@ class _Rank:
     def _process(self, recorded: bytes) -> int:
         return self.processes.setdefault(recorded, self.first_process + len(self.processes))
 
-    def _moments(self, recorded: pa.Array, times: NDArray[np.int64]) -> pa.Array:
-        """Return times on the common clock."""
+    def _moments(self, recorded: pa.Array, times: Ints, describing: Mask) -> pa.Array:
+        """Return times on the common clock; what describes a process has none, and no more has what
+        is not a number."""
         moved = as_microseconds(self.shifted(times + self.base_ns) - self.origin_ns)
-        # A viewer's own event has no time.
-        return pc.if_else(pa.array(times == 0), recorded, moved.cast(pa.binary()))
+        untold = (times == 0) & ~np.asarray(pc.is_in(recorded, _ZEROS))
+        return pc.if_else(pa.array(describing | untold), recorded, moved.cast(pa.binary()))
 
     def _durations(self, recorded: pa.Array, starts: NDArray[np.int64]) -> pa.Array:
         """Return durations between ends on the common clock: calls stay within their callers."""
@@ -246,6 +251,12 @@ class _Rank:
         if value.isdigit() and len(value) < 13 and self.place < _MOST_NUMBERED:
             return str((self.place << 40) + int(value)).encode()
         return msgspec.json.encode(f"{self.place}.{value.decode('utf8', 'replace')}")
+
+
+def _metadata_of(pieces: EventPieces) -> Ints:
+    """Return the numbers of the events that describe a process or thread."""
+    phases = pieces.is_own_key & pieces.equal("ph")
+    return pieces.event_of(phases & np.append(pieces.equal("M")[1:], False))
 
 
 def _next_process(ranks: list[_Rank]) -> int:

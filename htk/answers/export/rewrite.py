@@ -13,7 +13,7 @@ from isal import igzip
 
 from htk.answers.export.trim import Trimmed, trimmed_file
 from htk.base.core.parser import Source
-from htk.base.errors import TraceError, UsageError
+from htk.base.errors import UsageError
 from htk.base.io.decompress import open_stream
 from htk.base.io.sources import resolve
 from htk.parsers import kineto
@@ -35,11 +35,16 @@ class Written:
 
 def kineto_parts(parts: Iterable[TraceFile]) -> list[TraceFile]:
     """The profiler traces among the files, a part for each file and rank: cycles of one file are
-    written together. Other formats cannot be written anew."""
+    written together. Files of other recorders beside them are not written."""
     traces = [part for part in parts if part.format == kineto.NAME]
-    if not traces:
-        raise TraceError("no PyTorch profiler trace among the files, and only those can be written")
     return list({(part.file, part.rank): part for part in reversed(traces)}.values())[::-1]
+
+
+def refuse_filled(folder: Path) -> None:
+    """Refuse a folder that holds something: two recordings in one would be read as one."""
+    first = next(folder.iterdir(), None) if folder.is_dir() else None
+    if first is not None:
+        raise UsageError(f"{folder}: holds {first.name} already; give a new or empty folder")
 
 
 def sources_of(inputs: Inputs) -> dict[str, Source]:
@@ -57,6 +62,7 @@ def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> 
 
     It looks for `"rank": R` with a blank in it, and takes the first file of a rank.
     """
+    refuse_filled(folder)
     written = []
     for part in kineto_parts(trace.of_one_cycle.selected_files):
         rank = part.rank or 0

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from htk.answers.export.rewrite import Written, write_runs
+from htk.answers.export.rewrite import Written, kineto_parts, write_runs
 from htk.answers.export.scrub import Replacements
 from htk.answers.export.scrub_check import check
 from htk.base.core.humanize import parse_pattern
 from htk.base.core.parser import Source
-from htk.base.errors import UsageError
-from htk.parsers import kineto
 from htk.traces.trace.trace import Trace
 
 
@@ -29,17 +27,11 @@ def scrub_files(
     trace: Trace, sources: Mapping[str, Source], folder: Path, keep: str | None = None
 ) -> Scrubbed:
     """Write a scrubbed copy of each file; none stays if a check finds what should be gone."""
-    for file in trace.files:
-        if file.format != kineto.NAME:
-            raise UsageError(
-                f"{file.file}: a file of {file.format} cannot be scrubbed, only traces of the"
-                " PyTorch profiler; name those alone"
-            )
     replacements = _replacements(trace, keep)
     written: list[Written] = []
     try:
         # Cycles and processes of one file are written together.
-        first_parts = {file.file: file for file in reversed(trace.files)}.values()
+        first_parts = {file.file: file for file in reversed(kineto_parts(trace.files))}.values()
         for number, file in enumerate(reversed(first_parts)):
             name = f"file{number}" if file.rank is None else f"rank{file.rank}"
             again = f".{file.cycle}" if file.cycle else ""

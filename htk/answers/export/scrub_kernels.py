@@ -46,7 +46,7 @@ def kernel_stem(name: str) -> str:
     prefixes = (f"{target.library}_", f"{target.library}::") if target.library else ("",)
     stems = [f"{p}{stem}{s}" for p in (*prefixes, "") for s in suffixes]
     if target.kind == "memory":
-        stems.insert(0, "dma_copy")
+        stems[:0] = ["dma_copy", "__amd_rocclr_fill"]
     exact = (s for s in stems if kind_of(f"{s}_1", "kernel") == target)
     near = (s for s in stems if _told(kind_of(f"{s}_1", "kernel")) == _told(target))
     return next(exact, None) or next(near, None) or stem

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from htk.answers.output.coverage_text import coverage_lines
-from htk.answers.output.result import Result
+from htk.answers.output.result import MOMENTS, Result
 from htk.base.core.humanize import (
     STEERING,
     command_name,
@@ -24,17 +24,16 @@ from htk.base.core.label import Label
 from htk.base.core.markdown import escape_markdown, quote_markdown
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import UsageError
-from htk.base.schema import ABSOLUTE_TIMES, doc_of
+from htk.base.schema import doc_of
 from htk.base.schema.columns import headings, unit_of
 
-FORMATS = ("table", "json", "csv", "md", "parquet", "arrow", "xlsx")
+FORMATS = ("table", "json", "json-relative", "csv", "md", "parquet", "arrow", "xlsx")
 RAW_CSV = "csv, raw"  # with texts that a spreadsheet takes for formulas as they are
 BINARY = ("parquet", "arrow", "xlsx")
 _QUIET = ("rank", "cycle", "device", "step")  # left out of a table when they tell nothing apart
 _TEXT_WIDTH = 60
 _NAME_LEAST = 28  # of names, before columns are left out
 _PROSE_LEAST = 30  # of sentences, which go over several lines then
-_MOMENTS = {*ABSOLUTE_TIMES, "reference_ns"}
 # Sentences, which are given whole; names of kernels and operators are shortened.
 CHANGES = {"diff_pct", "change_pct", "time_per_sample_change_pct"}  # of what was before
 PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
@@ -81,6 +80,8 @@ def to_text(result: Result, form: str, *, limit: int = 200) -> str:
     """Return the result as text of that form."""
     if form == "json":
         return _json(result)
+    if form == "json-relative":
+        return _json(result.since_start())
     if form in ("csv", RAW_CSV):
         return _csv(result, raw=form == RAW_CSV)
     if form == "md":
@@ -229,7 +230,7 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
 
 def _origin(result: Result, name: str) -> int:
     """Return what times of a column are told from: absolute ones from the start of the trace."""
-    return int(result.coverage.get("origin_ns") or 0) if name in _MOMENTS else 0
+    return int(result.coverage.get("origin_ns") or 0) if name in MOMENTS else 0
 
 
 def _since(value: Any, origin: int) -> Any:
@@ -257,7 +258,7 @@ def _fitting(
         (c for c in columns if c.name == "name"),
         next((c for c in columns if c.is_text), columns[0]),
     )
-    times = [c for c in columns if c.name.endswith("_ns") and c.name not in _MOMENTS]
+    times = [c for c in columns if c.name.endswith("_ns") and c.name not in MOMENTS]
     numbers = [c for name in main for c in columns if c.name == name]
     number = next(iter(numbers + times), None)
     stay = [c for c in columns if c is called or c is number]

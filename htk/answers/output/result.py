@@ -11,7 +11,18 @@ from htk.base.core.extras import require
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
 from htk.base.mappings import Facts, Fields
-from htk.base.schema import BOOL, INT32, INT64, SCHEMA_VERSION, STRING, doc_of, unit_of
+from htk.base.schema import (
+    ABSOLUTE_TIMES,
+    BOOL,
+    INT32,
+    INT64,
+    SCHEMA_VERSION,
+    STRING,
+    doc_of,
+    unit_of,
+)
+
+MOMENTS = {*ABSOLUTE_TIMES, "reference_ns"}
 
 _FACES: dict[str, Callable[[], Callable[..., Any]]] = {}
 
@@ -67,6 +78,26 @@ class Result:
         2
         """
         return Result(self.analysis, self.table.slice(0, max(n, 0)), self.coverage)
+
+    def since_start(self) -> "Result":
+        """Return the answer with moments told from the recording's start, as `--from` takes them.
+
+        JavaScript holds integers up to 2**53, and moments of a clock are larger; `origin_ns` of
+        the coverage, the start, is a text then.
+
+        >>> import htk
+        >>> answer = htk.open("sample").step_times().since_start()
+        >>> max(answer["start_ns"].to_pylist()) < 2**53
+        True
+        """
+        import pyarrow.compute as pc
+
+        origin = int(self.coverage.get("origin_ns") or 0)
+        table = self.table
+        for index, column in enumerate(table.schema):
+            if column.name in MOMENTS:
+                table = table.set_column(index, column, pc.subtract(table[index], origin))
+        return Result(self.analysis, table, {**self.coverage, "origin_ns": str(origin)})
 
     def __getitem__(self, name: str) -> pa.ChunkedArray:
         """Return one column, e.g. `answer["total_ns"]`."""

@@ -10,29 +10,39 @@ MOST_CHARACTERS = 60_000
 _MOST_TEXT = 400  # of one value
 
 
-def bounded(result: Result, rows: int) -> str:
-    """Return an answer as JSON of at most `MOST_CHARACTERS`, with as many of its rows as fit."""
-    document = result.head(rows).to_json()
+def bounded(result: Result, rows: int, offset: int = 0) -> str:
+    """Return an answer as JSON of at most `MOST_CHARACTERS`, with as many of its rows as fit.
+
+    Moments are told from the recording's start: what reads JSON in a host holds no more than 2**53.
+    """
+    page = Result(
+        result.analysis, result.table.slice(max(offset, 0), max(rows, 0)), result.coverage
+    )
+    document = page.since_start().to_json()
     document["rows"] = [{k: _short(v) for k, v in row.items()} for row in document["rows"]]
     document["columns"] = [
         {k: column[k] for k in ("name", "unit", "doc") if column[k]}
         for column in document["columns"]
     ]
-    while len(text := _text(document, result)) > MOST_CHARACTERS and document["rows"]:
+    while len(text := _text(document, result, offset)) > MOST_CHARACTERS and document["rows"]:
         del document["rows"][len(document["rows"]) // 2 :]
     if len(text) > MOST_CHARACTERS:  # many columns, or a long coverage
         document["columns"] = [{"name": column["name"]} for column in document["columns"]]
         document["coverage"] = {k: _short(str(v)) for k, v in result.coverage.items()}
-        text = _text(document, result)
+        text = _text(document, result, offset)
     return text
 
 
-def _text(document: Fields, result: Result) -> str:
+def _text(document: Fields, result: Result, offset: int) -> str:
+    end = offset + len(document["rows"])
     left_out = len(result) - len(document["rows"])
-    facts = document | ({"rows_left_out": left_out} if left_out else {})
-    return json.dumps(facts, separators=(",", ":"), default=str, ensure_ascii=False)
+    facts: Fields = {"rows_left_out": left_out} if left_out else {}
+    if end < len(result):
+        facts["next_offset"] = end
+    return json.dumps(document | facts, separators=(",", ":"), default=str, ensure_ascii=False)
 
 
 def _short(value: Any) -> Any:
-    long = isinstance(value, str) and len(value) > _MOST_TEXT
-    return value[: _MOST_TEXT - 1] + "…" if long else value
+    if not isinstance(value, str) or len(value) <= _MOST_TEXT:
+        return value
+    return f"{value[:_MOST_TEXT]}… ({len(value) - _MOST_TEXT:,} more characters)"

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import threading
 import typing
 from collections.abc import Awaitable, Callable, Collection
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import anyio.to_thread
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
+from mcp_types import CallToolResult, TextContent
 from pydantic import Field, ValidationError
 
 from htk.answers.option_values import nearest_word
@@ -28,7 +30,7 @@ class CheckedTool(Tool):
         tool = cls.from_function(
             answer, name, description=description, structured_output=False, **more
         )
-        tool.parameters["additionalProperties"] = False
+        tool.parameters = {**_shortened(tool.parameters), "additionalProperties": False}
         return tool
 
     async def run(self, arguments: Fields, *more: Any, **options: Any) -> Any:
@@ -40,6 +42,21 @@ class CheckedTool(Tool):
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(_told_in_words(error.__cause__)) from None
             raise
+
+
+def _shortened(schema: Fields) -> Fields:
+    """Return a schema without what a host's model learns nothing from: titles, and that an argument
+    may be null instead of left out. Of the list of all tools that is the half."""
+    arguments = {}
+    for name, described in schema["properties"].items():
+        kinds = described.get("anyOf", ())
+        kept = {k: v for k, v in described.items() if k not in ("title", "anyOf")}
+        named = [kind for kind in kinds if kind != {"type": "null"}]
+        kept |= named[0] if len(named) == 1 else {"anyOf": named} if named else {}
+        if kept.get("default", 0) is None:
+            del kept["default"]
+        arguments[name] = kept
+    return {"type": "object", "properties": arguments, "required": schema.get("required", [])}
 
 
 def _refuse_unknown(tool: str, arguments: Collection[str], allowed: Collection[str]) -> None:
@@ -54,17 +71,26 @@ def _told_in_words(error: ValidationError) -> str:
     return "; ".join(f"{name}: {message}" for name, message in wrong.items())
 
 
-def _answer_in_words(function: Callable[..., str]) -> Callable[..., Awaitable[str]]:
+def _told(answer: str) -> CallToolResult:
+    """Return an answer as text, and beside it as an object for hosts that take one."""
+    document = json.loads(answer) if answer.startswith("{") else None
+    text = TextContent(type="text", text=answer)
+    return CallToolResult(content=[text], structured_content=document)
+
+
+def _answer_in_words(
+    function: Callable[..., str],
+) -> Callable[..., Awaitable[CallToolResult]]:
     """Return a coroutine of a function: its failures are a line each, and whoever cancels the call
     waits for nothing."""
 
     @functools.wraps(function)
-    async def answer(**arguments: object) -> str:
+    async def answer(**arguments: object) -> CallToolResult:
         ended = threading.Event()
         cancelled.set(ended)
         try:
             asked = functools.partial(function, **arguments)
-            return await anyio.to_thread.run_sync(asked, abandon_on_cancel=True)
+            return _told(await anyio.to_thread.run_sync(asked, abandon_on_cancel=True))
         except HtkError as error:
             raise ToolError(str(error)) from None
         except Exception as error:  # no one question ends the conversation
@@ -75,7 +101,7 @@ def _answer_in_words(function: Callable[..., str]) -> Callable[..., Awaitable[st
     signature = inspect.signature(function)
     described = [p.replace(annotation=_described_type(p)) for p in signature.parameters.values()]
     answer.__signature__ = signature.replace(parameters=described)  # type: ignore[attr-defined]
-    answer.__annotations__ = {p.name: p.annotation for p in described} | {"return": str}
+    answer.__annotations__ = {p.name: p.annotation for p in described}
     return answer
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from htk.base.core.extras import require
 from htk.base.core.version import VERSION
+from htk.faces.mcp.guides import PROMPTS, guides
 from htk.faces.mcp.tools import tools
 from htk.faces.mcp.traces import Traces
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 _INSTRUCTIONS = """Profiling and trace analysis of jobs on GPUs. Begin with `summary` of a
 recording, then ask the question it points to. Times are ns. Each answer says in `coverage` what it
-rests on; `rows_left_out` counts rows that did not fit: narrow by ranks, steps and cycles."""
+rests on; `rows_left_out` counts rows that did not fit: narrow by ranks, steps and cycles, or go on
+from `next_offset`. Moments count from the recording's start."""
 
 
 def server(traces: Traces) -> "MCPServer[None]":
@@ -25,6 +27,12 @@ def server(traces: Traces) -> "MCPServer[None]":
 
     reading = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     offered = [CheckedTool.of(*tool, annotations=reading) for tool in tools(traces)]
-    return MCPServer(
+    talking = MCPServer[None](
         "htk", instructions=_INSTRUCTIONS, version=VERSION, log_level="ERROR", tools=offered
     )
+    for guide in guides():
+        named = talking.resource(guide.address, name=guide.name, description=guide.meaning)
+        named(guide.write)
+    for prompt in PROMPTS:
+        talking.prompt()(prompt)
+    return talking

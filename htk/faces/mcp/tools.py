@@ -19,6 +19,7 @@ LIMIT = 50  # rows: an agent reads every one
 _PLANNED = {"nodes": 1, "gpus_per_node": 8, "micro_batch": 1, "seq": 2048}
 Recording = Annotated[str, "A file or folder below the roots, or 'sample'."]
 Limit = Annotated[int, "Most rows to return."]
+Offset = Annotated[int, "Rows to skip: next_offset of the answer before."]
 Ranks = Annotated[str | None, "Only these ranks, e.g. 0,2..5."]
 Steps = Annotated[str | None, "Only these profiler steps, e.g. 3..4 or first:2."]
 Cycles = Annotated[
@@ -45,12 +46,15 @@ def _of_analysis(name: str, traces: Traces) -> Tool:
         options = {k: v for k, v in arguments.items() if k in analysis.options and v is not None}
         chosen = {name: arguments.get(name) for name in _CHOOSING}
         trace = traces.select(arguments["path"], **chosen)
-        return bounded(ask(trace, name, **options), arguments["limit"])
+        return bounded(
+            ask(trace, name, **options), arguments.get("limit", LIMIT), arguments.get("offset", 0)
+        )
 
     common: dict[str, tuple[Any, Any]] = {
         "path": (Recording, inspect.Parameter.empty),
         **{name: (kind, None) for name, kind in _CHOOSING.items()},
         "limit": (Limit, LIMIT),
+        "offset": (Offset, 0),
     }
     parameters = [_parameter(n, kind, default) for n, (kind, default) in common.items()]
     parameters += [_of_option(o) for o in analysis.options.values() if o.name not in common]
@@ -95,12 +99,15 @@ def _commands(traces: Traces) -> list[Tool]:
 
         return bounded(overview.summary(traces.select(path, ranks, steps, cycles, job)), 100)
 
-    def sql(path: Recording, query: str, job: Job = None, limit: Limit = LIMIT) -> str:
+    def sql(
+        path: Recording, query: str, job: Job = None, limit: Limit = LIMIT, offset: Offset = 0
+    ) -> str:
         """What does an SQL query answer? Tables and analyses by name; one reading statement."""
         from htk.verdicts.query.sql import query as answer
         from htk.verdicts.query.worker import Limits
 
-        return bounded(answer(traces.select(path, job=job), query, Limits(30.0, "2GB")), limit)
+        answered = answer(traces.select(path, job=job), query, Limits(30.0, "2GB"))
+        return bounded(answered, limit, offset)
 
     def diff(
         base: Recording,

@@ -104,16 +104,16 @@ def _write_stacks(paths: tuple[str, ...], form: str, folder: Path, arguments: Fi
 
 def _write_traces(paths: tuple[str, ...], form: str, folder: Path, arguments: Fields) -> None:
     from htk.answers.export.merged import write_merged
-    from htk.answers.export.rewrite import sources_of, write_for_hta
+    from htk.answers.export.retold import as_kineto
+    from htk.answers.export.rewrite import write_for_hta
     from htk.faces.cli.commands.common import named, opened
 
-    trace = opened(paths, arguments)
-    sources = sources_of(named(paths))
-    if form == "hta":
-        for written in write_for_hta(trace, sources, folder):
-            say(f"{written.copied.kept:>12,} events  {written.file}")
-        return
-    merged = write_merged(trace, sources, folder)
+    with as_kineto(opened(paths, arguments), named(paths)) as (trace, sources):
+        if form == "hta":
+            for written in write_for_hta(trace, sources, folder):
+                say(f"{written.copied.kept:>12,} events  {written.file}")
+            return
+        merged = write_merged(trace, sources, folder)
     clock = "clocks aligned" if merged.aligned else "clocks as recorded"
     say(f"{merged.events:>12,} events  {merged.file}, {clock}")
     for why in merged.without:

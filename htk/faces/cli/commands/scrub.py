@@ -21,14 +21,17 @@ def command(paths: tuple[str, ...], output: str, keep: str | None, **arguments: 
     gemm_kernel_2, … the same on all ranks. A kernel's new name tells its family. Shapes are left
     out, and with them FLOPs, rooflines and sizes that only shapes tell. What was written is then
     searched for every text that was replaced, and removed if one is found. Times, byte counts,
-    grids, groups of ranks, process numbers and GPU models stay.
+    grids, groups of ranks, process numbers and GPU models stay. What Nsight, rocprof, JAX and
+    others recorded is written as files of PyTorch's profiler.
     """
-    from htk.answers.export.rewrite import sources_of
+    from htk.answers.export.retold import as_kineto
+    from htk.answers.export.rewrite import refuse_filled
     from htk.answers.export.scrub_files import scrub_files
     from htk.faces.cli.commands.common import named, opened
 
-    trace = opened(paths, arguments)
-    scrubbed = scrub_files(trace, sources_of(named(paths)), Path(output), keep)
+    refuse_filled(Path(output))
+    with as_kineto(opened(paths, arguments), named(paths)) as (trace, sources):
+        scrubbed = scrub_files(trace, sources, Path(output), keep)
     for written in scrubbed.files:
         stored = format_bytes(written.stored_bytes)
         say(f"{written.file}: {written.copied.kept:,} events, {stored}")

@@ -153,7 +153,7 @@ def test_hta_finds_the_ranks(two_ranks: Path) -> None:
 
 
 def test_times_keep_every_digit_whatever_form_they_have(tmp_path: Path) -> None:
-    """Also those that are no decimals of nanoseconds: text, powers, further digits, no time."""
+    """Also those that are no decimals of nanoseconds: text, powers, further digits."""
     times = ["1.5", "-2.001", "7e1", '"3.25"', "4.0006", "0", "1234567890123.456"]
     for rank in (0, 1):
         folder = tmp_path / f"rank{rank}"
@@ -167,9 +167,23 @@ def test_times_keep_every_digit_whatever_form_they_have(tmp_path: Path) -> None:
     assert {e["args"]["ts"] for e in events} == {5} and len(events) == 2 * len(times)
     # From the first activity on, at 1 us; 4000.6 ns are 4001 ns.
     assert {e["name"]: e["ts"] for e in events[: len(times)]} == {
-        "x0": "0.500", "x1": "-3.001", "x2": "69.000", "x3": "2.250", "x4": "3.001", "x5": 0,
+        "x0": "0.500", "x1": "-3.001", "x2": "69.000", "x3": "2.250", "x4": "3.001", "x5": "-1.000",
         "x6": "1234567890122.456",
     }  # fmt: skip
+
+
+def test_what_begins_with_a_recording_moves_with_its_clock(tmp_path: Path) -> None:
+    """Rank 1 began 5 us later; its first kernel begins at the zero of its file."""
+    for rank in (0, 1):
+        folder = tmp_path / "in" / str(rank)
+        label = {"ph": "M", "name": "thread_name", "pid": 100, "tid": 1, "ts": 0.0, "args": {}}
+        folder.mkdir(parents=True)
+        base = 10**18 + 5000 * rank
+        write(folder / "t.json", label, kernel("first", 0, 2), **of_rank(rank, 2, base=base))
+    _convert(str(tmp_path / "in"), "--format", "chrome", "-o", str(tmp_path / "out"))
+    events = _merged(tmp_path / "out")
+    assert [e["ts"] for e in events if e["name"] == "first"] == ["0.000", "5.000"]
+    assert {e["ts"] for e in events if e["name"] == "thread_name"} == {"0.0"}
 
 
 def test_a_file_of_very_many_processes_keeps_them_to_itself(tmp_path: Path) -> None:

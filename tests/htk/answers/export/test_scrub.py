@@ -13,7 +13,7 @@ from htk.answers.export import scrub_files
 from htk.answers.export.rewrite import sources_of
 from htk.answers.export.scrub import Replacements
 from htk.answers.export.scrub_check import Leak, check
-from htk.base.errors import UsageError
+from htk.base.errors import TraceError, UsageError
 from htk.base.names.kinds import kind_of
 from htk.faces.cli.commands.scrub import command
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -298,9 +298,8 @@ def test_keep_says_what_it_keeps(tmp_path: Path) -> None:
     text = _text(tmp_path / "out")
     assert "aten::acme_secret_op" in text and text.lower().count("acme") == 2
     with pytest.raises(UsageError, match="regular expression"):
-        CliRunner().invoke(
-            command, [*arguments[:3], "--keep", "("], catch_exceptions=False, standalone_mode=False
-        )
+        again = [str(path), "-o", str(tmp_path / "again"), "--keep", "("]
+        CliRunner().invoke(command, again, catch_exceptions=False, standalone_mode=False)
 
 
 def test_a_leak_is_found_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,14 +370,20 @@ def test_damage_hides_nothing(tmp_path: Path) -> None:
         assert "acme" not in _text(tmp_path / f"out{n}").lower()
 
 
-def test_files_of_other_formats_are_refused(tmp_path: Path) -> None:
+def test_files_of_other_recorders_beside_a_trace_are_not_written(tmp_path: Path) -> None:
     _planted(tmp_path / "in/a.json")
     dump = tmp_path / "in/nccl_trace_rank_0.json"
     source = next((ROOT / "sample_traces/flight_recorder/json_v2.10").iterdir())
     dump.write_bytes(source.read_bytes())
-    outcome = CliRunner().invoke(command, [str(tmp_path / "in"), "-o", str(tmp_path / "out")])
-    assert isinstance(outcome.exception, UsageError)
-    assert "cannot be scrubbed, only traces of the PyTorch profiler" in str(outcome.exception)
+    _scrub(str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--no-cache")
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["rank0.pt.trace.json.gz"]
+
+
+def test_what_has_no_timeline_is_refused_in_a_line(tmp_path: Path) -> None:
+    dumps = str(ROOT / "sample_traces/flight_recorder/json_v2.10")
+    outcome = CliRunner().invoke(command, [dumps, "-o", str(tmp_path / "out")])
+    assert isinstance(outcome.exception, TraceError)
+    assert "flight_recorder has no events on a timeline" in str(outcome.exception)
     assert not (tmp_path / "out").exists()
 
 
@@ -386,6 +391,8 @@ def test_files_of_other_formats_are_refused(tmp_path: Path) -> None:
     "name",
     [
         "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",
+        "__amd_rocclr_fillBufferAligned.kd",
+        "__amd_rocclr_copyBuffer.kd",
         "ampere_sgemm_32x128_tn",
         "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128> >(flash::Flash_fwd_params)",
         "void at::native::vectorized_elementwise_kernel<4, at::native::mine>(int)",

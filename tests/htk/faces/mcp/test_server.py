@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -150,6 +151,61 @@ def test_answers_fit_a_conversation(root: Path) -> None:
         document = json.loads(answer)
         total = open_trace(root / "rank0.json").tables["kernels"].num_rows
         assert len(document["rows"]) + document["rows_left_out"] == total
+        assert document["rows"][0]["name"].endswith("more characters)")
+
+    conversation(root, talk)
+
+
+def test_pages_join_into_the_whole_answer(root: Path) -> None:
+    events = [kernel(f"kernel_{k}", 10 * k, 3) for k in range(90)]
+    write(root / "rank0.json", *events, **of_rank(0))
+
+    async def talk(client: Client) -> None:
+        names: list[str] = []
+        offset: int | None = 0
+        while offset is not None:
+            asked = {"path": "rank0.json", "n": 0, "limit": 40, "offset": offset}
+            outcome = await client.call_tool("kernel_top", asked)
+            page = json.loads(text(outcome))
+            assert outcome.structured_content == page, "hosts take the object, or the text"
+            names += [row["name"] for row in page["rows"]]
+            offset = page.get("next_offset")
+        assert sorted(names) == sorted(f"kernel_{k}" for k in range(90))
+
+    conversation(root, talk)
+
+
+def test_no_moment_is_larger_than_what_javascript_holds(root: Path) -> None:
+    """Of a clock's nanoseconds a host would lose the last two digits, and the order of kernels."""
+    began = 1783239616000494690
+    marked = step(1, began / 1000 - 50, 100)
+    write(root / "rank0.json", marked, kernel("gemm", began / 1000, 7), **of_rank(0))
+
+    async def talk(client: Client) -> None:
+        answer = json.loads(text(await client.call_tool("step_times", {"path": "rank0.json"})))
+        assert answer["rows"] and answer["rows"][0]["start_ns"] < 2**53
+        origin = answer["coverage"]["origin_ns"]
+        assert isinstance(origin, str) and abs(int(origin) - began) < 10**6
+
+    conversation(root, talk)
+
+
+def test_a_host_is_shown_tables_edits_and_ways_to_ask(root: Path) -> None:
+    async def talk(client: Client) -> None:
+        listed = {str(each.uri) for each in (await client.list_resources()).resources}
+        assert listed == {"htk://tables", "htk://edits"}
+        tables = (await client.read_resource("htk://tables")).contents[0].text
+        assert "\n  duration_ns: " in tables and tables.startswith("events\n")
+        edits = (await client.read_resource("htk://edits")).contents[0].text
+        assert edits.startswith("replace: ")
+        tools_there = {tool.name for tool in (await client.list_tools()).tools}
+        for prompt in (await client.list_prompts()).prompts:
+            values = {argument.name: "runs/latest" for argument in prompt.arguments or ()}
+            told = await client.get_prompt(prompt.name, values)
+            said = told.messages[0].content.text
+            assert "runs/latest" in said
+            named = set(re.findall(r"`(\w+)`", said)) - {"unclear", "same"}
+            assert named <= tools_there, "a way names tools that exist"
 
     conversation(root, talk)
 
