@@ -78,10 +78,8 @@ def _for_screen(text: str) -> str:
 
 def to_text(result: Result, form: str, *, limit: int = 200) -> str:
     """Return the result as text of that form."""
-    if form == "json":
-        return _json(result)
-    if form == "json-relative":
-        return _json(result.since_start())
+    if form in ("json", "json-relative"):
+        return _json(result if form == "json" else result.since_start())
     if form in ("csv", RAW_CSV):
         return _csv(result, raw=form == RAW_CSV)
     if form == "md":
