@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 
+from htk.base.columns.groups import Groups
 from htk.base.names.kinds import MULTIPLIED_FORMATS, read_number_format
 from htk.quantities.measures.op_work import in_tf32_by_name
 from htk.whatif.step_model import StepModel
@@ -22,11 +23,14 @@ def _recorded_format(model: StepModel) -> str | None:
     activities = model.graph.activities
     products = np.flatnonzero(model.facts.family.isin("gemm", "convolution"))
     time_by_format = Counter[str]()
-    for row, types in zip(products.tolist(), model.facts.types.rows(products), strict=True):
-        text = f"{types or ''} {activities.names[int(activities.name[row])]}"
+    types = model.facts.types
+    kinds = Groups.by_keys([types.codes[products], activities.name[products]])
+    time_of_kind = kinds.sum(activities.length[products]).tolist()
+    for (type_code, name_code), time in zip(kinds.keys.tolist(), time_of_kind, strict=True):
+        text = f"{types.distinct[type_code] or ''} {activities.names[name_code]}"
         number_format = read_number_format(text, MULTIPLIED_FORMATS)
         if number_format:
-            time_by_format[number_format] += int(activities.length[row])
+            time_by_format[number_format] += time
     if not time_by_format:
         return None
     most = time_by_format.most_common(1)[0][0]

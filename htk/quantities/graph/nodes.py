@@ -130,9 +130,11 @@ class Activities:
     call: Ints  # the call that launched it, in Calls; -1: none
     before: Ints  # end of the stream's last activity of the step before; -1: none
 
-    @property
+    @cached_property
     def length(self) -> Ints:
-        return self.end - self.start
+        length = self.end - self.start
+        length.flags.writeable = False  # many share it
+        return length
 
     def compute_lane(self, rank: int) -> Ints:
         """Return the activities of the rank's busiest compute stream, in order; looked for once."""
