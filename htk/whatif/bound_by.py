@@ -6,13 +6,13 @@ from htk.quantities.graph.replay import replayed_period
 from htk.whatif.step_model import StepModel
 
 _SLOWER_HOST = 0.1  # tried, to see whether the step follows
-_LAUNCH_BOUND = 0.5  # of that followed: the host is the slower side
+LAUNCH_BOUND = 0.5  # of that followed: the host is the slower side
 _MATRIX = ("gemm", "attention", "convolution")
 
 
 def launch_bound(edited: StepModel, here: int) -> bool:
     """Does the step get longer when the host is slower?"""
-    return find_host_share(edited, here) > _LAUNCH_BOUND
+    return find_host_share(edited, here) > LAUNCH_BOUND
 
 
 def find_host_share(edited: StepModel, here: int) -> float:

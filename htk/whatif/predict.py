@@ -9,7 +9,7 @@ from htk.base.errors import UsageError
 from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.replay import Replay
 from htk.whatif.answer import Answer
-from htk.whatif.bound_by import find_host_share, launch_bound, under_a_wave
+from htk.whatif.bound_by import LAUNCH_BOUND, find_host_share, under_a_wave
 from htk.whatif.edit_uncertainty import apart
 from htk.whatif.edited_job import edited_job
 from htk.whatif.edited_step import apply_edits, find_count, find_micro_batch, ordered
@@ -62,6 +62,11 @@ class _Outcome:
     def step_ns(self) -> int:
         return max(self.measured_ns + round(self.change_ns * self.scale), 1)
 
+    @cached_property
+    def host_share(self) -> float:
+        """How much of a slowdown of the host the step follows, from 0 to 1."""
+        return find_host_share(self.edited, self.replayed.period_ns)
+
     def guarded(self) -> "_Outcome | str":
         """Return the outcome, or the bound that it passes, in words; a kernel that there cannot be
         may be asked for, to see what it would win."""
@@ -81,7 +86,7 @@ class _Outcome:
         here = self.replayed.period_ns
         sigmas = sigma_by_cause(start.gate, edited, self.step_ns, here)
         is_host_measured = self.anchor_ns is not None and start.launch_bound
-        host_share = find_host_share(edited, here)
+        host_share = self.host_share
         if host_share > 0 and not is_host_measured:
             sigmas["profiler"] = PROFILER * host_share
         elif host_share > 0 and edited.touched:
@@ -139,7 +144,7 @@ class _Outcome:
             effective=tuple(edited.touched),
             samples_ratio=edited.samples,
             devices_ratio=edited.devices,
-            launch_bound=launch_bound(edited, here),
+            launch_bound=self.host_share > LAUNCH_BOUND,
             under_a_wave=under_a_wave(edited, each),
             waterfall=waterfall(edited, before_ns, self.change_ns, self.scale, here),
             assumptions=edited.assumptions,
