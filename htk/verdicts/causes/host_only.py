@@ -10,19 +10,19 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys, read_times, truths
+from htk.base.columns.arrow import codes_of, read_keys, read_lengths, read_times, truths
+from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.core.humanize import format_duration
 from htk.base.names.phases import DATALOADER
-from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.measures.blame import blame
 from htk.quantities.measures.call_tree import CallTree
 from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.host_time import LOADING, REST, HostTime, host_time
 from htk.quantities.measures.passes import phase_codes
 from htk.quantities.measures.python_time import PythonTime
-from htk.verdicts.causes.cause import Cause, costliest, longest
+from htk.verdicts.causes.cause import Cause, Example, costliest, longest
 from htk.verdicts.causes.recorded import CauseEvidence
 
 _WAITS = re.compile(r"\b(wait|acquire|poll|select|sleep)\b")  # for others: no work of its own
@@ -67,11 +67,8 @@ def _loading(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     share = 100.0 * loading / spent.window_ns
     if share < _LOADING_PCT:
         return
-    ops = recorded["cpu_ops"].filter(pa.array(phase_codes(recorded["op_passes"]) == DATALOADER))
-    rank, start, end = (
-        numbers(ops[name]).astype(np.int64) for name in ("rank", "start_ns", "end_ns")
-    )
-    codes, names = codes_of(ops["name"])
+    ops = recorded["cpu_ops"]
+    rows = np.flatnonzero(phase_codes(recorded["op_passes"]) == DATALOADER)
     yield Cause(
         "the step waits for data",
         f"data loading takes {share:.0f} % of the time",
@@ -81,8 +78,8 @@ def _loading(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         ),
         loading,
         "phase_breakdown",
-        costliest(names.to_pylist(), codes.astype(np.int64), end - start),
-        longest(rank, start, end),
+        _names_of(ops["name"], rows, read_lengths(ops)[rows]),
+        _longest_of(ops, rows),
     )
 
 
@@ -96,36 +93,36 @@ def _waiting(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         return
     blames = blame(calls, recorded.later("own_times"))
     waited = int(calls.waits.wait[matched].sum())
-    ranks, cost = _by_rank(calls.rows, blames.cost)
+    by_rank = Groups.by_keys(calls.rows.rank)
+    cost = by_rank.sum(blames.cost)
     if 100.0 * waited < _WAITING_PCT * spent.window_ns or not cost.sum():
         return
-    worst = int(cost.argmax())
-    of_worst = matched & (calls.rows.rank == ranks[worst])
+    worst = int(by_rank.keys[cost.argmax(), 0])
+    of_worst = matched & (calls.rows.rank == worst)
     fair = ~truths(calls.matches["before_window"]) & of_worst
-    last = int((fair & (calls.waits.last_rank == ranks[worst])).sum())
+    last = int((fair & (calls.waits.last_rank == worst)).sum())
     rows = np.flatnonzero(of_worst & (blames.cost > 0))
     yield Cause(
         "ranks wait for each other",
-        f"rank {ranks[worst]} comes last to {last} of {int(of_worst.sum())} collectives; the "
-        f"others wait {format_duration(int(cost[worst]))} for it",
+        f"rank {worst} comes last to {last} of {int(of_worst.sum())} collectives; the others wait "
+        f"{format_duration(int(cost.max()))} for it",
         "look at what that rank does before: its loader, its input lengths, its machine",
         waited,
         "stragglers",
-        _names_at(calls.table, rows, blames.cost[rows]),
+        _names_of(calls.table["raw_name"], rows, blames.cost[rows]),
         longest(calls.rows.rank[rows], calls.rows.start[rows], calls.rows.end[rows]),
     )
 
 
-def _by_rank(rows: CollectiveRows, values: Ints) -> tuple[Ints, Ints]:
-    ranks, group = np.unique(rows.rank, return_inverse=True)
-    sums = np.zeros(len(ranks), np.int64)
-    np.add.at(sums, group.ravel(), values)
-    return ranks, sums
-
-
-def _names_at(collectives: pa.Table, rows: Ints, cost: Ints) -> list[str]:
-    codes, names = codes_of(collectives["raw_name"])
+def _names_of(column: pa.ChunkedArray, rows: Ints, cost: Ints) -> list[str]:
+    """Return the names that bear most of what some rows cost."""
+    codes, names = codes_of(column)
     return costliest(names.to_pylist(), codes[rows].astype(np.int64), cost)
+
+
+def _longest_of(spans: pa.Table, rows: Ints) -> Example | None:
+    """Return the longest of some rows."""
+    return longest(read_keys(spans["rank"])[rows], *read_times(spans, rows))
 
 
 def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
@@ -146,8 +143,6 @@ def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         if _WAITS.search(name):
             continue
         rows = np.flatnonzero(python.functions.group_ids == k)
-        rank = read_keys(recorded["python_calls"]["rank"])[rows]
-        start, end = read_times(recorded["python_calls"], rows)
         yield Cause(
             "one Python function takes much of the time",
             f"{name} takes {share:.0f} % of the time by itself",
@@ -155,7 +150,7 @@ def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
             int(own[k]),
             "python_hotspots",
             [name],
-            longest(rank, start, end),
+            _longest_of(recorded["python_calls"], rows),
         )
         return
 
@@ -191,8 +186,6 @@ def _operator(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     name = str(names[worst].as_py())
     computes = _COMPUTES + recorded.program.advise(_IN_TORCH, "; how many threads it may use")
     rows = np.flatnonzero((codes == worst) & selected)
-    rank = read_keys(recorded["cpu_ops"]["rank"])[rows]
-    start, end = read_times(recorded["cpu_ops"], rows)
     yield Cause(
         "one operator takes much of the operators' time",
         f"{name} takes {share:.0f} % of it, in {len(rows):,} calls",
@@ -200,5 +193,5 @@ def _operator(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         None,
         "op_breakdown",
         [name],
-        longest(rank, start, end),
+        _longest_of(recorded["cpu_ops"], rows),
     )

@@ -38,25 +38,18 @@ class Idle:
     @classmethod
     def of(cls, idle_costs: pa.Table) -> "Idle":
         name, names = codes_of(idle_costs["name"])
-
-        def int64s(column: str) -> Ints:
-            return read_keys(idle_costs[column])
-
+        ints = ("rank", "cycle", "step", "pieces", "longest_ns")
         return cls(
-            rank=int64s("rank"),
-            cycle=int64s("cycle"),
-            step=int64s("step"),
+            **{column: read_keys(idle_costs[column]) for column in ints},
             cause=cause_numbers(idle_costs["cause"]),
             is_long=truths(idle_costs["long"]),
             name=name.astype(np.int64),
             names=names.to_pylist(),
             blocks=truths(idle_costs["blocking"]),
             frees=truths(idle_costs["frees"]),
-            pieces=int64s("pieces"),
-            length=int64s("idle_ns"),
-            blocked=int64s("blocked_ns"),
-            longest_start=int64s("longest_start_ns"),
-            longest_ns=int64s("longest_ns"),
+            length=read_keys(idle_costs["idle_ns"]),
+            blocked=read_keys(idle_costs["blocked_ns"]),
+            longest_start=read_keys(idle_costs["longest_start_ns"]),
         )
 
     def own_cost(self, *causes: str) -> Ints:
