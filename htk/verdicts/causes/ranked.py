@@ -81,9 +81,8 @@ def _faults_worth(causes: Sequence[Cause], replayed: ReplayedRecording) -> tuple
     """Return the edits that take away the faults which cost anything: what bounds gain is told of
     the recording without these."""
     changes = [c.change for c in causes if c.change is not None and not c.is_bound]
-    gains = [(change, replayed.gain((change,))) for change in changes]
     least = _WORTH * replayed.step_ns
-    return tuple(change for change, gain in gains if gain is not None and gain.ns >= least)
+    return tuple(c for c in changes if (replayed.saved_ns((c,)) or 0.0) >= least)
 
 
 def _with_others(ranked: list[RankedCause], replayed: ReplayedRecording) -> list[RankedCause]:
@@ -98,8 +97,7 @@ def _with_others(ranked: list[RankedCause], replayed: ReplayedRecording) -> list
         last = together
         first = not above
         above = (*above, row.cause.change)
-        gain = replayed.gain(above)
-        together = max(gain.ns if gain else 0, last)
+        together = max(round(replayed.saved_ns(above) or 0.0), last)
         shared = 0 if first else row.gain.ns - (together - last)
         words = None
         if shared >= _SHARED * row.gain.ns and shared >= _WORTH * replayed.step_ns:

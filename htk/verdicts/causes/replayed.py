@@ -141,17 +141,24 @@ class ReplayedRecording:
             self.models[changes] = accumulated(before, edited, last.name, 0.0)
         return self.models[changes]
 
-    def gain(self, changes: Sequence[CauseEdit], before: Sequence[CauseEdit] = ()) -> Gain | None:
+    def saved_ns(
+        self, changes: Sequence[CauseEdit], before: Sequence[CauseEdit] = ()
+    ) -> float | None:
         """Return what a step gains by some edits, after those of `before`; None: they do not apply
         to this recording."""
         try:
             edited = self.without((*before, *changes))
         except UsageError:
             return None
-        saved = self.without(before).window_ns - edited.window_ns
-        gain = saved / self.steps
-        sigma = math.hypot(_OF_GAIN * gain, self._unsure_ns(edited), _OF_STEP * self.step_ns)
-        wide = _Z90 * sigma
+        return (self.without(before).window_ns - edited.window_ns) / self.steps
+
+    def gain(self, changes: Sequence[CauseEdit], before: Sequence[CauseEdit] = ()) -> Gain | None:
+        """Return the same with its interval."""
+        gain = self.saved_ns(changes, before)
+        if gain is None:
+            return None
+        unsure = self._unsure_ns(self.without((*before, *changes)))
+        wide = _Z90 * math.hypot(_OF_GAIN * gain, unsure, _OF_STEP * self.step_ns)
         return Gain(round(gain), round(gain - wide), round(gain + wide))
 
     def _unsure_ns(self, edited: "_Outcome") -> float:
