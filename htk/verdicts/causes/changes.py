@@ -233,13 +233,15 @@ def shorter_activities(name: str, length_of: Callable[[StepModel], Floats | Ints
 
 
 def even_compute() -> CauseEdit:
-    """Return the edit in which each rank computes as long as they all do on average."""
+    """Return the edit in which each rank has as much to compute as they all do on average; GPUs
+    that are slower than others stay so."""
 
     def evened(model: StepModel) -> StepModel:
-        length = compute_alone(model)
         ranks = Groups.by_keys(model.graph.activities.rank)
-        total = np.bincount(ranks.group_ids, length, len(ranks))
-        ratio = total.mean() / np.maximum(total, 1)
+        pace = np.array([*paces_of_ranks(model).values()])
+        total = np.bincount(ranks.group_ids, compute_alone(model), len(ranks))
+        work = total / np.where(pace > 0, pace, 1)  # 0: nothing that the others compute too
+        ratio = work.mean() / np.maximum(work, 1)
         chosen = model.is_compute
         even = model.lengths() * ratio[ranks.group_ids]
         return model.with_lengths(chosen, even).with_uncertainty("compute", 0.2)

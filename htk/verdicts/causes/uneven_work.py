@@ -16,9 +16,8 @@ _LEAST_PCT = 5.0  # compute of the busiest rank beyond the mean; less is the noi
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
     times = comparable_compute(recorded["time_breakdown"], recorded.later("step_window_times"))
     rank, compute, where = times
-    slower = slowness(recorded)
-    slow = np.array([slower.get(r, 0.0) for r in rank.tolist()])
-    work = compute / (1 + np.where(slow >= SLOWER_PCT, slow, 0.0) / 100)
+    slower = {r: pct for r, pct in slowness(recorded).items() if pct >= SLOWER_PCT}
+    work = compute / (1 + np.array([slower.get(r, 0.0) for r in rank.tolist()]) / 100)
     mean = float(work.mean()) if len(work) else 0.0
     if not mean or not recorded.total_ns("comm_ns"):
         return []
