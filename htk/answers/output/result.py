@@ -77,7 +77,7 @@ class Result:
         >>> htk.open("sample").kernel_top().head(2).shape[0]
         2
         """
-        return Result(self.analysis, self.table.slice(0, max(n, 0)), self.coverage)
+        return Result(self.analysis, self.table.slice(0, min(max(n, 0), len(self))), self.coverage)
 
     def since_start(self) -> "Result":
         """Return the answer with moments told from the recording's start, as `--from` takes them.

@@ -33,6 +33,7 @@ def test_what_pandas_and_polars_users_try_first(answer: Result) -> None:
     assert [row["name"] for row in answer] == ["a", None]
     assert answer.head(1).to_pylist() == [{"event": BIG, "name": "a", "share": 0.5}]
     assert answer.head(1).coverage == answer.coverage
+    assert answer.head(10**30).table.equals(answer.table)
     with pytest.raises(KeyError, match="did you mean 'share'"):
         answer["shares"]
 
