@@ -4,11 +4,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench.causes import KINDS, Score, causes_of, draw_faults, judge, simulated, step_ns
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
+from htk.verdicts.causes.changes import even_compute
+from tests.htk.whatif.small_step_model import Act, small_model
 
 TWO: dict[str, Any] = {
     "model": "gpt3-126m",
@@ -85,3 +88,12 @@ def test_of_a_run_of_steps_the_first_waits_too(
     first, *_ = causes_of(tmp_path)
     assert first["finding"] == "the GPU waits for data"
     assert first["step_gain_ns"] == pytest.approx(20e6, rel=0.05)
+
+
+def test_even_work_leaves_a_slow_gpu_slow() -> None:
+    """Rank 1 takes twice as long for what rank 0 computes too: of its 60, 30 are its work; both
+    ranks have 20 on average, which it takes 40 for."""
+    model = small_model((Act("mm", 10), Act("mm", 20, rank=1), Act("head", 40, rank=1)))
+    evened = even_compute().apply(model)
+    rank = model.graph.activities.rank
+    assert np.bincount(rank, evened.lengths()).tolist() == [20, 40]
