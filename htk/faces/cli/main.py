@@ -99,7 +99,7 @@ def run(argv: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("htk: stopped\n")
         return 130
-    except BrokenPipeError:  # the reader of our output had enough
+    except (BrokenPipeError, SystemExit):  # the reader of our output had enough; click ends then
         sys.stdout = None
         return 0
     except HtkError as error:

@@ -95,3 +95,13 @@ def test_standard_output_on_a_full_disk(trace: Path, tmp_path: Path) -> None:
             )
         assert done.returncode == 2
         assert done.stderr == "htk: what was to be written is not whole: No space left on device\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems tell it otherwise")
+def test_a_reader_that_had_enough(trace: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "htk", "kernel-top", str(trace), "--no-cache"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
