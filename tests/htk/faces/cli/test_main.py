@@ -81,13 +81,20 @@ def test_errors_are_one_line_and_a_code(
     assert words in shown and "Traceback" not in shown
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--from", "9" * 400 + "s", "longer than a century"),
+        ("--memory", "9" * 400 + "GB", "the most 1024TB"),
+        ("--ranks", "9" * 400, "so large"),
+    ],
+)
 def test_numbers_that_nothing_can_be_made_of_are_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    option: str, value: str, words: str, path: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("htk.planning.plan.table.rows_as", lambda *_: int(float("inf")))
-    assert run(["plan", "--model", "llama2-7b", "--gpu", "h100"]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in said] == ["htk"] and "too large" in said[0]
+    assert run(["kernel-top", path, option, value]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("htk: ") and words in line
 
 
 def test_convert_writes_a_dataset_by_rank(path: str, tmp_path: Path) -> None:
