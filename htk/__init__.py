@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from htk import hta
     from htk.answers.ask import catalog
     from htk.answers.output.result import Result
+    from htk.answers.question import question
     from htk.base.errors import HtkError
     from htk.faces.notebook.session import Session, open, run
     from htk.recording.capture import capture
@@ -33,6 +34,7 @@ _HOME = {
     "hta": "htk.hta",
     "kernel_time": "htk.verdicts.claims.kernel_question:time_kernel",
     "open": "htk.faces.notebook.session:open",
+    "question": "htk.answers.question:question",
     "run": "htk.faces.notebook.session:run",
     "whatif": "htk.whatif",
 }
@@ -48,6 +50,7 @@ __all__ = [
     "hta",
     "kernel_time",
     "open",
+    "question",
     "run",
     "whatif",
 ]

@@ -6,27 +6,34 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, number, read_lengths, texts
+from htk.base.columns.arrow import codes_of, number, read_lengths, text, texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.core.analysis import analysis
+from htk.base.columns.segments import heads
+from htk.base.columns.types import Ints
+from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
 from htk.base.names.kinds import kind_of
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
+from htk.quantities.measures.kernels_by import By, tell_apart
 
-By = Literal["total", "count", "mean", "max"]
+SortBy = Literal["total", "count", "mean", "max"]
+
+_Kind = tuple[str | None, str | None, str | None, bool | None]
+_NO_KIND: _Kind = (None, None, None, None)
 
 RETURNS = table(
     rank=(INT32, "Global rank; null when pooled over ranks."),
     cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
     step=(INT32, "Step that launched the kernels; null when pooled over steps."),
-    name=(TEXT, "Kernel, copy or set; 'others' for the rest."),
+    name=(TEXT, "Kernel, copy or set, or what else rows stand for; 'others' for the rest."),
     kind=(TEXT, "compute, comm or memory."),
     family=(TEXT, "gemm, attention, …"),
     library=(TEXT, "cublas, cutlass, triton, nccl, …, where the name tells."),
     tensor_core=(BOOL, "Uses tensor (matrix) cores; null where the name does not tell."),
+    kernel=(TEXT, "Of several kernels in the row: that with the most time."),
     count=(INT64, "Activities."),
     total_ns=(INT64, "Sum of durations."),
     duration_ns_mean=(FLOAT64, "Mean duration."),
@@ -44,14 +51,22 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("name", "total_ns", horizontal=True),
     needs=("kernels",),
-    spread=ByRank(when={"per": ("rank", "step")}),
+    spread=ByRank(when={"per": ("rank", "step"), "by": ("kernel", "family", "stream")}),
 )
 def kernel_top(
     kernels: pa.Table,
     kernel_links: pa.Table,
+    cpu_ops: Later,
+    op_links: Later,
+    op_callers: Later,
+    launch_callers: Later,
+    python_calls: Later,
+    python_links: Later,
+    kernel_passes: Later,
     *,
+    by: Annotated[By, "What a row stands for; source: the line of the program."] = "kernel",
     n: Annotated[int, "Rows to show, and one for the rest; 0: all."] = 20,
-    sort_by: Annotated[By, "What to sort rows by."] = "total",
+    sort_by: Annotated[SortBy, "What to sort rows by."] = "total",
     per: Annotated[
         Pool, "What a row covers: all ranks, a rank, or the launches of a step."
     ] = "all",
@@ -59,9 +74,20 @@ def kernel_top(
     """Which kernels cost most GPU time?
 
     Times are sums over activities, not unions: overlapping kernels count twice. Steps are those
-    that launched the kernels.
+    that launched the kernels. A line of the program is the innermost function round the launch that
+    is neither PyTorch's nor Python's own, of backward work that round the forward operator.
     """
-    names, dictionary = _in_order(*codes_of(kernels["name"]))
+    tables = {
+        "cpu_ops": cpu_ops,
+        "op_links": op_links,
+        "op_callers": op_callers,
+        "launch_callers": launch_callers,
+        "python_calls": python_calls,
+        "python_links": python_links,
+        "kernel_passes": kernel_passes,
+    }
+    rows_by, is_told = tell_apart(by, kernels, kernel_links, tables)
+    names, dictionary = _in_order(rows_by.codes, rows_by.texts)
     length = read_lengths(kernels)
     pools = Groups.by_keys(pooled(per, kernels, kernel_links["step"]))
     pool = pools.keys
@@ -72,16 +98,23 @@ def kernel_top(
     rows = ordered(pool_of, name < 0, -_measure(groups, length, sort_by))
     pool_total = np.bincount(pool_of, total, minlength=len(pool)).astype(np.int64)
     running = Groups.by_keys(pool_of[rows]).running(total[rows])
-    kinds = _labels(kernels, groups, name, dictionary)
+    labels = [dictionary[code] if code >= 0 else "others" for code in name.tolist()]
+    largest = texts([None] * len(rows))
+    kinds = [_NO_KIND] * len(labels)
+    if by == "kernel":
+        kinds = _kinds(kernels, groups, name, labels)
+    else:
+        largest = _largest(kernels["name"], groups, length).take(number(rows, INT64))
     p50, p95 = groups.quantiles(length, (0.5, 0.95))
-    return pa.table(
+    answer = pa.table(
         [
             *who_columns(pool[pool_of[rows]]),
+            texts([labels[k] for k in rows]),
             texts([kinds[k][0] for k in rows]),
             texts([kinds[k][1] for k in rows]),
             texts([kinds[k][2] for k in rows]),
-            texts([kinds[k][3] for k in rows]),
-            pa.array([kinds[k][4] for k in rows], BOOL),
+            pa.array([kinds[k][3] for k in rows], BOOL),
+            largest,
             number(count[rows], INT64),
             number(total[rows], INT64),
             number((total / count)[rows], FLOAT64),
@@ -95,31 +128,35 @@ def kernel_top(
         ],
         schema=RETURNS,
     )
+    if is_told.all():
+        return answer
+    told_ns = int(length[is_told].sum())
+    return with_coverage(answer, **{f"{by}_known_pct": round(100 * told_ns / int(length.sum()), 2)})
 
 
-def _in_order(codes: NDArray[np.int32], dictionary: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
+def _in_order(codes: Ints, names: list[str]) -> tuple[Ints, list[str]]:
     """Return the names coded in alphabetical order, in which ties come, whatever was read first."""
-    order = ordered(np.array(dictionary.to_pylist(), object))
-    codes_in_order = np.empty(len(order) + 1, np.int32)
-    codes_in_order[order], codes_in_order[-1] = np.arange(len(order)), -1
-    return codes_in_order[codes], dictionary.take(number(order, INT64))
+    order = ordered(np.array(names, object))
+    codes_in_order = np.empty(len(order), np.int64)
+    codes_in_order[order] = np.arange(len(order))
+    return codes_in_order[codes], [names[k] for k in order.tolist()]
 
 
 def _others(
-    names: NDArray[np.int32],
+    names: Ints,
     pool: NDArray[np.int64],
     length: NDArray[np.int64],
     n: int,
-    sort_by: By,
+    sort_by: SortBy,
 ) -> NDArray[np.int64]:
     """Return the names that are among the first n of their pool; the others become -1."""
-    groups = Groups.by_keys(np.stack([pool, names.astype(np.int64)], axis=1))
+    groups = Groups.by_keys(np.stack([pool, names], axis=1))
     order = Groups.by_keys(groups.keys[:, 0]).rank_within(-_measure(groups, length, sort_by))
     kept = order < n if n else np.ones(len(order), bool)
     return np.where(kept[groups.group_ids], names, -1).astype(np.int64)
 
 
-def _measure(groups: Groups, length: NDArray[np.int64], sort_by: By) -> NDArray[np.float64]:
+def _measure(groups: Groups, length: NDArray[np.int64], sort_by: SortBy) -> NDArray[np.float64]:
     total = groups.sum(length)
     values = {
         "total": total,
@@ -130,17 +167,21 @@ def _measure(groups: Groups, length: NDArray[np.int64], sort_by: By) -> NDArray[
     return np.asarray(values[sort_by], np.float64)
 
 
-def _labels(
-    kernels: pa.Table, groups: Groups, name: NDArray[np.int64], dictionary: pa.Array
-) -> list[tuple[str, str | None, str | None, str | None, bool | None]]:
-    """Name, kind, family, library and tensor-core use of each group."""
+def _kinds(kernels: pa.Table, groups: Groups, name: Ints, labels: list[str]) -> list[_Kind]:
+    """Return the kind, family, library and tensor-core use of each group."""
     activity = kernels["activity"].take(number(groups.first_row, INT64)).to_pylist()
-    labels: list[tuple[str, str | None, str | None, str | None, bool | None]] = []
-    for code, act in zip(name.tolist(), activity, strict=True):  # a row of the answer each
-        if code < 0:
-            labels.append(("others", None, None, None, None))
-            continue
-        label = dictionary[code].as_py()
+    kinds = []
+    for code, label, act in zip(name.tolist(), labels, activity, strict=True):  # a row each
         kind = kind_of(label, act)
-        labels.append((label, kind.kind, kind.family, kind.library or None, kind.tensor_core))
-    return labels
+        own: _Kind = (kind.kind, kind.family, kind.library or None, kind.tensor_core)
+        kinds.append(own if code >= 0 else _NO_KIND)
+    return kinds
+
+
+def _largest(name: pa.ChunkedArray, groups: Groups, length: Ints) -> pa.Array:
+    """Return the kernel with the most time of each group."""
+    codes, dictionary = codes_of(name)
+    pairs = Groups.by_keys([groups.group_ids, codes])
+    order = ordered(pairs.keys[:, 0], -pairs.sum(length))
+    first = order[heads(pairs.keys[order, 0])]
+    return text(pairs.keys[first, 1], dictionary)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of, number, numbers, read_keys, texts, truths, valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
-from htk.base.core.analysis import analysis, with_coverage
+from htk.base.columns.types import NONE, Ints, Mask, fill_none
+from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
@@ -18,20 +18,19 @@ from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.quantities.measures.call_tree import (
     CallTree,
     DeviceTimes,
-    Paths,
-    functions_of,
     labels_of,
     without_operator,
 )
+from htk.quantities.measures.program_lines import Tables, lines_of_operators
 
-By = Literal["name", "shape", "stack", "module", "thread"]
+By = Literal["name", "shape", "source", "module", "thread"]
 
 RETURNS = table(
     rank=(INT32, "Global rank; null when pooled over ranks."),
     cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
     step=(INT32, "ProfilerStep it ran in; null when pooled over steps."),
     op=(TEXT, "Operator; in brackets: GPU time that belongs to none, and why."),
-    by=(TEXT, "Input shapes, Python stack, module or thread, as asked for; null by name."),
+    by=(TEXT, "Input shapes, line of the program, module or thread, as asked for; null by name."),
     types=(TEXT, "Types of the inputs, by shape."),
     count=(INT64, "Calls."),
     cpu_total_ns=(INT64, "Time inside the operator on the CPU; nested calls count once."),
@@ -65,13 +64,13 @@ def op_breakdown(
     cpu_ops: pa.Table,
     op_links: pa.Table,
     op_callers: pa.Table,
-    python_calls: pa.Table,
-    python_links: pa.Table,
+    python_calls: Later,
+    python_links: Later,
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
     by: Annotated[
-        By, "What a row stands for: a name, or its calls from one shape, stack, module or thread."
+        By, "What a row stands for: a name, or its calls of one shape, line, module or thread."
     ] = "name",
     per: Annotated[Pool, "What a row covers: all ranks, a rank, or each of its steps."] = "all",
     n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
@@ -85,7 +84,14 @@ def op_breakdown(
     """
     tree = CallTree.of(cpu_ops, op_links)
     times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
-    apart, label = _told_apart(by, tree, cpu_ops, op_callers, python_calls, python_links)
+    tables: Tables = {
+        "cpu_ops": lambda: cpu_ops,
+        "op_links": lambda: op_links,
+        "op_callers": lambda: op_callers,
+        "python_calls": python_calls,
+        "python_links": python_links,
+    }
+    apart, label = _told_apart(by, tree, cpu_ops, op_callers, tables)
     name, names = labels_of(cpu_ops["name"])
     selected = truths(op_links["selected"])
     kept = slice(None) if selected.all() else np.flatnonzero(selected)  # a slice copies nothing
@@ -141,12 +147,7 @@ def _sums(
 
 
 def _told_apart(
-    by: By,
-    tree: CallTree,
-    cpu_ops: pa.Table,
-    op_callers: pa.Table,
-    python_calls: pa.Table,
-    python_links: pa.Table,
+    by: By, tree: CallTree, cpu_ops: pa.Table, op_callers: pa.Table, tables: Tables
 ) -> tuple[Ints, Callable[[Ints], list[str | None]]]:
     """Return a number for each call that tells calls of one operator apart, and a function that
     gives the text for some rows."""
@@ -158,11 +159,13 @@ def _told_apart(
             "rank {rank} process {process} thread {thread}".format(**row)
             for row in who.take(pa.array(rows)).to_pylist()
         ]
-    if by == "stack" and not valid(cpu_ops["call_stack"]).any():
-        return _python_stacks(op_callers, python_calls, python_links)
+    if by == "source":
+        lines = lines_of_operators(tables)
+        return lines.codes, lambda rows: [
+            lines.texts[code] if code != NONE else None for code in lines.codes[rows].tolist()
+        ]
     column = {
         "shape": cpu_ops["input_dims"],
-        "stack": cpu_ops["call_stack"],
         "module": op_callers["module"],
     }[by]
     if by == "module" and not valid(column).any():
@@ -174,18 +177,6 @@ def _told_apart(
         types = codes_of(cpu_ops["input_types"])[0].astype(np.int64)
         codes = Groups.by_keys([codes, types]).group_ids
     return codes, lambda rows: _texts_at(column, rows)
-
-
-def _python_stacks(
-    op_callers: pa.Table, python_calls: pa.Table, python_links: pa.Table
-) -> tuple[Ints, Callable[[Ints], list[str | None]]]:
-    if not python_calls.num_rows:
-        raise MissingTable("no Python stacks were recorded", "python_calls")
-    name, names = functions_of(python_calls["name"])
-    paths = Paths.of(CallTree.of(python_calls, python_links), name)
-    row = numbers(op_callers["python_row"], NONE)
-    path = take_or(paths.of_row, row)
-    return path, lambda rows: [paths.text(k, names) or None for k in path[rows].tolist()]
 
 
 def _types(by: By, cpu_ops: pa.Table, rows: Ints) -> pa.Array:

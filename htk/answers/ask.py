@@ -10,7 +10,7 @@ from htk.answers.kept import kept_answer
 from htk.answers.option_values import checked_options
 from htk.answers.output.result import Result
 from htk.answers.table import TablesOf, table_of_answer, tables_read
-from htk.base.core.analysis import coverage_of
+from htk.base.core.analysis import Analysis, coverage_of
 from htk.base.errors import MissingTable
 from htk.base.mappings import Facts
 from htk.base.spread.workplace import Errand, answering
@@ -28,9 +28,9 @@ def catalog() -> dict[str, str]:
     return {name: entry.question for name, entry in ANALYSES.items()}
 
 
-def ask(trace: Trace, name: str, **options: Any) -> Result:
-    """Return the answer of the analysis called `name`, e.g. `ask(trace, "kernel_top", n=20)`."""
-    chosen = find(name)
+def ask(trace: Trace, name: str | Analysis[...], **options: Any) -> Result:
+    """Return the answer of an analysis, by its name too: `ask(trace, "kernel_top", n=20)`."""
+    chosen = find(name) if isinstance(name, str) else name
     options = checked_options(chosen, options)
     trace.check_selection()
     if options.get("per") == "step" and not trace.has_steps:

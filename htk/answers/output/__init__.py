@@ -28,6 +28,13 @@ def _figure() -> Callable[..., Any]:
     return figure
 
 
+def _file() -> Callable[..., None]:
+    from htk.answers.output.saved import save
+
+    return save
+
+
+register_face("file", _file)
 register_face("text", _text)
 register_face("html", _html)
 register_face("figure", _figure)

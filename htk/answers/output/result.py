@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -200,6 +201,21 @@ class Result:
             "rows": self.to_pylist(),
             "coverage": dict(self.coverage),
         }
+
+    def save(self, path: str | Path) -> Path:
+        """Write the whole answer to a file and return its path.
+
+        Args:
+            path: where to write; its ending chooses the form: .csv, .xlsx, .parquet, .arrow, .md,
+                .json, or .html (the first 500 rows).
+
+        >>> import htk, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> htk.open("sample").kernel_top().save(f"{folder}/kernels.csv").name
+        'kernels.csv'
+        """
+        face("file")(self, str(path))
+        return Path(path)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.table.__arrow_c_stream__(requested_schema)

@@ -157,7 +157,8 @@ def analysis_command(name: str) -> click.Command:
         common.run_analysis(analysis, paths, arguments)
 
     function = common.working_options(answer)
-    if OF_ACTIVITIES.issuperset(analysis.reads):
+    at_once = [read for read in analysis.reads if read not in analysis.later]
+    if at_once and OF_ACTIVITIES.issuperset(at_once):
         function = common.activity_options(function)
     command = click.command(command_name(name), help=analysis.doc)(common.trace_options(function))
     if name == "recommendations":

@@ -91,7 +91,7 @@ class Questions:
         """What kinds of kernels does the GPU run, and do they use its tensor cores?"""
 
     def kernel_gap(self, *, by: Literal['shape', 'op', 'family', 'module'] = 'shape', n: int = 20) -> Result:
-        """How far is each product and attention from what was measured at its size on this GPU?"""
+        """How far are products, experts and attention from what was measured at their size?"""
 
     def kernel_kinds(self, *, per: Literal['rank', 'step'] = 'rank', compat: Literal['hta'] | None = None) -> Result:
         """Which kinds of activity run alone, and which at the same time?"""
@@ -102,7 +102,7 @@ class Questions:
     def kernel_sequences(self, *, match: str | None = None, min_length: int = 3, n: int = 20) -> Result:
         """Which sequences of kernels do operators launch again and again?"""
 
-    def kernel_top(self, *, n: int = 20, sort_by: Literal['total', 'count', 'mean', 'max'] = 'total', per: Literal['all', 'rank', 'step'] = 'all') -> Result:
+    def kernel_top(self, *, by: Literal['kernel', 'family', 'op', 'shape', 'module', 'source', 'stream', 'phase'] = 'kernel', n: int = 20, sort_by: Literal['total', 'count', 'mean', 'max'] = 'total', per: Literal['all', 'rank', 'step'] = 'all') -> Result:
         """Which kernels cost most GPU time?"""
 
     def late_arrivals(self, *, n: int = 20, align: bool = True) -> Result:
@@ -135,7 +135,7 @@ class Questions:
     def moe_balance(self) -> Result:
         """How evenly do tokens spread over the ranks that hold the experts, layer by layer?"""
 
-    def op_breakdown(self, *, by: Literal['name', 'shape', 'stack', 'module', 'thread'] = 'name', per: Literal['all', 'rank', 'step'] = 'all', n: int = 20) -> Result:
+    def op_breakdown(self, *, by: Literal['name', 'shape', 'source', 'module', 'thread'] = 'name', per: Literal['all', 'rank', 'step'] = 'all', n: int = 20) -> Result:
         """Which operators take the time, on the CPU and on the GPU?"""
 
     def op_tree(self, *, depth: int | None = None, min_pct: float = 1.0, per: Literal['all', 'rank'] = 'all') -> Result:

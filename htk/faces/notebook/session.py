@@ -2,21 +2,24 @@
 
 import difflib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self
 
 from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
 from htk.answers.output.result import Result
+from htk.answers.question import own_question
 from htk.base.core.humanize import parse_int_ranges
 from htk.base.errors import UsageError
+from htk.base.schema import doc_of
 from htk.base.spread.memory import parse_bytes
 from htk.faces.notebook.questions import Questions
 from htk.traces.trace.opening import Inputs, OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 
 if TYPE_CHECKING:
+    from htk.base.core.analysis import Analysis
     from htk.whatif.api import WhatIf
 
 
@@ -239,7 +242,7 @@ class Session(Questions, Trace):
                 near = difflib.get_close_matches(name, [*ANALYSES, *_PUBLIC], 3)
                 hint = f"did you mean {', '.join(near)}?" if near else _LISTED
                 raise AttributeError(f"a trace has no {name!r}; {hint}")
-            return BoundAnalysis(self, name)
+            return bind_analysis(self, name)
 
     def __dir__(self) -> list[str]:
         """Questions first; what is not for users is left out."""
@@ -287,20 +290,31 @@ _PUBLIC = (
 )
 
 
-class BoundAnalysis:
-    """An analysis bound to a trace: called, it answers; its signature is the analysis's own."""
+def bind_analysis(trace: Session, name: str) -> Callable[..., Result]:
+    """Return an analysis as a function of its options; `help` of it tells these and its columns."""
+    analysis = find(name)
 
-    def __init__(self, trace: Session, name: str) -> None:
-        analysis = find(name)
-        self._trace = trace
-        self.__name__ = name
-        self.__doc__ = analysis.doc
-        every = inspect.signature(analysis.function).parameters.values()
-        options = [p for p in every if p.kind is p.KEYWORD_ONLY]
-        self.__signature__ = inspect.Signature(options, return_annotation=Result)
+    def answer(**options: Any) -> Result:
+        return trace.ask(name, **options)
 
-    def __call__(self, **options: Any) -> Result:
-        return self._trace.ask(self.__name__, **options)
+    every = inspect.signature(analysis.function).parameters.values()
+    options = [p for p in every if p.name in analysis.options]
+    answer.__name__ = answer.__qualname__ = name
+    answer.__doc__ = f"{analysis.doc}\n\n{_describe(analysis)}"
+    answer.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(annotation=analysis.options[p.name].type) for p in options],
+        return_annotation=Result,
+    )
+    return answer
+
+
+def _describe(analysis: "Analysis[...]") -> str:
+    """Return what the options and the columns of an analysis mean."""
+    lines = ["Options:"] if analysis.options else []
+    lines += [f"    {o.name}: {o.doc} ({o.default!r})" for o in analysis.options.values()]
+    lines += ["Columns:"] if len(analysis.returns) else []
+    lines += [f"    {column.name}: {doc_of(column)}" for column in analysis.returns]
+    return "\n".join(lines)
 
 
 def open(
@@ -359,16 +373,17 @@ def open(
     )
 
 
-def run(trace: Trace | Inputs, name: str, **options: Any) -> Result:
+def run(trace: Trace | Inputs, name: str | Callable[..., Any], **options: Any) -> Result:
     """Return the answer of one analysis about an open recording, or about files that it opens.
 
     Args:
         trace: a recording from `htk.open`, or whatever `htk.open` takes.
-        name: an analysis of `htk.catalog()`.
+        name: an analysis of `htk.catalog()`, or a function as `htk.question` takes it.
         options: the options of that analysis, e.g. `n=20`.
 
     >>> import htk
     >>> htk.run("sample", "kernel_top", n=5).shape[0]
     6
     """
-    return ask(trace if isinstance(trace, Trace) else open_trace(trace), name, **options)
+    asked = name if isinstance(name, str) else own_question(name)
+    return ask(trace if isinstance(trace, Trace) else open_trace(trace), asked, **options)

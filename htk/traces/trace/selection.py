@@ -130,8 +130,9 @@ def refuse_uncut(
     by_activity = chosen.chooses_activities or any(BY_ACTIVITY in facts for facts in trimmed)
     if by_activity and name not in OF_ACTIVITIES:
         raise UsageError(
-            f"only questions about kernels, e.g. kernel-top, can be narrowed to chosen activities "
-            f"({in_words() or 'htk trim chose them'}): not those about the host or idle time"
+            f"only questions about kernels alone, e.g. kernel-top by kernel, can be narrowed to "
+            f"chosen activities ({in_words() or 'htk trim chose them'}): not those about the host "
+            "or idle time"
         )
 
 

@@ -1,25 +1,20 @@
 """Where in the program a cause is: the function that ran at that time, and its line."""
 
-import re
-import sys
-
 import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, numbers, read_times
 from htk.base.columns.types import NONE
+from htk.quantities.measures.program_lines import is_of_program
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.cause import Example
-
-_LINE = re.compile(r"(?P<root>[^/.]*)\S*\.py\(\d+\): ")
-_INSTALLED = re.compile(r"(site|dist)-packages|lib/python3")
 
 
 class SourceLines:
     """Python calls of the program and its libraries, without those of PyTorch and Python."""
 
     def __init__(self, python_calls: pa.Table) -> None:
-        own = matching(python_calls["name"], _is_of_program)
+        own = matching(python_calls["name"], is_of_program)
         self._calls = python_calls.filter(pa.array(own))
         self._rank = numbers(self._calls["rank"], NONE)
         self._start, self._end = read_times(self._calls)
@@ -38,13 +33,6 @@ class SourceLines:
             return None
         codes, names = codes_of(self._calls["name"])
         return str(names[int(codes[rows[self._start[rows].argmax()]])])
-
-
-def _is_of_program(name: str) -> bool:
-    line = _LINE.match(name)
-    if line is None or _INSTALLED.search(name):
-        return False
-    return line["root"] != "torch" and line["root"] not in sys.stdlib_module_names
 
 
 def _launch_time(recording: Trace, example: Example) -> int | None:

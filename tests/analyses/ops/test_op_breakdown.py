@@ -78,8 +78,7 @@ def test_told_apart(tmp_path: Path) -> None:
     assert (shape["by"], shape["types"]) == ("[[8,4],[4]]", '["float","float"]')
     module = rows(tmp_path, by="module")
     assert module["aten::addmm"]["by"] == module["aten::mm"]["by"] == "Net_0.Linear_1"
-    stack = rows(tmp_path, by="stack")["aten::relu"]["by"]
-    assert stack == "train.py(1): main > nn.Module: Net_0"
+    assert rows(tmp_path, by="source")["aten::relu"]["by"] == "train.py(1): main"
     assert rows(tmp_path, by="thread")["aten::mm"]["by"] == "rank 0 process 100 thread 2"
 
 
@@ -116,7 +115,7 @@ def test_without_modules_it_says_what_would_record_them(tmp_path: Path) -> None:
     trace = open_trace(
         write(tmp_path / "t.json", op("a", 0, 1), **of_rank(0)), OpenOptions(cache=False)
     )
-    for by, needed in (("module", "with_modules=True"), ("stack", "with_stack=True")):
+    for by, needed in (("module", "with_modules=True"), ("source", "with_stack=True")):
         with pytest.raises(MissingTable, match=needed):
             ask(trace, "op_breakdown", by=by)
 

@@ -1,0 +1,91 @@
+"""What rows of GPU activities stand for: kernels, operators, modules, lines of the program, …"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import numbers
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Ints, take_or
+from htk.base.errors import MissingTable
+from htk.quantities.measures.gpu_callers import TextCodes, modules_of_kernels
+from htk.quantities.measures.program_lines import Tables, lines_of_kernels
+
+By = Literal["kernel", "family", "op", "shape", "module", "source", "stream", "phase"]
+
+_NOTHING = {
+    "op": "[no operator]",
+    "shape": "[no operator]",
+    "module": "[no module]",
+    "source": "[no line of the program]",
+}
+
+
+def tell_apart(
+    by: By, kernels: pa.Table, kernel_links: pa.Table, tables: Tables
+) -> tuple[TextCodes, Ints]:
+    """Return what each activity's row stands for, in brackets where nothing tells it, and which
+    activities something tells; `tables` are read only where they are asked for."""
+    if by in ("kernel", "family"):
+        of_row = TextCodes.of(kernels["name" if by == "kernel" else by])
+    elif by == "stream":
+        of_row = _streams(kernels)
+    else:
+        of_row = _BY_LAUNCH[by](kernel_links, tables)
+    is_told = of_row.codes != NONE
+    is_lost = (numbers(kernel_links["launch_row"], NONE) == NONE) & (by in _BY_LAUNCH)
+    codes = np.where(is_told, of_row.codes, len(of_row.texts) + is_lost)
+    texts = [*of_row.texts, _NOTHING.get(by, "[other]"), "[launch not recorded]"]
+    return TextCodes(codes, texts), is_told
+
+
+def _streams(kernels: pa.Table) -> TextCodes:
+    streams = Groups.by_keys([numbers(kernels[name], NONE) for name in ("device", "stream")])
+    texts = [f"device {device} stream {stream}" for device, stream in streams.keys.tolist()]
+    return TextCodes(streams.group_ids, texts)
+
+
+def _operators(kernel_links: pa.Table, tables: Tables) -> TextCodes:
+    operators = TextCodes.of(tables["cpu_ops"]()["name"])
+    op = numbers(kernel_links["op_row"], NONE)
+    return TextCodes(take_or(operators.codes, op), operators.texts)
+
+
+def _shapes(kernel_links: pa.Table, tables: Tables) -> TextCodes:
+    """Return the operator of each activity with the shapes of its inputs."""
+    cpu_ops = tables["cpu_ops"]()
+    operators = TextCodes.of(cpu_ops["name"])
+    shapes = TextCodes.of(cpu_ops["input_dims"])
+    op = numbers(kernel_links["op_row"], NONE)
+    pairs = Groups.by_keys([take_or(column.codes, op) for column in (operators, shapes)])
+    texts = [
+        f"{operators.texts[name]} {shapes.texts[dims] if dims != NONE else ''}".rstrip()
+        for name, dims in pairs.keys.tolist()
+        if name != NONE
+    ]
+    nobody = len(pairs) - len(texts)  # sorted first
+    return TextCodes(np.maximum(pairs.group_ids - nobody, NONE), texts)
+
+
+def _modules(kernel_links: pa.Table, tables: Tables) -> TextCodes:
+    modules = modules_of_kernels(kernel_links, tables["launch_callers"](), tables["op_callers"]())
+    if not modules.used:
+        raise MissingTable(
+            "no operator has an nn.Module; record with with_modules=True or with_stack=True"
+        )
+    return modules
+
+
+def _phases(kernel_links: pa.Table, tables: Tables) -> TextCodes:
+    return TextCodes.of(tables["kernel_passes"]()["phase"])
+
+
+_BY_LAUNCH: dict[str, Callable[[pa.Table, Tables], TextCodes]] = {
+    "op": _operators,
+    "shape": _shapes,
+    "module": _modules,
+    "source": lines_of_kernels,
+    "phase": _phases,
+}

@@ -1,0 +1,84 @@
+"""The line of the user's own program that launched each GPU activity.
+
+A frame is of the program if neither PyTorch, Triton, Python itself nor an installed package holds
+it, nor code that a compiler wrote. A backward operator's line is that of its forward one. Where no
+frame is known, the file that a compiler wrote the kernel into stands for it.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import mapped, matching, numbers
+from htk.base.columns.types import NONE, Ints, Mask, take_or
+from htk.base.core.analysis import Later
+from htk.base.errors import MissingTable
+from htk.quantities.measures.gpu_callers import TextCodes, python_of_kernels
+
+_LINE = re.compile(r"(?P<root>[^/.]*)\S*\.py\(\d+\): ")
+_INSTALLED = re.compile(
+    r"(site|dist)-packages|lib/python3|torchinductor_|__torch_(function|dispatch)__"
+)
+_LIBRARIES = {"torch", "triton"} | sys.stdlib_module_names
+_BETWEEN = ";"  # of the frames of a stack in one text, innermost first
+
+Tables = Mapping[str, Later]  # by name, made when they are called for
+
+
+def is_of_program(frame: str) -> bool:
+    """Return whether a Python call, as profilers name it, is of the user's own program."""
+    line = _LINE.match(frame)
+    return line is not None and not _INSTALLED.search(frame) and line["root"] not in _LIBRARIES
+
+
+def lines_of_kernels(kernel_links: pa.Table, tables: Tables) -> TextCodes:
+    """Return the innermost line of the program round the launch of each activity."""
+    callers = tables["op_callers"]()
+    call = python_of_kernels(kernel_links, tables["launch_callers"](), callers)
+    return _lines_round(numbers(kernel_links["op_row"], NONE), call, tables)
+
+
+def lines_of_operators(tables: Tables) -> TextCodes:
+    """Return the innermost line of the program round each operator."""
+    call = numbers(tables["op_callers"]()["python_row"], NONE)
+    return _lines_round(np.arange(len(call)), call, tables)
+
+
+def _lines_round(op: Ints, call: Ints, tables: Tables) -> TextCodes:
+    """Return the innermost line round each operator, or Python call; of backward work round its
+    forward operator."""
+    cpu_ops = tables["cpu_ops"]()
+    python_calls = tables["python_calls"]()
+    forward = take_or(numbers(tables["op_links"]()["forward_row"], NONE), op)
+    of_forward = take_or(numbers(tables["op_callers"]()["python_row"], NONE), forward)
+    is_own = matching(python_calls["name"], is_of_program)
+    parent = numbers(tables["python_links"]()["parent_row"], NONE)
+    own = _nearest(of_forward, is_own, parent)
+    row = np.where(own != NONE, own, _nearest(call, is_own, parent))
+    frames = TextCodes.of(python_calls["name"])
+    codes = take_or(frames.codes, row)
+    texts = frames.texts
+    stacks = mapped(cpu_ops["call_stack"], _innermost_of_stack)
+    for column in (stacks, cpu_ops["kernel_file"]):
+        other = TextCodes.of(column)
+        of_op = take_or(other.codes, op)
+        codes = np.where((codes == NONE) & (of_op != NONE), of_op + len(texts), codes)
+        texts = texts + other.texts
+    if not (codes != NONE).any():
+        raise MissingTable("no line of the program was recorded", "python_calls")
+    return TextCodes(codes, texts)
+
+
+def _nearest(call: Ints, is_wanted: Mask, parent: Ints) -> Ints:
+    """Return the nearest wanted call of each one and those round it."""
+    rows, row_of_call = np.unique(call, return_inverse=True)
+    while len(outer := np.flatnonzero((rows != NONE) & ~take_or(is_wanted, rows, True))):
+        rows[outer] = parent[rows[outer]]
+    return rows[row_of_call]
+
+
+def _innermost_of_stack(stack: str) -> str | None:
+    return next((frame for frame in stack.split(_BETWEEN) if is_of_program(frame)), None)
