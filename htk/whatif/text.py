@@ -126,7 +126,7 @@ def _readable(result: Result, rows: list[Fields], wide: bool) -> Result:
     cells = _cells(rows)
     if not wide:
         advice = str(result.coverage.get("rows") or "").startswith("what can be changed")
-        first = _OF_ADVICE if advice else _OF_SERVERS if "time/token" in cells else ()
+        first = _OF_SERVERS if "time/token" in cells else _OF_ADVICE if advice else ()
         cells = _short(cells, (*first, *_FIRST))
     return Result(result.analysis, pa.table({h: texts(c) for h, c in cells.items()}), {})
 

@@ -42,6 +42,7 @@ def kernel_top(recording: Recording, per: str) -> Rows:
             kind, family, library, tensor_core = label_of(alike[0])
             rows[(*who, name)] = {
                 **{"kind": kind, "family": family, "library": library, "tensor_core": tensor_core},
+                "kernel": None,  # of rows of several
                 **{"count": len(lengths), "total_ns": sum(lengths)},
                 "duration_ns_mean": sum(lengths) / len(lengths),
                 **{"duration_ns_min": min(lengths), "duration_ns_max": max(lengths)},

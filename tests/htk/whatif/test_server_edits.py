@@ -14,6 +14,7 @@ from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import open_trace
 from htk.whatif.api import WhatIf
+from htk.whatif.text import show
 
 DECODE = Path(__file__).parents[2] / "recordings/decode"
 SIZES = ((16, 4096), (64, 1024), (64, 4096), (128, 4096))
@@ -124,8 +125,12 @@ def test_a_capture_alone_has_no_advice(shared: Path) -> None:
             WhatIf(capture).recommend().answers()
 
 
-def test_what_is_recommended_is_of_servers() -> None:
-    answers = recorded(16, 4096).recommend().answers()
+def test_what_is_recommended_is_of_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    advice = recorded(16, 4096).recommend()
+    show(advice.run(), "table", None)
+    headings = next(t for t in capsys.readouterr().out.splitlines() if t.startswith("what if"))
+    assert "time/token" in headings and "tokens/s" in headings
+    answers = advice.answers()
     names = {answer.edits[0][0] for answer in answers}
     assert "batch" not in names
     assert names <= {"serving", "remove_syncs", "graphs", "hardware"}
