@@ -1,6 +1,7 @@
 """A trace in a notebook."""
 
 import inspect
+import pydoc
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ def trace(tmp_path: Path) -> Session:
 def test_every_question_is_a_method(trace: Session) -> None:
     assert set(htk.catalog()) <= set(dir(trace))
     assert trace.kernel_top(n=1).to_pylist()[0]["total_ns"] == 3000
-    assert list(inspect.signature(trace.kernel_top).parameters) == ["n", "sort_by", "per"]
-    assert trace.kernel_top.__doc__.startswith("Which kernels cost most")
+    assert list(inspect.signature(trace.kernel_top).parameters) == ["by", "n", "sort_by", "per"]
+    shown = pydoc.plain(pydoc.render_doc(trace.kernel_top))
+    assert "kernel_top(*, by: Literal['kernel'," in shown and "Which kernels cost most" in shown
+    assert "        sort_by: What to sort rows by. ('total')" in shown
+    assert "        total_ns: Sum of durations." in shown
 
 
 def test_what_is_no_question_says_so(trace: Session) -> None:
