@@ -14,7 +14,8 @@ from htk.physics.hardware import Gpu, catalogue, gpu
 
 _ORDERS = ["total", "count", "mean", "max"]
 _QUESTION = "What do the GPUs run?"
-_DEFAULTS = {"n": "20", "sort_by": "total"}
+_BY = ["kernel", "family", "op", "shape", "module", "source", "stream", "phase"]
+_DEFAULTS = {"by": "kernel", "n": "20", "sort_by": "total"}
 
 
 def layout(visit: Visit) -> Any:
@@ -23,6 +24,7 @@ def layout(visit: Visit) -> Any:
             headlines.heading("kernels", _QUESTION),
             html.Div(
                 [
+                    select("by", _BY, _by(visit), label="kernels by"),
                     slider("n", _n(visit), 5, 100, "kernels shown"),
                     select("sort_by", _ORDERS, _sort_by(visit), label="sort by"),
                 ],
@@ -47,12 +49,16 @@ def _n(visit: Visit) -> int:
     return min(int(typed), 1000) if typed.isdigit() else int(_DEFAULTS["n"])
 
 
+def _by(visit: Visit) -> str:
+    return visit.option("by", _DEFAULTS["by"])
+
+
 def _sort_by(visit: Visit) -> str:
     return visit.option("sort_by", _DEFAULTS["sort_by"])
 
 
 def _kernels(visit: Visit) -> Any:
-    asked = {"n": _n(visit), "sort_by": _sort_by(visit)}
+    asked = {"by": _by(visit), "n": _n(visit), "sort_by": _sort_by(visit)}
     result = visit.ask("kernel_top", **asked)
     rows = result.to_pylist()
     if not rows:

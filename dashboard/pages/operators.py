@@ -1,4 +1,4 @@
-"""Which operators take the time: a table by name, shape, stack or module, and the call tree."""
+"""Which operators take the time: a table by name, shape, source or module, and the call tree."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from htk.dashboard.components import coverage, empty, plot, section, select
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 
-_BY = ["name", "shape", "stack", "module", "thread"]
+_BY = ["name", "shape", "source", "module", "thread"]
 _VALUES = {"GPU time": "device_total_ns", "CPU time": "cpu_total_ns"}
 _QUESTION = "Which operators take the time?"
 _DEFAULTS = {"by": "name", "tree": "GPU time"}

@@ -44,6 +44,12 @@ def test_every_part_of_every_page(runs: Runs) -> None:
             assert "Internal error" not in drawn(safely(part, visit))
 
 
+def test_kernels_and_operators_by_the_line_of_the_program(runs: Runs) -> None:
+    for path, part in (("kernels", "top"), ("operators", "table")):
+        visit = Visit(runs, UrlState(path, options={"by": "source"}))
+        assert "model.py(113): forward" in drawn(composed()[path].parts[part](visit))
+
+
 def test_records_without_a_profile_say_why_the_job_hangs() -> None:
     path = Path(__file__).parents[2] / "sample_traces/flight_recorder/hang_missing_rank_v2.10"
     visit = Visit(Runs(trace=open_trace(path, OpenOptions(cache=False))), UrlState())
