@@ -9,7 +9,8 @@ from htk.answers.output.result import Result
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import UsageError
 
-_ENDINGS = (*(form for form in FORMATS if form != "table"), "html")
+_OTHERS = ("table", "json-relative")  # forms that no ending names
+_ENDINGS = (*(form for form in FORMATS if form not in _OTHERS), "html")
 
 
 def save(result: Result, path: str) -> None:
