@@ -283,7 +283,8 @@ def left_out(result: Result, limit: int, columns: list[RenderedColumn]) -> list[
     lines = [] if result.table.num_rows else [str(result.coverage.get("verdict", "nothing found"))]
     if result.table.num_rows > limit:
         more = result.table.num_rows - limit
-        lines.append(f"… {more:,} more rows (--limit, or --format csv or json for all)")
+        command = command_name(result.analysis.name)
+        lines.append(f"… {more:,} more rows (htk {command} has all, by --limit or --format csv)")
     if columns:
         names = ", ".join(c.heading for c in columns)
         lines.append(f"… more columns in a wider terminal: {names}")

@@ -144,7 +144,7 @@ class _Engine:
         if not all(_is_kept(kind) for kind in relation.types):
             relation = relation.project(
                 ", ".join(
-                    f"#{number}{'' if _is_kept(kind) else '::VARCHAR'} AS {_identifier(name)}"
+                    f"{_spelled(number, kind)} AS {_identifier(name)}"
                     for number, (name, kind) in enumerate(
                         zip(relation.columns, relation.types, strict=True), 1
                     )
@@ -154,6 +154,13 @@ class _Engine:
         table = _finite_numbers(table)
         _check_times(table)
         return table
+
+
+def _spelled(number: int, kind: Any) -> str:
+    """Return the expression of a column as Python can hold it: maps are JSON, as structs are."""
+    if kind.id == "map":
+        return f"to_json(#{number})"
+    return f"#{number}" if _is_kept(kind) else f"#{number}::VARCHAR"
 
 
 def _is_kept(kind: Any) -> bool:

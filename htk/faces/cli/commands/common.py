@@ -176,8 +176,9 @@ def _format_option(*more: str) -> Callable[..., Any]:
         "--format",
         "form",
         type=click.Choice([*FORMATS, *more]),
+        metavar="FORMAT",
         callback=lambda ctx, _, form: _form(ctx, form),
-        help="Output format; by default that of the extension of -o, else table.",
+        help=f"{', '.join([*FORMATS, *more])}; by default the ending of -o, else table.",
     )
 
 

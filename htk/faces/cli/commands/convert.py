@@ -22,9 +22,10 @@ FORMS = (*TABLES_AS, "chrome", "hta", "perfetto", *STACKS, "operations")
     "--to",  # as people say it: convert --to chrome
     "form",
     type=click.Choice(FORMS),
+    metavar="FORMAT",
     default="parquet",
     show_default=True,
-    help="Output format.",
+    help=f"{', '.join(FORMS)}.",
 )
 @folder_option
 @click.option("--table", "tables", multiple=True, help="Only this table; may be repeated.")

@@ -1,5 +1,6 @@
 """SQL over traces: what it reads, what it refuses, and the queries of its page."""
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -71,6 +72,12 @@ def test_every_format_can_hold_what_is_answered(trace: Session) -> None:
     assert trace.sql(asked).to_pylist() == [
         {"over": None, "under": None, "large": "9223372036854775808"}
     ]
+
+
+def test_a_map_is_json_as_a_struct_is(trace: Session) -> None:
+    answer = query(trace, "select map {'a': 2} as m, {'a': 2} as s")
+    assert [json.loads(to_text(answer, "json"))["rows"][0]["m"]] == ['{"a":2}']
+    assert '"{""a"":2}","{""a"": 2}"' in to_text(answer, "csv")
 
 
 def test_an_analysis_takes_its_options(trace: Session) -> None:
