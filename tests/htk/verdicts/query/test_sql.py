@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import htk
 from htk.answers.export.dataset import write_dataset
+from htk.answers.output.render import to_text
 from htk.base.errors import UsageError
 from htk.base.schema import TABLES
 from htk.faces.notebook.session import Session
